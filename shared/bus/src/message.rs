@@ -1,0 +1,76 @@
+//! What travels: a subject, headers and a payload.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+/// The most bytes that one payload may have, on every adapter: the default `max_payload` of nats-server.
+pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
+
+/// Header lines of a message. Names are case-sensitive, as on NATS; ours are written in lower case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(BTreeMap<String, String>);
+
+impl Headers {
+    /// No headers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets one header, replacing what stood there.
+    pub fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.0.insert(name.to_owned(), value.into());
+    }
+
+    /// The value of a header, if it is there.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// All headers in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
+    fn from_iter<T: IntoIterator<Item = (N, V)>>(lines: T) -> Self {
+        Self(lines.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+/// One message, as it is sent and as it is received.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Where it goes, or went.
+    pub subject: String,
+    /// Where an answer is awaited, if one is. Set by `request`; read by the one who answers.
+    pub reply_to: Option<String>,
+    /// Header lines.
+    pub headers: Headers,
+    /// The body.
+    pub payload: Bytes,
+}
+
+impl Message {
+    /// A message without headers.
+    #[must_use]
+    pub fn new(subject: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self { subject: subject.into(), reply_to: None, headers: Headers::new(), payload: payload.into() }
+    }
+
+    /// The same message with these headers.
+    #[must_use]
+    pub fn with_headers(mut self, headers: Headers) -> Self {
+        self.headers = headers;
+        self
+    }
+}

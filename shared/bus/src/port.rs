@@ -1,0 +1,270 @@
+//! The port: what every bus can do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+use crate::message::Message;
+
+/// A shared bus of either kind.
+pub type BusRef = Arc<dyn Bus>;
+
+/// Publish and subscribe, request and reply, key-value state, durable append.
+#[async_trait]
+pub trait Bus: Send + Sync + 'static {
+    /// Sends a message to whoever subscribes, at most once. Succeeds when it was handed over, not when it was received.
+    ///
+    /// # Errors
+    /// [`BusError::TooLarge`], [`BusError::BadSubject`], [`BusError::Disconnected`], [`BusError::Closed`].
+    async fn publish(&self, message: Message) -> Result<(), BusError>;
+
+    /// Subscribes to a subject, which may hold the wildcards `*` and `>`. With a queue name, one of the group gets each message.
+    /// When this returns on a connected bus, the server knows of the subscription (confirmed by a round trip).
+    ///
+    /// # Errors
+    /// [`BusError::BadSubject`], [`BusError::Closed`].
+    async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError>;
+
+    /// Sends a message and waits for one answer.
+    ///
+    /// # Errors
+    /// [`BusError::NoResponders`] at once when nobody subscribes, [`BusError::TimedOut`] after `timeout`, and those of `publish`.
+    async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError>;
+
+    /// Opens a bucket of key-value state, making it if it is not there.
+    ///
+    /// # Errors
+    /// [`BusError::Unsupported`] when the server has no JetStream or is too old, and those of `request`.
+    async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError>;
+
+    /// Makes sure a stream is there that stores what is published on its subjects.
+    ///
+    /// # Errors
+    /// As [`Bus::bucket`].
+    async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError>;
+
+    /// Stores a message in the stream of its subject and waits for the acknowledgement. The same `message_id` within the stream's window is stored once.
+    ///
+    /// # Errors
+    /// As [`Bus::bucket`]; [`BusError::TimedOut`] when it is not known whether the message was stored: send it again with the same id.
+    async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError>;
+
+    /// How the bus is now. Cheap: no round trip.
+    fn health(&self) -> BusHealth;
+
+    /// Ends all subscriptions after what has arrived is read, and sends what is waiting to be sent.
+    async fn drain(&self);
+}
+
+/// What arrives on a subscription. It ends when the bus is drained; dropping it unsubscribes.
+pub type Subscription = BoxStream<'static, Message>;
+
+/// How a bus is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BusHealth {
+    /// All of it works.
+    Connected,
+    /// Messages flow, but state and streams do not: the reason in words (no JetStream, server too old).
+    Degraded {
+        /// In words that say what to do.
+        reason: String,
+    },
+    /// No server is reached; it is tried again all the time.
+    Disconnected {
+        /// In words that say what to do.
+        reason: String,
+    },
+}
+
+/// Why the bus did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BusError {
+    /// Nobody subscribes to that subject.
+    #[error("nobody answers on {subject}")]
+    NoResponders {
+        /// The subject asked on.
+        subject: String,
+    },
+    /// No answer within the time given.
+    #[error("no answer on {subject} within {timeout:?}")]
+    TimedOut {
+        /// The subject asked on.
+        subject: String,
+        /// How long was waited.
+        timeout: Duration,
+    },
+    /// The payload is larger than [`crate::MAX_PAYLOAD_BYTES`].
+    #[error("a message of {bytes} bytes for {subject} is over the limit of {limit} bytes")]
+    TooLarge {
+        /// Where it was to go.
+        subject: String,
+        /// Its size.
+        bytes: usize,
+        /// The most allowed.
+        limit: usize,
+    },
+    /// The subject is not valid: empty tokens, spaces, control characters, misplaced wildcards.
+    #[error("{subject:?} is not a valid subject")]
+    BadSubject {
+        /// The subject as given.
+        subject: String,
+    },
+    /// The server is not reached now.
+    #[error("the bus is not connected: {reason}")]
+    Disconnected {
+        /// In words.
+        reason: String,
+    },
+    /// The bus was drained.
+    #[error("the bus is closed")]
+    Closed,
+    /// The server cannot do it: no JetStream, or too old.
+    #[error("the server cannot do this: {reason}")]
+    Unsupported {
+        /// In words that say what to do.
+        reason: String,
+    },
+    /// Anything else that the server said.
+    #[error("the bus failed: {reason}")]
+    Other {
+        /// In words.
+        reason: String,
+    },
+}
+
+/// A bucket to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketSpec {
+    /// `[A-Za-z0-9_-]+`.
+    pub name: String,
+    /// Whether a key may expire; markers of expiry are kept this long for watchers. Whole seconds, at least 1 s.
+    pub marker_ttl: Option<Duration>,
+    /// The most bytes the bucket may hold; a put beyond it is refused.
+    pub max_bytes: Option<u64>,
+    /// Republish every stored change to this subject followed by `.<key>`.
+    pub republish_to: Option<String>,
+}
+
+/// One value with its place in the history of the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: Bytes,
+    /// Counts changes of the whole bucket, not of the key.
+    pub revision: u64,
+}
+
+/// A change that a watcher sees. Changes of one key in quick succession may be seen as the last one alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryChange {
+    /// A value was put.
+    Put(Entry),
+    /// The key went: deleted, purged or expired.
+    Gone {
+        /// The key.
+        key: String,
+        /// The revision of the marker.
+        revision: u64,
+    },
+    /// All that was there when the watch began has been delivered.
+    Current,
+}
+
+/// The changes of a bucket.
+pub type EntryWatch = BoxStream<'static, EntryChange>;
+
+/// Key-value state with compare-and-set and expiry. Keys: `[-/_=.a-zA-Z0-9]+`, no dot first or last, none doubled.
+#[async_trait]
+pub trait KeyValue: Send + Sync + 'static {
+    /// The value now, or none when it was never put, was deleted or has expired.
+    ///
+    /// # Errors
+    /// [`KeyValueError::Bus`], [`KeyValueError::BadKey`].
+    async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError>;
+
+    /// Puts a value whatever was there; returns the revision. `ttl`: whole seconds, at least 1 s.
+    ///
+    /// # Errors
+    /// As `get`, and [`KeyValueError::BadTtl`].
+    async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError>;
+
+    /// Puts a value only if there is none (deleted and expired count as none).
+    ///
+    /// # Errors
+    /// As `put`, and [`KeyValueError::Conflict`].
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError>;
+
+    /// Puts a value only if the key's newest revision is `revision`.
+    ///
+    /// # Errors
+    /// As `put`, and [`KeyValueError::Conflict`].
+    async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError>;
+
+    /// Deletes a key, with `revision` only if that is the key's newest. Deleting what is not there succeeds.
+    ///
+    /// # Errors
+    /// As `get`, and [`KeyValueError::Conflict`].
+    async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError>;
+
+    /// All that is there now whose key begins with `prefix` (whole tokens; empty for all), then [`EntryChange::Current`], then changes as they come.
+    /// Survives reconnects and a bucket that is gone and made again.
+    ///
+    /// # Errors
+    /// As `get`.
+    async fn watch(&self, prefix: &str) -> Result<EntryWatch, KeyValueError>;
+}
+
+/// Why a bucket did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyValueError {
+    /// Somebody else changed the key first.
+    #[error("{key} was changed by somebody else")]
+    Conflict {
+        /// The key.
+        key: String,
+    },
+    /// The key has characters that are not allowed.
+    #[error("{key:?} is not a valid key")]
+    BadKey {
+        /// The key as given.
+        key: String,
+    },
+    /// The time to live is not in whole seconds, is under 1 s, or the bucket has none.
+    #[error("a time to live of {ttl:?} cannot be had: whole seconds from 1 s on, in a bucket made for expiry")]
+    BadTtl {
+        /// As given.
+        ttl: Duration,
+    },
+    /// The bus failed beneath.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+}
+
+/// A stream that stores what is published on its subjects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamSpec {
+    /// `[A-Za-z0-9_-]+`.
+    pub name: String,
+    /// What it stores.
+    pub subjects: Vec<String>,
+    /// How long.
+    pub max_age: Option<Duration>,
+    /// How much; the oldest goes first.
+    pub max_bytes: Option<u64>,
+    /// Within this time a message id is stored once.
+    pub duplicate_window: Duration,
+}
+
+/// The place of a stored message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Its sequence in the stream.
+    pub sequence: u64,
+    /// It was there already.
+    pub duplicate: bool,
+}
