@@ -1,1 +1,94 @@
-//! To be written.
+//! The only place where clocks are read and chance is drawn.
+//!
+//! A [`Clock`] gives [`Now`]: monotonic time for deciding and wall time for showing. It follows tokio's clock, so a paused
+//! runtime moves both. Cores never hold a clock: each step is given `now`.
+#![allow(clippy::disallowed_methods, reason = "this crate is where clocks are read")]
+
+mod random;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub use random::Random;
+use tokio::time::Instant;
+
+/// One reading of the clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    /// Time since the clock was made; never goes backwards. For deciding.
+    pub monotonic: Duration,
+    /// Time since 1970-01-01T00:00:00Z. For showing and for messages; may jump.
+    pub wall: Duration,
+}
+
+impl Now {
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn wall_ms(self) -> u64 {
+        u64::try_from(self.wall.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// This instant later by `duration`.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self { monotonic: self.monotonic + duration, wall: self.wall + duration }
+    }
+}
+
+/// A source of [`Now`]. Clones share one origin.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    origin: Instant,
+    wall: Wall,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wall {
+    Host,
+    /// The wall time at the origin; moves with the monotonic clock, so that a simulation is repeatable.
+    StartedAt(Duration),
+}
+
+impl Clock {
+    /// The host's clocks.
+    #[must_use]
+    pub fn host() -> Self {
+        Self { origin: Instant::now(), wall: Wall::Host }
+    }
+
+    /// A clock whose wall time starts at `wall` and moves with tokio's clock alone.
+    #[must_use]
+    pub fn simulated(wall: Duration) -> Self {
+        Self { origin: Instant::now(), wall: Wall::StartedAt(wall) }
+    }
+
+    /// Reads the clock.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        let monotonic = self.origin.elapsed();
+        let wall = match self.wall {
+            Wall::Host => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Wall::StartedAt(wall) => wall + monotonic,
+        };
+        Now { monotonic, wall }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulated_clock_moves_with_the_runtime_alone() {
+        let clock = Clock::simulated(Duration::from_secs(1_000));
+        let before = clock.now();
+        tokio::time::advance(Duration::from_secs(90)).await;
+        let after = clock.now();
+        assert_eq!(after.monotonic - before.monotonic, Duration::from_secs(90));
+        assert_eq!(after.wall, before.wall + Duration::from_secs(90));
+    }
+
+    #[test]
+    fn the_host_clock_is_past_2020() {
+        assert!(Clock::host().now().wall_ms() > 1_577_836_800_000);
+    }
+}

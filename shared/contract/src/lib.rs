@@ -1,1 +1,23 @@
-//! To be written.
+//! The wiring diagram: ids, versioned messages and subjects.
+//!
+//! A service knows the others by what stands here and by nothing else. Subjects are spelled only in [`subject`].
+//! Within version 1 messages only grow: unknown fields are ignored and an unknown class reads as `unknown`.
+
+pub mod cloud_event;
+mod command;
+mod event;
+mod failure;
+pub mod headers;
+mod ids;
+pub mod messages;
+pub mod subject;
+mod trace;
+
+pub use command::{CallError, Command, Envelope, Meta, Service};
+pub use event::{EventReason, EventType, PullEvent};
+pub use failure::{FailureClass, Reason};
+pub use ids::{AttemptId, MessageId, NodeName, NodeNameError, PermitId, PodRef};
+pub use trace::TraceContext;
+
+/// The major version that stands in every subject and in the header `fleetpull-version`.
+pub const VERSION: u32 = 1;

@@ -1,1 +1,14 @@
-//! To be written.
+//! Container runtimes behind one port.
+//!
+//! [`ImageRuntime`] is what a pull coordinator needs of a runtime. Adapters: `oci_layout` pulls by itself into an OCI image
+//! layout (the embedded default), `cri` asks containerd or CRI-O, `scripted` answers from memory for tests and benchmarks.
+
+pub mod cri;
+pub mod failure;
+pub mod keyring;
+pub mod oci_layout;
+mod port;
+mod progress;
+
+pub use port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, RuntimeDescription, RuntimeRef};
+pub use progress::{LayerProgress, Progress, ProgressSnapshot};

@@ -1,0 +1,105 @@
+//! Why a pull failed: kubelet's word and our class.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a failure is about. The class decides how far the knowledge of it may reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    /// The registry asks for fewer requests: 429, `TOOMANYREQUESTS`.
+    RateLimited,
+    /// The registry is not reached or cannot answer: connect, DNS, no first byte, 5xx.
+    RegistryUnavailable,
+    /// The registry says that the image is not there: `MANIFEST_UNKNOWN`, `NAME_UNKNOWN`.
+    NotFound,
+    /// The registry refuses this login, or having none: 401, 403.
+    Denied,
+    /// What the registry sent is not what was asked for: wrong digest, short body, bad manifest, no such platform.
+    ContentInvalid,
+    /// The node's signature policy refuses the image.
+    SignatureInvalid,
+    /// The node itself is the cause: disk full, runtime down, unknown CA, credential helper missing.
+    NodeLocal,
+    /// Anything else, and any class that a newer version wrote.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl FailureClass {
+    /// Every class, in the order of the table in the README.
+    pub const ALL: [Self; 8] = [
+        Self::RateLimited,
+        Self::RegistryUnavailable,
+        Self::NotFound,
+        Self::Denied,
+        Self::ContentInvalid,
+        Self::SignatureInvalid,
+        Self::NodeLocal,
+        Self::Unknown,
+    ];
+
+    /// The class as it is written in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RateLimited => "rate_limited",
+            Self::RegistryUnavailable => "registry_unavailable",
+            Self::NotFound => "not_found",
+            Self::Denied => "denied",
+            Self::ContentInvalid => "content_invalid",
+            Self::SignatureInvalid => "signature_invalid",
+            Self::NodeLocal => "node_local",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for FailureClass {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// Kubelet's word for an outcome: what stands in `state.waiting.reason` of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    /// The pull was tried and failed.
+    ErrImagePull,
+    /// Not tried: a failure of the same image is too recent.
+    ImagePullBackOff,
+    /// Absent, and the policy is Never.
+    ErrImageNeverPull,
+    /// The reference cannot be parsed.
+    InvalidImageName,
+    /// The runtime could not say whether the image is there.
+    ImageInspectError,
+    /// The pull failed and the error says that the registry is unavailable.
+    RegistryUnavailable,
+    /// The pull failed and the error says that the signature is not valid.
+    SignatureValidationFailed,
+}
+
+impl Reason {
+    /// The word as kubelet writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ErrImagePull => "ErrImagePull",
+            Self::ImagePullBackOff => "ImagePullBackOff",
+            Self::ErrImageNeverPull => "ErrImageNeverPull",
+            Self::InvalidImageName => "InvalidImageName",
+            Self::ImageInspectError => "ImageInspectError",
+            Self::RegistryUnavailable => "RegistryUnavailable",
+            Self::SignatureValidationFailed => "SignatureValidationFailed",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,1 @@
+//! containerd or CRI-O through CRI v1.

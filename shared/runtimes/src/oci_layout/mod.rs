@@ -1,0 +1,1 @@
+//! The embedded runtime: pulls from a registry into an OCI image layout.

@@ -1,0 +1,110 @@
+//! The port: what every runtime can do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use contract::{FailureClass, TraceContext};
+use image::{Platform, Reference};
+
+use crate::progress::Progress;
+
+/// A shared runtime of any kind.
+pub type RuntimeRef = Arc<dyn ImageRuntime>;
+
+/// Says what is on the node, and pulls.
+#[async_trait]
+pub trait ImageRuntime: Send + Sync + 'static {
+    /// Whether the image is on the node.
+    ///
+    /// # Errors
+    /// The runtime could not say.
+    async fn image_status(&self, reference: &Reference, platform: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure>;
+
+    /// Pulls the image, whatever is there already. Dropping the future gives the pull up; what was fetched whole is kept.
+    ///
+    /// # Errors
+    /// The pull failed; nothing half-written is visible.
+    async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure>;
+
+    /// What it is and how it is, asked live.
+    async fn describe(&self) -> RuntimeDescription;
+}
+
+/// What to pull.
+#[derive(Clone, Debug)]
+pub struct PullRequest {
+    /// The reference as asked for; `runtime_reference()` is what a runtime is given.
+    pub reference: Reference,
+    /// Which platform of a manifest list; the host's when none is named.
+    pub platform: Option<Platform>,
+    /// The trace of this attempt, passed on to registries and runtimes.
+    pub trace: TraceContext,
+}
+
+/// An image that is on the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageStatus {
+    /// The runtime's name for it: an image id or a digest reference.
+    pub image_ref: String,
+    /// Bytes, as the runtime counts them; 0 when it does not say.
+    pub size_bytes: u64,
+    /// The digest of the manifest (or of the manifest list, where the reference named one), if the runtime says it.
+    pub digest: Option<String>,
+    /// `os/arch[/variant]`, if the runtime says it.
+    pub platform: Option<String>,
+}
+
+/// An image that was pulled just now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PulledImage {
+    /// As [`ImageStatus::image_ref`].
+    pub image_ref: String,
+    /// As [`ImageStatus::digest`].
+    pub digest: Option<String>,
+    /// As [`ImageStatus::platform`].
+    pub platform: Option<String>,
+    /// Which credentials were used: `anonymous`, `config.json user deploy`, `helper x`. Never a secret.
+    pub auth: String,
+}
+
+/// Why the runtime could not say whether an image is there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct InspectFailure {
+    /// The runtime's text, unshortened up to 64 KiB.
+    pub text: String,
+    /// What it is about.
+    pub class: FailureClass,
+}
+
+/// Why a pull failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct PullFailure {
+    /// The runtime's text: a CRI runtime's unshortened up to 64 KiB; the embedded one's under 1,500 characters. No credentials, no URL queries, no HTML of ours.
+    pub text: String,
+    /// What it is about.
+    pub class: FailureClass,
+    /// How long the registry asked to stay away, if it did and if the runtime shows it.
+    pub retry_after: Option<Duration>,
+    /// `host:port` of the endpoint that failed, if the runtime shows it.
+    pub endpoint: Option<String>,
+    /// As [`PulledImage::auth`].
+    pub auth: String,
+}
+
+/// What a runtime is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeDescription {
+    /// `oci-layout`, or the runtime's own name (`containerd`, `cri-o`).
+    pub name: String,
+    /// Its version; empty when it does not answer.
+    pub version: String,
+    /// Where images lie, or the socket.
+    pub place: String,
+    /// Why it cannot be used now, if so, in words that say what to do.
+    pub problem: Option<String>,
+    /// Where credentials come from, in the order in which they are tried. Never a secret.
+    pub credential_sources: Vec<String>,
+}
