@@ -1,0 +1,125 @@
+//! The outside form of an event: CloudEvents 1.0, structured JSON.
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::{FailureClass, PullEvent};
+
+/// The CloudEvents version written.
+const SPEC_VERSION: &str = "1.0";
+
+#[derive(Serialize)]
+struct CloudEvent<'a> {
+    specversion: &'static str,
+    id: String,
+    source: String,
+    r#type: String,
+    subject: &'a str,
+    time: String,
+    datacontenttype: &'static str,
+    traceparent: String,
+    data: Data<'a>,
+}
+
+#[derive(Serialize)]
+struct Data<'a> {
+    reason: &'static str,
+    r#type: &'static str,
+    message: &'a str,
+    image: &'a str,
+    registry: Option<&'a str>,
+    node: &'a str,
+    pod: Option<String>,
+    duration_ms: Option<u64>,
+    waiting_ms: Option<u64>,
+    size_bytes: Option<u64>,
+    class: Option<FailureClass>,
+    attempt: Option<String>,
+    next_try_ms: Option<u64>,
+}
+
+/// Milliseconds since 1970 as RFC 3339 in UTC.
+#[must_use]
+pub fn rfc3339(time_ms: u64) -> String {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(time_ms) * 1_000_000)
+        .ok()
+        .and_then(|time| time.format(&Rfc3339).ok())
+        .unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned())
+}
+
+/// The event as CloudEvents JSON: `type` is `io.fleetpull.image.<reason in lower case>`, `source` `/fleetpull/nodes/<node>`,
+/// `subject` the image as asked for.
+///
+/// # Errors
+/// None is known; serialisation of these types cannot fail.
+pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
+    let cloud_event = CloudEvent {
+        specversion: SPEC_VERSION,
+        id: event.id.to_string(),
+        source: format!("/fleetpull/nodes/{}", event.node),
+        r#type: format!("io.fleetpull.image.{}", event.reason.as_str().to_ascii_lowercase()),
+        subject: &event.image,
+        time: rfc3339(event.time_ms),
+        datacontenttype: "application/json",
+        traceparent: event.trace.traceparent(),
+        data: Data {
+            reason: event.reason.as_str(),
+            r#type: event.reason.event_type().as_str(),
+            message: &event.message,
+            image: &event.image,
+            registry: event.registry.as_deref(),
+            node: event.node.as_str(),
+            pod: event.pod.as_ref().map(ToString::to_string),
+            duration_ms: event.duration_ms,
+            waiting_ms: event.waiting_ms,
+            size_bytes: event.size_bytes,
+            class: event.class,
+            attempt: event.attempt.map(|attempt| attempt.to_string()),
+            next_try_ms: event.next_try_ms,
+        },
+    };
+    serde_json::to_vec(&cloud_event)
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+
+    use super::*;
+    use crate::{EventReason, MessageId, PodRef, TraceContext};
+
+    #[test]
+    fn an_event_reads_as_promised() {
+        let mut random = Random::seeded(5);
+        let event = PullEvent {
+            id: MessageId::random(&mut random),
+            time_ms: 1_700_000_000_123,
+            node: "n1".parse().expect("a name"),
+            pod: Some(PodRef { namespace: "shop".to_owned(), name: "web-0".to_owned(), uid: String::new() }),
+            image: "busybox".to_owned(),
+            registry: Some("docker.io".to_owned()),
+            reason: EventReason::BackOff,
+            message: "Back-off pulling image \"busybox\"".to_owned(),
+            duration_ms: None,
+            waiting_ms: None,
+            size_bytes: None,
+            class: Some(FailureClass::NotFound),
+            attempt: None,
+            next_try_ms: Some(9_000),
+            trace: TraceContext::root(&mut random),
+        };
+        let json: serde_json::Value = serde_json::from_slice(&to_json(&event).expect("serialises")).expect("is JSON");
+        assert_eq!(json["specversion"], "1.0");
+        assert_eq!(json["type"], "io.fleetpull.image.backoff");
+        assert_eq!(json["source"], "/fleetpull/nodes/n1");
+        assert_eq!(json["subject"], "busybox");
+        assert_eq!(json["time"], "2023-11-14T22:13:20.123Z");
+        assert_eq!(json["traceparent"], event.trace.traceparent());
+        assert_eq!(json["data"]["reason"], "BackOff");
+        assert_eq!(json["data"]["type"], "Normal");
+        assert_eq!(json["data"]["pod"], "shop/web-0");
+        assert_eq!(json["data"]["class"], "not_found");
+        assert_eq!(json["data"]["size_bytes"], serde_json::Value::Null);
+    }
+}

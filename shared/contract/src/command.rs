@@ -1,0 +1,120 @@
+//! What a command is: a request to one service, with one reply.
+
+use std::time::Duration;
+
+use clock::Random;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{MessageId, TraceContext};
+
+/// The services of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Service {
+    /// One pull request from first check to outcome.
+    PullCoordinator,
+    /// Who failed, why, and when to try again.
+    BackoffTracker,
+    /// The node's bucket and slots.
+    Throttler,
+    /// The facts.
+    EventRecorder,
+    /// The node as a whole: what it is and how it is.
+    Agent,
+}
+
+impl Service {
+    /// Every service, in the order in which a pull flows.
+    pub const ALL: [Self; 5] = [Self::PullCoordinator, Self::BackoffTracker, Self::Throttler, Self::EventRecorder, Self::Agent];
+
+    /// The name in subjects and in the NATS services API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PullCoordinator => "pull-coordinator",
+            Self::BackoffTracker => "backoff-tracker",
+            Self::Throttler => "throttler",
+            Self::EventRecorder => "event-recorder",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// A request to one service. Every command can come twice: the service answers the second as the first.
+pub trait Command: Serialize + DeserializeOwned + Clone + Send + 'static {
+    /// What is answered.
+    type Reply: Serialize + DeserializeOwned + Send + 'static;
+    /// Who answers.
+    const SERVICE: Service;
+    /// The last token of its subject.
+    const VERB: &'static str;
+}
+
+/// What travels with every message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// The message.
+    pub message_id: MessageId,
+    /// The sender's span.
+    pub trace: TraceContext,
+    /// How long the sender waits for an answer.
+    pub deadline: Option<Duration>,
+}
+
+impl Meta {
+    /// The first message of a new trace.
+    #[must_use]
+    pub fn root(random: &mut Random) -> Self {
+        Self { message_id: MessageId::random(random), trace: TraceContext::root(random), deadline: None }
+    }
+
+    /// A message within `trace`.
+    #[must_use]
+    pub fn within(trace: TraceContext, random: &mut Random) -> Self {
+        Self { message_id: MessageId::random(random), trace: trace.child(random), deadline: None }
+    }
+}
+
+/// A command with what travels with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope<C> {
+    /// What travels with every message.
+    pub meta: Meta,
+    /// The command.
+    pub body: C,
+}
+
+/// Why a command got no reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Nobody takes this command there.
+    #[error("nobody answers on {subject}")]
+    NoResponders {
+        /// Where it was sent.
+        subject: String,
+    },
+    /// No reply within the time.
+    #[error("no answer within {timeout:?}")]
+    TimedOut {
+        /// How long was waited.
+        timeout: Duration,
+    },
+    /// The service refused it: malformed, another version, or too busy.
+    #[error("refused: {reason}")]
+    Refused {
+        /// In words.
+        reason: String,
+    },
+    /// The service ended.
+    #[error("the service {service} has ended")]
+    Ended {
+        /// Which.
+        service: &'static str,
+    },
+    /// The bus failed.
+    #[error("{reason}")]
+    Bus {
+        /// In words.
+        reason: String,
+    },
+}

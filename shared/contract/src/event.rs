@@ -1,0 +1,144 @@
+//! The facts of the image manager, in kubelet's words.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AttemptId, FailureClass, MessageId, NodeName, PodRef, TraceContext};
+
+/// What happened, as kubelet names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum EventReason {
+    /// A pull begins.
+    Pulling,
+    /// The image is there: pulled just now, or before.
+    Pulled,
+    /// Not tried, because a failure is too recent.
+    BackOff,
+    /// A pull failed.
+    Failed,
+    /// The runtime could not be asked, or the reference cannot be parsed.
+    InspectFailed,
+    /// Absent, and the policy is Never.
+    ErrImageNeverPull,
+}
+
+impl EventReason {
+    /// Every reason.
+    pub const ALL: [Self; 6] = [Self::Pulling, Self::Pulled, Self::BackOff, Self::Failed, Self::InspectFailed, Self::ErrImageNeverPull];
+
+    /// The word as kubelet writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pulling => "Pulling",
+            Self::Pulled => "Pulled",
+            Self::BackOff => "BackOff",
+            Self::Failed => "Failed",
+            Self::InspectFailed => "InspectFailed",
+            Self::ErrImageNeverPull => "ErrImageNeverPull",
+        }
+    }
+
+    /// Normal or Warning, as kubelet has it (a back-off is Normal).
+    #[must_use]
+    pub fn event_type(self) -> EventType {
+        match self {
+            Self::Pulling | Self::Pulled | Self::BackOff => EventType::Normal,
+            Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull => EventType::Warning,
+        }
+    }
+}
+
+impl fmt::Display for EventReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl FromStr for EventReason {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|reason| reason.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
+            let known: Vec<&str> = Self::ALL.iter().map(|reason| reason.as_str()).collect();
+            format!("{text:?} is not a reason; it is one of {}", known.join(", "))
+        })
+    }
+}
+
+/// Kubernetes' two types of event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum EventType {
+    /// As it should be.
+    Normal,
+    /// Somebody may want to look.
+    Warning,
+}
+
+impl EventType {
+    /// The word as Kubernetes writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// One fact about one image on one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullEvent {
+    /// Unique; the same for an event that is sent again.
+    pub id: MessageId,
+    /// Milliseconds since 1970 on the node's clock.
+    pub time_ms: u64,
+    /// Where.
+    pub node: NodeName,
+    /// For whom, if somebody said so.
+    #[serde(default)]
+    pub pod: Option<PodRef>,
+    /// The image as asked for.
+    pub image: String,
+    /// Its registry (`host[:port]`); none if the reference cannot be parsed.
+    #[serde(default)]
+    pub registry: Option<String>,
+    /// What happened.
+    pub reason: EventReason,
+    /// Kubelet's message, letter for letter.
+    pub message: String,
+    /// How long the pull took, waiting aside; only on Pulled after a pull and on Failed.
+    #[serde(default)]
+    pub duration_ms: Option<u64>,
+    /// How long it waited before that.
+    #[serde(default)]
+    pub waiting_ms: Option<u64>,
+    /// The image's size; only on Pulled.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+    /// What the failure is about; only on failures and back-offs.
+    #[serde(default)]
+    pub class: Option<FailureClass>,
+    /// Which attempt this is about.
+    #[serde(default)]
+    pub attempt: Option<AttemptId>,
+    /// Milliseconds until the next try is allowed; only on failures and back-offs.
+    #[serde(default)]
+    pub next_try_ms: Option<u64>,
+    /// The trace of the pull.
+    pub trace: TraceContext,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_read_in_any_case_and_a_wrong_one_names_the_right_ones() {
+        assert_eq!("backoff".parse(), Ok(EventReason::BackOff));
+        let error = EventReason::from_str("Pul").expect_err("not a reason");
+        assert!(error.contains("Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull"), "{error}");
+    }
+}

@@ -1,0 +1,23 @@
+//! The headers of our messages. Names are case-sensitive on NATS: they are spelled here and nowhere else.
+
+/// W3C trace context of the sender.
+pub const TRACEPARENT: &str = "traceparent";
+/// W3C trace state, passed on as it came.
+pub const TRACESTATE: &str = "tracestate";
+/// What the payload is.
+pub const CONTENT_TYPE: &str = "Content-Type";
+/// The major version of the message.
+pub const VERSION: &str = "fleetpull-version";
+/// The id of the message; the same for a message that is sent again.
+pub const MESSAGE_ID: &str = "fleetpull-message-id";
+/// How many milliseconds the sender still waits for an answer.
+pub const DEADLINE_MS: &str = "fleetpull-deadline-ms";
+/// Set on an answer that is a refusal: the words (NATS services API).
+pub const SERVICE_ERROR: &str = "Nats-Service-Error";
+/// Set on an answer that is a refusal: the code (NATS services API).
+pub const SERVICE_ERROR_CODE: &str = "Nats-Service-Error-Code";
+
+/// The content type of messages between services.
+pub const MESSAGE_PACK: &str = "application/msgpack";
+/// The content type of events.
+pub const CLOUD_EVENT_JSON: &str = "application/cloudevents+json";

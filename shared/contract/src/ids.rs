@@ -1,0 +1,158 @@
+//! Names and ids, checked once at the edge.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clock::Random;
+use serde::{Deserialize, Serialize};
+
+/// The longest node name: that of a DNS name, as Kubernetes has it.
+const NODE_NAME_MAX_CHARS: usize = 253;
+
+/// The name of a node: letters, digits, `.`, `_` and `-`, at most 253 of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NodeName(String);
+
+/// Why a node name was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not a node name: use 1 to 253 of the characters A-Z a-z 0-9 . _ -")]
+pub struct NodeNameError {
+    name: String,
+}
+
+impl NodeName {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NodeName {
+    type Err = NodeNameError;
+
+    fn from_str(name: &str) -> Result<Self, NodeNameError> {
+        let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
+        if name.is_empty() || name.len() > NODE_NAME_MAX_CHARS || !name.chars().all(allowed) {
+            return Err(NodeNameError { name: name.chars().take(NODE_NAME_MAX_CHARS).collect() });
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl TryFrom<String> for NodeName {
+    type Error = NodeNameError;
+
+    fn try_from(name: String) -> Result<Self, NodeNameError> {
+        name.parse()
+    }
+}
+
+impl From<NodeName> for String {
+    fn from(name: NodeName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+macro_rules! random_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(u128);
+
+        impl $name {
+            /// A new one.
+            #[must_use]
+            pub fn random(random: &mut Random) -> Self {
+                Self(random.id())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "{:032x}", self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "{}({:032x})", stringify!($name), self.0)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.to_string()
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = std::num::ParseIntError;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                u128::from_str_radix(&text, 16).map(Self)
+            }
+        }
+    };
+}
+
+random_id! {
+    /// One message. The same message sent twice has the same id.
+    MessageId
+}
+random_id! {
+    /// One try to pull, on one node, whoever waits for it. What is learned of it names it.
+    AttemptId
+}
+random_id! {
+    /// One leave to pull, given by the throttler.
+    PermitId
+}
+
+/// The pod that wants an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid, if the caller knows it.
+    #[serde(default)]
+    pub uid: String,
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_names_are_checked() {
+        for good in ["n1", "ip-10-0-0-1.ec2.internal", "a_b", &"x".repeat(253)] {
+            assert!(good.parse::<NodeName>().is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "a/b", "a*", "a>", "é", &"x".repeat(254)] {
+            assert!(bad.parse::<NodeName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ids_survive_text() {
+        let id = MessageId::random(&mut Random::seeded(3));
+        assert_eq!(MessageId::try_from(String::from(id)), Ok(id));
+        assert_eq!(String::from(id).len(), 32);
+    }
+}

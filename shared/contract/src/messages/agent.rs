@@ -1,0 +1,65 @@
+//! What an agent says of itself.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Command, NodeName, Service};
+
+/// Who are you and how are you?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescribeNode {}
+
+impl Command for DescribeNode {
+    type Reply = NodeDescription;
+    const SERVICE: Service = Service::Agent;
+    const VERB: &'static str = "describe";
+}
+
+/// The answer to [`DescribeNode`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDescription {
+    /// Its name.
+    pub node: NodeName,
+    /// Different for each start of an agent.
+    pub instance: String,
+    /// When this agent began, milliseconds since 1970 on its own clock.
+    pub started_ms: u64,
+    /// The version of the program.
+    pub version: String,
+    /// `ok`, or `degraded: ...` with the reason.
+    pub state: String,
+    /// For how long it is in this state.
+    pub since_ms: u64,
+    /// The runtime and its version.
+    pub runtime: String,
+    /// Its labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Pulls at work.
+    pub pulling: u64,
+    /// Pulls that wait for their turn.
+    pub waiting: u64,
+    /// Keys in back-off.
+    pub backoff: u64,
+    /// The message versions that it reads.
+    #[serde(default)]
+    pub reads_versions: Vec<u32>,
+}
+
+/// All counters of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountAll {}
+
+impl Command for CountAll {
+    type Reply = NodeCounters;
+    const SERVICE: Service = Service::Agent;
+    const VERB: &'static str = "count";
+}
+
+/// The answer to [`CountAll`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCounters {
+    /// By name; `_total` only grows.
+    pub counters: BTreeMap<String, u64>,
+}

@@ -1,0 +1,235 @@
+//! What the pull coordinator answers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Command, FailureClass, PodRef, Reason, Service};
+
+/// When to ask the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum PullPolicy {
+    /// Always.
+    Always,
+    /// Only if the image is not on the node.
+    IfNotPresent,
+    /// Never.
+    Never,
+}
+
+impl PullPolicy {
+    /// The word as Kubernetes writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::IfNotPresent => "IfNotPresent",
+            Self::Never => "Never",
+        }
+    }
+}
+
+impl fmt::Display for PullPolicy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl FromStr for PullPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Always, Self::IfNotPresent, Self::Never]
+            .into_iter()
+            .find(|policy| policy.as_str().eq_ignore_ascii_case(text))
+            .ok_or_else(|| format!("{text:?} is not a pull policy; it is one of Always, IfNotPresent, Never"))
+    }
+}
+
+/// Make sure that an image is on this node. The answer comes when it is known, however long that takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnsureImage {
+    /// The image as asked for.
+    pub image: String,
+    /// None: as Kubernetes sets it (Always for `latest`, else IfNotPresent).
+    #[serde(default)]
+    pub policy: Option<PullPolicy>,
+    /// `os/arch[/variant]`; none for the node's own.
+    #[serde(default)]
+    pub platform: Option<String>,
+    /// For whom. Without one, all callers on a node are one nameless pod.
+    #[serde(default)]
+    pub pod: Option<PodRef>,
+    /// How long the caller waits; its time-out ends only its own wait.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+}
+
+impl Command for EnsureImage {
+    type Reply = PullOutcome;
+    const SERVICE: Service = Service::PullCoordinator;
+    const VERB: &'static str = "ensure";
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeKind {
+    /// Pulled just now.
+    Pulled,
+    /// It was there already.
+    Present,
+    /// It was tried, or could not be tried.
+    #[default]
+    Failed,
+    /// Not tried: too soon after a failure.
+    Backoff,
+}
+
+/// The answer to [`EnsureImage`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullOutcome {
+    /// How it ended.
+    pub outcome: OutcomeKind,
+    /// Kubelet's word; none on success and on a time-out.
+    #[serde(default)]
+    pub reason: Option<Reason>,
+    /// Kubelet's message, letter for letter; empty after a successful pull.
+    pub message: String,
+    /// What the failure is about; none on success.
+    #[serde(default)]
+    pub class: Option<FailureClass>,
+    /// The runtime's name for the image; empty on failure.
+    #[serde(default)]
+    pub image_ref: String,
+    /// The manifest's digest, if the runtime says it.
+    #[serde(default)]
+    pub digest: Option<String>,
+    /// `os/arch[/variant]`, if the runtime says it.
+    #[serde(default)]
+    pub platform: Option<String>,
+    /// The image's size; 0 when unknown.
+    #[serde(default)]
+    pub size_bytes: u64,
+    /// How long the pull itself took.
+    #[serde(default)]
+    pub duration_ms: u64,
+    /// How long it waited before that.
+    #[serde(default)]
+    pub waiting_ms: u64,
+    /// Milliseconds until the next try is allowed, after a failure.
+    #[serde(default)]
+    pub next_try_ms: Option<u64>,
+    /// Which credentials were used; empty when none were needed.
+    #[serde(default)]
+    pub auth: String,
+    /// 32 hex digits.
+    #[serde(default)]
+    pub trace_id: String,
+    /// The caller's time was over first. The pull goes on if somebody else wants it.
+    #[serde(default)]
+    pub timed_out: bool,
+}
+
+/// What is in flight and queued on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListPulls {}
+
+impl Command for ListPulls {
+    type Reply = PullList;
+    const SERVICE: Service = Service::PullCoordinator;
+    const VERB: &'static str = "list";
+}
+
+/// The answer to [`ListPulls`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullList {
+    /// In the order in which they began.
+    pub pulls: Vec<PullStatus>,
+}
+
+/// How far one pull is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullStatus {
+    /// The image as first asked for.
+    pub image: String,
+    /// `waiting` for its turn or `pulling`.
+    pub state: PullState,
+    /// For how long it is in this state.
+    pub since_ms: u64,
+    /// How many callers wait for it.
+    pub callers: u32,
+    /// Bytes there by now.
+    pub done_bytes: u64,
+    /// Bytes in all; 0 while unknown.
+    pub total_bytes: u64,
+    /// Each layer: digest, bytes there, bytes in all.
+    #[serde(default)]
+    pub layers: Vec<LayerStatus>,
+}
+
+/// What a pull is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullState {
+    /// It waits for its turn.
+    Waiting,
+    /// The runtime is at work.
+    Pulling,
+}
+
+/// How far one layer is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerStatus {
+    /// Its digest.
+    pub digest: String,
+    /// Bytes there by now.
+    pub done_bytes: u64,
+    /// Bytes in all; 0 while unknown.
+    pub total_bytes: u64,
+}
+
+/// What would happen to a pull now. Nothing is pulled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainImage {
+    /// The image as it would be asked for.
+    pub image: String,
+    /// As in [`EnsureImage`].
+    #[serde(default)]
+    pub policy: Option<PullPolicy>,
+    /// As in [`EnsureImage`].
+    #[serde(default)]
+    pub pod: Option<PodRef>,
+}
+
+impl Command for ExplainImage {
+    type Reply = Explanation;
+    const SERVICE: Service = Service::PullCoordinator;
+    const VERB: &'static str = "explain";
+}
+
+/// The answer to [`ExplainImage`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The policy that would apply.
+    pub policy: String,
+    /// Whether the image is on the node; none if the runtime could not say.
+    pub present: Option<bool>,
+    /// Why the runtime could not say.
+    #[serde(default)]
+    pub inspect_error: Option<String>,
+    /// Milliseconds until a try is allowed, if it is too soon now.
+    #[serde(default)]
+    pub next_try_ms: Option<u64>,
+    /// What the wait comes from.
+    #[serde(default)]
+    pub cause: Option<String>,
+    /// The class of that cause.
+    #[serde(default)]
+    pub class: Option<FailureClass>,
+    /// Whether the image is being pulled at this moment.
+    pub in_flight: bool,
+    /// What would happen, in one sentence.
+    pub verdict: String,
+}

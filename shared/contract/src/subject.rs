@@ -1,0 +1,154 @@
+//! Subjects: one function for each, and the only place where they are spelled.
+//!
+//! | subject | kind | payload |
+//! |---|---|---|
+//! | `<fleet>.v1.cmd.<node>.<service>.<verb>` | request and reply | MessagePack of a [`crate::Command`] |
+//! | `<fleet>.v1.cmd._all.agent.<verb>` | request, one reply of every agent | MessagePack |
+//! | `<fleet>.v1.evt.<reason>.<registry>.<node>` | event | CloudEvents 1.0 JSON |
+//!
+//! Names are encoded into tokens: `[A-Za-z0-9-]` stands as it is, every other byte as `_` and two hex digits, and what has
+//! no name at all is the token `_`. So a token never holds a dot, a wildcard or a space.
+
+use std::fmt::Write as _;
+
+use crate::{EventReason, NodeName, Service};
+
+/// The token of what has no name: a registry of a reference that cannot be parsed.
+const NAMELESS: &str = "_";
+/// Stands for every node. No node's token is like it: an underscore is always followed by two hex digits.
+const EVERY_NODE: &str = "_all";
+
+/// The name of a fleet, the first token of all its subjects and the prefix of its buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fleet(String);
+
+/// Why a fleet name was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a fleet name: use 1 to 32 of the characters A-Z a-z 0-9 _ -")]
+pub struct FleetNameError(String);
+
+impl Fleet {
+    /// Checks the name: 1 to 32 of `[A-Za-z0-9_-]`, so that it is one token and a valid bucket prefix.
+    ///
+    /// # Errors
+    /// The name has other characters, is empty or too long.
+    pub fn named(name: &str) -> Result<Self, FleetNameError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if name.is_empty() || name.len() > 32 || !name.bytes().all(allowed) {
+            return Err(FleetNameError(name.chars().take(64).collect()));
+        }
+        Ok(Self(name.to_owned()))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Where one service of one node takes one command.
+    #[must_use]
+    pub fn command(&self, node: &NodeName, service: Service, verb: &str) -> String {
+        format!("{}.v1.cmd.{}.{}.{verb}", self.0, token(node.as_str()), service.name())
+    }
+
+    /// Where every agent takes one command.
+    #[must_use]
+    pub fn command_to_all(&self, service: Service, verb: &str) -> String {
+        format!("{}.v1.cmd.{EVERY_NODE}.{}.{verb}", self.0, service.name())
+    }
+
+    /// Where an event is published.
+    #[must_use]
+    pub fn event(&self, reason: EventReason, registry: Option<&str>, node: &NodeName) -> String {
+        format!("{}.v1.evt.{}.{}.{}", self.0, reason.as_str(), registry.map_or_else(|| NAMELESS.to_owned(), token), token(node.as_str()))
+    }
+
+    /// Matches events; what is not given matches all.
+    #[must_use]
+    pub fn events(&self, reason: Option<EventReason>, node: Option<&NodeName>) -> String {
+        format!("{}.v1.evt.{}.*.{}", self.0, reason.map_or("*", EventReason::as_str), node.map_or_else(|| "*".to_owned(), |node| token(node.as_str())))
+    }
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        Self("fleetpull".to_owned())
+    }
+}
+
+/// Encodes any name into one token.
+#[must_use]
+pub fn token(name: &str) -> String {
+    if name.is_empty() {
+        return NAMELESS.to_owned();
+    }
+    let mut token = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'-' {
+            token.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(token, "_{byte:02x}");
+        }
+    }
+    token
+}
+
+/// The name that a token stands for; none if it is not one of ours.
+#[must_use]
+pub fn name_of(token: &str) -> Option<String> {
+    if token == NAMELESS {
+        return Some(String::new());
+    }
+    let mut name = Vec::with_capacity(token.len());
+    let mut bytes = token.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'_' => {
+                let digits = [bytes.next()?, bytes.next()?];
+                name.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+            }
+            byte if byte.is_ascii_alphanumeric() || byte == b'-' => name.push(byte),
+            _ => return None,
+        }
+    }
+    String::from_utf8(name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_read_as_documented() {
+        let fleet = Fleet::default();
+        let node: NodeName = "n1.example".parse().expect("a name");
+        assert_eq!(fleet.command(&node, Service::PullCoordinator, "ensure"), "fleetpull.v1.cmd.n1_2eexample.pull-coordinator.ensure");
+        assert_eq!(fleet.command_to_all(Service::Agent, "describe"), "fleetpull.v1.cmd._all.agent.describe");
+        assert_eq!(fleet.event(EventReason::BackOff, Some("localhost:5000"), &node), "fleetpull.v1.evt.BackOff.localhost_3a5000.n1_2eexample");
+        assert_eq!(fleet.event(EventReason::InspectFailed, None, &node), "fleetpull.v1.evt.InspectFailed._.n1_2eexample");
+        assert_eq!(fleet.events(None, Some(&node)), "fleetpull.v1.evt.*.*.n1_2eexample");
+    }
+
+    #[test]
+    fn a_token_stands_for_one_name_and_is_safe() {
+        for name in ["", "a", "docker.io", "[::1]:5000", "a_b", "_all", "all", "a*>. \u{e9}"] {
+            let token = token(name);
+            assert_eq!(name_of(&token).as_deref(), Some(name));
+            assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')), "{token}");
+            assert_ne!(token, EVERY_NODE);
+        }
+        for foreign in ["_a", "_zz", "a.b", "a*"] {
+            assert_eq!(name_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn fleet_names_are_one_token() {
+        assert!(Fleet::named("team-a_1").is_ok());
+        for bad in ["", "a.b", "a b", "*", &"x".repeat(33)] {
+            assert!(Fleet::named(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The W3C trace context that travels on every message.
+
+use std::fmt;
+
+use clock::Random;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// One span of one trace, as `traceparent` carries it (W3C Trace Context, version 00).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceContext {
+    /// Shared by all that belongs to one pull; never 0.
+    pub trace_id: u128,
+    /// This step of it; never 0.
+    pub span_id: u64,
+    /// Whether the caller records this trace.
+    pub sampled: bool,
+}
+
+impl TraceContext {
+    /// A new trace.
+    #[must_use]
+    pub fn root(random: &mut Random) -> Self {
+        Self { trace_id: random.id().max(1), span_id: random.word().max(1), sampled: true }
+    }
+
+    /// A new span in the same trace.
+    #[must_use]
+    pub fn child(self, random: &mut Random) -> Self {
+        Self { span_id: random.word().max(1), ..self }
+    }
+
+    /// Reads a `traceparent`; none if it is malformed or all zero, as the standard asks.
+    #[must_use]
+    pub fn parse(traceparent: &str) -> Option<Self> {
+        let mut parts = traceparent.split('-');
+        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let lower_hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let known = lower_hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
+        if !known || !lower_hex(trace, 32) || !lower_hex(span, 16) || !lower_hex(flags, 2) {
+            return None;
+        }
+        let trace_id = u128::from_str_radix(trace, 16).ok()?;
+        let span_id = u64::from_str_radix(span, 16).ok()?;
+        let sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
+        (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, sampled })
+    }
+
+    /// As it stands in the header.
+    #[must_use]
+    pub fn traceparent(&self) -> String {
+        format!("00-{:032x}-{:016x}-{:02x}", self.trace_id, self.span_id, u8::from(self.sampled))
+    }
+
+    /// The trace id alone, 32 hex digits: what one searches for in Jaeger.
+    #[must_use]
+    pub fn trace_id_hex(&self) -> String {
+        format!("{:032x}", self.trace_id)
+    }
+}
+
+impl fmt::Display for TraceContext {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.traceparent())
+    }
+}
+
+impl Serialize for TraceContext {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.traceparent())
+    }
+}
+
+impl<'de> Deserialize<'de> for TraceContext {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a traceparent"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        let context = TraceContext::root(&mut Random::seeded(1));
+        assert_eq!(TraceContext::parse(&context.traceparent()), Some(context));
+        assert_ne!(context.child(&mut Random::seeded(2)).span_id, context.span_id);
+    }
+
+    #[test]
+    fn refuses_what_the_standard_refuses() {
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert!(TraceContext::parse(good).is_some_and(|context| context.sampled));
+        // A later version may have more parts; version 00 may not.
+        assert!(TraceContext::parse("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-more").is_some_and(|context| !context.sampled));
+        for bad in [
+            "",
+            "00",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0é",
+        ] {
+            assert_eq!(TraceContext::parse(bad), None, "{bad}");
+        }
+    }
+}
