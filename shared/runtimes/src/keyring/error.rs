@@ -1,0 +1,79 @@
+//! What can be wrong with logins. No variant carries any content of a file or of a helper's answer.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use contract::FailureClass;
+
+/// Why the logins for a registry cannot be told. Pulling without them would hide the cause, so the pull fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyringError {
+    /// A file that was named does not exist, or one that is there cannot be read.
+    #[error("cannot read the registry logins in {}: {problem}; make it readable or name another file with --authfile", .path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What the operating system says.
+        problem: String,
+    },
+    /// A file is not what it should be.
+    #[error("cannot use the registry logins in {}: {problem}; mend the file or log in again", .path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, and where, without what stands there.
+        problem: String,
+    },
+    /// A file names a helper by something that is not a plain name.
+    #[error("credential helper {name:?}, named in {}, is no plain program name; write the part after docker-credential-", .path.display())]
+    HelperName {
+        /// The name as written.
+        name: String,
+        /// Which file names it.
+        path: PathBuf,
+    },
+    /// A helper is not installed.
+    #[error(
+        "credential helper docker-credential-{name}, named in {} for {server}, is not in PATH; install it or take it out of the file",
+        .path.display()
+    )]
+    HelperMissing {
+        /// The helper's name.
+        name: String,
+        /// Which file names it.
+        path: PathBuf,
+        /// The registry it was to be asked about.
+        server: String,
+    },
+    /// A helper was run and gave no login.
+    #[error("credential helper docker-credential-{name} {problem}; to see more, run: printf %s '{server}' | docker-credential-{name} get")]
+    HelperFailed {
+        /// The helper's name.
+        name: String,
+        /// How it ended. Never what it printed: that may hold a secret.
+        problem: String,
+        /// The registry it was asked about.
+        server: String,
+    },
+    /// A helper did not answer.
+    #[error(
+        "credential helper docker-credential-{name} gave no answer in {} s; to see more, run: printf %s '{server}' | docker-credential-{name} get",
+        .limit.as_secs()
+    )]
+    HelperSlow {
+        /// The helper's name.
+        name: String,
+        /// The registry it was asked about.
+        server: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+}
+
+impl KeyringError {
+    /// Always this node's own affair.
+    #[must_use]
+    pub fn class(&self) -> FailureClass {
+        FailureClass::NodeLocal
+    }
+}

@@ -1,0 +1,226 @@
+//! A file of logins as docker, podman and kubelet write it.
+//!
+//! `{"auths": {"<registry>": {"auth" | "username" + "password" | "identitytoken" | "registrytoken"}},
+//!   "credHelpers": {"<registry>": "<helper>"}, "credsStore": "<helper>"}`; whatever else stands in it is not ours.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use serde_json::{Map, Value};
+
+use super::credential::Credential;
+use super::matching;
+
+/// What a file holds, by normalised entry.
+#[derive(Default)]
+pub(super) struct LoginFile {
+    /// Logins and helpers of each entry; looked through from the back.
+    pub(super) entries: BTreeMap<String, Vec<Login>>,
+    /// The helper for every registry without an entry that says something.
+    pub(super) store: Option<String>,
+}
+
+/// How to log in.
+#[derive(Clone)]
+pub(super) enum Login {
+    Ready(Box<Credential>),
+    Helper {
+        name: String,
+        /// The entry as written, if it names one server: what docker would ask the helper for.
+        server: Option<String>,
+    },
+}
+
+impl LoginFile {
+    /// Reads a file's content. `file_name` goes into the sources.
+    ///
+    /// # Errors
+    /// What is wrong and where, without anything that stands there.
+    pub(super) fn parse(content: &[u8], file_name: &str) -> Result<Self, String> {
+        let top: Value = serde_json::from_slice(content).map_err(|error| not_json(&error))?;
+        let Value::Object(top) = top else { return Err("it is no JSON object".to_owned()) };
+        let mut file = Self { entries: BTreeMap::new(), store: text(&top, "credsStore", "")? };
+        // Helpers before logins of the same entry: docker asks nothing else where a helper is named.
+        for (entry, helper) in section(&top, "credHelpers")? {
+            let Value::String(name) = helper else { return Err(format!("credHelpers[{entry:?}] is no text")) };
+            let server = (!entry.contains('*')).then(|| entry.clone());
+            file.add(entry, Login::Helper { name: name.clone(), server });
+        }
+        for (entry, login) in section(&top, "auths")? {
+            if let Some(credential) = credential(entry, login, file_name)? {
+                file.add(entry, Login::Ready(Box::new(credential)));
+            }
+        }
+        Ok(file)
+    }
+
+    /// The logins for a repository, in the order to try.
+    pub(super) fn logins(&self, repository: &str) -> Vec<Login> {
+        let matching: Vec<Login> =
+            self.entries.iter().rev().filter(|(key, _)| matching::matches(key, repository)).flat_map(|(_, logins)| logins.iter().cloned()).collect();
+        if !matching.is_empty() {
+            return matching;
+        }
+        let fallback = matching::is_default_registry(repository).then(|| self.entries.get(matching::DEFAULT_REGISTRY_KEY)).flatten();
+        match (fallback, &self.store) {
+            (Some(logins), _) => logins.clone(),
+            (None, Some(name)) => vec![Login::Helper { name: name.clone(), server: None }],
+            (None, None) => Vec::new(),
+        }
+    }
+
+    fn add(&mut self, entry: &str, login: Login) {
+        match matching::normalise(entry) {
+            Some(key) => self.entries.entry(key).or_default().push(login),
+            None => tracing::warn!(entry, "an entry of the registry logins is no registry address and is left out"),
+        }
+    }
+}
+
+/// serde_json's own words may quote what stands in the file.
+fn not_json(error: &serde_json::Error) -> String {
+    let what = if error.is_eof() { "the JSON ends too early" } else { "it is no JSON" };
+    format!("{what} (line {}, column {})", error.line(), error.column())
+}
+
+fn section<'a>(top: &'a Map<String, Value>, name: &str) -> Result<impl Iterator<Item = (&'a String, &'a Value)>, String> {
+    match top.get(name) {
+        None | Some(Value::Null) => Ok(None.into_iter().flatten()),
+        Some(Value::Object(entries)) => Ok(Some(entries).into_iter().flatten()),
+        Some(_) => Err(format!("{name} is no JSON object")),
+    }
+}
+
+/// A text of an object; an empty one counts as not there.
+fn text(object: &Map<String, Value>, name: &str, place: &str) -> Result<Option<String>, String> {
+    match object.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        Some(_) => Err(format!("{place}{name} is no text")),
+    }
+}
+
+/// The login of an entry of `auths`; `None` for one that says nothing (docker leaves such where a helper keeps the login).
+fn credential(entry: &str, login: &Value, file_name: &str) -> Result<Option<Credential>, String> {
+    let place = format!("auths[{entry:?}]");
+    let Value::Object(login) = login else { return Err(format!("{place} is no JSON object")) };
+    let place = format!("{place}.");
+    let mut credential = Credential {
+        username: text(login, "username", &place)?.unwrap_or_default(),
+        password: text(login, "password", &place)?.unwrap_or_default(),
+        identity_token: text(login, "identitytoken", &place)?.unwrap_or_default(),
+        registry_token: text(login, "registrytoken", &place)?.unwrap_or_default(),
+        server_address: matching::normalise(entry).unwrap_or_default(),
+        source: String::new(),
+    };
+    if let Some(auth) = text(login, "auth", &place)? {
+        (credential.username, credential.password) =
+            user_and_password(&auth).ok_or_else(|| format!("{place}auth is not the base64 of user:password"))?;
+    }
+    let kind = if !credential.registry_token.is_empty() {
+        "registry token".to_owned()
+    } else if !credential.identity_token.is_empty() {
+        // The user beside such a token is a stand-in that the registry does not know.
+        (credential.username, credential.password) = (String::new(), String::new());
+        "identity token".to_owned()
+    } else if !credential.username.is_empty() {
+        format!("user {}", credential.username)
+    } else {
+        return Ok(None);
+    };
+    credential.source = format!("{file_name} {kind}");
+    Ok(Some(credential))
+}
+
+fn user_and_password(auth: &str) -> Option<(String, String)> {
+    let auth = auth.trim();
+    let decoded = if auth.ends_with('=') { STANDARD.decode(auth) } else { STANDARD_NO_PAD.decode(auth) }.ok()?;
+    let decoded = String::from_utf8(decoded).ok()?;
+    let (user, password) = decoded.split_once(':')?;
+    // Docker itself cuts zero bytes off, which old versions had padded passwords with.
+    Some((user.to_owned(), password.trim_matches('\0').to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(content: &str, repository: &str) -> Vec<String> {
+        let file = LoginFile::parse(content.as_bytes(), "config.json").unwrap_or_else(|problem| panic!("{problem}"));
+        let name = |login: Login| match login {
+            Login::Ready(credential) => credential.source.clone(),
+            Login::Helper { name, server } => format!("helper {name} {server:?}"),
+        };
+        file.logins(repository).into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn longer_entries_come_first_and_all_that_match_are_tried() {
+        let content = r#"{"auths": {
+            "registry.example": {"username": "a", "password": "x"},
+            "https://registry.example/team/": {"username": "b", "password": "x"},
+            "*.example": {"username": "c", "password": "x"},
+            "registry.example/other": {"username": "d", "password": "x"}}}"#;
+        let expected = ["config.json user b", "config.json user a", "config.json user c"];
+        assert_eq!(names(content, "registry.example/team/app"), expected);
+    }
+
+    #[test]
+    fn the_default_registry_falls_back_to_its_old_name() {
+        let content = r#"{"auths": {"https://index.docker.io/v1/": {"auth": "ZGVwbG95OmEKOmI="}}, "credsStore": "x"}"#;
+        assert_eq!(names(content, "docker.io/library/busybox"), ["config.json user deploy"]);
+        assert_eq!(names(content, "quay.io/app"), ["helper x None"]);
+    }
+
+    #[test]
+    fn helpers_are_asked_before_logins_of_the_same_entry() {
+        let content = r#"{"credHelpers": {"registry.example": "x", "*.example": "y"}, "credsStore": "z",
+            "auths": {"registry.example": {"auth": "ZGVwbG95OnB3"}, "quay.io": {}}}"#;
+        assert_eq!(names(content, "registry.example/app"), [r#"helper x Some("registry.example")"#, "config.json user deploy", "helper y None"]);
+        assert_eq!(names(content, "quay.io/app"), ["helper z None"]);
+    }
+
+    #[test]
+    fn auth_is_read_with_and_without_padding_and_beats_the_plain_fields() {
+        for (auth, user, password) in [("dTpw", "u", "p"), ("dTpwOg==", "u", "p:"), ("dTpwOg", "u", "p:"), ("dTpwAAA=", "u", "p")] {
+            assert_eq!(user_and_password(auth), Some((user.to_owned(), password.to_owned())), "{auth}");
+        }
+        let content = r#"{"auths": {"a.b": {"auth": "dTpw", "username": "other", "password": "other"}}}"#;
+        assert_eq!(names(content, "a.b/c"), ["config.json user u"]);
+    }
+
+    #[test]
+    fn tokens_stand_for_user_and_password() {
+        let content = r#"{"auths": {"a.b": {"auth": "MDAwOg==", "identitytoken": "t"}, "c.d": {"registrytoken": "t"}}}"#;
+        let file = LoginFile::parse(content.as_bytes(), "auth.json").unwrap_or_default();
+        let Some(Login::Ready(credential)) = file.logins("a.b/c").pop() else { panic!("no login") };
+        assert_eq!((credential.username(), credential.password(), credential.identity_token()), ("", "", "t"));
+        assert_eq!(credential.source(), "auth.json identity token");
+        assert_eq!(names(content, "c.d/e"), ["config.json registry token"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_what_stands_there() {
+        for (content, problem) in [
+            ("hunter2", "it is no JSON (line 1, column 1)"),
+            (r#"{"auths": {"#, "the JSON ends too early (line 1, column 11)"),
+            ("[]", "it is no JSON object"),
+            (r#"{"auths": "hunter2"}"#, "auths is no JSON object"),
+            (r#"{"auths": {"a.b": "hunter2"}}"#, r#"auths["a.b"] is no JSON object"#),
+            (r#"{"auths": {"a.b": {"auth": "hunter2"}}}"#, r#"auths["a.b"].auth is not the base64 of user:password"#),
+            (r#"{"auths": {"a.b": {"auth": "aHVudGVyMg=="}}}"#, r#"auths["a.b"].auth is not the base64 of user:password"#),
+            (r#"{"auths": {"a.b": {"password": 12345678}}}"#, r#"auths["a.b"].password is no text"#),
+            (r#"{"credHelpers": {"a.b": ["hunter2"]}}"#, r#"credHelpers["a.b"] is no text"#),
+            (r#"{"credsStore": {"hunter2": 1}}"#, "credsStore is no text"),
+        ] {
+            assert_eq!(LoginFile::parse(content.as_bytes(), "config.json").err().as_deref(), Some(problem), "{content}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_left_alone() {
+        let content = r#"{"auths": null, "HttpHeaders": {"x": "y"}, "proxies": [1], "auths2": 3}"#;
+        assert_eq!(names(content, "a.b/c"), [""; 0]);
+    }
+}

@@ -1,0 +1,147 @@
+//! Which entries are for a repository: kubelet's rule.
+//!
+//! An entry matches when its port is the same, it has as many host labels and each matches as a glob, and its path is a plain
+//! prefix of the image's (`/foo` matches `/foobar`: kubelet knows no boundary there). Longer entries come first because they
+//! are looked through in reverse order of the alphabet. Images of the default registry fall back to `index.docker.io`.
+
+/// What entries for the default registry are called once normalised.
+pub(super) const DEFAULT_REGISTRY_KEY: &str = "index.docker.io";
+/// What the docker tools call the default registry when they ask a helper.
+pub(super) const DEFAULT_REGISTRY_SERVER: &str = "https://index.docker.io/v1/";
+
+/// The key of an entry: scheme, `/v1/` or `/v2/`, user, query and an empty path are dropped. `None` if it is no address.
+pub(super) fn normalise(entry: &str) -> Option<String> {
+    let rest = entry.strip_prefix("https://").or_else(|| entry.strip_prefix("http://")).unwrap_or(entry);
+    let rest = &rest[..rest.find(['?', '#']).unwrap_or(rest.len())];
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if host.is_empty() || host.contains(|letter: char| letter.is_whitespace() || letter.is_control() || "\\^`{|}%".contains(letter)) {
+        return None;
+    }
+    let path = if path.starts_with("/v1/") || path.starts_with("/v2/") { &path["/v1".len()..] } else { path };
+    Some(if path == "/" { host.to_owned() } else { format!("{host}{path}") })
+}
+
+/// Whether the entry called `key` is for `repository` (registry and path, no tag).
+pub(super) fn matches(key: &str, repository: &str) -> bool {
+    let (key_host, key_path) = split_path(key);
+    let (host, path) = split_path(repository);
+    let (key_name, key_port) = split_port(key_host);
+    let (name, port) = split_port(host);
+    key_port == port
+        && path.starts_with(key_path)
+        && key_name.split('.').count() == name.split('.').count()
+        && key_name.split('.').zip(name.split('.')).all(|(pattern, label)| glob(pattern, label))
+}
+
+/// Whether `repository` belongs to the default registry, by kubelet's reading: nothing before the first slash looks like a host.
+pub(super) fn is_default_registry(repository: &str) -> bool {
+    match repository.split_once('/') {
+        None => !repository.is_empty(),
+        Some(("", _)) => false,
+        Some(("docker.io" | DEFAULT_REGISTRY_KEY, _)) => true,
+        Some((first, _)) => !first.contains(['.', ':']),
+    }
+}
+
+/// How a helper is asked about `repository`: by host, the default registry by the docker tools' name for it.
+pub(super) fn server_of(repository: &str) -> &str {
+    let (host, _) = split_path(repository);
+    if matches!(host, "docker.io" | DEFAULT_REGISTRY_KEY) { DEFAULT_REGISTRY_SERVER } else { host }
+}
+
+fn split_path(address: &str) -> (&str, &str) {
+    address.split_at(address.find('/').unwrap_or(address.len()))
+}
+
+fn split_port(host: &str) -> (&str, &str) {
+    match host.rsplit_once(':') {
+        // Within the brackets of an IPv6 address a colon starts no port.
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (host, ""),
+    }
+}
+
+/// `*` stands for any letters of one label.
+fn glob(pattern: &str, label: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else { return pattern == label };
+    let Some(rest) = label.strip_prefix(head) else { return false };
+    rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| glob(tail, &rest[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_normalised_as_kubelet_does() {
+        for (entry, key) in [
+            ("https://index.docker.io/v1/", Some("index.docker.io")),
+            ("http://quay.io/v2/", Some("quay.io")),
+            ("https://quay.io/v2/team", Some("quay.io/team")),
+            ("quay.io/coreos", Some("quay.io/coreos")),
+            ("quay.io/v1", Some("quay.io/v1")),
+            ("localhost:5000", Some("localhost:5000")),
+            ("registry.example/", Some("registry.example")),
+            ("*.azurecr.io", Some("*.azurecr.io")),
+            ("https://user:word@registry.example/x?y=z", Some("registry.example/x")),
+            ("[::1]:5000", Some("[::1]:5000")),
+            ("", None),
+            ("https://", None),
+            ("/only/a/path", None),
+            ("two words", None),
+        ] {
+            assert_eq!(normalise(entry).as_deref(), key, "{entry}");
+        }
+    }
+
+    #[test]
+    fn entries_match_as_in_kubelet() {
+        for (key, repository, expected) in [
+            ("registry.example", "registry.example/app", true),
+            ("registry.example", "registry.example:443/app", false),
+            ("registry.example:5000", "registry.example:5000/app", true),
+            ("registry.example:5000", "registry.example/app", false),
+            ("registry.example/foo", "registry.example/foobar", true),
+            ("registry.example/foo/", "registry.example/foobar", false),
+            ("registry.example/foo", "registry.example/bar", false),
+            ("*.azurecr.io", "team.azurecr.io/app", true),
+            ("*.azurecr.io", "a.b.azurecr.io/app", false),
+            ("*.azurecr.io", "azurecr.io/app", false),
+            ("*.dkr.ecr.*.amazonaws.com", "1234.dkr.ecr.eu-west-1.amazonaws.com/app", true),
+            ("prefix-*-x.example", "prefix-abc-x.example/app", true),
+            ("prefix-*-x.example", "prefix-abc-y.example/app", false),
+            ("*", "localhost/app", true),
+            ("*", "registry.example/app", false),
+            ("[::1]:5000", "[::1]:5000/app", true),
+            ("[::1]:5000", "[::1]:5001/app", false),
+            ("docker.io", "docker.io/library/busybox", true),
+            ("index.docker.io", "docker.io/library/busybox", false),
+        ] {
+            assert_eq!(matches(key, repository), expected, "{key} for {repository}");
+        }
+    }
+
+    #[test]
+    fn the_default_registry_is_told_by_the_first_part() {
+        for (repository, expected) in [
+            ("busybox", true),
+            ("docker.io/library/busybox", true),
+            ("index.docker.io/library/busybox", true),
+            ("library/busybox", true),
+            ("localhost/busybox", true),
+            ("localhost:5000/busybox", false),
+            ("quay.io/busybox", false),
+            ("/busybox", false),
+            ("", false),
+        ] {
+            assert_eq!(is_default_registry(repository), expected, "{repository}");
+        }
+    }
+
+    #[test]
+    fn helpers_are_asked_by_host() {
+        assert_eq!(server_of("docker.io/library/busybox"), "https://index.docker.io/v1/");
+        assert_eq!(server_of("localhost:5000/team/app"), "localhost:5000");
+    }
+}
