@@ -1,1 +1,16 @@
-//! To be written.
+//! The actix seam: what lets services talk without knowing where the other one lives.
+//!
+//! - [`Ask`] is the actix message of every command; [`Sender`] sends it to an actor in this process, or over the bus.
+//! - [`serve`] takes commands from the bus to an actor.
+//! - [`Gravestone`] makes the death of an actor known: actix neither restarts an actor that panicked nor tells anybody.
+
+mod ask;
+mod gravestone;
+mod sender;
+mod serve;
+mod wire;
+
+pub use ask::{Ask, MAILBOX_CAPACITY};
+pub use gravestone::{Deaths, Gravestone, deaths};
+pub use sender::{Delivery, Sender, Wiring};
+pub use serve::{MAX_STANDING_REQUESTS, Served, serve, serve_everywhere};

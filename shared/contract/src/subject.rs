@@ -67,7 +67,12 @@ impl Fleet {
     /// Matches events; what is not given matches all.
     #[must_use]
     pub fn events(&self, reason: Option<EventReason>, node: Option<&NodeName>) -> String {
-        format!("{}.v1.evt.{}.*.{}", self.0, reason.map_or("*", EventReason::as_str), node.map_or_else(|| "*".to_owned(), |node| token(node.as_str())))
+        format!(
+            "{}.v1.evt.{}.*.{}",
+            self.0,
+            reason.map_or("*", EventReason::as_str),
+            node.map_or_else(|| "*".to_owned(), |node| token(node.as_str()))
+        )
     }
 }
 
@@ -126,7 +131,10 @@ mod tests {
         let node: NodeName = "n1.example".parse().expect("a name");
         assert_eq!(fleet.command(&node, Service::PullCoordinator, "ensure"), "fleetpull.v1.cmd.n1_2eexample.pull-coordinator.ensure");
         assert_eq!(fleet.command_to_all(Service::Agent, "describe"), "fleetpull.v1.cmd._all.agent.describe");
-        assert_eq!(fleet.event(EventReason::BackOff, Some("localhost:5000"), &node), "fleetpull.v1.evt.BackOff.localhost_3a5000.n1_2eexample");
+        assert_eq!(
+            fleet.event(EventReason::BackOff, Some("localhost:5000"), &node),
+            "fleetpull.v1.evt.BackOff.localhost_3a5000.n1_2eexample"
+        );
         assert_eq!(fleet.event(EventReason::InspectFailed, None, &node), "fleetpull.v1.evt.InspectFailed._.n1_2eexample");
         assert_eq!(fleet.events(None, Some(&node)), "fleetpull.v1.evt.*.*.n1_2eexample");
     }

@@ -34,7 +34,8 @@ impl TraceContext {
     pub fn parse(traceparent: &str) -> Option<Self> {
         let mut parts = traceparent.split('-');
         let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let lower_hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let lower_hex =
+            |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let known = lower_hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
         if !known || !lower_hex(trace, 32) || !lower_hex(span, 16) || !lower_hex(flags, 2) {
             return None;
@@ -93,7 +94,9 @@ mod tests {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert!(TraceContext::parse(good).is_some_and(|context| context.sampled));
         // A later version may have more parts; version 00 may not.
-        assert!(TraceContext::parse("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-more").is_some_and(|context| !context.sampled));
+        assert!(
+            TraceContext::parse("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-more").is_some_and(|context| !context.sampled)
+        );
         for bad in [
             "",
             "00",

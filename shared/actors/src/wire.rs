@@ -1,0 +1,149 @@
+//! Commands and replies as bus messages: MessagePack with named fields, so that messages can grow.
+
+use std::time::Duration;
+
+use bus::{Headers, Message};
+use clock::Random;
+use contract::{CallError, Command, Envelope, MessageId, Meta, TraceContext, VERSION, headers};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The error code of a refusal, as HTTP would say it.
+const REFUSED_CODE: &str = "400";
+
+/// A command as a bus message for `subject`.
+pub(crate) fn encode_command<C: Command>(subject: String, envelope: &Envelope<C>) -> Result<Message, CallError> {
+    let mut message = Message::new(subject, pack(&envelope.body)?);
+    message.headers = meta_headers(&envelope.meta);
+    Ok(message)
+}
+
+/// The command in a bus message.
+pub(crate) fn decode_command<C: Command>(message: &Message, random: &mut Random) -> Result<Envelope<C>, CallError> {
+    check_version(&message.headers)?;
+    let body = unpack(&message.payload)?;
+    let header = |name| message.headers.get(name);
+    let meta = Meta {
+        message_id: header(headers::MESSAGE_ID)
+            .and_then(|id| MessageId::try_from(id.to_owned()).ok())
+            .unwrap_or_else(|| MessageId::random(random)),
+        trace: header(headers::TRACEPARENT).and_then(TraceContext::parse).unwrap_or_else(|| TraceContext::root(random)),
+        deadline: header(headers::DEADLINE_MS).and_then(|text| text.parse().ok()).map(Duration::from_millis),
+    };
+    Ok(Envelope { meta, body })
+}
+
+/// What a service answered, as a bus message for `subject`.
+pub(crate) fn encode_reply<R: Serialize>(subject: String, meta: Option<&Meta>, reply: Result<R, CallError>) -> Message {
+    let packed = reply.and_then(|reply| pack(&reply));
+    let mut headers = meta.map(meta_headers).unwrap_or_else(version_headers);
+    match packed {
+        Ok(payload) => Message::new(subject, payload).with_headers(headers),
+        Err(error) => {
+            headers.set(headers::SERVICE_ERROR, one_line(&error.to_string()));
+            headers.set(headers::SERVICE_ERROR_CODE, REFUSED_CODE);
+            Message::new(subject, Vec::new()).with_headers(headers)
+        }
+    }
+}
+
+/// The reply in a bus message.
+pub(crate) fn decode_reply<R: DeserializeOwned>(message: &Message) -> Result<R, CallError> {
+    if let Some(reason) = message.headers.get(headers::SERVICE_ERROR) {
+        return Err(CallError::Refused { reason: reason.to_owned() });
+    }
+    check_version(&message.headers)?;
+    unpack(&message.payload)
+}
+
+fn version_headers() -> Headers {
+    let mut headers = Headers::new();
+    headers.set(headers::CONTENT_TYPE, headers::MESSAGE_PACK);
+    headers.set(headers::VERSION, VERSION.to_string());
+    headers
+}
+
+fn meta_headers(meta: &Meta) -> Headers {
+    let mut headers = version_headers();
+    headers.set(headers::TRACEPARENT, meta.trace.traceparent());
+    headers.set(headers::MESSAGE_ID, meta.message_id.to_string());
+    if let Some(deadline) = meta.deadline {
+        headers.set(headers::DEADLINE_MS, deadline.as_millis().to_string());
+    }
+    headers
+}
+
+/// Another major version is refused; none at all is taken for ours, so that a person with a plain client can ask.
+fn check_version(message_headers: &Headers) -> Result<(), CallError> {
+    match message_headers.get(headers::VERSION) {
+        None => Ok(()),
+        Some(version) if version == VERSION.to_string() => Ok(()),
+        Some(version) => {
+            let shown: String = version.chars().take(16).collect();
+            Err(CallError::Refused {
+                reason: format!("this agent reads messages of version {VERSION}, not {shown:?}: use a client of the same major version"),
+            })
+        }
+    }
+}
+
+fn pack<T: Serialize>(value: &T) -> Result<Vec<u8>, CallError> {
+    rmp_serde::to_vec_named(value).map_err(|error| CallError::Refused { reason: format!("the message cannot be encoded: {error}") })
+}
+
+fn unpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, CallError> {
+    rmp_serde::from_slice(payload).map_err(|error| CallError::Refused { reason: format!("the message cannot be decoded: {error}") })
+}
+
+/// A header cannot hold line breaks.
+fn one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::messages::throttler::{AcquirePermit, PermitAnswer};
+    use contract::{PermitId, messages::backoff_tracker::CountBackoffs};
+
+    use super::*;
+
+    fn acquire() -> Envelope<AcquirePermit> {
+        let mut random = Random::seeded(1);
+        let meta = Meta { deadline: Some(Duration::from_millis(250)), ..Meta::root(&mut random) };
+        Envelope { meta, body: AcquirePermit { permit: PermitId::random(&mut random), image: "busybox".to_owned(), patience_ms: 10 } }
+    }
+
+    #[test]
+    fn a_command_survives_the_wire() {
+        let sent = acquire();
+        let message = encode_command("a.b".to_owned(), &sent).expect("encodes");
+        assert_eq!(message.headers.get("traceparent"), Some(sent.meta.trace.traceparent().as_str()));
+        assert_eq!(decode_command::<AcquirePermit>(&message, &mut Random::seeded(2)).expect("decodes"), sent);
+    }
+
+    #[test]
+    fn a_reply_and_a_refusal_survive_the_wire() {
+        let answer = PermitAnswer::Granted { lease_ms: 5 };
+        let message = encode_reply("r".to_owned(), None, Ok(answer.clone()));
+        assert_eq!(decode_reply::<PermitAnswer>(&message), Ok(answer));
+        let refusal = encode_reply::<PermitAnswer>("r".to_owned(), None, Err(CallError::Refused { reason: "too\nmany".to_owned() }));
+        assert_eq!(decode_reply::<PermitAnswer>(&refusal), Err(CallError::Refused { reason: "refused: too many".to_owned() }));
+    }
+
+    #[test]
+    fn another_version_and_rubbish_are_refused_and_unknown_fields_are_not() {
+        let mut message = encode_command("a.b".to_owned(), &acquire()).expect("encodes");
+        message.headers.set(headers::VERSION, "2");
+        let refused = decode_command::<AcquirePermit>(&message, &mut Random::seeded(2)).expect_err("another version");
+        assert!(refused.to_string().contains("not \"2\""), "{refused}");
+        for rubbish in [&b""[..], b"\xff\xff", b"{\"permit\":1}", &[0x91; 64]] {
+            assert!(decode_command::<AcquirePermit>(&Message::new("a.b", rubbish.to_vec()), &mut Random::seeded(2)).is_err());
+        }
+        #[derive(Serialize)]
+        struct Grown {
+            news: u32,
+        }
+        let grown = Message::new("a.b", rmp_serde::to_vec_named(&Grown { news: 1 }).expect("encodes"));
+        assert!(decode_command::<CountBackoffs>(&grown, &mut Random::seeded(2)).is_ok());
+    }
+}
