@@ -1,0 +1,207 @@
+//! Growing delays by key, as client-go's `flowcontrol.Backoff` has them (there without the bound on the number of keys).
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// From where to where a delay grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffPolicy {
+    /// After the first failure.
+    pub initial: Duration,
+    /// The most.
+    pub max: Duration,
+}
+
+impl Default for BackoffPolicy {
+    /// Kubelet's own for image pulls: `imageBackOffPeriod` and `MaxImageBackOff`.
+    fn default() -> Self {
+        Self { initial: Duration::from_secs(10), max: Duration::from_secs(300) }
+    }
+}
+
+/// The delay of each key. Times are monotonic.
+#[derive(Clone, Debug)]
+pub struct Delays<K: Ord> {
+    policy: BackoffPolicy,
+    entries: BTreeMap<K, Delay>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Delay {
+    backoff: Duration,
+    updated: Duration,
+}
+
+impl<K: Ord + Clone> Delays<K> {
+    /// No key has failed yet.
+    #[must_use]
+    pub fn new(policy: BackoffPolicy) -> Self {
+        Self { policy, entries: BTreeMap::new() }
+    }
+
+    /// The key's delay, 0 if it has none.
+    #[must_use]
+    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Duration
+    where
+        K: Borrow<Q>,
+    {
+        self.entries.get(key).map_or(Duration::ZERO, |delay| delay.backoff)
+    }
+
+    /// Another failure: the first delay, or twice the last one up to the most. Starts over when the last failure is longer ago
+    /// than twice the most.
+    pub fn next(&mut self, key: K, now: Duration) {
+        let backoff = match self.entries.get(&key) {
+            Some(delay) if !self.expired(delay, now) => (delay.backoff * 2).min(self.policy.max),
+            _ => self.policy.initial,
+        };
+        self.entries.insert(key, Delay { backoff, updated: now });
+    }
+
+    /// How long the key is still held; none if it may be tried (at the very end of the delay it may).
+    #[must_use]
+    pub fn held<Q: Ord + ?Sized>(&self, key: &Q, now: Duration) -> Option<Duration>
+    where
+        K: Borrow<Q>,
+    {
+        let delay = self.entries.get(key)?;
+        let since = now.saturating_sub(delay.updated);
+        (!self.expired(delay, now) && since < delay.backoff).then(|| delay.backoff - since)
+    }
+
+    /// Forgets the key.
+    pub fn clear<Q: Ord + ?Sized>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        self.entries.remove(key);
+    }
+
+    /// Forgets what has expired; returns those keys.
+    pub fn collect_garbage(&mut self, now: Duration) -> Vec<K> {
+        let gone: Vec<K> = self.entries.iter().filter(|(_, delay)| self.expired(delay, now)).map(|(key, _)| key.clone()).collect();
+        for key in &gone {
+            self.entries.remove(key);
+        }
+        gone
+    }
+
+    /// The key whose last failure is the longest ago.
+    #[must_use]
+    pub fn oldest(&self) -> Option<K> {
+        self.entries.iter().min_by_key(|(_, delay)| delay.updated).map(|(key, _)| key.clone())
+    }
+
+    /// How many keys are held now.
+    #[must_use]
+    pub fn held_count(&self, now: Duration) -> usize {
+        self.entries.keys().filter(|key| self.held(*key, now).is_some()).count()
+    }
+
+    /// How many keys are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no key is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn expired(&self, delay: &Delay, now: Duration) -> bool {
+        now.saturating_sub(delay.updated) > self.policy.max * 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! client-go's own unit tables (`backoff_test.go`), without its jitter, which kubelet does not use for images.
+
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn delays(initial: u64, max: u64) -> Delays<&'static str> {
+        Delays::new(BackoffPolicy { initial: seconds(initial), max: seconds(max) })
+    }
+
+    #[test]
+    fn doubles_up_to_the_most() {
+        let mut delays = delays(1, 50);
+        let mut seen = Vec::new();
+        for tick in 0..10 {
+            seen.push(delays.get("k").as_secs());
+            delays.next("k", seconds(tick));
+        }
+        assert_eq!(seen, [0, 1, 2, 4, 8, 16, 32, 50, 50, 50]);
+    }
+
+    #[test]
+    fn is_held_exactly_as_client_go_holds() {
+        let mut delays = delays(1, 10);
+        let mut free = Vec::new();
+        for tick in 0..58 {
+            if delays.held("k", seconds(tick)).is_none() {
+                free.push(tick);
+                delays.next("k", seconds(tick));
+            }
+        }
+        // Upstream looks at some ticks only; these are all of them, with its rows 0,1,3,7,15,25,35 and then every 10 s.
+        assert_eq!(free, [0, 1, 3, 7, 15, 25, 35, 45, 55]);
+    }
+
+    #[test]
+    fn silence_of_twice_the_most_starts_over() {
+        let mut delays = delays(1, 10);
+        for tick in [0, 1, 3, 7, 15, 25, 35] {
+            delays.next("k", seconds(tick));
+        }
+        // 21 s of silence: over 20 s, so tick 56 begins again with 1 s and tick 57 is free.
+        assert_eq!(delays.held("k", seconds(56)), None);
+        delays.next("k", seconds(56));
+        assert_eq!(delays.get("k"), seconds(1));
+        assert_eq!(delays.held("k", seconds(57)), None);
+    }
+
+    #[test]
+    fn the_edge_of_expiry_is_strict() {
+        let mut delays = delays(1, 5);
+        delays.next("k", seconds(0));
+        delays.next("k", seconds(10));
+        assert_eq!(delays.get("k"), seconds(2), "exactly twice the most is not expired");
+        delays.next("k", Duration::from_millis(20_001));
+        assert_eq!(delays.get("k"), seconds(1));
+    }
+
+    #[test]
+    fn the_high_water_mark_stays_for_a_while() {
+        let mut delays = delays(1, 5);
+        for _ in 0..5 {
+            delays.next("k", seconds(0));
+        }
+        delays.next("k", seconds(6));
+        assert_eq!(delays.get("k"), seconds(5));
+    }
+
+    #[test]
+    fn garbage_is_what_has_expired() {
+        let mut delays = delays(1, 5);
+        delays.next("k", seconds(0));
+        assert!(delays.collect_garbage(seconds(6)).is_empty());
+        assert_eq!(delays.collect_garbage(seconds(12)), ["k"]);
+        assert!(delays.is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_holds() {
+        let mut delays = delays(10, 300);
+        delays.next("k", seconds(100));
+        assert_eq!(delays.held("k", seconds(100)), Some(seconds(10)));
+        assert_eq!(delays.held("k", seconds(90)), Some(seconds(10)), "an earlier reading counts as the same instant");
+    }
+}

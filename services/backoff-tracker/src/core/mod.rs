@@ -1,0 +1,7 @@
+//! The sans-IO core: kubelet's back-off per (pod, image), cleared by success.
+
+mod delays;
+mod tracker;
+
+pub use delays::{BackoffPolicy, Delays};
+pub use tracker::{MAX_KEYS, Tracker};

@@ -1,0 +1,245 @@
+//! The node's own knowledge of failures.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use clock::Now;
+use contract::AttemptId;
+use contract::messages::backoff_tracker::{
+    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, Held, ReportAttempt,
+};
+
+use super::delays::{BackoffPolicy, Delays};
+
+/// How many keys a node remembers: a hundred pods with a hundred images. At one more, the one that failed the longest ago is
+/// forgotten, so that it may be tried: memory is bounded and nothing is held for want of it.
+pub const MAX_KEYS: usize = 10_000;
+/// How many reports are remembered to know a report that comes twice; late ones come within seconds.
+const REPORTS_REMEMBERED: usize = 1_024;
+/// The most bytes kept of a cause: a runtime's text is never shortened below this.
+const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
+
+/// The state machine: kubelet's back-off per (pod, image) with the cause of the last failure, and cleared by success.
+#[derive(Debug)]
+pub struct Tracker {
+    delays: Delays<BackoffKey>,
+    causes: BTreeMap<BackoffKey, AttemptFailure>,
+    reported: VecDeque<(AttemptId, BackoffKey)>,
+    counts: BackoffCounts,
+}
+
+impl Tracker {
+    /// Nothing has failed yet.
+    #[must_use]
+    pub fn new(policy: BackoffPolicy) -> Self {
+        Self { delays: Delays::new(policy), causes: BTreeMap::new(), reported: VecDeque::new(), counts: BackoffCounts::default() }
+    }
+
+    /// May this be tried now? If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt.
+    pub fn check(&mut self, now: Now, check: &CheckBackoff) -> BackoffAnswer {
+        let Some(left) = self.delays.held(&check.key, now.monotonic) else {
+            if !check.peek {
+                self.causes.remove(&check.key);
+            }
+            return BackoffAnswer::Clear;
+        };
+        if !check.peek {
+            self.counts.refused_total += 1;
+        }
+        let last = self.causes.get(&check.key).cloned().unwrap_or_default();
+        BackoffAnswer::Held(Held { cause: last.cause, class: last.class, next_try_ms: milliseconds(left) })
+    }
+
+    /// An attempt ended. The same report again changes nothing.
+    pub fn report(&mut self, now: Now, report: ReportAttempt) -> AttemptReported {
+        let ReportAttempt { key, attempt, failure } = report;
+        if !self.remember_report(attempt, &key) {
+            return self.answer(now, &key);
+        }
+        match failure {
+            None => self.succeeded(now, &key),
+            Some(failure) => self.failed(now, &key, failure),
+        }
+        self.answer(now, &key)
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counts(&self, now: Now) -> BackoffCounts {
+        BackoffCounts {
+            held: self.delays.held_count(now.monotonic) as u64,
+            known: self.delays.len() as u64,
+            ..self.counts
+        }
+    }
+
+    fn succeeded(&mut self, now: Now, key: &BackoffKey) {
+        self.delays.clear(key);
+        self.causes.remove(key);
+        self.collect_garbage(now);
+    }
+
+    fn failed(&mut self, now: Now, key: &BackoffKey, mut failure: AttemptFailure) {
+        self.counts.failures_total += 1;
+        shorten(&mut failure.cause);
+        self.delays.next(key.clone(), now.monotonic);
+        self.causes.insert(key.clone(), failure);
+        if self.delays.len() > MAX_KEYS {
+            self.collect_garbage(now);
+        }
+        while self.delays.len() > MAX_KEYS {
+            let Some(oldest) = self.delays.oldest() else { break };
+            self.delays.clear(&oldest);
+            self.causes.remove(&oldest);
+            self.counts.evicted_total += 1;
+        }
+    }
+
+    fn collect_garbage(&mut self, now: Now) {
+        for key in self.delays.collect_garbage(now.monotonic) {
+            self.causes.remove(&key);
+        }
+    }
+
+    fn answer(&self, now: Now, key: &BackoffKey) -> AttemptReported {
+        AttemptReported { next_try_ms: self.delays.held(key, now.monotonic).map(milliseconds) }
+    }
+
+    /// Whether this report is new.
+    fn remember_report(&mut self, attempt: AttemptId, key: &BackoffKey) -> bool {
+        if self.reported.iter().any(|(known_attempt, known_key)| *known_attempt == attempt && known_key == key) {
+            return false;
+        }
+        if self.reported.len() == REPORTS_REMEMBERED {
+            self.reported.pop_front();
+        }
+        self.reported.push_back((attempt, key.clone()));
+        true
+    }
+}
+
+/// Whole milliseconds, rounded up: who waits that long is not refused again.
+fn milliseconds(left: Duration) -> u64 {
+    u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn shorten(cause: &mut String) {
+    if cause.len() > MAX_CAUSE_BYTES {
+        let end = (0..=MAX_CAUSE_BYTES).rev().find(|end| cause.is_char_boundary(*end)).unwrap_or(0);
+        cause.truncate(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+    use contract::{FailureClass, PodRef};
+
+    use super::*;
+
+    struct Node {
+        tracker: Tracker,
+        random: Random,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            Self { tracker: Tracker::new(BackoffPolicy::default()), random: Random::seeded(1) }
+        }
+
+        fn check(&mut self, at: u64, key: &BackoffKey) -> BackoffAnswer {
+            self.tracker.check(at_seconds(at), &CheckBackoff { key: key.clone(), peek: false })
+        }
+
+        fn fail(&mut self, at: u64, key: &BackoffKey) -> AttemptReported {
+            let attempt = AttemptId::random(&mut self.random);
+            self.tracker.report(at_seconds(at), ReportAttempt { key: key.clone(), attempt, failure: Some(failure("ErrImagePull: 404")) })
+        }
+    }
+
+    fn at_seconds(seconds: u64) -> Now {
+        Now::default().after(Duration::from_secs(seconds))
+    }
+
+    fn failure(cause: &str) -> AttemptFailure {
+        AttemptFailure { class: FailureClass::NotFound, cause: cause.to_owned() }
+    }
+
+    fn key(image: &str) -> BackoffKey {
+        BackoffKey { pod: None, image: image.to_owned() }
+    }
+
+    #[test]
+    fn a_failure_holds_its_key_and_no_other_and_keeps_its_cause() {
+        let mut node = Node::new();
+        assert_eq!(node.fail(0, &key("busybox")).next_try_ms, Some(10_000));
+        let held = Held { cause: "ErrImagePull: 404".to_owned(), class: FailureClass::NotFound, next_try_ms: 7_000 };
+        assert_eq!(node.check(3, &key("busybox")), BackoffAnswer::Held(held));
+        assert_eq!(node.check(3, &key("busybox:latest")), BackoffAnswer::Clear);
+        let pod = PodRef { namespace: "a".to_owned(), name: "b".to_owned(), uid: String::new() };
+        assert_eq!(node.check(3, &BackoffKey { pod: Some(pod), image: "busybox".to_owned() }), BackoffAnswer::Clear);
+        assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Clear, "at the very end it may be tried");
+    }
+
+    #[test]
+    fn an_attempt_forgets_the_cause_but_not_the_delay() {
+        let mut node = Node::new();
+        node.fail(0, &key("busybox"));
+        assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Clear);
+        assert_eq!(node.fail(10, &key("busybox")).next_try_ms, Some(20_000));
+    }
+
+    #[test]
+    fn looking_changes_nothing() {
+        let mut node = Node::new();
+        node.fail(0, &key("busybox"));
+        let peek = CheckBackoff { key: key("busybox"), peek: true };
+        assert_eq!(node.tracker.check(at_seconds(11), &peek), BackoffAnswer::Clear);
+        assert!(node.tracker.causes.contains_key(&key("busybox")));
+        assert_eq!(node.tracker.counts(at_seconds(11)).refused_total, 0);
+    }
+
+    #[test]
+    fn success_clears_unlike_kubelet() {
+        let mut node = Node::new();
+        node.fail(0, &key("busybox"));
+        node.fail(10, &key("busybox"));
+        let attempt = AttemptId::random(&mut node.random);
+        let success = ReportAttempt { key: key("busybox"), attempt, failure: None };
+        assert_eq!(node.tracker.report(at_seconds(30), success), AttemptReported { next_try_ms: None });
+        assert_eq!(node.fail(31, &key("busybox")).next_try_ms, Some(10_000));
+    }
+
+    #[test]
+    fn a_report_that_comes_twice_counts_once() {
+        let mut node = Node::new();
+        let attempt = AttemptId::random(&mut node.random);
+        let report = ReportAttempt { key: key("busybox"), attempt, failure: Some(failure("x")) };
+        assert_eq!(node.tracker.report(at_seconds(0), report.clone()).next_try_ms, Some(10_000));
+        assert_eq!(node.tracker.report(at_seconds(4), report).next_try_ms, Some(6_000));
+        assert_eq!(node.tracker.counts(at_seconds(4)).failures_total, 1);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_oldest_goes() {
+        let mut node = Node::new();
+        for number in 0..=MAX_KEYS as u64 {
+            let attempt = AttemptId::random(&mut node.random);
+            let now = Now::default().after(Duration::from_millis(number));
+            node.tracker.report(now, ReportAttempt { key: key(&number.to_string()), attempt, failure: Some(failure("x")) });
+        }
+        let counts = node.tracker.counts(Now::default().after(Duration::from_millis(MAX_KEYS as u64)));
+        assert_eq!((counts.known, counts.evicted_total, node.tracker.causes.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
+        assert_eq!(node.check(1, &key("0")), BackoffAnswer::Clear);
+    }
+
+    #[test]
+    fn a_cause_is_kept_whole_up_to_its_bound() {
+        let mut node = Node::new();
+        let attempt = AttemptId::random(&mut node.random);
+        let huge = failure(&"é".repeat(MAX_CAUSE_BYTES));
+        node.tracker.report(at_seconds(0), ReportAttempt { key: key("busybox"), attempt, failure: Some(huge) });
+        let BackoffAnswer::Held(held) = node.check(1, &key("busybox")) else { panic!("not held") };
+        assert_eq!(held.cause.len(), MAX_CAUSE_BYTES);
+    }
+}
