@@ -1,10 +1,14 @@
 //! What travels: a subject, headers and a payload.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 
-/// The most bytes that one payload may have, on every adapter: the default `max_payload` of nats-server.
+use crate::port::DEADLINE_HEADER;
+
+/// The most bytes that headers and payload of one message may have together, on every adapter: the default `max_payload` of
+/// nats-server, which counts both.
 pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 
 /// Header lines of a message. Names are case-sensitive, as on NATS; ours are written in lower case.
@@ -32,6 +36,15 @@ impl Headers {
     /// All headers in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The bytes of the header block as it travels: a version line, `name: value` lines, an empty line.
+    fn wire_bytes(&self) -> usize {
+        if self.0.is_empty() {
+            return 0;
+        }
+        let lines: usize = self.0.iter().map(|(name, value)| name.len() + value.len() + ": \r\n".len()).sum();
+        "NATS/1.0\r\n".len() + lines + "\r\n".len()
     }
 
     /// Whether there is none.
@@ -65,6 +78,18 @@ impl Message {
     #[must_use]
     pub fn new(subject: impl Into<String>, payload: impl Into<Bytes>) -> Self {
         Self { subject: subject.into(), reply_to: None, headers: Headers::new(), payload: payload.into() }
+    }
+
+    /// The bytes of headers and payload as they travel.
+    #[must_use]
+    pub fn wire_bytes(&self) -> usize {
+        self.headers.wire_bytes() + self.payload.len()
+    }
+
+    /// How long the caller of this request was ready to wait when it was sent, if it is a request.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.headers.get(DEADLINE_HEADER)?.parse().ok().map(Duration::from_millis)
     }
 
     /// The same message with these headers.

@@ -34,26 +34,34 @@ pub trait Bus: Send + Sync + 'static {
     /// [`BusError::NoResponders`] at once when nobody subscribes, [`BusError::TimedOut`] after `timeout`, and those of `publish`.
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError>;
 
-    /// Opens a bucket of key-value state, making it if it is not there.
+    /// Opens a bucket of key-value state, making it if it is not there. A bucket that is there keeps what its operator set;
+    /// expiry and republishing are added if it has none. A bucket that is lost later is made again by whoever touches it next.
     ///
     /// # Errors
-    /// [`BusError::Unsupported`] when the server has no JetStream or is too old, and those of `request`.
+    /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] when the server has no JetStream or is too old, and those of `request`.
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError>;
 
-    /// Makes sure a stream is there that stores what is published on its subjects.
+    /// Makes sure a stream is there that stores what is published on its subjects. One that is there keeps its limits.
     ///
     /// # Errors
     /// As [`Bus::bucket`].
     async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError>;
 
     /// Stores a message in the stream of its subject and waits for the acknowledgement. The same `message_id` within the stream's window is stored once.
+    /// Plain subscribers of the subject get the message as well.
     ///
     /// # Errors
-    /// As [`Bus::bucket`]; [`BusError::TimedOut`] when it is not known whether the message was stored: send it again with the same id.
+    /// As [`Bus::bucket`]; [`BusError::NoResponders`] when no stream stores that subject; [`BusError::TimedOut`] when it is not known whether the message was stored: send it again with the same id.
     async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError>;
 
     /// How the bus is now. Cheap: no round trip.
     fn health(&self) -> BusHealth;
+
+    /// How the bus is now, then every change. Changes that come faster than they are read are seen as the last one alone.
+    fn health_changes(&self) -> HealthChanges;
+
+    /// How many messages were dropped because a subscription was not read fast enough. On NATS a lower bound.
+    fn dropped(&self) -> u64;
 
     /// Ends all subscriptions after what has arrived is read, and sends what is waiting to be sent.
     async fn drain(&self);
@@ -61,6 +69,17 @@ pub trait Bus: Send + Sync + 'static {
 
 /// What arrives on a subscription. It ends when the bus is drained; dropping it unsubscribes.
 pub type Subscription = BoxStream<'static, Message>;
+
+/// The health of a bus as it changes. It ends with the bus.
+pub type HealthChanges = BoxStream<'static, BusHealth>;
+
+/// The most messages that wait in one subscription; beyond it the newest is dropped and counted. A few seconds of what a
+/// large fleet says, and at a few hundred bytes each a bound of some MiB.
+pub const SUBSCRIPTION_CAPACITY: usize = 16 * 1024;
+
+/// Header of every request: how many milliseconds its caller was ready to wait when it was sent. A handler need not begin
+/// what takes longer.
+pub const DEADLINE_HEADER: &str = "fleetpull-deadline-ms";
 
 /// How a bus is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +115,7 @@ pub enum BusError {
         /// How long was waited.
         timeout: Duration,
     },
-    /// The payload is larger than [`crate::MAX_PAYLOAD_BYTES`].
+    /// Headers and payload together are larger than [`crate::MAX_PAYLOAD_BYTES`], or than the server allows.
     #[error("a message of {bytes} bytes for {subject} is over the limit of {limit} bytes")]
     TooLarge {
         /// Where it was to go.
@@ -111,6 +130,12 @@ pub enum BusError {
     BadSubject {
         /// The subject as given.
         subject: String,
+    },
+    /// The header cannot be sent: the name is empty or not printable, or the value holds a line break.
+    #[error("the header {name:?} cannot be sent: names are printable ASCII without colons, values are one line")]
+    BadHeader {
+        /// The name as given.
+        name: String,
     },
     /// The server is not reached now.
     #[error("the bus is not connected: {reason}")]
@@ -140,7 +165,7 @@ pub enum BusError {
 pub struct BucketSpec {
     /// `[A-Za-z0-9_-]+`.
     pub name: String,
-    /// Whether a key may expire; markers of expiry are kept this long for watchers. Whole seconds, at least 1 s.
+    /// Whether a key may expire; markers of expiry and of deletion are kept this long for watchers. Whole seconds, at least 1 s.
     pub marker_ttl: Option<Duration>,
     /// The most bytes the bucket may hold; a put beyond it is refused.
     pub max_bytes: Option<u64>,
@@ -159,7 +184,8 @@ pub struct Entry {
     pub revision: u64,
 }
 
-/// A change that a watcher sees. Changes of one key in quick succession may be seen as the last one alone.
+/// A change that a watcher sees, to be applied in the order of arrival. Changes of one key in quick succession may be seen
+/// as the last one alone. In a bucket that was lost and made again, revisions start over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryChange {
     /// A value was put.
@@ -168,7 +194,7 @@ pub enum EntryChange {
     Gone {
         /// The key.
         key: String,
-        /// The revision of the marker.
+        /// The revision of the marker; 0 when there is none any more, or when the bucket itself was lost.
         revision: u64,
     },
     /// All that was there when the watch began has been delivered.
@@ -239,6 +265,12 @@ pub enum KeyValueError {
     BadTtl {
         /// As given.
         ttl: Duration,
+    },
+    /// The bucket holds as many bytes as it may.
+    #[error("the bucket is full: {key} was not stored")]
+    Full {
+        /// The key.
+        key: String,
     },
     /// The bus failed beneath.
     #[error(transparent)]

@@ -1,0 +1,164 @@
+//! The bus in one process: no server, the semantics of one.
+//!
+//! A [`MemoryBus`] is a connection to a hub. Clones are the same connection; [`MemoryBus::connect`] gives another one to the
+//! same hub, so that one node of a simulated fleet can be drained without the rest. Whatever has an order is in the order of
+//! subscribing, of keys or of revisions, so a run on one thread repeats itself. Time is tokio's, and may be paused.
+
+mod bucket;
+mod hub;
+mod key_value;
+mod routes;
+mod streams;
+mod watch;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clock::Clock;
+use futures::stream::{self, Stream, StreamExt};
+use tokio::sync::mpsc;
+
+use self::hub::{ConnectionId, Hub};
+use self::key_value::MemoryKeyValue;
+use crate::message::{MAX_PAYLOAD_BYTES, Message};
+use crate::port::{Appended, BucketSpec, KeyValue, StreamSpec};
+use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
+use crate::rules;
+
+/// A connection to a bus in this process.
+#[derive(Clone)]
+pub struct MemoryBus {
+    hub: Arc<Hub>,
+    connection: ConnectionId,
+}
+
+impl MemoryBus {
+    /// A bus of its own, and the first connection to it. The clock stamps what is republished and measures times to live.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        let hub = Arc::new(Hub::new(clock));
+        let connection = hub.connect();
+        Self { hub, connection }
+    }
+
+    /// Another connection to the same bus, drained apart from this one.
+    #[must_use]
+    pub fn connect(&self) -> Self {
+        Self { hub: Arc::clone(&self.hub), connection: self.hub.connect() }
+    }
+
+    /// Loses a bucket with all that is in it, as a server does whose store is wiped. Whoever touches it next makes it again.
+    pub fn lose_bucket(&self, name: &str) {
+        self.hub.lose_bucket(name);
+    }
+
+    fn check(&self, message: &Message) -> Result<(), BusError> {
+        self.hub.check_open(self.connection)?;
+        rules::check_message(message, MAX_PAYLOAD_BYTES)
+    }
+}
+
+#[async_trait]
+impl Bus for MemoryBus {
+    async fn publish(&self, message: Message) -> Result<(), BusError> {
+        self.check(&message)?;
+        self.hub.publish(message);
+        Ok(())
+    }
+
+    async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError> {
+        self.hub.check_open(self.connection)?;
+        rules::check_pattern(subject)?;
+        queue.map_or(Ok(()), rules::check_queue)?;
+        let (id, messages) = self.hub.subscribe(self.connection, subject, queue);
+        Ok(MemorySubscription { id, messages, hub: Arc::clone(&self.hub) }.boxed())
+    }
+
+    async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError> {
+        let message = rules::with_deadline(message, timeout);
+        self.check(&message)?;
+        let subject = message.subject.clone();
+        let Some((id, reply)) = self.hub.ask(message) else {
+            return Err(BusError::NoResponders { subject });
+        };
+        let _awaited = Awaited { id, hub: &self.hub };
+        match tokio::time::timeout(timeout, reply).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(_)) => Err(BusError::Closed),
+            Err(_) => Err(BusError::TimedOut { subject, timeout }),
+        }
+    }
+
+    async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
+        self.hub.check_open(self.connection)?;
+        rules::check_bucket(spec)?;
+        self.hub.open_bucket(spec);
+        Ok(Arc::new(MemoryKeyValue::new(Arc::clone(&self.hub), self.connection, spec.clone())))
+    }
+
+    async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError> {
+        self.hub.check_open(self.connection)?;
+        rules::check_name(&spec.name)?;
+        spec.subjects.iter().try_for_each(|subject| rules::check_pattern(subject))?;
+        self.hub.open_stream(spec);
+        Ok(())
+    }
+
+    async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError> {
+        self.check(&message)?;
+        let subject = message.subject.clone();
+        self.hub.append(message, message_id).ok_or(BusError::NoResponders { subject })
+    }
+
+    fn health(&self) -> BusHealth {
+        BusHealth::Connected
+    }
+
+    fn health_changes(&self) -> HealthChanges {
+        stream::iter([BusHealth::Connected]).chain(stream::pending()).boxed()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.hub.dropped()
+    }
+
+    async fn drain(&self) {
+        self.hub.close(self.connection);
+    }
+}
+
+/// The receiving end of a subscription; dropping it unsubscribes.
+struct MemorySubscription {
+    id: u64,
+    messages: mpsc::Receiver<Message>,
+    hub: Arc<Hub>,
+}
+
+impl Stream for MemorySubscription {
+    type Item = Message;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Message>> {
+        self.messages.poll_recv(context)
+    }
+}
+
+impl Drop for MemorySubscription {
+    fn drop(&mut self) {
+        self.hub.unsubscribe(self.id);
+    }
+}
+
+/// A request that is awaited. When its caller gives up, a late reply finds nobody.
+struct Awaited<'a> {
+    id: u64,
+    hub: &'a Hub,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.hub.forget_reply(self.id);
+    }
+}

@@ -1,0 +1,182 @@
+//! One bucket: the newest value or marker of each key, with revisions that count for the whole bucket.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::port::{BucketSpec, Entry, EntryChange, KeyValueError};
+
+/// The state of a bucket.
+pub(super) struct Bucket {
+    pub(super) spec: BucketSpec,
+    revision: u64,
+    slots: BTreeMap<String, Slot>,
+    /// When keys go, earliest first.
+    expiring: BTreeSet<(Duration, String)>,
+    bytes: u64,
+}
+
+/// The newest of one key.
+struct Slot {
+    content: Content,
+    revision: u64,
+    expires: Option<Duration>,
+}
+
+/// What stands under a key: a value, or a marker that tells why there is none.
+#[derive(Clone)]
+pub(super) enum Content {
+    Value(Bytes),
+    Deleted,
+    Expired,
+}
+
+/// What must hold for a write to be done.
+#[derive(Clone, Copy)]
+pub(super) enum Condition {
+    Always,
+    /// There is no value: never put, deleted or expired.
+    Absent,
+    /// The newest revision of the key is this one; 0 when there never was one.
+    Revision(u64),
+}
+
+/// What was stored, for watchers and for republishing.
+pub(super) struct Stored {
+    pub(super) key: String,
+    pub(super) content: Content,
+    pub(super) revision: u64,
+    /// Revision of the key before; 0 if there was none.
+    pub(super) previous: u64,
+}
+
+impl Bucket {
+    pub(super) fn new(spec: BucketSpec) -> Self {
+        Self { spec, revision: 0, slots: BTreeMap::new(), expiring: BTreeSet::new(), bytes: 0 }
+    }
+
+    /// Takes over from `spec` what this bucket cannot do yet.
+    pub(super) fn widen(&mut self, spec: &BucketSpec) {
+        self.spec.marker_ttl = self.spec.marker_ttl.or(spec.marker_ttl);
+        if self.spec.republish_to.is_none() {
+            self.spec.republish_to.clone_from(&spec.republish_to);
+        }
+    }
+
+    /// The value of a key.
+    pub(super) fn get(&self, key: &str) -> Option<Entry> {
+        let slot = self.slots.get(key)?;
+        let value = slot.content.value()?.clone();
+        Some(Entry { key: key.to_owned(), value, revision: slot.revision })
+    }
+
+    /// All values, in the order in which they were stored.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let mut entries: Vec<_> = self.slots.keys().filter_map(|key| self.get(key)).collect();
+        entries.sort_by_key(|entry| entry.revision);
+        entries
+    }
+
+    /// Stores a value until `expires`, if the condition holds and the bucket has room.
+    pub(super) fn put(
+        &mut self,
+        key: &str,
+        value: Bytes,
+        condition: Condition,
+        expires: Option<Duration>,
+    ) -> Result<Stored, KeyValueError> {
+        self.check(key, condition)?;
+        let content = Content::Value(value);
+        let before = self.slots.get(key).map_or(0, |slot| slot.content.bytes(key));
+        let bytes = self.bytes - before + content.bytes(key);
+        if self.spec.max_bytes.is_some_and(|most| bytes > most) {
+            return Err(KeyValueError::Full { key: key.to_owned() });
+        }
+        Ok(self.store(key, content, expires))
+    }
+
+    /// Stores a marker of deletion, if the condition holds.
+    pub(super) fn delete(&mut self, key: &str, condition: Condition, now: Duration) -> Result<Stored, KeyValueError> {
+        self.check(key, condition)?;
+        Ok(self.store(key, Content::Deleted, self.marker_end(now)))
+    }
+
+    /// Puts markers where time is up, and removes markers whose own time is up.
+    pub(super) fn expire(&mut self, now: Duration) -> Vec<Stored> {
+        let mut stored = Vec::new();
+        while self.expiring.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, key)) = self.expiring.pop_first() else {
+                break;
+            };
+            let Some(slot) = self.slots.get(&key) else {
+                continue;
+            };
+            if slot.content.value().is_some() {
+                stored.push(self.store(&key, Content::Expired, self.marker_end(now)));
+            } else {
+                self.slots.remove(&key);
+            }
+        }
+        stored
+    }
+
+    fn check(&self, key: &str, condition: Condition) -> Result<(), KeyValueError> {
+        let slot = self.slots.get(key);
+        let holds = match condition {
+            Condition::Always => true,
+            Condition::Absent => slot.is_none_or(|slot| slot.content.value().is_none()),
+            Condition::Revision(expected) => slot.map_or(0, |slot| slot.revision) == expected,
+        };
+        if holds { Ok(()) } else { Err(KeyValueError::Conflict { key: key.to_owned() }) }
+    }
+
+    fn store(&mut self, key: &str, content: Content, expires: Option<Duration>) -> Stored {
+        self.revision += 1;
+        let revision = self.revision;
+        let mut previous = 0;
+        if let Some(before) = self.slots.remove(key) {
+            previous = before.revision;
+            self.bytes -= before.content.bytes(key);
+            if let Some(at) = before.expires {
+                self.expiring.remove(&(at, key.to_owned()));
+            }
+        }
+        self.bytes += content.bytes(key);
+        if let Some(at) = expires {
+            self.expiring.insert((at, key.to_owned()));
+        }
+        let slot = Slot { content: content.clone(), revision, expires };
+        self.slots.insert(key.to_owned(), slot);
+        Stored { key: key.to_owned(), content, revision, previous }
+    }
+
+    fn marker_end(&self, now: Duration) -> Option<Duration> {
+        self.spec.marker_ttl.map(|ttl| now + ttl)
+    }
+}
+
+impl Content {
+    fn value(&self) -> Option<&Bytes> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Deleted | Self::Expired => None,
+        }
+    }
+
+    /// What counts against the limit of the bucket.
+    fn bytes(&self, key: &str) -> u64 {
+        self.value().map_or(0, |value| (key.len() + value.len()) as u64)
+    }
+}
+
+impl Stored {
+    /// What a watcher is told.
+    pub(super) fn change(&self) -> EntryChange {
+        let (key, revision) = (self.key.clone(), self.revision);
+        match self.content.value().cloned() {
+            Some(value) => EntryChange::Put(Entry { key, value, revision }),
+            None => EntryChange::Gone { key, revision },
+        }
+    }
+}

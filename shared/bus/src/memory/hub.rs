@@ -1,0 +1,311 @@
+//! What all connections of a memory bus share: subscriptions, awaited replies, streams, buckets and their watchers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clock::{Clock, Now};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::{mpsc, oneshot};
+
+use super::bucket::{Bucket, Content, Stored};
+use super::routes::Routes;
+use super::streams::Streams;
+use super::watch::Watcher;
+use crate::message::{Headers, Message};
+use crate::port::SUBSCRIPTION_CAPACITY;
+use crate::port::{Appended, BucketSpec, BusError, Entry, EntryChange, KeyValueError, StreamSpec};
+
+/// A connection, in the order of connecting.
+pub(super) type ConnectionId = u64;
+
+/// Before the number of a request in the subject on which its reply is awaited.
+const REPLY_PREFIX: &str = "_INBOX.memory.";
+
+/// The shared state behind a lock that is never held across an await.
+pub(super) struct Hub {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last_id: u64,
+    closed: BTreeSet<ConnectionId>,
+    routes: Routes,
+    subscribers: BTreeMap<u64, Subscriber>,
+    /// Whose turn it is in a queue group.
+    turns: BTreeMap<String, usize>,
+    replies: BTreeMap<u64, oneshot::Sender<Message>>,
+    dropped: u64,
+    streams: Streams,
+    buckets: BTreeMap<String, Bucket>,
+    watchers: BTreeMap<u64, Watcher>,
+}
+
+struct Subscriber {
+    connection: ConnectionId,
+    pattern: String,
+    queue: Option<String>,
+    messages: mpsc::Sender<Message>,
+}
+
+impl Hub {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, state: Mutex::default() }
+    }
+
+    pub(super) fn connect(&self) -> ConnectionId {
+        self.state().new_id()
+    }
+
+    pub(super) fn check_open(&self, connection: ConnectionId) -> Result<(), BusError> {
+        if self.state().closed.contains(&connection) { Err(BusError::Closed) } else { Ok(()) }
+    }
+
+    /// Ends the subscriptions and watches of a connection after what is queued has been read.
+    pub(super) fn close(&self, connection: ConnectionId) {
+        let mut state = self.state();
+        state.closed.insert(connection);
+        let ended: Vec<_> = state.subscribers.iter().filter(|(_, one)| one.connection == connection).map(|(id, _)| *id).collect();
+        for id in ended {
+            state.unsubscribe(id);
+        }
+        state.watchers.values_mut().filter(|watcher| watcher.connection == connection).for_each(Watcher::close);
+    }
+
+    pub(super) fn publish(&self, message: Message) {
+        let now = self.clock.now();
+        let mut state = self.state();
+        state.streams.store(&message.subject, message.headers.get("Nats-Msg-Id"), now.monotonic);
+        state.deliver(message);
+    }
+
+    /// Publishes and awaits an answer; none if nobody subscribes.
+    pub(super) fn ask(&self, mut message: Message) -> Option<(u64, oneshot::Receiver<Message>)> {
+        let mut state = self.state();
+        let reached = state.routes.reached_by(&message.subject);
+        if reached.is_empty() {
+            return None;
+        }
+        let id = state.new_id();
+        let (sender, receiver) = oneshot::channel();
+        state.replies.insert(id, sender);
+        message.reply_to = Some(format!("{REPLY_PREFIX}{id}"));
+        state.deliver_to(&reached, message);
+        Some((id, receiver))
+    }
+
+    pub(super) fn forget_reply(&self, id: u64) {
+        self.state().replies.remove(&id);
+    }
+
+    pub(super) fn subscribe(&self, connection: ConnectionId, pattern: &str, queue: Option<&str>) -> (u64, mpsc::Receiver<Message>) {
+        let (messages, receiver) = mpsc::channel(SUBSCRIPTION_CAPACITY);
+        let (pattern, queue) = (pattern.to_owned(), queue.map(str::to_owned));
+        let mut state = self.state();
+        let id = state.new_id();
+        state.routes.insert(&pattern, id);
+        state.subscribers.insert(id, Subscriber { connection, pattern, queue, messages });
+        (id, receiver)
+    }
+
+    pub(super) fn unsubscribe(&self, id: u64) {
+        self.state().unsubscribe(id);
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.state().dropped
+    }
+
+    pub(super) fn open_stream(&self, spec: &StreamSpec) {
+        self.state().streams.open(spec);
+    }
+
+    /// Stores a message and delivers it; none if no stream stores its subject.
+    pub(super) fn append(&self, mut message: Message, message_id: &str) -> Option<Appended> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let appended = state.streams.store(&message.subject, Some(message_id), now.monotonic);
+        message.headers.set("Nats-Msg-Id", message_id);
+        state.deliver(message);
+        appended
+    }
+
+    pub(super) fn open_bucket(&self, spec: &BucketSpec) {
+        self.state().bucket(spec).widen(spec);
+    }
+
+    pub(super) fn lose_bucket(&self, name: &str) {
+        let mut state = self.state();
+        let Some(bucket) = state.buckets.remove(name) else { return };
+        for entry in bucket.entries() {
+            state.tell_watchers(name, &EntryChange::Gone { key: entry.key, revision: 0 });
+        }
+    }
+
+    /// The value of a key now.
+    pub(super) fn get(&self, spec: &BucketSpec, key: &str) -> Option<Entry> {
+        self.state().current_bucket(spec, self.clock.now()).get(key)
+    }
+
+    /// Stores what `write` makes of a bucket as it is now, tells whom it concerns, and returns the revision.
+    pub(super) fn write(
+        &self,
+        spec: &BucketSpec,
+        write: impl FnOnce(&mut Bucket, Duration) -> Result<Stored, KeyValueError>,
+    ) -> Result<u64, KeyValueError> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let stored = write(state.current_bucket(spec, now), now.monotonic)?;
+        let revision = stored.revision;
+        state.announce(&spec.name, stored, now);
+        Ok(revision)
+    }
+
+    /// Lets time do its work on a bucket, `ttl` from now.
+    pub(super) fn expire_after(self: &Arc<Self>, spec: &BucketSpec, ttl: Duration) {
+        let (hub, spec) = (Arc::downgrade(self), spec.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(ttl).await;
+            if let Some(hub) = hub.upgrade() {
+                let mut state = hub.state();
+                if state.buckets.contains_key(&spec.name) {
+                    state.current_bucket(&spec, hub.clock.now());
+                }
+            }
+        });
+    }
+
+    /// Begins a watch with all that is there.
+    pub(super) fn watch(&self, connection: ConnectionId, spec: &BucketSpec, prefix: &str) -> u64 {
+        let mut watcher = Watcher::new(connection, &spec.name, prefix);
+        let mut state = self.state();
+        for entry in state.current_bucket(spec, self.clock.now()).entries() {
+            watcher.push(EntryChange::Put(entry));
+        }
+        watcher.push(EntryChange::Current);
+        let id = state.new_id();
+        state.watchers.insert(id, watcher);
+        id
+    }
+
+    pub(super) fn poll_watch(&self, id: u64, context: &mut Context<'_>) -> Poll<Option<EntryChange>> {
+        self.state().watchers.get_mut(&id).map_or(Poll::Ready(None), |watcher| watcher.poll(context))
+    }
+
+    pub(super) fn unwatch(&self, id: u64) {
+        self.state().watchers.remove(&id);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    fn unsubscribe(&mut self, id: u64) {
+        if let Some(subscriber) = self.subscribers.remove(&id) {
+            self.routes.remove(&subscriber.pattern, id);
+        }
+    }
+
+    fn deliver(&mut self, message: Message) {
+        let reached = self.routes.reached_by(&message.subject);
+        let awaited = message.subject.strip_prefix(REPLY_PREFIX).and_then(|number| number.parse().ok());
+        if let Some(asker) = awaited.and_then(|id: u64| self.replies.remove(&id)) {
+            // The asker may have given up this moment: a late reply is nobody's.
+            let _ = asker.send(message.clone());
+        }
+        self.deliver_to(&reached, message);
+    }
+
+    /// Delivers to every plain subscription reached, and to one of each queue group, in turn.
+    fn deliver_to(&mut self, reached: &[u64], message: Message) {
+        if let [only] = reached {
+            return self.deliver_one(*only, message);
+        }
+        let mut groups: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        let mut receivers = Vec::with_capacity(reached.len());
+        for id in reached {
+            match self.subscribers.get(id).and_then(|subscriber| subscriber.queue.as_ref()) {
+                Some(queue) => groups.entry(queue.clone()).or_default().push(*id),
+                None => receivers.push(*id),
+            }
+        }
+        for (queue, members) in groups {
+            let turn = self.turns.entry(queue).or_default();
+            receivers.push(members[*turn % members.len()]);
+            *turn = turn.wrapping_add(1);
+        }
+        for id in receivers {
+            self.deliver_one(id, message.clone());
+        }
+    }
+
+    fn deliver_one(&mut self, id: u64, message: Message) {
+        let Some(subscriber) = self.subscribers.get(&id) else { return };
+        if let Err(mpsc::error::TrySendError::Full(_)) = subscriber.messages.try_send(message) {
+            self.dropped += 1;
+        }
+    }
+
+    /// The bucket, made again if it was lost.
+    fn bucket(&mut self, spec: &BucketSpec) -> &mut Bucket {
+        self.buckets.entry(spec.name.clone()).or_insert_with(|| Bucket::new(spec.clone()))
+    }
+
+    /// The bucket after what time has done to it.
+    fn current_bucket(&mut self, spec: &BucketSpec, now: Now) -> &mut Bucket {
+        for stored in self.bucket(spec).expire(now.monotonic) {
+            self.announce(&spec.name, stored, now);
+        }
+        self.bucket(spec)
+    }
+
+    fn announce(&mut self, bucket: &str, stored: Stored, now: Now) {
+        self.tell_watchers(bucket, &stored.change());
+        let spec = self.buckets.get(bucket).map(|bucket| &bucket.spec);
+        if let Some(target) = spec.and_then(|spec| spec.republish_to.clone()) {
+            self.deliver(republished(bucket, &target, stored, now));
+        }
+    }
+
+    fn tell_watchers(&mut self, bucket: &str, change: &EntryChange) {
+        for watcher in self.watchers.values_mut().filter(|watcher| watcher.bucket == bucket) {
+            watcher.push(change.clone());
+        }
+    }
+}
+
+/// A stored change as a server republishes it, with the headers that a server sets.
+fn republished(bucket: &str, target: &str, stored: Stored, now: Now) -> Message {
+    let Stored { key, content, revision, previous } = stored;
+    let time = (OffsetDateTime::UNIX_EPOCH + now.wall).format(&Rfc3339);
+    let mut headers = Headers::new();
+    headers.set("Nats-Stream", format!("KV_{bucket}"));
+    headers.set("Nats-Subject", format!("$KV.{bucket}.{key}"));
+    headers.set("Nats-Sequence", revision.to_string());
+    headers.set("Nats-Last-Sequence", previous.to_string());
+    headers.set("Nats-Time-Stamp", time.unwrap_or_default());
+    let payload = match content {
+        Content::Value(value) => value,
+        Content::Deleted => {
+            headers.set("KV-Operation", "DEL");
+            Bytes::new()
+        }
+        Content::Expired => {
+            headers.set("Nats-Marker-Reason", "MaxAge");
+            Bytes::new()
+        }
+    };
+    Message::new(format!("{target}.{key}"), payload).with_headers(headers)
+}

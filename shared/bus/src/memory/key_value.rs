@@ -1,0 +1,79 @@
+//! A bucket of the memory bus, as its users hold it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::StreamExt;
+
+use super::bucket::Condition;
+use super::hub::{ConnectionId, Hub};
+use super::watch::MemoryWatch;
+use crate::port::{BucketSpec, Entry, EntryWatch, KeyValue, KeyValueError};
+use crate::rules;
+
+/// A handle to a bucket; it makes the bucket again if it was lost.
+pub(super) struct MemoryKeyValue {
+    hub: Arc<Hub>,
+    connection: ConnectionId,
+    spec: BucketSpec,
+}
+
+impl MemoryKeyValue {
+    pub(super) fn new(hub: Arc<Hub>, connection: ConnectionId, spec: BucketSpec) -> Self {
+        Self { hub, connection, spec }
+    }
+
+    fn check(&self, key: &str) -> Result<(), KeyValueError> {
+        self.hub.check_open(self.connection)?;
+        rules::check_key(key)
+    }
+
+    fn store(&self, key: &str, value: Bytes, condition: Condition, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.check(key)?;
+        rules::check_value(key, &value)?;
+        rules::check_ttl(&self.spec, ttl)?;
+        let revision = self.hub.write(&self.spec, |bucket, now| bucket.put(key, value, condition, ttl.map(|ttl| now + ttl)))?;
+        if let Some(ttl) = ttl {
+            self.hub.expire_after(&self.spec, ttl);
+        }
+        Ok(revision)
+    }
+}
+
+#[async_trait]
+impl KeyValue for MemoryKeyValue {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
+        self.check(key)?;
+        Ok(self.hub.get(&self.spec, key))
+    }
+
+    async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.store(key, value, Condition::Always, ttl)
+    }
+
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.store(key, value, Condition::Absent, ttl)
+    }
+
+    async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.store(key, value, Condition::Revision(revision), ttl)
+    }
+
+    async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
+        self.check(key)?;
+        let condition = revision.map_or(Condition::Always, Condition::Revision);
+        self.hub.write(&self.spec, |bucket, now| bucket.delete(key, condition, now))?;
+        Ok(())
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<EntryWatch, KeyValueError> {
+        self.hub.check_open(self.connection)?;
+        if !prefix.is_empty() {
+            rules::check_key(prefix)?;
+        }
+        let id = self.hub.watch(self.connection, &self.spec, prefix);
+        Ok(MemoryWatch { id, hub: Arc::clone(&self.hub) }.boxed())
+    }
+}
