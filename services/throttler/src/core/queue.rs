@@ -1,0 +1,335 @@
+//! Who may pull now: slots, the bucket and a fair queue.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clock::Now;
+use contract::PermitId;
+use contract::messages::throttler::PermitCounts;
+
+use super::bucket::TokenBucket;
+
+/// How long a permit lasts without a renewal, and a place in the queue without being asked for again. Long enough for a holder
+/// that is paused for seconds, short enough that a dead one's slot is back before anybody calls.
+pub const PERMIT_LEASE: Duration = Duration::from_secs(30);
+/// Kubelet's text, letter for letter.
+const QPS_EXCEEDED: &str = "pull QPS exceeded";
+
+/// What happens to a pull when the bucket is empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnExhausted {
+    /// It waits for its turn.
+    #[default]
+    Wait,
+    /// It fails with `pull QPS exceeded`, as in kubelet.
+    Fail,
+}
+
+/// The node's budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThrottlePolicy {
+    /// Pulls that begin in a second; 0 for no limit.
+    pub per_second: u32,
+    /// Pulls that may begin at once.
+    pub burst: u32,
+    /// Pulls that run at once; 0 for no limit. 1 is kubelet's serial mode.
+    pub slots: usize,
+    /// What happens when the bucket is empty.
+    pub on_exhausted: OnExhausted,
+    /// Pulls that may wait; the next is refused.
+    pub queue: usize,
+}
+
+/// What happens to the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Somebody wants a permit, or renews one.
+    Acquire {
+        /// Chosen by the asker.
+        permit: PermitId,
+        /// For which image.
+        image: String,
+    },
+    /// A permit is not needed any more.
+    Release {
+        /// Which.
+        permit: PermitId,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What the queue decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Go ahead.
+    Grant {
+        /// Who.
+        permit: PermitId,
+    },
+    /// No.
+    Refuse {
+        /// Who.
+        permit: PermitId,
+        /// In kubelet's words where it has some.
+        text: String,
+    },
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Queue {
+    policy: ThrottlePolicy,
+    bucket: Option<TokenBucket>,
+    granted: BTreeMap<PermitId, Held>,
+    waiting: Vec<(PermitId, Held)>,
+    counts: PermitCounts,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    image: String,
+    heard: Duration,
+}
+
+impl Queue {
+    /// Nobody pulls yet and the bucket is full.
+    #[must_use]
+    pub fn new(policy: ThrottlePolicy) -> Self {
+        let bucket = (policy.per_second > 0).then(|| TokenBucket::full(policy.per_second, policy.burst));
+        Self { policy, bucket, granted: BTreeMap::new(), waiting: Vec::new(), counts: PermitCounts::default() }
+    }
+
+    /// Takes one input and says what follows from it.
+    pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
+        let now = now.monotonic;
+        let mut effects = Vec::new();
+        self.expire(now);
+        match input {
+            Input::Acquire { permit, image } => self.acquire(now, permit, image, &mut effects),
+            Input::Release { permit } => {
+                self.granted.remove(&permit);
+                self.waiting.retain(|(waiting, _)| *waiting != permit);
+            }
+            Input::Tick => {}
+        }
+        self.admit(now, &mut effects);
+        effects
+    }
+
+    /// When to tick next at the latest; none when nothing is pending.
+    #[must_use]
+    pub fn wake_in(&self, now: Now) -> Option<Duration> {
+        let expiry = self
+            .granted
+            .values()
+            .chain(self.waiting.iter().map(|(_, held)| held))
+            .map(|held| (held.heard + PERMIT_LEASE).saturating_sub(now.monotonic))
+            .min();
+        let token = match &self.bucket {
+            Some(bucket) if !self.waiting.is_empty() && self.slot_is_free() => bucket.ready_in(now.monotonic),
+            _ => None,
+        };
+        expiry.into_iter().chain(token).min()
+    }
+
+    /// How many wait before this one; none if it does not wait.
+    #[must_use]
+    pub fn ahead_of(&self, permit: PermitId) -> Option<u64> {
+        self.waiting.iter().position(|(waiting, _)| *waiting == permit).map(|position| position as u64)
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counts(&self) -> PermitCounts {
+        PermitCounts { granted: self.granted.len() as u64, queued: self.waiting.len() as u64, ..self.counts }
+    }
+
+    fn acquire(&mut self, now: Duration, permit: PermitId, image: String, effects: &mut Vec<Effect>) {
+        if let Some(held) = self.granted.get_mut(&permit) {
+            held.heard = now;
+            effects.push(Effect::Grant { permit });
+        } else if let Some((_, held)) = self.waiting.iter_mut().find(|(waiting, _)| *waiting == permit) {
+            held.heard = now;
+        } else if self.waiting.len() >= self.policy.queue {
+            self.refuse(permit, format!("{} pulls wait already on this node: try again later", self.waiting.len()), effects);
+        } else {
+            self.waiting.push((permit, Held { image, heard: now }));
+        }
+    }
+
+    fn admit(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        while !self.waiting.is_empty() && self.slot_is_free() {
+            let allowed = self.bucket.as_mut().is_none_or(|bucket| bucket.take(now));
+            let hopeless = self.bucket.as_ref().is_some_and(|bucket| bucket.ready_in(now).is_none());
+            if !allowed && self.policy.on_exhausted == OnExhausted::Wait && !hopeless {
+                return;
+            }
+            let (permit, held) = self.waiting.remove(self.next_turn());
+            if allowed {
+                self.counts.granted_total += 1;
+                self.granted.insert(permit, held);
+                effects.push(Effect::Grant { permit });
+            } else {
+                self.refuse(permit, QPS_EXCEEDED.to_owned(), effects);
+            }
+        }
+    }
+
+    /// The first in the queue whose image nobody pulls now; else the first. So one image that is wanted again and again does not
+    /// hold back the others.
+    fn next_turn(&self) -> usize {
+        self.waiting.iter().position(|(_, waiting)| self.granted.values().all(|held| held.image != waiting.image)).unwrap_or(0)
+    }
+
+    fn slot_is_free(&self) -> bool {
+        self.policy.slots == 0 || self.granted.len() < self.policy.slots
+    }
+
+    fn refuse(&mut self, permit: PermitId, text: String, effects: &mut Vec<Effect>) {
+        self.counts.refused_total += 1;
+        effects.push(Effect::Refuse { permit, text });
+    }
+
+    fn expire(&mut self, now: Duration) {
+        let before = self.granted.len();
+        self.granted.retain(|_, held| now.saturating_sub(held.heard) < PERMIT_LEASE);
+        self.counts.reclaimed_total += (before - self.granted.len()) as u64;
+        self.waiting.retain(|(_, held)| now.saturating_sub(held.heard) < PERMIT_LEASE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+
+    use super::*;
+
+    const UNLIMITED: ThrottlePolicy = ThrottlePolicy { per_second: 0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 100 };
+
+    struct Node {
+        queue: Queue,
+        random: Random,
+    }
+
+    impl Node {
+        fn new(policy: ThrottlePolicy) -> Self {
+            Self { queue: Queue::new(policy), random: Random::seeded(1) }
+        }
+
+        fn acquire(&mut self, at_ms: u64, image: &str) -> (PermitId, Vec<Effect>) {
+            let permit = PermitId::random(&mut self.random);
+            let effects = self.queue.step(at(at_ms), Input::Acquire { permit, image: image.to_owned() });
+            (permit, effects)
+        }
+
+        fn release(&mut self, at_ms: u64, permit: PermitId) -> Vec<Effect> {
+            self.queue.step(at(at_ms), Input::Release { permit })
+        }
+    }
+
+    fn at(ms: u64) -> Now {
+        Now::default().after(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn without_limits_everybody_goes_at_once() {
+        let mut node = Node::new(UNLIMITED);
+        for _ in 0..50 {
+            let (permit, effects) = node.acquire(0, "a");
+            assert_eq!(effects, [Effect::Grant { permit }]);
+        }
+    }
+
+    #[test]
+    fn serial_mode_is_one_slot_in_order() {
+        let mut node = Node::new(ThrottlePolicy { slots: 1, ..UNLIMITED });
+        let (first, _) = node.acquire(0, "a");
+        let (second, waits) = node.acquire(0, "b");
+        let (third, _) = node.acquire(0, "c");
+        assert_eq!(waits, []);
+        assert_eq!(node.queue.ahead_of(third), Some(1));
+        assert_eq!(node.release(5, first), [Effect::Grant { permit: second }]);
+        assert_eq!(node.release(6, second), [Effect::Grant { permit: third }]);
+    }
+
+    #[test]
+    fn an_empty_bucket_lets_wait_by_default_and_wakes_in_time() {
+        let mut node = Node::new(ThrottlePolicy { per_second: 5, burst: 1, ..UNLIMITED });
+        node.acquire(0, "a");
+        let (second, waits) = node.acquire(0, "b");
+        assert_eq!(waits, []);
+        let wake = node.queue.wake_in(at(0)).expect("something is pending");
+        assert!(wake >= Duration::from_millis(200) && wake < Duration::from_millis(201), "{wake:?}");
+        assert_eq!(node.queue.step(at(0).after(wake), Input::Tick), [Effect::Grant { permit: second }]);
+    }
+
+    #[test]
+    fn an_empty_bucket_fails_as_in_kubelet_when_told_so() {
+        let mut node = Node::new(ThrottlePolicy { per_second: 5, burst: 1, on_exhausted: OnExhausted::Fail, ..UNLIMITED });
+        node.acquire(0, "a");
+        let (permit, effects) = node.acquire(0, "b");
+        assert_eq!(effects, [Effect::Refuse { permit, text: "pull QPS exceeded".to_owned() }]);
+    }
+
+    #[test]
+    fn a_burst_of_zero_refuses_even_those_who_would_wait() {
+        let mut node = Node::new(ThrottlePolicy { per_second: 2_000, burst: 0, ..UNLIMITED });
+        let (permit, effects) = node.acquire(0, "a");
+        assert_eq!(effects, [Effect::Refuse { permit, text: "pull QPS exceeded".to_owned() }]);
+    }
+
+    #[test]
+    fn the_slot_comes_before_the_token() {
+        let mut node = Node::new(ThrottlePolicy { per_second: 1, burst: 2, slots: 1, on_exhausted: OnExhausted::Fail, ..UNLIMITED });
+        let (first, _) = node.acquire(0, "a");
+        let (second, waits) = node.acquire(0, "b");
+        assert_eq!(waits, [], "who waits for a slot has not asked for a token yet");
+        assert_eq!(node.release(0, first), [Effect::Grant { permit: second }]);
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let mut node = Node::new(ThrottlePolicy { slots: 1, queue: 2, ..UNLIMITED });
+        for _ in 0..3 {
+            node.acquire(0, "a");
+        }
+        let (permit, effects) = node.acquire(0, "a");
+        assert_eq!(effects, [Effect::Refuse { permit, text: "2 pulls wait already on this node: try again later".to_owned() }]);
+        assert_eq!(node.queue.counts().refused_total, 1);
+    }
+
+    #[test]
+    fn one_image_does_not_hold_back_another() {
+        let mut node = Node::new(ThrottlePolicy { slots: 2, ..UNLIMITED });
+        let (first, _) = node.acquire(0, "a");
+        node.acquire(0, "a");
+        let (again, _) = node.acquire(0, "a");
+        let (other, _) = node.acquire(0, "b");
+        assert_eq!(node.release(1, first), [Effect::Grant { permit: other }]);
+        assert_eq!(node.release(2, other), [Effect::Grant { permit: again }]);
+    }
+
+    #[test]
+    fn asking_again_keeps_the_place_and_renews() {
+        let mut node = Node::new(ThrottlePolicy { slots: 1, ..UNLIMITED });
+        let (first, _) = node.acquire(0, "a");
+        let (second, _) = node.acquire(0, "b");
+        let again = Input::Acquire { permit: second, image: "b".to_owned() };
+        assert_eq!(node.queue.step(at(20_000), again), []);
+        let renewal = Input::Acquire { permit: first, image: "a".to_owned() };
+        assert_eq!(node.queue.step(at(20_000), renewal), [Effect::Grant { permit: first }]);
+        assert_eq!(node.queue.step(at(40_000), Input::Tick), [], "both were heard of 20 s ago");
+        assert_eq!(node.queue.counts().queued, 1);
+    }
+
+    #[test]
+    fn a_dead_holders_permit_comes_back() {
+        let mut node = Node::new(ThrottlePolicy { slots: 1, ..UNLIMITED });
+        node.acquire(0, "a");
+        let (second, _) = node.acquire(15_000, "b");
+        assert_eq!(node.queue.wake_in(at(15_000)), Some(Duration::from_secs(15)));
+        assert_eq!(node.queue.step(at(30_000), Input::Tick), [Effect::Grant { permit: second }]);
+        assert_eq!(node.queue.counts().reclaimed_total, 1);
+    }
+}
