@@ -40,9 +40,7 @@ impl Algorithm {
     }
 
     fn of_name(name: &str) -> Option<Self> {
-        [Self::Sha256, Self::Sha384, Self::Sha512]
-            .into_iter()
-            .find(|algorithm| algorithm.name() == name)
+        [Self::Sha256, Self::Sha384, Self::Sha512].into_iter().find(|algorithm| algorithm.name() == name)
     }
 }
 
@@ -70,15 +68,8 @@ impl Digest {
             return Err(DigestError::InvalidFormat);
         }
         let Some(algorithm) = Algorithm::of_name(name) else {
-            let well_formed = is_algorithm_name(name)
-                && hash
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b"=_-".contains(&byte));
-            return Err(if well_formed {
-                DigestError::UnsupportedAlgorithm
-            } else {
-                DigestError::InvalidFormat
-            });
+            let well_formed = is_algorithm_name(name) && hash.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"=_-".contains(&byte));
+            return Err(if well_formed { DigestError::UnsupportedAlgorithm } else { DigestError::InvalidFormat });
         };
         if hash.len() != 2 * algorithm.hash_bytes() {
             return Err(DigestError::InvalidLength);
@@ -86,10 +77,7 @@ impl Digest {
         if !hash.bytes().all(is_lower_hex) {
             return Err(DigestError::InvalidFormat);
         }
-        Ok(Self {
-            text: text.into(),
-            algorithm,
-        })
+        Ok(Self { text: text.into(), algorithm })
     }
 
     /// The digest of a hash that was computed.
@@ -118,10 +106,7 @@ impl Digest {
             text.push(char::from(DIGITS[usize::from(byte >> 4)]));
             text.push(char::from(DIGITS[usize::from(byte & 15)]));
         }
-        Self {
-            text: text.into(),
-            algorithm,
-        }
+        Self { text: text.into(), algorithm }
     }
 
     /// `algorithm:hex`.
@@ -196,12 +181,8 @@ fn is_lower_hex(byte: u8) -> bool {
 
 /// Words of lower-case letters and digits, joined by one of `.+_-`.
 fn is_algorithm_name(name: &str) -> bool {
-    name.split(['.', '+', '_', '-']).all(|word| {
-        !word.is_empty()
-            && word
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-    })
+    name.split(['.', '+', '_', '-'])
+        .all(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -213,23 +194,11 @@ mod tests {
         for algorithm in [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512] {
             let hex = "0f".repeat(algorithm.hash_bytes());
             let digest = Digest::parse(&format!("{algorithm}:{hex}")).unwrap();
-            assert_eq!(
-                (digest.algorithm(), digest.hex()),
-                (algorithm, hex.as_str())
-            );
+            assert_eq!((digest.algorithm(), digest.hex()), (algorithm, hex.as_str()));
             let short = &hex[2..];
-            assert_eq!(
-                Digest::parse(&format!("{algorithm}:{short}")),
-                Err(DigestError::InvalidLength)
-            );
-            assert_eq!(
-                Digest::from_hash(algorithm, &vec![0x0f; algorithm.hash_bytes()]),
-                Ok(digest)
-            );
-            assert_eq!(
-                Digest::from_hash(algorithm, b"short"),
-                Err(DigestError::InvalidLength)
-            );
+            assert_eq!(Digest::parse(&format!("{algorithm}:{short}")), Err(DigestError::InvalidLength));
+            assert_eq!(Digest::from_hash(algorithm, &vec![0x0f; algorithm.hash_bytes()]), Ok(digest));
+            assert_eq!(Digest::from_hash(algorithm, b"short"), Err(DigestError::InvalidLength));
         }
     }
 
@@ -249,14 +218,8 @@ mod tests {
             ("sha256:00", InvalidLength),
             ("sha256:../../etc", InvalidLength),
             ("md5:d41d8cd98f00b204e9800998ecf8427e", UnsupportedAlgorithm),
-            (
-                "sha256+b64:LCa0a2j/xo_5m0U8HTBBNBNCLXBkg7-g-YpeiGJm564=",
-                InvalidFormat,
-            ),
-            (
-                "sha256+b64:LCa0a2j_xo_5m0U8HTBBNBNCLXBkg7-g-YpeiGJm564=",
-                UnsupportedAlgorithm,
-            ),
+            ("sha256+b64:LCa0a2j/xo_5m0U8HTBBNBNCLXBkg7-g-YpeiGJm564=", InvalidFormat),
+            ("sha256+b64:LCa0a2j_xo_5m0U8HTBBNBNCLXBkg7-g-YpeiGJm564=", UnsupportedAlgorithm),
             ("SHA256:00", InvalidFormat),
             ("a..b:00", InvalidFormat),
         ];

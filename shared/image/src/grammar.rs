@@ -31,12 +31,8 @@ pub(crate) fn is_host(text: &str) -> bool {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (address, port) = cut(bracketed, b']');
         return !address.is_empty()
-            && address
-                .bytes()
-                .all(|byte| byte.is_ascii_hexdigit() || byte == b':')
-            && port.is_some_and(|port| {
-                port.is_empty() || port.strip_prefix(':').is_some_and(is_port)
-            });
+            && address.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':')
+            && port.is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(is_port));
     }
     let (name, port) = cut(text, b':');
     name.split('.').all(is_host_label) && port.is_none_or(is_port)
@@ -75,9 +71,7 @@ fn is_path(text: &str) -> bool {
 
 fn is_host_label(text: &str) -> bool {
     let bytes = text.as_bytes();
-    bytes
-        .iter()
-        .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+    bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
         && bytes.first().is_some_and(|byte| *byte != b'-')
         && bytes.last().is_some_and(|byte| *byte != b'-')
 }
@@ -89,26 +83,17 @@ fn is_port(text: &str) -> bool {
 fn is_tag(text: &str) -> bool {
     let word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let bytes = text.as_bytes();
-    bytes.len() <= TAG_MAX_BYTES
-        && bytes.first().is_some_and(word)
-        && bytes
-            .iter()
-            .all(|byte| word(byte) || matches!(byte, b'.' | b'-'))
+    bytes.len() <= TAG_MAX_BYTES && bytes.first().is_some_and(word) && bytes.iter().all(|byte| word(byte) || matches!(byte, b'.' | b'-'))
 }
 
 fn is_digest(text: &str) -> bool {
     let (algorithm, digits) = cut(text, b':');
     algorithm.split(['-', '_', '+', '.']).all(is_algorithm_word)
-        && digits.is_some_and(|digits| {
-            digits.len() >= DIGEST_MIN_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-        })
+        && digits.is_some_and(|digits| digits.len() >= DIGEST_MIN_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 fn is_algorithm_word(text: &str) -> bool {
-    text.bytes()
-        .next()
-        .is_some_and(|byte| byte.is_ascii_alphabetic())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 /// Before and after the first `separator`, an ASCII character.
@@ -125,43 +110,21 @@ mod tests {
 
     #[test]
     fn path_components_end_and_join_as_the_grammar_says() {
-        for good in [
-            "a",
-            "0",
-            "a.b",
-            "a_b",
-            "a__b",
-            "a-b",
-            "a-----b",
-            "a.b_c__d-e",
-        ] {
+        for good in ["a", "0", "a.b", "a_b", "a__b", "a-b", "a-----b", "a.b_c__d-e"] {
             assert!(is_path_component(good), "{good}");
         }
-        for bad in [
-            "", ".", "_", "-", "a.", "a_", "a-", ".a", "_a", "-a", "a..b", "a___b", "a.-b", "a-_b",
-            "a_.b", "A", "é", "a b",
-        ] {
+        for bad in ["", ".", "_", "-", "a.", "a_", "a-", ".a", "_a", "-a", "a..b", "a___b", "a.-b", "a-_b", "a_.b", "A", "é", "a b"] {
             assert!(!is_path_component(bad), "{bad}");
         }
     }
 
     #[test]
     fn hosts_are_names_or_bracketed_addresses() {
-        for good in [
-            "a",
-            "A.b-c.D",
-            "localhost:5000",
-            "1.2.3.4:1",
-            "[::1]",
-            "[2001:db8::1]:5000",
-            "[:]",
-        ] {
+        for good in ["a", "A.b-c.D", "localhost:5000", "1.2.3.4:1", "[::1]", "[2001:db8::1]:5000", "[:]"] {
             assert!(is_host(good), "{good}");
         }
-        for bad in [
-            "", ".", "a.", ".a", "a..b", "-a", "a-", "a_b", "a:", "a:b", "a:1:2", "[]", "[::1",
-            "[::1]x", "[::1]:", "[g]", "é.com",
-        ] {
+        for bad in ["", ".", "a.", ".a", "a..b", "-a", "a-", "a_b", "a:", "a:b", "a:1:2", "[]", "[::1", "[::1]x", "[::1]:", "[g]", "é.com"]
+        {
             assert!(!is_host(bad), "{bad}");
         }
     }

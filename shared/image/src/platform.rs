@@ -1,5 +1,8 @@
 //! Platforms of images: `os/arch[/variant]`.
 
+mod distance;
+mod spelling;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -7,6 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use self::spelling::{go_architecture, is_component, normal_architecture, normal_os};
 use crate::go;
 
 /// Which system an image runs on, in containerd's normal form, so that equal platforms are equal values:
@@ -25,27 +29,13 @@ impl Platform {
     /// A field is not made of letters, digits, `_`, `.` and `-`. An entry that has such a one suits nobody.
     pub fn new(os: &str, architecture: &str, variant: Option<&str>) -> Result<Self, PlatformError> {
         let variant = variant.filter(|variant| !variant.is_empty());
-        if ![Some(os), Some(architecture), variant]
-            .into_iter()
-            .flatten()
-            .all(is_component)
-        {
-            let text = [os, architecture]
-                .into_iter()
-                .chain(variant)
-                .collect::<Vec<_>>()
-                .join("/");
+        if ![Some(os), Some(architecture), variant].into_iter().flatten().all(is_component) {
+            let text = [os, architecture].into_iter().chain(variant).collect::<Vec<_>>().join("/");
             return Err(PlatformError { text });
         }
-        let (architecture, variant) = normal_architecture(
-            &architecture.to_ascii_lowercase(),
-            variant.map(str::to_ascii_lowercase),
-        );
-        Ok(Self {
-            os: normal_os(&os.to_ascii_lowercase()),
-            architecture,
-            variant,
-        })
+        let (architecture, variant) =
+            normal_architecture(&architecture.to_ascii_lowercase(), variant.map(str::to_ascii_lowercase).as_deref());
+        Ok(Self { os: normal_os(&os.to_ascii_lowercase()), architecture, variant })
     }
 
     /// Reads `os/arch[/variant]`, in any of the spellings that containerd knows (`linux/aarch64`, `Linux/x86_64`).
@@ -56,26 +46,17 @@ impl Platform {
         let mut parts = text.split('/');
         let platform = match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(os), Some(architecture), None, None) => Self::new(os, architecture, None).ok(),
-            (Some(os), Some(architecture), Some(variant), None) if !variant.is_empty() => {
-                Self::new(os, architecture, Some(variant)).ok()
-            }
+            (Some(os), Some(architecture), Some(variant), None) if !variant.is_empty() => Self::new(os, architecture, Some(variant)).ok(),
             _ => None,
         };
-        platform.ok_or_else(|| PlatformError {
-            text: text.to_owned(),
-        })
+        platform.ok_or_else(|| PlatformError { text: text.to_owned() })
     }
 
     /// What this program was built for. A 32-bit ARM host counts as `arm/v7`; name the platform where it is older.
     #[must_use]
     pub fn host() -> Self {
-        let (architecture, variant) =
-            normal_architecture(go_architecture(std::env::consts::ARCH), None);
-        Self {
-            os: normal_os(std::env::consts::OS),
-            architecture,
-            variant,
-        }
+        let (architecture, variant) = normal_architecture(go_architecture(std::env::consts::ARCH), None);
+        Self { os: normal_os(std::env::consts::OS), architecture, variant }
     }
 
     /// `linux`, `windows`, ...
@@ -100,43 +81,13 @@ impl Platform {
     /// (amd64 runs lower levels and 386; arm64 lower versions and 32-bit arm; arm lower versions down to v5).
     #[must_use]
     pub fn matches(&self, offered: &Self) -> bool {
-        self.distance(offered).is_some()
+        distance::between(self, offered).is_some()
     }
 
     /// The index of the offered platform that suits best; the first of equals; none if none runs here.
     pub fn best_of<'a>(&self, offered: impl IntoIterator<Item = &'a Self>) -> Option<usize> {
-        let suitable = offered
-            .into_iter()
-            .enumerate()
-            .filter_map(|(index, offered)| Some((self.distance(offered)?, index)));
+        let suitable = offered.into_iter().enumerate().filter_map(|(index, offered)| Some((distance::between(self, offered)?, index)));
         suitable.min().map(|(_, index)| index)
-    }
-
-    /// How far `offered` is from this platform: none if it does not run here, least for the same.
-    fn distance(&self, offered: &Self) -> Option<Distance> {
-        if self.os != offered.os {
-            return None;
-        }
-        if self == offered {
-            return Some(Distance {
-                family: 0,
-                steps: 0,
-            });
-        }
-        match (self.architecture.as_str(), offered.architecture.as_str()) {
-            ("amd64", "amd64") => steps(0, amd64_level(self)?, amd64_level(offered)?),
-            ("amd64", "386") => offered.variant.is_none().then_some(Distance {
-                family: 1,
-                steps: 0,
-            }),
-            ("arm", "arm") => steps(0, arm_version(self)?, arm_version(offered)?),
-            ("arm64", "arm64") => arm64_distance(arm64_version(self)?, arm64_version(offered)?),
-            ("arm64", "arm") => {
-                arm64_version(self)?;
-                steps(2, ARM_OF_ARM64, arm_version(offered)?)
-            }
-            _ => None,
-        }
     }
 }
 
@@ -178,127 +129,83 @@ pub struct PlatformError {
     text: String,
 }
 
-/// Ordered: the family of instruction sets first, then versions within it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Distance {
-    family: u8,
-    steps: u32,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The 32-bit version that every arm64 runs.
-const ARM_OF_ARM64: u32 = 8;
-
-/// Older 32-bit ARM is not offered as a substitute.
-const ARM_OLDEST: u32 = 5;
-
-/// Minor versions of `arm64/v8` that containerd knows.
-const ARM64_V8_MINORS: std::ops::RangeInclusive<u32> = 0..=9;
-
-/// Minor versions of `arm64/v9` that containerd knows.
-const ARM64_V9_MINORS: std::ops::RangeInclusive<u32> = 0..=7;
-
-/// `v9.0` contains `v8.5`, and so on upwards.
-const ARM64_V9_CONTAINS_V8: u32 = 5;
-
-fn steps(family: u8, wanted: u32, offered: u32) -> Option<Distance> {
-    Some(Distance {
-        family,
-        steps: wanted.checked_sub(offered)?,
-    })
-}
-
-fn arm64_distance(wanted: (u32, u32), offered: (u32, u32)) -> Option<Distance> {
-    let highest = match (wanted, offered.0) {
-        ((major, minor), offered_major) if major == offered_major => {
-            return steps(0, minor, offered.1);
-        }
-        ((9, minor), 8) => (minor + ARM64_V9_CONTAINS_V8).min(*ARM64_V8_MINORS.end()),
-        _ => return None,
-    };
-    steps(1, highest, offered.1)
-}
-
-/// 1 for plain amd64, else the number of `v2` and above.
-fn amd64_level(platform: &Platform) -> Option<u32> {
-    platform.variant().map_or(Some(1), version)
-}
-
-fn arm_version(platform: &Platform) -> Option<u32> {
-    version(platform.variant()?).filter(|version| *version >= ARM_OLDEST)
-}
-
-/// Major and minor version; (8, 0) for plain arm64.
-fn arm64_version(platform: &Platform) -> Option<(u32, u32)> {
-    let variant = platform.variant().unwrap_or("v8");
-    let (major, minor) = match variant.split_once('.') {
-        Some((major, minor)) => (version(major)?, number(minor)?),
-        None => (version(variant)?, 0),
-    };
-    let known = match major {
-        8 => ARM64_V8_MINORS,
-        9 => ARM64_V9_MINORS,
-        _ => return None,
-    };
-    known.contains(&minor).then_some((major, minor))
-}
-
-fn version(variant: &str) -> Option<u32> {
-    number(variant.strip_prefix('v')?)
-}
-
-/// A number as a program would write it, so that one version has one spelling.
-fn number(text: &str) -> Option<u32> {
-    let canonical = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
-    canonical.then(|| text.parse().ok()).flatten()
-}
-
-fn is_component(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
-}
-
-/// `os` in lower case.
-fn normal_os(os: &str) -> String {
-    if os == "macos" {
-        "darwin".to_owned()
-    } else {
-        os.to_owned()
+    fn platform(text: &str) -> Platform {
+        Platform::parse(text).unwrap()
     }
-}
 
-/// Both in lower case. The spellings are those that containerd takes for the same (platforms 1.0).
-fn normal_architecture(architecture: &str, variant: Option<String>) -> (String, Option<String>) {
-    let (architecture, variant) = match (architecture, variant.as_deref()) {
-        ("i386", _) => ("386", None),
-        ("x86_64" | "x86-64" | "amd64", None | Some("v1")) => ("amd64", None),
-        ("x86_64" | "x86-64", variant) => ("amd64", variant),
-        ("aarch64" | "arm64", None | Some("8" | "v8" | "v8.0")) => ("arm64", None),
-        ("aarch64" | "arm64", Some("9" | "9.0" | "v9.0")) => ("arm64", Some("v9")),
-        ("aarch64", variant) => ("arm64", variant),
-        ("armhf", _) | ("arm", None | Some("7")) => ("arm", Some("v7")),
-        ("armel", _) => ("arm", Some("v6")),
-        ("arm", Some("5")) => ("arm", Some("v5")),
-        ("arm", Some("6")) => ("arm", Some("v6")),
-        ("arm", Some("8")) => ("arm", Some("v8")),
-        other => other,
-    };
-    (architecture.to_owned(), variant.map(str::to_owned))
-}
+    #[test]
+    fn refuses_what_has_not_the_form_and_says_the_form() {
+        for bad in [
+            "",
+            "linux",
+            "/",
+            "linux/",
+            "/amd64",
+            "linux/amd64/",
+            "linux//v2",
+            "linux/arm/v7/x",
+            "linux/*",
+            "li nux/amd64",
+            "linux/ä",
+            "linux/amd64\n",
+        ] {
+            let error = Platform::parse(bad).unwrap_err();
+            let expected =
+                format!("platform {} is not of the form os/arch[/variant]: write it like linux/amd64 or linux/arm/v7", go::quote(bad));
+            assert_eq!(error.to_string(), expected);
+        }
+    }
 
-/// Go's name for an architecture that Rust names otherwise.
-fn go_architecture(architecture: &str) -> &str {
-    let little_endian = cfg!(target_endian = "little");
-    match architecture {
-        "x86" => "386",
-        "loongarch64" => "loong64",
-        "mips" if little_endian => "mipsle",
-        "mips64" if little_endian => "mips64le",
-        "powerpc" => "ppc",
-        "powerpc64" if little_endian => "ppc64le",
-        "powerpc64" => "ppc64",
-        "wasm32" => "wasm",
-        same => same,
+    #[test]
+    fn takes_the_fields_of_a_manifest_list_as_they_come() {
+        assert_eq!(Platform::new("linux", "arm64", Some("")), Ok(platform("linux/arm64/v8")));
+        assert_eq!(Platform::new("linux", "arm", None), Ok(platform("linux/arm/v7")));
+        for (os, architecture, variant) in [("", "amd64", None), ("linux", "", None), ("linux", "a/b", None), ("linux", "arm", Some("v 7"))]
+        {
+            assert!(Platform::new(os, architecture, variant).is_err(), "{os} {architecture} {variant:?}");
+        }
+    }
+
+    #[test]
+    fn the_host_is_a_platform_of_the_normal_form() {
+        let host = Platform::host();
+        assert_eq!(platform(&host.to_string()), host);
+        if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+            assert_eq!(host.to_string(), "linux/amd64");
+        }
+    }
+
+    #[test]
+    fn picks_the_best_of_a_list_and_the_first_of_equals() {
+        let pick = |wanted: &str, offered: &[&str]| {
+            let offered: Vec<Platform> = offered.iter().map(|text| platform(text)).collect();
+            platform(wanted).best_of(&offered)
+        };
+        let cases: [(&str, &[&str], Option<usize>); 9] = [
+            ("linux/amd64", &["linux/arm64", "linux/386", "linux/amd64"], Some(2)),
+            ("linux/amd64", &["linux/amd64/v3", "linux/386"], Some(1)),
+            ("linux/amd64/v3", &["linux/amd64", "linux/amd64/v2", "linux/amd64/v4"], Some(1)),
+            ("linux/amd64", &["linux/amd64", "linux/amd64"], Some(0)),
+            ("linux/arm64", &["linux/arm/v7", "linux/arm64/v8"], Some(1)),
+            ("linux/arm64", &["linux/arm/v6", "linux/arm/v7"], Some(1)),
+            ("linux/arm/v6", &["linux/arm/v7"], None),
+            ("linux/amd64", &["windows/amd64", "unknown/unknown"], None),
+            ("linux/amd64", &[], None),
+        ];
+        for (wanted, offered, expected) in cases {
+            assert_eq!(pick(wanted, offered), expected, "{wanted} of {offered:?}");
+        }
+    }
+
+    #[test]
+    fn stands_in_json_as_text() {
+        let json = serde_json::to_string(&platform("linux/aarch64")).unwrap();
+        assert_eq!(json, "\"linux/arm64\"");
+        assert_eq!(serde_json::from_str::<Platform>(&json).unwrap(), platform("linux/arm64"));
+        assert!(serde_json::from_str::<Platform>("\"linux\"").is_err());
     }
 }

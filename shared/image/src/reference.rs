@@ -54,9 +54,7 @@ impl Reference {
     /// What kubelet would say of it; [`ReferenceError::kubelet_message`] has its whole sentence.
     pub fn parse(requested: &str) -> Result<Self, ReferenceError> {
         if is_identifier(requested) {
-            return Err(ReferenceError::HexIdentifier {
-                name: requested.to_owned(),
-            });
+            return Err(ReferenceError::HexIdentifier { name: requested.to_owned() });
         }
         let name = Name::of(requested);
         name.check_case()?;
@@ -70,19 +68,9 @@ impl Reference {
 
     fn build(requested: &str, name: &Name<'_>, parts: Parts<'_>, digest: Option<Digest>) -> Self {
         let untagged = parts.tag.is_none() && digest.is_none();
-        let tag = if untagged {
-            Some(DEFAULT_TAG)
-        } else {
-            parts.tag
-        };
-        let mut normalised = String::with_capacity(
-            requested.len()
-                + DEFAULT_REGISTRY.len()
-                + 1
-                + DEFAULT_NAMESPACE.len()
-                + 1
-                + DEFAULT_TAG.len(),
-        );
+        let tag = if untagged { Some(DEFAULT_TAG) } else { parts.tag };
+        let mut normalised =
+            String::with_capacity(requested.len() + DEFAULT_REGISTRY.len() + 1 + DEFAULT_NAMESPACE.len() + 1 + DEFAULT_TAG.len());
         normalised.push_str(name.domain);
         normalised.push('/');
         normalised.push_str(name.namespace());
@@ -97,11 +85,7 @@ impl Reference {
             normalised.push('@');
             normalised.push_str(digest.as_str());
         }
-        let runtime_reference = if untagged {
-            [requested, ":", DEFAULT_TAG].concat()
-        } else {
-            requested.to_owned()
-        };
+        let runtime_reference = if untagged { [requested, ":", DEFAULT_TAG].concat() } else { requested.to_owned() };
         Self {
             normalised: normalised.into_boxed_str(),
             domain_end: name.domain.len(),
@@ -155,8 +139,7 @@ impl Reference {
     /// The tag; `latest` if neither tag nor digest was asked for.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {
-        (self.tag_end > self.repository_end)
-            .then(|| &self.normalised[self.repository_end + 1..self.tag_end])
+        (self.tag_end > self.repository_end).then(|| &self.normalised[self.repository_end + 1..self.tag_end])
     }
 
     /// The digest asked for.
@@ -197,12 +180,7 @@ impl fmt::Display for Reference {
 
 impl fmt::Debug for Reference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "Reference({} as {:?})",
-            self.normalised,
-            self.requested()
-        )
+        write!(formatter, "Reference({} as {:?})", self.normalised, self.requested())
     }
 }
 
@@ -231,28 +209,18 @@ impl<'a> Name<'a> {
             _ => (DEFAULT_REGISTRY, requested),
         };
         let in_default_namespace = domain == DEFAULT_REGISTRY && !rest.contains('/');
-        Self {
-            domain,
-            in_default_namespace,
-            rest,
-        }
+        Self { domain, in_default_namespace, rest }
     }
 
     fn namespace(&self) -> &'static str {
-        if self.in_default_namespace {
-            DEFAULT_NAMESPACE
-        } else {
-            ""
-        }
+        if self.in_default_namespace { DEFAULT_NAMESPACE } else { "" }
     }
 
     /// Refuses upper case before the first colon, before anything else is looked at.
     fn check_case(&self) -> Result<(), ReferenceError> {
         let name = self.rest.split(':').next().unwrap_or_default();
-        if has_upper_case(name) {
-            return Err(ReferenceError::UppercaseName {
-                name: [self.namespace(), name].concat(),
-            });
+        if go::lower_case_changes(name) {
+            return Err(ReferenceError::UppercaseName { name: [self.namespace(), name].concat() });
         }
         Ok(())
     }
@@ -265,58 +233,22 @@ impl<'a> Name<'a> {
             return Some((parts, path_bytes));
         }
         // With an underscore it is no host, but still good as the first part of a path.
-        grammar::is_path_component(self.domain)
-            .then_some((parts, self.domain.len() + 1 + path_bytes))
+        grammar::is_path_component(self.domain).then_some((parts, self.domain.len() + 1 + path_bytes))
     }
 
     /// Which of two words kubelet has for a text outside the grammar.
     fn misfit(&self) -> ReferenceError {
-        let (domain, rest) = (lower_case(self.domain), lower_case(self.rest));
-        let lowered = Name {
-            domain: &domain,
-            in_default_namespace: self.in_default_namespace,
-            rest: &rest,
-        };
-        if lowered.parts().is_some() {
-            ReferenceError::Uppercase
-        } else {
-            ReferenceError::InvalidFormat
-        }
+        let (domain, rest) = (go::lower_case(self.domain), go::lower_case(self.rest));
+        let lowered = Name { domain: &domain, in_default_namespace: self.in_default_namespace, rest: &rest };
+        if lowered.parts().is_some() { ReferenceError::Uppercase } else { ReferenceError::InvalidFormat }
     }
 }
 
 /// Whether what stands before the first `/` is a host, not the first part of a path on the default registry.
 fn names_a_host(first: &str) -> bool {
-    first == "localhost" || first.contains(['.', ':']) || has_upper_case(first)
+    first == "localhost" || first.contains(['.', ':']) || go::lower_case_changes(first)
 }
 
 fn is_identifier(text: &str) -> bool {
-    text.len() == IDENTIFIER_DIGITS
-        && text
-            .bytes()
-            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// Whether Go's `strings.ToLower` changes the text.
-fn has_upper_case(text: &str) -> bool {
-    if text.is_ascii() {
-        return text.bytes().any(|byte| byte.is_ascii_uppercase());
-    }
-    text.chars().any(is_upper_case)
-}
-
-/// Rust may know a newer Unicode than the Go of kubelet; letters that are new to Go are not printable to it either.
-fn is_upper_case(character: char) -> bool {
-    go::is_printable(character) && character.to_lowercase().next() != Some(character)
-}
-
-/// Go's `strings.ToLower`, as far as it yields characters of the grammar.
-fn lower_case(text: &str) -> String {
-    let lower = |character| match character {
-        // The two characters beyond ASCII whose lower case is in ASCII.
-        '\u{130}' => 'i',
-        '\u{212a}' => 'k',
-        _ => character.to_ascii_lowercase(),
-    };
-    text.chars().map(lower).collect()
+    text.len() == IDENTIFIER_DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

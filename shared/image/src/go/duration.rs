@@ -10,8 +10,7 @@ const GO_MAX_MS: u64 = (i64::MAX / 1_000_000) as u64;
 /// Longer than Go knows prints as Go's longest.
 #[must_use]
 pub fn duration(duration: Duration) -> String {
-    let milliseconds =
-        u64::try_from(duration.as_millis()).map_or(GO_MAX_MS, |ms| ms.min(GO_MAX_MS));
+    let milliseconds = u64::try_from(duration.as_millis()).map_or(GO_MAX_MS, |ms| ms.min(GO_MAX_MS));
     if milliseconds == 0 {
         return "0s".to_owned();
     }

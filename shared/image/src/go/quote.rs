@@ -18,7 +18,7 @@ pub fn quote(text: &str) -> String {
 
 /// Whether Go prints the character as it is (`strconv.IsPrint`, Unicode 15.0.0): letters, marks, numbers, punctuation,
 /// symbols and the ASCII space.
-pub(crate) fn is_printable(character: char) -> bool {
+pub(super) fn is_printable(character: char) -> bool {
     match character {
         ' '..='~' => true,
         '\0'..='\u{a0}' => false,
@@ -64,10 +64,7 @@ mod tests {
             ("say \"hi\" \\", r#""say \"hi\" \\""#),
             ("\x07\x08\x0c\n\r\t\x0b", r#""\a\b\f\n\r\t\v""#),
             ("\0\x1b\x7f", r#""\x00\x1b\x7f""#),
-            (
-                "\u{80}\u{a0}\u{ad}\u{2028}",
-                r#""\u0080\u00a0\u00ad\u2028""#,
-            ),
+            ("\u{80}\u{a0}\u{ad}\u{2028}", r#""\u0080\u00a0\u00ad\u2028""#),
             ("\u{10ffff}", r#""\U0010ffff""#),
             ("100% é 日本 🦀", r#""100% é 日本 🦀""#),
         ];
