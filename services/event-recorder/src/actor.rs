@@ -1,0 +1,92 @@
+//! The actix shell: a mailbox, the core, and the way to the bus.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use actix::{Actor, Context, Handler, Message, MessageResult, ResponseFuture};
+use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use bus::BusRef;
+use contract::messages::event_recorder::{CountEvents, EventCounts, EventRecorded, ListEvents, RecordEvent};
+use contract::subject::Fleet;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::core::Journal;
+use crate::outbound::{OUTBOX_CAPACITY, Outgoing, Published, publish_all};
+
+/// The actor that keeps and publishes events.
+#[derive(Debug)]
+pub struct EventRecorder {
+    core: Journal,
+    outbox: mpsc::Sender<Outgoing>,
+    published: Arc<Published>,
+    _gravestone: Gravestone,
+}
+
+/// Answered when everything recorded before it is published, or given up.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub struct Flush;
+
+impl EventRecorder {
+    /// Ready to be started, inside an actix system: the publisher runs beside it.
+    #[must_use]
+    pub fn new(keep: usize, bus: BusRef, fleet: Fleet, gravestone: Gravestone) -> Self {
+        let (outbox, waiting) = mpsc::channel(OUTBOX_CAPACITY);
+        let published = Arc::new(Published::default());
+        actix::spawn(publish_all(bus, fleet, waiting, Arc::clone(&published)));
+        Self { core: Journal::keeping(keep), outbox, published, _gravestone: gravestone }
+    }
+}
+
+impl Actor for EventRecorder {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        context.set_mailbox_capacity(MAILBOX_CAPACITY);
+    }
+}
+
+impl Handler<Ask<RecordEvent>> for EventRecorder {
+    type Result = MessageResult<Ask<RecordEvent>>;
+
+    fn handle(&mut self, Ask(record): Ask<RecordEvent>, _: &mut Self::Context) -> Self::Result {
+        let event = record.body.event;
+        if self.core.record(event.clone()) && self.outbox.try_send(Outgoing::Event(Box::new(event))).is_err() {
+            self.published.unpublished.fetch_add(1, Ordering::Relaxed);
+        }
+        MessageResult(Ok(EventRecorded {}))
+    }
+}
+
+impl Handler<Ask<ListEvents>> for EventRecorder {
+    type Result = MessageResult<Ask<ListEvents>>;
+
+    fn handle(&mut self, Ask(list): Ask<ListEvents>, _: &mut Self::Context) -> Self::Result {
+        MessageResult(Ok(self.core.list(&list.body)))
+    }
+}
+
+impl Handler<Ask<CountEvents>> for EventRecorder {
+    type Result = MessageResult<Ask<CountEvents>>;
+
+    fn handle(&mut self, _: Ask<CountEvents>, _: &mut Self::Context) -> Self::Result {
+        let (recorded_total, kept) = self.core.counts();
+        let published_total = self.published.published.load(Ordering::Relaxed);
+        let unpublished_total = self.published.unpublished.load(Ordering::Relaxed);
+        MessageResult(Ok(EventCounts { recorded_total, published_total, unpublished_total, kept }))
+    }
+}
+
+impl Handler<Flush> for EventRecorder {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Flush, _: &mut Self::Context) -> Self::Result {
+        let outbox = self.outbox.clone();
+        Box::pin(async move {
+            let (done, flushed) = oneshot::channel();
+            if outbox.send(Outgoing::Flush(done)).await.is_ok() {
+                let _ = flushed.await;
+            }
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! The sans-IO core: the newest events in order, each once.
+
+use std::collections::VecDeque;
+
+use contract::messages::event_recorder::{EventList, ListEvents};
+use contract::{EventReason, MessageId, PullEvent};
+
+/// How many events a node keeps by default.
+pub const KEEP_DEFAULT: usize = 1_000;
+/// How many bytes of text one page of a list may hold: a page must fit into one bus message, with room for its encoding.
+const PAGE_BYTES: usize = 512 * 1024;
+/// How many events one page may hold.
+const PAGE_EVENTS: usize = 500;
+/// What an event takes besides its texts, roughly: ids, names and field names.
+const EVENT_OVERHEAD_BYTES: usize = 512;
+
+/// The state machine: a window on the newest events.
+#[derive(Debug)]
+pub struct Journal {
+    keep: usize,
+    events: VecDeque<PullEvent>,
+    recorded: u64,
+}
+
+impl Journal {
+    /// Keeps the newest `keep` events.
+    #[must_use]
+    pub fn keeping(keep: usize) -> Self {
+        Self { keep, events: VecDeque::new(), recorded: 0 }
+    }
+
+    /// Takes an event; returns whether it is new. One that comes again is not taken again.
+    pub fn record(&mut self, event: PullEvent) -> bool {
+        if self.knows(event.id) {
+            return false;
+        }
+        self.recorded += 1;
+        self.events.push_back(event);
+        while self.events.len() > self.keep {
+            self.events.pop_front();
+        }
+        true
+    }
+
+    /// One page of what is kept, oldest first.
+    #[must_use]
+    pub fn list(&self, wanted: &ListEvents) -> EventList {
+        let first = self.recorded - self.events.len() as u64;
+        let skip = usize::try_from(wanted.after.saturating_sub(first)).unwrap_or(usize::MAX);
+        let mut page = EventList { events: Vec::new(), next_after: self.recorded, more: false };
+        let mut bytes = 0;
+        for (index, event) in self.events.iter().enumerate().skip(skip) {
+            if !matches(event, wanted.reason, wanted.image.as_deref()) {
+                continue;
+            }
+            bytes += EVENT_OVERHEAD_BYTES + event.message.len() + event.image.len();
+            if !page.events.is_empty() && (bytes > PAGE_BYTES || page.events.len() == PAGE_EVENTS) {
+                page.next_after = first + index as u64;
+                page.more = true;
+                break;
+            }
+            page.events.push(event.clone());
+        }
+        page
+    }
+
+    /// How many were recorded, and how many are kept.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        (self.recorded, self.events.len() as u64)
+    }
+
+    /// A duplicate comes soon after the first, so the search goes from the newest back and no further than the last few.
+    fn knows(&self, id: MessageId) -> bool {
+        const DUPLICATES_WITHIN: usize = 64;
+        self.events.iter().rev().take(DUPLICATES_WITHIN).any(|event| event.id == id)
+    }
+}
+
+fn matches(event: &PullEvent, reason: Option<EventReason>, image: Option<&str>) -> bool {
+    reason.is_none_or(|reason| event.reason == reason) && image.is_none_or(|image| event.image == image)
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+    use contract::TraceContext;
+
+    use super::*;
+
+    fn event(random: &mut Random, image: &str, reason: EventReason, message_bytes: usize) -> PullEvent {
+        PullEvent {
+            id: MessageId::random(random),
+            time_ms: 0,
+            node: "n1".parse().expect("a name"),
+            pod: None,
+            image: image.to_owned(),
+            registry: None,
+            reason,
+            message: "m".repeat(message_bytes),
+            duration_ms: None,
+            waiting_ms: None,
+            size_bytes: None,
+            class: None,
+            attempt: None,
+            next_try_ms: None,
+            trace: TraceContext::root(random),
+        }
+    }
+
+    #[test]
+    fn the_newest_are_kept_in_order() {
+        let mut random = Random::seeded(1);
+        let mut journal = Journal::keeping(3);
+        for image in ["a", "b", "c", "d"] {
+            assert!(journal.record(event(&mut random, image, EventReason::Pulling, 1)));
+        }
+        let images: Vec<_> = journal.list(&ListEvents::default()).events.into_iter().map(|event| event.image).collect();
+        assert_eq!(images, ["b", "c", "d"]);
+        assert_eq!(journal.counts(), (4, 3));
+    }
+
+    #[test]
+    fn an_event_that_comes_again_is_taken_once() {
+        let mut journal = Journal::keeping(3);
+        let event = event(&mut Random::seeded(1), "a", EventReason::Pulling, 1);
+        assert!(journal.record(event.clone()));
+        assert!(!journal.record(event));
+        assert_eq!(journal.counts(), (1, 1));
+    }
+
+    #[test]
+    fn lists_are_filtered() {
+        let mut random = Random::seeded(1);
+        let mut journal = Journal::keeping(10);
+        journal.record(event(&mut random, "a", EventReason::Pulling, 1));
+        journal.record(event(&mut random, "a", EventReason::Failed, 1));
+        journal.record(event(&mut random, "b", EventReason::Failed, 1));
+        let count = |wanted: ListEvents| journal.list(&wanted).events.len();
+        assert_eq!(count(ListEvents { reason: Some(EventReason::Failed), ..ListEvents::default() }), 2);
+        assert_eq!(count(ListEvents { image: Some("a".to_owned()), ..ListEvents::default() }), 2);
+        assert_eq!(count(ListEvents { reason: Some(EventReason::Failed), image: Some("b".to_owned()), after: 0 }), 1);
+        assert_eq!(count(ListEvents { after: 2, ..ListEvents::default() }), 1);
+        assert_eq!(count(ListEvents { after: 99, ..ListEvents::default() }), 0);
+    }
+
+    #[test]
+    fn pages_cover_everything_once_and_fit_a_message() {
+        let mut random = Random::seeded(1);
+        let mut journal = Journal::keeping(1_000);
+        for number in 0..1_500 {
+            journal.record(event(&mut random, &number.to_string(), EventReason::Failed, if number % 50 == 0 { 60_000 } else { 10 }));
+        }
+        let (mut after, mut seen, mut pages) = (0, Vec::new(), 0);
+        loop {
+            let page = journal.list(&ListEvents { after, ..ListEvents::default() });
+            assert!(page.events.iter().map(|event| event.message.len()).sum::<usize>() <= PAGE_BYTES + 64 * 1024);
+            seen.extend(page.events.into_iter().map(|event| event.image));
+            after = page.next_after;
+            pages += 1;
+            if !page.more {
+                break;
+            }
+        }
+        let expected: Vec<String> = (500..1_500).map(|number: u32| number.to_string()).collect();
+        assert_eq!(seen, expected);
+        assert!(pages > 2, "{pages}");
+    }
+}
