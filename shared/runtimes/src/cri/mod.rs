@@ -1,1 +1,225 @@
-//! containerd or CRI-O through CRI v1.
+//! The `cri` runtime: containerd or CRI-O through CRI version 1 over its unix socket.
+//!
+//! What the runtime says is passed on letter for letter as kubelet's client words it, but for the queries and logins in URLs.
+//! Every credential that matches is tried in turn, and without one the pull is anonymous, as in kubelet. Dropping a pull's
+//! future cancels the call; containerd then throws away the layers that were not complete.
+
+mod endpoint;
+mod go_status;
+mod layers;
+pub mod proto;
+mod pull_failures;
+mod watch;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use image::{Platform, Reference};
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+
+pub use endpoint::EndpointError;
+use go_status::CallFailure;
+use proto::runtime::image_service_client::ImageServiceClient;
+use proto::runtime::runtime_service_client::RuntimeServiceClient;
+use proto::runtime::{AuthConfig, Image, ImageSpec, ImageStatusRequest, PullImageRequest, VersionRequest};
+use pull_failures::PullFailures;
+use watch::Watcher;
+
+use crate::failure;
+use crate::keyring::{Credential, Keyring};
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, RuntimeDescription};
+use crate::progress::Progress;
+use contract::FailureClass;
+
+/// Where containerd listens if nothing else is said.
+pub const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
+/// Kubelet's `runtimeRequestTimeout`. A pull itself has none, as in kubelet.
+const REQUEST_LIMIT: Duration = Duration::from_secs(120);
+/// Somebody waits for a description on a screen.
+const DESCRIBE_LIMIT: Duration = Duration::from_secs(5);
+/// Largest answer: Go's clients of CRI allow 16 MiB.
+const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// How a pull without login is called.
+const ANONYMOUS: &str = "anonymous";
+
+/// How to reach a runtime.
+#[derive(Debug)]
+pub struct CriOptions {
+    /// `unix:///path` or the path alone.
+    pub endpoint: String,
+    /// Where logins come from.
+    pub keyring: Keyring,
+}
+
+/// A container runtime behind CRI version 1.
+pub struct CriRuntime {
+    socket: PathBuf,
+    keyring: Keyring,
+    images: ImageServiceClient<Channel>,
+    versions: RuntimeServiceClient<Channel>,
+    watcher: Watcher,
+}
+
+impl CriRuntime {
+    /// Connects with the first call, and again after each loss. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The endpoint is no unix socket's.
+    pub fn new(options: CriOptions) -> Result<Self, EndpointError> {
+        let socket = endpoint::socket_path(&options.endpoint)?;
+        let channel = endpoint::channel(&socket);
+        Ok(Self {
+            socket,
+            keyring: options.keyring,
+            images: ImageServiceClient::new(channel.clone()).max_decoding_message_size(ANSWER_MAX_BYTES),
+            versions: RuntimeServiceClient::new(channel.clone()),
+            watcher: Watcher::new(channel),
+        })
+    }
+
+    /// One try with one login. The text of a failure is kubelet's.
+    async fn pull_once(&self, reference: &Reference, credential: Option<&Credential>) -> Result<String, (String, Option<Code>)> {
+        let image = reference.runtime_reference();
+        let request = PullImageRequest { image: Some(spec(image)), auth: credential.map(auth_config) };
+        let answer = self.images.clone().pull_image(request).await.map_err(|status| {
+            let failure = CallFailure::of(&status);
+            (failure.pull_text(), Some(failure.code))
+        })?;
+        let image_ref = answer.into_inner().image_ref;
+        if image_ref.is_empty() {
+            return Err((format!("imageRef of image {} is not set", image::go::quote(image)), None));
+        }
+        Ok(image_ref)
+    }
+
+    async fn pull_with_logins(&self, reference: &Reference) -> Result<PulledImage, PullFailure> {
+        let credentials = self.keyring.lookup(reference.repository()).await.map_err(|error| PullFailure {
+            class: error.class(),
+            text: error.to_string(),
+            ..PullFailure::default()
+        })?;
+        let pulled = |image_ref, auth: &str| PulledImage { image_ref, auth: auth.to_owned(), ..PulledImage::default() };
+        let mut failures = PullFailures::default();
+        if credentials.is_empty() {
+            match self.pull_once(reference, None).await {
+                Ok(image_ref) => return Ok(pulled(image_ref, ANONYMOUS)),
+                Err((text, code)) => failures.add(ANONYMOUS, text, code),
+            }
+        }
+        for credential in &credentials {
+            match self.pull_once(reference, Some(credential)).await {
+                Ok(image_ref) => return Ok(pulled(image_ref, credential.source())),
+                Err((text, code)) => failures.add(credential.source(), text, code),
+            }
+        }
+        Err(failures.into_failure())
+    }
+
+    /// Why the runtime cannot be used, in words that say what to do.
+    fn problem(&self, failure: &CallFailure) -> String {
+        let socket = self.socket.display();
+        match (&failure.unreachable, failure.code) {
+            (Some(cause), _) => {
+                format!("nothing answers at {socket} ({cause}): start the runtime, or name its socket with --runtime-endpoint")
+            }
+            (None, Code::Unimplemented) => format!(
+                "what answers at {socket} does not speak CRI version 1: enable containerd's cri plugin (disabled_plugins in its \
+                 config.toml), or use containerd 1.6, CRI-O 1.23 or later"
+            ),
+            (None, _) => format!("the runtime at {socket} does not say its version: {}", failure.text()),
+        }
+    }
+}
+
+#[async_trait]
+impl ImageRuntime for CriRuntime {
+    async fn image_status(&self, reference: &Reference, _platform: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure> {
+        let image = reference.runtime_reference();
+        let request = ImageStatusRequest { image: Some(spec(image)), verbose: false };
+        let answer = within(REQUEST_LIMIT, self.images.clone().image_status(request)).await.map_err(|failure| {
+            let text = failure::scrub(&failure.text()).into_owned();
+            InspectFailure { class: failure::classify_text(&text, Some(failure.code)), text }
+        })?;
+        match answer.into_inner().image {
+            None => Ok(None),
+            Some(found) if found.id.is_empty() || found.size == 0 => Err(InspectFailure {
+                text: format!("Id or size of image {} is not set", image::go::quote(image)),
+                class: FailureClass::NodeLocal,
+            }),
+            Some(found) => {
+                let digest = digest_of(&found, reference);
+                Ok(Some(ImageStatus { image_ref: found.id, size_bytes: found.size, digest, platform: None }))
+            }
+        }
+    }
+
+    async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure> {
+        if let Some(platform) = request.platform.filter(|platform| *platform != Platform::host()) {
+            return Err(PullFailure {
+                text: format!(
+                    "the runtime at {} pulls for its own platform, {}; {platform} can be pulled with --runtime oci-layout",
+                    self.socket.display(),
+                    Platform::host()
+                ),
+                class: FailureClass::NodeLocal,
+                ..PullFailure::default()
+            });
+        }
+        // When the runtime resolves the tag cannot be seen, so from here on who wants the newest image must ask again.
+        progress.resolved(Vec::new());
+        self.watcher.follow(&request.reference, &progress, self.pull_with_logins(&request.reference)).await
+    }
+
+    async fn describe(&self) -> RuntimeDescription {
+        let description = RuntimeDescription {
+            name: "cri".to_owned(),
+            place: format!("unix://{}", self.socket.display()),
+            credential_sources: self.keyring.sources(),
+            ..RuntimeDescription::default()
+        };
+        let request = VersionRequest { version: String::new() };
+        match within(DESCRIBE_LIMIT, self.versions.clone().version(request)).await {
+            Ok(answer) => {
+                let answer = answer.into_inner();
+                RuntimeDescription { name: answer.runtime_name, version: answer.runtime_version, ..description }
+            }
+            Err(failure) => RuntimeDescription { problem: Some(self.problem(&failure)), ..description },
+        }
+    }
+}
+
+async fn within<T>(limit: Duration, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<Response<T>, CallFailure> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(answer) => answer.map_err(|status| CallFailure::of(&status)),
+        Err(_) => Err(CallFailure::too_slow()),
+    }
+}
+
+fn spec(image: &str) -> ImageSpec {
+    ImageSpec { image: image.to_owned(), ..ImageSpec::default() }
+}
+
+/// As kubelet fills it. The server's address stays empty: containerd would then use the login for no other name of the
+/// registry, `docker.io` included.
+fn auth_config(credential: &Credential) -> AuthConfig {
+    AuthConfig {
+        username: credential.username().to_owned(),
+        password: credential.password().to_owned(),
+        identity_token: credential.identity_token().to_owned(),
+        registry_token: credential.registry_token().to_owned(),
+        ..AuthConfig::default()
+    }
+}
+
+/// The digest under which the runtime knows the image in the reference's repository.
+fn digest_of(image: &Image, reference: &Reference) -> Option<String> {
+    let digests = image.repo_digests.iter().filter_map(|name| name.split_once('@'));
+    let mut digests = digests.filter(|(repository, _)| *repository == reference.repository()).map(|(_, digest)| digest);
+    match reference.digest() {
+        Some(asked) => digests.find(|digest| *digest == asked.as_str()),
+        None => digests.next(),
+    }
+    .map(str::to_owned)
+}

@@ -1,1 +1,8 @@
-//! What a failure is about, from structured errors and from the texts that runtimes really send.
+//! What a failure is about, read from the texts that containerd, CRI-O and the embedded runtime give.
+
+mod classify;
+mod scrub;
+
+pub use classify::classify_text;
+pub use scrub::{endpoint_in, scrub};
+pub use tonic::Code as GrpcCode;

@@ -1,0 +1,12 @@
+//! What the build makes of the protocol definitions in `proto/`.
+#![allow(missing_docs, unreachable_pub, clippy::all, clippy::disallowed_types, clippy::unwrap_used)]
+
+/// CRI version 1: clients and, for those who stand in for a runtime, servers.
+pub mod runtime {
+    tonic::include_proto!("runtime.v1");
+}
+
+/// containerd's content service: client only.
+pub(crate) mod content {
+    tonic::include_proto!("containerd.services.content.v1");
+}

@@ -1,0 +1,75 @@
+//! The failures of one pull with several logins, put together as kubelet does.
+
+use contract::FailureClass;
+use tonic::Code;
+
+use crate::failure;
+use crate::port::PullFailure;
+
+/// What each login led to, in the order tried.
+#[derive(Default)]
+pub(super) struct PullFailures {
+    sources: Vec<String>,
+    /// Different texts, each once.
+    texts: Vec<String>,
+    classes: Vec<FailureClass>,
+}
+
+impl PullFailures {
+    /// `code` is the call's; `None` if the call itself went well.
+    pub(super) fn add(&mut self, source: &str, text: String, code: Option<Code>) {
+        self.sources.push(source.to_owned());
+        self.classes.push(failure::classify_text(&text, code));
+        if !self.texts.contains(&text) {
+            self.texts.push(text);
+        }
+    }
+
+    /// One text stands alone; several stand in brackets with commas between.
+    pub(super) fn into_failure(self) -> PullFailure {
+        let text = match self.texts.as_slice() {
+            [text] => text.clone(),
+            texts => format!("[{}]", texts.join(", ")),
+        };
+        PullFailure {
+            class: self.class(),
+            retry_after: None,
+            endpoint: failure::endpoint_in(&text),
+            text: failure::scrub(&text).into_owned(),
+            auth: self.sources.join(", "),
+        }
+    }
+
+    /// A login that was let in learned more than one that was refused; among equals the last one tried.
+    fn class(&self) -> FailureClass {
+        let let_in = self.classes.iter().rev().find(|class| **class != FailureClass::Denied);
+        let_in.or(self.classes.last()).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(texts: &[&str]) -> PullFailure {
+        let mut failures = PullFailures::default();
+        for (at, text) in texts.iter().enumerate() {
+            failures.add(&format!("config.json user {at}"), (*text).to_owned(), Some(Code::Unknown));
+        }
+        failures.into_failure()
+    }
+
+    #[test]
+    fn texts_are_joined_as_kubelet_does() {
+        for (texts, expected) in [
+            (&["a"][..], "a"),
+            (&["a", "a"], "a"),
+            (&["a", "b", "a"], "[a, b]"),
+            (&["RegistryUnavailable: x", "b"], "[RegistryUnavailable: x, b]"),
+            (&["", ""], ""),
+        ] {
+            assert_eq!(joined(texts).text, expected);
+        }
+        assert_eq!(joined(&["a", "b"]).auth, "config.json user 0, config.json user 1");
+    }
+}
