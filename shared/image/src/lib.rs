@@ -6,6 +6,22 @@
 //! - [`Digest`]: a checked `algorithm:hex`.
 //! - [`Platform`]: `os/arch[/variant]`, and which entry of a manifest list suits it best.
 //! - [`go`]: the two ways of Go to print a value that kubelet's messages are made of.
+//!
+//! ```
+//! use image::Reference;
+//!
+//! let reference = Reference::parse("busybox")?;
+//! assert_eq!(reference.normalised(), "docker.io/library/busybox:latest");
+//! assert_eq!(reference.runtime_reference(), "busybox:latest");
+//! assert_eq!(reference.registry_host(), "registry-1.docker.io");
+//!
+//! let refused = Reference::parse("Busybox").unwrap_err();
+//! assert_eq!(
+//!     refused.kubelet_message("Busybox"),
+//!     r#"couldn't parse image name "Busybox": invalid reference format: repository name (library/Busybox) must be lowercase"#,
+//! );
+//! # Ok::<(), image::ReferenceError>(())
+//! ```
 
 mod digest;
 pub mod go;
