@@ -1,0 +1,349 @@
+//! What a value may be: read from the text of a variable or a flag, or from TOML.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use toml::Value;
+use toml::de::DeValue;
+
+/// The longest name, as DNS and Kubernetes have it.
+const NAME_MAX_CHARS: usize = 253;
+/// The longest fleet name: it begins every subject, bucket and stream.
+const FLEET_MAX_CHARS: usize = 64;
+/// More labels than this do not fit the answer of a node.
+const LABELS_MAX: usize = 64;
+/// As Kubernetes has it for the value of a label; keys may be longer by their prefix.
+const LABEL_VALUE_MAX_CHARS: usize = 63;
+/// A cluster of NATS has rarely more than five servers, and tells of the others by itself.
+const SERVERS_MAX: usize = 64;
+
+/// What a value may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A token of a subject.
+    FleetName,
+    /// The name of a node, or empty.
+    NodeName,
+    /// A table of texts.
+    Labels,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// `unix://` and an absolute path, or empty.
+    Endpoint,
+    /// A path, or empty.
+    Path,
+    /// Any text on one line, or empty.
+    Text,
+    /// `true` or `false`.
+    Switch,
+    /// A whole number within these limits.
+    Count {
+        /// The least.
+        min: u32,
+        /// The most.
+        max: u32,
+    },
+    /// Times per second, from 0 to this.
+    Rate {
+        /// The most.
+        max: f64,
+    },
+    /// A span of time within these limits.
+    Duration {
+        /// The least.
+        min: Duration,
+        /// The most.
+        max: Duration,
+    },
+    /// URLs of NATS servers.
+    Servers,
+}
+
+impl Kind {
+    /// What is allowed, to follow the words "must be".
+    #[must_use]
+    pub fn allowed(&self) -> String {
+        match self {
+            Self::FleetName => format!("1 to {FLEET_MAX_CHARS} of the characters A-Z a-z 0-9 _ -"),
+            Self::NodeName => {
+                format!("1 to {NAME_MAX_CHARS} of the characters A-Z a-z 0-9 . _ -, not beginning with a dot, not localhost; or empty")
+            }
+            Self::Labels => format!(
+                "at most {LABELS_MAX} labels as Kubernetes has them, such as zone=a,disk=ssd; in the file {{ zone = \"a\", disk = \"ssd\" }}"
+            ),
+            Self::Choice(words) => format!("one of {}", words.join(", ")),
+            Self::Endpoint => "unix:// and an absolute path, such as unix:///run/containerd/containerd.sock; or empty".to_owned(),
+            Self::Path => "a path (~ is not expanded; a relative one begins at the working directory); or empty".to_owned(),
+            Self::Text => "a text on one line; or empty".to_owned(),
+            Self::Switch => "true or false".to_owned(),
+            Self::Count { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Rate { max } => format!("a number from 0 to {max}"),
+            Self::Duration { min, max } => {
+                let (min, max) = (humantime::format_duration(*min), humantime::format_duration(*max));
+                format!("a duration with its unit (ms, s, m, h), such as 10s or 1m30s, from {min} to {max}")
+            }
+            Self::Servers => format!(
+                "at most {SERVERS_MAX} URLs such as nats://host:4222 or tls://host:4222, with commas between them; in the file a list; or empty"
+            ),
+        }
+    }
+
+    /// What is allowed, as short as the reference has it.
+    #[must_use]
+    pub fn range(&self) -> String {
+        match self {
+            Self::Path | Self::Text => "any, or empty".to_owned(),
+            Self::Switch => "true or false".to_owned(),
+            Self::Count { min, max } => format!("{min} to {max}"),
+            Self::Rate { max } => format!("0 to {max}"),
+            Self::Duration { min, max } => format!("{} to {}", humantime::format_duration(*min), humantime::format_duration(*max)),
+            _ => self.allowed(),
+        }
+    }
+
+    /// The unit, as the reference shows it.
+    #[must_use]
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Self::FleetName | Self::NodeName | Self::Endpoint | Self::Text => "text",
+            Self::Labels => "table of texts",
+            Self::Choice(_) => "word",
+            Self::Path => "path",
+            Self::Switch => "switch",
+            Self::Count { .. } => "count",
+            Self::Rate { .. } => "per second",
+            Self::Duration { .. } => "duration",
+            Self::Servers => "list of URLs",
+        }
+    }
+
+    /// Reads the text of a variable or a flag.
+    pub(crate) fn parse_text(&self, text: &str) -> Result<Value, String> {
+        let read = match self {
+            Self::Switch => text.parse().ok().map(Value::Boolean),
+            Self::Count { .. } => text.parse().ok().and_then(|count: i64| self.count(count)),
+            Self::Rate { .. } => text.parse().ok().and_then(|rate: f64| self.rate(rate)),
+            Self::Servers => servers(text.split(',').map(str::trim).filter(|url| !url.is_empty())),
+            Self::Labels => labels_of_text(text),
+            _ => return self.parse_string(text),
+        };
+        read.ok_or_else(|| self.must_be())
+    }
+
+    /// Reads a value of the file.
+    pub(crate) fn parse_toml(&self, value: &DeValue<'_>) -> Result<Value, String> {
+        let read = match (self, value) {
+            (Self::Switch, DeValue::Boolean(on)) => Some(Value::Boolean(*on)),
+            (Self::Count { .. }, DeValue::Integer(count)) => {
+                i64::from_str_radix(count.as_str(), count.radix()).ok().and_then(|count| self.count(count))
+            }
+            (Self::Rate { .. }, DeValue::Integer(rate)) if rate.radix() == 10 => {
+                rate.as_str().parse().ok().and_then(|rate| self.rate(rate))
+            }
+            (Self::Rate { .. }, DeValue::Float(rate)) => rate.as_str().parse().ok().and_then(|rate| self.rate(rate)),
+            (Self::Servers, DeValue::Array(list)) => {
+                let urls: Option<Vec<&str>> = list.iter().map(|url| url.get_ref().as_str()).collect();
+                urls.and_then(|urls| servers(urls.into_iter()))
+            }
+            (Self::Labels, DeValue::Table(table)) => {
+                let pairs: Option<Vec<_>> =
+                    table.iter().map(|(key, value)| Some((key.get_ref().as_ref(), value.get_ref().as_str()?))).collect();
+                pairs.and_then(|pairs| labels(pairs.into_iter()))
+            }
+            (Self::Switch | Self::Count { .. } | Self::Rate { .. }, DeValue::String(text)) if self.parse_text(text).is_ok() => {
+                return Err(format!("must be {}, written without quotes", self.allowed()));
+            }
+            (Self::Switch | Self::Count { .. } | Self::Rate { .. }, _) => None,
+            (_, DeValue::String(text)) => return self.parse_text(text),
+            (Self::Duration { .. }, DeValue::Integer(number)) => {
+                return Err(format!("must be {}: write it as \"{}s\" if seconds are meant", self.allowed(), number.as_str()));
+            }
+            _ => None,
+        };
+        read.ok_or_else(|| self.must_be())
+    }
+
+    fn must_be(&self) -> String {
+        format!("must be {}", self.allowed())
+    }
+
+    /// The kinds that are one text in the file too.
+    fn parse_string(&self, text: &str) -> Result<Value, String> {
+        let on_one_line = !text.chars().any(char::is_control);
+        let fits = match self {
+            Self::FleetName => is_name(text, FLEET_MAX_CHARS, "_-"),
+            Self::NodeName => text.is_empty() || (is_name(text, NAME_MAX_CHARS, "._-") && !text.starts_with('.') && text != "localhost"),
+            Self::Choice(words) => words.contains(&text),
+            Self::Endpoint => {
+                text.is_empty() || (on_one_line && text.strip_prefix("unix://").is_some_and(|path| path.len() > 1 && path.starts_with('/')))
+            }
+            Self::Path => on_one_line && !text.starts_with('~'),
+            Self::Duration { min, max } => return self.duration(text, *min, *max),
+            _ => on_one_line,
+        };
+        if fits { Ok(Value::String(text.to_owned())) } else { Err(self.must_be()) }
+    }
+
+    fn duration(&self, text: &str, min: Duration, max: Duration) -> Result<Value, String> {
+        if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
+            return Err(format!("{}: write {text}s if seconds are meant", self.must_be()));
+        }
+        match humantime::parse_duration(text) {
+            Ok(span) if (min..=max).contains(&span) => Ok(Value::String(humantime::format_duration(span).to_string())),
+            _ => Err(self.must_be()),
+        }
+    }
+
+    fn count(&self, count: i64) -> Option<Value> {
+        let Self::Count { min, max } = self else { return None };
+        (i64::from(*min)..=i64::from(*max)).contains(&count).then_some(Value::Integer(count))
+    }
+
+    fn rate(&self, rate: f64) -> Option<Value> {
+        let Self::Rate { max } = self else { return None };
+        // `contains` is false for what is no number, and -0 would be shown as such.
+        (0.0..=*max).contains(&rate).then_some(Value::Float(rate.abs()))
+    }
+}
+
+fn is_name(text: &str, max_chars: usize, also: &str) -> bool {
+    !text.is_empty() && text.len() <= max_chars && text.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(c))
+}
+
+fn servers<'t>(urls: impl Iterator<Item = &'t str>) -> Option<Value> {
+    let urls: Vec<&str> = urls.collect();
+    (urls.len() <= SERVERS_MAX && urls.iter().all(|url| is_server(url)))
+        .then(|| Value::Array(urls.into_iter().map(|url| Value::String(url.to_owned())).collect()))
+}
+
+/// Whether this can be the URL of a NATS server. The bus parses it in full; here it is told early with its place.
+fn is_server(url: &str) -> bool {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("nats", url));
+    let host = rest.rsplit('@').next().unwrap_or(rest).trim_end_matches('/');
+    matches!(scheme, "nats" | "tls")
+        && !host.is_empty()
+        && !host.starts_with(':')
+        && !url.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+fn labels_of_text(text: &str) -> Option<Value> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let pairs: Option<Vec<(&str, &str)>> = pairs.map(|pair| pair.split_once('=')).collect();
+    labels(pairs?.into_iter())
+}
+
+fn labels<'t>(pairs: impl Iterator<Item = (&'t str, &'t str)>) -> Option<Value> {
+    let mut table = BTreeMap::new();
+    for (key, value) in pairs {
+        let fits = is_name(key, NAME_MAX_CHARS, "._-/") && (value.is_empty() || is_name(value, LABEL_VALUE_MAX_CHARS, "._-"));
+        if !fits {
+            return None;
+        }
+        table.insert(key.to_owned(), Value::String(value.to_owned()));
+    }
+    (table.len() <= LABELS_MAX).then(|| Value::Table(table.into_iter().collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Kind = Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(3600) };
+
+    #[test]
+    fn texts_of_variables_and_flags_are_read_or_refused() {
+        let count = Kind::Count { min: 1, max: 1000 };
+        let rate = Kind::Rate { max: 100.0 };
+        for (kind, text, expected) in [
+            (Kind::Switch, "true", Some("true")),
+            (Kind::Switch, "yes", None),
+            (Kind::Switch, "", None),
+            (count, "1", Some("1")),
+            (count, "1000", Some("1000")),
+            (count, "0", None),
+            (count, "1001", None),
+            (count, "3.5", None),
+            (count, "-1", None),
+            (count, "99999999999999999999", None),
+            (rate, "0.5", Some("0.5")),
+            (rate, "-0", Some("0.0")),
+            (rate, "NaN", None),
+            (rate, "inf", None),
+            (rate, "-1", None),
+            (SPAN, "1m30s", Some("\"1m 30s\"")),
+            (SPAN, "500ms", Some("\"500ms\"")),
+            (SPAN, "10", None),
+            (SPAN, "0", None),
+            (SPAN, "99ms", None),
+            (SPAN, "2h", None),
+            (SPAN, "", None),
+            (Kind::FleetName, "blue-1", Some("\"blue-1\"")),
+            (Kind::FleetName, "a.b", None),
+            (Kind::FleetName, "", None),
+            (Kind::NodeName, "", Some("\"\"")),
+            (Kind::NodeName, "n1.example", Some("\"n1.example\"")),
+            (Kind::NodeName, "localhost", None),
+            (Kind::NodeName, "..", None),
+            (Kind::NodeName, "a/b", None),
+            (Kind::Choice(&["wait", "fail"]), "fail", Some("\"fail\"")),
+            (Kind::Choice(&["wait", "fail"]), "Fail", None),
+            (Kind::Endpoint, "unix:///run/c.sock", Some("\"unix:///run/c.sock\"")),
+            (Kind::Endpoint, "/run/c.sock", None),
+            (Kind::Endpoint, "tcp://h:1", None),
+            (Kind::Endpoint, "unix:///", None),
+            (Kind::Path, "~/images", None),
+            (Kind::Path, "/a\n", None),
+            (Kind::Servers, "", Some("[]")),
+            (Kind::Servers, "nats://a:4222, tls://b,c:4222", Some("[\"nats://a:4222\", \"tls://b\", \"c:4222\"]")),
+            (Kind::Servers, "nats://[::1]:4222", Some("[\"nats://[::1]:4222\"]")),
+            (Kind::Servers, "http://a", None),
+            (Kind::Servers, "nats://", None),
+            (Kind::Servers, "nats://:4222", None),
+            (Kind::Servers, "nats://a b", None),
+            (Kind::Labels, "", Some("{}")),
+            (Kind::Labels, "zone=a,disk=", Some("{ disk = \"\", zone = \"a\" }")),
+            (Kind::Labels, "zone", None),
+            (Kind::Labels, "=a", None),
+            (Kind::Labels, "a b=c", None),
+        ] {
+            let read = kind.parse_text(text);
+            assert_eq!(read.as_ref().ok().map(Value::to_string).as_deref(), expected, "{kind:?} {text:?}");
+            if let Err(what) = read {
+                assert!(what.starts_with("must be "), "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_duration_without_a_unit_is_told_how_to_be_written() {
+        assert!(SPAN.parse_text("10").unwrap_err().ends_with("write 10s if seconds are meant"));
+        assert!(
+            SPAN.parse_toml(DeValue::parse("10").unwrap().get_ref()).unwrap_err().ends_with("write it as \"10s\" if seconds are meant")
+        );
+    }
+
+    #[test]
+    fn values_of_the_file_have_their_own_type() {
+        for (kind, value, expected) in [
+            (Kind::Switch, "true", Some("true")),
+            (Kind::Switch, "\"true\"", None),
+            (Kind::Switch, "1", None),
+            (Kind::Count { min: 0, max: 99 }, "0x10", Some("16")),
+            (Kind::Count { min: 0, max: 99 }, "\"16\"", None),
+            (Kind::Count { min: 0, max: 99 }, "16.0", None),
+            (Kind::Rate { max: 10.0 }, "5", Some("5.0")),
+            (Kind::Rate { max: 10.0 }, "0.25", Some("0.25")),
+            (Kind::Rate { max: 10.0 }, "nan", None),
+            (SPAN, "\"10s\"", Some("\"10s\"")),
+            (Kind::Servers, "[\"a:1\", \"b:2\"]", Some("[\"a:1\", \"b:2\"]")),
+            (Kind::Servers, "\"a:1,b:2\"", Some("[\"a:1\", \"b:2\"]")),
+            (Kind::Servers, "[1]", None),
+            (Kind::Labels, "{ zone = \"a\" }", Some("{ zone = \"a\" }")),
+            (Kind::Labels, "{ zone = 1 }", None),
+            (Kind::Path, "1979-05-27", None),
+        ] {
+            let read = kind.parse_toml(DeValue::parse(value).unwrap().get_ref());
+            assert_eq!(read.ok().map(|value| value.to_string()).as_deref(), expected, "{kind:?} {value}");
+        }
+    }
+}

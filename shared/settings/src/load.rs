@@ -1,0 +1,197 @@
+//! Joins file, environment and flags into settings.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Value;
+
+use crate::check;
+use crate::file;
+use crate::key::{ENVIRONMENT_PREFIX, Key};
+use crate::kind::Kind;
+use crate::model::Settings;
+use crate::problem::{Origin, Problem, SettingsError};
+use crate::server_url::hide_passwords;
+use crate::suggest;
+use crate::table::{find, keys};
+
+/// Read if it is there and no other file is named.
+pub const DEFAULT_FILE: &str = "/etc/fleetpull/config.toml";
+
+/// Which file is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ConfigFile {
+    /// None. For tests and for what must be the same everywhere.
+    #[default]
+    None,
+    /// [`DEFAULT_FILE`] if it is there.
+    Default,
+    /// This one, which must be there.
+    At(PathBuf),
+}
+
+/// Where values come from.
+#[derive(Clone, Default)]
+pub struct Sources {
+    /// Goes before the defaults.
+    pub file: ConfigFile,
+    /// Names and values; goes before the file.
+    pub environment: Vec<(String, String)>,
+    /// Dotted keys and values; go before all. A key of a list or of labels may come several times.
+    pub flags: Vec<(String, String)>,
+}
+
+/// Settings, and where each value came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Checked.
+    pub settings: Settings,
+    /// By dotted key; every key is there.
+    pub origins: BTreeMap<&'static str, Origin>,
+    /// What was odd but did no harm.
+    pub warnings: Vec<String>,
+}
+
+/// One value for one key.
+pub(crate) struct Assignment {
+    pub(crate) key: &'static Key,
+    pub(crate) value: Value,
+    pub(crate) origin: Origin,
+}
+
+/// The environment of this process. What is not UTF-8 is given with replacement characters, which [`Settings::load`] refuses in ours.
+#[must_use]
+pub fn process_environment() -> Vec<(String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+}
+
+impl Settings {
+    /// Reads all sources.
+    ///
+    /// # Errors
+    /// Everything that is wrong in any of them.
+    pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
+        let mut loader = Loader::default();
+        loader.nats_variables(&sources.environment);
+        loader.file(&sources.file);
+        loader.environment(&sources.environment);
+        loader.flags(&sources.flags);
+        loader.finish()
+    }
+}
+
+#[derive(Default)]
+struct Loader {
+    /// Later ones go before earlier ones.
+    assignments: Vec<Assignment>,
+    problems: Vec<Problem>,
+    warnings: Vec<String>,
+}
+
+impl Loader {
+    /// The nats CLI's own variables. An empty one counts as none.
+    fn nats_variables(&mut self, environment: &[(String, String)]) {
+        for (variable, text) in environment.iter().filter(|(_, text)| !text.is_empty()) {
+            if let Some(key) = keys().iter().find(|key| key.nats_variable == Some(variable)) {
+                self.text(key, text, Origin::Environment { variable: variable.clone() });
+            }
+        }
+    }
+
+    fn file(&mut self, file: &ConfigFile) {
+        let path = match file {
+            ConfigFile::At(path) => path.as_path(),
+            ConfigFile::Default if Path::new(DEFAULT_FILE).exists() => Path::new(DEFAULT_FILE),
+            ConfigFile::Default | ConfigFile::None => return,
+        };
+        let (assignments, problems) = file::read(path);
+        self.assignments.extend(assignments);
+        self.problems.extend(problems);
+    }
+
+    fn environment(&mut self, environment: &[(String, String)]) {
+        for (variable, text) in environment.iter().filter(|(variable, _)| variable.starts_with(ENVIRONMENT_PREFIX)) {
+            match keys().iter().find(|key| key.environment() == *variable) {
+                Some(key) => self.text(key, text, Origin::Environment { variable: variable.clone() }),
+                None => self.warnings.push(unknown_variable(variable)),
+            }
+        }
+    }
+
+    fn flags(&mut self, flags: &[(String, String)]) {
+        let mut joined: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, text) in flags {
+            joined.entry(name).or_default().push(text);
+        }
+        for (name, texts) in joined {
+            let Some(key) = find(name) else {
+                let origin = Origin::Flag { flag: name.to_owned() };
+                self.problems.push(Problem::at(origin, format!("is not a known key; {}", suggest::hint(name))));
+                continue;
+            };
+            let text = match key.kind {
+                Kind::Labels | Kind::Servers => texts.join(","),
+                _ => texts.last().copied().unwrap_or_default().to_owned(),
+            };
+            self.text(key, &text, Origin::Flag { flag: key.flag.unwrap_or(key.name).to_owned() });
+        }
+    }
+
+    fn text(&mut self, key: &'static Key, text: &str, origin: Origin) {
+        let read = if text.contains(char::REPLACEMENT_CHARACTER) { Err("is not UTF-8".to_owned()) } else { key.kind.parse_text(text) };
+        match read {
+            Ok(value) => self.assignments.push(Assignment { key, value, origin }),
+            Err(what) => {
+                let text = format!("{text:?}");
+                let shown = if key.kind == Kind::Servers { hide_passwords(&text) } else { text };
+                self.problems.push(Problem::of(origin, key.name, what).with_value(&shown));
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<Loaded, SettingsError> {
+        let mut origins: BTreeMap<&'static str, Origin> = keys().iter().map(|key| (key.name, Origin::Default)).collect();
+        let defaults = toml::Table::try_from(Settings::default()).map_err(|error| bug(&error))?;
+        let mut table = defaults;
+        for Assignment { key, value, origin } in self.assignments {
+            set(&mut table, key.name, value);
+            origins.insert(key.name, origin);
+        }
+        let settings = Settings::deserialize(table).map_err(|error| bug(&error))?;
+        let wrong: BTreeSet<String> = self.problems.iter().filter_map(|problem| problem.key.clone()).collect();
+        self.problems.extend(check::together(&settings, &origins, &wrong));
+        if self.problems.is_empty() {
+            Ok(Loaded { settings, origins, warnings: self.warnings })
+        } else {
+            Err(SettingsError { problems: self.problems })
+        }
+    }
+}
+
+fn set(table: &mut toml::Table, name: &str, value: Value) {
+    let Some((section, key)) = name.split_once('.') else { return };
+    if let Some(section) = table.get_mut(section).and_then(Value::as_table_mut) {
+        section.insert(key.to_owned(), value);
+    }
+}
+
+fn unknown_variable(variable: &str) -> String {
+    let name = variable.trim_start_matches(ENVIRONMENT_PREFIX).to_lowercase();
+    let near = keys().iter().find(|key| suggest::nearest(&name.replacen('_', ".", 1)) == Some(key.name));
+    match near {
+        Some(key) => format!("{variable} is not a setting and is ignored; did you mean {}?", key.environment()),
+        None => format!("{variable} is not a setting and is ignored"),
+    }
+}
+
+/// The table of keys and the types differ: a test keeps this from happening.
+fn bug(error: &dyn std::fmt::Display) -> SettingsError {
+    SettingsError {
+        problems: vec![Problem::at(
+            Origin::Default,
+            format!("the table of settings does not fit their types: {error}; this is a bug of fleetpull"),
+        )],
+    }
+}

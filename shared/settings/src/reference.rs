@@ -1,0 +1,77 @@
+//! The commented reference file, made from the table of keys.
+
+use std::fmt::Write;
+
+use crate::key::Key;
+use crate::table::keys;
+
+/// Comments are broken at this column, so that they are read without scrolling.
+const WIDTH_CHARS: usize = 120;
+
+const HEAD: &str = "\
+# Fleetpull: every setting with its default. This file changes nothing: copy the lines that you need.
+#
+# Where a value comes from, first found first: a flag, FLEETPULL_<SECTION>_<KEY> in the environment, the file
+# (--config FILE, else /etc/fleetpull/config.toml), for nats.* the nats CLI's own NATS_<KEY>, the default.
+# `fleetpull config print` shows what is in force and where it came from; `fleetpull config validate` checks a file.
+#
+# Durations need a unit (ms, s, m, h): \"500ms\", \"10s\", \"1m30s\". Secrets are given by the path of a file. In paths ~ is not
+# expanded, and a relative one begins at the working directory.
+#
+# Below each key: its unit and range, what kubelet has in its place and why the default here is another, and which flag
+# and variables give it.
+# Made from the table in shared/settings/src/table.rs: UPDATE_REFERENCE=1 cargo test -p settings --test reference
+";
+
+/// The text of `config/fleetpull.toml`.
+#[must_use]
+pub fn render_reference() -> String {
+    let mut text = HEAD.to_owned();
+    let mut section = "";
+    for key in keys() {
+        let (of, name) = key.name.split_once('.').unwrap_or(("", key.name));
+        text.push('\n');
+        if of != section {
+            section = of;
+            let _infallible = writeln!(text, "[{section}]");
+        }
+        text.push_str(&describe(key));
+        let _infallible = writeln!(text, "{name} = {}", key.default_toml());
+    }
+    text
+}
+
+fn describe(key: &Key) -> String {
+    let kubelet = if key.kubelet.is_empty() { "has nothing like it" } else { key.kubelet };
+    let why = if key.why.is_empty() { String::new() } else { format!(" Why not here: {}.", key.why) };
+    let flag = key.flag.map(|flag| format!("{flag}, ")).unwrap_or_default();
+    let nats = key.nats_variable.map(|variable| format!(", {variable}")).unwrap_or_default();
+    [
+        comment("", key.help),
+        comment("  unit:     ", &format!("{}; {}", key.kind.unit(), key.kind.range())),
+        comment("  kubelet:  ", &format!("{kubelet}.{why}")),
+        comment("  given by: ", &format!("{flag}{}{nats}", key.environment())),
+    ]
+    .concat()
+}
+
+/// A paragraph as comment lines, the later ones below the first word.
+fn comment(label: &str, paragraph: &str) -> String {
+    let mut text = format!("#{label}");
+    let mut column = text.len();
+    for word in paragraph.split(' ') {
+        let width = word.chars().count() + 1;
+        if column + width > WIDTH_CHARS {
+            text.push_str("\n#");
+            text.extend(std::iter::repeat_n(' ', label.len()));
+            column = 1 + label.len();
+        }
+        if !text.ends_with("  ") {
+            text.push(' ');
+        }
+        text.push_str(word);
+        column += width;
+    }
+    text.push('\n');
+    text
+}

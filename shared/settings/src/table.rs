@@ -1,0 +1,154 @@
+//! The table of keys: the one place where a setting is declared.
+
+use std::time::Duration;
+
+use crate::key::Key;
+use crate::kind::Kind;
+
+/// Longer than any sane time-out of a registry; more is a slip of the unit.
+const HOUR: Duration = Duration::from_secs(3600);
+/// A whole image may take long on a thin line.
+const DAY: Duration = Duration::from_secs(86_400);
+/// Shorter is shorter than a round trip.
+const MIN_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Every key, in the order of the reference file.
+#[must_use]
+pub fn keys() -> &'static [Key] {
+    &KEYS
+}
+
+/// The key of that name.
+pub(crate) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+const fn key(name: &'static str, kind: Kind, help: &'static str) -> Key {
+    Key { name, kind, help, kubelet: "", why: "", flag: None, nats_variable: None }
+}
+
+const fn timeout() -> Kind {
+    Kind::Duration { min: MIN_TIMEOUT, max: HOUR }
+}
+
+impl Key {
+    const fn kubelet(self, kubelet: &'static str, why: &'static str) -> Self {
+        Self { kubelet, why, ..self }
+    }
+
+    const fn flag(self, flag: &'static str) -> Self {
+        Self { flag: Some(flag), ..self }
+    }
+
+    const fn nats(self, flag: &'static str, variable: &'static str) -> Self {
+        Self { flag: Some(flag), nats_variable: Some(variable), ..self }
+    }
+}
+
+static KEYS: [Key; 35] = [
+    key("fleet.name", Kind::FleetName, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
+    key("node.name", Kind::NodeName, "Name of this node in subjects, events and answers. Empty: the host's name.")
+        .kubelet("--hostname-override, else the host's name", "")
+        .flag("--node"),
+    key("node.labels", Kind::Labels, "What --selector chooses nodes by.").kubelet("--node-labels", "").flag("--label"),
+    key(
+        "runtime.kind",
+        Kind::Choice(&["oci-layout", "cri"]),
+        "What pulls: oci-layout is Fleetpull itself, into an OCI image layout; cri asks containerd or CRI-O.",
+    )
+    .kubelet("a CRI runtime, always", "it works with nothing else installed; set cri on a node of Kubernetes")
+    .flag("--runtime"),
+    key(
+        "runtime.endpoint",
+        Kind::Endpoint,
+        "Socket of the runtime, for cri. Empty: the first that is there of /run/containerd/containerd.sock and /run/crio/crio.sock.",
+    )
+    .kubelet("imageServiceEndpoint, else containerRuntimeEndpoint", "")
+    .flag("--runtime-endpoint"),
+    key(
+        "store.dir",
+        Kind::Path,
+        "The OCI image layout that oci-layout pulls into; several processes may share it. Empty: /var/lib/fleetpull as root, else $XDG_DATA_HOME/fleetpull or ~/.local/share/fleetpull.",
+    )
+    .flag("--store"),
+    key(
+        "store.fsync",
+        Kind::Switch,
+        "true: an image that was reported as pulled outlives a loss of power. false: it outlives a killed process only, and pulls are faster.",
+    ),
+    key(
+        "state.dir",
+        Kind::Path,
+        "What the agent must remember, its lock and its socket agent.sock. One directory for each agent. Empty: state/<node.name> below the store.",
+    )
+    .kubelet("--root-dir, /var/lib/kubelet", "")
+    .flag("--state-dir"),
+    key(
+        "registry.config_path",
+        Kind::Path,
+        "Directory of <host>/hosts.toml: mirrors, authorities, client certificates, as containerd reads them. For oci-layout. Empty: none is read.",
+    )
+    .kubelet("none; containerd's config_path", ""),
+    key("registry.connect_timeout", timeout(), "For each endpoint: finding its name, connecting, TLS.")
+        .kubelet("none; containerd 30s", "a dead mirror must not cost half a minute before the next one is asked"),
+    key("registry.first_byte_timeout", timeout(), "For each request: from sending it to the first byte of the answer.")
+        .kubelet("none", "an endpoint that accepts and says nothing would hang a pull for ever"),
+    key("registry.no_progress_timeout", timeout(), "The longest pause within a download. It is taken up again where it stopped.")
+        .kubelet("none; containerd's image_pull_progress_timeout 5m", "a stalled connection is told from a slow one by its bytes, so 30s are enough"),
+    key("registry.connections", Kind::Count { min: 1, max: 1000 }, "The most connections to one registry, all pulls of this process together."),
+    key("pull.connections", Kind::Count { min: 1, max: 100 }, "The most connections of one pull: so many layers come at a time.")
+        .kubelet("none; containerd's max_concurrent_downloads 3", "one connection alone does not fill a fast line; four do"),
+    key("pull.parallel", Kind::Count { min: 1, max: 1000 }, "The most pulls of this node at a time. With pull.serial it is 1.")
+        .kubelet("maxParallelImagePulls, no limit", "a node that starts a hundred pods at once ends none of their pulls soon"),
+    key("pull.serial", Kind::Switch, "One pull after the other.")
+        .kubelet("serializeImagePulls = true", "one large image would keep all others waiting"),
+    key(
+        "pull.timeout",
+        Kind::Duration { min: Duration::ZERO, max: DAY },
+        "The longest one attempt may take. 0s: as long as it makes progress.",
+    )
+    .kubelet("none", ""),
+    key(
+        "pull.queue",
+        Kind::Count { min: 1, max: 100_000 },
+        "The most pulls of this node that wait for their turn; a further one is refused at once.",
+    )
+    .kubelet("none", "without a bound the memory grows with what was asked for"),
+    key("throttle.qps", Kind::Rate { max: 10_000.0 }, "Starts of pulls on this node, per second in the long run. 0: no limit.")
+        .kubelet("registryPullQPS = 5", ""),
+    key("throttle.burst", Kind::Count { min: 0, max: 100_000 }, "Starts of pulls at once after a rest. Matters only when throttle.qps is over 0.")
+        .kubelet("registryBurst = 10", ""),
+    key(
+        "throttle.on_exhausted",
+        Kind::Choice(&["wait", "fail"]),
+        "What becomes of a pull above throttle.qps: wait, it waits its turn; fail, it fails with \"pull QPS exceeded\".",
+    )
+    .kubelet("fail", "failing steps the back-off, so that a pull that could start in 200 ms waits 10 s and more"),
+    key("backoff.initial", timeout(), "How long an image that failed is left alone after its first failure; it doubles with each further one.")
+        .kubelet("10s, fixed", ""),
+    key("backoff.max", timeout(), "Where the doubling ends.").kubelet("300s, fixed", ""),
+    key(
+        "bus.local_delivery",
+        Kind::Switch,
+        "true: an addressee in the same process is reached without leaving it. false: every message goes over NATS, to watch it or to split services over processes.",
+    ),
+    key("nats.url", Kind::Servers, "Servers to connect to. Empty, and no nats.context: no NATS, this process is a fleet of its own.")
+        .nats("--nats", "NATS_URL"),
+    key("nats.creds", Kind::Path, "File with user JWT and seed (.creds).").nats("--nats-creds", "NATS_CREDS"),
+    key("nats.nkey", Kind::Path, "File with the seed of an nkey.").nats("--nats-nkey", "NATS_NKEY"),
+    key("nats.ca", Kind::Path, "File with the authority that signed the server's certificate (PEM). Empty: the system's.").nats("--nats-ca", "NATS_CA"),
+    key("nats.cert", Kind::Path, "File with the client's certificate (PEM).").nats("--nats-cert", "NATS_CERT"),
+    key("nats.key", Kind::Path, "File with the key of the client's certificate (PEM).").nats("--nats-key", "NATS_KEY"),
+    key("nats.context", Kind::Text, "Context of the nats CLI to take what the other nats keys leave open from.").nats("--nats-context", "NATS_CONTEXT"),
+    key(
+        "auth.file",
+        Kind::Path,
+        "File with registry credentials (Docker's config.json, containers' auth.json). Empty: REGISTRY_AUTH_FILE, DOCKER_CONFIG and the usual places.",
+    )
+    .kubelet("/var/lib/kubelet/config.json and its like", "")
+    .flag("--authfile"),
+    key("events.keep", Kind::Count { min: 0, max: 1_000_000 }, "How many of its last events an agent keeps in memory for `fleetpull events`.")
+        .kubelet("none; the API server keeps events for 1h", ""),
+    key("log.level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), "The least that is logged.").flag("--log-level"),
+    key("log.format", Kind::Choice(&["text", "json"]), "text for people; json, one object a line, for log collectors.").flag("--log-format"),
+];

@@ -1,0 +1,50 @@
+//! How values that are more than a number or a word look as text.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serializer, de};
+
+/// `1m 30s`: a whole span of time with its units.
+pub(crate) mod duration {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_duration(*span))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_duration(&text).map_err(de::Error::custom)
+    }
+}
+
+/// A span of time of which `0s` means that there is none.
+pub(crate) mod zero_as_none {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        duration::serialize(&span.unwrap_or_default(), serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let span = duration::deserialize(deserializer)?;
+        Ok(Some(span).filter(|span| !span.is_zero()))
+    }
+}
+
+/// A text or path of which the empty one means that there is none.
+pub(crate) mod empty_as_none {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer, T: AsRef<OsStr>>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = value.as_ref().map(|value| value.as_ref().to_string_lossy());
+        serializer.serialize_str(text.as_deref().unwrap_or_default())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: From<String>>(deserializer: D) -> Result<Option<T>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(if text.is_empty() { None } else { Some(T::from(text)) })
+    }
+}
