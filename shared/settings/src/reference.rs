@@ -48,30 +48,21 @@ fn describe(key: &Key) -> String {
     let nats = key.nats_variable.map(|variable| format!(", {variable}")).unwrap_or_default();
     [
         comment("", key.help),
-        comment("  unit:     ", &format!("{}; {}", key.kind.unit(), key.kind.range())),
-        comment("  kubelet:  ", &format!("{kubelet}.{why}")),
-        comment("  given by: ", &format!("{flag}{}{nats}", key.environment())),
+        comment("  unit:    ", &format!("{}; {}", key.kind.unit(), key.kind.range())),
+        comment("  kubelet: ", &format!("{kubelet}.{why}")),
+        comment("  given by:", &format!("{flag}{}{nats}", key.environment())),
     ]
     .concat()
 }
 
 /// A paragraph as comment lines, the later ones below the first word.
 fn comment(label: &str, paragraph: &str) -> String {
-    let mut text = format!("#{label}");
-    let mut column = text.len();
+    let mut lines = vec![format!("#{label}")];
     for word in paragraph.split(' ') {
-        let width = word.chars().count() + 1;
-        if column + width > WIDTH_CHARS {
-            text.push_str("\n#");
-            text.extend(std::iter::repeat_n(' ', label.len()));
-            column = 1 + label.len();
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH_CHARS => line.extend([" ", word]),
+            _ => lines.push(format!("#{:width$} {word}", "", width = label.len())),
         }
-        if !text.ends_with("  ") {
-            text.push(' ');
-        }
-        text.push_str(word);
-        column += width;
     }
-    text.push('\n');
-    text
+    lines.join("\n") + "\n"
 }
