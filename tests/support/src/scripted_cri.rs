@@ -1,0 +1,276 @@
+//! A CRI image service that answers as it is told, and remembers what it was asked.
+//!
+//! A [`Script`] is plain data, so that a table of answers can lie in a JSON file:
+//! `{"image_status": [null, {"id": "sha256:a", "size": 5}], "pull_image": [{"code": "NotFound", "message": "gone"}]}`.
+//! Each call takes the next answer of its method; the last one stays.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use runtimes::cri::proto::runtime as cri;
+use runtimes::cri::proto::runtime::image_service_server::{ImageService, ImageServiceServer};
+use runtimes::cri::proto::runtime::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Code, Request, Response, Status};
+
+/// What to answer.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Script {
+    /// To `ImageStatus`. With none: no image is there.
+    pub image_status: Vec<StatusAnswer>,
+    /// To `PullImage`. With none: the id `sha256:scripted`.
+    pub pull_image: Vec<PullAnswer>,
+    /// To `Version`: the runtime's name and version.
+    pub version: Option<(String, String)>,
+}
+
+/// An answer to `ImageStatus`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum StatusAnswer {
+    /// The call fails.
+    Failed(Failure),
+    /// The image is there.
+    Present(PresentImage),
+    /// It is not: `null`.
+    Absent,
+}
+
+/// An answer to `PullImage`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PullAnswer {
+    /// The call fails.
+    Failed(Failure),
+    /// It was pulled.
+    Pulled {
+        /// What the runtime calls it.
+        image_ref: String,
+    },
+}
+
+/// A call's failure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// Go's name of the gRPC code: `NotFound`.
+    pub code: String,
+    /// The text, byte for byte.
+    pub message: String,
+}
+
+/// An image that is there.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PresentImage {
+    /// Its id.
+    pub id: String,
+    /// Bytes.
+    #[serde(default)]
+    pub size: u64,
+    /// `repository@digest` of each.
+    #[serde(default)]
+    pub repo_digests: Vec<String>,
+}
+
+/// A call that came.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// `ImageStatus`, `PullImage`, ...
+    pub method: &'static str,
+    /// The image as named in the request; empty where the method names none.
+    pub image: String,
+    /// The login of a pull.
+    pub auth: Option<cri::AuthConfig>,
+}
+
+impl Failure {
+    /// A failure by the code's name in Go.
+    #[must_use]
+    pub fn new(code: &str, message: &str) -> Self {
+        Self { code: code.to_owned(), message: message.to_owned() }
+    }
+
+    fn status(&self) -> Status {
+        let code = CODES.iter().position(|name| *name == self.code).unwrap_or_else(|| panic!("{} is no code of gRPC", self.code));
+        Status::new(Code::from_i32(i32::try_from(code).expect("there are few codes")), &self.message)
+    }
+}
+
+/// Go's names, by number.
+pub const CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
+/// A running service; gone when dropped.
+pub struct ScriptedCri {
+    state: Arc<State>,
+    server: JoinHandle<()>,
+    folder: TempDir,
+}
+
+struct State {
+    script: Script,
+    calls: watch::Sender<Vec<Call>>,
+    held: watch::Sender<bool>,
+    places: Mutex<[usize; 2]>,
+}
+
+impl ScriptedCri {
+    /// Starts a service on a socket of its own. Must be called within a tokio runtime.
+    ///
+    /// # Panics
+    /// When no socket can be made.
+    #[must_use]
+    pub fn start(script: Script) -> Self {
+        let folder = TempDir::with_prefix("cri-").expect("a folder for the socket can be made");
+        let listener = UnixListener::bind(folder.path().join("cri.sock")).expect("the socket can be bound");
+        let state = Arc::new(State { script, calls: watch::Sender::default(), held: watch::Sender::new(false), places: Mutex::default() });
+        let service = Service(Arc::clone(&state));
+        let serving = tonic::transport::Server::builder()
+            .add_service(ImageServiceServer::new(service.clone()))
+            .add_service(RuntimeServiceServer::new(service))
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        let server = tokio::spawn(async { serving.await.expect("the service runs until it is stopped") });
+        Self { state, server, folder }
+    }
+
+    /// Its socket, as `unix:///path`.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// Its socket's path.
+    #[must_use]
+    pub fn socket(&self) -> Box<Path> {
+        self.folder.path().join("cri.sock").into_boxed_path()
+    }
+
+    /// Every call so far, in the order in which they came.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.state.calls.borrow().clone()
+    }
+
+    /// Waits until so many calls of a method have come.
+    ///
+    /// # Panics
+    /// When the service ends first.
+    pub async fn wait_for_calls(&self, method: &str, count: usize) {
+        let enough = |calls: &Vec<Call>| calls.iter().filter(|call| call.method == method).count() >= count;
+        self.state.calls.subscribe().wait_for(enough).await.expect("the service runs");
+    }
+
+    /// From now on calls are noted but not answered.
+    pub fn hold(&self) {
+        self.state.held.send_replace(true);
+    }
+
+    /// Answers the calls that are held, and those to come.
+    pub fn release(&self) {
+        self.state.held.send_replace(false);
+    }
+}
+
+impl Drop for ScriptedCri {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+#[derive(Clone)]
+struct Service(Arc<State>);
+
+impl Service {
+    async fn note(&self, method: &'static str, image: Option<cri::ImageSpec>, auth: Option<cri::AuthConfig>) {
+        let image = image.map(|spec| spec.image).unwrap_or_default();
+        self.0.calls.send_modify(|calls| calls.push(Call { method, image, auth }));
+        self.0.held.subscribe().wait_for(|held| !held).await.expect("the sender is ours");
+    }
+
+    /// The next answer of the method at `place`; the last one stays.
+    fn next<'a, T>(&self, place: usize, answers: &'a [T]) -> Option<&'a T> {
+        let mut places = self.0.places.lock().expect("no holder panics");
+        let at = places[place];
+        places[place] += 1;
+        answers.get(at).or(answers.last())
+    }
+}
+
+#[tonic::async_trait]
+impl ImageService for Service {
+    async fn image_status(&self, request: Request<cri::ImageStatusRequest>) -> Result<Response<cri::ImageStatusResponse>, Status> {
+        self.note("ImageStatus", request.into_inner().image, None).await;
+        let image = match self.next(0, &self.0.script.image_status) {
+            Some(StatusAnswer::Failed(failure)) => return Err(failure.status()),
+            Some(StatusAnswer::Present(image)) => {
+                let PresentImage { id, size, repo_digests } = image.clone();
+                Some(cri::Image { id, size, repo_digests, ..cri::Image::default() })
+            }
+            Some(StatusAnswer::Absent) | None => None,
+        };
+        Ok(Response::new(cri::ImageStatusResponse { image, ..cri::ImageStatusResponse::default() }))
+    }
+
+    async fn pull_image(&self, request: Request<cri::PullImageRequest>) -> Result<Response<cri::PullImageResponse>, Status> {
+        let request = request.into_inner();
+        self.note("PullImage", request.image, request.auth).await;
+        let image_ref = match self.next(1, &self.0.script.pull_image) {
+            Some(PullAnswer::Failed(failure)) => return Err(failure.status()),
+            Some(PullAnswer::Pulled { image_ref }) => image_ref.clone(),
+            None => "sha256:scripted".to_owned(),
+        };
+        Ok(Response::new(cri::PullImageResponse { image_ref }))
+    }
+
+    async fn list_images(&self, _: Request<cri::ListImagesRequest>) -> Result<Response<cri::ListImagesResponse>, Status> {
+        self.note("ListImages", None, None).await;
+        Ok(Response::new(cri::ListImagesResponse::default()))
+    }
+
+    async fn remove_image(&self, request: Request<cri::RemoveImageRequest>) -> Result<Response<cri::RemoveImageResponse>, Status> {
+        self.note("RemoveImage", request.into_inner().image, None).await;
+        Ok(Response::new(cri::RemoveImageResponse {}))
+    }
+
+    async fn image_fs_info(&self, _: Request<cri::ImageFsInfoRequest>) -> Result<Response<cri::ImageFsInfoResponse>, Status> {
+        self.note("ImageFsInfo", None, None).await;
+        Ok(Response::new(cri::ImageFsInfoResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl RuntimeService for Service {
+    async fn version(&self, _: Request<cri::VersionRequest>) -> Result<Response<cri::VersionResponse>, Status> {
+        let (name, version) = self.0.script.version.clone().unwrap_or_else(|| ("scripted".to_owned(), "1.0".to_owned()));
+        Ok(Response::new(cri::VersionResponse {
+            version: "0.1.0".to_owned(),
+            runtime_name: name,
+            runtime_version: version,
+            runtime_api_version: "v1".to_owned(),
+        }))
+    }
+}
