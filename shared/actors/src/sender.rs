@@ -78,7 +78,7 @@ impl<C: Command> Sender<C> {
                     tracing::debug!(service = C::SERVICE.name(), reason, "the bus did not carry a command; asking in this process");
                     ask(local, envelope).await
                 }
-                Err(CallError::NoResponders { .. }) => ask(local, envelope).await,
+                Err(CallError::NoResponders { .. } | CallError::TimedOut { .. }) => ask(local, envelope).await,
                 answered => answered,
             },
         }

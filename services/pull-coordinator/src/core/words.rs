@@ -1,0 +1,131 @@
+//! Kubelet's messages, letter for letter. `%q` is Go's: see [`image::go::quote`].
+
+use std::time::Duration;
+
+use contract::Reason;
+use image::go::{duration, quote};
+
+/// A runtime's error text that begins so means [`Reason::RegistryUnavailable`].
+const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
+/// A runtime's error text that begins so means [`Reason::SignatureValidationFailed`].
+const SIGNATURE_VALIDATION_FAILED: &str = "SignatureValidationFailed";
+
+/// The image string cannot be parsed; `error` is kubelet's whole text of it.
+#[must_use]
+pub fn invalid_name(image: &str, error: &str) -> String {
+    format!("Failed to apply default image tag {}: {error}", quote(image))
+}
+
+/// The runtime could not say whether the image is there. Kubelet quotes the image id, which is empty at this point.
+#[must_use]
+pub fn inspect_failed(error: &str) -> String {
+    format!("Failed to inspect image {}: {error}", quote(""))
+}
+
+/// Absent, and the policy is Never.
+#[must_use]
+pub fn never_pull(image: &str) -> String {
+    format!("Container image {} is not present with pull policy of Never", quote(image))
+}
+
+/// It was there already.
+#[must_use]
+pub fn present(image: &str) -> String {
+    format!("Container image {} already present on machine", quote(image))
+}
+
+/// A pull begins.
+#[must_use]
+pub fn pulling(image: &str) -> String {
+    format!("Pulling image {}", quote(image))
+}
+
+/// A pull succeeded. `pull` is the pull alone, `whole` counts the waiting too.
+#[must_use]
+pub fn pulled(image: &str, pull: Duration, whole: Duration, size_bytes: u64) -> String {
+    format!(
+        "Successfully pulled image {} in {} ({} including waiting). Image size: {size_bytes} bytes.",
+        quote(image),
+        duration(pull),
+        duration(whole)
+    )
+}
+
+/// A pull failed; the event has the runtime's own text.
+#[must_use]
+pub fn pull_failed(image: &str, error: &str) -> String {
+    format!("Failed to pull image {}: {error}", quote(image))
+}
+
+/// Too soon after a failure. The event has no cause, the answer has one if it is known.
+#[must_use]
+pub fn back_off(image: &str, cause: Option<&str>) -> String {
+    match cause {
+        Some(cause) if !cause.is_empty() => format!("Back-off pulling image {}: {cause}", quote(image)),
+        _ => format!("Back-off pulling image {}", quote(image)),
+    }
+}
+
+/// What kubelet makes of a runtime's error text: the reason and the message of the answer.
+#[must_use]
+pub fn reason_of_pull_error(image: &str, error: &str) -> (Reason, String) {
+    if let Some(rest) = error.strip_prefix(REGISTRY_UNAVAILABLE) {
+        return (Reason::RegistryUnavailable, format!("image pull failed for {image} because the registry is unavailable{rest}"));
+    }
+    if let Some(rest) = error.strip_prefix(SIGNATURE_VALIDATION_FAILED) {
+        return (Reason::SignatureValidationFailed, format!("image pull failed for {image} because the signature validation failed{rest}"));
+    }
+    (Reason::ErrImagePull, error.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pull_errors_are_read_by_their_beginning_alone() {
+        // kubelet's TestEvalCRIPullErr, and what its rule means at the edges.
+        let table = [
+            ("test", Reason::ErrImagePull, "test"),
+            ("RegistryUnavailable", Reason::RegistryUnavailable, "image pull failed for test because the registry is unavailable"),
+            (
+                "RegistryUnavailable: foo",
+                Reason::RegistryUnavailable,
+                "image pull failed for test because the registry is unavailable: foo",
+            ),
+            (
+                "SignatureValidationFailed",
+                Reason::SignatureValidationFailed,
+                "image pull failed for test because the signature validation failed",
+            ),
+            (
+                "SignatureValidationFailed: bar",
+                Reason::SignatureValidationFailed,
+                "image pull failed for test because the signature validation failed: bar",
+            ),
+            ("[RegistryUnavailable, x]", Reason::ErrImagePull, "[RegistryUnavailable, x]"),
+            (
+                "rpc error: code = Unavailable desc = RegistryUnavailable",
+                Reason::ErrImagePull,
+                "rpc error: code = Unavailable desc = RegistryUnavailable",
+            ),
+            ("registryunavailable", Reason::ErrImagePull, "registryunavailable"),
+            ("", Reason::ErrImagePull, ""),
+        ];
+        for (error, reason, message) in table {
+            assert_eq!(reason_of_pull_error("test", error), (reason, message.to_owned()), "{error}");
+        }
+    }
+
+    #[test]
+    fn messages_read_as_kubelet_writes_them() {
+        assert_eq!(inspect_failed("boom"), "Failed to inspect image \"\": boom");
+        assert_eq!(back_off("a\"b", None), "Back-off pulling image \"a\\\"b\"");
+        assert_eq!(back_off("a", Some("")), "Back-off pulling image \"a\"");
+        assert_eq!(back_off("a", Some("ErrImagePull: 404")), "Back-off pulling image \"a\": ErrImagePull: 404");
+        assert_eq!(
+            pulled("a", Duration::from_micros(1_234_567), Duration::from_millis(90_250), 42),
+            "Successfully pulled image \"a\" in 1.234s (1m30.25s including waiting). Image size: 42 bytes."
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! To the other services of the node. Whatever does not answer is answered for as kubelet alone would go on: fail open.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use actors::Sender;
+use clock::Random;
+use contract::messages::backoff_tracker::{BackoffAnswer, BackoffKey, CheckBackoff, ReportAttempt};
+use contract::messages::event_recorder::RecordEvent;
+use contract::messages::throttler::{AcquirePermit, PermitAnswer, ReleasePermit};
+use contract::{CallError, Command, Envelope, Meta, PermitId, PullEvent, TraceContext};
+
+/// How long a service on the same node may take to answer. Far above what a loaded node takes, so that a slow answer is not
+/// mistaken for a lost one.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long the throttler may hold an answer back before it says `queued`; then it is asked again.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The lease that is assumed when the throttler does not answer.
+const LEASE_WITHOUT_THROTTLER_MS: u64 = 30_000;
+
+/// The services that a pull needs, wherever they live.
+#[derive(Clone, Debug)]
+pub struct Neighbours {
+    /// The back-off tracker's `check`.
+    pub check: Sender<CheckBackoff>,
+    /// The back-off tracker's `report`.
+    pub report: Sender<ReportAttempt>,
+    /// The throttler's `acquire`.
+    pub acquire: Sender<AcquirePermit>,
+    /// The throttler's `release`.
+    pub release: Sender<ReleasePermit>,
+    /// The event recorder's `record`.
+    pub record: Sender<RecordEvent>,
+}
+
+/// [`Neighbours`] with what every message needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Outbound {
+    neighbours: Rc<Neighbours>,
+    random: Rc<RefCell<Random>>,
+}
+
+impl Outbound {
+    pub(crate) fn new(neighbours: Neighbours, random: Random) -> Self {
+        Self { neighbours: Rc::new(neighbours), random: Rc::new(RefCell::new(random)) }
+    }
+
+    pub(crate) fn check(&self, trace: TraceContext, key: BackoffKey, peek: bool) -> impl Future<Output = BackoffAnswer> + use<> {
+        let call = self.call(&self.neighbours.check, trace, CheckBackoff { key, peek }, ANSWER_WITHIN);
+        async { call.await.unwrap_or(BackoffAnswer::Clear) }
+    }
+
+    pub(crate) fn report(&self, trace: TraceContext, report: ReportAttempt) -> impl Future<Output = Option<u64>> + use<> {
+        let call = self.call(&self.neighbours.report, trace, report, ANSWER_WITHIN);
+        async { call.await.and_then(|reported| reported.next_try_ms) }
+    }
+
+    pub(crate) fn acquire(&self, trace: TraceContext, permit: PermitId, image: String) -> impl Future<Output = PermitAnswer> + use<> {
+        let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64 };
+        let call = self.call(&self.neighbours.acquire, trace, acquire, PATIENCE + ANSWER_WITHIN);
+        async { call.await.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }) }
+    }
+
+    pub(crate) fn release(&self, trace: TraceContext, permit: PermitId) -> impl Future<Output = ()> + use<> {
+        let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit }, ANSWER_WITHIN);
+        async { call.await.map_or((), |_| ()) }
+    }
+
+    pub(crate) fn record(&self, event: PullEvent) -> impl Future<Output = ()> + use<> {
+        let call = self.call(&self.neighbours.record, event.trace, RecordEvent { event }, ANSWER_WITHIN);
+        async { call.await.map_or((), |_| ()) }
+    }
+
+    /// The reply; none, after a word in the log, if there is no reply.
+    fn call<C: Command>(
+        &self,
+        sender: &Sender<C>,
+        trace: TraceContext,
+        body: C,
+        timeout: Duration,
+    ) -> impl Future<Output = Option<C::Reply>> + use<C> {
+        let sender = sender.clone();
+        let meta = Meta::within(trace, &mut self.random.borrow_mut());
+        async move {
+            let replied: Result<C::Reply, CallError> = sender.call(Envelope { meta, body }, timeout).await;
+            replied
+                .inspect_err(|error| {
+                    tracing::warn!(service = C::SERVICE.name(), verb = C::VERB, %error, "a service did not answer; going on without it");
+                })
+                .ok()
+        }
+    }
+}
