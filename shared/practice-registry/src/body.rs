@@ -1,0 +1,154 @@
+//! Bodies that are made while they are sent, true or spoilt.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, Stream};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+
+use crate::catalogue::Blob;
+use crate::counters::Counters;
+use crate::faults::BodyFault;
+
+/// What the server sends.
+pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// Zeros of an endless body, at a time.
+const ENDLESS_CHUNK_BYTES: usize = 64 * 1024;
+/// How often a slowed body sends.
+const SLOW_STEP: Duration = Duration::from_millis(20);
+
+/// A body of bytes that are there.
+pub(crate) fn full(content: Bytes) -> Body {
+    Full::new(content).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A part of a blob, counted while it is under way.
+pub(crate) fn of_blob(blob: Blob, range: Range<u64>, digest: &str, counters: &Arc<Mutex<Counters>>, fault: Option<BodyFault>) -> Body {
+    let in_flight = InFlight::start(digest, counters);
+    let parts = stream::unfold((blob, range, in_flight), |(blob, range, in_flight)| async move {
+        if range.is_empty() {
+            return None;
+        }
+        let mut part = blob.part_from(range.start);
+        part.truncate((range.end - range.start).min(part.len() as u64) as usize);
+        if part.is_empty() {
+            return None;
+        }
+        in_flight.sent(part.len() as u64);
+        let rest = range.start + part.len() as u64..range.end;
+        Some((Ok(part), (blob, rest, in_flight)))
+    });
+    framed(parts, fault)
+}
+
+/// Bytes that are there, spoilt.
+pub(crate) fn spoilt(content: Bytes, fault: BodyFault) -> Body {
+    framed(stream::iter([Ok(content)]), Some(fault))
+}
+
+/// How long the body will be that `fault` makes of one of `length` bytes; none if it has no end.
+pub(crate) fn announced(length: u64, fault: Option<BodyFault>) -> Option<u64> {
+    match fault {
+        Some(BodyFault::Endless) => None,
+        Some(BodyFault::ShortBy(bytes)) => Some(length.saturating_sub(bytes)),
+        _ => Some(length),
+    }
+}
+
+type Part = io::Result<Bytes>;
+
+fn framed(parts: impl Stream<Item = Part> + Send + 'static, fault: Option<BodyFault>) -> Body {
+    use futures::StreamExt;
+    let spoiler = Spoiler { parts: Box::pin(parts), sent: 0, waiting: Bytes::new(), over: false };
+    match fault {
+        None => StreamBody::new(spoiler.parts.map(|part| part.map(Frame::data))).boxed_unsync(),
+        Some(fault) => {
+            let parts = stream::unfold(spoiler, move |mut spoiler| async move { Some((spoiler.next(fault).await?, spoiler)) });
+            StreamBody::new(parts.map(|part| part.map(Frame::data))).boxed_unsync()
+        }
+    }
+}
+
+struct Spoiler {
+    parts: std::pin::Pin<Box<dyn Stream<Item = Part> + Send>>,
+    sent: u64,
+    /// What a slowed body still holds back.
+    waiting: Bytes,
+    over: bool,
+}
+
+impl Spoiler {
+    async fn next(&mut self, fault: BodyFault) -> Option<Part> {
+        use futures::StreamExt;
+        if self.over {
+            return None;
+        }
+        let part = if self.waiting.is_empty() { self.parts.next().await } else { Some(Ok(std::mem::take(&mut self.waiting))) };
+        let Some(Ok(mut part)) = part else {
+            return match (part, fault) {
+                (None, BodyFault::Endless) => Some(Ok(Bytes::from(vec![0; ENDLESS_CHUNK_BYTES]))),
+                (other, _) => other,
+            };
+        };
+        let start = self.sent;
+        match fault {
+            BodyFault::CutAfter(bytes) if start + part.len() as u64 > bytes => {
+                if bytes <= start {
+                    self.over = true;
+                    return Some(Err(io::Error::other("cut by a fault")));
+                }
+                let rest = part.split_off((bytes - start) as usize);
+                self.waiting = rest;
+            }
+            BodyFault::StallAfter(bytes) if start + part.len() as u64 > bytes => {
+                if bytes <= start {
+                    std::future::pending::<()>().await;
+                }
+                self.waiting = part.split_off((bytes - start) as usize);
+            }
+            BodyFault::CorruptAt(offset) if (start..start + part.len() as u64).contains(&offset) => {
+                let mut changed = part.to_vec();
+                changed[(offset - start) as usize] ^= 0x55;
+                part = Bytes::from(changed);
+            }
+            BodyFault::BytesPerSecond(speed) => {
+                let step = (speed * SLOW_STEP.as_millis() as u64 / 1000).max(1);
+                self.waiting = part.split_off(step.min(part.len() as u64) as usize);
+                tokio::time::sleep(SLOW_STEP).await;
+            }
+            _ => {}
+        }
+        self.sent += part.len() as u64;
+        Some(Ok(part))
+    }
+}
+
+/// Counts a blob's body as long as it lives.
+struct InFlight {
+    digest: String,
+    counters: Arc<Mutex<Counters>>,
+}
+
+impl InFlight {
+    fn start(digest: &str, counters: &Arc<Mutex<Counters>>) -> Self {
+        counters.lock().unwrap_or_else(PoisonError::into_inner).blob_started(digest);
+        Self { digest: digest.to_owned(), counters: Arc::clone(counters) }
+    }
+
+    fn sent(&self, bytes: u64) {
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        *counters.blob_bytes.entry(self.digest.clone()).or_default() += bytes;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).in_flight -= 1;
+    }
+}

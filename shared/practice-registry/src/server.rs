@@ -1,0 +1,177 @@
+//! The registry as a whole: start it, fill it, ask what it was asked.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+use crate::answer::{Shared, held, serve};
+use crate::auth::{Auth, Tokens};
+use crate::catalogue::{AddedImage, BlobInfo, Catalogue, PreparedImage};
+use crate::counters::{Counters, Counts, LoggedRequest};
+use crate::faults::Faults;
+use crate::made_image::MadeImage;
+use crate::tls::Tls;
+
+/// How to start a registry.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// TLS, if it is to speak it.
+    pub tls: Option<Tls>,
+    /// Who may pull.
+    pub auth: Auth,
+    /// Port on the loopback address; 0 for a free one.
+    pub port: u16,
+}
+
+/// A running registry. Dropping it closes all connections.
+pub struct PracticeRegistry {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    serving: JoinHandle<()>,
+}
+
+impl PracticeRegistry {
+    /// Starts a registry on the loopback address. It serves on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// No port could be had, or the certificate cannot be used.
+    pub async fn start(options: Options) -> io::Result<Self> {
+        let acceptor = options.tls.as_ref().map(Tls::acceptor).transpose()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;
+        let address = listener.local_addr()?;
+        let scheme = if acceptor.is_some() { "https" } else { "http" };
+        let shared = Arc::new(Shared {
+            own_url: format!("{scheme}://{address}"),
+            host: address.to_string(),
+            auth: options.auth,
+            faults: Faults::default(),
+            catalogue: Mutex::new(Catalogue::default()),
+            counters: Arc::new(Mutex::new(Counters::default())),
+            tokens: Mutex::new(Tokens::default()),
+        });
+        let serving = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared)));
+        Ok(Self { shared, address, serving })
+    }
+
+    /// `127.0.0.1:port`: what stands before the first slash of its images.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.shared.host
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// `http://127.0.0.1:port` or `https://...`.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.shared.own_url
+    }
+
+    /// Makes an image and puts it under a tag. Hashes all layers: about a second for a gigabyte in a release build.
+    pub fn add_image(&self, name: &str, tag: &str, image: &MadeImage) -> AddedImage {
+        let prepared = PreparedImage::of(image);
+        held(&self.shared.catalogue).put_image(name, tag, prepared)
+    }
+
+    /// Puts a manifest of any content under its digest and, if given, a tag. Gives the digest.
+    pub fn put_manifest(&self, name: &str, tag: Option<&str>, media_type: &str, content: impl Into<Bytes>) -> String {
+        held(&self.shared.catalogue).put_manifest(name, tag, media_type, content.into())
+    }
+
+    /// Puts a blob of any content under its digest.
+    pub fn put_blob(&self, name: &str, content: impl Into<Bytes>) -> BlobInfo {
+        held(&self.shared.catalogue).put_blob(name, content.into())
+    }
+
+    /// Takes a tag away; the manifest stays under its digest.
+    pub fn remove_tag(&self, name: &str, tag: &str) {
+        held(&self.shared.catalogue).remove_tag(name, tag);
+    }
+
+    /// The switch board of faults.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
+    /// Makes every token bad that was given out.
+    pub fn revoke_tokens(&self) {
+        held(&self.shared.tokens).revoke_all();
+    }
+
+    /// How often it was asked.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        held(&self.shared.counters).counts
+    }
+
+    /// How often each blob began to be served, by digest.
+    #[must_use]
+    pub fn blobs_served(&self) -> BTreeMap<String, u64> {
+        held(&self.shared.counters).blobs.clone()
+    }
+
+    /// Bytes of each blob that went out, by digest.
+    #[must_use]
+    pub fn blob_bytes_served(&self) -> BTreeMap<String, u64> {
+        held(&self.shared.counters).blob_bytes.clone()
+    }
+
+    /// The last 10,000 requests in the order in which they came.
+    #[must_use]
+    pub fn requests(&self) -> Vec<LoggedRequest> {
+        held(&self.shared.counters).log()
+    }
+
+    /// Counts from nought again.
+    pub fn reset_counts(&self) {
+        held(&self.shared.counters).reset();
+    }
+}
+
+impl Drop for PracticeRegistry {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        held(&shared.counters).counts.connections += 1;
+        connections.spawn(connection(stream, acceptor.clone(), Arc::clone(&shared)));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// A connection that breaks is the client's affair.
+async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
+    let _ = stream.set_nodelay(true);
+    match acceptor {
+        None => serve_http(stream, shared).await,
+        Some(acceptor) => {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                serve_http(stream, shared).await;
+            }
+        }
+    }
+}
+
+async fn serve_http(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
+    let service = service_fn(move |request| serve(Arc::clone(&shared), request));
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
