@@ -14,8 +14,8 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// `per_second` tokens flow in, up to `burst`.
     #[must_use]
-    pub fn full(per_second: u32, burst: u32) -> Self {
-        Self { per_second: f64::from(per_second), burst, tokens: f64::from(burst), last: Duration::ZERO }
+    pub fn full(per_second: f64, burst: u32) -> Self {
+        Self { per_second, burst, tokens: f64::from(burst), last: Duration::ZERO }
     }
 
     /// Takes one token if there is one. What is refused costs nothing.
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn kubelets_defaults_allow_ten_at_once_and_five_a_second() {
-        let mut bucket = TokenBucket::full(5, 10);
+        let mut bucket = TokenBucket::full(5.0, 10);
         assert_eq!(taken(&mut bucket, 0, 20), 10);
         assert_eq!(taken(&mut bucket, 199, 5), 0);
         assert_eq!(taken(&mut bucket, 200, 5), 1);
@@ -66,14 +66,14 @@ mod tests {
 
     #[test]
     fn a_burst_of_zero_refuses_everything() {
-        let mut bucket = TokenBucket::full(2_000, 0);
+        let mut bucket = TokenBucket::full(2_000.0, 0);
         assert_eq!(taken(&mut bucket, 10_000, 3), 0);
         assert_eq!(bucket.ready_in(Duration::from_secs(10)), None);
     }
 
     #[test]
     fn going_backwards_gives_nothing() {
-        let mut bucket = TokenBucket::full(5, 1);
+        let mut bucket = TokenBucket::full(5.0, 1);
         assert!(bucket.take(Duration::from_secs(10)));
         assert!(!bucket.take(Duration::from_secs(5)));
         assert!(!bucket.take(Duration::from_millis(10_100)));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn ready_in_is_when_a_take_succeeds() {
-        let mut bucket = TokenBucket::full(3, 1);
+        let mut bucket = TokenBucket::full(3.0, 1);
         let mut now = Duration::from_millis(7);
         for _ in 0..100 {
             now += bucket.ready_in(now).expect("will be ready");

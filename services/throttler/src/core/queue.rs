@@ -26,10 +26,10 @@ pub enum OnExhausted {
 }
 
 /// The node's budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottlePolicy {
     /// Pulls that begin in a second; 0 for no limit.
-    pub per_second: u32,
+    pub per_second: f64,
     /// Pulls that may begin at once.
     pub burst: u32,
     /// Pulls that run at once; 0 for no limit. 1 is kubelet's serial mode.
@@ -96,7 +96,7 @@ impl Queue {
     /// Nobody pulls yet and the bucket is full.
     #[must_use]
     pub fn new(policy: ThrottlePolicy) -> Self {
-        let bucket = (policy.per_second > 0).then(|| TokenBucket::full(policy.per_second, policy.burst));
+        let bucket = (policy.per_second > 0.0).then(|| TokenBucket::full(policy.per_second, policy.burst));
         Self { policy, bucket, granted: BTreeMap::new(), waiting: Vec::new(), counts: PermitCounts::default() }
     }
 
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    const UNLIMITED: ThrottlePolicy = ThrottlePolicy { per_second: 0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 100 };
+    const UNLIMITED: ThrottlePolicy = ThrottlePolicy { per_second: 0.0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 100 };
 
     struct Node {
         queue: Queue,
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn an_empty_bucket_lets_wait_by_default_and_wakes_in_time() {
-        let mut node = Node::new(ThrottlePolicy { per_second: 5, burst: 1, ..UNLIMITED });
+        let mut node = Node::new(ThrottlePolicy { per_second: 5.0, burst: 1, ..UNLIMITED });
         node.acquire(0, "a");
         let (second, waits) = node.acquire(0, "b");
         assert_eq!(waits, []);
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn an_empty_bucket_fails_as_in_kubelet_when_told_so() {
-        let mut node = Node::new(ThrottlePolicy { per_second: 5, burst: 1, on_exhausted: OnExhausted::Fail, ..UNLIMITED });
+        let mut node = Node::new(ThrottlePolicy { per_second: 5.0, burst: 1, on_exhausted: OnExhausted::Fail, ..UNLIMITED });
         node.acquire(0, "a");
         let (permit, effects) = node.acquire(0, "b");
         assert_eq!(effects, [Effect::Refuse { permit, text: "pull QPS exceeded".to_owned() }]);
@@ -274,14 +274,14 @@ mod tests {
 
     #[test]
     fn a_burst_of_zero_refuses_even_those_who_would_wait() {
-        let mut node = Node::new(ThrottlePolicy { per_second: 2_000, burst: 0, ..UNLIMITED });
+        let mut node = Node::new(ThrottlePolicy { per_second: 2_000.0, burst: 0, ..UNLIMITED });
         let (permit, effects) = node.acquire(0, "a");
         assert_eq!(effects, [Effect::Refuse { permit, text: "pull QPS exceeded".to_owned() }]);
     }
 
     #[test]
     fn the_slot_comes_before_the_token() {
-        let mut node = Node::new(ThrottlePolicy { per_second: 1, burst: 2, slots: 1, on_exhausted: OnExhausted::Fail, ..UNLIMITED });
+        let mut node = Node::new(ThrottlePolicy { per_second: 1.0, burst: 2, slots: 1, on_exhausted: OnExhausted::Fail, ..UNLIMITED });
         let (first, _) = node.acquire(0, "a");
         let (second, waits) = node.acquire(0, "b");
         assert_eq!(waits, [], "who waits for a slot has not asked for a token yet");
