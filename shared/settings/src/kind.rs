@@ -9,7 +9,7 @@ use toml::de::DeValue;
 /// The longest name, as DNS and Kubernetes have it.
 const NAME_MAX_CHARS: usize = 253;
 /// The longest fleet name: it begins every subject, bucket and stream.
-const FLEET_MAX_CHARS: usize = 64;
+const FLEET_MAX_CHARS: usize = 32;
 /// More labels than this do not fit the answer of a node.
 const LABELS_MAX: usize = 64;
 /// As Kubernetes has it for the value of a label; keys may be longer by their prefix.

@@ -1,2 +1,83 @@
-//! To be written.
-fn main() {}
+//! The workspace's own commands: `cargo xtask help`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool of the command line speaks there")]
+
+mod bench;
+mod command;
+mod layers;
+mod lint;
+mod test;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+/// The commands of the workspace. Each does all of its own set-up and says what it runs.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    after_help = "\
+Examples:
+  cargo xtask test                     everything that CI tests, real servers included
+  cargo xtask test -p bus              the tests of one crate
+  cargo xtask test back_off            the tests with that in their names
+  cargo xtask lint                     what CI checks besides the tests
+  cargo xtask bench --output json      the benchmarks beside their references"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Gets what is needed (see `tools`), then runs every test of the workspace.
+    ///
+    /// A part that cannot be had makes its tests be left out, each named at the end with the reason; with CI=true in the
+    /// environment that is a failure. The last line is the sum: `N passed, N failed`.
+    Test {
+        /// Passed to `cargo test`: a filter, `-p CRATE`, `-- --nocapture`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Checks form, lints, documentation and layers. Every check runs, also after one failed.
+    Lint,
+    /// Checks the architecture invariants that README.md states: who may depend on what, and what is written where.
+    Layers,
+    /// Gets the servers that tests talk to: a current and a too old nats-server into .tools, and from Debian, when root,
+    /// docker-registry, containerd, runc and skopeo. What is there already is left alone.
+    Tools,
+    /// Runs the benchmarks in the release profile, each beside its reference in one run.
+    Bench {
+        /// Passed to the benchmarks; `cargo xtask bench -- --help` shows what they take.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = workspace_root().and_then(|root| match arguments.task {
+        Task::Test { arguments } => test::run(&root, &arguments),
+        Task::Lint => lint::run(&root),
+        Task::Layers => layers::run(&root),
+        Task::Tools => tools::run(&root),
+        Task::Bench { arguments } => bench::run(&root, &arguments),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn workspace_root() -> anyhow::Result<PathBuf> {
+    let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = manifest_dir.ancestors().nth(2).context("xtask lies two levels below the workspace")?;
+    Ok(root.to_owned())
+}

@@ -1,0 +1,40 @@
+//! Running other programs, aloud.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// cargo in the workspace: the one that runs this.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// Says what is run, runs it, and fails if it does.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    println!("$ {}", shown(command));
+    let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
+    if !status.success() {
+        bail!("{} failed: {status}", shown(command));
+    }
+    Ok(())
+}
+
+/// Runs it quietly for what it writes to stdout.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("cannot start {}", shown(command)))?;
+    if !output.status.success() {
+        bail!("{} failed: {}\n{}", shown(command), output.status, String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// As one would type it.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}

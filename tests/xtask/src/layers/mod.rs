@@ -1,0 +1,63 @@
+//! `layers`: the architecture invariants, checked on the manifests and the sources.
+//!
+//! Each rule is a function of a [`Workspace`], so that its test can plant what it must find.
+
+mod cores;
+mod credentials;
+mod dependencies;
+mod listing;
+mod sources;
+mod workspace;
+
+use std::path::Path;
+
+use anyhow::bail;
+
+use self::workspace::Workspace;
+
+/// Where a rule is broken, and which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Violation {
+    place: String,
+    what: String,
+}
+
+impl Violation {
+    fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { place: place.into(), what: what.into() }
+    }
+}
+
+/// A rule over the whole workspace.
+type Rule = fn(&Workspace) -> Vec<Violation>;
+
+/// What each rule keeps true, and the rule.
+const RULES: [(&str, Rule); 8] = [
+    ("the top level holds services, shared, config, deploy, tests and the files of the workspace", listing::top_level),
+    ("services know each other by subject and message only", dependencies::services_apart),
+    ("nothing that ships depends on a crate under tests/", dependencies::tests_outside),
+    ("only shared/bus knows NATS, only shared/runtimes container runtimes and registries", dependencies::homes),
+    ("only shared/image parses references", sources::references),
+    ("subjects are spelled only in shared/contract", sources::subjects),
+    ("clocks are read only in shared/clock", sources::clocks),
+    ("no credential derives Debug or Serialize", credentials::hidden),
+];
+
+/// Checks every rule, then compiles each core alone.
+pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
+    let workspace = Workspace::read(root)?;
+    let mut broken = 0;
+    for (promise, rule) in RULES {
+        let violations = rule(&workspace);
+        println!("{} {promise}", if violations.is_empty() { "ok  " } else { "FAIL" });
+        for violation in &violations {
+            println!("     {}: {}", violation.place, violation.what);
+        }
+        broken += usize::from(!violations.is_empty());
+    }
+    broken += usize::from(!cores::run(root)?);
+    if broken > 0 {
+        bail!("{broken} of {} architecture invariants do not hold", RULES.len() + 1);
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! `lint`: what CI checks besides the tests.
+
+use std::path::Path;
+
+use anyhow::bail;
+
+use crate::{command, layers};
+
+/// Runs every check, and fails at the end if any did.
+pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
+    let cargo = |arguments: &[&str]| command::run(command::cargo(root).env("RUSTDOCFLAGS", "-D warnings").args(arguments));
+    let outcomes = [
+        ("form", cargo(&["fmt", "--all", "--check"])),
+        ("lints", cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
+        ("documentation", cargo(&["doc", "--workspace", "--no-deps", "--locked"])),
+        ("layers", layers::run(root)),
+    ];
+    let mut failed = Vec::new();
+    for (name, outcome) in outcomes {
+        if let Err(error) = outcome {
+            eprintln!("error: {name}: {error:#}");
+            failed.push(name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("{} of 4 checks failed: {}", failed.len(), failed.join(", "));
+    }
+    println!("form, lints, documentation, layers: all right");
+    Ok(())
+}
