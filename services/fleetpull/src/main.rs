@@ -1,2 +1,7 @@
-//! To be written.
-fn main() {}
+//! The `fleetpull` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fleetpull::run()
+}

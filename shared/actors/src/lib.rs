@@ -5,12 +5,14 @@
 //! - [`Gravestone`] makes the death of an actor known: actix neither restarts an actor that panicked nor tells anybody.
 
 mod ask;
+mod gather;
 mod gravestone;
 mod sender;
 mod serve;
 mod wire;
 
 pub use ask::{Ask, MAILBOX_CAPACITY};
+pub use gather::{PERSON, Patience, gather};
 pub use gravestone::{Deaths, Gravestone, deaths};
 pub use sender::{Delivery, Sender, Wiring};
 pub use serve::{MAX_STANDING_REQUESTS, Served, serve, serve_everywhere};

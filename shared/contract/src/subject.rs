@@ -11,7 +11,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{EventReason, NodeName, Service};
+use crate::{EventReason, MessageId, NodeName, Service};
 
 /// The token of what has no name: a registry of a reference that cannot be parsed.
 const NAMELESS: &str = "_";
@@ -80,6 +80,12 @@ impl Default for Fleet {
     fn default() -> Self {
         Self("fleetpull".to_owned())
     }
+}
+
+/// Where the answers to one question to everybody arrive: below NATS' own prefix for answers, so that the usual permissions do.
+#[must_use]
+pub fn inbox(question: MessageId) -> String {
+    format!("_INBOX.{question}")
 }
 
 /// Encodes any name into one token.

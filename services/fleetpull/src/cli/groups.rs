@@ -1,0 +1,166 @@
+//! Options that several commands share.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// A settings key and its value, as a flag gives them.
+pub type Flag = (String, String);
+
+/// How facts are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, and nothing else on stdout.
+    Json,
+}
+
+/// How facts are written.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct OutputArgs {
+    /// How facts are written to stdout. `json` is one object a line and nothing else.
+    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT")]
+    pub format: OutputFormat,
+    /// Facts only: no progress and no hints.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Where settings come from.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SettingsArgs {
+    /// Read settings from this file [default: /etc/fleetpull/config.toml, if it is there].
+    #[arg(long, value_name = "FILE", help_heading = "Settings")]
+    pub config: Option<PathBuf>,
+}
+
+/// What is logged to stderr.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LogArgs {
+    /// What is logged to stderr: error, warn, info, debug or trace.
+    #[arg(long, value_name = "L", help_heading = "Settings")]
+    pub log_level: Option<String>,
+    /// How: text, or json for one object a line.
+    #[arg(long, value_name = "FORMAT", help_heading = "Settings")]
+    pub log_format: Option<String>,
+}
+
+/// How the fleet's NATS server is reached.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "NATS (also FLEETPULL_NATS_..., then the nats CLI's NATS_URL, NATS_CREDS, ...)")]
+pub struct NatsArgs {
+    /// Server URLs, comma separated: nats://host:4222,tls://other:4222.
+    #[arg(long, value_name = "URL[,URL...]")]
+    pub nats: Option<String>,
+    /// A .creds file with the user's JWT and seed.
+    #[arg(long, value_name = "FILE")]
+    pub nats_creds: Option<PathBuf>,
+    /// A file with an nkey seed.
+    #[arg(long, value_name = "FILE")]
+    pub nats_nkey: Option<PathBuf>,
+    /// PEM: the authority that signed the server's certificate.
+    #[arg(long, value_name = "FILE")]
+    pub nats_ca: Option<PathBuf>,
+    /// PEM: this client's certificate.
+    #[arg(long, value_name = "FILE")]
+    pub nats_cert: Option<PathBuf>,
+    /// PEM: this client's key.
+    #[arg(long, value_name = "FILE")]
+    pub nats_key: Option<PathBuf>,
+    /// A context of the nats CLI.
+    #[arg(long, value_name = "NAME")]
+    pub nats_context: Option<String>,
+    /// Which fleet on that server; two fleets never mix.
+    #[arg(long, value_name = "NAME")]
+    pub fleet: Option<String>,
+}
+
+/// How a fleet is reached, or this machine's agent when the bus is gone.
+#[derive(Clone, Debug, Default, Args)]
+pub struct FleetArgs {
+    /// NATS.
+    #[command(flatten)]
+    pub nats: NatsArgs,
+    /// Ask the agent on this machine through its socket instead: unix:///path/agent.sock.
+    #[arg(long, value_name = "unix://PATH", conflicts_with_all = ["nats", "nats_context"])]
+    pub agent: Option<String>,
+}
+
+/// Which runtime, and where images lie.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Runtime")]
+pub struct RuntimeArgs {
+    /// What pulls: oci-layout (Fleetpull itself, into --store) or cri (containerd, CRI-O).
+    #[arg(long, value_name = "KIND")]
+    pub runtime: Option<String>,
+    /// The OCI image layout that oci-layout pulls into [default: /var/lib/fleetpull as root, else ~/.local/share/fleetpull].
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// The CRI socket [default: containerd's or CRI-O's, whichever is there].
+    #[arg(long, value_name = "unix://PATH")]
+    pub runtime_endpoint: Option<String>,
+    /// A config.json or auth.json with registry logins [default: REGISTRY_AUTH_FILE, else the usual places].
+    #[arg(long, value_name = "FILE")]
+    pub authfile: Option<PathBuf>,
+}
+
+/// How registries are spoken to, for one pull.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "Registry (this pull only)")]
+pub struct RegistryArgs {
+    /// Speak HTTP without TLS to every registry (localhost is so anyway).
+    #[arg(long)]
+    pub plain_http: bool,
+    /// Whether certificates are checked.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub tls_verify: bool,
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The flags that were given, as settings.
+fn given<const N: usize>(pairs: [(&str, Option<String>); N]) -> Vec<Flag> {
+    pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+impl LogArgs {
+    /// As settings.
+    #[must_use]
+    pub fn flags(&self) -> Vec<Flag> {
+        given([("log.level", self.log_level.clone()), ("log.format", self.log_format.clone())])
+    }
+}
+
+impl NatsArgs {
+    /// As settings.
+    #[must_use]
+    pub fn flags(&self) -> Vec<Flag> {
+        given([
+            ("nats.url", self.nats.clone()),
+            ("nats.creds", self.nats_creds.as_deref().map(text)),
+            ("nats.nkey", self.nats_nkey.as_deref().map(text)),
+            ("nats.ca", self.nats_ca.as_deref().map(text)),
+            ("nats.cert", self.nats_cert.as_deref().map(text)),
+            ("nats.key", self.nats_key.as_deref().map(text)),
+            ("nats.context", self.nats_context.clone()),
+            ("fleet.name", self.fleet.clone()),
+        ])
+    }
+}
+
+impl RuntimeArgs {
+    /// As settings.
+    #[must_use]
+    pub fn flags(&self) -> Vec<Flag> {
+        given([
+            ("runtime.kind", self.runtime.clone()),
+            ("store.dir", self.store.as_deref().map(text)),
+            ("runtime.endpoint", self.runtime_endpoint.clone()),
+            ("auth.file", self.authfile.as_deref().map(text)),
+        ])
+    }
+}

@@ -1,0 +1,63 @@
+//! The command line.
+
+mod groups;
+mod pull;
+mod queries;
+mod run;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Parser, Subcommand};
+
+pub use groups::{FleetArgs, LogArgs, NatsArgs, OutputArgs, OutputFormat, RegistryArgs, RuntimeArgs, SettingsArgs};
+pub use pull::PullArgs;
+pub use queries::{CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, NodesArgs, PullsArgs};
+pub use run::RunArgs;
+
+const STYLES: Styles =
+    Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold()).literal(AnsiColor::Cyan.on_default());
+
+/// Pulls container images on one node or on a whole fleet, and lets the nodes learn from each other.
+///
+/// Without anything installed, `fleetpull pull` fetches images into a folder by itself. With a NATS server, `fleetpull run`
+/// on every node makes a fleet of them: `fleetpull pull --all-nodes`, `fleetpull events --follow`, `fleetpull nodes`.
+#[derive(Debug, Parser)]
+#[command(name = "fleetpull", version, styles = STYLES, propagate_version = true, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  fleetpull demo                                   see it work, with nothing installed
+  fleetpull pull busybox --store ./images          pull one image into ./images
+  fleetpull run --nats nats://nats:4222            be this node's agent
+  fleetpull pull --all-nodes app:v2 --nats ...     pull on every node of the fleet
+  fleetpull explain app:v2                         why does this image not come?
+
+Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not; 4 all in back-off; 5 out of time.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make sure that images are there, on this node or on others.
+    Pull(PullArgs),
+    /// Be this node's agent: take requests from the fleet and from this machine.
+    #[command(visible_alias = "agent")]
+    Run(RunArgs),
+    /// Show what happened: the events that agents keep, or new ones as they come.
+    Events(EventsArgs),
+    /// Say how an image reference is read, and what would happen to a pull of it now.
+    Explain(ExplainArgs),
+    /// List the agents of the fleet, asked live; with a name, all counters of that one.
+    Nodes(NodesArgs),
+    /// List what is in flight and queued on every node.
+    Pulls(PullsArgs),
+    /// Print or check the settings.
+    Config(ConfigArgs),
+    /// See the main job with nothing installed: a small registry and three nodes in this process.
+    Demo(DemoArgs),
+    /// Print completions for a shell.
+    Completions(CompletionsArgs),
+}

@@ -1,0 +1,135 @@
+//! The whole job in this process, on the memory bus.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actors::Sender;
+use anyhow::{Context as _, Result};
+use bus::memory::MemoryBus;
+use clock::Clock;
+use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome};
+use contract::subject::Fleet;
+use contract::{FailureClass, NodeName, Reason};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use settings::{RuntimeKind, Settings};
+
+use crate::cli::{OutputFormat, PullArgs};
+use crate::configuration::Configuration;
+use crate::exit::Exit;
+use crate::node::{Node, NodeParts, Policies, node_name, open_runtime, root_envelope};
+use crate::output;
+use crate::output::outcome::Row;
+use crate::output::progress::ProgressView;
+
+/// How often progress is drawn: what an eye follows.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+/// What this process's only node is called where the host has no name that serves.
+const NAMELESS_HOST: &str = "this-host";
+
+pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
+    let system = actix::System::new();
+    system.block_on(async {
+        tokio::select! {
+            biased;
+            exit = work(args, configuration) => exit,
+            _ = tokio::signal::ctrl_c() => {
+                output::remark("interrupted: what was fetched so far is kept, and the same command goes on from there");
+                std::process::exit(130)
+            }
+        }
+    })
+}
+
+async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
+    let settings = configuration.settings();
+    let clock = Clock::host();
+    let name = node_name(settings).or_else(|_| NAMELESS_HOST.parse::<NodeName>()).context("the node has no name")?;
+    let runtime = open_runtime(configuration, args.registry, &clock)?;
+    let bus = Arc::new(MemoryBus::new(clock.clone()));
+    let fleet = Fleet::named(&settings.fleet.name).context("fleet.name is not valid")?;
+    let node = Node::start(NodeParts { name: name.clone(), fleet, bus, runtime, clock, policies: Policies::of(settings) }).await?;
+    let rows = pull_all(args, &node, &name).await;
+    let place = place_of(settings, configuration)?;
+    node.stop().await;
+    if args.output.format == OutputFormat::Text && !args.output.quiet {
+        say_where(&place, &rows);
+    }
+    Ok(super::exit_of(&rows))
+}
+
+/// Pulls all images at once (the throttler lets as many run as may) and prints each row when it is known.
+async fn pull_all(args: &PullArgs, node: &Node, name: &NodeName) -> Vec<Row> {
+    let mut view = ProgressView::new(!args.output.quiet);
+    let mut pulls: FuturesUnordered<_> = args.images.iter().map(|image| pull_one(args, node, name, image)).collect();
+    if !view.is_drawing() && !args.output.quiet {
+        for image in &args.images {
+            output::remark(&format!("{name}: {image}: pulling"));
+        }
+    }
+    let list = Sender::<ListPulls>::local(node.wiring.clone(), node.actors.coordinator.clone().recipient());
+    let mut draw = tokio::time::interval(DRAW_EVERY);
+    let mut rows = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            row = pulls.next() => match row {
+                Some(row) => {
+                    view.pause(|| row.print(args.output.format));
+                    rows.push(row);
+                }
+                None => break,
+            },
+            _ = draw.tick(), if view.is_drawing() => {
+                if let Ok(list) = list.call(root_envelope(ListPulls {}), DRAW_EVERY).await {
+                    view.show(name, &list.pulls);
+                }
+            }
+        }
+    }
+    view.clear();
+    rows
+}
+
+async fn pull_one(args: &PullArgs, node: &Node, name: &NodeName, image: &str) -> Row {
+    let outcome = match node.pull(super::ask(args, image)).await {
+        Ok(outcome) => outcome,
+        Err(error) => PullOutcome {
+            outcome: OutcomeKind::Failed,
+            reason: Some(Reason::ErrImagePull),
+            message: format!("{error}: this is a bug in fleetpull; the log above says more"),
+            class: Some(FailureClass::Unknown),
+            ..PullOutcome::default()
+        },
+    };
+    Row { image: image.to_owned(), node: name.clone(), outcome }
+}
+
+/// Where the images lie, and a command that reads one.
+struct Place {
+    layout: Option<std::path::PathBuf>,
+}
+
+fn place_of(settings: &Settings, configuration: &Configuration) -> Result<Place> {
+    let layout = match settings.runtime.kind {
+        RuntimeKind::OciLayout => Some(settings.store.dir_on(&configuration.host)?),
+        RuntimeKind::Cri => None,
+    };
+    Ok(Place { layout })
+}
+
+fn say_where(place: &Place, rows: &[Row]) {
+    let Some(row) = rows.iter().find(|row| matches!(row.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)) else { return };
+    let reference = image::Reference::parse(&row.image).map(|reference| reference.runtime_reference().to_owned()).unwrap_or_default();
+    match &place.layout {
+        Some(layout) => {
+            let layout = layout.display();
+            output::remark(&format!("The images lie in the OCI image layout {layout}. To read one:"));
+            output::remark(&format!("  skopeo inspect 'oci:{layout}:{reference}'"));
+        }
+        None => {
+            output::remark("The images lie in the container runtime. To read one:");
+            output::remark(&format!("  crictl inspecti '{reference}'"));
+        }
+    }
+}

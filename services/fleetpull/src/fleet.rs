@@ -1,0 +1,78 @@
+//! The fleet as a client sees it.
+
+use std::time::Duration;
+
+use actors::{Delivery, PERSON, Sender, Wiring};
+use anyhow::{Context as _, Result};
+use bus::BusRef;
+use clock::Clock;
+use contract::messages::agent::{DescribeNode, NodeDescription};
+use contract::subject::Fleet;
+use contract::{CallError, Command, NodeName};
+
+use crate::node::root_envelope;
+
+/// How long one agent may take to answer a question: one that is alive takes milliseconds.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// The agents behind a bus.
+#[derive(Clone)]
+pub struct FleetClient {
+    bus: BusRef,
+    fleet: Fleet,
+    clock: Clock,
+}
+
+impl FleetClient {
+    /// The agents of `fleet` behind `bus`.
+    #[must_use]
+    pub fn new(bus: BusRef, fleet: Fleet, clock: Clock) -> Self {
+        Self { bus, fleet, clock }
+    }
+
+    /// The fleet.
+    #[must_use]
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The bus.
+    #[must_use]
+    pub fn bus(&self) -> &BusRef {
+        &self.bus
+    }
+
+    /// Asks one agent.
+    ///
+    /// # Errors
+    /// It did not answer, or refused.
+    pub async fn ask<C: Command>(&self, node: &NodeName, command: C, timeout: Duration) -> Result<C::Reply, CallError> {
+        let wiring = Wiring { bus: self.bus.clone(), fleet: self.fleet.clone(), node: node.clone(), delivery: Delivery::Bus };
+        Sender::<C>::remote(wiring).call(root_envelope(command), timeout).await
+    }
+
+    /// Asks every agent who it is, and sorts the answers by name.
+    ///
+    /// # Errors
+    /// The bus did not take the question.
+    pub async fn nodes(&self) -> Result<Vec<NodeDescription>> {
+        let mut nodes = actors::gather(&self.bus, &self.fleet, root_envelope(DescribeNode {}), PERSON, &self.clock)
+            .await
+            .context("the fleet cannot be asked")?;
+        nodes.sort_by(|one, other| one.node.cmp(&other.node));
+        nodes.dedup_by(|one, other| one.node == other.node && one.instance == other.instance);
+        Ok(nodes)
+    }
+
+    /// What to tell somebody whose question to `node` was not answered.
+    #[must_use]
+    pub fn explain_silence(&self, node: &NodeName, error: &CallError) -> String {
+        match error {
+            CallError::NoResponders { .. } => {
+                format!("no agent of that name in the fleet {:?}: `fleetpull nodes` lists those that answer", self.fleet.name())
+            }
+            CallError::TimedOut { timeout } => format!("the agent of {node} is silent for {timeout:?}: is it running, and is its bus connected?"),
+            other => other.to_string(),
+        }
+    }
+}

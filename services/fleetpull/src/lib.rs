@@ -1,0 +1,32 @@
+//! The `fleetpull` program: its command line, and the composition of services on a node.
+//!
+//! - [`cli`] says what can be asked for; [`commands`] does it, a file for each command.
+//! - [`node`] composes the services of one node on any bus with any runtime.
+//! - [`output`] writes facts to stdout, as text or as JSON, and progress to stderr.
+
+pub mod cli;
+pub mod commands;
+pub mod configuration;
+pub mod exit;
+pub mod fleet;
+pub mod node;
+pub mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+/// Runs the program with this process's arguments.
+#[must_use]
+pub fn run() -> ExitCode {
+    // TLS needs one provider for the process; a second call has no effect.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let cli = cli::Cli::parse();
+    match commands::carry_out(cli) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            output::complain(&error);
+            exit::Exit::of_error(&error).into()
+        }
+    }
+}

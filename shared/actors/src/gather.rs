@@ -1,0 +1,55 @@
+//! One command to every agent of a fleet, and whatever answers come.
+
+use std::time::Duration;
+
+use bus::{BusError, BusRef};
+use clock::Clock;
+use contract::subject::{self, Fleet};
+use contract::{CallError, Command, Envelope};
+use futures::StreamExt as _;
+
+use crate::wire;
+
+/// How long to listen for answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For the first, and at the most in all.
+    pub limit: Duration,
+    /// After each: when nobody has answered for so long, everybody has.
+    pub quiet: Duration,
+}
+
+/// For a person who waits: a fleet on one network answers within milliseconds, one far away within a few hundred.
+pub const PERSON: Patience = Patience { limit: Duration::from_secs(2), quiet: Duration::from_millis(400) };
+
+/// Asks every agent and collects the answers, in the order in which they come.
+///
+/// # Errors
+/// The bus did not take the question. Nobody answering is no error.
+pub async fn gather<C: Command>(
+    bus: &BusRef,
+    fleet: &Fleet,
+    envelope: Envelope<C>,
+    patience: Patience,
+    clock: &Clock,
+) -> Result<Vec<C::Reply>, CallError> {
+    let bus_failed = |error: BusError| CallError::Bus { reason: error.to_string() };
+    let inbox = subject::inbox(envelope.meta.message_id);
+    let mut answers = bus.subscribe(&inbox, None).await.map_err(bus_failed)?;
+    let mut question = wire::encode_command(fleet.command_to_all(C::SERVICE, C::VERB), &envelope)?;
+    question.reply_to = Some(inbox);
+    bus.publish(question).await.map_err(bus_failed)?;
+    let start = clock.now().monotonic;
+    let mut collected = Vec::new();
+    loop {
+        let left = patience.limit.saturating_sub(clock.now().monotonic.saturating_sub(start));
+        let wait = if collected.is_empty() { left } else { patience.quiet.min(left) };
+        match tokio::time::timeout(wait, answers.next()).await {
+            Ok(Some(message)) => match wire::decode_reply::<C::Reply>(&message) {
+                Ok(reply) => collected.push(reply),
+                Err(error) => tracing::warn!(%error, "an answer could not be read"),
+            },
+            Ok(None) | Err(_) => return Ok(collected),
+        }
+    }
+}
