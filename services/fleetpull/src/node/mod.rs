@@ -1,8 +1,10 @@
 //! The services of one node, composed on any bus with any runtime.
 
+mod connection;
 mod name;
 mod runtime;
 
+pub use connection::{connect_client, open_bus, shown_bus};
 pub use name::node_name;
 pub use runtime::open_runtime;
 

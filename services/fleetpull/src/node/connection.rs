@@ -1,0 +1,84 @@
+//! Which bus a process speaks on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bus::BusRef;
+use bus::memory::MemoryBus;
+use bus::nats::{NatsBus, NatsOptions};
+use clock::Clock;
+use settings::{Nats, Settings};
+
+use crate::exit::UsageError;
+
+/// How long a command waits for the server: a person waits for it, and one that is there answers within milliseconds.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// How a client's connection is called in the server's list.
+const CLIENT_NAME: &str = "fleetpull";
+
+/// What an agent speaks on: NATS if that is set, whether a server is there now or not, else this process's memory.
+/// Must be called within a tokio runtime.
+///
+/// # Errors
+/// The settings name something that cannot be used: a file that is missing, a URL that is none.
+pub async fn open_bus(settings: &Settings, connection_name: &str, clock: &Clock) -> Result<BusRef> {
+    if !settings.nats.is_wanted() {
+        return Ok(Arc::new(MemoryBus::new(clock.clone())));
+    }
+    Ok(Arc::new(NatsBus::connect(nats_options(&settings.nats, connection_name)).await.context("NATS cannot be used as it is set")?))
+}
+
+/// What a command asks a fleet through: the agent on this machine by its socket's URL if that is given, else NATS as set, and
+/// there. Must be called within a tokio runtime.
+///
+/// # Errors
+/// No fleet is named, its settings cannot be used, or nothing is reached within 5 s.
+pub async fn connect_client(settings: &Settings, agent: Option<&str>) -> Result<BusRef> {
+    if let Some(url) = agent {
+        return connect_agent(url).await;
+    }
+    if !settings.nats.is_wanted() {
+        let advice = "no fleet to ask: give --nats URL (or nats.url, FLEETPULL_NATS_URL, NATS_URL), or --agent unix://PATH for the agent on this machine";
+        return Err(UsageError(advice.to_owned()).into());
+    }
+    let bus = NatsBus::connect(nats_options(&settings.nats, CLIENT_NAME)).await.context("NATS cannot be used as it is set")?;
+    bus.wait_connected(CONNECT_WITHIN).await.context("the fleet cannot be asked")?;
+    Ok(Arc::new(bus))
+}
+
+async fn connect_agent(url: &str) -> Result<BusRef> {
+    let path = url.strip_prefix("unix://").unwrap_or(url);
+    if !path.starts_with('/') {
+        return Err(UsageError(format!("--agent {url:?} is no socket: write unix:///path/to/agent.sock")).into());
+    }
+    anyhow::bail!("not there yet: {path}")
+}
+
+/// The bus in one word for people: servers without their logins, a context, or that there is none.
+#[must_use]
+pub fn shown_bus(settings: &Settings) -> String {
+    if settings.nats.is_wanted() { nats_options(&settings.nats, CLIENT_NAME).redacted() } else { "none".to_owned() }
+}
+
+fn nats_options(nats: &Nats, connection_name: &str) -> NatsOptions {
+    let urls: Vec<&str> = nats.url.iter().map(settings::ServerUrl::expose).collect();
+    // The settings have read the variables of the nats command already; its contexts are still to be found.
+    let places = NatsOptions::from_env_of_nats_cli(|name| match name {
+        "HOME" | "XDG_CONFIG_HOME" => std::env::var(name).ok(),
+        _ => None,
+    });
+    let set = NatsOptions {
+        urls: (!urls.is_empty()).then(|| urls.join(",")),
+        creds: nats.creds.clone(),
+        nkey: nats.nkey.clone(),
+        ca: nats.ca.clone(),
+        cert: nats.cert.clone(),
+        key: nats.key.clone(),
+        context: nats.context.clone(),
+        name: Some(connection_name.to_owned()),
+        ..NatsOptions::default()
+    };
+    set.or(places)
+}
