@@ -6,6 +6,8 @@
 
 mod random;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use random::Random;
@@ -36,40 +38,71 @@ impl Now {
 
 /// A source of [`Now`]. Clones share one origin.
 #[derive(Clone, Debug)]
-pub struct Clock {
-    origin: Instant,
-    wall: Wall,
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    Host {
+        origin: Instant,
+    },
+    /// The wall time at the origin; moves with tokio's clock, so that a simulation is repeatable.
+    Simulated {
+        origin: Instant,
+        wall: Duration,
+    },
+    /// Nanoseconds since it was made.
+    Driven(Arc<AtomicU64>),
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Wall {
-    Host,
-    /// The wall time at the origin; moves with the monotonic clock, so that a simulation is repeatable.
-    StartedAt(Duration),
+/// What moves a clock that is driven by hand.
+#[derive(Clone, Debug)]
+pub struct Hand(Arc<AtomicU64>);
+
+impl Hand {
+    /// Moves the clock on.
+    pub fn advance(&self, by: Duration) {
+        let nanoseconds = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        self.0.fetch_add(nanoseconds, Ordering::SeqCst);
+    }
 }
 
 impl Clock {
     /// The host's clocks.
     #[must_use]
     pub fn host() -> Self {
-        Self { origin: Instant::now(), wall: Wall::Host }
+        Self(Source::Host { origin: Instant::now() })
     }
 
     /// A clock whose wall time starts at `wall` and moves with tokio's clock alone.
     #[must_use]
     pub fn simulated(wall: Duration) -> Self {
-        Self { origin: Instant::now(), wall: Wall::StartedAt(wall) }
+        Self(Source::Simulated { origin: Instant::now(), wall })
+    }
+
+    /// A clock that stands still, at wall time 0, but for what its hand does: for deciding by hours beside real sockets, whose
+    /// runtime cannot be paused.
+    #[must_use]
+    pub fn driven() -> (Self, Hand) {
+        let time = Arc::new(AtomicU64::new(0));
+        (Self(Source::Driven(Arc::clone(&time))), Hand(time))
     }
 
     /// Reads the clock.
     #[must_use]
     pub fn now(&self) -> Now {
-        let monotonic = self.origin.elapsed();
-        let wall = match self.wall {
-            Wall::Host => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            Wall::StartedAt(wall) => wall + monotonic,
-        };
-        Now { monotonic, wall }
+        match &self.0 {
+            Source::Host { origin } => {
+                Now { monotonic: origin.elapsed(), wall: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
+            }
+            Source::Simulated { origin, wall } => {
+                let monotonic = origin.elapsed();
+                Now { monotonic, wall: *wall + monotonic }
+            }
+            Source::Driven(time) => {
+                let monotonic = Duration::from_nanos(time.load(Ordering::SeqCst));
+                Now { monotonic, wall: monotonic }
+            }
+        }
     }
 }
 
@@ -85,6 +118,15 @@ mod tests {
         let after = clock.now();
         assert_eq!(after.monotonic - before.monotonic, Duration::from_secs(90));
         assert_eq!(after.wall, before.wall + Duration::from_secs(90));
+    }
+
+    #[test]
+    fn a_driven_clock_moves_by_hand_alone() {
+        let (clock, hand) = Clock::driven();
+        let other = clock.clone();
+        assert_eq!(clock.now(), Now::default());
+        hand.advance(Duration::from_millis(1_500));
+        assert_eq!(other.now(), Now::default().after(Duration::from_millis(1_500)));
     }
 
     #[test]

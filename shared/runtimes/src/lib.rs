@@ -9,6 +9,7 @@ pub mod keyring;
 pub mod oci_layout;
 mod port;
 mod progress;
+pub mod scripted;
 
 pub use port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, RuntimeDescription, RuntimeRef};
 pub use progress::{LayerProgress, Progress, ProgressSnapshot};

@@ -1,0 +1,273 @@
+//! A runtime in memory that answers as it is told, for tests and benchmarks of what stands above a runtime.
+//!
+//! Images are named as a runtime is given them ([`Reference::runtime_reference`]). Without a script an image that is not there
+//! is pulled at once and is there from then on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use image::{Platform, Reference};
+use tokio::sync::{Semaphore, watch};
+
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, RuntimeDescription};
+use crate::progress::Progress;
+
+/// What a question for an image is answered.
+pub type StatusAnswer = Result<Option<ImageStatus>, InspectFailure>;
+/// What a pull is answered.
+pub type PullAnswer = Result<PulledImage, PullFailure>;
+
+/// How a pull without a script calls its image.
+pub const SCRIPTED_IMAGE_REF: &str = "sha256:scripted";
+/// The size of an image that was pulled without a script.
+pub const SCRIPTED_SIZE_BYTES: u64 = 1_000;
+/// The most calls that are remembered until they are taken; a benchmark makes millions and takes none.
+const CALLS_KEPT: usize = 10_000;
+
+/// A call that came.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ScriptedCall {
+    /// Is this image there?
+    Status(String),
+    /// Pull this image.
+    Pull(String),
+    /// The pull of this image was given up before its end.
+    GivenUp(String),
+}
+
+/// The runtime. Clones share all of it.
+#[derive(Clone, Debug, Default)]
+pub struct ScriptedRuntime(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Says that a call came.
+    came: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    present: BTreeMap<String, ImageStatus>,
+    status_answers: BTreeMap<String, VecDeque<StatusAnswer>>,
+    pull_answers: BTreeMap<String, VecDeque<PullAnswer>>,
+    gates: BTreeMap<String, Arc<Semaphore>>,
+    /// The pulls that run, by their number.
+    pulling: BTreeMap<u64, (String, Progress)>,
+    last_pull: u64,
+    calls: Vec<ScriptedCall>,
+}
+
+impl ScriptedRuntime {
+    /// No image is there and nothing is scripted.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on this image is there.
+    pub fn put(&self, image: &str, status: ImageStatus) {
+        self.state().present.insert(image.to_owned(), status);
+    }
+
+    /// From now on this image is not there.
+    pub fn remove(&self, image: &str) {
+        self.state().present.remove(image);
+    }
+
+    /// Questions for this image get these answers in turn, the last one again and again, whatever is there.
+    pub fn answer_status(&self, image: &str, answers: impl IntoIterator<Item = StatusAnswer>) {
+        self.state().status_answers.insert(image.to_owned(), answers.into_iter().collect());
+    }
+
+    /// Pulls of this image get these answers in turn, the last one again and again. A success puts the image there.
+    pub fn answer_pulls(&self, image: &str, answers: impl IntoIterator<Item = PullAnswer>) {
+        self.state().pull_answers.insert(image.to_owned(), answers.into_iter().collect());
+    }
+
+    /// From now on pulls of this image wait until they are let go.
+    pub fn hold(&self, image: &str) {
+        self.state().gates.insert(image.to_owned(), Arc::new(Semaphore::new(0)));
+    }
+
+    /// Lets one pull of this image go that waits, or the next that will.
+    pub fn let_go(&self, image: &str) {
+        if let Some(gate) = self.state().gates.get(image) {
+            gate.add_permits(1);
+        }
+    }
+
+    /// The pulls of this image that run now have resolved the tag.
+    pub fn resolve(&self, image: &str) {
+        for (_, progress) in self.state().pulling.values().filter(|(pulled, _)| pulled == image) {
+            progress.resolved(Vec::new());
+        }
+    }
+
+    /// The calls so far, in the order in which they came.
+    #[must_use]
+    pub fn calls(&self) -> Vec<ScriptedCall> {
+        self.state().calls.clone()
+    }
+
+    /// The calls since they were last taken.
+    #[must_use]
+    pub fn take_calls(&self) -> Vec<ScriptedCall> {
+        std::mem::take(&mut self.state().calls)
+    }
+
+    /// Waits until so many of these calls have come, and were not taken.
+    pub async fn wait_for(&self, call: &ScriptedCall, count: usize) {
+        let mut came = self.0.came.subscribe();
+        while self.state().calls.iter().filter(|one| *one == call).count() < count {
+            // The sender lives as long as this runtime.
+            let _ = came.changed().await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, call: ScriptedCall) {
+        let mut state = self.state();
+        if state.calls.len() < CALLS_KEPT {
+            state.calls.push(call);
+        }
+        drop(state);
+        self.0.came.send_replace(());
+    }
+
+    /// What a pull of this image is answered now, and what follows from it.
+    fn finish(&self, image: &str) -> PullAnswer {
+        let mut state = self.state();
+        let scripted = state.pull_answers.get_mut(image).and_then(next);
+        let answer = scripted.unwrap_or_else(|| {
+            Ok(PulledImage { image_ref: SCRIPTED_IMAGE_REF.to_owned(), auth: "anonymous".to_owned(), ..PulledImage::default() })
+        });
+        if let Ok(pulled) = &answer {
+            let status = ImageStatus { image_ref: pulled.image_ref.clone(), size_bytes: SCRIPTED_SIZE_BYTES, ..ImageStatus::default() };
+            state.present.insert(image.to_owned(), status);
+        }
+        answer
+    }
+}
+
+/// The next answer; the last one stays.
+fn next<T: Clone>(answers: &mut VecDeque<T>) -> Option<T> {
+    if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() }
+}
+
+/// A pull that runs; if it is dropped before its end, that is noted.
+struct Running<'a> {
+    runtime: &'a ScriptedRuntime,
+    image: &'a str,
+    number: u64,
+    ended: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.runtime.state().pulling.remove(&self.number);
+        if !self.ended {
+            self.runtime.note(ScriptedCall::GivenUp(self.image.to_owned()));
+        }
+    }
+}
+
+#[async_trait]
+impl ImageRuntime for ScriptedRuntime {
+    async fn image_status(&self, reference: &Reference, _: Option<&Platform>) -> StatusAnswer {
+        let image = reference.runtime_reference();
+        self.note(ScriptedCall::Status(image.to_owned()));
+        let mut state = self.state();
+        match state.status_answers.get_mut(image).and_then(next) {
+            Some(answer) => answer,
+            None => Ok(state.present.get(image).cloned()),
+        }
+    }
+
+    async fn pull(&self, request: PullRequest, progress: Progress) -> PullAnswer {
+        let image = request.reference.runtime_reference();
+        self.note(ScriptedCall::Pull(image.to_owned()));
+        let (number, gate) = {
+            let mut state = self.state();
+            state.last_pull += 1;
+            let number = state.last_pull;
+            state.pulling.insert(number, (image.to_owned(), progress));
+            (number, state.gates.get(image).cloned())
+        };
+        let mut running = Running { runtime: self, image, number, ended: false };
+        // A gate is never closed.
+        if let Some(gate) = gate
+            && let Ok(permit) = gate.acquire().await
+        {
+            permit.forget();
+        }
+        running.ended = true;
+        drop(running);
+        self.finish(image)
+    }
+
+    async fn describe(&self) -> RuntimeDescription {
+        RuntimeDescription { name: "scripted".to_owned(), place: "memory".to_owned(), ..RuntimeDescription::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::TraceContext;
+
+    use super::*;
+
+    fn reference(image: &str) -> Reference {
+        Reference::parse(image).expect("a reference")
+    }
+
+    fn request(image: &str) -> PullRequest {
+        PullRequest { reference: reference(image), platform: None, trace: TraceContext::root(&mut clock::Random::seeded(1)) }
+    }
+
+    #[tokio::test]
+    async fn without_a_script_what_is_pulled_is_there() {
+        let runtime = ScriptedRuntime::new();
+        assert_eq!(runtime.image_status(&reference("a"), None).await, Ok(None));
+        let pulled = runtime.pull(request("a"), Progress::new()).await.expect("is pulled");
+        let found = runtime.image_status(&reference("a:latest"), None).await.expect("answers").expect("is there");
+        assert_eq!(found.image_ref, pulled.image_ref);
+        runtime.remove("a:latest");
+        assert_eq!(runtime.image_status(&reference("a"), None).await, Ok(None));
+        let status = ScriptedCall::Status("a:latest".to_owned());
+        assert_eq!(runtime.calls(), [status.clone(), ScriptedCall::Pull("a:latest".to_owned()), status.clone(), status]);
+    }
+
+    #[tokio::test]
+    async fn answers_come_in_turn_and_the_last_one_stays() {
+        let runtime = ScriptedRuntime::new();
+        let fails = |text: &str| Err(PullFailure { text: text.to_owned(), ..PullFailure::default() });
+        runtime.answer_pulls("a:1", [fails("one"), fails("two")]);
+        for expected in ["one", "two", "two"] {
+            assert_eq!(runtime.pull(request("a:1"), Progress::new()).await.expect_err("fails").text, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_held_pull_waits_and_one_given_up_is_noted() {
+        let runtime = ScriptedRuntime::new();
+        runtime.hold("a:1");
+        let progress = Progress::new();
+        let pulling = tokio::spawn({
+            let (runtime, progress) = (runtime.clone(), progress.clone());
+            async move { runtime.pull(request("a:1"), progress).await }
+        });
+        runtime.wait_for(&ScriptedCall::Pull("a:1".to_owned()), 1).await;
+        runtime.resolve("a:1");
+        assert!(progress.snapshot().resolved);
+        assert!(!pulling.is_finished());
+        pulling.abort();
+        runtime.wait_for(&ScriptedCall::GivenUp("a:1".to_owned()), 1).await;
+        runtime.let_go("a:1");
+        assert!(runtime.pull(request("a:1"), Progress::new()).await.is_ok());
+    }
+}
