@@ -1,10 +1,11 @@
 //! The bus: how the services of a fleet talk to each other.
 //!
-//! [`Bus`] is a small port with two adapters: [`memory`] (one process, no server; the embedded default) and `nats`
+//! [`Bus`] is a small port with two adapters: [`memory`] (one process, no server; the embedded default) and [`nats`]
 //! (nats-server 2.11 or newer). One conformance suite runs on both and pins the semantics that callers may rely on.
 
 pub mod memory;
 mod message;
+pub mod nats;
 mod port;
 mod rules;
 

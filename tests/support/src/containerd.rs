@@ -62,7 +62,11 @@ pub fn available() -> Result<(), String> {
         return Err("containerd needs root".to_owned());
     }
     let found = Command::new("containerd").arg("--version").stdout(Stdio::null()).status();
-    if found.is_ok_and(|status| status.success()) { Ok(()) } else { Err("containerd is not installed: apt-get install containerd".to_owned()) }
+    if found.is_ok_and(|status| status.success()) {
+        Ok(())
+    } else {
+        Err("containerd is not installed: apt-get install containerd".to_owned())
+    }
 }
 
 /// A running containerd; killed when dropped.
@@ -124,7 +128,8 @@ impl Containerd {
 
     async fn wait_until_ready(&mut self) {
         let nothing = KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: PathBuf::from("/nonexistent") };
-        let runtime = CriRuntime::new(CriOptions { endpoint: self.endpoint(), keyring: Keyring::new(nothing) }).expect("the endpoint is a socket");
+        let runtime =
+            CriRuntime::new(CriOptions { endpoint: self.endpoint(), keyring: Keyring::new(nothing) }).expect("the endpoint is a socket");
         let unknown = Reference::parse("localhost/none").expect("the reference is valid");
         let ready = async {
             while runtime.image_status(&unknown, None).await.is_err() {

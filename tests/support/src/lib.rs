@@ -1,1 +1,7 @@
-//! To be written.
+//! What several test crates need: real servers started on free ports.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
+
+pub mod containerd;
+pub mod nats;
+pub mod requirement;
+pub mod scripted_cri;

@@ -26,8 +26,8 @@ pub struct Script {
     pub image_status: Vec<StatusAnswer>,
     /// To `PullImage`. With none: the id `sha256:scripted`.
     pub pull_image: Vec<PullAnswer>,
-    /// To `Version`: the runtime's name and version.
-    pub version: Option<(String, String)>,
+    /// To `Version`. With none: `scripted` 1.0.
+    pub version: Vec<VersionAnswer>,
 }
 
 /// An answer to `ImageStatus`.
@@ -52,6 +52,21 @@ pub enum PullAnswer {
     Pulled {
         /// What the runtime calls it.
         image_ref: String,
+    },
+}
+
+/// An answer to `Version`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum VersionAnswer {
+    /// The call fails.
+    Failed(Failure),
+    /// Who answers.
+    Named {
+        /// The runtime's name.
+        name: String,
+        /// Its version.
+        version: String,
     },
 }
 
@@ -135,7 +150,7 @@ struct State {
     script: Script,
     calls: watch::Sender<Vec<Call>>,
     held: watch::Sender<bool>,
-    places: Mutex<[usize; 2]>,
+    places: Mutex<[usize; 3]>,
 }
 
 impl ScriptedCri {
@@ -189,6 +204,11 @@ impl ScriptedCri {
         self.state.held.send_replace(true);
     }
 
+    /// Waits until every call that was held has been given up by who made it.
+    pub async fn wait_until_given_up(&self) {
+        self.state.held.closed().await;
+    }
+
     /// Answers the calls that are held, and those to come.
     pub fn release(&self) {
         self.state.held.send_replace(false);
@@ -207,8 +227,10 @@ struct Service(Arc<State>);
 impl Service {
     async fn note(&self, method: &'static str, image: Option<cri::ImageSpec>, auth: Option<cri::AuthConfig>) {
         let image = image.map(|spec| spec.image).unwrap_or_default();
+        let mut held = self.0.held.subscribe();
         self.0.calls.send_modify(|calls| calls.push(Call { method, image, auth }));
-        self.0.held.subscribe().wait_for(|held| !held).await.expect("the sender is ours");
+        // Subscribed before the call is noted: who waits for the call may then wait for it to be given up.
+        held.wait_for(|held| !held).await.expect("the sender is ours");
     }
 
     /// The next answer of the method at `place`; the last one stays.
@@ -265,7 +287,11 @@ impl ImageService for Service {
 #[tonic::async_trait]
 impl RuntimeService for Service {
     async fn version(&self, _: Request<cri::VersionRequest>) -> Result<Response<cri::VersionResponse>, Status> {
-        let (name, version) = self.0.script.version.clone().unwrap_or_else(|| ("scripted".to_owned(), "1.0".to_owned()));
+        let (name, version) = match self.next(2, &self.0.script.version) {
+            Some(VersionAnswer::Failed(failure)) => return Err(failure.status()),
+            Some(VersionAnswer::Named { name, version }) => (name.clone(), version.clone()),
+            None => ("scripted".to_owned(), "1.0".to_owned()),
+        };
         Ok(Response::new(cri::VersionResponse {
             version: "0.1.0".to_owned(),
             runtime_name: name,

@@ -299,7 +299,8 @@ fn republished(bucket: &str, target: &str, stored: Stored, now: Now) -> Message 
     let payload = match content {
         Content::Value(value) => value,
         Content::Deleted => {
-            headers.set("KV-Operation", "DEL");
+            headers.set("KV-Operation", "PURGE");
+            headers.set("Nats-Rollup", "sub");
             Bytes::new()
         }
         Content::Expired => {

@@ -1,0 +1,240 @@
+//! The bus on a real NATS: nats-server 2.11 or newer, with JetStream for state and streams.
+//!
+//! The client library connects, and connects again, by itself. What it does not do is done here: fail at once instead of
+//! waiting for a server that is gone, say in words what is wrong, confirm subscriptions, keep times to live, list state anew
+//! after every new connection.
+
+mod connection;
+mod context;
+mod jetstream;
+mod key_value;
+mod link;
+mod login;
+mod options;
+mod replies;
+mod streams;
+mod target;
+mod watch;
+mod words;
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::ConnectOptions;
+use async_trait::async_trait;
+use futures::StreamExt;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use self::connection::{Connection, from_wire};
+use self::jetstream::JetStream;
+use self::key_value::NatsKeyValue;
+use self::link::{Link, Phase};
+pub use self::options::{NatsOptions, NatsOptionsError};
+use self::target::Target;
+use crate::message::Message;
+use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamSpec};
+use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
+use crate::rules;
+
+/// Commands that wait for the connection to take them; beyond it, senders wait for a moment and are refused then.
+const COMMAND_CAPACITY: usize = 2048;
+
+/// How often a silent server is asked whether it is there. The third question without an answer ends the connection.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long connecting to one server may take, TLS and login included.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long draining waits for the server; it takes a round trip.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
+/// How often the observer looks by itself: the client library drops its events when many come at once.
+const OBSERVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often a server that could not give state or streams is asked again.
+const EXAMINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A connection to NATS; clones are the same one.
+#[derive(Clone)]
+pub struct NatsBus {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    jetstream: JetStream,
+    observer: AbortHandle,
+}
+
+impl NatsBus {
+    /// Begins to connect and returns at once, whether a server is there or not; it is tried for ever. Needs a tokio runtime,
+    /// which carries the connection from then on.
+    ///
+    /// # Errors
+    /// [`NatsOptionsError`] when the options cannot be used: nothing is named, a file is missing or holds something else.
+    pub async fn connect(options: NatsOptions) -> Result<Self, NatsOptionsError> {
+        let target = Target::resolve(options)?;
+        // The only provider of cryptography here. An error says that it is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let shown = target.shown();
+        let refused = |why: String| NatsOptionsError::BadUrl { url: shown.clone(), why };
+        let link = Arc::new(Link::new(&shown));
+        let (api_prefix, foreign_domain) = (target.api_prefix.clone(), target.foreign_domain);
+        let servers = target.servers.clone();
+        let options = connect_options(target, Arc::clone(&link));
+        let client = options.connect(servers).await.map_err(|error| refused(error.to_string()))?;
+        let connection = Connection::new(client, link).await.map_err(|error| refused(error.to_string()))?;
+        let jetstream = JetStream::new(Arc::new(connection), &api_prefix, foreign_domain);
+        let observer = tokio::spawn(observe(jetstream.clone())).abort_handle();
+        Ok(Self { inner: Arc::new(Inner { jetstream, observer }) })
+    }
+
+    /// Waits until messages flow; state and streams may be missing then, which [`Bus::health`] says.
+    ///
+    /// # Errors
+    /// [`BusError::Disconnected`] with the reason when that takes longer than `limit`.
+    pub async fn wait_connected(&self, limit: Duration) -> Result<(), BusError> {
+        let link = &self.connection().link;
+        match timeout(limit, link.wait_up()).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(link.disconnected()),
+        }
+    }
+
+    fn connection(&self) -> &Connection {
+        &self.inner.jetstream.connection
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.observer.abort();
+        // Tells the part of the client library that connects again to stop.
+        self.jetstream.connection.link.close();
+    }
+}
+
+#[async_trait]
+impl Bus for NatsBus {
+    async fn publish(&self, message: Message) -> Result<(), BusError> {
+        rules::check_message(&message, self.connection().limit())?;
+        self.connection().send(message, None).await
+    }
+
+    async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError> {
+        rules::check_pattern(subject)?;
+        queue.map_or(Ok(()), rules::check_queue)?;
+        let subscriber = self.connection().subscribe(subject, queue).await?;
+        Ok(subscriber.map(from_wire).take_until(self.connection().link.until(Phase::Cut)).boxed())
+    }
+
+    async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError> {
+        let message = rules::with_deadline(message, timeout);
+        rules::check_message(&message, self.connection().limit())?;
+        self.connection().ask(message, timeout).await.map(from_wire)
+    }
+
+    async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
+        rules::check_bucket(spec)?;
+        let jetstream = &self.inner.jetstream;
+        streams::ensure_bucket(jetstream, spec).await?;
+        Ok(Arc::new(NatsKeyValue::new(jetstream.clone(), spec.clone())))
+    }
+
+    async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError> {
+        rules::check_name(&spec.name)?;
+        spec.subjects.iter().try_for_each(|subject| rules::check_pattern(subject))?;
+        streams::ensure_stream(&self.inner.jetstream, spec).await
+    }
+
+    async fn append(&self, mut message: Message, message_id: &str) -> Result<Appended, BusError> {
+        message.headers.set("Nats-Msg-Id", message_id);
+        rules::check_message(&message, self.connection().limit())?;
+        let doing = format!("storing a message on {}", message.subject);
+        self.inner.jetstream.store(message).await.map_err(|error| error.into_bus(&doing))
+    }
+
+    fn health(&self) -> BusHealth {
+        self.connection().link.health()
+    }
+
+    fn health_changes(&self) -> HealthChanges {
+        self.connection().link.health_changes()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.connection().link.dropped()
+    }
+
+    async fn drain(&self) {
+        let connection = self.connection();
+        if !connection.link.close() {
+            return;
+        }
+        self.inner.observer.abort();
+        let finished = connection.is_up() && timeout(DRAIN_LIMIT, connection.finish()).await.is_ok();
+        if !finished {
+            connection.link.cut();
+        }
+        connection.link.set_down("it was closed".to_owned());
+    }
+}
+
+/// What the client library is told.
+fn connect_options(target: Target, link: Arc<Link>) -> ConnectOptions {
+    let Target { login, ca, certificate, tls_first, inbox_prefix, name, .. } = target;
+    let events = Arc::clone(&link);
+    let mut options = ConnectOptions::with_auth_callback(move |nonce| ready(login.answer(&nonce)))
+        .retry_on_initial_connect()
+        .connection_timeout(CONNECT_LIMIT)
+        .ping_interval(PING_INTERVAL)
+        .client_capacity(COMMAND_CAPACITY)
+        .subscription_capacity(SUBSCRIPTION_CAPACITY)
+        .skip_subject_validation(true)
+        .reconnect_delay_callback(link::reconnect_delay)
+        .reconnect_to_server_callback(move |pool, _| Arc::clone(&link).choose(pool))
+        .event_callback(move |event| {
+            events.on_event(event);
+            ready(())
+        });
+    if let Some(ca) = ca {
+        options = options.add_root_certificates(ca).require_tls(true);
+    }
+    if let Some((certificate, key)) = certificate {
+        options = options.add_client_certificate(certificate, key).require_tls(true);
+    }
+    if tls_first {
+        options = options.tls_first();
+    }
+    if let Some(prefix) = inbox_prefix {
+        options = options.custom_inbox_prefix(prefix);
+    }
+    if let Some(name) = name {
+        options = options.name(name);
+    }
+    options
+}
+
+/// Watches the connection: says when it is there and what can be had from it, and when it is not.
+async fn observe(jetstream: JetStream) {
+    let connection = Arc::clone(&jetstream.connection);
+    let link = Arc::clone(&connection.link);
+    let (mut examined, mut due) = (0, false);
+    loop {
+        let (up, connects) = (connection.is_up(), connection.connects());
+        if !up {
+            link.set_lost();
+        } else if due || examined != connects {
+            let health = jetstream.examine().await;
+            if !connection.is_up() || connection.connects() != connects {
+                continue;
+            }
+            link.set_up(health, connects);
+            examined = connects;
+        }
+        let degraded = matches!(link.health(), BusHealth::Degraded { .. });
+        let interval = if degraded { EXAMINE_INTERVAL } else { OBSERVE_INTERVAL };
+        due = timeout(interval, link.changed()).await.is_err() && degraded;
+    }
+}

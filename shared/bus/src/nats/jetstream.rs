@@ -1,0 +1,171 @@
+//! Calls of JetStream, over the same requests as all else: they fail at once without a connection, have a limit, and leave
+//! nothing behind when given up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::connection::{Connection, other};
+use crate::message::{Headers, Message};
+use crate::port::{Appended, BusError, BusHealth};
+
+/// How long an answer of JetStream may take: a leader may have to be elected first.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long the first call on a new connection may take, before which the bus does not count as connected.
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How often a message is offered again to a server that has too many in hand (error 10167), and how long between.
+const BUSY_ATTEMPTS: u32 = 5;
+const BUSY_DELAY: Duration = Duration::from_millis(50);
+
+/// Error codes of JetStream, as the server's list of errors names them.
+pub(super) mod code {
+    pub(in crate::nats) const STREAM_NAME_IN_USE: u64 = 10058;
+    pub(in crate::nats) const STREAM_NOT_FOUND: u64 = 10059;
+    pub(in crate::nats) const WRONG_LAST_SEQUENCE: u64 = 10071;
+    pub(in crate::nats) const STREAM_STORE_FAILED: u64 = 10077;
+    pub(in crate::nats) const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
+    pub(in crate::nats) const TOO_MANY_REQUESTS: u64 = 10167;
+}
+
+/// JetStream over one connection.
+#[derive(Clone)]
+pub(super) struct JetStream {
+    pub(super) connection: Arc<Connection>,
+    api_prefix: Arc<str>,
+    /// What the subjects of buckets begin with, when they are in another domain.
+    bucket_prefix: Arc<str>,
+}
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// What JetStream itself said.
+    Refused { code: u64, description: String },
+    /// The bus beneath.
+    Bus(BusError),
+}
+
+impl JetStream {
+    pub(super) fn new(connection: Arc<Connection>, api_prefix: &str, foreign_domain: bool) -> Self {
+        let bucket_prefix = if foreign_domain { format!("{api_prefix}.") } else { String::new() };
+        Self { connection, api_prefix: api_prefix.into(), bucket_prefix: bucket_prefix.into() }
+    }
+
+    /// How the bus is on a new connection: whether state and streams can be had from this server with this login.
+    pub(super) async fn examine(&self) -> BusHealth {
+        let version = self.connection.client.server_info().version;
+        if !self.connection.client.is_server_compatible(2, 11, 0) {
+            return BusHealth::Degraded {
+                reason: format!("nats-server {version} is too old for shared state: upgrade it to 2.11 or newer"),
+            };
+        }
+        let advice = "turn it on (`jetstream {}` in the server's configuration, limits in the account)";
+        let reason = match self.request("INFO", &Value::Null, PROBE_LIMIT).await {
+            Ok(_) => return BusHealth::Connected,
+            Err(CallError::Bus(BusError::NoResponders { .. })) => {
+                format!("the server or this account has no JetStream: {advice}")
+            }
+            Err(CallError::Refused { description, .. }) => format!("JetStream refuses this account ({description}): {advice}"),
+            Err(CallError::Bus(error)) => {
+                format!("JetStream does not answer ({error}): check its cluster and what this login may publish")
+            }
+        };
+        BusHealth::Degraded { reason }
+    }
+
+    /// Fails at once where state and streams cannot be had.
+    pub(super) fn check_available(&self) -> Result<(), BusError> {
+        self.connection.check_open()?;
+        match self.connection.link.health() {
+            BusHealth::Degraded { reason } => Err(BusError::Unsupported { reason }),
+            _ if !self.connection.is_up() => Err(self.connection.link.disconnected()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls the API, for example `STREAM.INFO.name`.
+    pub(super) async fn call(&self, name: &str, body: &Value) -> Result<Value, CallError> {
+        self.check_available().map_err(CallError::Bus)?;
+        match self.request(name, body, ANSWER_LIMIT).await {
+            Err(CallError::Bus(BusError::NoResponders { .. })) => {
+                Err(CallError::Bus(BusError::Unsupported { reason: "the server or this account has no JetStream: turn it on".to_owned() }))
+            }
+            answer => answer,
+        }
+    }
+
+    /// Reads the newest message of a subject directly; none if there is none.
+    pub(super) async fn newest(&self, stream: &str, subject: &str) -> Result<Option<async_nats::Message>, BusError> {
+        self.check_available()?;
+        let ask = Message::new(format!("{}.DIRECT.GET.{stream}.{subject}", self.api_prefix), Bytes::new());
+        let answer = self.connection.ask(ask, ANSWER_LIMIT).await?;
+        match answer.status.map(|status| status.as_u16()) {
+            None => Ok(Some(answer)),
+            Some(404) => Ok(None),
+            Some(status) => Err(other(format!("reading {subject}: {status} {}", answer.description.unwrap_or_default()))),
+        }
+    }
+
+    /// Stores a message of a bucket and waits for the acknowledgement.
+    pub(super) async fn store_in_bucket(&self, mut message: Message) -> Result<Appended, CallError> {
+        message.subject.insert_str(0, &self.bucket_prefix);
+        self.store(message).await
+    }
+
+    /// Stores a message and waits for the acknowledgement; offers it again to a server that has too many in hand.
+    pub(super) async fn store(&self, message: Message) -> Result<Appended, CallError> {
+        self.check_available().map_err(CallError::Bus)?;
+        let mut attempt = 1;
+        loop {
+            let answer = self.connection.ask(message.clone(), ANSWER_LIMIT).await.map_err(CallError::Bus)?;
+            match parsed(&answer.payload) {
+                Err(CallError::Refused { code: code::TOO_MANY_REQUESTS, .. }) if attempt < BUSY_ATTEMPTS => {
+                    tokio::time::sleep(BUSY_DELAY * attempt).await;
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+                Ok(answer) => {
+                    let sequence = answer["seq"].as_u64().ok_or_else(|| CallError::Bus(unreadable(&message.subject)))?;
+                    return Ok(Appended { sequence, duplicate: answer["duplicate"] == json!(true) });
+                }
+            }
+        }
+    }
+
+    async fn request(&self, name: &str, body: &Value, limit: Duration) -> Result<Value, CallError> {
+        let payload = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let subject = format!("{}.{name}", self.api_prefix);
+        let message = Message { subject, reply_to: None, headers: Headers::new(), payload };
+        let answer = self.connection.ask(message, limit).await.map_err(CallError::Bus)?;
+        parsed(&answer.payload)
+    }
+}
+
+impl CallError {
+    /// The same as an error of the bus, in words.
+    pub(super) fn into_bus(self, doing: &str) -> BusError {
+        match self {
+            Self::Refused { description, .. } => other(format!("{doing}: {description}")),
+            Self::Bus(error) => error,
+        }
+    }
+}
+
+fn parsed(payload: &[u8]) -> Result<Value, CallError> {
+    let answer: Value = serde_json::from_slice(payload).map_err(|_| CallError::Bus(unreadable("JetStream")))?;
+    match answer.get("error") {
+        Some(error) => Err(CallError::Refused {
+            code: error["err_code"].as_u64().unwrap_or_default(),
+            description: error["description"].as_str().unwrap_or("no description").to_owned(),
+        }),
+        None => Ok(answer),
+    }
+}
+
+fn unreadable(what: &str) -> BusError {
+    other(format!("{what}: the answer cannot be read; is something else answering there?"))
+}

@@ -1,0 +1,164 @@
+//! A bucket on NATS.
+//!
+//! Writes are messages with headers rather than the client library's calls, which drop the time to live of a key that is
+//! put over a marker or updated.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::jetstream::{CallError, JetStream, code};
+use super::streams::{ensure_bucket, stream_of};
+use super::watch;
+use crate::message::{Headers, Message};
+use crate::port::{BucketSpec, BusError, Entry, EntryWatch, KeyValue, KeyValueError};
+use crate::rules;
+
+/// How often a key is looked at while others change it, before that counts as a conflict.
+const CREATE_ATTEMPTS: usize = 3;
+
+/// A handle to a bucket; it makes the bucket again if it was lost.
+pub(super) struct NatsKeyValue {
+    jetstream: JetStream,
+    spec: BucketSpec,
+}
+
+/// The newest message of a key.
+struct Newest {
+    revision: u64,
+    /// None is a marker.
+    value: Option<Bytes>,
+}
+
+impl NatsKeyValue {
+    pub(super) fn new(jetstream: JetStream, spec: BucketSpec) -> Self {
+        Self { jetstream, spec }
+    }
+
+    async fn newest(&self, key: &str) -> Result<Option<Newest>, KeyValueError> {
+        let (stream, subject) = (stream_of(&self.spec.name), self.subject(key));
+        let found = match self.jetstream.newest(&stream, &subject).await {
+            Err(BusError::NoResponders { .. }) => {
+                ensure_bucket(&self.jetstream, &self.spec).await?;
+                self.jetstream.newest(&stream, &subject).await
+            }
+            found => found,
+        };
+        let Some(message) = found? else { return Ok(None) };
+        let headers = message.headers.unwrap_or_default();
+        let revision = headers.get("Nats-Sequence").and_then(|value| value.as_str().parse().ok());
+        let revision = revision.ok_or_else(|| unreadable(key))?;
+        Ok(Some(Newest { revision, value: (!is_marker(&headers)).then_some(message.payload) }))
+    }
+
+    async fn put_if(&self, key: &str, value: Bytes, expected: Option<u64>, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        let mut headers = Headers::new();
+        if let Some(ttl) = ttl {
+            headers.set("Nats-TTL", ttl.as_secs().to_string());
+        }
+        self.store(key, value, headers, expected).await
+    }
+
+    async fn store(&self, key: &str, payload: Bytes, mut headers: Headers, expected: Option<u64>) -> Result<u64, KeyValueError> {
+        if let Some(revision) = expected {
+            headers.set("Nats-Expected-Last-Subject-Sequence", revision.to_string());
+        }
+        let message = Message::new(self.subject(key), payload).with_headers(headers);
+        let stored = match self.jetstream.store_in_bucket(message.clone()).await {
+            Err(CallError::Bus(BusError::NoResponders { .. })) => {
+                ensure_bucket(&self.jetstream, &self.spec).await?;
+                self.jetstream.store_in_bucket(message).await
+            }
+            stored => stored,
+        };
+        stored.map(|stored| stored.sequence).map_err(|error| refused(key, error))
+    }
+
+    fn subject(&self, key: &str) -> String {
+        format!("$KV.{}.{key}", self.spec.name)
+    }
+
+    fn check(&self, key: &str, value: &[u8], ttl: Option<Duration>) -> Result<(), KeyValueError> {
+        rules::check_key(key)?;
+        rules::check_value(key, value)?;
+        rules::check_ttl(&self.spec, ttl)
+    }
+}
+
+#[async_trait]
+impl KeyValue for NatsKeyValue {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
+        rules::check_key(key)?;
+        let newest = self.newest(key).await?;
+        Ok(newest.and_then(|Newest { revision, value }| Some(Entry { key: key.to_owned(), value: value?, revision })))
+    }
+
+    async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.check(key, &value, ttl)?;
+        self.put_if(key, value, None, ttl).await
+    }
+
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.check(key, &value, ttl)?;
+        let mut expected = 0;
+        for _ in 0..CREATE_ATTEMPTS {
+            match self.put_if(key, value.clone(), Some(expected), ttl).await {
+                Err(KeyValueError::Conflict { .. }) => {}
+                done => return done,
+            }
+            expected = match self.newest(key).await? {
+                Some(Newest { value: Some(_), .. }) => break,
+                Some(Newest { value: None, revision }) => revision,
+                None => 0,
+            };
+        }
+        Err(KeyValueError::Conflict { key: key.to_owned() })
+    }
+
+    async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.check(key, &value, ttl)?;
+        self.put_if(key, value, Some(revision), ttl).await
+    }
+
+    async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
+        rules::check_key(key)?;
+        let mut headers = Headers::new();
+        // Unlike a deletion (DEL), a purge whose time is up is not followed by a marker of the server's own.
+        headers.set("KV-Operation", "PURGE");
+        headers.set("Nats-Rollup", "sub");
+        if let Some(ttl) = self.spec.marker_ttl {
+            headers.set("Nats-TTL", ttl.as_secs().to_string());
+        }
+        self.store(key, Bytes::new(), headers, revision).await.map(|_| ())
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<EntryWatch, KeyValueError> {
+        if !prefix.is_empty() {
+            rules::check_key(prefix)?;
+        }
+        Ok(watch::begin(self.jetstream.clone(), self.spec.clone(), prefix).await?)
+    }
+}
+
+/// Whether a message of a bucket says that there is no value: a deletion or purge by a client, or an expiry by the server.
+pub(super) fn is_marker(headers: &HeaderMap) -> bool {
+    let operation = headers.get("KV-Operation").map(|value| value.as_str());
+    matches!(operation, Some("DEL" | "PURGE")) || headers.get("Nats-Marker-Reason").is_some()
+}
+
+fn refused(key: &str, error: CallError) -> KeyValueError {
+    let key = key.to_owned();
+    match error {
+        CallError::Refused { code: code::WRONG_LAST_SEQUENCE | code::WRONG_LAST_SEQUENCE_CONSTANT, .. } => KeyValueError::Conflict { key },
+        CallError::Refused { code: code::STREAM_STORE_FAILED, description } if description.contains("maximum bytes") => {
+            KeyValueError::Full { key }
+        }
+        error => KeyValueError::Bus(error.into_bus(&format!("storing {key}"))),
+    }
+}
+
+fn unreadable(key: &str) -> KeyValueError {
+    KeyValueError::Bus(BusError::Other { reason: format!("reading {key}: the answer has no sequence") })
+}

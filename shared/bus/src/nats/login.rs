@@ -1,0 +1,88 @@
+//! Who we are to the server.
+
+use std::path::{Path, PathBuf};
+
+use async_nats::{Auth, AuthError};
+use nkeys::KeyPair;
+
+use super::options::NatsOptionsError;
+
+const CREDENTIALS: &str = "NATS credentials file";
+const NKEY: &str = "NATS nkey file";
+
+/// A login. Holds secrets, so it can neither be shown nor written.
+#[derive(PartialEq)]
+pub(super) enum Login {
+    /// None.
+    Nobody,
+    Password {
+        user: String,
+        password: String,
+    },
+    Token(String),
+    /// A file with a user JWT and a seed.
+    Credentials(PathBuf),
+    /// A file with a seed.
+    Nkey(PathBuf),
+}
+
+impl Login {
+    /// Checks that the files are there and hold what they should.
+    pub(super) fn check(&self) -> Result<(), NatsOptionsError> {
+        self.prove(b"").map(|_| ())
+    }
+
+    /// The answer to a server that wants to know who we are. Files are read anew, so that a renewed login is taken up.
+    pub(super) fn answer(&self, nonce: &[u8]) -> Result<Auth, AuthError> {
+        self.prove(nonce).map_err(AuthError::new)
+    }
+
+    fn prove(&self, nonce: &[u8]) -> Result<Auth, NatsOptionsError> {
+        let mut auth = Auth::new();
+        match self {
+            Self::Nobody => {}
+            Self::Password { user, password } => {
+                (auth.username, auth.password) = (Some(user.clone()), Some(password.clone()));
+            }
+            Self::Token(token) => auth.token = Some(token.clone()),
+            Self::Credentials(path) => {
+                let text = read(CREDENTIALS, path)?;
+                let token = line_beginning(&text, "eyJ").ok_or_else(|| missing(CREDENTIALS, path, "user JWT"))?;
+                auth.jwt = Some(token.to_owned());
+                auth.signature = Some(sign(&key_pair(CREDENTIALS, path, &text)?, nonce, CREDENTIALS, path)?);
+            }
+            Self::Nkey(path) => {
+                let key_pair = key_pair(NKEY, path, &read(NKEY, path)?)?;
+                auth.nkey = Some(key_pair.public_key());
+                auth.signature = Some(sign(&key_pair, nonce, NKEY, path)?);
+            }
+        }
+        Ok(auth)
+    }
+}
+
+fn read(what: &'static str, path: &Path) -> Result<String, NatsOptionsError> {
+    std::fs::read_to_string(path).map_err(|error| NatsOptionsError::Unreadable { what, path: path.to_owned(), error })
+}
+
+fn key_pair(what: &'static str, path: &Path, text: &str) -> Result<KeyPair, NatsOptionsError> {
+    // A user's seed always begins with these letters.
+    let seed = line_beginning(text, "SU").ok_or_else(|| missing(what, path, "seed of a user"))?;
+    KeyPair::from_seed(seed).map_err(|_| unusable(what, path, "the seed in it is damaged".to_owned()))
+}
+
+fn sign(key: &KeyPair, nonce: &[u8], what: &'static str, path: &Path) -> Result<Vec<u8>, NatsOptionsError> {
+    key.sign(nonce).map_err(|_| unusable(what, path, "the key in it cannot sign".to_owned()))
+}
+
+fn line_beginning<'a>(text: &'a str, start: &str) -> Option<&'a str> {
+    text.lines().map(str::trim).find(|line| line.starts_with(start))
+}
+
+fn missing(what: &'static str, path: &Path, part: &str) -> NatsOptionsError {
+    unusable(what, path, format!("it holds no {part}"))
+}
+
+fn unusable(what: &'static str, path: &Path, why: String) -> NatsOptionsError {
+    NatsOptionsError::Unusable { what, path: path.to_owned(), why }
+}

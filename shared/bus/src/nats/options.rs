@@ -1,0 +1,232 @@
+//! How to reach NATS, as companies have it: several URLs, credentials, keys, TLS, contexts of the `nats` command.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// What a user says about the connection. Everything is optional; what is given beats what the context says.
+///
+/// Of several logins the first of these counts: `creds`, `nkey`, the login in the URLs, the login of the context.
+/// Files are read again at every connect, so that renewed ones are taken up.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct NatsOptions {
+    /// One URL or several with commas between. `nats://` is assumed; may hold `user:password@` or `token@`.
+    pub urls: Option<String>,
+    /// A credentials file (user JWT and seed).
+    pub creds: Option<PathBuf>,
+    /// A file with an nkey seed.
+    pub nkey: Option<PathBuf>,
+    /// Certificates of the authorities that the server's is checked against (PEM), in place of the host's.
+    pub ca: Option<PathBuf>,
+    /// The client's certificate (PEM).
+    pub cert: Option<PathBuf>,
+    /// The key of the client's certificate (PEM).
+    pub key: Option<PathBuf>,
+    /// The name of a context of the `nats` command.
+    pub context: Option<String>,
+    /// Where contexts are kept: they lie in `nats/context` of this folder.
+    pub config_home: Option<PathBuf>,
+    /// What `~` stands for in a context.
+    pub home: Option<PathBuf>,
+    /// The name of the connection, as the server lists it.
+    pub name: Option<String>,
+}
+
+impl NatsOptions {
+    /// What the environment says in the variables of the `nats` command, and where that keeps its contexts. The context that
+    /// is selected there counts for nothing here: only a named one is used.
+    #[must_use]
+    pub fn from_env_of_nats_cli(get: impl Fn(&str) -> Option<String>) -> Self {
+        let text = |name: &str| get(name).filter(|value| !value.is_empty());
+        let path = |name: &str| text(name).map(PathBuf::from);
+        let home = path("HOME");
+        Self {
+            urls: text("NATS_URL"),
+            creds: path("NATS_CREDS"),
+            nkey: path("NATS_NKEY"),
+            ca: path("NATS_CA"),
+            cert: path("NATS_CERT"),
+            key: path("NATS_KEY"),
+            context: text("NATS_CONTEXT"),
+            config_home: path("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config"))),
+            home,
+            name: None,
+        }
+    }
+
+    /// These options, and from `fallback` each one that is missing.
+    #[must_use]
+    pub fn or(self, fallback: Self) -> Self {
+        Self {
+            urls: self.urls.or(fallback.urls),
+            creds: self.creds.or(fallback.creds),
+            nkey: self.nkey.or(fallback.nkey),
+            ca: self.ca.or(fallback.ca),
+            cert: self.cert.or(fallback.cert),
+            key: self.key.or(fallback.key),
+            context: self.context.or(fallback.context),
+            config_home: self.config_home.or(fallback.config_home),
+            home: self.home.or(fallback.home),
+            name: self.name.or(fallback.name),
+        }
+    }
+
+    /// Whether they name a server at all.
+    #[must_use]
+    pub fn names_a_server(&self) -> bool {
+        self.urls.is_some() || self.context.is_some()
+    }
+
+    /// The servers for showing: URLs without their logins, else the context.
+    #[must_use]
+    pub fn redacted(&self) -> String {
+        match (&self.urls, &self.context) {
+            (Some(urls), _) => urls.split(',').map(redacted_url).collect::<Vec<_>>().join(","),
+            (None, Some(context)) => format!("NATS context {context}"),
+            (None, None) => "no NATS server".to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for NatsOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { urls: _, creds, nkey, ca, cert, key, context, config_home, home, name } = self;
+        formatter
+            .debug_struct("NatsOptions")
+            .field("servers", &self.redacted())
+            .field("creds", creds)
+            .field("nkey", nkey)
+            .field("ca", ca)
+            .field("cert", cert)
+            .field("key", key)
+            .field("context", context)
+            .field("config_home", config_home)
+            .field("home", home)
+            .field("name", name)
+            .finish()
+    }
+}
+
+/// A URL without its login, readable or not.
+pub(super) fn redacted_url(url: &str) -> String {
+    let url = url.trim();
+    let (scheme, rest) = url.split_once("://").unwrap_or(("nats", url));
+    match rest.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}://***@{place}"),
+        None => format!("{scheme}://{rest}"),
+    }
+}
+
+/// Why options cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NatsOptionsError {
+    /// No server is named.
+    #[error("no NATS server is named: give its URL (--nats nats://host:4222) or a context (--nats-context NAME)")]
+    NoServer,
+    /// A URL cannot be read.
+    #[error("{url:?} is not the URL of a NATS server: {why}; write nats://host:4222 or tls://host:4222")]
+    BadUrl {
+        /// The URL without its login.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// URLs hold different logins.
+    #[error("the NATS URLs hold different logins: give the same one in all, or only once")]
+    DifferentLogins,
+    /// A file cannot be read.
+    #[error("the {what} {path} cannot be read: {error}; check the path and its permissions")]
+    Unreadable {
+        /// What the file is for.
+        what: &'static str,
+        /// Where it was looked for.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("the {what} {path} cannot be used: {why}")]
+    Unusable {
+        /// What the file is for.
+        what: &'static str,
+        /// Where it lies.
+        path: PathBuf,
+        /// What is missing.
+        why: String,
+    },
+    /// A client certificate without its key, or the other way round.
+    #[error("a NATS client certificate needs both files: give --nats-cert and --nats-key together")]
+    HalfCertificate,
+    /// There is no such context.
+    #[error("there is no NATS context {name} at {path}: `nats context ls` lists those that are there")]
+    NoContext {
+        /// The name as given.
+        name: String,
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The name of a context is no file name.
+    #[error("{name:?} is not the name of a NATS context")]
+    BadContextName {
+        /// The name as given.
+        name: String,
+    },
+    /// Neither `XDG_CONFIG_HOME` nor `HOME` is set.
+    #[error("the NATS context {name} cannot be found: set HOME or XDG_CONFIG_HOME, or give the URL instead")]
+    NoHome {
+        /// The name of the context.
+        name: String,
+    },
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_in_a_url_is_shown_nowhere() {
+        for (urls, shown) in [
+            ("nats://ann:hunter2@a:4222,tls://tok-hunter2@b", "nats://***@a:4222,tls://***@b"),
+            ("ann:hunter2@a", "nats://***@a"),
+            ("nats://ann:hunter2@x@a:4222", "nats://***@a:4222"),
+            ("nats://ann:hun ter2@", "nats://***@"),
+            ("a:4222, b", "nats://a:4222,nats://b"),
+        ] {
+            let options = NatsOptions { urls: Some(urls.to_owned()), ..NatsOptions::default() };
+            assert_eq!(options.redacted(), shown);
+            assert!(!format!("{options:?}").contains("hunter2"), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn the_variables_of_the_nats_command_are_read_and_empty_ones_are_not_there() {
+        let get = |name: &str| match name {
+            "NATS_CREDS" => Some(String::new()),
+            "XDG_CONFIG_HOME" => None,
+            "HOME" => Some("/home/ann".to_owned()),
+            other => Some(format!("of {other}")),
+        };
+        let path = |text: &str| Some(PathBuf::from(text));
+        let expected = NatsOptions {
+            urls: Some("of NATS_URL".to_owned()),
+            creds: None,
+            nkey: path("of NATS_NKEY"),
+            ca: path("of NATS_CA"),
+            cert: path("of NATS_CERT"),
+            key: path("of NATS_KEY"),
+            context: Some("of NATS_CONTEXT".to_owned()),
+            config_home: path("/home/ann/.config"),
+            home: path("/home/ann"),
+            name: None,
+        };
+        assert_eq!(NatsOptions::from_env_of_nats_cli(get), expected);
+    }
+
+    #[test]
+    fn a_missing_option_comes_from_the_fallback() {
+        let one = NatsOptions { urls: Some("a".to_owned()), ..NatsOptions::default() };
+        let two = NatsOptions { urls: Some("b".to_owned()), context: Some("c".to_owned()), ..NatsOptions::default() };
+        let merged = one.or(two);
+        assert_eq!((merged.urls.unwrap(), merged.context.unwrap()), ("a".to_owned(), "c".to_owned()));
+    }
+}

@@ -1,0 +1,129 @@
+//! Streams and the streams beneath buckets: made if they are not there, widened where they lack something, else left as
+//! their operator set them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::jetstream::{CallError, JetStream, code};
+use crate::port::{BucketSpec, BusError, StreamSpec};
+
+/// The server's default time of remembering message ids; a bucket uses none.
+const BUCKET_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+
+/// A stream that is there.
+pub(super) struct Existing {
+    /// When it was made, as the server writes it. Another time is another stream.
+    pub(super) created: String,
+    config: Value,
+}
+
+/// The stream of a bucket.
+pub(super) fn stream_of(bucket: &str) -> String {
+    format!("KV_{bucket}")
+}
+
+/// Makes sure that a stream is there and stores its subjects.
+pub(super) async fn ensure_stream(jetstream: &JetStream, spec: &StreamSpec) -> Result<(), BusError> {
+    let existing = ensure(jetstream, &spec.name, stream_config(spec)).await?;
+    let mut subjects: Vec<Value> = existing.config["subjects"].as_array().cloned().unwrap_or_default();
+    let missing: Vec<Value> = spec.subjects.iter().map(|subject| json!(subject)).filter(|one| !subjects.contains(one)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    subjects.extend(missing);
+    update(jetstream, &spec.name, existing.config, &[("subjects", json!(subjects))]).await
+}
+
+/// Makes sure that a bucket is there and can do what is asked of it; gives when it was made.
+pub(super) async fn ensure_bucket(jetstream: &JetStream, spec: &BucketSpec) -> Result<Existing, BusError> {
+    let wanted = bucket_config(spec);
+    let stream = stream_of(&spec.name);
+    let existing = ensure(jetstream, &stream, wanted.clone()).await?;
+    let mut changes = Vec::new();
+    if spec.marker_ttl.is_some() && existing.config["subject_delete_marker_ttl"].as_u64().unwrap_or(0) == 0 {
+        changes.push(("allow_msg_ttl", json!(true)));
+        changes.push(("subject_delete_marker_ttl", wanted["subject_delete_marker_ttl"].clone()));
+    }
+    if spec.republish_to.is_some() && existing.config["republish"].is_null() {
+        changes.push(("republish", wanted["republish"].clone()));
+    }
+    if !changes.is_empty() {
+        update(jetstream, &stream, existing.config.clone(), &changes).await?;
+    }
+    Ok(existing)
+}
+
+async fn ensure(jetstream: &JetStream, name: &str, config: Value) -> Result<Existing, BusError> {
+    let doing = format!("opening the stream {name}");
+    let info = format!("STREAM.INFO.{name}");
+    let found = match jetstream.call(&info, &Value::Null).await {
+        Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => {
+            match jetstream.call(&format!("STREAM.CREATE.{name}"), &config).await {
+                // Somebody else made it this moment, in another form.
+                Err(CallError::Refused { code: code::STREAM_NAME_IN_USE, .. }) => jetstream.call(&info, &Value::Null).await,
+                made => made,
+            }
+        }
+        found => found,
+    };
+    let mut found = found.map_err(|error| error.into_bus(&doing))?;
+    let created = found["created"].as_str().unwrap_or_default().to_owned();
+    Ok(Existing { created, config: found["config"].take() })
+}
+
+/// Changes a few settings and leaves the rest, known here or not, as it is.
+async fn update(jetstream: &JetStream, name: &str, mut config: Value, changes: &[(&str, Value)]) -> Result<(), BusError> {
+    for (setting, value) in changes {
+        config[*setting] = value.clone();
+    }
+    let updated = jetstream.call(&format!("STREAM.UPDATE.{name}"), &config).await;
+    updated.map(|_| ()).map_err(|error| error.into_bus(&format!("changing the stream {name}")))
+}
+
+fn stream_config(spec: &StreamSpec) -> Value {
+    json!({
+        "name": spec.name,
+        "subjects": spec.subjects,
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_age": spec.max_age.map_or(0, nanoseconds),
+        "max_bytes": limit(spec.max_bytes),
+        "duplicate_window": nanoseconds(spec.duplicate_window),
+        "num_replicas": 1,
+        "allow_direct": true,
+    })
+}
+
+/// What the `nats` command and every client library take for a bucket with a history of one.
+fn bucket_config(spec: &BucketSpec) -> Value {
+    let subjects = format!("$KV.{}.>", spec.name);
+    json!({
+        "name": stream_of(&spec.name),
+        "subjects": [subjects],
+        "retention": "limits",
+        // What is watched must outlive the server: in memory its revisions would start over with every restart.
+        "storage": "file",
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "max_bytes": limit(spec.max_bytes),
+        "duplicate_window": nanoseconds(BUCKET_DUPLICATE_WINDOW),
+        "num_replicas": 1,
+        "deny_delete": true,
+        "allow_rollup_hdrs": true,
+        "allow_direct": true,
+        "allow_msg_ttl": spec.marker_ttl.is_some(),
+        "subject_delete_marker_ttl": spec.marker_ttl.map_or(0, nanoseconds),
+        "republish": spec.republish_to.as_ref().map(|target| json!({ "src": subjects, "dest": format!("{target}.>") })),
+    })
+}
+
+/// The server's word for no limit is -1.
+fn limit(bytes: Option<u64>) -> i64 {
+    bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
+}
+
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,46 @@
+//! What is said when there is no connection: the cause, and what to do about it.
+
+use async_nats::Server;
+
+use super::target::shown_server;
+
+/// A fleet's cluster may have many servers; a line holds a few.
+const MOST_SERVERS_SHOWN: usize = 5;
+
+/// A part of what the client library or the server says, and what helps.
+const ADVICE: [(&str, &str); 12] = [
+    ("onnection refused", "no server listens there: start it, or correct the URL"),
+    ("DNS error", "the name cannot be resolved: correct the URL"),
+    ("uthorization violation", "the server refuses the login: check --nats-creds, --nats-nkey or the login in the URL"),
+    ("uthentication expired", "the login has expired: get a new credentials file"),
+    ("AuthError", "the login cannot be read"),
+    ("UnknownIssuer", "the server's certificate is of an unknown authority: give that authority's with --nats-ca"),
+    ("NotValidForName", "the server's certificate is for another name: use that name in the URL"),
+    ("Expired", "a certificate has expired: renew it"),
+    ("ertificateRequired", "the server wants a client certificate: give --nats-cert and --nats-key"),
+    ("received fatal alert", "the server refuses our certificate: check --nats-cert and --nats-key"),
+    ("InvalidContentType", "the server does not speak TLS: leave out --nats-ca, or turn TLS on in the server"),
+    ("timed out", "nothing answers there: check the network, the port and whether the server hangs"),
+];
+
+/// Why none of the servers is reached.
+pub(super) fn no_connection(pool: &[Server]) -> String {
+    let shown = pool.iter().take(MOST_SERVERS_SHOWN).map(|server| match &server.last_error {
+        Some(error) => format!("{}: {}", shown_server(&server.addr), explained(error)),
+        None => format!("{}: not tried yet", shown_server(&server.addr)),
+    });
+    let mut parts: Vec<_> = shown.collect();
+    if pool.len() > MOST_SERVERS_SHOWN {
+        parts.push(format!("and {} more", pool.len() - MOST_SERVERS_SHOWN));
+    }
+    format!("no NATS server is reached ({}); trying again", parts.join("; "))
+}
+
+/// An error of the client library with advice.
+fn explained(error: &str) -> String {
+    let error = error.strip_prefix("IO error: ").unwrap_or(error);
+    match ADVICE.iter().find(|(part, _)| error.contains(part)) {
+        Some((_, advice)) => format!("{error}; {advice}"),
+        None => error.to_owned(),
+    }
+}

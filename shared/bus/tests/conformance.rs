@@ -1,0 +1,110 @@
+//! One suite for both adapters: what every bus promises. Each semantic is a function under `conformance/`, run as a test on
+//! the memory adapter (time paused) and on a real nats-server of the test's own.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "conformance/bench.rs"]
+mod bench;
+#[path = "conformance/key_value.rs"]
+mod key_value;
+#[path = "conformance/messages.rs"]
+mod messages;
+#[path = "conformance/requests.rs"]
+mod requests;
+#[path = "conformance/streams.rs"]
+mod streams;
+#[path = "conformance/watches.rs"]
+mod watches;
+
+macro_rules! conformance {
+    ($($module:ident { $($name:ident),* $(,)? })*) => {
+        mod on_memory {
+            $($(
+                #[tokio::test(start_paused = true)]
+                async fn $name() {
+                    crate::$module::$name(&crate::bench::Bench::memory()).await;
+                }
+            )*)*
+        }
+        mod on_nats {
+            $($(
+                #[tokio::test]
+                async fn $name() {
+                    if let Some(bench) = crate::bench::Bench::nats().await {
+                        crate::$module::$name(&bench).await;
+                    }
+                }
+            )*)*
+        }
+    };
+}
+
+conformance! {
+    messages {
+        wildcards_stand_for_one_token_or_all_that_follow,
+        a_queue_group_gets_each_message_once,
+        messages_of_one_sender_arrive_in_order_and_once,
+        what_is_published_before_subscribing_never_arrives,
+        header_names_are_case_sensitive,
+        a_message_of_one_mebibyte_passes_and_one_byte_more_does_not,
+        invalid_subjects_are_refused,
+        invalid_headers_are_refused,
+        a_full_subscription_drops_the_newest_and_counts,
+        a_dropped_subscription_is_gone,
+        draining_ends_subscriptions_after_what_has_arrived,
+        draining_one_connection_leaves_the_others,
+        health_is_told_first_and_then_as_it_changes,
+    }
+    requests {
+        an_answer_comes_back_with_its_headers,
+        nobody_there_is_said_at_once,
+        no_answer_is_a_time_out,
+        a_late_answer_reaches_nobody,
+        the_first_of_several_answers_counts,
+        a_queue_group_answers_each_request_once,
+        a_request_says_how_long_its_caller_waits,
+        many_requests_at_once_get_their_own_answers,
+        an_answer_of_one_mebibyte_passes,
+    }
+    key_value {
+        revisions_count_for_the_bucket,
+        a_refused_change_takes_no_revision,
+        create_wants_no_value_and_takes_a_marker_for_none,
+        update_wants_the_newest_revision,
+        delete_wants_the_newest_revision_if_one_is_given,
+        invalid_keys_are_refused,
+        invalid_times_to_live_are_refused,
+        invalid_buckets_are_refused,
+        a_value_of_one_mebibyte_passes_and_one_byte_more_does_not,
+        a_full_bucket_refuses_values,
+        two_handles_see_one_bucket,
+        an_expired_key_has_no_value,
+        a_lease_taken_over_a_marker_expires_again,
+        a_renewed_lease_lives_on_and_expires_again,
+        a_put_without_time_to_live_stays,
+        markers_of_deletion_go_without_a_trace,
+        a_lost_bucket_is_made_again_by_who_touches_it,
+        changes_are_republished_with_their_place,
+        an_expiry_is_republished,
+        a_bucket_learns_to_expire_and_republish,
+    }
+    watches {
+        what_is_there_comes_first_then_current_then_changes,
+        an_empty_bucket_is_current_at_once,
+        a_prefix_is_of_whole_tokens,
+        deletions_and_expiries_are_told_with_their_revision,
+        markers_of_old_are_not_told,
+        changes_of_one_key_may_be_conflated_but_the_last_is_told,
+        more_changes_than_a_buffer_holds_all_arrive,
+        a_lost_bucket_is_told_key_by_key_and_watched_on,
+        draining_ends_watches,
+    }
+    streams {
+        a_message_id_is_stored_once_within_the_window,
+        a_message_id_is_stored_again_after_the_window,
+        appending_where_nothing_stores_has_no_responders,
+        subscribers_see_what_is_appended,
+        plain_messages_are_stored_too,
+        a_stream_takes_more_subjects,
+        invalid_streams_are_refused,
+    }
+}

@@ -1,0 +1,131 @@
+//! Request and reply.
+
+use std::time::Duration;
+
+use bus::{Bus, BusError, BusRef, DEADLINE_HEADER, Message};
+use futures::StreamExt;
+use futures::future::join_all;
+
+use crate::bench::{Bench, next, publish, settle, text, within};
+
+const PATIENT: Duration = Duration::from_secs(10);
+
+/// Answers every request on a subject with its payload behind a word.
+async fn echo(bus: &BusRef, subject: &str, queue: Option<&str>, word: &'static str) -> Echo {
+    let mut requests = bus.subscribe(subject, queue).await.unwrap();
+    let bus = bus.clone();
+    Echo(tokio::spawn(async move {
+        while let Some(request) = requests.next().await {
+            let answer = format!("{word} {}", text(&request));
+            let headers = [("x-echo", word)].into_iter().collect();
+            let answer = Message::new(request.reply_to.unwrap(), answer).with_headers(headers);
+            bus.publish(answer).await.unwrap();
+        }
+    }))
+}
+
+struct Echo(tokio::task::JoinHandle<()>);
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub async fn an_answer_comes_back_with_its_headers(bench: &Bench) {
+    let _echo = echo(bench.bus(), "ask.*", None, "you said").await;
+    let answer = bench.other().request(Message::new("ask.me", "hello"), PATIENT).await.unwrap();
+    assert_eq!(text(&answer), "you said hello");
+    assert_eq!(answer.headers.get("x-echo"), Some("you said"));
+    assert_eq!(answer.reply_to, None);
+}
+
+pub async fn nobody_there_is_said_at_once(bench: &Bench) {
+    let longer_than_the_test = Duration::from_secs(3_600);
+    let asked = within(bench.bus().request(Message::new("nobody", ""), longer_than_the_test)).await;
+    assert_eq!(asked, Err(BusError::NoResponders { subject: "nobody".to_owned() }));
+}
+
+pub async fn no_answer_is_a_time_out(bench: &Bench) {
+    let timeout = Duration::from_millis(50);
+    let mut silent = bench.bus().subscribe("silent", None).await.unwrap();
+    let asked = bench.other().request(Message::new("silent", "anybody?"), timeout).await;
+    assert_eq!(asked, Err(BusError::TimedOut { subject: "silent".to_owned(), timeout }));
+    assert_eq!(text(&next(&mut silent).await), "anybody?");
+}
+
+pub async fn a_late_answer_reaches_nobody(bench: &Bench) {
+    let (bus, asker) = (bench.bus(), bench.other());
+    let mut requests = bus.subscribe("slow", None).await.unwrap();
+    let gave_up = asker.request(Message::new("slow", "first"), Duration::from_millis(50)).await;
+    assert!(matches!(gave_up, Err(BusError::TimedOut { .. })), "{gave_up:?}");
+    let first = next(&mut requests).await;
+    let second = async {
+        let second = next(&mut requests).await;
+        publish(bus, first.reply_to.as_ref().unwrap(), "too late").await;
+        publish(bus, second.reply_to.as_ref().unwrap(), "in time").await;
+    };
+    let (answer, ()) = tokio::join!(asker.request(Message::new("slow", "second"), PATIENT), second);
+    assert_eq!(text(&answer.unwrap()), "in time");
+}
+
+pub async fn the_first_of_several_answers_counts(bench: &Bench) {
+    let (bus, asker) = (bench.bus(), bench.other());
+    let mut requests = bus.subscribe("vote", None).await.unwrap();
+    let answering = async {
+        let request = next(&mut requests).await;
+        for answer in ["first", "second", "third"] {
+            publish(bus, request.reply_to.as_ref().unwrap(), answer).await;
+        }
+        settle(bus).await;
+    };
+    let (answer, ()) = tokio::join!(asker.request(Message::new("vote", ""), PATIENT), answering);
+    assert_eq!(text(&answer.unwrap()), "first");
+    let _echo = echo(bus, "other", None, "other").await;
+    let answer = asker.request(Message::new("other", "question"), PATIENT).await.unwrap();
+    assert_eq!(text(&answer), "other question");
+}
+
+pub async fn a_queue_group_answers_each_request_once(bench: &Bench) {
+    let _one = echo(bench.bus(), "shared", Some("group"), "one").await;
+    let _two = echo(bench.other(), "shared", Some("group"), "two").await;
+    let mut answers = std::collections::BTreeMap::new();
+    for _ in 0..100 {
+        let answer = bench.bus().request(Message::new("shared", "x"), PATIENT).await.unwrap();
+        *answers.entry(text(&answer).to_owned()).or_insert(0) += 1;
+    }
+    assert_eq!(answers.values().sum::<i32>(), 100);
+    assert!(answers.contains_key("one x") && answers.contains_key("two x"), "{answers:?}");
+}
+
+pub async fn a_request_says_how_long_its_caller_waits(bench: &Bench) {
+    let mut requests = bench.bus().subscribe("hurry", None).await.unwrap();
+    let timeout = Duration::from_millis(70);
+    let _ = bench.other().request(Message::new("hurry", ""), timeout).await;
+    let request = next(&mut requests).await;
+    assert_eq!(request.headers.get(DEADLINE_HEADER), Some("70"));
+    assert_eq!(request.deadline(), Some(timeout));
+    publish(bench.bus(), "hurry", "").await;
+    assert_eq!(next(&mut requests).await.deadline(), None);
+}
+
+pub async fn many_requests_at_once_get_their_own_answers(bench: &Bench) {
+    let _echo = echo(bench.bus(), "many", None, "re").await;
+    let asking = (0..500).map(|number| async move {
+        let answer = bench.other().request(Message::new("many", number.to_string()), PATIENT).await;
+        assert_eq!(text(&answer.unwrap()), format!("re {number}"));
+    });
+    join_all(asking).await;
+}
+
+pub async fn an_answer_of_one_mebibyte_passes(bench: &Bench) {
+    let (bus, asker) = (bench.bus(), bench.other());
+    let mut requests = bus.subscribe("large", None).await.unwrap();
+    let answering = async {
+        let request = next(&mut requests).await;
+        let answer = Message::new(request.reply_to.unwrap(), vec![1; bus::MAX_PAYLOAD_BYTES]);
+        bus.publish(answer).await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(asker.request(Message::new("large", ""), PATIENT), answering);
+    assert_eq!(answer.unwrap().payload.len(), bus::MAX_PAYLOAD_BYTES);
+}

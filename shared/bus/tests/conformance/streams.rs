@@ -1,0 +1,102 @@
+//! Durable append.
+
+use std::time::Duration;
+
+use bus::{Appended, Bus, BusError, BusRef, Message, StreamSpec};
+
+use crate::bench::{Bench, next, publish, text, within};
+
+async fn open(bus: &BusRef, duplicate_window: Duration) {
+    let spec = StreamSpec {
+        name: "events".to_owned(),
+        subjects: vec!["evt.>".to_owned()],
+        max_age: Some(Duration::from_secs(3_600)),
+        max_bytes: Some(10_000_000),
+        duplicate_window,
+    };
+    bus.stream(&spec).await.unwrap();
+}
+
+async fn append(bus: &BusRef, subject: &str, id: &str) -> Result<Appended, BusError> {
+    bus.append(Message::new(subject, format!("about {id}")), id).await
+}
+
+fn stored(sequence: u64) -> Result<Appended, BusError> {
+    Ok(Appended { sequence, duplicate: false })
+}
+
+pub async fn a_message_id_is_stored_once_within_the_window(bench: &Bench) {
+    open(bench.bus(), Duration::from_secs(60)).await;
+    open(bench.other(), Duration::from_secs(60)).await;
+    assert_eq!(append(bench.bus(), "evt.a", "one").await, stored(1));
+    assert_eq!(append(bench.bus(), "evt.b", "two").await, stored(2));
+    let again = append(bench.other(), "evt.a", "one").await;
+    assert_eq!(again, Ok(Appended { sequence: 1, duplicate: true }));
+    assert_eq!(append(bench.bus(), "evt.a", "three").await, stored(3));
+}
+
+pub async fn a_message_id_is_stored_again_after_the_window(bench: &Bench) {
+    open(bench.bus(), Duration::from_millis(200)).await;
+    assert_eq!(append(bench.bus(), "evt.a", "one").await, stored(1));
+    let again = within(async {
+        loop {
+            let again = append(bench.bus(), "evt.a", "one").await.unwrap();
+            if !again.duplicate {
+                return again;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert_eq!(again.await.sequence, 2);
+}
+
+pub async fn appending_where_nothing_stores_has_no_responders(bench: &Bench) {
+    open(bench.bus(), Duration::from_secs(60)).await;
+    let appended = append(bench.bus(), "elsewhere", "one").await;
+    assert_eq!(appended, Err(BusError::NoResponders { subject: "elsewhere".to_owned() }));
+}
+
+pub async fn subscribers_see_what_is_appended(bench: &Bench) {
+    open(bench.bus(), Duration::from_secs(60)).await;
+    let mut subscription = bench.other().subscribe("evt.*", None).await.unwrap();
+    for _ in 0..2 {
+        append(bench.bus(), "evt.a", "one").await.unwrap();
+        let message = next(&mut subscription).await;
+        assert_eq!((message.subject.as_str(), text(&message)), ("evt.a", "about one"));
+        assert_eq!(message.headers.get("Nats-Msg-Id"), Some("one"), "a subscriber can tell a repeat");
+    }
+}
+
+pub async fn plain_messages_are_stored_too(bench: &Bench) {
+    open(bench.bus(), Duration::from_secs(60)).await;
+    publish(bench.bus(), "evt.a", "plain").await;
+    assert_eq!(append(bench.bus(), "evt.a", "one").await, stored(2));
+}
+
+pub async fn a_stream_takes_more_subjects(bench: &Bench) {
+    open(bench.bus(), Duration::from_secs(60)).await;
+    let more = StreamSpec {
+        name: "events".to_owned(),
+        subjects: vec!["more.>".to_owned()],
+        max_age: None,
+        max_bytes: None,
+        duplicate_window: Duration::from_secs(60),
+    };
+    bench.other().stream(&more).await.unwrap();
+    assert_eq!(append(bench.bus(), "evt.a", "one").await, stored(1));
+    assert_eq!(append(bench.bus(), "more.a", "two").await, stored(2));
+}
+
+pub async fn invalid_streams_are_refused(bench: &Bench) {
+    for (name, subject, bad) in [("a.b", "evt.>", "a.b"), ("", "evt.>", ""), ("events", "evt..a", "evt..a")] {
+        let spec = StreamSpec {
+            name: name.to_owned(),
+            subjects: vec![subject.to_owned()],
+            max_age: None,
+            max_bytes: None,
+            duplicate_window: Duration::from_secs(60),
+        };
+        let error = BusError::BadSubject { subject: bad.to_owned() };
+        assert_eq!(bench.bus().stream(&spec).await, Err(error));
+    }
+}

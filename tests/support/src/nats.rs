@@ -1,0 +1,154 @@
+//! Real nats-servers, each on a free port with a data directory of its own, gone when the test is.
+
+mod certificates;
+mod process;
+mod program;
+mod tenancy;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+pub use self::certificates::Authority;
+use self::process::ServerProcess;
+pub use self::program::{current_program, old_program};
+pub use self::tenancy::Tenancy;
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct NatsConfig {
+    program: Option<PathBuf>,
+    jetstream: bool,
+    text: String,
+}
+
+impl Default for NatsConfig {
+    /// JetStream on, no login, no TLS.
+    fn default() -> Self {
+        Self { program: None, jetstream: true, text: String::new() }
+    }
+}
+
+impl NatsConfig {
+    /// Without JetStream.
+    #[must_use]
+    pub fn without_jetstream(mut self) -> Self {
+        self.jetstream = false;
+        self
+    }
+
+    /// With more lines of configuration, in the language of nats-server.
+    #[must_use]
+    pub fn with(mut self, text: &str) -> Self {
+        self.text.push_str(text);
+        self.text.push('\n');
+        self
+    }
+
+    /// With another nats-server, as [`old_program`] finds it.
+    #[must_use]
+    pub fn with_program(mut self, program: PathBuf) -> Self {
+        self.program = Some(program);
+        self
+    }
+}
+
+/// A running nats-server; killed when dropped.
+pub struct NatsServer {
+    config: NatsConfig,
+    program: PathBuf,
+    folder: TempDir,
+    port: u16,
+    process: Option<ServerProcess>,
+}
+
+impl NatsServer {
+    /// Starts a server and waits until it takes connections.
+    ///
+    /// # Panics
+    /// When no fit nats-server is found or it does not start: the text says what to do.
+    #[must_use]
+    pub fn start(config: NatsConfig) -> Self {
+        let program = config.program.clone().unwrap_or_else(|| current_program().unwrap_or_else(|why| panic!("{why}")));
+        let folder = TempDir::with_prefix("nats-").expect("a folder for the server can be made");
+        let mut server = Self { config, program, folder, port: 0, process: None };
+        server.launch();
+        server
+    }
+
+    /// Where to connect, without a login.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("nats://{}", self.address())
+    }
+
+    /// Host and port, to make another URL of.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The folder of the server: its configuration, and in `store` what JetStream keeps.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Ends the server at once, as a crash does.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Ends the server in good order.
+    pub fn stop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.terminate();
+        }
+    }
+
+    /// Starts the server again on the same port and store; ends it first if it runs.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.launch();
+    }
+
+    /// Loses all that JetStream keeps. The server must not run.
+    pub fn wipe_store(&self) {
+        assert!(self.process.is_none(), "a running server's store cannot be wiped");
+        std::fs::remove_dir_all(self.folder.path().join("store")).expect("the store can be removed");
+    }
+
+    /// Stops the server from doing anything; its connections stay open.
+    pub fn pause(&self) {
+        self.process().signal(libc::SIGSTOP);
+    }
+
+    /// Lets a paused server go on.
+    pub fn resume(&self) {
+        self.process().signal(libc::SIGCONT);
+    }
+
+    fn process(&self) -> &ServerProcess {
+        self.process.as_ref().expect("the server runs")
+    }
+
+    fn launch(&mut self) {
+        let path = self.folder.path().join("server.conf");
+        std::fs::write(&path, self.configuration()).expect("the configuration can be written");
+        let process = ServerProcess::start(&self.program, &path);
+        self.port = process.port();
+        self.process = Some(process);
+    }
+
+    fn configuration(&self) -> String {
+        // -1 is the server's word for any free port.
+        let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };
+        let mut text = format!("listen: \"127.0.0.1:{port}\"\n");
+        if self.config.jetstream {
+            let store = self.folder.path().join("store");
+            writeln!(text, "jetstream {{ store_dir: {store:?} }}").expect("a string can be written");
+        }
+        text + &self.config.text
+    }
+}

@@ -1,0 +1,100 @@
+//! One process of nats-server: started, watched through its log, ended.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// It takes milliseconds; a machine under load takes longer.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Before the address in the line that tells it.
+const LISTENING: &str = "Listening for client connections on ";
+
+/// A running nats-server; killed when dropped.
+pub(super) struct ServerProcess {
+    child: Child,
+    port: u16,
+}
+
+impl ServerProcess {
+    /// Starts the program and waits until it takes connections.
+    pub(super) fn start(program: &Path, configuration: &Path) -> Self {
+        let mut command = Command::new(program);
+        command.arg("-c").arg(configuration).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        die_with_the_test(&mut command);
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
+        let lines = lines_of(child.stderr.take().expect("stderr is piped"));
+        let mut process = Self { child, port: 0 };
+        process.port = wait_until_ready(&lines);
+        process
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Ends the process in good order.
+    pub(super) fn terminate(mut self) {
+        self.signal(libc::SIGTERM);
+        self.child.wait().expect("the process can be waited for");
+    }
+
+    /// Sends a signal.
+    #[allow(unsafe_code, reason = "the standard library sends SIGKILL alone")]
+    pub(super) fn signal(&self, signal: libc::c_int) {
+        let process = libc::pid_t::try_from(self.child.id()).expect("a process id fits");
+        // SAFETY: kill has no memory effects, and the child is not waited for yet, so the id is still its own.
+        let sent = unsafe { libc::kill(process, signal) };
+        assert_eq!(sent, 0, "signal {signal} reaches process {process}");
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Fails only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads on until the server ends, so that its log never blocks it.
+fn lines_of(log: ChildStderr) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(log).lines().map_while(Result::ok) {
+            // Nobody reads after the start.
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
+
+fn wait_until_ready(lines: &Receiver<String>) -> u16 {
+    let mut log = String::new();
+    let mut port = None;
+    while let Ok(line) = lines.recv_timeout(START_LIMIT) {
+        if let Some((_, address)) = line.split_once(LISTENING) {
+            port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        }
+        if line.contains("Server is ready") {
+            return port.unwrap_or_else(|| panic!("nats-server does not tell its port:\n{log}"));
+        }
+        log = log + &line + "\n";
+    }
+    panic!("nats-server is not ready after {START_LIMIT:?}:\n{log}");
+}
+
+/// No orphan is left when a test run is killed.
+#[allow(unsafe_code, reason = "the standard library cannot ask the kernel for this")]
+fn die_with_the_test(command: &mut Command) {
+    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+}

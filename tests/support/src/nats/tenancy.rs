@@ -1,0 +1,74 @@
+//! Decentralised logins as companies have them: an operator, an account, and users with credentials files.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use nkeys::KeyPair;
+use serde_json::{Value, json};
+
+/// An operator with one account.
+pub struct Tenancy {
+    operator: KeyPair,
+    account: KeyPair,
+}
+
+impl Tenancy {
+    /// A new operator and a new account.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
+        Self { operator: KeyPair::new_operator(), account: KeyPair::new_account() }
+    }
+
+    /// The lines of configuration with which a server trusts this operator and knows the account.
+    #[must_use]
+    pub fn configuration(&self) -> String {
+        let operator = token(&self.operator, &self.operator, "operator", json!({}));
+        let account = token(&self.operator, &self.account, "account", json!({ "limits": unlimited() }));
+        let name = self.account.public_key();
+        format!("operator: {operator}\nresolver: MEMORY\nresolver_preload: {{ {name}: {account} }}\n")
+    }
+
+    /// The text of a credentials file for a new user of the account.
+    ///
+    /// # Panics
+    /// Never: a new key has a seed.
+    #[must_use]
+    pub fn credentials(&self) -> String {
+        let user = KeyPair::new_user();
+        let token = token(&self.account, &user, "user", json!({ "subs": -1, "data": -1, "payload": -1 }));
+        let seed = user.seed().expect("a new key has a seed");
+        format!(
+            "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n\
+             ************************* IMPORTANT *************************\n\
+             NKEY Seed printed below can be used to sign and prove identity.\n\n\
+             -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+        )
+    }
+}
+
+/// A signed token: who (`subject`) is what (`kind`), says `issuer`.
+fn token(issuer: &KeyPair, subject: &KeyPair, kind: &str, mut claims: Value) -> String {
+    claims["type"] = json!(kind);
+    claims["version"] = json!(2);
+    let header = json!({ "typ": "JWT", "alg": "ed25519-nkey" });
+    let body = json!({
+        "jti": subject.public_key(),
+        // Some day in 2020: it must only lie in the past.
+        "iat": 1_600_000_000,
+        "iss": issuer.public_key(),
+        "sub": subject.public_key(),
+        "name": kind,
+        "nats": claims,
+    });
+    let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let signed = format!("{}.{}", encode(&header), encode(&body));
+    let signature = issuer.sign(signed.as_bytes()).expect("the issuer's key can sign");
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+fn unlimited() -> Value {
+    json!({
+        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
+        "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
+    })
+}

@@ -1,0 +1,23 @@
+//! Tests that need a real part: where it is missing they fail, or say aloud that they did not run.
+
+use std::io::Write;
+
+/// Set to `1` where parts may be missing: such tests are skipped aloud then.
+pub const SKIP_MISSING: &str = "FLEETPULL_SKIP_MISSING";
+
+/// The part that the running test needs; none if the test is to end here, which has been said on stderr.
+///
+/// # Panics
+/// When the part is missing and nobody allowed that.
+pub fn met<T>(part: Result<T, String>) -> Option<T> {
+    let why = match part {
+        Ok(part) => return Some(part),
+        Err(why) => why,
+    };
+    assert!(std::env::var_os(SKIP_MISSING).is_some_and(|value| value == "1"), "{why}");
+    let thread = std::thread::current();
+    let line = format!("SKIPPED: {}: {why}\n", thread.name().unwrap_or("a test"));
+    // Written past the capture of test output, so that it is seen of a test that "passes".
+    std::io::stderr().write_all(line.as_bytes()).expect("stderr is open");
+    None
+}
