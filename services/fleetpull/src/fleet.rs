@@ -10,10 +10,22 @@ use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::subject::Fleet;
 use contract::{CallError, Command, NodeName};
 
-use crate::node::root_envelope;
+use crate::cli::FleetArgs;
+use crate::configuration::Configuration;
+use crate::node::{connect_client, root_envelope};
 
 /// How long one agent may take to answer a question: one that is alive takes milliseconds.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// Connects to the fleet, or to this machine's agent through its socket.
+///
+/// # Errors
+/// Nothing says which fleet, or it is not reached.
+pub async fn connect(args: &FleetArgs, configuration: &Configuration) -> Result<FleetClient> {
+    let bus = connect_client(configuration.settings(), args.agent.as_deref()).await?;
+    let fleet = Fleet::named(&configuration.settings().fleet.name).context("fleet.name is not valid")?;
+    Ok(FleetClient::new(bus, fleet, Clock::host()))
+}
 
 /// The agents behind a bus.
 #[derive(Clone)]
@@ -71,7 +83,9 @@ impl FleetClient {
             CallError::NoResponders { .. } => {
                 format!("no agent of that name in the fleet {:?}: `fleetpull nodes` lists those that answer", self.fleet.name())
             }
-            CallError::TimedOut { timeout } => format!("the agent of {node} is silent for {timeout:?}: is it running, and is its bus connected?"),
+            CallError::TimedOut { timeout } => {
+                format!("the agent of {node} is silent for {timeout:?}: is it running, and is its bus connected?")
+            }
             other => other.to_string(),
         }
     }

@@ -29,23 +29,25 @@ pub(crate) async fn explain(
         explanation.class = Some(held.class);
         explanation.cause = (!held.cause.is_empty()).then_some(held.cause);
     }
-    explanation.verdict = verdict(policy, &explanation);
+    explanation.verdict = verdict(&explanation);
     Ok(explanation)
 }
 
-fn verdict(policy: PullPolicy, explanation: &Explanation) -> String {
-    match (policy, explanation) {
-        (PullPolicy::IfNotPresent | PullPolicy::Never, Explanation { inspect_error: Some(_), .. }) => {
+/// What an explanation comes to, in one sentence.
+#[must_use]
+pub fn verdict(explanation: &Explanation) -> String {
+    let looks = explanation.policy != PullPolicy::Always.as_str();
+    let never = explanation.policy == PullPolicy::Never.as_str();
+    match explanation {
+        Explanation { inspect_error: Some(_), .. } if looks => {
             "it would fail with ImageInspectError: the runtime cannot say whether the image is there".to_owned()
         }
-        (PullPolicy::IfNotPresent | PullPolicy::Never, Explanation { present: Some(true), .. }) => {
-            "it is on the node: nothing would be pulled".to_owned()
-        }
-        (PullPolicy::Never, _) => "it would fail with ErrImageNeverPull: it is not on the node and the policy is Never".to_owned(),
-        (_, Explanation { next_try_ms: Some(left), .. }) => {
+        Explanation { present: Some(true), .. } if looks => "it is on the node: nothing would be pulled".to_owned(),
+        _ if never => "it would fail with ErrImageNeverPull: it is not on the node".to_owned(),
+        Explanation { next_try_ms: Some(left), .. } => {
             format!("it would be refused with ImagePullBackOff for another {:.1} s", *left as f64 / 1_000.0)
         }
-        (_, Explanation { in_flight: true, .. }) => "it is being pulled now: a pull would wait for that one".to_owned(),
+        Explanation { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
         _ => "it would be pulled".to_owned(),
     }
 }

@@ -17,6 +17,8 @@ mod outbound;
 #[cfg(feature = "shell")]
 pub use actor::PullCoordinator;
 #[cfg(feature = "shell")]
+pub use explain::verdict;
+#[cfg(feature = "shell")]
 pub use inbound::serve;
 #[cfg(feature = "shell")]
 pub use outbound::Neighbours;

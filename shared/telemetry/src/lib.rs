@@ -33,7 +33,8 @@ pub fn log_to_stderr(level: &str, json: bool) {
     let registry = tracing_subscriber::registry().with(filter);
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let outcome = if json { registry.with(layer.json().flatten_event(true)).try_init() } else { registry.with(layer.with_ansi(ansi)).try_init() };
+    let outcome =
+        if json { registry.with(layer.json().flatten_event(true)).try_init() } else { registry.with(layer.with_ansi(ansi)).try_init() };
     // Somebody, a test for instance, has set a log up already: theirs stays.
     drop(outcome);
 }

@@ -13,8 +13,10 @@ pub use pull::PullArgs;
 pub use queries::{CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, NodesArgs, PullsArgs};
 pub use run::RunArgs;
 
-const STYLES: Styles =
-    Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold()).literal(AnsiColor::Cyan.on_default());
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default());
 
 /// Pulls container images on one node or on a whole fleet, and lets the nodes learn from each other.
 ///

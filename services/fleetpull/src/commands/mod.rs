@@ -1,7 +1,13 @@
 //! What each command does.
 
 mod completions;
+mod config;
+mod demo;
+mod events;
+mod explain;
+mod nodes;
 mod pull;
+mod pulls;
 
 use anyhow::Result;
 
@@ -16,6 +22,12 @@ pub fn carry_out(cli: Cli) -> Result<Exit> {
     match cli.command {
         Command::Pull(args) => pull::carry_out(args),
         Command::Completions(args) => completions::carry_out(&args),
-        _ => anyhow::bail!("not there yet"),
+        Command::Run(_) => anyhow::bail!("not there yet"),
+        Command::Events(args) => events::carry_out(&args),
+        Command::Explain(args) => explain::carry_out(&args),
+        Command::Nodes(args) => nodes::carry_out(&args),
+        Command::Pulls(args) => pulls::carry_out(&args),
+        Command::Config(args) => config::carry_out(&args),
+        Command::Demo(args) => demo::carry_out(&args),
     }
 }

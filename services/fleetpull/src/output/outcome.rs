@@ -82,7 +82,11 @@ impl Row {
                 let digest = self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default();
                 format!("{} in {}{waited}{digest}", units::bytes(*size_bytes), units::milliseconds(*duration_ms))
             }
-            OutcomeKind::Present => format!("{}{}", units::bytes(*size_bytes), self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default()),
+            OutcomeKind::Present => format!(
+                "{}{}",
+                units::bytes(*size_bytes),
+                self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default()
+            ),
             OutcomeKind::Failed | OutcomeKind::Backoff => self.failure(),
         };
         let word = match outcome {
@@ -124,8 +128,21 @@ mod tests {
         let row = row(PullOutcome { outcome: OutcomeKind::Pulled, size_bytes: 5, ..PullOutcome::default() });
         let json = serde_json::to_value(row.to_json()).expect("serialises");
         let fields = [
-            "image", "node", "outcome", "reason", "message", "class", "image_ref", "digest", "platform", "size_bytes", "duration_ms",
-            "waiting_ms", "next_try_ms", "auth", "trace_id",
+            "image",
+            "node",
+            "outcome",
+            "reason",
+            "message",
+            "class",
+            "image_ref",
+            "digest",
+            "platform",
+            "size_bytes",
+            "duration_ms",
+            "waiting_ms",
+            "next_try_ms",
+            "auth",
+            "trace_id",
         ];
         for field in fields {
             assert!(json.get(field).is_some(), "{field}");

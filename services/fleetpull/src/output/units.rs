@@ -27,7 +27,8 @@ mod tests {
 
     #[test]
     fn bytes_read_well() {
-        let table = [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_048_575, "1.0 MiB"), (4_404_019, "4.2 MiB"), (u64::MAX, "16384.0 PiB")];
+        let table =
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_048_575, "1.0 MiB"), (4_404_019, "4.2 MiB"), (u64::MAX, "16384.0 PiB")];
         for (number, text) in table {
             assert_eq!(bytes(number), text, "{number}");
         }

@@ -26,12 +26,17 @@ fn check(args: &PullArgs) -> Result<(), UsageError> {
         return usage("an image is empty: give its name, like busybox or registry.example/team/app:v2");
     }
     if !args.has_target() && (args.fleet.nats.nats.is_some() || args.fleet.agent.is_some()) {
-        return usage("--nats and --agent need to know where to pull: add --node NAME or --all-nodes (without them the pull is done in this process)");
+        return usage(
+            "--nats and --agent need to know where to pull: add --node NAME or --all-nodes (without them the pull is done in this process)",
+        );
     }
     if args.has_target() && (args.registry.plain_http || !args.registry.tls_verify) {
         return usage("--plain-http and --tls-verify=false are for a pull in this process: on other nodes, set hosts.toml there");
     }
-    let runtime_flags = args.runtime.runtime.is_some() || args.runtime.store.is_some() || args.runtime.runtime_endpoint.is_some() || args.runtime.authfile.is_some();
+    let runtime_flags = args.runtime.runtime.is_some()
+        || args.runtime.store.is_some()
+        || args.runtime.runtime_endpoint.is_some()
+        || args.runtime.authfile.is_some();
     if args.has_target() && runtime_flags {
         return usage("--runtime, --store, --runtime-endpoint and --authfile are for a pull in this process: other nodes have their own");
     }

@@ -1,11 +1,144 @@
 //! The job on other nodes, through their agents.
 
-use anyhow::Result;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clock::Random;
+use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome, PullStatus};
+use contract::{CallError, FailureClass, NodeName, TraceContext};
+use futures::StreamExt as _;
+use futures::stream::{self, FuturesUnordered};
+use tokio::sync::mpsc;
 
 use crate::cli::PullArgs;
 use crate::configuration::Configuration;
 use crate::exit::Exit;
+use crate::fleet::{ANSWER_WITHIN, FleetClient, connect};
+use crate::node::STANDING;
+use crate::output;
+use crate::output::outcome::Row;
+use crate::output::progress::ProgressView;
 
-pub(super) fn pull(_args: &PullArgs, _configuration: &Configuration) -> Result<Exit> {
-    anyhow::bail!("not there yet")
+/// How many nodes pull at a time for one command: each holds a request open and is asked for its progress.
+const NODES_AT_ONCE: usize = 100;
+/// How often a node that pulls is asked how far it is; that is also how its silence is noticed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After so many questions without an answer a node counts as silent.
+const SILENT_AFTER: u32 = 3;
+/// How long after its own time-out a node may take to say so.
+const GRACE: Duration = Duration::from_secs(2);
+
+pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
+    actix::System::new().block_on(async {
+        let client = connect(&args.fleet, configuration).await?;
+        let nodes = if args.all_nodes { all_nodes(&client).await? } else { args.nodes.clone() };
+        tokio::select! {
+            biased;
+            rows = pull_on(args, &client, &nodes) => Ok(super::exit_of(&rows)),
+            _ = tokio::signal::ctrl_c() => {
+                output::remark("interrupted: the agents go on with what is under way; `fleetpull pulls` shows it");
+                std::process::exit(130)
+            }
+        }
+    })
+}
+
+async fn all_nodes(client: &FleetClient) -> Result<Vec<NodeName>> {
+    let nodes: Vec<NodeName> = client.nodes().await?.into_iter().map(|node| node.node).collect();
+    if nodes.is_empty() {
+        bail!("no agent answers in the fleet {:?}: is `fleetpull run` at work, with the same --nats and --fleet?", client.fleet().name());
+    }
+    Ok(nodes)
+}
+
+/// What arrives while nodes pull.
+enum News {
+    Row(Box<Row>),
+    Progress(NodeName, Vec<PullStatus>),
+}
+
+async fn pull_on(args: &PullArgs, client: &FleetClient, nodes: &[NodeName]) -> Vec<Row> {
+    let (tell, mut news) = mpsc::channel(NODES_AT_ONCE);
+    // Owns the sender, so that the news end when the work does.
+    let mut work = std::pin::pin!(async move {
+        stream::iter(nodes).for_each_concurrent(NODES_AT_ONCE, |node| pull_on_node(args, client, node, tell.clone())).await;
+        drop(tell);
+    });
+    let mut view = ProgressView::new(!args.output.quiet);
+    let mut rows = Vec::new();
+    let mut working = true;
+    loop {
+        tokio::select! {
+            biased;
+            arrived = news.recv() => match arrived {
+                Some(News::Row(row)) => {
+                    view.pause(|| row.print(args.output.format));
+                    rows.push(*row);
+                }
+                Some(News::Progress(node, pulls)) => view.show(&node, &pulls),
+                None => break,
+            },
+            () = &mut work, if working => working = false,
+        }
+    }
+    view.clear();
+    rows
+}
+
+/// Asks one node for all images at once and tells each answer when it is there, or that the node went silent.
+async fn pull_on_node(args: &PullArgs, client: &FleetClient, node: &NodeName, tell: mpsc::Sender<News>) {
+    let limit = args.timeout.map_or(STANDING, |timeout| timeout + GRACE);
+    let ask = |image: &String| {
+        let (image, command) = (image.clone(), super::ask(args, image));
+        async move { (image, client.ask(node, command, limit).await) }
+    };
+    let mut pulls: FuturesUnordered<_> = args.images.iter().map(ask).collect();
+    let mut open: BTreeMap<String, ()> = args.images.iter().map(|image| (image.clone(), ())).collect();
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut unanswered = 0;
+    while !pulls.is_empty() {
+        tokio::select! {
+            biased;
+            Some((image, answer)) = pulls.next() => {
+                open.remove(&image);
+                let outcome = answer.unwrap_or_else(|error| unanswered_outcome(args, client, node, &error));
+                send(&tell, image, node, outcome).await;
+            }
+            _ = look.tick() => match client.ask(node, ListPulls {}, ANSWER_WITHIN).await {
+                Ok(list) => {
+                    unanswered = 0;
+                    // Progress that nobody reads in time is old by then.
+                    let _ = tell.try_send(News::Progress(node.clone(), list.pulls));
+                }
+                Err(error) => {
+                    unanswered += 1;
+                    if unanswered >= SILENT_AFTER {
+                        for image in open.into_keys() {
+                            send(&tell, image, node, unanswered_outcome(args, client, node, &error)).await;
+                        }
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn send(tell: &mpsc::Sender<News>, image: String, node: &NodeName, outcome: PullOutcome) {
+    // The reader goes on until every sender is gone.
+    let _ = tell.send(News::Row(Box::new(Row { image, node: node.clone(), outcome }))).await;
+}
+
+/// A row for a node that gave no answer: nothing is left out.
+fn unanswered_outcome(args: &PullArgs, client: &FleetClient, node: &NodeName, error: &CallError) -> PullOutcome {
+    let timed_out = args.timeout.is_some() && matches!(error, CallError::TimedOut { .. });
+    PullOutcome {
+        outcome: OutcomeKind::Failed,
+        message: client.explain_silence(node, error),
+        class: Some(FailureClass::Unknown),
+        trace_id: TraceContext::root(&mut Random::from_system()).trace_id_hex(),
+        timed_out,
+        ..PullOutcome::default()
+    }
 }

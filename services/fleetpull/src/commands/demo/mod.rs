@@ -1,0 +1,135 @@
+//! `fleetpull demo`: the main job with nothing installed.
+//!
+//! A small registry and three nodes run in this process: the real services on the memory bus, the real embedded runtime, real
+//! HTTP on loopback. Every figure is the registry's own count.
+
+mod scene;
+mod told;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, PullPolicy};
+use futures::future::join_all;
+
+use self::scene::{APP, MISSING, Scene};
+use self::told::{Told, line, title};
+use crate::cli::DemoArgs;
+use crate::exit::Exit;
+use crate::output::{self, table, units};
+
+/// How many ask at once for one image.
+const ASKERS: usize = 10;
+/// How often the missing tag is asked for.
+const TRIES: usize = 20;
+/// The whole demo takes a few seconds; after this long something is stuck.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs the demo.
+pub(super) fn carry_out(args: &DemoArgs) -> Result<Exit> {
+    telemetry::log_to_stderr("error", false);
+    actix::System::new().block_on(async {
+        let scene = Scene::set().await?;
+        let told = tokio::select! {
+            biased;
+            played = tokio::time::timeout(LIMIT, play(&scene)) => played,
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Failure),
+        };
+        let told = told.map_err(|_| anyhow::anyhow!("the demo did not end within {LIMIT:?}: please report this"))??;
+        finish(args, scene, &told).await?;
+        Ok(Exit::Success)
+    })
+}
+
+async fn play(scene: &Scene) -> Result<Vec<Told>> {
+    line(&format!(
+        "A registry on {} and three nodes, n1 n2 n3, in this process; stores below {}.",
+        scene.registry.host(),
+        scene.folder().display()
+    ));
+    line(&format!("It holds {APP}: {} layers, {}.", scene.image.layers.len(), units::bytes(scene.image.size())));
+    Ok(vec![first_pull(scene).await?, again(scene).await?, at_once(scene).await?, missing(scene).await?, check_blobs(scene).await?])
+}
+
+async fn first_pull(scene: &Scene) -> Result<Told> {
+    title("1. n1 pulls");
+    let step = scene.step("n1");
+    let outcome = scene.pull("n1", APP, PullPolicy::IfNotPresent).await?;
+    let counts = step.show().await;
+    ensure!(outcome.outcome == OutcomeKind::Pulled, "the pull failed: {}", outcome.message);
+    Ok(Told::new("n1", "pull", &outcome, counts))
+}
+
+async fn again(scene: &Scene) -> Result<Told> {
+    title("2. n1 pulls it again");
+    let step = scene.step("n1");
+    let outcome = scene.pull("n1", APP, PullPolicy::IfNotPresent).await?;
+    let counts = step.show().await;
+    ensure!(counts.requests == 0, "a present image was asked for: {} requests", counts.requests);
+    Ok(Told::new("n1", "pull again", &outcome, counts))
+}
+
+async fn at_once(scene: &Scene) -> Result<Told> {
+    title(&format!("3. {ASKERS} ask for it on n2 at the same moment"));
+    let step = scene.step("n2");
+    let before = scene.registry.blobs_served();
+    let outcomes: Vec<PullOutcome> =
+        join_all((0..ASKERS).map(|_| scene.pull("n2", APP, PullPolicy::IfNotPresent))).await.into_iter().collect::<Result<_>>()?;
+    let counts = step.show_last().await;
+    let served = scene.registry.blobs_served();
+    let times = |digest: &String| served.get(digest).copied().unwrap_or_default() - before.get(digest).copied().unwrap_or_default();
+    let often: Vec<u64> = scene.image.blobs().map(|blob| times(&blob.digest)).collect();
+    line(
+        &format!("   {} of {ASKERS} answered; each of {} blobs was served {:?} times", outcomes.len(), often.len(), often.iter().max())
+            .replace("Some(1) times", "once"),
+    );
+    ensure!(often.iter().all(|times| *times == 1), "a blob was served more than once: {often:?}");
+    ensure!(outcomes.iter().all(|outcome| outcome.outcome == OutcomeKind::Pulled), "not everybody was answered");
+    Ok(Told::new("n2", &format!("{ASKERS} at once"), &outcomes[0], counts))
+}
+
+async fn missing(scene: &Scene) -> Result<Told> {
+    title(&format!("4. n3 is asked {TRIES} times for a tag that is not there"));
+    let step = scene.step("n3");
+    let mut last = scene.pull("n3", MISSING, PullPolicy::IfNotPresent).await?;
+    line(&format!("   answer  1: {}", told::outcome(&last)));
+    for _ in 1..TRIES {
+        last = scene.pull("n3", MISSING, PullPolicy::IfNotPresent).await?;
+    }
+    line(&format!("   answer {TRIES}: {}", told::outcome(&last)));
+    let counts = step.show_last().await;
+    ensure!(counts.failing == 1, "a missing tag cost {} failing requests", counts.failing);
+    ensure!(last.outcome == OutcomeKind::Backoff && last.next_try_ms.is_some(), "the last answer was no back-off");
+    Ok(Told::new("n3", &format!("missing, {TRIES} times"), &last, counts))
+}
+
+async fn check_blobs(scene: &Scene) -> Result<Told> {
+    title("5. every blob in the three stores, hashed again");
+    let step = scene.step("n1");
+    let (blobs, bytes) = scene.hash_every_blob()?;
+    line(&format!("   {blobs} blobs, {}: all right", units::bytes(bytes)));
+    let counts = step.counts();
+    Ok(Told { node: "all".to_owned(), what: "hash".to_owned(), outcome: "all right".to_owned(), counts })
+}
+
+async fn finish(args: &DemoArgs, scene: Scene, told: &[Told]) -> Result<()> {
+    line("");
+    let rows: Vec<Vec<String>> = told.iter().map(Told::row).collect();
+    table::columns(&["NODE", "WHAT", "OUTCOME", "REQUESTS", "FAILING"], &rows).iter().for_each(|row| output::fact(row));
+    line("");
+    if args.keep {
+        line(&format!(
+            "The stores are kept in {}. To read one: skopeo inspect oci:{}:{}",
+            scene.keep().await.display(),
+            "n1",
+            scene::APP_TAG
+        ));
+    } else {
+        scene.strike().await;
+    }
+    line("Try next:");
+    line("  fleetpull pull busybox --store ./images        a real image into a folder, with nothing installed");
+    line("  fleetpull run --nats nats://HOST:4222          this machine as a node of a fleet");
+    line("  fleetpull events --follow --nats nats://HOST:4222");
+    Ok(())
+}

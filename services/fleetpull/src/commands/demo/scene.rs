@@ -1,0 +1,185 @@
+//! The registry and the nodes of the demo.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use bus::memory::MemoryBus;
+use clock::Clock;
+use contract::PullEvent;
+use contract::messages::event_recorder::ListEvents;
+use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
+use contract::subject::Fleet;
+use practice_registry::{AddedManifest, MadeImage, Options, PracticeRegistry};
+use runtimes::keyring::{Environment, Keyring, KeyringOptions};
+use runtimes::oci_layout::{OciLayout, OciLayoutOptions};
+use settings::Settings;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+
+use super::told::{StepCounts, line};
+use crate::node::{Node, NodeParts, Policies, root_envelope};
+
+/// The image that is there.
+pub(super) const APP: &str = "shop/web:v1";
+/// Its tag alone.
+pub(super) const APP_TAG: &str = "v1";
+/// A tag that is not there.
+pub(super) const MISSING: &str = "shop/web:v2";
+/// The layers of the image, in bytes: sizes that a web service has, small enough for a debug build.
+const LAYERS: [u64; 5] = [12_000_000, 6_000_000, 3_000_000, 800_000, 20_000];
+/// The nodes.
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+/// A registry and three nodes.
+pub(super) struct Scene {
+    pub(super) registry: PracticeRegistry,
+    pub(super) image: AddedManifest,
+    nodes: BTreeMap<&'static str, Node>,
+    stores: TempDir,
+}
+
+/// One step of the demo: what the registry and a node's events were before it.
+pub(super) struct Step<'a> {
+    scene: &'a Scene,
+    node: &'static str,
+    before: StepCounts,
+}
+
+impl Scene {
+    /// Starts everything.
+    pub(super) async fn set() -> Result<Self> {
+        let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
+        let added = registry.add_image("shop/web", APP_TAG, &MadeImage::of_layers(LAYERS));
+        let image = added.manifests.into_iter().next().context("the registry made no image")?;
+        let stores = tempfile::Builder::new().prefix("fleetpull-demo-").tempdir().context("no temporary folder can be made")?;
+        let clock = Clock::host();
+        let hub = MemoryBus::new(clock.clone());
+        let mut nodes = BTreeMap::new();
+        for name in NODES {
+            let keyring = Keyring::new(KeyringOptions {
+                authfile: None,
+                environment: Environment::default(),
+                kubelet_file: PathBuf::from("/nonexistent"),
+            });
+            let options = OciLayoutOptions::new(stores.path().join(name), keyring, clock.clone());
+            let runtime = Arc::new(OciLayout::open(options).context("a store cannot be made")?);
+            let parts = NodeParts {
+                name: name.parse()?,
+                fleet: Fleet::default(),
+                bus: Arc::new(hub.connect()),
+                runtime,
+                clock: clock.clone(),
+                policies: Policies::of(&Settings::default()),
+            };
+            nodes.insert(name, Node::start(parts).await?);
+        }
+        Ok(Self { registry, image, nodes, stores })
+    }
+
+    /// Where the stores lie.
+    pub(super) fn folder(&self) -> &Path {
+        self.stores.path()
+    }
+
+    /// Begins a step whose events are those of `node`.
+    pub(super) fn step(&self, node: &'static str) -> Step<'_> {
+        Step { scene: self, node, before: self.counts() }
+    }
+
+    /// Asks one node for one image of the registry.
+    pub(super) async fn pull(&self, node: &'static str, image: &str, policy: PullPolicy) -> Result<PullOutcome> {
+        let image = format!("{}/{image}", self.registry.host());
+        let ask = EnsureImage { image, policy: Some(policy), platform: None, pod: None, timeout_ms: None };
+        Ok(self.node(node)?.pull(ask).await?)
+    }
+
+    /// Hashes every blob in every store; returns how many there are, and their bytes.
+    pub(super) fn hash_every_blob(&self) -> Result<(u64, u64)> {
+        let (mut blobs, mut bytes) = (0, 0);
+        for name in NODES {
+            let folder = self.stores.path().join(name).join("blobs/sha256");
+            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+            for entry in entries {
+                let path = entry?.path();
+                let content = std::fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+                let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+                ensure!(
+                    path.file_name().is_some_and(|name| name.to_string_lossy() == hash),
+                    "{} does not hash to its name",
+                    path.display()
+                );
+                blobs += 1;
+                bytes += content.len() as u64;
+            }
+        }
+        Ok((blobs, bytes))
+    }
+
+    /// Ends everything and keeps the stores.
+    pub(super) async fn keep(self) -> PathBuf {
+        for (_, node) in self.nodes {
+            node.stop().await;
+        }
+        self.stores.keep()
+    }
+
+    /// Ends everything.
+    pub(super) async fn strike(self) {
+        for (_, node) in self.nodes {
+            node.stop().await;
+        }
+    }
+
+    fn node(&self, name: &'static str) -> Result<&Node> {
+        self.nodes.get(name).context("no such node")
+    }
+
+    fn counts(&self) -> StepCounts {
+        let counts = self.registry.counts();
+        StepCounts { requests: counts.requests, failing: counts.failing }
+    }
+
+    async fn events(&self, node: &'static str) -> Vec<PullEvent> {
+        let Ok(node) = self.node(node) else { return Vec::new() };
+        let ask = actors::Ask(root_envelope(ListEvents::default()));
+        node.actors.recorder.send(ask).await.ok().and_then(Result::ok).map(|list| list.events).unwrap_or_default()
+    }
+}
+
+impl Step<'_> {
+    /// What the step cost so far.
+    pub(super) fn counts(&self) -> StepCounts {
+        let now = self.scene.counts();
+        StepCounts { requests: now.requests - self.before.requests, failing: now.failing - self.before.failing }
+    }
+
+    /// Shows the newest events of the node, up to the newest Pulling, and what the step cost.
+    pub(super) async fn show(&self) -> StepCounts {
+        let events = self.scene.events(self.node).await;
+        let last = events.last().map(|event| event.trace.trace_id);
+        for event in events.iter().filter(|event| Some(event.trace.trace_id) == last) {
+            show_event(event);
+        }
+        self.show_counts()
+    }
+
+    /// Shows the newest event of the node and what the step cost.
+    pub(super) async fn show_last(&self) -> StepCounts {
+        if let Some(event) = self.scene.events(self.node).await.last() {
+            show_event(event);
+        }
+        self.show_counts()
+    }
+
+    fn show_counts(&self) -> StepCounts {
+        let counts = self.counts();
+        line(&format!("   registry: {} requests, {} failing", counts.requests, counts.failing));
+        counts
+    }
+}
+
+fn show_event(event: &PullEvent) {
+    line(&format!("   {:<7} {:<8} {}", event.reason.event_type().as_str(), event.reason.as_str(), event.message));
+}

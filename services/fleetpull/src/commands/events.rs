@@ -1,0 +1,137 @@
+//! `fleetpull events`
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use contract::messages::event_recorder::ListEvents;
+use contract::{NodeName, PullEvent, cloud_event};
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use crate::cli::{EventsArgs, OutputFormat};
+use crate::configuration::Configuration;
+use crate::exit::Exit;
+use crate::fleet::{ANSWER_WITHIN, FleetClient, connect};
+use crate::output;
+
+/// How often an agent is asked for news through its socket, which has no subscriptions.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// Shows what the agents keep, or what comes.
+pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
+    let configuration = Configuration::load(&args.settings, [args.fleet.nats.flags(), args.log.flags()].concat())?;
+    configuration.start_log("warn");
+    actix::System::new().block_on(async {
+        let client = connect(&args.fleet, &configuration).await?;
+        match (args.follow, args.fleet.agent.is_some()) {
+            (false, _) => list(args, &client).await,
+            (true, false) => follow(args, &client).await,
+            (true, true) => follow_by_asking(args, &client).await,
+        }
+    })
+}
+
+async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
+    let mut exit = Exit::Success;
+    let mut events = Vec::new();
+    for node in wanted_nodes(args, client).await? {
+        match kept(args, client, &node, 0).await {
+            Ok((kept, _)) => events.extend(kept),
+            Err(silence) => {
+                output::remark(&format!("{node}: {silence}"));
+                exit = Exit::Failure;
+            }
+        }
+    }
+    // A stable sort: events of one node stay in their order.
+    events.sort_by_key(|event| event.time_ms);
+    for event in &events {
+        print(args, event)?;
+    }
+    Ok(exit)
+}
+
+async fn wanted_nodes(args: &EventsArgs, client: &FleetClient) -> Result<Vec<NodeName>> {
+    match &args.node {
+        Some(node) => Ok(vec![node.clone()]),
+        None => Ok(client.nodes().await?.into_iter().map(|node| node.node).collect()),
+    }
+}
+
+/// All pages of what one node keeps after `after`, and where to read on.
+async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut after: u64) -> Result<(Vec<PullEvent>, u64), String> {
+    let mut events = Vec::new();
+    loop {
+        let question = ListEvents { reason: args.reason, image: args.image.clone(), after };
+        let page = client.ask(node, question, ANSWER_WITHIN).await.map_err(|error| client.explain_silence(node, &error))?;
+        events.extend(page.events);
+        after = page.next_after;
+        if !page.more {
+            return Ok((events, after));
+        }
+    }
+}
+
+async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
+    let subject = client.fleet().events(args.reason, args.node.as_ref());
+    let mut events = client.bus().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
+    loop {
+        tokio::select! {
+            biased;
+            event = events.next() => match event {
+                Some(message) => print_cloud_event(args, &message.payload),
+                None => return Ok(Exit::Failure),
+            },
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Success),
+        }
+    }
+}
+
+/// Through the socket: what is new since the last answer.
+async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
+    let nodes = wanted_nodes(args, client).await?;
+    let node = nodes.first().context("the agent does not answer on its socket")?;
+    let (_, mut after) = kept(args, client, node, 0).await.map_err(anyhow::Error::msg)?;
+    let mut ask = tokio::time::interval(ASK_EVERY);
+    loop {
+        tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Success),
+            _ = ask.tick() => {
+                let (events, next) = kept(args, client, node, after).await.map_err(anyhow::Error::msg)?;
+                after = next;
+                for event in &events {
+                    print(args, event)?;
+                }
+            }
+        }
+    }
+}
+
+fn print(args: &EventsArgs, event: &PullEvent) -> Result<()> {
+    let json = cloud_event::to_json(event).context("an event cannot be written as JSON")?;
+    print_cloud_event(args, &json);
+    Ok(())
+}
+
+/// The outside form is the one form: what is listed and what is followed look the same.
+fn print_cloud_event(args: &EventsArgs, json: &[u8]) {
+    let Ok(event) = serde_json::from_slice::<Value>(json) else {
+        return output::warn("something that is no CloudEvent was published among the events; it is left out");
+    };
+    if args.image.as_deref().is_some_and(|image| event["data"]["image"] != image) {
+        return;
+    }
+    match args.output.format {
+        OutputFormat::Json => output::json(&event),
+        OutputFormat::Text => output::fact(&text(&event)),
+    }
+}
+
+fn text(event: &Value) -> String {
+    let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let data = &event["data"];
+    let pod = data["pod"].as_str().map(|pod| format!("  {pod}")).unwrap_or_default();
+    let message: String = word(&data["message"]).chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
+    format!("{}  {:<7}  {:<17}  {}{pod}  {message}", word(&event["time"]), word(&data["type"]), word(&data["reason"]), word(&data["node"]))
+}

@@ -1,0 +1,134 @@
+//! `fleetpull explain`
+
+use std::path::Path;
+
+use anyhow::Result;
+use clock::Clock;
+use contract::NodeName;
+use contract::messages::pull_coordinator::{ExplainImage, Explanation};
+use image::Reference;
+use serde_json::json;
+
+use crate::cli::{ExplainArgs, OutputFormat, RegistryArgs};
+use crate::configuration::Configuration;
+use crate::exit::Exit;
+use crate::fleet::{ANSWER_WITHIN, FleetClient, connect};
+use crate::node::open_runtime;
+use crate::output;
+
+/// What one node, or this process, says of a pull.
+struct Verdict {
+    node: Option<NodeName>,
+    said: Result<Explanation, String>,
+}
+
+/// Says how a reference is read, and what would happen to a pull of it now.
+pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
+    let flags = [args.runtime.flags(), args.fleet.nats.flags(), args.log.flags()].concat();
+    let configuration = Configuration::load(&args.settings, flags)?;
+    configuration.start_log("warn");
+    let reference = match Reference::parse(&args.image) {
+        Ok(reference) => reference,
+        Err(error) => {
+            let error = error.kubelet_message(&args.image);
+            match args.output.format {
+                OutputFormat::Json => output::json(&json!({ "image": args.image, "error": error })),
+                OutputFormat::Text => output::fact(&format!("error:              {error}")),
+            }
+            return Ok(Exit::Failure);
+        }
+    };
+    let verdicts = actix::System::new().block_on(verdicts(args, &configuration, &reference))?;
+    match args.output.format {
+        OutputFormat::Json => print_json(args, &reference, &verdicts),
+        OutputFormat::Text => print_text(&reference, &verdicts),
+    }
+    Ok(Exit::Success)
+}
+
+async fn verdicts(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Vec<Verdict>> {
+    let with_fleet = configuration.settings().nats.is_wanted() || args.fleet.agent.is_some();
+    if !with_fleet {
+        return Ok(vec![Verdict { node: None, said: in_this_process(configuration, args, reference).await }]);
+    }
+    let client = connect(&args.fleet, configuration).await?;
+    let nodes = match args.nodes.as_slice() {
+        [] => client.nodes().await?.into_iter().map(|node| node.node).collect(),
+        named => named.to_vec(),
+    };
+    let mut verdicts = Vec::new();
+    for node in nodes {
+        let said = ask(&client, &node, args).await;
+        verdicts.push(Verdict { node: Some(node), said });
+    }
+    Ok(verdicts)
+}
+
+async fn ask(client: &FleetClient, node: &NodeName, args: &ExplainArgs) -> Result<Explanation, String> {
+    let question = ExplainImage { image: args.image.clone(), policy: args.policy, pod: None };
+    client.ask(node, question, ANSWER_WITHIN).await.map_err(|error| client.explain_silence(node, &error))
+}
+
+/// Without a fleet there is no back-off to know of: a pull of this process begins anew. A store that is not there yet is not made.
+async fn in_this_process(configuration: &Configuration, args: &ExplainArgs, reference: &Reference) -> Result<Explanation, String> {
+    let settings = configuration.settings();
+    let store = settings.store.dir_on(&configuration.host).map_err(|error| error.to_string())?;
+    let is_layout = settings.runtime.kind == settings::RuntimeKind::OciLayout;
+    let policy =
+        args.policy.map_or_else(|| if reference.is_latest() { "Always" } else { "IfNotPresent" }.to_owned(), |policy| policy.to_string());
+    let mut said = Explanation { policy, ..Explanation::default() };
+    if is_layout && !Path::new(&store).exists() {
+        said.present = Some(false);
+    } else {
+        let runtime = open_runtime(configuration, RegistryArgs { plain_http: false, tls_verify: true }, &Clock::host())
+            .map_err(|error| format!("{error:#}"))?;
+        match runtime.image_status(reference, None).await {
+            Ok(found) => said.present = Some(found.is_some()),
+            Err(failure) => said.inspect_error = Some(failure.text),
+        }
+    }
+    said.verdict = pull_coordinator::verdict(&said);
+    Ok(said)
+}
+
+fn print_json(args: &ExplainArgs, reference: &Reference, verdicts: &[Verdict]) {
+    for verdict in verdicts {
+        let mut object = json!({
+            "image": args.image,
+            "repository": reference.repository(),
+            "tag": reference.tag().unwrap_or_default(),
+            "digest": reference.digest().map(ToString::to_string).unwrap_or_default(),
+            "registry": reference.registry(),
+            "runtime_reference": reference.runtime_reference(),
+            "node": verdict.node,
+        });
+        match &verdict.said {
+            Ok(said) => object["pull"] = json!(said),
+            Err(error) => object["pull_error"] = json!(error),
+        }
+        output::json(&object);
+    }
+}
+
+fn print_text(reference: &Reference, verdicts: &[Verdict]) {
+    output::fact(&format!("repository:         {}", reference.repository()));
+    output::fact(&format!("tag:                {}", reference.tag().unwrap_or("-")));
+    output::fact(&format!("digest:             {}", reference.digest().map_or_else(|| "-".to_owned(), ToString::to_string)));
+    output::fact(&format!("registry:           {}", reference.registry()));
+    output::fact(&format!("runtime_reference:  {}", reference.runtime_reference()));
+    for verdict in verdicts {
+        let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
+        match &verdict.said {
+            Err(error) => output::fact(&format!("{place}: {error}")),
+            Ok(said) => {
+                output::fact(&format!("{place}: with policy {}, {}", said.policy, said.verdict));
+                let details = [("cause", &said.cause), ("inspect error", &said.inspect_error)];
+                for (name, detail) in details {
+                    if let Some(detail) = detail {
+                        output::fact(&format!("  {name}: {}", detail.escape_debug()));
+                    }
+                }
+            }
+        }
+    }
+}
