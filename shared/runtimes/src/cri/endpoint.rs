@@ -102,9 +102,17 @@ mod tests {
 
     #[test]
     fn dial_errors_read_as_in_go() {
-        for (errno, cause) in [(2, "no such file or directory"), (13, "permission denied"), (111, "connection refused"), (11, "resource temporarily unavailable")] {
+        for (errno, cause) in [
+            (2, "no such file or directory"),
+            (13, "permission denied"),
+            (111, "connection refused"),
+            (11, "resource temporarily unavailable"),
+        ] {
             let error = DialError { path: PathBuf::from("/x"), source: io::Error::from_raw_os_error(errno) };
-            assert_eq!(error.to_string(), format!("connection error: desc = \"transport: Error while dialing: dial unix /x: connect: {cause}\""));
+            assert_eq!(
+                error.to_string(),
+                format!("connection error: desc = \"transport: Error while dialing: dial unix /x: connect: {cause}\"")
+            );
         }
     }
 }

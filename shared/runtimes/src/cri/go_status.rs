@@ -25,7 +25,10 @@ impl CallFailure {
             return Self { code: Code::Unavailable, message: dial.to_string(), unreachable: Some(dial.cause()) };
         }
         // A status with a source was made on this side. Of these only a lost connection is met in practice.
-        if status.source().is_some() && !status.message().starts_with("h2 protocol error: stream error") && status.code() != Code::OutOfRange {
+        if status.source().is_some()
+            && !status.message().starts_with("h2 protocol error: stream error")
+            && status.code() != Code::OutOfRange
+        {
             return Self { code: Code::Unavailable, message: "error reading from server: EOF".to_owned(), unreachable: None };
         }
         Self { code: status.code(), message: bounded(status.message()), unreachable: None }

@@ -34,7 +34,12 @@ impl Watcher {
     }
 
     /// Runs `pull` to its end and keeps `progress` up to date meanwhile.
-    pub(super) async fn follow<T, E>(&self, reference: &Reference, progress: &Progress, pull: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    pub(super) async fn follow<T, E>(
+        &self,
+        reference: &Reference,
+        progress: &Progress,
+        pull: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         let mut tracker = LayerTracker::new(reference);
         let result = tokio::select! {
             biased;

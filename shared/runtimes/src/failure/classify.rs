@@ -1,6 +1,187 @@
-//! placeholder
+//! From a runtime's text to a class.
+//!
+//! The links of the text are read from the outermost to the cause; the first that says something decides. So what a registry
+//! wrote, which stands after the status or the code that it came with, decides nothing.
+
 use contract::FailureClass;
+use contract::FailureClass::{ContentInvalid, Denied, NodeLocal, NotFound, RateLimited, RegistryUnavailable, SignatureInvalid, Unknown};
+
 use super::GrpcCode;
-/// placeholder
+use super::status;
+use super::words;
+
+/// What a text must start with for kubelet to report its reason, and its class.
+const PREFIXES: [(&str, FailureClass); 2] = [("SignatureValidationFailed", SignatureInvalid), ("RegistryUnavailable", RegistryUnavailable)];
+
+/// Links that decide if they are nothing else.
+const WHOLE: [(&str, FailureClass); 26] = [
+    // Codes of the distribution specification, as Go's registry client writes them.
+    ("manifest unknown", NotFound),
+    ("name unknown", NotFound),
+    ("blob unknown", NotFound),
+    ("unauthorized", Denied),
+    ("denied", Denied),
+    ("toomanyrequests", RateLimited),
+    ("too many requests", RateLimited),
+    ("too many requests to registry", RateLimited),
+    ("manifest invalid", ContentInvalid),
+    ("digest invalid", ContentInvalid),
+    ("size invalid", ContentInvalid),
+    ("json", ContentInvalid),
+    // The operating system's words.
+    ("no space left on device", NodeLocal),
+    ("disk quota exceeded", NodeLocal),
+    ("read-only file system", NodeLocal),
+    ("input/output error", NodeLocal),
+    ("cannot allocate memory", NodeLocal),
+    ("too many open files", NodeLocal),
+    ("permission denied", NodeLocal),
+    ("operation not permitted", NodeLocal),
+    ("no such file or directory", NodeLocal),
+    ("eof", RegistryUnavailable),
+    ("connection refused", RegistryUnavailable),
+    ("connection reset by peer", RegistryUnavailable),
+    ("broken pipe", RegistryUnavailable),
+    ("i/o timeout", RegistryUnavailable),
+];
+
+/// Links that decide by how they begin.
+const BEGINNING: [(&str, FailureClass); 59] = [
+    // The runtime itself is not there, or not ready.
+    ("connection error", NodeLocal),
+    ("error reading from server", NodeLocal),
+    ("server is not initialized yet", NodeLocal),
+    ("unknown service", NodeLocal),
+    ("unknown method", NodeLocal),
+    // The way to the registry.
+    ("read tcp", RegistryUnavailable),
+    ("write tcp", RegistryUnavailable),
+    ("tls handshake timeout", RegistryUnavailable),
+    ("timeout awaiting response headers", RegistryUnavailable),
+    ("request canceled while waiting for connection", RegistryUnavailable),
+    ("request canceled (client.timeout", RegistryUnavailable),
+    ("client.timeout", RegistryUnavailable),
+    ("server closed idle connection", RegistryUnavailable),
+    ("stream error", RegistryUnavailable),
+    ("server sent goaway", RegistryUnavailable),
+    // What a registry says of a login, as the runtimes word it.
+    ("pull access denied", Denied),
+    ("authorization failed", Denied),
+    ("no basic auth credentials", Denied),
+    ("insufficient scope", Denied),
+    ("authentication required", Denied),
+    ("invalid username", Denied),
+    ("requested access to the resource is denied", Denied),
+    // What was sent is not what was asked for.
+    ("no match for platform", ContentInvalid),
+    ("no image found in image index", ContentInvalid),
+    ("no image found in manifest list", ContentInvalid),
+    ("unexpected commit digest", ContentInvalid),
+    ("unexpected commit size", ContentInvalid),
+    ("failed size validation", ContentInvalid),
+    ("digest did not match", ContentInvalid),
+    ("digest of source image", ContentInvalid),
+    ("manifest does not match provided manifest digest", ContentInvalid),
+    ("failed to read expected number of bytes", ContentInvalid),
+    ("invalid desc", ContentInvalid),
+    ("invalid character", ContentInvalid),
+    ("unexpected end of json input", ContentInvalid),
+    ("no signatures", ContentInvalid),
+    ("unable to fetch descriptor", ContentInvalid),
+    ("unsupported manifest", ContentInvalid),
+    ("unsupported schema version", ContentInvalid),
+    ("unsupported image-specific operation", ContentInvalid),
+    ("invalid tar header", ContentInvalid),
+    ("invalid header", ContentInvalid),
+    ("invalid checksum", ContentInvalid),
+    ("wrong diff id calculated on extraction", ContentInvalid),
+    ("unexpected eof", ContentInvalid),
+    // What the node's policy refuses.
+    ("source image rejected", SignatureInvalid),
+    ("a signature was required", SignatureInvalid),
+    ("image verifier", SignatureInvalid),
+    // What only this node has to do with: certificates, plain HTTP where TLS was expected or the reverse, its own settings.
+    ("x509", NodeLocal),
+    ("server gave http response to https client", NodeLocal),
+    ("first record does not look like a tls handshake", NodeLocal),
+    ("malformed http response", NodeLocal),
+    ("certificate required", NodeLocal),
+    ("bad certificate", NodeLocal),
+    ("unknown certificate authority", NodeLocal),
+    ("unable to read ca cert", NodeLocal),
+    ("executable file not found", NodeLocal),
+    ("executable not found", NodeLocal),
+    ("short-name", NodeLocal),
+];
+
+/// Causes of a failed connection that lie on this side.
+const OWN_SIDE: [&str; 5] =
+    ["too many open files", "cannot assign requested address", "no buffer space available", "operation not permitted", "permission denied"];
+
+/// What a failure is about, from the text that a runtime gave and the code of its call, if it was one.
 #[must_use]
-pub fn classify_text(_text: &str, _code: Option<GrpcCode>) -> FailureClass { FailureClass::Unknown }
+pub fn classify_text(text: &str, code: Option<GrpcCode>) -> FailureClass {
+    let prefix = PREFIXES.iter().find(|(prefix, _)| text.starts_with(prefix)).map(|(_, class)| *class);
+    let chain = words::links(text);
+    let links: Vec<&str> = chain.iter().map(|link| link.strip_prefix("code = ").map_or(link.as_str(), after_code)).collect();
+    let said = (0..links.len()).find_map(|at| class_of_link(&links, at));
+    match (prefix, said) {
+        // CRI-O calls a registry unavailable for several causes; two of them bind otherwise.
+        (Some(RegistryUnavailable), Some(closer @ (RateLimited | NodeLocal))) => closer,
+        (Some(prefix), _) => prefix,
+        (None, Some(class)) => class,
+        (None, None) => class_of_code(code),
+    }
+}
+
+/// What follows `code = X desc = ` in `rpc error: code = X desc = ...`.
+fn after_code(link: &str) -> &str {
+    link.split_once(" desc = ").map_or("", |(_, said)| said)
+}
+
+fn class_of_link(links: &[&str], at: usize) -> Option<FailureClass> {
+    let link = links[at];
+    if let Some(class) = status::class_of_status(links, at) {
+        return Some(class);
+    }
+    if let Some((_, class)) = WHOLE.iter().find(|(words, _)| link == *words) {
+        return Some(*class);
+    }
+    if let Some(class) = class_in_context(links, at) {
+        return Some(class);
+    }
+    BEGINNING.iter().find(|(words, _)| link.starts_with(words)).map(|(_, class)| *class)
+}
+
+/// Links whose meaning depends on those before or after them.
+fn class_in_context(links: &[&str], at: usize) -> Option<FailureClass> {
+    let (before, link, after) = (&links[..at], links[at], &links[at + 1..]);
+    let resolving = || before.iter().any(|link| link.starts_with("failed to resolve"));
+    match link {
+        // Snapshots, leases and contents are "not found" too, on this node.
+        "not found" if resolving() => Some(NotFound),
+        "not found" => Some(NodeLocal),
+        "context deadline exceeded" if before.iter().all(|link| *link == "rpc error") => Some(NodeLocal),
+        _ if link.starts_with("context deadline exceeded") => Some(RegistryUnavailable),
+        _ if link.starts_with("dial tcp") || link.starts_with("proxyconnect tcp") => {
+            let own = after.iter().any(|cause| OWN_SIDE.contains(cause));
+            Some(if own { NodeLocal } else { RegistryUnavailable })
+        }
+        _ if link.starts_with("could not fetch content descriptor") && link.ends_with("from remote") => Some(NotFound),
+        _ if link.starts_with("content at") && link.ends_with("not found") => Some(NotFound),
+        // A connection that ends before the headers are there.
+        "unexpected eof" if before.last().is_some_and(|link| ["get", "head", "post"].iter().any(|verb| link.starts_with(verb))) => {
+            Some(RegistryUnavailable)
+        }
+        _ => None,
+    }
+}
+
+/// A text that says nothing known.
+fn class_of_code(code: Option<GrpcCode>) -> FailureClass {
+    match code {
+        Some(GrpcCode::PermissionDenied | GrpcCode::Unauthenticated) => Denied,
+        Some(GrpcCode::Unavailable | GrpcCode::Unimplemented | GrpcCode::DeadlineExceeded) => NodeLocal,
+        _ => Unknown,
+    }
+}

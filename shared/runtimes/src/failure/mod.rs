@@ -2,6 +2,8 @@
 
 mod classify;
 mod scrub;
+mod status;
+mod words;
 
 pub use classify::classify_text;
 pub use scrub::{endpoint_in, scrub};

@@ -57,8 +57,13 @@ impl LoginFile {
 
     /// The logins for a repository, in the order to try.
     pub(super) fn logins(&self, repository: &str) -> Vec<Login> {
-        let matching: Vec<Login> =
-            self.entries.iter().rev().filter(|(key, _)| matching::matches(key, repository)).flat_map(|(_, logins)| logins.iter().cloned()).collect();
+        let matching: Vec<Login> = self
+            .entries
+            .iter()
+            .rev()
+            .filter(|(key, _)| matching::matches(key, repository))
+            .flat_map(|(_, logins)| logins.iter().cloned())
+            .collect();
         if !matching.is_empty() {
             return matching;
         }
@@ -177,7 +182,10 @@ mod tests {
     fn helpers_are_asked_before_logins_of_the_same_entry() {
         let content = r#"{"credHelpers": {"registry.example": "x", "*.example": "y"}, "credsStore": "z",
             "auths": {"registry.example": {"auth": "ZGVwbG95OnB3"}, "quay.io": {}}}"#;
-        assert_eq!(names(content, "registry.example/app"), [r#"helper x Some("registry.example")"#, "config.json user deploy", "helper y None"]);
+        assert_eq!(
+            names(content, "registry.example/app"),
+            [r#"helper x Some("registry.example")"#, "config.json user deploy", "helper y None"]
+        );
         assert_eq!(names(content, "quay.io/app"), ["helper z None"]);
     }
 

@@ -128,7 +128,9 @@ impl Place {
         match (read, self.location.need) {
             (Ok(value), _) => Ok(Some(value)),
             (Err(error), Need::Usual) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-            (Err(error), Need::Foreign) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied) => {
+            (Err(error), Need::Foreign)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied) =>
+            {
                 Ok(None)
             }
             (Err(error), _) => Err(KeyringError::Unreadable { path: self.location.path.clone(), problem: error.to_string() }),

@@ -1,0 +1,65 @@
+//! HTTP statuses in texts.
+
+use contract::FailureClass;
+
+/// What stands before a status, at the end of its own link or of the link before.
+const ANNOUNCED_BY: [&str; 8] = [
+    "unexpected status",
+    "unexpected status code …",
+    "unexpected status code",
+    "failed with status code []",
+    "received unexpected http status",
+    "unexpected http status",
+    "statuscode",
+    "request to …",
+];
+/// What stands before a status in the same link.
+const LEADING: [&str; 2] = ["invalid status code from registry ", "error parsing http "];
+
+/// Statuses that are believed without an announcement, by their usual words.
+const USUAL: [&str; 9] = [
+    "401 unauthorized",
+    "403 forbidden",
+    "404 not found",
+    "407 proxy authentication required",
+    "429 too many requests",
+    "500 internal server error",
+    "502 bad gateway",
+    "503 service unavailable",
+    "504 gateway timeout",
+];
+
+/// The class of the status in the link at `at`, if one stands there.
+pub(super) fn class_of_status(links: &[&str], at: usize) -> Option<FailureClass> {
+    let link = links[at];
+    let leading = LEADING.iter().find_map(|words| link.strip_prefix(words));
+    let announced = || at > 0 && ANNOUNCED_BY.iter().any(|words| links[at - 1].ends_with(words));
+    let usual = || USUAL.iter().any(|words| link.starts_with(words));
+    let status = match leading {
+        Some(rest) => number(rest)?,
+        None if announced() || usual() => number(link)?,
+        None => return None,
+    };
+    // A page for people is a proxy's or a portal's, not what a registry says of an image.
+    let page = link.contains(", <") || links.get(at + 1).is_some_and(|next| next.starts_with("invalid character '<'"));
+    class_of_number(status, page)
+}
+
+/// Three digits and then no letter or digit.
+fn number(text: &str) -> Option<u16> {
+    let digits = text.get(..3)?;
+    let ends = !text[3..].starts_with(|next: char| next.is_alphanumeric());
+    (ends && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
+}
+
+fn class_of_number(status: u16, page: bool) -> Option<FailureClass> {
+    match status {
+        429 => Some(FailureClass::RateLimited),
+        407 => Some(FailureClass::NodeLocal),
+        408 | 500..=599 => Some(FailureClass::RegistryUnavailable),
+        401 | 403 | 404 if page => Some(FailureClass::Unknown),
+        401 | 403 => Some(FailureClass::Denied),
+        404 => Some(FailureClass::NotFound),
+        _ => None,
+    }
+}

@@ -1,0 +1,89 @@
+//! A text taken apart, so that only what a program wrote of itself is looked at.
+//!
+//! Go's programs chain errors with `: ` from the outermost call to the cause. References, paths, URLs, digests and whatever is
+//! quoted are names that users and registries chose: an image may be called `x/404`. They are taken out before anything is
+//! compared.
+
+/// What stands for a name that was taken out.
+const NAME: &str = "…";
+/// What is left of a quoted text.
+const QUOTED: &str = "\"\"";
+/// Words with a slash that are no names.
+const WORDS_WITH_SLASH: [&str; 2] = ["i/o", "input/output"];
+
+/// The links of an error's chain, in lower case, outermost first, without names.
+pub(super) fn links(text: &str) -> Vec<String> {
+    let unquoted = without_brackets(&without_quotes(text));
+    let links = unquoted.lines().flat_map(|line| line.split(": "));
+    let plain = |link: &str| without_names(link.trim_start_matches(QUOTED)).to_lowercase().replace('_', " ");
+    links.map(plain).filter(|link| !link.is_empty()).collect()
+}
+
+/// Go's quoted texts become empty. A quote without its end is no quoted text.
+fn without_quotes(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find('"') {
+        let Some(length) = quoted_length(&rest[start + 1..]) else { break };
+        kept.push_str(&rest[..start]);
+        kept.push_str(QUOTED);
+        rest = &rest[start + 1 + length + 1..];
+    }
+    kept + rest
+}
+
+/// Bytes up to the closing quote that belongs to an opening one.
+fn quoted_length(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().find_map(|(at, letter)| {
+        let ends = letter == '"' && !escaped;
+        escaped = letter == '\\' && !escaped;
+        ends.then_some(at)
+    })
+}
+
+/// containerd puts the tag into `[manifests <tag>]`.
+fn without_brackets(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('[') {
+        let Some((_, after)) = after.split_once(']') else { break };
+        kept.push_str(before);
+        kept.push_str("[]");
+        rest = after;
+    }
+    kept + rest
+}
+
+fn without_names(link: &str) -> String {
+    let words: Vec<&str> = link.split_whitespace().map(|word| if is_name(word) { NAME } else { word }).collect();
+    words.join(" ")
+}
+
+fn is_name(word: &str) -> bool {
+    if WORDS_WITH_SLASH.contains(&word) || word.starts_with('<') {
+        return false;
+    }
+    word.contains(['/', '@']) || word.starts_with("sha256:") || word.starts_with("sha512:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_out() {
+        for (text, expected) in [
+            (r#"failed to resolve "x/404:1": a.b/404:1: not found"#, &[r#"failed to resolve """#, "…", "not found"][..]),
+            ("failed with status code [manifests 404]: 401 Unauthorized", &["failed with status code []", "401 unauthorized"]),
+            ("reading manifest 404 in a.b/denied: manifest unknown", &["reading manifest 404 in …", "manifest unknown"]),
+            ("unexpected digest sha256:429, expected sha256:404", &["unexpected digest … expected …"]),
+            (r#"say "a \" b": c"#, &[r#"say """#, "c"]),
+            (r#"an open " quote: c"#, &["an open \" quote", "c"]),
+            ("errors:\ndenied: no\nunauthorized: x", &["errors:", "denied", "no", "unauthorized", "x"]),
+            ("read x: i/o timeout: MANIFEST_UNKNOWN", &["read x", "i/o timeout", "manifest unknown"]),
+        ] {
+            assert_eq!(links(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The `cri` runtime against a service that answers as told: texts byte for byte as kubelet's client words them, logins in
+//! order, and what is said when nobody answers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+
+use contract::{FailureClass, TraceContext};
+use image::{Platform, Reference};
+use runtimes::cri::{CriOptions, CriRuntime};
+use runtimes::keyring::{Environment, Keyring, KeyringOptions};
+use runtimes::{ImageRuntime, ImageStatus, Progress, PullFailure, PullRequest, PulledImage};
+use support::scripted_cri::{CODES, Failure, PresentImage, PullAnswer, Script, ScriptedCri, StatusAnswer, VersionAnswer};
+use tempfile::TempDir;
+
+const IMAGE: &str = "registry.example/team/app:1";
+
+fn no_logins() -> Keyring {
+    Keyring::new(KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: "/nonexistent".into() })
+}
+
+fn logins_in(folder: &Path, config: &str) -> Keyring {
+    let file = folder.join("config.json");
+    std::fs::write(&file, config).unwrap();
+    Keyring::new(KeyringOptions { authfile: Some(file), environment: Environment::default(), kubelet_file: "/nonexistent".into() })
+}
+
+fn runtime(endpoint: &str, keyring: Keyring) -> CriRuntime {
+    CriRuntime::new(CriOptions { endpoint: endpoint.to_owned(), keyring }).unwrap()
+}
+
+fn request(image: &str) -> PullRequest {
+    PullRequest { reference: Reference::parse(image).unwrap(), platform: None, trace: TraceContext::root(&mut clock::Random::seeded(1)) }
+}
+
+fn failed(code: &str, message: &str) -> PullAnswer {
+    PullAnswer::Failed(Failure::new(code, message))
+}
+
+async fn pull_of(answers: Vec<PullAnswer>) -> Result<PulledImage, PullFailure> {
+    let service = ScriptedCri::start(Script { pull_image: answers, ..Script::default() });
+    runtime(&service.endpoint(), no_logins()).pull(request(IMAGE), Progress::new()).await
+}
+
+async fn status_of(answer: StatusAnswer, image: &str) -> Result<Option<ImageStatus>, String> {
+    let service = ScriptedCri::start(Script { image_status: vec![answer], ..Script::default() });
+    let found = runtime(&service.endpoint(), no_logins()).image_status(&Reference::parse(image).unwrap(), None).await;
+    found.map_err(|failure| failure.text)
+}
+
+fn odd_texts() -> Vec<String> {
+    let mut texts =
+        ["", " ", "plain", "say \"hi\"", "one\ntwo\r\nthree", "100%", "%s %d %41 %", "tab\tbell\u{7}nul\u{0}", "é 漢 🦀", "\u{fffd}"]
+            .map(str::to_owned)
+            .to_vec();
+    texts.push("x".repeat(3_000));
+    texts.push("x".repeat(64 * 1024));
+    // Three bytes on the wire for each byte of the text.
+    texts.push("é".repeat(32 * 1024));
+    texts
+}
+
+#[tokio::test]
+async fn every_code_reads_as_in_kubelet() {
+    for code in &CODES[1..] {
+        let failure = pull_of(vec![failed(code, "it broke")]).await.unwrap_err();
+        let whole = format!("rpc error: code = {code} desc = it broke");
+        assert_eq!(failure.text, if *code == "Unknown" { "it broke".to_owned() } else { whole.clone() });
+        assert_eq!(failure.auth, "anonymous");
+        let inspected = status_of(StatusAnswer::Failed(Failure::new(code, "it broke")), IMAGE).await;
+        assert_eq!(inspected, Err(whole));
+    }
+}
+
+#[tokio::test]
+async fn odd_texts_arrive_byte_for_byte() {
+    for text in odd_texts() {
+        assert_eq!(pull_of(vec![failed("Unknown", &text)]).await.unwrap_err().text, text);
+        let expected = format!("rpc error: code = Internal desc = {text}");
+        assert_eq!(pull_of(vec![failed("Internal", &text)]).await.unwrap_err().text, expected);
+        let inspected = status_of(StatusAnswer::Failed(Failure::new("Unknown", &text)), IMAGE).await;
+        assert_eq!(inspected, Err(format!("rpc error: code = Unknown desc = {text}")));
+    }
+}
+
+#[tokio::test]
+async fn what_is_longer_than_64_kib_is_cut_there() {
+    let failure = pull_of(vec![failed("Unknown", &"x".repeat(200_000))]).await.unwrap_err();
+    assert_eq!(failure.text.len(), 64 * 1024);
+}
+
+#[tokio::test]
+async fn urls_lose_their_query_and_nothing_else() {
+    let text = r#"failed: Get "https://user:word@auth.example/token?scope=x&sig=y": EOF"#;
+    let failure = pull_of(vec![failed("Unknown", text)]).await.unwrap_err();
+    assert_eq!(failure.text, r#"failed: Get "https://auth.example/token": EOF"#);
+    assert_eq!((failure.class, failure.endpoint.as_deref()), (FailureClass::RegistryUnavailable, Some("auth.example:443")));
+    let inspected = status_of(StatusAnswer::Failed(Failure::new("Unknown", text)), IMAGE).await;
+    assert_eq!(inspected.unwrap_err(), r#"rpc error: code = Unknown desc = failed: Get "https://auth.example/token": EOF"#);
+}
+
+#[tokio::test]
+async fn a_pulled_image_needs_a_name() {
+    let failure = pull_of(vec![PullAnswer::Pulled { image_ref: String::new() }]).await.unwrap_err();
+    assert_eq!(failure.text, format!("imageRef of image \"{IMAGE}\" is not set"));
+    let pulled = pull_of(vec![PullAnswer::Pulled { image_ref: "sha256:a".to_owned() }]).await.unwrap();
+    assert_eq!(pulled, PulledImage { image_ref: "sha256:a".to_owned(), auth: "anonymous".to_owned(), ..PulledImage::default() });
+}
+
+#[tokio::test]
+async fn an_image_is_there_or_not_or_half() {
+    let digest = |last: char| format!("sha256:{}{last}", "0".repeat(63));
+    let present = |id: &str, size| {
+        StatusAnswer::Present(PresentImage {
+            id: id.to_owned(),
+            size,
+            repo_digests: vec![format!("other.example/app@{}", digest('1')), format!("docker.io/library/app@{}", digest('2'))],
+        })
+    };
+    assert_eq!(status_of(StatusAnswer::Absent, "app").await, Ok(None));
+    let expected = |digest| ImageStatus { image_ref: "sha256:a".to_owned(), size_bytes: 7, digest, platform: None };
+    assert_eq!(status_of(present("sha256:a", 7), "app").await, Ok(Some(expected(Some(digest('2'))))));
+    assert_eq!(status_of(present("sha256:a", 7), "third.example/app").await, Ok(Some(expected(None))));
+    let by_digest = format!("app@{}", digest('3'));
+    assert_eq!(status_of(present("sha256:a", 7), &by_digest).await, Ok(Some(expected(None))));
+    for half in [present("", 7), present("sha256:a", 0)] {
+        assert_eq!(status_of(half, "app").await, Err("Id or size of image \"app:latest\" is not set".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn the_runtime_is_given_the_reference_as_asked() {
+    let service = ScriptedCri::start(Script::default());
+    let runtime = runtime(&service.endpoint(), no_logins());
+    runtime.pull(request("busybox"), Progress::new()).await.unwrap();
+    runtime.image_status(&Reference::parse("index.docker.io/library/debian:12").unwrap(), None).await.unwrap();
+    let images: Vec<String> = service.calls().into_iter().map(|call| format!("{} {}", call.method, call.image)).collect();
+    assert_eq!(images, ["PullImage busybox:latest", "ImageStatus index.docker.io/library/debian:12"]);
+}
+
+#[tokio::test]
+async fn logins_are_tried_in_order_until_one_is_let_in() {
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let config = r#"{"auths": {"registry.example/team": {"auth": "YTp4"}, "registry.example": {"auth": "Yjp5"}, "*.example": {"identitytoken": "z"}}}"#;
+    let answers = vec![failed("Unknown", "no"), failed("Unknown", "no"), PullAnswer::Pulled { image_ref: "sha256:a".to_owned() }];
+    let service = ScriptedCri::start(Script { pull_image: answers, ..Script::default() });
+    let pulled = runtime(&service.endpoint(), logins_in(folder.path(), config)).pull(request(IMAGE), Progress::new()).await.unwrap();
+    assert_eq!(pulled.auth, "config.json identity token");
+    let logins: Vec<[String; 4]> = service
+        .calls()
+        .into_iter()
+        .map(|call| call.auth.map(|auth| [auth.username, auth.password, auth.identity_token, auth.server_address]).unwrap())
+        .collect();
+    assert_eq!(logins, [["a", "x", "", ""], ["b", "y", "", ""], ["", "", "z", ""]].map(|login| login.map(str::to_owned)));
+}
+
+#[tokio::test]
+async fn refused_logins_end_in_one_text() {
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let config = r#"{"auths": {"registry.example/team": {"auth": "YTp4"}, "registry.example": {"auth": "Yjp5"}}}"#;
+    let unauthorized = "reading manifest 1 in registry.example/team/app: unauthorized";
+    let unknown = "reading manifest 1 in registry.example/team/app: manifest unknown";
+    for (answers, text, class) in [
+        (vec![failed("Unknown", unauthorized)], unauthorized.to_owned(), FailureClass::Denied),
+        (vec![failed("Unknown", unauthorized), failed("Unknown", unknown)], format!("[{unauthorized}, {unknown}]"), FailureClass::NotFound),
+        (vec![failed("Unknown", unknown), failed("Unknown", unauthorized)], format!("[{unknown}, {unauthorized}]"), FailureClass::NotFound),
+        (
+            vec![failed("NotFound", "gone"), failed("Unknown", "gone")],
+            "[rpc error: code = NotFound desc = gone, gone]".to_owned(),
+            FailureClass::Unknown,
+        ),
+    ] {
+        let service = ScriptedCri::start(Script { pull_image: answers, ..Script::default() });
+        let runtime = runtime(&service.endpoint(), logins_in(folder.path(), config));
+        let failure = runtime.pull(request(IMAGE), Progress::new()).await.unwrap_err();
+        assert_eq!((failure.text, failure.class), (text, class));
+        assert_eq!(failure.auth, "config.json user a, config.json user b");
+        assert_eq!(service.calls().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn logins_that_cannot_be_told_stop_the_pull() {
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let service = ScriptedCri::start(Script::default());
+    let runtime = runtime(&service.endpoint(), logins_in(folder.path(), r#"{"credsStore": "absent"}"#));
+    let failure = runtime.pull(request(IMAGE), Progress::new()).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::NodeLocal);
+    assert!(failure.text.starts_with("credential helper docker-credential-absent, named in"), "{}", failure.text);
+    assert_eq!(service.calls().len(), 0, "the runtime is not asked without the login");
+}
+
+#[tokio::test]
+async fn a_dropped_pull_is_cancelled() {
+    let service = ScriptedCri::start(Script::default());
+    service.hold();
+    let runtime = runtime(&service.endpoint(), no_logins());
+    let pull = tokio::spawn(async move { runtime.pull(request(IMAGE), Progress::new()).await });
+    service.wait_for_calls("PullImage", 1).await;
+    pull.abort();
+    service.wait_until_given_up().await;
+}
+
+#[tokio::test]
+async fn another_platform_is_refused_before_the_runtime_is_asked() {
+    let service = ScriptedCri::start(Script::default());
+    let runtime = runtime(&service.endpoint(), no_logins());
+    let foreign = Platform::parse("linux/s390x").unwrap();
+    let failure = runtime.pull(PullRequest { platform: Some(foreign), ..request(IMAGE) }, Progress::new()).await.unwrap_err();
+    let expected = format!(
+        "the runtime at {} pulls for its own platform, {}; linux/s390x can be pulled with --runtime oci-layout",
+        service.socket().display(),
+        Platform::host()
+    );
+    assert_eq!((failure.text, failure.class), (expected, FailureClass::NodeLocal));
+    assert_eq!(service.calls().len(), 0);
+    runtime.pull(PullRequest { platform: Some(Platform::host()), ..request(IMAGE) }, Progress::new()).await.unwrap();
+}
+
+/// On a paused clock the two minutes pass as soon as nothing else is to be done.
+#[tokio::test(start_paused = true)]
+async fn a_silent_runtime_is_waited_for_two_minutes() {
+    let service = ScriptedCri::start(Script::default());
+    service.hold();
+    let begun = tokio::time::Instant::now();
+    let found = runtime(&service.endpoint(), no_logins()).image_status(&Reference::parse(IMAGE).unwrap(), None).await.unwrap_err();
+    assert_eq!(found.text, "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
+    assert_eq!(found.class, FailureClass::NodeLocal);
+    assert_eq!(begun.elapsed().as_secs(), 120);
+}
+
+#[tokio::test]
+async fn a_missing_socket_reads_as_in_go() {
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let socket = folder.path().join("cri.sock");
+    let runtime = runtime(&socket.display().to_string(), no_logins());
+    let text = |cause: &str| {
+        format!(
+            "rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix {}: connect: {cause}\"",
+            socket.display()
+        )
+    };
+    let reference = Reference::parse(IMAGE).unwrap();
+    let failure = runtime.pull(request(IMAGE), Progress::new()).await.unwrap_err();
+    assert_eq!((failure.text, failure.class), (text("no such file or directory"), FailureClass::NodeLocal));
+    let found = runtime.image_status(&reference, None).await.unwrap_err();
+    assert_eq!((found.text, found.class), (text("no such file or directory"), FailureClass::NodeLocal));
+
+    // Bound once and closed: the file is there, nobody listens.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    assert_eq!(runtime.image_status(&reference, None).await.unwrap_err().text, text("connection refused"));
+
+    // The runtime has started: the next call reaches it.
+    let service = ScriptedCri::start(Script::default());
+    std::fs::remove_file(&socket).unwrap();
+    std::os::unix::fs::symlink(service.socket(), &socket).unwrap();
+    assert_eq!(runtime.image_status(&reference, None).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_runtime_that_goes_away_reads_as_in_go() {
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let socket = folder.path().join("cri.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let closing = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let failure = runtime(&socket.display().to_string(), no_logins()).pull(request(IMAGE), Progress::new()).await.unwrap_err();
+    assert_eq!(failure.text, "rpc error: code = Unavailable desc = error reading from server: EOF");
+    assert_eq!(failure.class, FailureClass::NodeLocal);
+    closing.abort();
+}
+
+#[tokio::test]
+async fn a_runtime_is_described_or_its_problem_is() {
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let named = VersionAnswer::Named { name: "cri-o".to_owned(), version: "1.31.2".to_owned() };
+    let service = ScriptedCri::start(Script { version: vec![named], ..Script::default() });
+    let described = runtime(&service.endpoint(), logins_in(folder.path(), "{}")).describe().await;
+    assert_eq!((described.name.as_str(), described.version.as_str(), &described.problem), ("cri-o", "1.31.2", &None));
+    assert_eq!(described.place, service.endpoint());
+    assert_eq!(described.credential_sources, [format!("{} (--authfile)", folder.path().join("config.json").display())]);
+
+    let absent = runtime("/nonexistent/cri.sock", no_logins()).describe().await;
+    let expected = "nothing answers at /nonexistent/cri.sock (no such file or directory): start the runtime, or name its socket with \
+                    --runtime-endpoint";
+    assert_eq!((absent.name.as_str(), absent.problem.as_deref()), ("cri", Some(expected)));
+
+    let without = VersionAnswer::Failed(Failure::new("Unimplemented", "unknown service runtime.v1.RuntimeService"));
+    let service = ScriptedCri::start(Script { version: vec![without], ..Script::default() });
+    let problem = runtime(&service.endpoint(), no_logins()).describe().await.problem.unwrap();
+    assert!(problem.contains("does not speak CRI version 1: enable containerd's cri plugin"), "{problem}");
+}
+
+#[test]
+fn endpoints_that_are_no_socket_are_refused() {
+    let options = |endpoint: &str| CriOptions { endpoint: endpoint.to_owned(), keyring: no_logins() };
+    let refused = CriRuntime::new(options("tcp://127.0.0.1:1")).err().unwrap().to_string();
+    let expected = "runtime endpoint \"tcp://127.0.0.1:1\": only unix sockets are spoken to; name its socket as \
+                    unix:///run/containerd/containerd.sock";
+    assert_eq!(refused, expected);
+}
+
+#[test]
+fn scripts_lie_in_json() {
+    let text = r#"{"image_status": [null, {"id": "sha256:a", "size": 5}, {"code": "NotFound", "message": "gone"}],
+        "pull_image": [{"image_ref": "sha256:a"}, {"code": "Unknown", "message": ""}]}"#;
+    let script: Script = serde_json::from_str(text).unwrap();
+    assert!(matches!(script.image_status[..], [StatusAnswer::Absent, StatusAnswer::Present(_), StatusAnswer::Failed(_)]));
+    assert!(matches!(script.pull_image[..], [PullAnswer::Pulled { .. }, PullAnswer::Failed(_)]));
+    assert_eq!(serde_json::to_value(&script.image_status[0]).unwrap(), serde_json::Value::Null);
+}

@@ -1,0 +1,62 @@
+//! The class of every text in the golden table; none is told by a name that a user chose.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use contract::FailureClass;
+use runtimes::failure::{GrpcCode, classify_text, scrub};
+
+struct Record {
+    class: FailureClass,
+    code: GrpcCode,
+    note: String,
+    text: String,
+}
+
+fn records() -> Vec<Record> {
+    let table = include_str!("golden/failure_texts.txt");
+    let record = |block: &str| {
+        let (head, text) = block.split_once('\n').unwrap_or((block, ""));
+        let (head, note) = head.split_once(" | ").unwrap_or_else(|| panic!("{head:?} has no note"));
+        let (class, code) = head.split_once(' ').unwrap_or_else(|| panic!("{head:?} has no code"));
+        let class = FailureClass::ALL.into_iter().find(|known| known.as_str() == class).unwrap_or_else(|| panic!("{class} is no class"));
+        Record { class, code: code_named(code), note: note.to_owned(), text: text.trim_end_matches('\n').to_owned() }
+    };
+    table.split("\n== ").skip(1).map(record).collect()
+}
+
+fn code_named(name: &str) -> GrpcCode {
+    let at = support::scripted_cri::CODES.iter().position(|known| *known == name).unwrap_or_else(|| panic!("{name} is no code"));
+    GrpcCode::from_i32(i32::try_from(at).unwrap())
+}
+
+#[test]
+fn every_text_has_its_class() {
+    let records = records();
+    assert!(records.len() > 100, "the table is read whole");
+    let wrong: Vec<String> = records
+        .iter()
+        .filter_map(|record| {
+            let found = classify_text(&record.text, Some(record.code));
+            (found != record.class).then(|| format!("{found} instead of {} | {}\n  {}", record.class, record.note, record.text))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_class_does_not_change_by_scrubbing() {
+    for record in records() {
+        assert_eq!(classify_text(&scrub(&record.text), Some(record.code)), record.class, "{}", record.text);
+    }
+}
+
+#[test]
+fn an_image_of_any_name_fails_alike() {
+    let names = ["x/404", "429/toomanyrequests", "denied", "not/found", "manifest-unknown", "x509/unauthorized", "eof", "no/space"];
+    for record in records().iter().filter(|record| record.text.contains("registry.example/app")) {
+        for name in names {
+            let text = record.text.replace("registry.example/app:1", &format!("registry.example/{name}:429"));
+            let text = text.replace("registry.example/app", &format!("registry.example/{name}"));
+            assert_eq!(classify_text(&text, Some(record.code)), record.class, "{text}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Login files: which are read, in which order their logins are tried, that changes are seen, and that nothing leaks.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+
+use contract::FailureClass;
+use runtimes::keyring::{Credential, Environment, Keyring, KeyringOptions};
+use tempfile::TempDir;
+
+fn write(path: &Path, user: &str, registry: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, format!(r#"{{"auths": {{"{registry}": {{"username": "{user}", "password": "hunter2"}}}}}}"#)).unwrap();
+}
+
+fn keyring_in(folder: &Path, variables: &[(&str, PathBuf)]) -> Keyring {
+    let environment: Environment = variables.iter().map(|(name, value)| (*name, value)).collect();
+    Keyring::new(KeyringOptions { authfile: None, environment, kubelet_file: folder.join("kubelet/config.json") })
+}
+
+async fn sources(keyring: &Keyring, repository: &str) -> Vec<String> {
+    keyring.lookup(repository).await.unwrap().iter().map(|credential| credential.source().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn every_usual_file_is_looked_through_in_order() {
+    let folder = TempDir::with_prefix("keyring-").unwrap();
+    let at = |name: &str| folder.path().join(name);
+    write(&at("kubelet/config.json"), "kubelet", "registry.example");
+    write(&at("home/.docker/config.json"), "docker", "registry.example");
+    write(&at("run/containers/auth.json"), "podman", "registry.example");
+    write(&at("home/.config/containers/auth.json"), "kept", "other.example");
+    let keyring = keyring_in(folder.path(), &[("HOME", at("home")), ("XDG_RUNTIME_DIR", at("run"))]);
+    let expected = ["config.json user docker", "auth.json user podman", "config.json user kubelet"];
+    assert_eq!(sources(&keyring, "registry.example/app").await, expected);
+    assert_eq!(sources(&keyring, "other.example/app").await, ["auth.json user kept"]);
+    assert_eq!(sources(&keyring, "third.example/app").await, [""; 0]);
+    assert_eq!(
+        keyring.sources(),
+        ["home/.docker/config.json", "run/containers/auth.json", "home/.config/containers/auth.json", "kubelet/config.json"]
+            .map(|name| at(name).display().to_string())
+    );
+}
+
+#[tokio::test]
+async fn the_same_login_is_tried_once() {
+    let folder = TempDir::with_prefix("keyring-").unwrap();
+    write(&folder.path().join("home/.docker/config.json"), "deploy", "registry.example");
+    write(&folder.path().join("kubelet/config.json"), "deploy", "registry.example");
+    let keyring = keyring_in(folder.path(), &[("HOME", folder.path().join("home"))]);
+    assert_eq!(sources(&keyring, "registry.example/app").await, ["config.json user deploy"]);
+}
+
+#[tokio::test]
+async fn a_rotated_login_is_used_at_once() {
+    let folder = TempDir::with_prefix("keyring-").unwrap();
+    let file = folder.path().join("config.json");
+    let keyring = keyring_in(folder.path(), &[("DOCKER_CONFIG", folder.path().to_owned())]);
+    assert_eq!(sources(&keyring, "registry.example/app").await, [""; 0], "there is no file yet");
+    for user in ["one", "two", "three"] {
+        // Replaced as docker login does it, so that even the same second and size are told apart.
+        let next = folder.path().join("next.json");
+        write(&next, user, "registry.example");
+        std::fs::rename(&next, &file).unwrap();
+        assert_eq!(sources(&keyring, "registry.example/app").await, [format!("config.json user {user}")]);
+    }
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(sources(&keyring, "registry.example/app").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_named_file_must_be_there() {
+    let folder = TempDir::with_prefix("keyring-").unwrap();
+    let file = folder.path().join("absent.json");
+    let options = |authfile, environment| KeyringOptions { authfile, environment, kubelet_file: "/nonexistent".into() };
+    let by_flag = Keyring::new(options(Some(file.clone()), Environment::default()));
+    let by_variable = Keyring::new(options(None, [("REGISTRY_AUTH_FILE", &file)].into_iter().collect()));
+    for (keyring, how) in [(by_flag, "--authfile"), (by_variable, "REGISTRY_AUTH_FILE")] {
+        let error = keyring.lookup("registry.example/app").await.unwrap_err();
+        assert_eq!(error.class(), FailureClass::NodeLocal);
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "cannot read the registry logins in {}: No such file or directory (os error 2); make it readable or name another file with \
+                 --authfile",
+                file.display()
+            )
+        );
+        assert_eq!(keyring.sources(), [format!("{} ({how})", file.display())]);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_an_error_without_content() {
+    let folder = TempDir::with_prefix("keyring-").unwrap();
+    let file = folder.path().join("config.json");
+    let keyring = keyring_in(folder.path(), &[("DOCKER_CONFIG", folder.path().to_owned())]);
+    for (content, problem) in [
+        (r#"{"auths": {"a.b": {"password": "hunter2" "x"}}}"#.to_owned(), "it is no JSON (line 1, column 42)"),
+        (r#"{"auths": {"a.b": {"auth": "hunter2!"}}}"#.to_owned(), r#"auths["a.b"].auth is not the base64 of user:password"#),
+        ("hunter2".to_owned(), "it is no JSON (line 1, column 1)"),
+        (String::new(), "the JSON ends too early (line 1, column 0)"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        let error = keyring.lookup("registry.example/app").await.unwrap_err();
+        let expected = format!("cannot use the registry logins in {}: {problem}; mend the file or log in again", file.display());
+        assert_eq!(error.to_string(), expected);
+        assert!(!format!("{error:?}").contains("hunter2"));
+    }
+    std::fs::write(&file, " ".repeat(4 * 1024 * 1024 + 1)).unwrap();
+    let error = keyring.lookup("registry.example/app").await.unwrap_err();
+    assert!(error.to_string().contains("it is larger than 4194304 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn nothing_of_a_login_is_printed() {
+    let folder = TempDir::with_prefix("keyring-").unwrap();
+    write(&folder.path().join("config.json"), "deploy", "registry.example");
+    let keyring = keyring_in(folder.path(), &[("DOCKER_CONFIG", folder.path().to_owned())]);
+    let found: Vec<Credential> = keyring.lookup("registry.example/app").await.unwrap();
+    assert_eq!(format!("{found:?}"), "[Credential(\"config.json user deploy\")]");
+    assert!(!format!("{keyring:?}").contains("hunter2"));
+}
