@@ -1,1 +1,148 @@
 //! The embedded runtime: pulls from a registry into an OCI image layout.
+//!
+//! The store is the layout itself and is shared by any number of processes. Downloads run on threads of their own, where
+//! hashing and writing block nobody else.
+//!
+//! A pull asks each endpoint of the route in turn ([`route`]), shows logins as it is asked to ([`registry`]), fetches layers in
+//! parallel ([`download`]) and makes the image visible when all of it is there ([`layout`]).
+
+mod download;
+mod failure;
+mod layout;
+mod manifest;
+mod options;
+mod pull;
+mod registry;
+mod route;
+mod sources;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use contract::FailureClass;
+use image::{Platform, Reference};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, RuntimeDescription};
+use crate::progress::Progress;
+use layout::{Layout, StatusCache};
+pub use options::{OciLayoutOptions, Timeouts};
+use pull::Shared;
+use registry::Registries;
+use route::RouteOptions;
+
+/// Threads that download. Two keep up with four connections on loopback; hashing is what they are busy with.
+const WORKERS: usize = 2;
+
+/// Why the embedded runtime cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The store cannot be used.
+    #[error("cannot use {} as an image store: {source}; name another folder with --store, or make this one writable", .path.display())]
+    Store {
+        /// The folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There are no threads to be had.
+    #[error("cannot start the download threads: {0}; raise the limit of processes for this user")]
+    Threads(io::Error),
+}
+
+/// The embedded runtime.
+pub struct OciLayout {
+    shared: Arc<Shared>,
+    status: StatusCache,
+    downloads: Downloads,
+}
+
+impl OciLayout {
+    /// Opens the store, making it if it is not there.
+    ///
+    /// # Errors
+    /// The store cannot be written, or is no image layout of version 1.0.0.
+    pub fn open(options: OciLayoutOptions) -> Result<Self, OpenError> {
+        // Whoever came first has installed the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let layout = Layout::open(&options.store, options.fsync, options.clock.now().wall)
+            .map_err(|source| OpenError::Store { path: options.store.clone(), source })?;
+        let registries = Registries::new(options.timeouts, options.connections_per_registry, options.clock);
+        let shared = Arc::new(Shared {
+            layout,
+            registries: Arc::new(registries),
+            keyring: options.keyring,
+            route: RouteOptions { config_path: options.config_path, plain_http: options.plain_http, tls_verify: options.tls_verify },
+            connections_per_pull: options.connections_per_pull,
+        });
+        Ok(Self { shared, status: StatusCache::default(), downloads: Downloads::start().map_err(OpenError::Threads)? })
+    }
+}
+
+#[async_trait]
+impl ImageRuntime for OciLayout {
+    async fn image_status(&self, reference: &Reference, platform: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure> {
+        let status = self.status.status(&self.shared.layout, reference, platform);
+        status.map_err(|problem| InspectFailure { text: problem.to_string(), class: FailureClass::NodeLocal })
+    }
+
+    async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure> {
+        let mut download = Download(self.downloads.spawn(pull::pull(Arc::clone(&self.shared), request, progress)));
+        (&mut download.0).await.unwrap_or_else(|error| {
+            let text = format!("the download ended by itself: {error}; report this as a bug");
+            Err(PullFailure { text, class: FailureClass::NodeLocal, ..PullFailure::default() })
+        })
+    }
+
+    async fn describe(&self) -> RuntimeDescription {
+        RuntimeDescription {
+            name: "oci-layout".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            place: self.shared.layout.root().display().to_string(),
+            problem: self.shared.layout.read_index().err().map(|problem| problem.to_string()),
+            credential_sources: self.shared.keyring.sources(),
+        }
+    }
+}
+
+/// A download that ends when nobody waits for it any more; what it fetched is kept.
+struct Download(JoinHandle<Result<PulledImage, PullFailure>>);
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The threads that download.
+struct Downloads(Option<Runtime>);
+
+impl Downloads {
+    fn start() -> io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        Ok(Self(Some(builder.worker_threads(WORKERS).thread_name("download").enable_all().build()?)))
+    }
+
+    fn spawn(
+        &self,
+        pull: impl Future<Output = Result<PulledImage, PullFailure>> + Send + 'static,
+    ) -> JoinHandle<Result<PulledImage, PullFailure>> {
+        match &self.0 {
+            Some(runtime) => runtime.spawn(pull),
+            // Only a runtime being dropped has none, and then nobody calls.
+            None => tokio::spawn(pull),
+        }
+    }
+}
+
+impl Drop for Downloads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Waiting for the threads here would panic inside of another runtime.
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One blob: from the socket to the digest to the disk, once.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use contract::FailureClass;
+use http::StatusCode;
+use image::Digest;
+
+use super::failure::{Reach, StepFailure};
+use super::layout::{Partial, PartialLock, failed};
+use super::pull::Pull;
+use super::registry::{Answer, Question, Session};
+use super::sources::Purpose;
+
+/// How often a body that broke off is asked for again from where it broke. Each time must have brought something.
+const RESUMES_MAX: u32 = 5;
+
+/// What is to be fetched.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Its place among the pull's layers, for progress.
+    pub(super) index: usize,
+    pub(super) digest: Digest,
+    pub(super) size: u64,
+}
+
+impl Wanted {
+    /// Fetches the blob, unless it is there or somebody else fetches it meanwhile.
+    pub(super) async fn fetch(self, pull: Arc<Pull>) -> Result<(), Vec<StepFailure>> {
+        let layout = &pull.shared.layout;
+        let progress = &pull.progress;
+        let locked = layout.lock_partial(&self.digest, self.size, |bytes| progress.advance(self.index, bytes.min(self.size))).await;
+        let here = |failure| vec![failure];
+        match locked.map_err(failed("fetch a blob into", layout.root())).map_err(here)? {
+            PartialLock::Present => {}
+            PartialLock::Ours(mut partial) => {
+                let outcome = self.fill(&pull, &mut partial).await;
+                if outcome.as_ref().is_err_and(|failures| failures.last().is_some_and(|failure| failure.full_disk)) {
+                    // Where there is no room, what was received is better given back than kept for later.
+                    partial.discard();
+                    return outcome;
+                }
+                outcome?;
+                let path = partial.path().clone();
+                let published =
+                    tokio::task::spawn_blocking(move || partial.publish()).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+                published.map_err(failed("put a blob into the store from", &path)).map_err(here)?;
+            }
+        }
+        progress.advance(self.index, self.size);
+        Ok(())
+    }
+
+    /// Fills the partial blob from the first endpoint that can, and verifies it.
+    async fn fill(&self, pull: &Pull, partial: &mut Partial) -> Result<(), Vec<StepFailure>> {
+        let resumed = partial.resume(self.size).map_err(failed("read", partial.path())).map_err(|failure| vec![failure])?;
+        pull.progress.advance(self.index, resumed);
+        let mut failures = Vec::new();
+        for source in pull.sources.candidates(Purpose::Pull) {
+            let result = match source.session(pull).await {
+                Ok(session) => self.fill_from(session, pull, partial).await,
+                Err(failure) => Err(failure),
+            };
+            let Err(failure) = result else { return Ok(()) };
+            source.note(&failure);
+            let over = failure.reach == Reach::Pull;
+            failures.push(failure);
+            if over {
+                break;
+            }
+        }
+        Err(failures)
+    }
+
+    /// Fills the partial blob from one endpoint, going on where a connection broke.
+    async fn fill_from(&self, session: &Session, pull: &Pull, partial: &mut Partial) -> Result<(), StepFailure> {
+        // Whether some bytes are from before: if the digest is wrong then, they may be to blame.
+        let mut from_before = partial.received() > 0;
+        let mut resumes_left = RESUMES_MAX;
+        let mut silence_left = 0;
+        loop {
+            let before = partial.received();
+            let failure = match self.receive(session, pull, partial).await {
+                Ok(host) => {
+                    if partial.matches() {
+                        return Ok(());
+                    }
+                    partial.restart().map_err(failed("write", partial.path()))?;
+                    if !std::mem::take(&mut from_before) {
+                        let what = format!("what came for blob {} has another digest", self.digest);
+                        return Err(StepFailure::at(&host, FailureClass::ContentInvalid, what));
+                    }
+                    continue;
+                }
+                Err(failure) => failure,
+            };
+            if !failure.transport || resumes_left == 0 {
+                return Err(failure);
+            }
+            resumes_left -= 1;
+            if partial.received() > before {
+                silence_left = 1;
+            } else if silence_left > 0 {
+                silence_left -= 1;
+            } else {
+                return Err(failure);
+            }
+        }
+    }
+
+    /// Receives what is missing. Gives the host that it came from.
+    async fn receive(&self, session: &Session, pull: &Pull, partial: &mut Partial) -> Result<String, StepFailure> {
+        if partial.received() == self.size && self.size > 0 {
+            return Ok(session.endpoint.host.clone());
+        }
+        let mut answer = self.ask(session, partial).await?;
+        let host = answer.host();
+        self.check_length(&answer, partial)?;
+        while let Some(piece) = answer.piece().await? {
+            if partial.received() + piece.len() as u64 > self.size {
+                return Err(self.wrong_length(&host, "is longer than"));
+            }
+            write(partial, &piece)?;
+            pull.progress.advance(self.index, partial.received());
+        }
+        if partial.received() < self.size {
+            return Err(self.wrong_length(&host, &format!("ended after {} bytes, not", partial.received())));
+        }
+        Ok(host)
+    }
+
+    /// Asks for what is missing; where the endpoint cannot give a part, for the whole.
+    async fn ask(&self, session: &Session, partial: &mut Partial) -> Result<Answer, StepFailure> {
+        let question = |from| Question { kind: "blobs", name: self.digest.as_str(), accept: "*/*", from };
+        let from = partial.received();
+        let restart = |partial: &mut Partial| partial.restart().map_err(failed("write", partial.path()));
+        let mut answer = session.ask(question(from)).await?;
+        if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+            restart(partial)?;
+            answer = session.ask(question(0)).await?;
+            if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+                return Err(self.wrong_length(&answer.host(), "is said to be shorter than"));
+            }
+        } else if answer.status() != StatusCode::PARTIAL_CONTENT {
+            if from > 0 {
+                restart(partial)?;
+            }
+        } else if answer.range_start() != Some(from) {
+            let what = format!("sent another part of blob {} than asked for", self.digest);
+            return Err(StepFailure::at(&answer.host(), FailureClass::ContentInvalid, what));
+        }
+        Ok(answer)
+    }
+
+    fn check_length(&self, answer: &Answer, partial: &Partial) -> Result<(), StepFailure> {
+        if answer.is_web_page(&[]) {
+            let what = format!("a web page came for blob {}: this is no registry's answer", self.digest);
+            return Err(StepFailure::at(&answer.host(), FailureClass::Unknown, what));
+        }
+        match answer.announced().map(|length| length.saturating_add(partial.received())) {
+            Some(length) if length != self.size => {
+                Err(self.wrong_length(&answer.host(), &format!("is announced with {length} bytes, not")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wrong_length(&self, host: &str, how: &str) -> StepFailure {
+        let what = format!("blob {} {how} the {} bytes of the manifest", self.digest, self.size);
+        StepFailure::at(host, FailureClass::ContentInvalid, what)
+    }
+}
+
+fn write(partial: &mut Partial, piece: &[u8]) -> Result<(), StepFailure> {
+    let written = partial.write(piece);
+    written.map_err(|error| StepFailure::store("write", folder_of(partial.path()), &error))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}

@@ -1,0 +1,191 @@
+//! `index.json`: which images are there.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use image::{Digest, Platform};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{Layout, lock};
+
+/// The annotation that holds the reference as asked for.
+pub(super) const NAME_ANNOTATION: &str = "org.opencontainers.image.ref.name";
+/// Our annotation for the digest that the registry resolved the reference to, where that is a list's and not the manifest's.
+pub(super) const RESOLVED_ANNOTATION: &str = "io.fleetpull.resolved-digest";
+/// Longest `index.json` that is read; 50,000 images have 20 MiB.
+const INDEX_MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Why `index.json` is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::oci_layout) enum IndexProblem {
+    #[error("cannot read {}: {source}; make the store readable for this user, or name another folder with --store", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{} is damaged ({problem}); mend it, or move it away and pull again: blobs that are there are not fetched again", .path.display())]
+    Damaged { path: PathBuf, problem: String },
+}
+
+/// An image to be entered.
+#[derive(Clone, Debug)]
+pub(in crate::oci_layout) struct NewImage {
+    /// The reference as a runtime is given it.
+    pub(in crate::oci_layout) name: String,
+    pub(in crate::oci_layout) media_type: String,
+    pub(in crate::oci_layout) manifest: Digest,
+    pub(in crate::oci_layout) manifest_bytes: u64,
+    /// What the registry resolved the reference to.
+    pub(in crate::oci_layout) resolved: Digest,
+    pub(in crate::oci_layout) platform: Option<Platform>,
+}
+
+/// The file as it stands. Entries of other programs are kept as they are.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::oci_layout) struct Index {
+    #[serde(rename = "schemaVersion")]
+    schema_version: u32,
+    manifests: Vec<Value>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+/// What is read of an entry.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Entry {
+    pub(super) digest: Digest,
+    #[serde(default)]
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) platform: Option<PlatformFields>,
+}
+
+/// A platform as descriptors and configs have it.
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::oci_layout) struct PlatformFields {
+    #[serde(default)]
+    os: String,
+    #[serde(default)]
+    architecture: String,
+    #[serde(default)]
+    variant: Option<String>,
+}
+
+impl PlatformFields {
+    /// The platform, if the fields name one.
+    pub(in crate::oci_layout) fn platform(&self) -> Option<Platform> {
+        Platform::new(&self.os, &self.architecture, self.variant.as_deref()).ok()
+    }
+}
+
+impl Index {
+    fn empty() -> Self {
+        let media_type = Value::from("application/vnd.oci.image.index.v1+json");
+        Self { schema_version: 2, manifests: Vec::new(), others: Map::from_iter([("mediaType".to_owned(), media_type)]) }
+    }
+
+    /// Entries that can be read; what another program put there otherwise is passed over.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.manifests.iter().filter_map(|entry| Entry::deserialize(entry).ok())
+    }
+
+    /// Enters an image in the place of an older one of the same name and platform, before others of the name: other programs
+    /// read the first.
+    fn enter(&mut self, image: &NewImage) {
+        let named = |entry: &Value| entry["annotations"][NAME_ANNOTATION] == image.name.as_str();
+        let platform = |entry: &Value| PlatformFields::deserialize(&entry["platform"]).ok().and_then(|fields| fields.platform());
+        self.manifests.retain(|entry| !(named(entry) && platform(entry) == image.platform));
+        let place = self.manifests.iter().position(named).unwrap_or(self.manifests.len());
+        self.manifests.insert(place, image.entry());
+    }
+}
+
+impl NewImage {
+    fn entry(&self) -> Value {
+        let mut entry = json!({
+            "mediaType": self.media_type,
+            "digest": self.manifest,
+            "size": self.manifest_bytes,
+            "annotations": {NAME_ANNOTATION: self.name},
+        });
+        if self.resolved != self.manifest {
+            entry["annotations"][RESOLVED_ANNOTATION] = json!(self.resolved);
+        }
+        if let Some(platform) = &self.platform {
+            entry["platform"] = json!({"os": platform.os(), "architecture": platform.architecture()});
+            if let Some(variant) = platform.variant() {
+                entry["platform"]["variant"] = json!(variant);
+            }
+        }
+        entry
+    }
+}
+
+impl Layout {
+    /// Reads `index.json`; a store without one is empty.
+    pub(in crate::oci_layout) fn read_index(&self) -> Result<Index, IndexProblem> {
+        let path = self.index_path();
+        let mut text = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(INDEX_MAX_BYTES + 1).read_to_end(&mut text));
+        match read {
+            Ok(_) if text.len() as u64 > INDEX_MAX_BYTES => Err(IndexProblem::Damaged { path, problem: "longer than 64 MiB".to_owned() }),
+            Ok(_) => serde_json::from_slice(&text).map_err(|error| IndexProblem::Damaged { path, problem: error.to_string() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Index::empty()),
+            Err(source) => Err(IndexProblem::Unreadable { path, source }),
+        }
+    }
+
+    /// Enters an image whose blobs are all there.
+    pub(in crate::oci_layout) async fn enter(&self, image: &NewImage) -> Result<(), IndexProblem> {
+        let path = self.index_path();
+        let unreadable = |source| IndexProblem::Unreadable { path: path.clone(), source };
+        let guard = File::options().write(true).create(true).truncate(false).open(self.own().join("index.lock")).map_err(unreadable)?;
+        lock::lock(&guard, || {}).await.map_err(unreadable)?;
+        let mut index = self.read_index()?;
+        index.enter(image);
+        let text = serde_json::to_vec(&index).map_err(|error| unreadable(io::Error::other(error)))?;
+        self.replace(&path, &text).map_err(unreadable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(name: &str, letter: char, platform: &str) -> NewImage {
+        let digest = Digest::parse(&format!("sha256:{}", letter.to_string().repeat(64))).unwrap();
+        NewImage {
+            name: name.to_owned(),
+            media_type: "application/vnd.oci.image.manifest.v1+json".to_owned(),
+            manifest: digest.clone(),
+            manifest_bytes: 7,
+            resolved: digest,
+            platform: Some(Platform::parse(platform).unwrap()),
+        }
+    }
+
+    fn names(index: &Index) -> Vec<String> {
+        index.entries().map(|entry| format!("{} {}", entry.annotations[NAME_ANNOTATION], &entry.digest.hex()[..1])).collect()
+    }
+
+    #[test]
+    fn an_image_takes_the_place_of_the_same_name_and_platform() {
+        let mut index = Index::empty();
+        index.enter(&image("one", 'a', "linux/amd64"));
+        index.enter(&image("two", 'b', "linux/amd64"));
+        index.enter(&image("one", 'c', "linux/arm64"));
+        index.enter(&image("one", 'd', "linux/amd64"));
+        assert_eq!(names(&index), ["one d", "one c", "two b"]);
+    }
+
+    #[test]
+    fn what_others_wrote_is_kept() {
+        let text = r#"{"schemaVersion":2,"manifests":[{"digest":"odd","x":1}],"annotations":{"a":"b"}}"#;
+        let mut index: Index = serde_json::from_str(text).unwrap();
+        index.enter(&image("one", 'a', "linux/amd64"));
+        let written = serde_json::to_value(&index).unwrap();
+        assert_eq!(written["manifests"][0], json!({"digest": "odd", "x": 1}));
+        assert_eq!(written["annotations"], json!({"a": "b"}));
+        assert_eq!(names(&index), ["one a"]);
+    }
+}

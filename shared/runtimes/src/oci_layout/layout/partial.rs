@@ -1,0 +1,213 @@
+//! A blob under way: a locked file that outlives its pull.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use image::{Algorithm, Digest};
+use sha2::{Sha256, Sha384, Sha512};
+
+use super::{Layout, lock};
+
+/// Bytes gathered before they are written, and read at a time when a partial blob is hashed again: fewer system calls than
+/// that bring nothing, more memory per connection brings nothing either.
+const BATCH_BYTES: usize = 256 * 1024;
+/// Pieces from this size on are written as they come.
+const DIRECT_BYTES: usize = 64 * 1024;
+
+/// What came of asking for the right to fetch a blob.
+pub(in crate::oci_layout) enum PartialLock {
+    /// Someone else has fetched it meanwhile.
+    Present,
+    /// It is for the caller to fetch.
+    Ours(Partial),
+}
+
+/// A blob being fetched, hashed as it is written. Locked as long as it lives, so that nobody fetches it twice.
+pub(in crate::oci_layout) struct Partial {
+    layout: Layout,
+    digest: Digest,
+    path: PathBuf,
+    file: File,
+    hasher: Hasher,
+    /// Received and hashed; the last bytes may still stand in `batch`.
+    received: u64,
+    batch: Vec<u8>,
+}
+
+impl Layout {
+    /// Waits until nobody else fetches the blob. `waiting` is told how many bytes the other has.
+    pub(in crate::oci_layout) async fn lock_partial(
+        &self,
+        digest: &Digest,
+        size: u64,
+        mut waiting: impl FnMut(u64),
+    ) -> io::Result<PartialLock> {
+        let path = self.partials().join(format!("{}-{}", digest.algorithm().name(), digest.hex()));
+        loop {
+            if self.has_blob(digest, size)? {
+                return Ok(PartialLock::Present);
+            }
+            let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+            lock::lock(&file, || waiting(file.metadata().map_or(0, |entry| entry.len()))).await?;
+            // Whoever held the lock may have renamed the file away, or removed it.
+            let same = fs::metadata(&path).is_ok_and(|entry| file.metadata().is_ok_and(|own| own.ino() == entry.ino()));
+            if !same {
+                continue;
+            }
+            if self.has_blob(digest, size)? {
+                let _ = fs::remove_file(&path);
+                return Ok(PartialLock::Present);
+            }
+            let hasher = Hasher::new(digest.algorithm());
+            return Ok(PartialLock::Ours(Partial {
+                layout: self.clone(),
+                digest: digest.clone(),
+                path,
+                file,
+                hasher,
+                received: 0,
+                batch: Vec::new(),
+            }));
+        }
+    }
+}
+
+impl Partial {
+    /// Takes up what an interrupted pull left, hashing it again; more than `size` bytes are none of this blob. Gives how many
+    /// bytes are good to go on from.
+    pub(in crate::oci_layout) fn resume(&mut self, size: u64) -> io::Result<u64> {
+        let there = self.file.metadata()?.len();
+        if there > size {
+            self.restart()?;
+        } else if there > 0 {
+            let mut piece = vec![0; BATCH_BYTES];
+            loop {
+                let read = self.file.read(&mut piece)?;
+                if read == 0 {
+                    break;
+                }
+                self.hasher.update(&piece[..read]);
+                self.received += read as u64;
+            }
+        }
+        Ok(self.received)
+    }
+
+    /// Forgets all that was received.
+    pub(in crate::oci_layout) fn restart(&mut self) -> io::Result<()> {
+        self.batch.clear();
+        self.file.set_len(0)?;
+        self.file.seek(SeekFrom::Start(0))?;
+        self.hasher = Hasher::new(self.digest.algorithm());
+        self.received = 0;
+        Ok(())
+    }
+
+    /// Bytes received so far.
+    pub(in crate::oci_layout) fn received(&self) -> u64 {
+        self.received
+    }
+
+    pub(in crate::oci_layout) fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    /// Adds a piece: hashed at once, written in batches.
+    pub(in crate::oci_layout) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.hasher.update(piece);
+        self.received += piece.len() as u64;
+        if self.batch.is_empty() && piece.len() >= DIRECT_BYTES {
+            return self.file.write_all(piece);
+        }
+        self.batch.extend_from_slice(piece);
+        if self.batch.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what was only gathered.
+    pub(in crate::oci_layout) fn flush(&mut self) -> io::Result<()> {
+        let written = self.file.write_all(&self.batch);
+        self.batch.clear();
+        written
+    }
+
+    /// Whether what was received has the right digest.
+    pub(in crate::oci_layout) fn matches(&self) -> bool {
+        self.hasher.clone().finish().as_ref() == Some(&self.digest)
+    }
+
+    /// Makes the blob visible. To be called when size and digest were found right.
+    pub(in crate::oci_layout) fn publish(mut self) -> io::Result<()> {
+        self.flush()?;
+        if self.layout.fsync {
+            self.file.sync_data()?;
+        }
+        let path = self.layout.blob_path(&self.digest);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::rename(&self.path, path)
+    }
+
+    /// Removes what was received.
+    pub(in crate::oci_layout) fn discard(self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Drop for Partial {
+    /// What was gathered is kept for the next pull too.
+    fn drop(&mut self) {
+        let _ = self.flush();
+    }
+}
+
+/// A digest being computed.
+#[derive(Clone)]
+pub(in crate::oci_layout) enum Hasher {
+    Sha256(Sha256),
+    Sha384(Sha384),
+    Sha512(Sha512),
+}
+
+impl Hasher {
+    pub(in crate::oci_layout) fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Sha256 => Self::Sha256(Sha256::default()),
+            Algorithm::Sha384 => Self::Sha384(Sha384::default()),
+            Algorithm::Sha512 => Self::Sha512(Sha512::default()),
+        }
+    }
+
+    pub(in crate::oci_layout) fn update(&mut self, piece: &[u8]) {
+        use sha2::Digest as _;
+        match self {
+            Self::Sha256(hasher) => hasher.update(piece),
+            Self::Sha384(hasher) => hasher.update(piece),
+            Self::Sha512(hasher) => hasher.update(piece),
+        }
+    }
+
+    fn finish(self) -> Option<Digest> {
+        use sha2::Digest as _;
+        match self {
+            Self::Sha256(hasher) => Digest::from_hash(Algorithm::Sha256, &hasher.finalize()).ok(),
+            Self::Sha384(hasher) => Digest::from_hash(Algorithm::Sha384, &hasher.finalize()).ok(),
+            Self::Sha512(hasher) => Digest::from_hash(Algorithm::Sha512, &hasher.finalize()).ok(),
+        }
+    }
+
+    /// Whether `content` has this digest.
+    pub(in crate::oci_layout) fn verifies(content: &[u8], digest: &Digest) -> bool {
+        let mut hasher = Self::new(digest.algorithm());
+        hasher.update(content);
+        hasher.finish().as_ref() == Some(digest)
+    }
+
+    /// The SHA-256 of `content`.
+    pub(in crate::oci_layout) fn sha256(content: &[u8]) -> Digest {
+        use sha2::Digest as _;
+        Digest::from_sha256(Sha256::digest(content).into())
+    }
+}

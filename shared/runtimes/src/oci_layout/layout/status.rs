@@ -1,0 +1,157 @@
+//! Whether an image is there, answered in microseconds: `index.json` is read again only when it changed.
+
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use image::{Digest, Platform, Reference};
+
+use super::index::{IndexProblem, NAME_ANNOTATION, RESOLVED_ANNOTATION};
+use super::{Index, Layout};
+use crate::oci_layout::manifest::{ImageManifest, MANIFEST_MAX_BYTES};
+use crate::port::ImageStatus;
+
+/// What was read last.
+#[derive(Default)]
+pub(in crate::oci_layout) struct StatusCache(Mutex<Option<(Stamp, Arc<Images>)>>);
+
+/// Tells whether `index.json` is the file that was read: it is only ever replaced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(entry: &Metadata) -> Self {
+        Self { inode: entry.ino(), size: entry.size(), modified: (entry.mtime(), entry.mtime_nsec()) }
+    }
+}
+
+/// The index as it is looked through.
+#[derive(Default)]
+struct Images {
+    by_name: BTreeMap<String, Vec<Arc<Known>>>,
+    /// By repository and the digests an entry is known under.
+    by_digest: BTreeMap<(String, Digest), Vec<Arc<Known>>>,
+}
+
+/// One entry.
+struct Known {
+    manifest: Digest,
+    /// None where a single manifest was resolved, whatever its platform.
+    list: Option<Digest>,
+    platform: Option<Platform>,
+    /// What the manifest names; none while it was not read, or if it is not there.
+    content: Mutex<Option<Arc<Content>>>,
+}
+
+struct Content {
+    blobs: Vec<(Digest, u64)>,
+    size_bytes: u64,
+}
+
+impl StatusCache {
+    /// The image, if it is there with all its blobs.
+    pub(in crate::oci_layout) fn status(
+        &self,
+        layout: &Layout,
+        reference: &Reference,
+        platform: Option<&Platform>,
+    ) -> Result<Option<ImageStatus>, IndexProblem> {
+        let images = self.images(layout)?;
+        let Some(known) = images.find(reference, platform) else { return Ok(None) };
+        let unreadable = |source| IndexProblem::Unreadable { path: layout.blob_path(&known.manifest), source };
+        let Some(content) = known.content(layout).map_err(unreadable)? else { return Ok(None) };
+        for (digest, size) in &content.blobs {
+            if !layout.has_blob(digest, *size).map_err(|source| IndexProblem::Unreadable { path: layout.blob_path(digest), source })? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(ImageStatus {
+            image_ref: format!("{}@{}", reference.repository(), known.manifest),
+            size_bytes: content.size_bytes,
+            digest: Some(known.list.as_ref().unwrap_or(&known.manifest).to_string()),
+            platform: known.platform.as_ref().map(ToString::to_string),
+        }))
+    }
+
+    fn images(&self, layout: &Layout) -> Result<Arc<Images>, IndexProblem> {
+        let path = layout.index_path();
+        let stamp = match std::fs::metadata(&path) {
+            Ok(entry) => Stamp::of(&entry),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Arc::default()),
+            Err(source) => return Err(IndexProblem::Unreadable { path, source }),
+        };
+        let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, images)) = held().as_ref()
+            && *known == stamp
+        {
+            return Ok(Arc::clone(images));
+        }
+        // Should the file change between the two looks, the older stamp makes the next call read it again.
+        let images = Arc::new(Images::of(&layout.read_index()?));
+        *held() = Some((stamp, Arc::clone(&images)));
+        Ok(images)
+    }
+}
+
+impl Images {
+    fn of(index: &Index) -> Self {
+        let mut images = Self::default();
+        for entry in index.entries() {
+            let Some(name) = entry.annotations.get(NAME_ANNOTATION) else { continue };
+            let list = entry.annotations.get(RESOLVED_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
+            let platform = entry.platform.as_ref().and_then(super::index::PlatformFields::platform);
+            let known = Arc::new(Known { manifest: entry.digest, list, platform, content: Mutex::default() });
+            if let Ok(reference) = Reference::parse(name) {
+                for digest in [Some(&known.manifest), known.list.as_ref()].into_iter().flatten() {
+                    let key = (reference.repository().to_owned(), digest.clone());
+                    images.by_digest.entry(key).or_default().push(Arc::clone(&known));
+                }
+            }
+            images.by_name.entry(name.clone()).or_default().push(known);
+        }
+        images
+    }
+
+    /// By the name as asked for, else by the digest asked for, whatever tag it was pulled by.
+    fn find(&self, reference: &Reference, platform: Option<&Platform>) -> Option<&Known> {
+        let host;
+        let wanted = match platform {
+            Some(platform) => platform,
+            None => {
+                host = Platform::host();
+                &host
+            }
+        };
+        let named = self.by_name.get(reference.runtime_reference());
+        let digest = reference.digest().map(|digest| (reference.repository().to_owned(), digest.clone()));
+        let same = digest.and_then(|key| self.by_digest.get(&key));
+        let candidates = || named.into_iter().chain(same).flatten().map(Arc::as_ref);
+        let exact = candidates().find(|known| known.platform.as_ref() == Some(wanted));
+        let suitable = || candidates().find(|known| known.platform.as_ref().is_some_and(|offered| wanted.matches(offered)));
+        // A single manifest is what the reference means, whatever it was built for, unless a platform was named.
+        let single = || candidates().find(|known| known.list.is_none() && (platform.is_none() || known.platform.is_none()));
+        exact.or_else(suitable).or_else(single)
+    }
+}
+
+impl Known {
+    fn content(&self, layout: &Layout) -> io::Result<Option<Arc<Content>>> {
+        let mut held = self.content.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_none() {
+            let Some(text) = layout.read_blob(&self.manifest, MANIFEST_MAX_BYTES)? else { return Ok(None) };
+            // A manifest that cannot be read is as good as not there: the next pull puts it right.
+            let Ok(manifest) = ImageManifest::parse(&text) else { return Ok(None) };
+            let blobs = manifest.blobs();
+            let size_bytes = manifest.size_bytes();
+            *held = Some(Arc::new(Content { blobs, size_bytes }));
+        }
+        // The manifest itself may have been removed since; its absence makes the image incomplete too.
+        Ok(held.as_ref().filter(|_| layout.blob_path(&self.manifest).exists()).map(Arc::clone))
+    }
+}

@@ -1,0 +1,254 @@
+//! One pull: resolve, choose, fetch, enter.
+
+use std::sync::Arc;
+
+use contract::FailureClass;
+use image::{Digest, Platform};
+use tokio::task::JoinSet;
+
+use super::download::Wanted;
+use super::failure::{Reach, StepFailure, bounded, of_pull};
+use super::layout::{Hasher, Layout, NewImage, PlatformFields, failed};
+use super::manifest::{self, Descriptor, ImageManifest, MANIFEST_MAX_BYTES, Manifest};
+use super::registry::{Answer, Question, Registries};
+use super::route::{self, RouteOptions};
+use super::sources::{Purpose, Source, Sources};
+use crate::keyring::Keyring;
+use crate::port::{PullFailure, PullRequest, PulledImage};
+use crate::progress::{LayerProgress, Progress};
+
+/// Longest config that is read for its platform. Bytes.
+const CONFIG_MAX_BYTES: u64 = 8 * 1024 * 1024;
+/// Lists may name lists; more than this is a circle or a joke.
+const LISTS_MAX: usize = 2;
+
+/// What all pulls share.
+pub(super) struct Shared {
+    pub(super) layout: Layout,
+    pub(super) registries: Arc<Registries>,
+    pub(super) keyring: Keyring,
+    pub(super) route: RouteOptions,
+    pub(super) connections_per_pull: usize,
+}
+
+/// A pull under way.
+pub(super) struct Pull {
+    pub(super) shared: Arc<Shared>,
+    pub(super) request: PullRequest,
+    pub(super) progress: Progress,
+    pub(super) sources: Sources,
+}
+
+/// A manifest as it came.
+struct Fetched {
+    content: Vec<u8>,
+    digest: Digest,
+    manifest: Manifest,
+}
+
+/// The image that a reference means here.
+struct Resolved {
+    content: Vec<u8>,
+    /// Of the manifest.
+    digest: Digest,
+    /// What the reference itself was resolved to: the list's, where there is one.
+    top: Digest,
+    image: ImageManifest,
+    /// As the list says.
+    platform: Option<Platform>,
+}
+
+type Steps<T> = Result<T, Vec<StepFailure>>;
+
+/// Pulls an image.
+pub(super) async fn pull(shared: Arc<Shared>, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure> {
+    let endpoints =
+        route::endpoints(&request.reference, &shared.route).map_err(|failure| of_pull(vec![failure], "anonymous".to_owned()))?;
+    let pull = Arc::new(Pull { shared, request, progress, sources: Sources::new(endpoints) });
+    let outcome = Arc::clone(&pull).run().await;
+    let auth = pull.sources.auth().await;
+    match outcome {
+        Ok(image) => Ok(PulledImage { auth, ..image }),
+        Err(failures) => Err(of_pull(failures, auth)),
+    }
+}
+
+impl Pull {
+    async fn run(self: Arc<Self>) -> Steps<PulledImage> {
+        let resolved = self.resolve().await?;
+        let blobs = resolved.image.blobs();
+        let layer = |(digest, size): &(Digest, u64)| LayerProgress { digest: digest.to_string(), done_bytes: 0, total_bytes: *size };
+        self.progress.resolved(blobs.iter().map(layer).collect());
+        let wanted: Vec<_> = blobs.into_iter().enumerate().map(|(index, (digest, size))| Wanted { index, digest, size }).collect();
+        let platform = match &resolved.platform {
+            Some(platform) => Some(platform.clone()),
+            None => self.platform_of_single(&resolved, &wanted).await?,
+        };
+        Arc::clone(&self).fetch_all(wanted).await?;
+        let platform = match platform {
+            None => self.platform_in_config(&resolved.image.config.digest)?,
+            known => known,
+        };
+        self.enter(&resolved, platform.clone()).await?;
+        Ok(PulledImage {
+            image_ref: format!("{}@{}", self.request.reference.repository(), resolved.digest),
+            digest: Some(resolved.top.to_string()),
+            platform: platform.map(|platform| platform.to_string()),
+            auth: String::new(),
+        })
+    }
+
+    /// Asks what the reference means, and takes the image for the platform out of a list.
+    async fn resolve(&self) -> Steps<Resolved> {
+        let reference = &self.request.reference;
+        let name = reference.digest().map_or_else(|| reference.tag().unwrap_or("latest"), Digest::as_str);
+        let purpose = if reference.digest().is_some() { Purpose::Pull } else { Purpose::Resolve };
+        let mut fetched = self.manifest(name, reference.digest(), purpose).await?;
+        let top = fetched.digest.clone();
+        let mut platform = None;
+        for _ in 0..=LISTS_MAX {
+            match fetched.manifest {
+                Manifest::Image(image) => return Ok(Resolved { content: fetched.content, digest: fetched.digest, top, image, platform }),
+                Manifest::List(entries) => {
+                    let wanted = self.request.platform.clone().unwrap_or_else(Platform::host);
+                    let entry = manifest::choose(&entries, &wanted).map_err(|what| vec![self.unsuitable(what)])?;
+                    platform = entry.platform.clone();
+                    fetched = self.listed(&entry.descriptor).await?;
+                }
+            }
+        }
+        Err(vec![
+            StepFailure::here("the manifest list names lists of lists", "push the image again").of_class(FailureClass::ContentInvalid),
+        ])
+    }
+
+    fn unsuitable(&self, what: String) -> StepFailure {
+        let advice = "name another platform with --platform, or push the image for this one";
+        StepFailure::here(format!("{}: {what}", self.request.reference.registry()), advice).of_class(FailureClass::ContentInvalid)
+    }
+
+    /// A manifest that a list names: out of the store if it is there.
+    async fn listed(&self, entry: &Descriptor) -> Steps<Fetched> {
+        let layout = &self.shared.layout;
+        let stored =
+            layout.read_blob(&entry.digest, MANIFEST_MAX_BYTES).map_err(failed("read", layout.root())).map_err(|failure| vec![failure])?;
+        if let Some(content) = stored.filter(|content| Hasher::verifies(content, &entry.digest))
+            && let Ok(manifest) = Manifest::parse(&content, "")
+        {
+            return Ok(Fetched { content, digest: entry.digest.clone(), manifest });
+        }
+        self.manifest(entry.digest.as_str(), Some(&entry.digest), Purpose::Pull).await
+    }
+
+    /// A manifest from the first endpoint that has it.
+    async fn manifest(&self, name: &str, digest: Option<&Digest>, purpose: Purpose) -> Steps<Fetched> {
+        let mut failures = Vec::new();
+        for source in self.sources.candidates(purpose) {
+            match self.manifest_from(source, name, digest).await {
+                Ok(fetched) => return Ok(fetched),
+                Err(failure) => {
+                    source.note(&failure);
+                    let over = failure.reach == Reach::Pull;
+                    failures.push(failure);
+                    if over {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(failures)
+    }
+
+    async fn manifest_from(&self, source: &Source, name: &str, digest: Option<&Digest>) -> Result<Fetched, StepFailure> {
+        let session = source.session(self).await?;
+        let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0 }).await?;
+        receive_manifest(answer, digest).await
+    }
+
+    /// Where a platform was named and the image is in no list, its config says whether it is the right one. It is fetched
+    /// before the layers then.
+    async fn platform_of_single(self: &Arc<Self>, resolved: &Resolved, wanted: &[Wanted]) -> Steps<Option<Platform>> {
+        let (Some(asked), Some(config)) = (&self.request.platform, wanted.first()) else { return Ok(None) };
+        config.clone().fetch(Arc::clone(self)).await?;
+        let platform = self.platform_in_config(&resolved.image.config.digest)?;
+        match &platform {
+            Some(offered) if !asked.matches(offered) => {
+                Err(vec![self.unsuitable(format!("no match for platform {asked}; the image is for {offered} alone"))])
+            }
+            _ => Ok(platform),
+        }
+    }
+
+    fn platform_in_config(&self, config: &Digest) -> Steps<Option<Platform>> {
+        let layout = &self.shared.layout;
+        let content = layout
+            .read_blob(config, CONFIG_MAX_BYTES)
+            .map_err(failed("read", &layout.blob_path(config)))
+            .map_err(|failure| vec![failure])?;
+        // What is no image (a chart, a signature) has a config without a platform.
+        Ok(content.and_then(|content| serde_json::from_slice::<PlatformFields>(&content).ok()).and_then(|fields| fields.platform()))
+    }
+
+    /// Fetches all blobs, the largest first so that none is left to run alone at the end.
+    async fn fetch_all(self: Arc<Self>, mut wanted: Vec<Wanted>) -> Steps<()> {
+        wanted.sort_by_key(|blob| std::cmp::Reverse(blob.size));
+        let mut waiting = wanted.into_iter();
+        let mut running = JoinSet::new();
+        loop {
+            while running.len() < self.shared.connections_per_pull.max(1)
+                && let Some(blob) = waiting.next()
+            {
+                running.spawn(blob.fetch(Arc::clone(&self)));
+            }
+            match running.join_next().await {
+                None => return Ok(()),
+                Some(Ok(fetched)) => fetched?,
+                Some(Err(error)) => {
+                    return Err(vec![StepFailure::here(format!("fetching a layer ended by itself: {error}"), "report this as a bug")]);
+                }
+            }
+        }
+    }
+
+    /// Makes the image visible.
+    async fn enter(&self, resolved: &Resolved, platform: Option<Platform>) -> Steps<()> {
+        let layout = &self.shared.layout;
+        let put = layout.put_blob(&resolved.digest, &resolved.content).and_then(|()| layout.sync_blob_folders());
+        put.map_err(failed("write the manifest into", layout.root())).map_err(|failure| vec![failure])?;
+        let image = NewImage {
+            name: self.request.reference.runtime_reference().to_owned(),
+            media_type: resolved.image.media_type.clone(),
+            manifest: resolved.digest.clone(),
+            manifest_bytes: resolved.content.len() as u64,
+            resolved: resolved.top.clone(),
+            platform,
+        };
+        layout.enter(&image).await.map_err(|problem| vec![StepFailure::here(problem.to_string(), "")])
+    }
+}
+
+/// Reads a manifest and checks that it is what was asked for and what the registry says it is.
+async fn receive_manifest(mut answer: Answer, asked: Option<&Digest>) -> Result<Fetched, StepFailure> {
+    let host = answer.host();
+    let invalid = |what: String| StepFailure::at(&host, FailureClass::ContentInvalid, what);
+    let Some(content) = answer.whole(MANIFEST_MAX_BYTES).await? else {
+        return Err(invalid("the manifest is longer than 4 MiB, more than any registry takes".to_owned()));
+    };
+    if let Some(asked) = asked
+        && !Hasher::verifies(&content, asked)
+    {
+        return Err(invalid(format!("what came for manifest {asked} has another digest")));
+    }
+    if answer.is_web_page(&content) {
+        return Err(StepFailure::at(&host, FailureClass::Unknown, "a web page came instead of a manifest: this is no registry's answer"));
+    }
+    let named = Digest::parse(answer.header("docker-content-digest")).ok();
+    if let Some(named) = &named
+        && !Hasher::verifies(&content, named)
+    {
+        return Err(invalid(format!("the manifest is not the {named} that its header names")));
+    }
+    let manifest = Manifest::parse(&content, answer.content_type()).map_err(|what| invalid(bounded(&what, 300).to_owned()))?;
+    let digest = asked.cloned().or(named).unwrap_or_else(|| Hasher::sha256(&content));
+    Ok(Fetched { content, digest, manifest })
+}

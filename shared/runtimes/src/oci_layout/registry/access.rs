@@ -1,0 +1,150 @@
+//! Getting in: which login is shown to an endpoint, and what is tried when it is refused.
+//!
+//! A registry says how it wants to be shown a login by refusing the first request. Logins are then tried in the keyring's
+//! order. All connections of a pull share what was found out, so that it is found out once.
+
+use http::HeaderValue;
+use tokio::sync::Mutex;
+
+use super::Session;
+use super::answer::Answer;
+use super::challenge::Challenge;
+use super::tokens::{NoToken, TokenKey, basic, bearer};
+use crate::keyring::Credential;
+use crate::oci_layout::failure::StepFailure;
+
+/// The source of a pull without a login.
+const ANONYMOUS: &str = "anonymous";
+
+/// What is known about getting in at one endpoint.
+pub(in crate::oci_layout) struct Access {
+    /// In the order to try; one without a login if there are none.
+    logins: Vec<Option<Credential>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    pass: Pass,
+    /// Which login the pass is of.
+    login: usize,
+    challenge: Option<Challenge>,
+    /// Whether the endpoint has let the pass in before: then a refusal means that it has run out.
+    proven: bool,
+}
+
+/// What is shown with a request.
+#[derive(Clone, Default)]
+pub(super) struct Pass {
+    pub(super) header: Option<HeaderValue>,
+    /// Counts the passes of an endpoint, so that one refused twice is replaced once.
+    number: u64,
+}
+
+impl Access {
+    pub(super) fn new(logins: Vec<Credential>) -> Self {
+        let logins: Vec<_> = if logins.is_empty() { vec![None] } else { logins.into_iter().map(Some).collect() };
+        Self { logins, state: Mutex::new(State { pass: Pass::default(), login: 0, challenge: None, proven: false }) }
+    }
+
+    /// Where the login comes from that was used last.
+    pub(super) async fn source(&self) -> String {
+        let state = self.state.lock().await;
+        self.logins
+            .get(state.login)
+            .and_then(Option::as_ref)
+            .filter(|_| state.pass.header.is_some())
+            .map_or(ANONYMOUS, Credential::source)
+            .to_owned()
+    }
+
+    /// What to show now: nothing before the endpoint has asked for something, so that most pulls cost it no more than they must.
+    /// A challenge that an earlier pull met is met beforehand, if its token is still good.
+    pub(super) async fn current(&self, session: &Session) -> Pass {
+        let mut state = self.state.lock().await;
+        if state.challenge.is_none() {
+            state.challenge = session.registries.challenges.get(session);
+            let challenge = state.challenge.as_ref();
+            let key = challenge.and_then(|challenge| self.key(session, challenge, 0));
+            if let Some(header) = key.and_then(|key| session.registries.kept_token(&key)) {
+                state.pass = Pass { header: Some(header), number: 1 };
+                state.proven = true;
+            } else {
+                state.challenge = None;
+            }
+        }
+        state.pass.clone()
+    }
+
+    /// How often a request may be refused before it is given up: once for the challenge, once for each login, once for a token
+    /// that has run out.
+    pub(super) fn rounds(&self) -> usize {
+        self.logins.len() + 2
+    }
+
+    /// The endpoint let the pass in.
+    pub(super) async fn accepted(&self, pass: &Pass) {
+        let mut state = self.state.lock().await;
+        if state.pass.number == pass.number {
+            state.proven = true;
+        }
+    }
+
+    /// The next pass to try after `pass` was refused; none if there is nothing left to try.
+    pub(super) async fn after_refusal(&self, session: &Session, pass: &Pass, answer: &Answer) -> Result<Option<Pass>, StepFailure> {
+        let mut state = self.state.lock().await;
+        if state.pass.number != pass.number {
+            // Another connection of this pull was refused too, and has a new pass already.
+            return Ok(Some(state.pass.clone()));
+        }
+        let first = state.challenge.is_none();
+        if let Some(challenge) = Challenge::of(answer.headers()) {
+            session.registries.challenges.remember(session, &challenge);
+            state.challenge = Some(challenge);
+        }
+        let Some(challenge) = state.challenge.clone() else { return Ok(None) };
+        if !first {
+            if let Some(key) = self.key(session, &challenge, state.login) {
+                session.registries.forget_token(&key);
+            }
+            if !state.proven {
+                state.login += 1;
+            }
+        }
+        state.proven = false;
+        let mut refusal = None;
+        while state.login < self.logins.len() {
+            match self.header(session, &challenge, state.login).await {
+                Ok(Some(header)) => {
+                    state.pass = Pass { header: Some(header), number: state.pass.number + 1 };
+                    return Ok(Some(state.pass.clone()));
+                }
+                Ok(None) => {}
+                Err(NoToken::Refused(failure)) => refusal = Some(failure),
+                Err(NoToken::Failed(failure)) => return Err(failure),
+            }
+            state.login += 1;
+        }
+        state.login = self.logins.len() - 1;
+        refusal.map_or(Ok(None), Err)
+    }
+
+    /// The header that shows a login; none if the login is of no use for this challenge.
+    async fn header(&self, session: &Session, challenge: &Challenge, login: usize) -> Result<Option<HeaderValue>, NoToken> {
+        let credential = self.logins.get(login).and_then(Option::as_ref);
+        if let Some(token) = credential.map(Credential::registry_token).filter(|token| !token.is_empty()) {
+            return Ok(bearer(token));
+        }
+        match self.key(session, challenge, login) {
+            None => Ok(credential.and_then(basic)),
+            Some(key) => session.registries.token(key, &session.endpoint.base, &session.endpoint.tls).await.map(Some),
+        }
+    }
+
+    /// What token a challenge asks for; none if it asks for name and password.
+    fn key(&self, session: &Session, challenge: &Challenge, login: usize) -> Option<TokenKey> {
+        let Challenge::Bearer { realm, service, scope } = challenge else { return None };
+        let scope = if scope.is_empty() { format!("repository:{}:pull", session.path) } else { scope.clone() };
+        let login = self.logins.get(login).cloned().flatten();
+        Some(TokenKey { realm: realm.clone(), service: service.clone(), scope, login })
+    }
+}

@@ -1,0 +1,256 @@
+//! An answer: its body in pieces or as a whole, and what it means if it is no success.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use contract::FailureClass;
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
+use url::Url;
+
+use super::{Question, transport};
+use crate::oci_layout::failure::{StepFailure, bounded, quotable};
+use crate::oci_layout::route::host_label;
+
+/// Longest body of an error that is looked at. Bytes.
+const ERROR_BODY_MAX_BYTES: u64 = 64 * 1024;
+/// Longest message of a registry that is quoted. Bytes.
+const MESSAGE_MAX_BYTES: usize = 300;
+/// Longest error code that is quoted; the longest of the standard has 21 letters. Bytes.
+const CODE_MAX_BYTES: usize = 64;
+/// The header by which registries are known.
+const REGISTRY_HEADER: &str = "docker-distribution-api-version";
+
+/// What came back.
+pub(in crate::oci_layout) struct Answer {
+    response: reqwest::Response,
+    /// Who answered in the end.
+    url: Url,
+    no_progress: Duration,
+    received: u64,
+    /// Counts as a connection to the endpoint until the body was read.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Answer {
+    pub(super) fn new(response: reqwest::Response, url: Url, no_progress: Duration) -> Self {
+        Self { response, url, no_progress, received: 0, _permit: None }
+    }
+
+    pub(super) fn holding(self, permit: Option<OwnedSemaphorePermit>) -> Self {
+        Self { _permit: permit, ..self }
+    }
+
+    pub(in crate::oci_layout) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// `host:port` of whoever answered.
+    pub(in crate::oci_layout) fn host(&self) -> String {
+        host_label(&self.url)
+    }
+
+    /// Whether the endpoint itself answered, not somebody it sent us to.
+    pub(super) fn is_from(&self, endpoint: &Url) -> bool {
+        self.url.origin() == endpoint.origin()
+    }
+
+    /// A header's text; empty if there is none.
+    pub(in crate::oci_layout) fn header(&self, name: &str) -> &str {
+        self.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    pub(in crate::oci_layout) fn content_type(&self) -> &str {
+        self.header(CONTENT_TYPE.as_str())
+    }
+
+    /// How long the body is said to be.
+    pub(in crate::oci_layout) fn announced(&self) -> Option<u64> {
+        self.header(CONTENT_LENGTH.as_str()).parse().ok()
+    }
+
+    /// The first byte of a partial answer (`bytes 5-9/10`).
+    pub(in crate::oci_layout) fn range_start(&self) -> Option<u64> {
+        self.header(CONTENT_RANGE.as_str()).strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
+    }
+
+    /// The next piece of the body; none at its end.
+    pub(in crate::oci_layout) async fn piece(&mut self) -> Result<Option<Bytes>, StepFailure> {
+        match tokio::time::timeout(self.no_progress, self.response.chunk()).await {
+            Ok(Ok(piece)) => {
+                self.received += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+                Ok(piece)
+            }
+            Ok(Err(error)) => {
+                let what = format!("the connection broke after {} bytes of the body: {}", self.received, transport::root_cause(&error));
+                Err(StepFailure::connection(&self.host(), what))
+            }
+            Err(_) => {
+                let what = format!("nothing more came for {:?} after {} bytes of the body", self.no_progress, self.received);
+                Err(StepFailure::connection(&self.host(), what))
+            }
+        }
+    }
+
+    /// The whole body, if it is not longer than `limit`.
+    pub(in crate::oci_layout) async fn whole(&mut self, limit: u64) -> Result<Option<Vec<u8>>, StepFailure> {
+        let mut body = Vec::new();
+        if self.announced().is_some_and(|length| length > limit) {
+            return Ok(None);
+        }
+        while let Some(piece) = self.piece().await? {
+            if (body.len() + piece.len()) as u64 > limit {
+                return Ok(None);
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(Some(body))
+    }
+
+    /// Whether this is a web page, which no registry sends.
+    pub(in crate::oci_layout) fn is_web_page(&self, body: &[u8]) -> bool {
+        self.content_type().trim_start().to_ascii_lowercase().starts_with("text/html") || body.trim_ascii_start().starts_with(b"<")
+    }
+
+    /// What an answer means that is no success. `wall` is the time since 1970, for dates in headers.
+    pub(super) async fn failure(mut self, question: Question<'_>, wall: Duration) -> StepFailure {
+        // An error's body that breaks off or never ends says nothing, but the status still does.
+        let body = self.whole(ERROR_BODY_MAX_BYTES).await.ok().flatten().unwrap_or_default();
+        let error = RegistryError::read(&body);
+        let retry_after = retry_after(self.header(RETRY_AFTER.as_str()), wall);
+        let web_page = self.is_web_page(&body);
+        let authoritative = error.is_some() || retry_after.is_some() || self.headers().contains_key(REGISTRY_HEADER);
+        let status = self.status();
+        let class = classify(status, error.as_ref().map(|error| error.code.as_str()), authoritative);
+        let said = match &error {
+            Some(error) => format!(" ({error})"),
+            None if web_page => " (with a web page: this is no registry's answer)".to_owned(),
+            None => String::new(),
+        };
+        let subject = bounded(question.name, 140);
+        let what = format!("{status}{said} for {} {subject}", question.kind.trim_end_matches('s'));
+        StepFailure { retry_after, ..StepFailure::at(&self.host(), class, what) }
+    }
+}
+
+/// The first error of a registry's body.
+struct RegistryError {
+    code: String,
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct ErrorBody {
+    errors: Vec<ErrorEntry>,
+}
+
+#[derive(Deserialize)]
+struct ErrorEntry {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl RegistryError {
+    fn read(body: &[u8]) -> Option<Self> {
+        let first = serde_json::from_slice::<ErrorBody>(body).ok()?.errors.into_iter().next()?;
+        Some(Self { code: quotable(&first.code, CODE_MAX_BYTES), message: quotable(&first.message, MESSAGE_MAX_BYTES) })
+    }
+}
+
+impl std::fmt::Display for RegistryError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.code.as_str(), self.message.as_str()) {
+            (code, "") => formatter.write_str(code),
+            ("", message) => formatter.write_str(message),
+            (code, message) => write!(formatter, "{code}: {message}"),
+        }
+    }
+}
+
+/// The class of an answer. What is not a registry's own word is taken for one only where the status leaves no doubt.
+fn classify(status: StatusCode, code: Option<&str>, authoritative: bool) -> FailureClass {
+    match code {
+        Some("TOOMANYREQUESTS") => return FailureClass::RateLimited,
+        Some("MANIFEST_UNKNOWN" | "NAME_UNKNOWN" | "BLOB_UNKNOWN") if status == StatusCode::NOT_FOUND => return FailureClass::NotFound,
+        Some("MANIFEST_INVALID") => return FailureClass::ContentInvalid,
+        _ => {}
+    }
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => FailureClass::RateLimited,
+        status if status.is_server_error() => FailureClass::RegistryUnavailable,
+        StatusCode::NOT_FOUND if authoritative => FailureClass::NotFound,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if authoritative => FailureClass::Denied,
+        _ => FailureClass::Unknown,
+    }
+}
+
+/// `Retry-After` in seconds or as a date.
+fn retry_after(value: &str, wall: Duration) -> Option<Duration> {
+    if let Ok(seconds) = value.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(value.trim()).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(date.saturating_sub(wall))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_follow_the_status_and_the_registrys_word() {
+        use FailureClass::{ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
+        for (status, code, authoritative, class) in [
+            (429, None, false, RateLimited),
+            (429, Some("TOOMANYREQUESTS"), true, RateLimited),
+            (403, Some("TOOMANYREQUESTS"), true, RateLimited),
+            (404, Some("MANIFEST_UNKNOWN"), true, NotFound),
+            (404, Some("NAME_UNKNOWN"), true, NotFound),
+            (404, None, true, NotFound),
+            (404, None, false, Unknown),
+            (401, Some("UNAUTHORIZED"), true, Denied),
+            (403, Some("DENIED"), true, Denied),
+            (403, None, false, Unknown),
+            (500, None, true, RegistryUnavailable),
+            (503, None, false, RegistryUnavailable),
+            (400, Some("MANIFEST_INVALID"), true, ContentInvalid),
+            (400, None, true, Unknown),
+        ] {
+            assert_eq!(classify(StatusCode::from_u16(status).unwrap(), code, authoritative), class, "{status} {code:?} {authoritative}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_read_in_both_forms() {
+        let wall = Duration::from_secs(784_111_777);
+        for (value, expected) in [
+            ("120", Some(120)),
+            ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("soon", None),
+            ("-5", None),
+            ("", None),
+        ] {
+            assert_eq!(retry_after(value, wall), expected.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_registrys_error_is_quoted_within_bounds() {
+        let read = |text: &str| RegistryError::read(text.as_bytes()).map(|error| error.to_string());
+        assert_eq!(read(r#"{"errors":[{"code":"DENIED","message":"no\naccess","detail":{"x":1}}]}"#).as_deref(), Some("DENIED: no access"));
+        assert_eq!(read(r#"{"errors":[{"code":"DENIED"}]}"#).as_deref(), Some("DENIED"));
+        assert_eq!(read(r#"{"errors":[]}"#), None);
+        assert_eq!(read("<html>"), None);
+        let long = format!(r#"{{"errors":[{{"code":"X","message":"{}"}}]}}"#, "y".repeat(5_000));
+        assert!(read(&long).is_some_and(|text| text.len() < 400));
+    }
+}

@@ -1,0 +1,102 @@
+//! What a registry asks for in `WWW-Authenticate`.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use http::HeaderMap;
+use http::header::WWW_AUTHENTICATE;
+
+use super::Session;
+
+/// Repositories whose challenge is remembered; all are forgotten when there are more, which costs each one request.
+const CHALLENGES_MAX: usize = 256;
+
+/// How to show a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Challenge {
+    /// Name and password with each request.
+    Basic,
+    /// A token of the server at `realm`.
+    Bearer { realm: String, service: String, scope: String },
+}
+
+impl Challenge {
+    /// The challenge to meet: a token where both are offered.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut found = None;
+        for value in headers.get_all(WWW_AUTHENTICATE) {
+            let Some(challenges) = value.to_str().ok().and_then(|text| http_auth::parse_challenges(text).ok()) else { continue };
+            for challenge in challenges {
+                match Self::read(&challenge) {
+                    Some(bearer @ Self::Bearer { .. }) => return Some(bearer),
+                    Some(basic) => found = Some(basic),
+                    None => {}
+                }
+            }
+        }
+        found
+    }
+
+    fn read(challenge: &http_auth::ChallengeRef<'_>) -> Option<Self> {
+        if challenge.scheme.eq_ignore_ascii_case("basic") {
+            return Some(Self::Basic);
+        }
+        let field =
+            |name: &str| challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_unescaped());
+        let realm = field("realm")?;
+        let bearer = challenge.scheme.eq_ignore_ascii_case("bearer");
+        bearer.then(|| Self::Bearer { realm, service: field("service").unwrap_or_default(), scope: field("scope").unwrap_or_default() })
+    }
+}
+
+/// What endpoints asked for last, by endpoint and repository.
+#[derive(Default)]
+pub(super) struct Challenges(Mutex<BTreeMap<(String, String), Challenge>>);
+
+impl Challenges {
+    pub(super) fn get(&self, session: &Session) -> Option<Challenge> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&session.repository()).cloned()
+    }
+
+    pub(super) fn remember(&self, session: &Session, challenge: &Challenge) {
+        let mut challenges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if challenges.len() >= CHALLENGES_MAX {
+            challenges.clear();
+        }
+        challenges.insert(session.repository(), challenge.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn challenges_are_read_and_tokens_preferred() {
+        let bearer = |scope: &str| {
+            Some(Challenge::Bearer {
+                realm: "https://auth.example/token".to_owned(),
+                service: "registry.example".to_owned(),
+                scope: scope.to_owned(),
+            })
+        };
+        let plain = r#"Bearer realm="https://auth.example/token",service="registry.example""#;
+        for (values, expected) in [
+            (vec![plain], bearer("")),
+            (vec![r#"Basic realm="x""#, plain], bearer("")),
+            (
+                vec![r#"bearer scope="repository:a/b:pull,push",service="registry.example",realm="https://auth.example/token""#],
+                bearer("repository:a/b:pull,push"),
+            ),
+            (vec![r#"Basic realm="x""#], Some(Challenge::Basic)),
+            (vec![r#"Bearer service="x""#], None),
+            (vec!["Negotiate"], None),
+            (vec!["\"broken"], None),
+            (vec![], None),
+        ] {
+            let headers: HeaderMap = values.iter().map(|value| (WWW_AUTHENTICATE, HeaderValue::from_str(value).unwrap())).collect();
+            assert_eq!(Challenge::of(&headers), expected, "{values:?}");
+        }
+    }
+}

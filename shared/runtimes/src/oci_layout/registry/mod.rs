@@ -1,0 +1,157 @@
+//! Talking to registries: one request at a time, with logins, redirects, time-outs and bounds.
+
+mod access;
+mod answer;
+mod challenge;
+mod clients;
+mod exchange;
+mod permits;
+mod tokens;
+mod transport;
+
+use std::sync::Arc;
+
+use clock::Clock;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use url::Url;
+
+use super::failure::StepFailure;
+use super::options::Timeouts;
+use super::route::Endpoint;
+use crate::keyring::Credential;
+pub(super) use access::Access;
+pub(super) use answer::Answer;
+use challenge::Challenges;
+use clients::Clients;
+use exchange::Exchange;
+use permits::Permits;
+use tokens::TokenCache;
+
+/// What all pulls share: connections, tokens, and how many may talk to one endpoint.
+pub(super) struct Registries {
+    clients: Clients,
+    tokens: TokenCache,
+    challenges: Challenges,
+    permits: Permits,
+    timeouts: Timeouts,
+    clock: Clock,
+}
+
+/// One endpoint as one pull sees it: with its logins and what was learned of them.
+pub(super) struct Session {
+    registries: Arc<Registries>,
+    pub(super) endpoint: Endpoint,
+    /// The image's path in the registry: `library/busybox`.
+    path: String,
+    access: Access,
+    traceparent: Option<HeaderValue>,
+}
+
+/// What to ask for, below `/v2/<path>/`.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
+    /// `manifests` or `blobs`.
+    pub(super) kind: &'a str,
+    /// A tag or digest.
+    pub(super) name: &'a str,
+    pub(super) accept: &'a str,
+    /// The first byte wanted, where an earlier answer broke off.
+    pub(super) from: u64,
+}
+
+impl Registries {
+    pub(super) fn new(timeouts: Timeouts, connections_per_registry: usize, clock: Clock) -> Self {
+        Self {
+            clients: Clients::new(timeouts.connect, connections_per_registry),
+            tokens: TokenCache::default(),
+            challenges: Challenges::default(),
+            permits: Permits::new(connections_per_registry),
+            timeouts,
+            clock,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(registries: Arc<Registries>, endpoint: Endpoint, path: &str, logins: Vec<Credential>, traceparent: &str) -> Self {
+        let access = Access::new(logins);
+        Self { registries, endpoint, path: path.to_owned(), access, traceparent: HeaderValue::from_str(traceparent).ok() }
+    }
+
+    /// Which login was used last.
+    pub(super) async fn auth(&self) -> String {
+        self.access.source().await
+    }
+
+    /// Asks, meeting a challenge on the way. Gives answers of success only, and 416 for a range that is not there.
+    pub(super) async fn ask(&self, question: Question<'_>) -> Result<Answer, StepFailure> {
+        let permit = self.registries.permits.acquire(&self.endpoint.host).await;
+        let url = self.url(question)?;
+        let mut pass = self.access.current(self).await;
+        let mut rounds_left = self.access.rounds();
+        loop {
+            let answer = self.exchange(&url, question, pass.header.clone()).run().await?;
+            let status = answer.status();
+            let refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && answer.is_from(&self.endpoint.base);
+            if !refused {
+                self.access.accepted(&pass).await;
+            }
+            if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
+                return Ok(answer.holding(permit));
+            }
+            rounds_left -= 1;
+            let next = if refused && rounds_left > 0 { self.access.after_refusal(self, &pass, &answer).await? } else { None };
+            match next {
+                Some(next) => pass = next,
+                None => return Err(answer.failure(question, self.registries.clock.now().wall).await),
+            }
+        }
+    }
+
+    /// What is remembered of an endpoint is remembered by this.
+    fn repository(&self) -> (String, String) {
+        (self.endpoint.base.to_string(), self.path.clone())
+    }
+
+    fn url(&self, question: Question<'_>) -> Result<Url, StepFailure> {
+        let mut url = self.endpoint.base.clone();
+        url.set_path(&format!("{}/{}/{}/{}", url.path().trim_end_matches('/'), self.path, question.kind, question.name));
+        if let Some(registry) = &self.endpoint.stands_for {
+            url.query_pairs_mut().append_pair("ns", registry);
+        }
+        Ok(url)
+    }
+
+    fn exchange(&self, url: &Url, question: Question<'_>, authorization: Option<HeaderValue>) -> Exchange<'_> {
+        let mut headers = HeaderMap::new();
+        if let Ok(accept) = HeaderValue::from_str(question.accept) {
+            headers.insert(http::header::ACCEPT, accept);
+        }
+        if question.from > 0 {
+            headers.insert(
+                http::header::RANGE,
+                HeaderValue::from_str(&format!("bytes={}-", question.from)).unwrap_or(HeaderValue::from_static("bytes=0-")),
+            );
+        }
+        Exchange {
+            registries: &self.registries,
+            url: url.clone(),
+            headers,
+            own_headers: self.own_headers(authorization),
+            tls: &self.endpoint.tls,
+            form: None,
+        }
+    }
+
+    /// What only the endpoint itself may see, not those it sends us to.
+    fn own_headers(&self, authorization: Option<HeaderValue>) -> HeaderMap {
+        let mut headers = self.endpoint.headers.clone();
+        if let Some(traceparent) = &self.traceparent {
+            headers.insert("traceparent", traceparent.clone());
+        }
+        if let Some(authorization) = authorization {
+            headers.insert(http::header::AUTHORIZATION, authorization);
+        }
+        headers
+    }
+}

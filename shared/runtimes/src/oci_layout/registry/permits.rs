@@ -1,0 +1,34 @@
+//! How many requests may be under way to one endpoint, over all pulls.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Endpoints remembered; those nobody talks to are forgotten first.
+const ENDPOINTS_MAX: usize = 256;
+
+pub(super) struct Permits {
+    each: usize,
+    semaphores: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+}
+
+impl Permits {
+    pub(super) fn new(each: usize) -> Self {
+        Self { each: each.max(1), semaphores: Mutex::default() }
+    }
+
+    /// Waits for a turn. The permit is held until the answer's body was read.
+    pub(super) async fn acquire(&self, host: &str) -> Option<OwnedSemaphorePermit> {
+        // A semaphore is never closed, so there is always a permit in the end.
+        self.semaphore(host).acquire_owned().await.ok()
+    }
+
+    fn semaphore(&self, host: &str) -> Arc<Semaphore> {
+        let mut semaphores = self.semaphores.lock().unwrap_or_else(PoisonError::into_inner);
+        if semaphores.len() >= ENDPOINTS_MAX {
+            semaphores.retain(|_, semaphore| semaphore.available_permits() < self.each);
+        }
+        Arc::clone(semaphores.entry(host.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))))
+    }
+}

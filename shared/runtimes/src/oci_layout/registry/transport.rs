@@ -1,0 +1,113 @@
+//! What a connection failed of, told from the errors' types.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use contract::FailureClass;
+use rustls::CertificateError;
+
+use crate::oci_layout::failure::{StepFailure, quotable};
+
+/// Longest quoted text of an error. Bytes.
+const TEXT_MAX_BYTES: usize = 200;
+
+/// The last error of a chain, in words: what really happened.
+pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    quotable(&cause.to_string(), TEXT_MAX_BYTES)
+}
+
+/// A request without an answer.
+pub(super) fn failure(host: &str, scheme: &str, connect: Duration, error: &reqwest::Error) -> StepFailure {
+    if let Some(tls) = cause::<rustls::Error>(error) {
+        return of_tls(host, tls);
+    }
+    if error.is_connect() && error.is_timeout() {
+        return StepFailure::connection(host, format!("no connection within {connect:?}"));
+    }
+    if cause::<hyper::Error>(error).is_some_and(hyper::Error::is_parse) {
+        return not_http(host, scheme);
+    }
+    if let Some(io) = cause::<io::Error>(error) {
+        let what = match io.kind() {
+            io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            io::ErrorKind::ConnectionReset => "connection reset before an answer".to_owned(),
+            _ if error.is_connect() => format!("cannot connect: {}", root_cause(error)),
+            _ => format!("connection broke before an answer: {}", root_cause(error)),
+        };
+        return StepFailure::connection(host, what);
+    }
+    let what = if error.is_connect() { "cannot connect" } else { "connection broke before an answer" };
+    StepFailure::connection(host, format!("{what}: {}", root_cause(error)))
+}
+
+fn not_http(host: &str, scheme: &str) -> StepFailure {
+    if scheme == "http" {
+        let failure = StepFailure::at(host, FailureClass::NodeLocal, "what answers there does not speak plain HTTP");
+        return failure.advising("if it speaks TLS, give it server = \"https://...\" in a hosts.toml, or leave out --plain-http");
+    }
+    StepFailure::at(host, FailureClass::Unknown, "what answers there does not speak HTTP")
+}
+
+fn of_tls(host: &str, error: &rustls::Error) -> StepFailure {
+    let (class, what, advice) = match error {
+        rustls::Error::InvalidCertificate(certificate) => of_certificate(certificate),
+        rustls::Error::InvalidMessage(_) => (
+            FailureClass::NodeLocal,
+            "what answers there speaks no TLS, probably plain HTTP".to_owned(),
+            "use --plain-http, or server = \"http://...\" in a hosts.toml",
+        ),
+        rustls::Error::AlertReceived(alert) => (
+            FailureClass::NodeLocal,
+            format!("TLS was refused by the other side ({alert:?})"),
+            "check the client certificate that hosts.toml names",
+        ),
+        other => (
+            FailureClass::Unknown,
+            format!("TLS failed: {}", quotable(&other.to_string(), TEXT_MAX_BYTES)),
+            "look at what stands between this node and the registry",
+        ),
+    };
+    StepFailure::at(host, class, what).advising(advice)
+}
+
+fn of_certificate(error: &CertificateError) -> (FailureClass, String, &'static str) {
+    match error {
+        CertificateError::UnknownIssuer => (
+            FailureClass::NodeLocal,
+            "the certificate is signed by an unknown authority".to_owned(),
+            "add its CA to the system's or to ca in a hosts.toml, or use --tls-verify=false",
+        ),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            (FailureClass::NodeLocal, "the certificate is not valid yet".to_owned(), "check this node's clock")
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            (FailureClass::Unknown, "the certificate has expired".to_owned(), "renew it on the registry, or check this node's clock")
+        }
+        other => (
+            FailureClass::Unknown,
+            format!("the certificate is not good: {}", quotable(&other.to_string(), TEXT_MAX_BYTES)),
+            "give the registry a certificate for this name",
+        ),
+    }
+}
+
+/// The first error of a type in the chain. `io::Error` hides what it carries from `source()`, so it is looked into.
+fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(found) = carried.and_then(|inner| cause::<E>(inner)) {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}

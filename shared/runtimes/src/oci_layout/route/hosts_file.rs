@@ -1,0 +1,236 @@
+//! `hosts.toml`, read as containerd reads it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use toml::Spanned;
+use url::Url;
+
+use super::{Endpoint, TlsProfile};
+
+/// What containerd knows; `push` and `referrers` mean nothing to a puller.
+const CAPABILITIES: [&str; 4] = ["pull", "resolve", "push", "referrers"];
+
+/// The whole file. Keys that only matter for pushing are passed over, as containerd passes over what it does not know.
+#[derive(Deserialize)]
+pub(super) struct HostsFile {
+    server: Option<String>,
+    #[serde(default)]
+    host: BTreeMap<String, Spanned<HostTable>>,
+    /// What stands at the top level is the server's.
+    #[serde(flatten)]
+    top: HostTable,
+}
+
+#[derive(Default, Deserialize)]
+struct HostTable {
+    capabilities: Option<Vec<String>>,
+    ca: Option<OneOrMore>,
+    client: Option<Client>,
+    #[serde(default)]
+    skip_verify: bool,
+    #[serde(default)]
+    override_path: bool,
+    #[serde(default)]
+    header: BTreeMap<String, OneOrMore>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+impl OneOrMore {
+    fn all(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::More(more) => more,
+        }
+    }
+}
+
+/// `"both.pem"`, `["both.pem"]` or `[["cert.pem", "key.pem"]]`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Client {
+    File(String),
+    List(Vec<OneOrMore>),
+}
+
+impl HostsFile {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| error.to_string().trim_end().replace('\n', " "))
+    }
+
+    /// Mirrors in the order of the file, then the server, which is the registry `itself` where none is named. Files named in
+    /// it are looked for in `folder`.
+    pub(super) fn endpoints(self, folder: &Path, itself: Endpoint) -> Result<Vec<Endpoint>, String> {
+        let mut hosts: Vec<_> = self.host.iter().collect();
+        hosts.sort_by_key(|(_, table)| table.span().start);
+        let mut endpoints = Vec::new();
+        for (address, table) in hosts {
+            let table = table.get_ref();
+            endpoints.push(table.applied_to(Endpoint::new(base_of(address, table.override_path)?), folder)?);
+        }
+        let server = match &self.server {
+            None => itself,
+            Some(address) => Endpoint::new(base_of(address, self.top.override_path)?),
+        };
+        endpoints.push(self.top.applied_to(server, folder)?);
+        Ok(endpoints)
+    }
+}
+
+impl HostTable {
+    fn applied_to(&self, endpoint: Endpoint, folder: &Path) -> Result<Endpoint, String> {
+        let capabilities = self.capabilities.as_deref();
+        if let Some(odd) = capabilities.unwrap_or_default().iter().find(|word| !CAPABILITIES.contains(&word.as_str())) {
+            return Err(format!("{} has the capability {odd:?}; allowed are {}", endpoint.host, CAPABILITIES.join(", ")));
+        }
+        let can = |word: &str| capabilities.is_none_or(|words| words.iter().any(|known| known == word));
+        Ok(Endpoint { resolve: can("resolve"), pull: can("pull"), tls: self.tls(folder)?, headers: self.headers()?, ..endpoint })
+    }
+
+    fn tls(&self, folder: &Path) -> Result<TlsProfile, String> {
+        let read = |name: &str| std::fs::read(folder.join(name)).map_err(|error| format!("{}: {error}", folder.join(name).display()));
+        let roots_pem = self.ca.as_ref().map_or(&[][..], OneOrMore::all).iter().map(|name| read(name)).collect::<Result<_, _>>()?;
+        let files: Vec<&str> = match &self.client {
+            None => Vec::new(),
+            Some(Client::File(file)) => vec![file],
+            Some(Client::List(list)) => match list.as_slice() {
+                [] => Vec::new(),
+                [OneOrMore::One(both)] => vec![both],
+                [OneOrMore::More(pair)] => pair.iter().map(String::as_str).filter(|name| !name.is_empty()).collect(),
+                _ => return Err("client names more than one certificate; name one, with its key".to_owned()),
+            },
+        };
+        let parts = files.iter().map(|name| read(name)).collect::<Result<Vec<_>, _>>()?;
+        let identity_pem = (!parts.is_empty()).then(|| parts.join(&b"\n"[..]));
+        Ok(TlsProfile { roots_pem, identity_pem, skip_verify: self.skip_verify })
+    }
+
+    fn headers(&self) -> Result<HeaderMap, String> {
+        let mut headers = HeaderMap::new();
+        for (name, values) in &self.header {
+            let key = HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is no name of a header"))?;
+            for value in values.all() {
+                let mut value = HeaderValue::try_from(value.as_str())
+                    .map_err(|_| format!("the value of header {name} has letters that no header may have"))?;
+                value.set_sensitive(true);
+                headers.append(key.clone(), value);
+            }
+        }
+        Ok(headers)
+    }
+}
+
+/// `https://` where no scheme stands, `/v2` at the end unless the path is overridden.
+fn base_of(address: &str, override_path: bool) -> Result<Url, String> {
+    let full = if address.starts_with("http") { address.to_owned() } else { format!("https://{address}") };
+    let mut url = Url::parse(&full).map_err(|error| format!("{address:?} is no address: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(format!("{address:?} is no http or https address"));
+    }
+    let path = url.path().trim_end_matches('/').to_owned();
+    let path = if override_path || path.ends_with("/v2") { path } else { format!("{path}/v2") };
+    url.set_path(&path);
+    url.set_query(None);
+    url.set_fragment(None);
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoints(text: &str, folder: &Path) -> Result<Vec<Endpoint>, String> {
+        HostsFile::parse(text)?.endpoints(folder, Endpoint::new(Url::parse("https://registry.example/v2").unwrap()))
+    }
+
+    #[test]
+    fn hosts_keep_the_order_of_the_file_and_the_server_comes_last() {
+        let text = r#"
+            server = "https://registry.example"
+            ca = []
+
+            [host."https://zeta.example"]
+              capabilities = ["pull"]
+            [host."alpha.example:5000"]
+              capabilities = ["pull", "resolve"]
+              skip_verify = true
+            [host."http://middle.example/team/v2"]
+              override_path = true
+              [host."http://middle.example/team/v2".header]
+                x-tenant = ["a", "b"]
+        "#;
+        let endpoints = endpoints(text, Path::new("/")).unwrap();
+        let bases: Vec<_> = endpoints.iter().map(|endpoint| endpoint.base.as_str()).collect();
+        assert_eq!(
+            bases,
+            ["https://zeta.example/v2", "https://alpha.example:5000/v2", "http://middle.example/team/v2", "https://registry.example/v2"]
+        );
+        let resolve: Vec<_> = endpoints.iter().map(|endpoint| endpoint.resolve).collect();
+        assert_eq!(resolve, [false, true, true, true]);
+        assert!(endpoints[1].tls.skip_verify && !endpoints[0].tls.skip_verify);
+        assert_eq!(endpoints[2].headers.get_all("x-tenant").iter().count(), 2);
+    }
+
+    #[test]
+    fn without_a_server_the_top_of_the_file_is_the_registrys_own() {
+        let endpoints = endpoints("skip_verify = true\n[host.\"https://a.example\"]\n", Path::new("/")).unwrap();
+        assert_eq!(endpoints.len(), 2);
+        assert_eq!(endpoints[1].base.as_str(), "https://registry.example/v2");
+        assert!(endpoints[1].tls.skip_verify && !endpoints[0].tls.skip_verify);
+    }
+
+    #[test]
+    fn paths_are_completed_unless_overridden() {
+        for (address, override_path, expected) in [
+            ("https://a.example", false, "https://a.example/v2"),
+            ("https://a.example/", false, "https://a.example/v2"),
+            ("https://a.example/v2/", false, "https://a.example/v2"),
+            ("https://a.example/proxy", false, "https://a.example/proxy/v2"),
+            ("https://a.example/proxy", true, "https://a.example/proxy"),
+            ("a.example:5000", false, "https://a.example:5000/v2"),
+        ] {
+            assert_eq!(base_of(address, override_path).unwrap().as_str(), expected);
+        }
+        assert!(base_of("https://", false).is_err());
+    }
+
+    #[test]
+    fn certificates_are_read_in_all_their_forms() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["ca.crt", "cert.pem", "key.pem"] {
+            std::fs::write(folder.path().join(name), name).unwrap();
+        }
+        let identity = |client: &str| {
+            let text = format!("[host.\"https://a.example\"]\nca = \"ca.crt\"\nclient = {client}\n");
+            endpoints(&text, folder.path()).map(|endpoints| endpoints[0].tls.identity_pem.clone().unwrap())
+        };
+        assert_eq!(identity("\"cert.pem\"").unwrap(), b"cert.pem");
+        assert_eq!(identity("[\"cert.pem\"]").unwrap(), b"cert.pem");
+        assert_eq!(identity("[[\"cert.pem\", \"key.pem\"]]").unwrap(), b"cert.pem\nkey.pem");
+        assert_eq!(identity("[[\"cert.pem\", \"\"]]").unwrap(), b"cert.pem");
+        assert!(identity("[\"cert.pem\", \"key.pem\"]").is_err());
+        assert!(identity("\"missing.pem\"").unwrap_err().contains("missing.pem"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, part) in [
+            ("server = 3", "server"),
+            ("[host.\"https://a.example\"]\ncapabilities = [\"fly\"]", "\"fly\""),
+            ("[host.\"ftp://a.example\"]", "ftp"),
+            ("[host.\"https://a.example\".header]\n\"b ad\" = \"x\"", "b ad"),
+            ("not toml", "1"),
+        ] {
+            let problem = endpoints(text, Path::new("/")).err().unwrap();
+            assert!(problem.contains(part), "{text}: {problem}");
+        }
+    }
+}

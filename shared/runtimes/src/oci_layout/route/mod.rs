@@ -1,0 +1,210 @@
+//! Whom to ask for an image: mirrors and the registry itself, in order.
+
+mod hosts_file;
+
+use std::path::{Path, PathBuf};
+
+use http::HeaderMap;
+use image::Reference;
+use url::Url;
+
+use super::failure::StepFailure;
+use hosts_file::HostsFile;
+
+/// Longest `hosts.toml` that is read. A file of twenty mirrors has 4 KiB.
+const HOSTS_FILE_MAX_BYTES: u64 = 1024 * 1024;
+/// The name that containerd gives Docker Hub in folders and in `ns=`.
+const DOCKER_HUB: &str = "docker.io";
+/// The host that answers for it.
+const DOCKER_HUB_HOST: &str = "registry-1.docker.io";
+
+/// How TLS is spoken to an endpoint. Holds a key: never printed.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TlsProfile {
+    /// Certificates trusted beside the system's, as PEM.
+    pub(super) roots_pem: Vec<Vec<u8>>,
+    /// Client certificate and key, as one PEM.
+    pub(super) identity_pem: Option<Vec<u8>>,
+    /// Certificates are taken unchecked.
+    pub(super) skip_verify: bool,
+}
+
+/// Someone who may have the image.
+#[derive(Clone)]
+pub(super) struct Endpoint {
+    /// Scheme, host and path that `/<name>/manifests/...` is put behind: `https://mirror.example/v2`.
+    pub(super) base: Url,
+    /// `host:port`, the name in errors and counters.
+    pub(super) host: String,
+    /// May be asked what a tag means.
+    pub(super) resolve: bool,
+    /// May be asked for content by digest.
+    pub(super) pull: bool,
+    /// For a mirror, the registry it stands in for: sent as `ns=`. None for the registry itself.
+    pub(super) stands_for: Option<String>,
+    pub(super) tls: TlsProfile,
+    /// Sent with each request.
+    pub(super) headers: HeaderMap,
+}
+
+/// What the settings say for all registries.
+#[derive(Clone, Debug)]
+pub(super) struct RouteOptions {
+    pub(super) config_path: PathBuf,
+    pub(super) plain_http: bool,
+    pub(super) tls_verify: bool,
+}
+
+/// Reads whom to ask for `reference`, in order; the registry itself stands last.
+pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result<Vec<Endpoint>, StepFailure> {
+    let registry = reference.registry();
+    let itself = registry_itself(registry, options)?;
+    let mut endpoints = match folder(&options.config_path, registry)? {
+        None => vec![itself],
+        Some(folder) => hosts(&folder, itself)?,
+    };
+    for endpoint in &mut endpoints {
+        endpoint.stands_for = endpoint.mirror_of(registry);
+    }
+    if !options.tls_verify {
+        endpoints.iter_mut().for_each(|endpoint| endpoint.tls.skip_verify = true);
+    }
+    Ok(endpoints)
+}
+
+/// The registry by itself, as containerd reaches it: Docker Hub by its API host, this host without TLS.
+fn registry_itself(registry: &str, options: &RouteOptions) -> Result<Endpoint, StepFailure> {
+    let host = if registry == DOCKER_HUB { DOCKER_HUB_HOST } else { registry };
+    let plain = options.plain_http || (is_loopback(host) && !host.ends_with(":443"));
+    let scheme = if plain { "http" } else { "https" };
+    let base = Url::parse(&format!("{scheme}://{host}/v2"))
+        .map_err(|error| StepFailure::here(format!("{registry} is no address of a registry: {error}"), "check the image's name"))?;
+    Ok(Endpoint::new(base))
+}
+
+impl Endpoint {
+    fn new(base: Url) -> Self {
+        let (tls, headers) = (TlsProfile::default(), HeaderMap::new());
+        Self { host: host_label(&base), base, resolve: true, pull: true, stands_for: None, tls, headers }
+    }
+
+    /// The registry's name if this is another host than the registry's own.
+    fn mirror_of(&self, registry: &str) -> Option<String> {
+        let own = self.authority();
+        let same = own == registry || (registry == DOCKER_HUB && own == DOCKER_HUB_HOST);
+        (!same).then(|| registry.to_owned())
+    }
+
+    /// `host[:port]` as the address has it: what logins are kept under.
+    pub(super) fn authority(&self) -> String {
+        let host = self.base.host_str().unwrap_or_default();
+        self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+}
+
+/// `host:port` with the port that the scheme implies.
+pub(super) fn host_label(url: &Url) -> String {
+    match (url.host_str(), url.port_or_known_default()) {
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        (host, _) => host.unwrap_or_default().to_owned(),
+    }
+}
+
+/// Whether `host[:port]` is on this host.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The folder that speaks for a registry: `host_port_`, then `host:port`, then `_default`.
+fn folder(config_path: &Path, registry: &str) -> Result<Option<PathBuf>, StepFailure> {
+    let with_port = registry.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    let names = [with_port.map(|(host, port)| format!("{host}_{port}_")), Some(registry.to_owned()), Some("_default".to_owned())];
+    for name in names.into_iter().flatten() {
+        let folder = config_path.join(name);
+        match std::fs::metadata(&folder) {
+            Ok(_) => return Ok(Some(folder)),
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(unreadable(&folder, &error.to_string())),
+        }
+    }
+    Ok(None)
+}
+
+fn hosts(folder: &Path, itself: Endpoint) -> Result<Vec<Endpoint>, StepFailure> {
+    let path = folder.join("hosts.toml");
+    match read_bounded(&path) {
+        Ok(text) => HostsFile::parse(&text).and_then(|file| file.endpoints(folder, itself)).map_err(|problem| unreadable(&path, &problem)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(vec![itself]),
+        Err(error) => Err(unreadable(&path, &error.to_string())),
+    }
+}
+
+fn read_bounded(path: &Path) -> std::io::Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(HOSTS_FILE_MAX_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn unreadable(path: &Path, problem: &str) -> StepFailure {
+    StepFailure::here(
+        format!("cannot use {}: {problem}", path.display()),
+        "mend the file, or name another folder with registry.config_path",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(config_path: &Path) -> RouteOptions {
+        RouteOptions { config_path: config_path.to_owned(), plain_http: false, tls_verify: true }
+    }
+
+    fn route(config_path: &Path, image: &str) -> Vec<String> {
+        let reference = Reference::parse(image).unwrap();
+        endpoints(&reference, &options(config_path)).unwrap().iter().map(|endpoint| endpoint.base.to_string()).collect()
+    }
+
+    #[test]
+    fn without_files_the_registry_itself_is_asked() {
+        let nowhere = Path::new("/nonexistent");
+        for (image, base) in [
+            ("busybox", "https://registry-1.docker.io/v2"),
+            ("quay.io/a/b", "https://quay.io/v2"),
+            ("localhost/a", "http://localhost/v2"),
+            ("localhost:5000/a", "http://localhost:5000/v2"),
+            ("127.0.0.1:5000/a", "http://127.0.0.1:5000/v2"),
+            ("127.9.9.9:5000/a", "http://127.9.9.9:5000/v2"),
+            ("[::1]:5000/a", "http://[::1]:5000/v2"),
+            ("localhost:443/a", "https://localhost/v2"),
+            ("localhost.example/a", "https://localhost.example/v2"),
+        ] {
+            assert_eq!(route(nowhere, image), [base], "{image}");
+        }
+    }
+
+    #[test]
+    fn folders_are_named_as_containerd_names_them() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str| {
+            let folder = root.path().join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("hosts.toml"), format!("[host.\"http://from-{}\"]\n", name.replace([':', '_'], "-"))).unwrap();
+        };
+        let first = |image: &str| route(root.path(), image)[0].clone();
+        put("_default");
+        assert_eq!(first("registry.example:5000/a"), "http://from--default/v2");
+        put("registry.example:5000");
+        assert_eq!(first("registry.example:5000/a"), "http://from-registry.example-5000/v2");
+        put("registry.example_5000_");
+        assert_eq!(first("registry.example:5000/a"), "http://from-registry.example-5000-/v2");
+        put("docker.io");
+        assert_eq!(route(root.path(), "busybox"), ["http://from-docker.io/v2", "https://registry-1.docker.io/v2"]);
+    }
+}

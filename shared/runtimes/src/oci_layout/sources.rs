@@ -1,0 +1,86 @@
+//! The endpoints of one pull, and how they did so far.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use contract::FailureClass;
+use tokio::sync::OnceCell;
+
+use super::failure::StepFailure;
+use super::pull::Pull;
+use super::registry::Session;
+use super::route::Endpoint;
+
+/// What an endpoint is needed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To say what a tag means.
+    Resolve,
+    /// To give content by its digest.
+    Pull,
+}
+
+/// All endpoints in the order of the route.
+pub(super) struct Sources(Vec<Source>);
+
+/// One endpoint.
+pub(super) struct Source {
+    endpoint: Endpoint,
+    session: OnceCell<Session>,
+    /// It could not be reached, or sent us away: not asked again in this pull while there are others.
+    down: AtomicBool,
+}
+
+impl Sources {
+    pub(super) fn new(endpoints: Vec<Endpoint>) -> Self {
+        Self(endpoints.into_iter().map(|endpoint| Source { endpoint, session: OnceCell::new(), down: AtomicBool::new(false) }).collect())
+    }
+
+    /// Whom to ask, in order.
+    pub(super) fn candidates(&self, purpose: Purpose) -> Vec<&Source> {
+        let able = |source: &&Source| match purpose {
+            Purpose::Resolve => source.endpoint.resolve,
+            Purpose::Pull => source.endpoint.pull,
+        };
+        let up: Vec<_> = self.0.iter().filter(able).filter(|source| !source.down.load(Ordering::Relaxed)).collect();
+        if up.is_empty() { self.0.iter().filter(able).collect() } else { up }
+    }
+
+    /// Which login was used by the last endpoint that was talked to.
+    pub(super) async fn auth(&self) -> String {
+        match self.0.iter().rev().find_map(|source| source.session.get()) {
+            Some(session) => session.auth().await,
+            None => "anonymous".to_owned(),
+        }
+    }
+}
+
+impl Source {
+    /// The endpoint with its logins, which are looked up when they are first needed.
+    pub(super) async fn session(&self, pull: &Pull) -> Result<&Session, StepFailure> {
+        self.session.get_or_try_init(|| self.open(pull)).await
+    }
+
+    async fn open(&self, pull: &Pull) -> Result<Session, StepFailure> {
+        let reference = &pull.request.reference;
+        let repository = match &self.endpoint.stands_for {
+            None => reference.repository().to_owned(),
+            Some(_) => format!("{}/{}", self.endpoint.authority(), reference.path()),
+        };
+        let logins = pull
+            .shared
+            .keyring
+            .lookup(&repository)
+            .await
+            .map_err(|error| StepFailure { class: error.class(), ..StepFailure::here(error.to_string(), "") })?;
+        let registries = Arc::clone(&pull.shared.registries);
+        Ok(Session::new(registries, self.endpoint.clone(), reference.path(), logins, &pull.request.trace.traceparent()))
+    }
+
+    /// Remembers a failure that makes the endpoint not worth asking again soon.
+    pub(super) fn note(&self, failure: &StepFailure) {
+        if failure.transport || matches!(failure.class, FailureClass::RegistryUnavailable | FailureClass::RateLimited) {
+            self.down.store(true, Ordering::Relaxed);
+        }
+    }
+}
