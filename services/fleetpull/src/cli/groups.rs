@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 /// A settings key and its value, as a flag gives them.
-pub type Flag = (String, String);
+pub(super) type Flag = (String, String);
 
 /// How facts are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -1,5 +1,6 @@
 //! Facts to stdout, everything else to stderr.
 
+pub mod event;
 pub mod outcome;
 pub mod progress;
 pub mod table;

@@ -1,10 +1,13 @@
-//! Progress of pulls on a terminal: a bar for each image, and below it one for each of its layers.
+//! Progress of pulls: on a terminal a bar for each image and below it one for each of its layers; elsewhere a plain line now and then.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use contract::NodeName;
 use contract::messages::pull_coordinator::{PullState, PullStatus};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use super::units;
 
 /// How many bars are drawn at a time; what does not fit on a screen helps nobody.
 const MAX_BARS: usize = 30;
@@ -13,32 +16,71 @@ const IMAGE_BAR: &str = "{prefix} {bar:30.cyan/blue} {bytes:>10}/{total_bytes:<1
 /// The bars of its layers.
 const LAYER_BAR: &str = "  {prefix:.dim} {bar:24.dim} {bytes:>10}/{total_bytes:<10}";
 
-/// Draws what is in flight; nothing where nobody watches.
+/// How often a pull gets a plain line: a log of a pull of minutes stays readable.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Bars,
+    Lines,
+    Silence,
+}
+
+/// Shows what is in flight, on stderr.
 #[derive(Debug)]
 pub struct ProgressView {
+    manner: Manner,
     bars: MultiProgress,
     drawn: BTreeMap<String, ProgressBar>,
-    on: bool,
+    /// How many lines each pull has got.
+    lines: BTreeMap<String, u64>,
 }
 
 impl ProgressView {
-    /// Draws on stderr if it is a terminal and `wanted`.
+    /// Bars if stderr is a terminal, else lines; nothing if it is not `wanted`.
     #[must_use]
     pub fn new(wanted: bool) -> Self {
-        Self { bars: MultiProgress::new(), drawn: BTreeMap::new(), on: wanted && super::is_terminal() }
+        let manner = match (wanted, super::is_terminal()) {
+            (false, _) => Manner::Silence,
+            (true, true) => Manner::Bars,
+            (true, false) => Manner::Lines,
+        };
+        Self { manner, bars: MultiProgress::new(), drawn: BTreeMap::new(), lines: BTreeMap::new() }
     }
 
-    /// Whether anything is drawn: if not, plain lines tell the story.
+    /// Whether the story is told in lines.
     #[must_use]
-    pub fn is_drawing(&self) -> bool {
-        self.on
+    pub fn writes_lines(&self) -> bool {
+        self.manner == Manner::Lines
     }
 
     /// Shows how far the pulls of a node are; what is not among them any more is taken off.
     pub fn show(&mut self, node: &NodeName, pulls: &[PullStatus]) {
-        if !self.on {
-            return;
+        match self.manner {
+            Manner::Bars => self.draw_all(node, pulls),
+            Manner::Lines => self.write_lines(node, pulls),
+            Manner::Silence => {}
         }
+    }
+
+    fn write_lines(&mut self, node: &NodeName, pulls: &[PullStatus]) {
+        for pull in pulls {
+            let due = pull.since_ms / u64::try_from(LINE_EVERY.as_millis()).unwrap_or(u64::MAX);
+            let written = self.lines.entry(format!("{node} {} {:?}", pull.image, pull.state)).or_default();
+            if due > *written {
+                *written = due;
+                let state = match pull.state {
+                    PullState::Waiting => "waits for its turn".to_owned(),
+                    PullState::Pulling if pull.total_bytes == 0 => "asks the registry".to_owned(),
+                    PullState::Pulling => format!("{} of {}", units::bytes(pull.done_bytes), units::bytes(pull.total_bytes)),
+                };
+                super::remark(&format!("{node}: {}: {state} after {}", pull.image, units::milliseconds(pull.since_ms / 1_000 * 1_000)));
+            }
+        }
+    }
+
+    fn draw_all(&mut self, node: &NodeName, pulls: &[PullStatus]) {
         let mut live = Vec::new();
         for pull in pulls {
             let key = format!("{node} {}", pull.image);
@@ -67,7 +109,7 @@ impl ProgressView {
 
     /// Takes the bars off while `print` writes.
     pub fn pause<T>(&self, print: impl FnOnce() -> T) -> T {
-        if self.on { self.bars.suspend(print) } else { print() }
+        if self.manner == Manner::Bars { self.bars.suspend(print) } else { print() }
     }
 
     /// Takes all bars off.

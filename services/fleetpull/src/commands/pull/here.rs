@@ -6,6 +6,7 @@ use std::time::Duration;
 use actors::Sender;
 use anyhow::{Context as _, Result};
 use bus::memory::MemoryBus;
+use bus::{Bus as _, Subscription};
 use clock::Clock;
 use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome};
 use contract::subject::Fleet;
@@ -48,8 +49,9 @@ async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     let runtime = open_runtime(configuration, args.registry, &clock)?;
     let bus = Arc::new(MemoryBus::new(clock.clone()));
     let fleet = Fleet::named(&settings.fleet.name).context("fleet.name is not valid")?;
+    let events = bus.subscribe(&fleet.events(None, None), None).await?;
     let node = Node::start(NodeParts { name: name.clone(), fleet, bus, runtime, clock, policies: Policies::of(settings) }).await?;
-    let rows = pull_all(args, &node, &name).await;
+    let rows = pull_all(args, &node, events).await;
     let place = place_of(settings, configuration)?;
     node.stop().await;
     if args.output.format == OutputFormat::Text && !args.output.quiet {
@@ -59,20 +61,21 @@ async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
 }
 
 /// Pulls all images at once (the throttler lets as many run as may) and prints each row when it is known.
-async fn pull_all(args: &PullArgs, node: &Node, name: &NodeName) -> Vec<Row> {
+async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription) -> Vec<Row> {
+    let name = &node.wiring.node;
     let mut view = ProgressView::new(!args.output.quiet);
     let mut pulls: FuturesUnordered<_> = args.images.iter().map(|image| pull_one(args, node, name, image)).collect();
-    if !view.is_drawing() && !args.output.quiet {
-        for image in &args.images {
-            output::remark(&format!("{name}: {image}: pulling"));
-        }
-    }
     let list = Sender::<ListPulls>::local(node.wiring.clone(), node.actors.coordinator.clone().recipient());
     let mut draw = tokio::time::interval(DRAW_EVERY);
     let mut rows = Vec::new();
     loop {
         tokio::select! {
             biased;
+            Some(event) = events.next(), if view.writes_lines() => {
+                if let Ok(event) = serde_json::from_slice(&event.payload) {
+                    output::remark(&output::event::text(&event));
+                }
+            }
             row = pulls.next() => match row {
                 Some(row) => {
                     view.pause(|| row.print(args.output.format));
@@ -80,7 +83,7 @@ async fn pull_all(args: &PullArgs, node: &Node, name: &NodeName) -> Vec<Row> {
                 }
                 None => break,
             },
-            _ = draw.tick(), if view.is_drawing() => {
+            _ = draw.tick() => {
                 if let Ok(list) = list.call(root_envelope(ListPulls {}), DRAW_EVERY).await {
                     view.show(name, &list.pulls);
                 }
