@@ -51,7 +51,7 @@ fn rules(settings: &Settings) -> Vec<Rule> {
         Rule {
             broken: nats.creds.is_some() && nats.nkey.is_some(),
             keys: ["nats.nkey", "nats.creds"],
-            what: "and nats.creds are two ways to say who connects: give one of them".to_owned(),
+            what: "stands beside nats.creds, and each says who connects: give one of them".to_owned(),
         },
     ]
 }

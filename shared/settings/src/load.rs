@@ -151,10 +151,20 @@ impl Loader {
         }
     }
 
+    /// Who connects by a credentials file of ours does not do so by an nkey of the nats CLI's too, nor the other way round.
+    fn one_login(&mut self) {
+        let of_cli = |assignment: &Assignment| matches!(&assignment.origin, Origin::Environment { variable } if assignment.key.nats_variable == Some(variable));
+        for (login, other) in [("nats.creds", "nats.nkey"), ("nats.nkey", "nats.creds")] {
+            if self.assignments.iter().any(|assignment| assignment.key.name == login && !of_cli(assignment)) {
+                self.assignments.retain(|assignment| assignment.key.name != other || !of_cli(assignment));
+            }
+        }
+    }
+
     fn finish(mut self) -> Result<Loaded, SettingsError> {
         let mut origins: BTreeMap<&'static str, Origin> = keys().iter().map(|key| (key.name, Origin::Default)).collect();
-        let defaults = toml::Table::try_from(Settings::default()).map_err(|error| bug(&error))?;
-        let mut table = defaults;
+        let mut table = toml::Table::try_from(Settings::default()).map_err(|error| bug(&error))?;
+        self.one_login();
         for Assignment { key, value, origin } in self.assignments {
             set(&mut table, key.name, value);
             origins.insert(key.name, origin);

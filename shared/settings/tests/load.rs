@@ -71,6 +71,16 @@ fn a_flag_goes_before_the_environment_before_the_file_before_the_nats_cli() {
 }
 
 #[test]
+fn a_login_of_ours_takes_the_place_of_the_other_kind_of_the_nats_cli() {
+    let loaded = Case::new("").environment("NATS_CREDS", "/cli.creds").flag("nats.nkey", "/n").load().unwrap();
+    assert_eq!((loaded.settings.nats.creds, loaded.settings.nats.nkey), (None, Some(PathBuf::from("/n"))));
+    assert_eq!(loaded.origins["nats.creds"].kind(), "default");
+    let loaded = Case::new("nats.creds = \"/c\"").environment("NATS_NKEY", "/cli.nk").load().unwrap();
+    assert_eq!((loaded.settings.nats.creds, loaded.settings.nats.nkey), (Some(PathBuf::from("/c")), None));
+    assert!(Case::new("").environment("NATS_CREDS", "/c").environment("NATS_NKEY", "/n").load().is_err());
+}
+
+#[test]
 fn an_empty_variable_of_ours_takes_back_what_the_file_says() {
     let loaded = Case::new("nats.url = \"nats://file\"").environment("FLEETPULL_NATS_URL", "").load().unwrap();
     assert!(!loaded.settings.nats.is_wanted());
@@ -190,7 +200,7 @@ fn values_that_do_not_go_together_are_told() {
         ("nats.key = \"/k\"", "c.toml:1: nats.key: needs nats.cert: the key of a client certificate is of no use without it"),
         (
             "nats = { creds = \"/c\", nkey = \"/n\" }",
-            "c.toml:1: nats.nkey: and nats.creds are two ways to say who connects: give one of them",
+            "c.toml:1: nats.nkey: stands beside nats.creds, and each says who connects: give one of them",
         ),
     ] {
         assert_eq!(Case::new(file).problems(), [expected]);

@@ -35,8 +35,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
 pub(crate) fn ensure(root: &Path) -> anyhow::Result<Vec<String>> {
     let tools = root.join(".tools");
     std::fs::create_dir_all(&tools)?;
-    let mut parts = vec![nats::current(&tools), nats::too_old(&tools)];
-    parts.extend(debian::servers());
+    // First, because on a new machine it brings the lists of packages that the next one reads.
+    let mut parts = debian::servers();
+    parts.extend([nats::current(&tools), nats::too_old(&tools)]);
     for part in &parts {
         println!("{}", part.line());
     }

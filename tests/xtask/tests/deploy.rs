@@ -1,0 +1,163 @@
+//! What lies in deploy/ does what its comments promise, as far as this machine can say.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use bus::nats::{NatsBus, NatsOptions};
+use bus::{Bus, BusError, Message};
+use bytes::Bytes;
+use futures::StreamExt;
+use nkeys::KeyPair;
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn deploy(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)
+}
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(deploy(file)).unwrap()
+}
+
+/// A server with the accounts of the example, whose users have keys that this test knows.
+struct Fleet {
+    server: NatsServer,
+    folder: TempDir,
+}
+
+impl Fleet {
+    fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut text = read("nats/accounts.conf").replace("/var/lib/nats", folder.path().join("store").to_str().unwrap());
+        // The server of a test listens where there is room.
+        text = text.lines().filter(|line| !line.starts_with("listen")).collect::<Vec<_>>().join("\n");
+        for user in ["n1", "n2", "operator", "reader"] {
+            let pair = KeyPair::new_user();
+            std::fs::write(folder.path().join(user), pair.seed().unwrap()).unwrap();
+            let line = text.lines().find(|line| line.ends_with(&format!(" # {user}"))).unwrap().to_owned();
+            text = text.replace(&line, &format!("nkey: {}", pair.public_key()));
+        }
+        let server = NatsServer::start(NatsConfig::default().without_jetstream().with(&text));
+        std::fs::create_dir_all(folder.path().join("nats/context")).unwrap();
+        Self { server, folder }
+    }
+
+    /// Connects as the comments of the example say: by a context with nkey and inbox prefix.
+    async fn connect(&self, user: &str) -> NatsBus {
+        let seed = self.folder.path().join(user);
+        let context = format!("{{ \"url\": {:?}, \"nkey\": {seed:?}, \"inbox_prefix\": \"_INBOX_{user}\" }}", self.server.url());
+        std::fs::write(self.folder.path().join("nats/context").join(format!("{user}.json")), context).unwrap();
+        let config_home = Some(self.folder.path().to_owned());
+        let bus = NatsBus::connect(NatsOptions { context: Some(user.to_owned()), config_home, ..NatsOptions::default() }).await.unwrap();
+        bus.wait_connected(LIMIT).await.unwrap();
+        bus
+    }
+}
+
+fn message(subject: &str) -> Message {
+    Message::new(subject.to_owned(), Bytes::from_static(b"x"))
+}
+
+/// The next message, which must come.
+async fn next(subscription: &mut bus::Subscription) -> Message {
+    tokio::time::timeout(LIMIT, subscription.next()).await.expect("a message comes").expect("the subscription stands")
+}
+
+/// Answers the next request.
+async fn answer(bus: &NatsBus, requests: &mut bus::Subscription) {
+    let asked = next(requests).await;
+    bus.publish(message(&asked.reply_to.expect("it is a request"))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_publishes_events_in_its_own_name_alone() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let (n1, operator, reader) = (fleet.connect("n1").await, fleet.connect("operator").await, fleet.connect("reader").await);
+    let mut events = reader.subscribe("fleetpull.v1.evt.>", None).await.unwrap();
+    let mut seen_by_operator = operator.subscribe("fleetpull.v1.evt.>", None).await.unwrap();
+    // One connection's messages keep their order: when the last has come, the ones before it were refused.
+    for subject in ["fleetpull.v1.evt.Failed.ghcr_2eio.n2", "fleetpull.v1.evt.n1", "fleetpull.v1.evt.Failed.ghcr_2eio.n1"] {
+        n1.publish(message(subject)).await.unwrap();
+    }
+    assert_eq!(next(&mut events).await.subject, "fleetpull.v1.evt.Failed.ghcr_2eio.n1");
+    assert_eq!(next(&mut seen_by_operator).await.subject, "fleetpull.v1.evt.Failed.ghcr_2eio.n1");
+}
+
+#[tokio::test]
+async fn a_node_takes_commands_to_itself_and_to_all_and_answers_them() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let (n1, n2, operator) = (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("operator").await);
+    let command = "fleetpull.v1.cmd.n1.agent.describe";
+    let _refused = n2.subscribe(command, None).await.unwrap();
+    let nobody = operator.request(message(command), LIMIT).await.unwrap_err();
+    assert_eq!(nobody, BusError::NoResponders { subject: command.to_owned() });
+
+    let mut own = n1.subscribe("fleetpull.v1.cmd.n1.>", None).await.unwrap();
+    let mut to_all = n1.subscribe("fleetpull.v1.cmd._all.>", None).await.unwrap();
+    let mut services = n1.subscribe("$SRV.PING", None).await.unwrap();
+    let answering = async {
+        answer(&n1, &mut own).await;
+        answer(&n1, &mut to_all).await;
+        answer(&n1, &mut services).await;
+        answer(&n1, &mut own).await;
+    };
+    let asking = async {
+        for subject in [command, "fleetpull.v1.cmd._all.agent.describe", "$SRV.PING"] {
+            operator.request(message(subject), LIMIT).await.unwrap();
+        }
+        // As a second agent of the same name does, and every service when local delivery is off.
+        n1.request(message(command), LIMIT).await.unwrap();
+    };
+    tokio::join!(answering, asking);
+}
+
+#[tokio::test]
+async fn a_node_commands_no_other_node_and_a_reader_none_at_all() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let (n1, n2, reader, operator) =
+        (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("reader").await, fleet.connect("operator").await);
+    let mut heard = n2.subscribe("fleetpull.v1.cmd.n2.>", None).await.unwrap();
+    for stranger in [&n1, &reader] {
+        stranger.publish(message("fleetpull.v1.cmd.n2.agent.forged")).await.unwrap();
+        // A round trip of the stranger: what was published before it has been judged.
+        drop(stranger.subscribe("fleetpull.v1.evt.>", None).await.unwrap());
+    }
+    operator.publish(message("fleetpull.v1.cmd.n2.agent.describe")).await.unwrap();
+    assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.cmd.n2.agent.describe");
+}
+
+#[test]
+fn the_example_of_accounts_is_taken_by_the_server_as_it_is() {
+    let Some(program) = met(current_program()) else { return };
+    let checked = Command::new(program).arg("-t").arg("-c").arg(deploy("nats/accounts.conf")).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+/// Where systemd is not installed, nothing can be said.
+#[test]
+fn systemd_takes_the_unit_without_a_word() {
+    let folder = TempDir::new().unwrap();
+    let unit = folder.path().join("fleetpull.service");
+    // systemd demands that the program is there.
+    std::fs::write(&unit, read("systemd/fleetpull.service").replace("/usr/local/bin/fleetpull", "/bin/true")).unwrap();
+    let Ok(verified) = Command::new("systemd-analyze").arg("verify").arg(&unit).output() else { return };
+    let said = String::from_utf8_lossy(&verified.stderr);
+    // It reads every unit that ours names, and says of others what is wrong with them.
+    let of_ours: Vec<&str> = said.lines().filter(|line| line.contains("fleetpull")).collect();
+    assert!(of_ours.is_empty(), "{said}");
+}
