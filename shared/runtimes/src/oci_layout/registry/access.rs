@@ -25,8 +25,10 @@ pub(in crate::oci_layout) struct Access {
 
 struct State {
     pass: Pass,
-    /// Which login the pass is of.
+    /// Which login the pass is of, or is to be tried next.
     login: usize,
+    /// Which login was shown last, to the registry or its token server.
+    shown: Option<usize>,
     challenge: Option<Challenge>,
     /// Whether the endpoint has let the pass in before: then a refusal means that it has run out.
     proven: bool,
@@ -43,18 +45,14 @@ pub(super) struct Pass {
 impl Access {
     pub(super) fn new(logins: Vec<Credential>) -> Self {
         let logins: Vec<_> = if logins.is_empty() { vec![None] } else { logins.into_iter().map(Some).collect() };
-        Self { logins, state: Mutex::new(State { pass: Pass::default(), login: 0, challenge: None, proven: false }) }
+        Self { logins, state: Mutex::new(State { pass: Pass::default(), login: 0, shown: None, challenge: None, proven: false }) }
     }
 
     /// Where the login comes from that was used last.
     pub(super) async fn source(&self) -> String {
-        let state = self.state.lock().await;
-        self.logins
-            .get(state.login)
-            .and_then(Option::as_ref)
-            .filter(|_| state.pass.header.is_some())
-            .map_or(ANONYMOUS, Credential::source)
-            .to_owned()
+        let shown = self.state.lock().await.shown;
+        let login = shown.and_then(|shown| self.logins.get(shown)).and_then(Option::as_ref);
+        login.map_or(ANONYMOUS, Credential::source).to_owned()
     }
 
     /// What to show now: nothing before the endpoint has asked for something, so that most pulls cost it no more than they must.
@@ -67,6 +65,7 @@ impl Access {
             let key = challenge.and_then(|challenge| self.key(session, challenge, 0));
             if let Some(header) = key.and_then(|key| session.registries.kept_token(&key)) {
                 state.pass = Pass { header: Some(header), number: 1 };
+                state.shown = Some(0);
                 state.proven = true;
             } else {
                 state.challenge = None;
@@ -113,7 +112,11 @@ impl Access {
         state.proven = false;
         let mut refusal = None;
         while state.login < self.logins.len() {
-            match self.header(session, &challenge, state.login).await {
+            let header = self.header(session, &challenge, state.login).await;
+            if !matches!(header, Ok(None)) {
+                state.shown = Some(state.login);
+            }
+            match header {
                 Ok(Some(header)) => {
                     state.pass = Pass { header: Some(header), number: state.pass.number + 1 };
                     return Ok(Some(state.pass.clone()));

@@ -130,7 +130,7 @@ impl HostTable {
 
 /// `https://` where no scheme stands, `/v2` at the end unless the path is overridden.
 fn base_of(address: &str, override_path: bool) -> Result<Url, String> {
-    let full = if address.starts_with("http") { address.to_owned() } else { format!("https://{address}") };
+    let full = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
     let mut url = Url::parse(&full).map_err(|error| format!("{address:?} is no address: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(format!("{address:?} is no http or https address"));

@@ -1,0 +1,210 @@
+//! How the embedded runtime gets in.
+//!
+//! Pinned here: what a login costs the registry in requests, in which order logins are tried, and that none goes where it does
+//! not belong.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod oci_support;
+
+use contract::FailureClass;
+use oci_support::{Node, keyring, registry};
+use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
+
+const SECRET: &str = "correct-horse";
+
+async fn guarded(auth: Auth) -> PracticeRegistry {
+    let registry = PracticeRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
+    registry.add_image("demo/app", "1", &MadeImage::of_layers([50_000, 60_000]));
+    registry
+}
+
+fn tokens(anonymous: bool) -> Auth {
+    Auth::Token(TokenAuth {
+        user: "deploy".to_owned(),
+        password: SECRET.to_owned(),
+        identity_token: "refresh-me".to_owned(),
+        anonymous,
+        expires_in_s: 300,
+    })
+}
+
+fn node_with(logins: &str) -> Node {
+    Node::with(|options| options.keyring = keyring(options.store.parent().unwrap(), Some(logins)))
+}
+
+fn login(entry: &str, user: &str, password: &str) -> String {
+    format!(r#""{entry}":{{"username":"{user}","password":"{password}"}}"#)
+}
+
+fn auths(entries: &[String]) -> String {
+    format!(r#"{{"auths":{{{}}}}}"#, entries.join(","))
+}
+
+fn image(registry: &PracticeRegistry) -> String {
+    format!("{}/demo/app:1", registry.host())
+}
+
+/// `status path scheme` of each request.
+fn story(registry: &PracticeRegistry) -> Vec<String> {
+    let line = |request: practice_registry::LoggedRequest| {
+        let last = request.path.rsplit('/').find(|part| !part.starts_with("sha256:")).unwrap_or_default().to_owned();
+        format!("{} {last} {}", request.status.unwrap_or_default(), request.authorization.unwrap_or_default()).trim_end().to_owned()
+    };
+    registry.requests().into_iter().map(line).collect()
+}
+
+#[tokio::test]
+async fn a_token_is_fetched_once_and_kept() {
+    let registry = guarded(tokens(false)).await;
+    let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
+    let pulled = node.pull(&image(&registry)).await.unwrap();
+    assert_eq!(pulled.auth, "config.json user deploy");
+    let told = story(&registry);
+    assert_eq!(told[..3], ["401 1", "200 token Basic", "200 1 Bearer"]);
+    assert!(told[3..].iter().all(|line| line == "200 blobs Bearer"), "{told:?}");
+    assert_eq!(registry.counts().failing, 0);
+
+    registry.reset_counts();
+    node.pull(&image(&registry)).await.unwrap();
+    assert_eq!(story(&registry), ["200 1 Bearer"], "token and challenge are remembered");
+
+    registry.revoke_tokens();
+    registry.reset_counts();
+    node.pull(&image(&registry)).await.unwrap();
+    assert_eq!(story(&registry), ["401 1 Bearer", "200 token Basic", "200 1 Bearer"], "a token that has run out is replaced");
+}
+
+#[tokio::test]
+async fn without_a_login_an_anonymous_token_is_asked_for() {
+    let registry = guarded(tokens(true)).await;
+    let node = Node::new();
+    assert_eq!(node.pull(&image(&registry)).await.unwrap().auth, "anonymous");
+    assert_eq!(story(&registry)[..3], ["401 1", "200 token", "200 1 Bearer"]);
+}
+
+#[tokio::test]
+async fn a_refresh_token_is_posted() {
+    let registry = guarded(tokens(false)).await;
+    let node = node_with(&format!(r#"{{"auths":{{"{}":{{"identitytoken":"refresh-me"}}}}}}"#, registry.host()));
+    node.pull(&image(&registry)).await.unwrap();
+    let posted: Vec<_> = registry.requests().into_iter().filter(|request| request.method == "POST").collect();
+    assert_eq!(posted.len(), 1);
+    assert_eq!((posted[0].path.as_str(), posted[0].query.as_str()), ("/token", ""), "nothing of it stands in the address");
+}
+
+#[tokio::test]
+async fn a_registrys_own_token_is_sent_as_it_is() {
+    let registry = guarded(tokens(false)).await;
+    let node = node_with(&format!(r#"{{"auths":{{"{}":{{"registrytoken":"no-such-token"}}}}}}"#, registry.host()));
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::Denied);
+    assert_eq!(story(&registry), ["401 1", "401 1 Bearer"]);
+}
+
+#[tokio::test]
+async fn name_and_password_are_sent_where_they_are_asked_for() {
+    let registry = guarded(Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }).await;
+    let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
+    node.pull(&image(&registry)).await.unwrap();
+    assert_eq!(story(&registry)[..2], ["401 1", "200 1 Basic"]);
+    assert_eq!(registry.counts().challenges, 1, "the other requests bring the login at once");
+}
+
+#[tokio::test]
+async fn logins_are_tried_in_the_keyrings_order() {
+    for auth in [tokens(false), Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }] {
+        let registry = guarded(auth).await;
+        let (narrow, wide) = (format!("{}/demo", registry.host()), registry.host().to_owned());
+        let node = node_with(&auths(&[login(&narrow, "old", "stale-word"), login(&wide, "deploy", SECRET)]));
+        let pulled = node.pull(&image(&registry)).await.unwrap();
+        assert_eq!(pulled.auth, "config.json user deploy");
+        assert_eq!(registry.counts().failing, 1, "the first login was refused: {:?}", story(&registry));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_login_is_said_and_costs_one_failing_request() {
+    for auth in [tokens(true), Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }] {
+        let registry = guarded(auth).await;
+        let node = node_with(&auths(&[login(registry.host(), "deploy", "wrong-word")]));
+        let failure = node.pull(&image(&registry)).await.unwrap_err();
+        assert_eq!(failure.class, FailureClass::Denied, "{failure}");
+        assert_eq!(failure.auth, "config.json user deploy");
+        assert!(failure.text.contains("401 Unauthorized (UNAUTHORIZED: "), "{failure}");
+        assert!(!format!("{failure:?}").contains("wrong-word"));
+        assert_eq!(registry.counts().failing, 1, "{:?}", story(&registry));
+    }
+}
+
+#[tokio::test]
+async fn no_login_where_one_is_needed_is_denied() {
+    let registry = guarded(Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }).await;
+    let node = Node::new();
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert_eq!((failure.class, failure.auth.as_str()), (FailureClass::Denied, "anonymous"));
+    assert_eq!(registry.counts().requests, 1);
+}
+
+#[tokio::test]
+async fn a_registry_that_is_never_content_is_left_alone_soon() {
+    let registry = guarded(tokens(true)).await;
+    let challenge = r#"Bearer realm="http://{host}/token",service="practice""#;
+    registry.faults().add(Fault::answer("/v2/", 401, &[("www-authenticate", challenge)], ""));
+    let node = Node::new();
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert!(failure.text.contains("401"), "{failure}");
+    assert!(registry.counts().requests <= 4, "{:?}", story(&registry));
+}
+
+#[tokio::test]
+async fn a_helper_that_is_missing_is_no_anonymous_pull() {
+    let registry = guarded(tokens(true)).await;
+    let node = node_with(&format!(r#"{{"credHelpers":{{"{}":"not-installed-here"}}}}"#, registry.host()));
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::NodeLocal);
+    assert!(failure.text.contains("docker-credential-not-installed-here"), "{failure}");
+    assert_eq!(registry.counts().requests, 0);
+}
+
+#[tokio::test]
+async fn a_login_does_not_follow_a_redirect_to_another_host() {
+    let (registry, storage) = (guarded(tokens(false)).await, registry().await);
+    let made = MadeImage::of_layers([50_000, 60_000]);
+    let added = storage.add_image("demo/app", "1", &made);
+    for blob in added.manifests[0].blobs() {
+        let location = format!("{}/v2/demo/app/blobs/{}?X-Signature=abc", storage.url(), blob.digest);
+        registry.faults().add(Fault::answer(&blob.digest, 307, &[("location", &location)], ""));
+    }
+    let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
+    node.pull(&image(&registry)).await.unwrap();
+    assert_eq!(storage.counts().requests, 3);
+    for request in storage.requests() {
+        assert_eq!(request.authorization, None);
+        assert!(!request.headers.contains_key("traceparent"), "what is ours stays with the registry");
+    }
+}
+
+#[tokio::test]
+async fn a_token_server_that_fails_is_the_endpoint_that_failed() {
+    let registry = guarded(tokens(false)).await;
+    registry.faults().add(Fault::answer("/token", 503, &[], "<html>sorry</html>"));
+    let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::RegistryUnavailable);
+    assert!(failure.text.starts_with("RegistryUnavailable: ") && failure.text.contains("token"), "{failure}");
+    assert!(!failure.text.contains('<'));
+    registry.faults().clear();
+    registry.faults().add(Fault::new("/token", Deed::Close));
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::RegistryUnavailable);
+}
+
+#[tokio::test]
+async fn traces_and_names_are_sent_along() {
+    let registry = guarded(Auth::None).await;
+    Node::new().pull(&image(&registry)).await.unwrap();
+    for request in registry.requests() {
+        assert!(request.headers["traceparent"].starts_with("00-"));
+        assert!(request.headers["user-agent"].starts_with("fleetpull/"));
+    }
+}

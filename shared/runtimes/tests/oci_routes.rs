@@ -1,0 +1,330 @@
+//! Whom the embedded runtime asks: mirrors, TLS, proxies.
+//!
+//! Pinned here: the order of `hosts.toml`, what a dead or hanging mirror costs, and which certificates are trusted.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod oci_support;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use contract::FailureClass;
+use oci_support::{Node, keyring, registry};
+use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, Tls};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+fn image(registry: &PracticeRegistry) -> String {
+    format!("{}/demo/app:1", registry.host())
+}
+
+fn made() -> MadeImage {
+    MadeImage::of_layers([50_000, 60_000])
+}
+
+async fn filled() -> PracticeRegistry {
+    let registry = registry().await;
+    registry.add_image("demo/app", "1", &made());
+    registry
+}
+
+/// A node whose `hosts.toml` for `registry` holds this.
+fn node_with(registry: &PracticeRegistry, hosts: &str) -> Node {
+    Node::with(|options| {
+        options.timeouts.first_byte = Duration::from_millis(500);
+        put_hosts(&options.config_path, registry, hosts);
+    })
+}
+
+fn put_hosts(config_path: &Path, registry: &PracticeRegistry, hosts: &str) {
+    let folder = config_path.join(registry.host());
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("hosts.toml"), hosts).unwrap();
+}
+
+fn host(registry: &PracticeRegistry) -> String {
+    format!("[host.\"{}\"]\n", registry.url())
+}
+
+#[tokio::test]
+async fn a_mirror_is_asked_first_and_told_whose_images_it_gives() {
+    let (mirror, origin) = (filled().await, filled().await);
+    let node = node_with(&origin, &host(&mirror));
+    node.pull(&image(&origin)).await.unwrap();
+    assert_eq!(origin.counts().requests, 0);
+    assert!(mirror.requests().iter().all(|request| request.query == format!("ns={}", origin.host().replace(':', "%3A"))));
+}
+
+#[tokio::test]
+async fn a_mirror_that_may_not_resolve_gives_content_alone() {
+    let (mirror, origin) = (filled().await, filled().await);
+    let node = node_with(&origin, &format!("{}capabilities = [\"pull\"]\n", host(&mirror)));
+    node.pull(&image(&origin)).await.unwrap();
+    assert_eq!(origin.counts().requests, 1, "the tag");
+    assert_eq!(mirror.counts().requests, 3, "config and layers");
+}
+
+#[tokio::test]
+async fn a_mirror_that_fails_is_passed_over_once() {
+    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (hanging, failing, origin) = (filled().await, filled().await, filled().await);
+    hanging.faults().add(Fault::new("/", Deed::Hang));
+    failing.faults().add(Fault::answer("/", 502, &[], "<html>"));
+    let node = node_with(&origin, &format!("[host.\"http://{dead}\"]\n{}{}", host(&hanging), host(&failing)));
+    node.pull(&image(&origin)).await.unwrap();
+    assert_eq!((hanging.counts().requests, failing.counts().requests), (1, 1), "not once for each blob");
+
+    origin.faults().add(Fault::answer("/manifests/", 404, &[("docker-distribution-api-version", "registry/2.0")], ""));
+    let failure = node.pull(&image(&origin)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::NotFound, "the registry itself decides");
+    assert_eq!(failure.endpoint.as_deref(), Some(origin.host()));
+    for part in [format!("{dead}: connection refused"), format!("{}: no answer within 500ms", hanging.host()), format!("{}: 502", failing.host())] {
+        assert!(failure.text.contains(&part), "{part} in {failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_mirror_without_the_image_is_passed_over() {
+    let (mirror, origin) = (registry().await, filled().await);
+    let node = node_with(&origin, &host(&mirror));
+    node.pull(&image(&origin)).await.unwrap();
+    assert!(mirror.counts().requests >= 1);
+}
+
+#[tokio::test]
+async fn a_mirror_that_lies_is_passed_over_for_that_blob() {
+    let (mirror, origin) = (filled().await, filled().await);
+    mirror.faults().add(Fault::body("/blobs/", practice_registry::BodyFault::CorruptAt(10)));
+    let node = node_with(&origin, &host(&mirror));
+    node.pull(&image(&origin)).await.unwrap();
+    assert_eq!(origin.counts().requests, 3);
+}
+
+#[tokio::test]
+async fn each_endpoint_is_shown_its_own_login() {
+    let guarded = |password: &str| Options { auth: Auth::Basic { user: "u".to_owned(), password: password.to_owned() }, ..Options::default() };
+    let (mirror, origin) = (PracticeRegistry::start(guarded("of-mirror")).await.unwrap(), PracticeRegistry::start(guarded("of-origin")).await.unwrap());
+    origin.add_image("demo/app", "1", &made());
+    let logins = format!(
+        r#"{{"auths":{{"{}":{{"username":"u","password":"of-mirror"}},"{}":{{"username":"u","password":"of-origin"}}}}}}"#,
+        mirror.host(),
+        origin.host()
+    );
+    let node = Node::with(|options| {
+        options.keyring = keyring(options.store.parent().unwrap(), Some(&logins));
+        put_hosts(&options.config_path, &origin, &host(&mirror));
+    });
+    node.pull(&image(&origin)).await.unwrap();
+    let statuses: Vec<_> = mirror.requests().iter().filter_map(|request| request.status).collect();
+    assert_eq!(statuses[..2], [401, 404], "the login was good, the image is not there");
+}
+
+#[tokio::test]
+async fn headers_of_the_file_are_sent() {
+    let (mirror, origin) = (filled().await, filled().await);
+    let node = node_with(&origin, &format!("{}[host.\"{}\".header]\nx-tenant = \"a\"\n", host(&mirror), mirror.url()));
+    node.pull(&image(&origin)).await.unwrap();
+    assert!(mirror.requests().iter().all(|request| request.headers["x-tenant"] == "a"));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_named() {
+    let origin = filled().await;
+    let node = node_with(&origin, "[host.\"ftp://mirror\"]");
+    let failure = node.pull(&image(&origin)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::NodeLocal);
+    assert!(failure.text.contains("hosts.toml") && failure.text.contains("ftp"), "{failure}");
+    assert_eq!(origin.counts().requests, 0);
+}
+
+/// A CA, and a certificate of it for 127.0.0.1.
+struct Certificates {
+    ca_pem: String,
+    tls: Tls,
+    client_pem: String,
+}
+
+fn certificates(change: impl Fn(&mut CertificateParams)) -> Certificates {
+    let ca_key = KeyPair::generate().unwrap();
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+    let issuer = Issuer::new(ca, ca_key);
+    let leaf = |change: &dyn Fn(&mut CertificateParams)| {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "registry.test".to_owned()]).unwrap();
+        change(&mut params);
+        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+    };
+    let (certificate_pem, key_pem) = leaf(&change);
+    let (client, client_key) = leaf(&|_| {});
+    Certificates { tls: Tls { certificate_pem, key_pem, client_ca_pem: None }, ca_pem, client_pem: format!("{client}{client_key}") }
+}
+
+async fn with_tls(tls: Tls) -> PracticeRegistry {
+    let registry = PracticeRegistry::start(Options { tls: Some(tls), ..Options::default() }).await.unwrap();
+    registry.add_image("demo/app", "1", &made());
+    registry
+}
+
+#[tokio::test]
+async fn certificates_of_the_file_are_trusted() {
+    let certificates = certificates(|_| {});
+    let registry = with_tls(certificates.tls).await;
+    let server = format!("server = \"{}\"\n", registry.url());
+    let node = node_with(&registry, &format!("{server}ca = \"ca.pem\"\n"));
+    std::fs::write(node.folder.path().join("certs.d").join(registry.host()).join("ca.pem"), &certificates.ca_pem).unwrap();
+    node.pull(&image(&registry)).await.unwrap();
+
+    let failure = node_with(&registry, &server).pull(&image(&registry)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::NodeLocal);
+    assert!(failure.text.contains("signed by an unknown authority") && failure.text.contains("hosts.toml"), "{failure}");
+
+    node_with(&registry, &format!("{server}skip_verify = true\n")).pull(&image(&registry)).await.unwrap();
+    let unchecked = Node::with(|options| {
+        options.tls_verify = false;
+        put_hosts(&options.config_path, &registry, &server);
+    });
+    unchecked.pull(&image(&registry)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown() {
+    let mut certificates = certificates(|_| {});
+    certificates.tls.client_ca_pem = Some(certificates.ca_pem.clone());
+    let registry = with_tls(certificates.tls).await;
+    let server = format!("server = \"{}\"\nca = \"ca.pem\"\n", registry.url());
+    let put = |node: &Node| {
+        let folder = node.folder.path().join("certs.d").join(registry.host());
+        std::fs::write(folder.join("ca.pem"), &certificates.ca_pem).unwrap();
+        std::fs::write(folder.join("client.pem"), &certificates.client_pem).unwrap();
+    };
+    let node = node_with(&registry, &format!("{server}client = \"client.pem\"\n"));
+    put(&node);
+    node.pull(&image(&registry)).await.unwrap();
+
+    let without = node_with(&registry, &server);
+    put(&without);
+    let failure = without.pull(&image(&registry)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::NodeLocal, "{failure}");
+    assert!(failure.text.contains("client certificate"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_certificate_of_the_future_is_this_nodes_clock() {
+    let certificates = certificates(|params| params.not_before = rcgen::date_time_ymd(2100, 1, 1));
+    let registry = with_tls(certificates.tls).await;
+    let node = node_with(&registry, &format!("server = \"{}\"\nca = \"ca.pem\"\n", registry.url()));
+    std::fs::write(node.folder.path().join("certs.d").join(registry.host()).join("ca.pem"), &certificates.ca_pem).unwrap();
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::NodeLocal);
+    assert!(failure.text.contains("not valid yet"), "{failure}");
+}
+
+#[tokio::test]
+async fn tls_where_none_is_spoken_and_the_other_way_round() {
+    let plain = filled().await;
+    let node = node_with(&plain, &format!("server = \"https://{}\"\nskip_verify = true\n", plain.host()));
+    let failure = node.pull(&image(&plain)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::NodeLocal);
+    assert!(failure.text.contains("speaks no TLS") && failure.text.contains("--plain-http"), "{failure}");
+
+    let secure = with_tls(certificates(|_| {}).tls).await;
+    let failure = Node::new().pull(&image(&secure)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::NodeLocal);
+    assert!(failure.text.contains("does not speak plain HTTP"), "{failure}");
+}
+
+/// The names that the child below is told by.
+const CHILD: &str = "FLEETPULL_TEST_CHILD_IMAGE";
+
+/// Not a test of its own: run by those below in a process with another environment.
+#[tokio::test]
+async fn child_that_pulls() {
+    let Ok(image) = std::env::var(CHILD) else { return };
+    let plain_http = std::env::var("FLEETPULL_TEST_CHILD_PLAIN").is_ok();
+    let node = Node::with(|options| {
+        options.plain_http = plain_http;
+        if let Ok(path) = std::env::var("FLEETPULL_TEST_CHILD_CERTS") {
+            options.config_path = path.into();
+        }
+    });
+    node.pull(&image).await.unwrap();
+}
+
+/// Whether a process with these variables can pull.
+async fn child_pulls(image: &str, variables: &[(&str, &str)]) -> bool {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "child_that_pulls"]).env(CHILD, image);
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"] {
+        child.env_remove(name);
+    }
+    child.envs(variables.iter().copied());
+    tokio::task::spawn_blocking(move || child.output().unwrap().status.success()).await.unwrap()
+}
+
+#[tokio::test]
+async fn ssl_cert_file_is_trusted() {
+    let certificates = certificates(|_| {});
+    let registry = with_tls(certificates.tls).await;
+    let folder = tempfile::tempdir().unwrap();
+    put_hosts(folder.path(), &registry, &format!("server = \"{}\"\n", registry.url()));
+    let file = folder.path().join("ca.pem");
+    std::fs::write(&file, certificates.ca_pem).unwrap();
+    let certs = folder.path().to_str().unwrap();
+    assert!(child_pulls(&image(&registry), &[("FLEETPULL_TEST_CHILD_CERTS", certs), ("SSL_CERT_FILE", file.to_str().unwrap())]).await);
+    assert!(!child_pulls(&image(&registry), &[("FLEETPULL_TEST_CHILD_CERTS", certs)]).await);
+}
+
+#[tokio::test]
+async fn a_proxy_is_used_but_for_what_no_proxy_names() {
+    // The practice registry takes whole addresses in the request line, so it can stand in for a proxy.
+    let proxy = filled().await;
+    let variables = [("HTTP_PROXY", proxy.url()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")];
+    assert!(child_pulls("registry.test:8080/demo/app:1", &variables).await);
+    let asked = proxy.counts().requests;
+    assert!(asked > 0);
+    assert!(!child_pulls("registry.test:8080/demo/app:1", &[variables[0], variables[1], ("NO_PROXY", "registry.test")]).await);
+    assert_eq!(proxy.counts().requests, asked);
+
+    let near = filled().await;
+    assert!(child_pulls(&image(&near), &[("HTTP_PROXY", proxy.url())]).await);
+    assert_eq!(proxy.counts().requests, asked, "this host is reached without a proxy");
+}
+
+#[tokio::test]
+async fn https_goes_through_a_tunnel() {
+    let certificates = certificates(|_| {});
+    let registry = with_tls(certificates.tls).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    std::fs::write(&file, certificates.ca_pem).unwrap();
+    let tunnel = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let proxy = format!("http://{}", tunnel.local_addr().unwrap());
+    let target = registry.host().to_owned();
+    let serving = tokio::spawn(async move {
+        loop {
+            let (client, _) = tunnel.accept().await.unwrap();
+            tokio::spawn(connect_tunnel(client, target.clone()));
+        }
+    });
+    let variables = [("HTTPS_PROXY", proxy.as_str()), ("SSL_CERT_FILE", file.to_str().unwrap())];
+    assert!(child_pulls("registry.test/demo/app:1", &variables).await);
+    assert!(registry.counts().requests > 0);
+    serving.abort();
+}
+
+/// The other end of CONNECT, whatever host is asked for.
+async fn connect_tunnel(mut client: tokio::net::TcpStream, target: String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let Ok(byte) = client.read_u8().await else { return };
+        head.push(byte);
+    }
+    assert!(head.starts_with(b"CONNECT registry.test:443 "));
+    let mut server = tokio::net::TcpStream::connect(target).await.unwrap();
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+}
