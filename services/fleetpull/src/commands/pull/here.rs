@@ -6,13 +6,14 @@ use std::time::Duration;
 use actors::Sender;
 use anyhow::{Context as _, Result};
 use bus::memory::MemoryBus;
-use bus::{Bus as _, Subscription};
+use bus::{Bus as _, Message, Subscription};
 use clock::Clock;
 use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome};
 use contract::subject::Fleet;
 use contract::{FailureClass, NodeName, Reason};
-use futures::StreamExt as _;
+use event_recorder::Flush;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use settings::{RuntimeKind, Settings};
 
 use crate::cli::{OutputFormat, PullArgs};
@@ -71,11 +72,7 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription) -> Vec
     loop {
         tokio::select! {
             biased;
-            Some(event) = events.next(), if view.writes_lines() => {
-                if let Ok(event) = serde_json::from_slice(&event.payload) {
-                    output::remark(&output::event::text(&event));
-                }
-            }
+            Some(event) = events.next(), if view.writes_lines() => tell(&event),
             row = pulls.next() => match row {
                 Some(row) => {
                     view.pause(|| row.print(args.output.format));
@@ -91,7 +88,20 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription) -> Vec
         }
     }
     view.clear();
+    // The last answer may be there before its event is published.
+    if view.writes_lines() && node.actors.recorder.send(Flush).await.is_ok() {
+        while let Some(Some(event)) = events.next().now_or_never() {
+            tell(&event);
+        }
+    }
     rows
+}
+
+/// An event as a line on stderr.
+fn tell(event: &Message) {
+    if let Ok(event) = serde_json::from_slice(&event.payload) {
+        output::remark(&output::event::text(&event));
+    }
 }
 
 async fn pull_one(args: &PullArgs, node: &Node, name: &NodeName, image: &str) -> Row {

@@ -1,0 +1,113 @@
+//! The documents are true: every command line in them parses, every link and every folder of the code map is there.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+
+use clap::Parser as _;
+use fleetpull::cli::Cli;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The lines that begin with `fleetpull `, in shell blocks and in help texts, without what stands behind them.
+fn command_lines(text: &str) -> Vec<String> {
+    let lines = text.lines().map(str::trim).filter(|line| line.starts_with("fleetpull "));
+    let command = |line: &str| {
+        let line = line.split("  ").next().unwrap_or(line).split(" > ").next().unwrap_or(line);
+        line.trim_end_matches("...").trim_end_matches("--nats ").trim().to_owned()
+    };
+    lines.map(command).collect()
+}
+
+/// What stands between ```sh and ```.
+fn shell_blocks(text: &str) -> String {
+    text.split("```sh").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+fn assert_parses(line: &str, place: &str) {
+    let words = line.split_whitespace().map(|word| word.trim_matches('\''));
+    if let Err(error) = Cli::try_parse_from(words) {
+        assert!(
+            matches!(error.kind(), clap::error::ErrorKind::DisplayHelp | clap::error::ErrorKind::DisplayVersion),
+            "{place}: {line}\n{error}"
+        );
+    }
+}
+
+#[test]
+fn every_command_line_of_the_readmes_parses() {
+    for document in ["README.md", "deploy/README.md"] {
+        for line in command_lines(&shell_blocks(&read(document))) {
+            assert_parses(&line, document);
+        }
+    }
+    assert!(command_lines(&shell_blocks(&read("README.md"))).len() >= 8);
+}
+
+#[test]
+fn every_example_of_the_help_texts_parses() {
+    use clap::CommandFactory as _;
+    let mut examples = 0;
+    let mut command = Cli::command();
+    command.build();
+    let mut commands = vec![command];
+    while let Some(mut command) = commands.pop() {
+        let help = command.render_long_help().to_string();
+        for line in command_lines(&help).iter().filter(|line| !line.contains('[') && !line.contains('<')) {
+            assert_parses(line, command.get_name());
+            examples += 1;
+        }
+        commands.extend(command.get_subcommands().cloned());
+    }
+    assert!(examples >= 15, "only {examples} examples were found");
+}
+
+#[test]
+fn every_link_of_the_readme_leads_somewhere() {
+    let readme = read("README.md");
+    let targets = readme.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    for target in targets.filter(|target| !target.starts_with("http") && !target.starts_with('#')) {
+        assert!(root().join(target).exists(), "{target} is not there");
+    }
+}
+
+#[test]
+fn the_code_map_is_the_tree() {
+    let readme = read("README.md");
+    for folder in ["services", "shared"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(readme.contains(&format!("\n  {name}/ ")), "{folder}/{name} is not in the code map");
+        }
+    }
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let manifest = read("Cargo.toml");
+    let record = read("config/decisions/0003-dependencies.md");
+    for name in [
+        "clap",
+        "indicatif",
+        "reqwest",
+        "rustls",
+        "http-auth",
+        "oci-spec",
+        "tonic",
+        "sha2",
+        "toml",
+        "humantime",
+        "time",
+        "hyper",
+        "sd-notify",
+        "proptest",
+    ] {
+        assert!(manifest.contains(&format!("\n{name} = ")), "{name} is recorded but not used");
+        assert!(record.contains(name), "{name}");
+    }
+}
