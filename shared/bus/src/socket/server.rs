@@ -1,0 +1,221 @@
+//! The server: a bus behind a socket file.
+
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{debug, warn};
+
+use super::address::Address;
+use super::frame::{ToClient, ToServer, codec, decode, encode};
+use crate::message::Message;
+use crate::port::{BusError, BusRef};
+
+/// How many clients are served at once: people and scripts on one machine. The next one is told and closed.
+pub const MAX_CONNECTIONS: usize = 64;
+
+/// How many requests of one client stand at once: a command line with as many images. The next one fails.
+pub const MAX_OUTSTANDING: usize = 1024;
+
+/// How many subscriptions one client holds: an inbox for each question to everybody, and events.
+pub const MAX_SUBSCRIPTIONS: usize = 64;
+
+/// Frames that wait for a slow client; then its answers wait, and what it subscribes to is dropped by the bus.
+const OUTBOX_FRAMES: usize = 64;
+
+/// The pause after a connection could not be taken: the process has no file descriptors left, and will not have one at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Only the agent's own user may ask.
+const SOCKET_MODE: u32 = 0o600;
+
+/// A socket being served. Dropping it closes all connections and removes the file.
+#[derive(Debug)]
+pub struct SocketServer {
+    path: PathBuf,
+    _accepting: AbortOnDropHandle<()>,
+}
+
+impl Drop for SocketServer {
+    fn drop(&mut self) {
+        // It may have been removed by hand.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Serves a bus behind a socket file, which only this user may open. A socket that lies there is taken for a left-over and
+/// removed: whoever calls holds a lock that says so. When this returns, clients can connect. Needs a tokio runtime.
+///
+/// # Errors
+/// The file cannot be made, or what lies there is no socket.
+pub fn serve_socket(path: &Path, bus: BusRef) -> io::Result<SocketServer> {
+    remove_left_over(path)?;
+    let address = Address::of(path)?;
+    let listener = UnixListener::bind(address.path())?;
+    std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+    let accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, bus)));
+    Ok(SocketServer { path: path.to_owned(), _accepting: accepting })
+}
+
+fn remove_left_over(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is no socket lies there: move it away")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn accept(listener: UnixListener, bus: BusRef) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut clients = tokio::task::JoinSet::new();
+    loop {
+        while clients.try_join_next().is_some() {}
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                warn!(%error, "a connection to the socket was not taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match Arc::clone(&places).try_acquire_owned() {
+            Ok(place) => {
+                let bus = Arc::clone(&bus);
+                clients.spawn(async move {
+                    serve_client(stream, bus).await;
+                    drop(place);
+                });
+            }
+            Err(_) => {
+                warn!(limit = MAX_CONNECTIONS, "a connection to the socket was refused: too many");
+                refuse(&stream);
+            }
+        }
+    }
+}
+
+/// Tells a client that there is no place. The buffer of a new connection takes the few bytes at once.
+fn refuse(stream: &UnixStream) {
+    let reason = format!("{MAX_CONNECTIONS} clients are connected to the agent's socket already: try again later");
+    let Ok(frame) = encode(&ToClient::Refused { reason }) else { return };
+    let length = u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes();
+    // A client that is gone does not want to know.
+    let _ = stream.try_write(&[&length, frame.as_ref()].concat());
+}
+
+async fn serve_client(stream: UnixStream, bus: BusRef) {
+    let (reader, writer) = stream.into_split();
+    let (outbox, frames) = mpsc::channel(OUTBOX_FRAMES);
+    let _writing = AbortOnDropHandle::new(tokio::spawn(write_all(writer, frames)));
+    let mut client = Client { bus, outbox, requests: Tasks::new(), subscriptions: Tasks::new() };
+    match client.read_all(FramedRead::new(reader, codec())).await {
+        Ok(()) => debug!("a client of the socket has gone"),
+        Err(error) => warn!(%error, "a client of the socket sent what cannot be read, and was disconnected"),
+    }
+}
+
+async fn write_all(writer: OwnedWriteHalf, mut frames: mpsc::Receiver<Bytes>) {
+    let mut writer = FramedWrite::new(writer, codec());
+    while let Some(frame) = frames.recv().await {
+        if writer.send(frame).await.is_err() {
+            // The reading side sees it too, and ends the client.
+            return;
+        }
+    }
+}
+
+/// What runs for a client, by the id that it gave. Dropping a task ends it.
+type Tasks = BTreeMap<u64, AbortOnDropHandle<()>>;
+
+/// One client.
+struct Client {
+    bus: BusRef,
+    outbox: mpsc::Sender<Bytes>,
+    requests: Tasks,
+    subscriptions: Tasks,
+}
+
+impl Client {
+    async fn read_all(&mut self, mut frames: FramedRead<OwnedReadHalf, LengthDelimitedCodec>) -> io::Result<()> {
+        while let Some(frame) = frames.next().await {
+            self.handle(decode(&frame?)?).await;
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, frame: ToServer) {
+        for tasks in [&mut self.requests, &mut self.subscriptions] {
+            tasks.retain(|_, task| !task.is_finished());
+        }
+        match frame {
+            ToServer::Request { id, timeout, message } => {
+                if self.requests.len() >= MAX_OUTSTANDING {
+                    return fail(&self.outbox, id, too_many(MAX_OUTSTANDING, "requests")).await;
+                }
+                let work = ask(Arc::clone(&self.bus), self.outbox.clone(), id, timeout, message.into());
+                self.requests.insert(id, AbortOnDropHandle::new(tokio::spawn(work)));
+            }
+            ToServer::Subscribe { id, subject, queue } => {
+                if self.subscriptions.len() >= MAX_SUBSCRIPTIONS {
+                    return fail(&self.outbox, id, too_many(MAX_SUBSCRIPTIONS, "subscriptions")).await;
+                }
+                let work = forward(Arc::clone(&self.bus), self.outbox.clone(), id, subject, queue);
+                self.subscriptions.insert(id, AbortOnDropHandle::new(tokio::spawn(work)));
+            }
+            ToServer::Publish { id, message } => match self.bus.publish(message.into()).await {
+                Ok(()) => tell(&self.outbox, &ToClient::Done { id }).await,
+                Err(error) => fail(&self.outbox, id, error).await,
+            },
+            ToServer::End { id } => {
+                self.requests.remove(&id);
+                self.subscriptions.remove(&id);
+            }
+        }
+    }
+}
+
+async fn ask(bus: BusRef, outbox: mpsc::Sender<Bytes>, id: u64, timeout: Duration, message: Message) {
+    match bus.request(message, timeout).await {
+        Ok(reply) => tell(&outbox, &ToClient::Reply { id, message: reply.into() }).await,
+        Err(error) => fail(&outbox, id, error).await,
+    }
+}
+
+async fn forward(bus: BusRef, outbox: mpsc::Sender<Bytes>, id: u64, subject: String, queue: Option<String>) {
+    let mut messages = match bus.subscribe(&subject, queue.as_deref()).await {
+        Ok(messages) => messages,
+        Err(error) => return fail(&outbox, id, error).await,
+    };
+    tell(&outbox, &ToClient::Done { id }).await;
+    while let Some(message) = messages.next().await {
+        tell(&outbox, &ToClient::Delivered { id, message: message.into() }).await;
+    }
+}
+
+fn too_many(limit: usize, what: &str) -> BusError {
+    BusError::Other { reason: format!("{limit} {what} of this connection stand already: wait until some are answered") }
+}
+
+async fn fail(outbox: &mpsc::Sender<Bytes>, id: u64, error: BusError) {
+    tell(outbox, &ToClient::Failed { id, error }).await;
+}
+
+async fn tell(outbox: &mpsc::Sender<Bytes>, frame: &ToClient) {
+    match encode(frame) {
+        // A client that has gone does not want to know.
+        Ok(bytes) => drop(outbox.send(bytes).await),
+        Err(error) => warn!(%error, "a frame for a client of the socket cannot be written"),
+    }
+}

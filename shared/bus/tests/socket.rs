@@ -1,0 +1,246 @@
+//! A bus through a unix socket: what it carries, and what it does not let happen to the bus behind it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::memory::MemoryBus;
+use bus::socket::{MAX_CONNECTIONS, MAX_FRAME_BYTES, MAX_OUTSTANDING, MAX_SUBSCRIPTIONS, SocketBus, SocketServer, serve_socket};
+use bus::{BucketSpec, Bus, BusError, BusHealth, BusRef, MAX_PAYLOAD_BYTES, Message};
+use clock::Clock;
+use futures::StreamExt;
+use tempfile::TempDir;
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Place {
+    folder: TempDir,
+    bus: BusRef,
+    server: Option<SocketServer>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let bus: BusRef = Arc::new(MemoryBus::new(Clock::host()));
+        let server = serve_socket(&folder.path().join("a.sock"), Arc::clone(&bus)).unwrap();
+        Self { folder, bus, server: Some(server) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("a.sock")
+    }
+
+    async fn client(&self) -> SocketBus {
+        SocketBus::connect(&self.path()).await.unwrap()
+    }
+
+    /// Answers each question on `subject` with its own payload.
+    async fn echo(&self, subject: &str) {
+        let mut questions = self.bus.subscribe(subject, None).await.unwrap();
+        let bus = Arc::clone(&self.bus);
+        tokio::spawn(async move {
+            while let Some(question) = questions.next().await {
+                let mut answer = Message::new(question.reply_to.unwrap(), question.payload);
+                answer.headers = question.headers;
+                bus.publish(answer).await.unwrap();
+            }
+        });
+    }
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, work).await.expect("it happens in time")
+}
+
+#[tokio::test]
+async fn a_request_is_answered_with_headers_and_payload() {
+    let place = Place::new();
+    place.echo("a.b").await;
+    let client = place.client().await;
+    let mut question = Message::new("a.b", vec![7; 500_000]);
+    question.headers.set("traceparent", "00-1");
+    let answer = within(client.request(question, LIMIT)).await.unwrap();
+    assert_eq!(answer.payload, vec![7; 500_000]);
+    assert_eq!(answer.headers.get("traceparent"), Some("00-1"));
+    assert_eq!(answer.headers.get("fleetpull-deadline-ms"), Some("20000"));
+}
+
+#[tokio::test]
+async fn failures_of_the_bus_come_through_as_they_are() {
+    let place = Place::new();
+    let _silent = place.bus.subscribe("silent", None).await.unwrap();
+    let client = place.client().await;
+    let nobody = within(client.request(Message::new("nobody", ""), LIMIT)).await.unwrap_err();
+    assert_eq!(nobody, BusError::NoResponders { subject: "nobody".to_owned() });
+    let timeout = Duration::from_millis(20);
+    let silent = within(client.request(Message::new("silent", ""), timeout)).await.unwrap_err();
+    assert_eq!(silent, BusError::TimedOut { subject: "silent".to_owned(), timeout });
+    let wildcard = within(client.publish(Message::new("a.*", ""))).await.unwrap_err();
+    assert_eq!(wildcard, BusError::BadSubject { subject: "a.*".to_owned() });
+    let large = within(client.publish(Message::new("a", vec![0; MAX_PAYLOAD_BYTES + 1]))).await.unwrap_err();
+    assert!(matches!(large, BusError::TooLarge { .. }), "{large}");
+    let spec = BucketSpec { name: "b".to_owned(), marker_ttl: None, max_bytes: None, republish_to: None };
+    assert!(matches!(client.bucket(&spec).await, Err(BusError::Unsupported { .. })));
+}
+
+#[tokio::test]
+async fn the_largest_message_passes_both_ways() {
+    let place = Place::new();
+    place.echo("a.b").await;
+    let question = Message::new("a.b", vec![1; MAX_PAYLOAD_BYTES - 64]);
+    let answer = within(place.client().await.request(question, LIMIT)).await.unwrap();
+    assert_eq!(answer.payload.len(), MAX_PAYLOAD_BYTES - 64);
+}
+
+#[tokio::test]
+async fn one_question_to_everybody_collects_answers_in_an_inbox() {
+    let place = Place::new();
+    place.echo("all").await;
+    place.echo("all").await;
+    let client = place.client().await;
+    let inbox = within(client.subscribe("_INBOX.x", None)).await.unwrap();
+    let mut question = Message::new("all", "who?");
+    question.reply_to = Some("_INBOX.x".to_owned());
+    within(client.publish(question)).await.unwrap();
+    let answers: Vec<_> = within(inbox.take(2).collect()).await;
+    assert!(answers.iter().all(|answer| answer.payload == "who?"), "{answers:?}");
+}
+
+#[tokio::test]
+async fn what_is_not_wanted_any_more_is_ended_behind_the_socket() {
+    let place = Place::new();
+    let client = place.client().await;
+    let inbox = within(client.subscribe("inbox", None)).await.unwrap();
+    drop(inbox);
+    let asking = Arc::clone(&place.bus);
+    within(async {
+        // Nobody subscribes when the word has come through.
+        while asking.request(Message::new("inbox", ""), Duration::from_millis(1)).await
+            != Err(BusError::NoResponders { subject: "inbox".to_owned() })
+        {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_asks_for_too_much_is_told() {
+    let place = Place::new();
+    let _silent = place.bus.subscribe("silent", None).await.unwrap();
+    let client = place.client().await;
+    let standing: Vec<_> = (0..MAX_OUTSTANDING)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.request(Message::new("silent", ""), LIMIT).await })
+        })
+        .collect();
+    // The frames of one connection are handled in their order, so one that is answered comes after all that were sent before it.
+    within(async {
+        loop {
+            match client.request(Message::new("silent", ""), Duration::from_millis(50)).await {
+                Err(BusError::Other { reason }) => break assert!(reason.contains("1024 requests"), "{reason}"),
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await;
+    standing.iter().for_each(tokio::task::JoinHandle::abort);
+    let mut held = Vec::new();
+    for _ in 0..MAX_SUBSCRIPTIONS {
+        held.push(within(client.subscribe("a", None)).await.unwrap());
+    }
+    let Err(refused) = within(client.subscribe("a", None)).await else { panic!("one too many") };
+    assert!(refused.to_string().contains("64 subscriptions"), "{refused}");
+}
+
+#[tokio::test]
+async fn one_client_too_many_is_told_and_a_place_that_is_free_is_given() {
+    let place = Place::new();
+    place.echo("a").await;
+    let mut clients = Vec::new();
+    for _ in 0..MAX_CONNECTIONS {
+        let client = place.client().await;
+        within(client.request(Message::new("a", ""), LIMIT)).await.unwrap();
+        clients.push(client);
+    }
+    let refused = within(place.client().await.request(Message::new("a", ""), LIMIT)).await.unwrap_err();
+    assert!(refused.to_string().contains("64 clients are connected"), "{refused}");
+    clients.pop();
+    within(async { while place.client().await.request(Message::new("a", ""), LIMIT).await.is_err() {} }).await;
+}
+
+#[tokio::test]
+async fn rubbish_ends_its_connection_and_no_other() {
+    let place = Place::new();
+    place.echo("a").await;
+    let client = place.client().await;
+    let too_long = u32::try_from(MAX_FRAME_BYTES + 1).unwrap().to_be_bytes();
+    for rubbish in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 0, 0, 2, 0xff, 0xff], &[0, 0, 0, 0], &too_long, &[0, 0, 0, 3, 0x81, 0xa1, 0x78]] {
+        let mut stream = UnixStream::connect(place.path()).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let rubbish = rubbish.to_vec();
+        let closed = tokio::task::spawn_blocking(move || {
+            stream.write_all(&rubbish).unwrap();
+            // Either way it is over: an end, or a reset because not all was read.
+            stream.read(&mut [0; 16]).map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |read| read == 0)
+        });
+        assert!(within(closed).await.unwrap());
+    }
+    within(client.request(Message::new("a", ""), LIMIT)).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_is_told_when_the_agent_ends() {
+    let mut place = Place::new();
+    let _silent = place.bus.subscribe("silent", None).await.unwrap();
+    let client = place.client().await;
+    let inbox = within(client.subscribe("inbox", None)).await.unwrap();
+    let asking = client.clone();
+    let standing = tokio::spawn(async move { asking.request(Message::new("silent", ""), LIMIT * 2).await });
+    within(client.publish(Message::new("a", ""))).await.unwrap();
+    place.server = None;
+    let told = within(standing).await.unwrap().unwrap_err();
+    assert!(told.to_string().contains("the agent has closed its socket"), "{told}");
+    assert_eq!(within(inbox.count()).await, 0);
+    assert!(matches!(client.health(), BusHealth::Disconnected { .. }));
+    assert!(matches!(client.publish(Message::new("a", "")).await, Err(BusError::Disconnected { .. })));
+    assert!(!place.path().exists());
+}
+
+#[tokio::test]
+async fn the_file_is_for_its_user_alone_and_a_left_over_is_replaced() {
+    let mut place = Place::new();
+    assert_eq!(std::fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    place.server = None;
+    // As a killed agent leaves it.
+    drop(std::os::unix::net::UnixListener::bind(place.path()).unwrap());
+    let Err(error) = SocketBus::connect(&place.path()).await else { panic!("nobody listens") };
+    assert!(error.to_string().contains("the agent that made it has ended"), "{error}");
+    place.server = Some(serve_socket(&place.path(), Arc::clone(&place.bus)).unwrap());
+    place.client().await;
+    let Err(error) = SocketBus::connect(Path::new("/nowhere/a.sock")).await else { panic!("nothing is there") };
+    assert!(error.to_string().contains("start one"), "{error}");
+    std::fs::write(place.folder.path().join("file"), "precious").unwrap();
+    assert!(serve_socket(&place.folder.path().join("file"), Arc::clone(&place.bus)).is_err());
+}
+
+#[tokio::test]
+async fn a_path_longer_than_the_kernel_takes_will_do() {
+    let place = Place::new();
+    place.echo("a").await;
+    let deep = place.folder.path().join("d".repeat(100)).join("e".repeat(100));
+    std::fs::create_dir_all(&deep).unwrap();
+    let path = deep.join("agent.sock");
+    let server = serve_socket(&path, Arc::clone(&place.bus)).unwrap();
+    let client = SocketBus::connect(&path).await.unwrap();
+    within(client.request(Message::new("a", ""), LIMIT)).await.unwrap();
+    drop(server);
+    assert!(!path.exists());
+}
