@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
 
 pub mod containerd;
+pub mod docker_registry;
 pub mod nats;
 pub mod requirement;
 pub mod scripted_cri;
