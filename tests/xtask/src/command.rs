@@ -13,10 +13,10 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Says what is run, runs it, and fails if it does.
+/// Says what is run, runs it, and fails if it does. All of it on stderr: stdout is for results.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
-    println!("$ {}", shown(command));
-    let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
+    eprintln!("$ {}", shown(command));
+    let status = command.stdout(std::io::stderr()).status().with_context(|| format!("cannot start {}", shown(command)))?;
     if !status.success() {
         bail!("{} failed: {status}", shown(command));
     }

@@ -46,7 +46,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
 
 /// Runs cargo with its output passed on, and listens to it.
 fn watch(cargo: &mut Command) -> anyhow::Result<(Account, bool)> {
-    println!("$ {}", command::shown(cargo));
+    eprintln!("$ {}", command::shown(cargo));
     let mut child = cargo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start cargo")?;
     let (stdout, stderr) = (child.stdout.take().context("stdout is piped")?, child.stderr.take().context("stderr is piped")?);
     let listener = std::thread::spawn(move || pass_on(stderr, &mut std::io::stderr()));

@@ -39,7 +39,7 @@ pub(crate) fn ensure(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut parts = debian::servers();
     parts.extend([nats::current(&tools), nats::too_old(&tools)]);
     for part in &parts {
-        println!("{}", part.line());
+        eprintln!("{}", part.line());
     }
     Ok(parts.iter().filter(|part| part.found.is_err()).map(Part::line).collect())
 }
