@@ -1,1 +1,21 @@
-//! To be written.
+//! What whole-system tests share: the built program run as a user runs it, and the servers around it.
+//!
+//! - [`binary`]: the program, built from what stands here.
+//! - [`Workplace`]: a folder of its own from which the program is run, with nothing of this host's user in its environment.
+//! - [`Registry`]: a practice registry that serves beside a test that blocks; [`DockerRegistry`]: the real one.
+//! - [`until`]: waits for a condition, with a limit.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
+
+mod binary;
+mod docker_registry;
+mod process;
+mod registry;
+mod until;
+mod workplace;
+
+pub use binary::binary;
+pub use docker_registry::{DockerRegistry, LOGIN, docker_registry, skopeo};
+pub use process::{Signal, Started};
+pub use registry::Registry;
+pub use until::until;
+pub use workplace::{Finished, Workplace};

@@ -1,0 +1,52 @@
+//! A practice registry beside a test that blocks.
+
+use std::ops::Deref;
+
+use practice_registry::{Options, PracticeRegistry};
+use tokio::runtime::Runtime;
+
+/// A practice registry on a thread of its own.
+pub struct Registry {
+    registry: PracticeRegistry,
+    // Dropped last: the registry serves on it.
+    _runtime: Runtime,
+}
+
+impl Registry {
+    /// Starts one that everybody may pull from.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    /// Starts one.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    #[must_use]
+    pub fn with(options: Options) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread can be had");
+        let registry = runtime.block_on(PracticeRegistry::start(options)).expect("a port can be had");
+        Self { registry, _runtime: runtime }
+    }
+
+    /// `host:port/name`.
+    #[must_use]
+    pub fn image(&self, name: &str) -> String {
+        format!("{}/{name}", self.host())
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deref for Registry {
+    type Target = PracticeRegistry;
+
+    fn deref(&self) -> &PracticeRegistry {
+        &self.registry
+    }
+}
