@@ -18,7 +18,7 @@ fn read(path: &str) -> String {
 fn command_lines(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim).filter(|line| line.starts_with("fleetpull "));
     let command = |line: &str| {
-        let line = line.split("  ").next().unwrap_or(line).split(" > ").next().unwrap_or(line);
+        let line = line.split("  ").next().unwrap_or(line).split(" > ").next().unwrap_or(line).split(" && ").next().unwrap_or(line);
         line.trim_end_matches("...").trim_end_matches("--nats ").trim().to_owned()
     };
     lines.map(command).collect()

@@ -16,8 +16,9 @@ Examples:
   fleetpull pull app:v2 --runtime cri                through containerd or CRI-O
   fleetpull pull app:v2 --node n1 --node n2 --nats nats://nats:4222
   fleetpull pull app:v2 --all-nodes --nats nats://nats:4222 -o json
+  fleetpull pull app:v2 --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-Without --node or --all-nodes the whole job is done in this process. The policy defaults as in Kubernetes: Always for the
+Without --node, --all-nodes or --agent the whole job is done in this process. The policy defaults as in Kubernetes: Always for the
 tag `latest`, else IfNotPresent. Durations need a unit: 30s, 5m.
 
 Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not; 4 all in back-off; 5 out of time.";
@@ -71,7 +72,7 @@ impl PullArgs {
     /// Whether the job is other agents', not this process's own.
     #[must_use]
     pub fn has_target(&self) -> bool {
-        self.all_nodes || !self.nodes.is_empty()
+        self.all_nodes || !self.nodes.is_empty() || self.fleet.agent.is_some()
     }
 }
 

@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     actix::System::new().block_on(async {
         let client = connect(&args.fleet, configuration).await?;
-        let nodes = if args.all_nodes { all_nodes(&client).await? } else { args.nodes.clone() };
+        let nodes = if args.nodes.is_empty() { all_nodes(&client).await? } else { args.nodes.clone() };
         tokio::select! {
             biased;
             rows = pull_on(args, &client, &nodes) => Ok(super::exit_of(&rows)),
