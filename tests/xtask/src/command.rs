@@ -6,10 +6,19 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+/// What cargo tells a program that it runs about the program's own package. Build scripts that watch these (ring's does) would
+/// run again for a cargo that inherits them, and everything above them would be built anew.
+const OF_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+
 /// cargo in the workspace: the one that runs this.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
+    for (name, _) in std::env::vars_os() {
+        if OF_PACKAGE.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
