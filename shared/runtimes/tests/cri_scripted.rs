@@ -179,6 +179,18 @@ async fn refused_logins_end_in_one_text() {
 }
 
 #[tokio::test]
+async fn several_long_texts_are_bounded_together() {
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let config = r#"{"auths": {"registry.example/team": {"auth": "YTp4"}, "registry.example": {"auth": "Yjp5"}}}"#;
+    let answers = vec![failed("Unknown", &"x".repeat(60_000)), failed("Unknown", &"y".repeat(60_000))];
+    let service = ScriptedCri::start(Script { pull_image: answers, ..Script::default() });
+    let runtime = runtime(&service.endpoint(), logins_in(folder.path(), config));
+    let failure = runtime.pull(request(IMAGE), Progress::new()).await.unwrap_err();
+    assert_eq!(failure.text.len(), 64 * 1024);
+    assert!(failure.text.starts_with("[xxx") && failure.text.ends_with("yyy"));
+}
+
+#[tokio::test]
 async fn logins_that_cannot_be_told_stop_the_pull() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let service = ScriptedCri::start(Script::default());
@@ -257,7 +269,7 @@ async fn a_missing_socket_reads_as_in_go() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_goes_away_reads_as_in_go() {
+async fn a_runtime_that_hangs_up_is_said() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let socket = folder.path().join("cri.sock");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();

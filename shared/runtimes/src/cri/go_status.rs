@@ -31,7 +31,7 @@ impl CallFailure {
         {
             return Self { code: Code::Unavailable, message: "error reading from server: EOF".to_owned(), unreachable: None };
         }
-        Self { code: status.code(), message: bounded(status.message()), unreachable: None }
+        Self { code: status.code(), message: bounded(status.message()).to_owned(), unreachable: None }
     }
 
     /// No answer within the time for one.
@@ -61,8 +61,9 @@ fn dial_error(status: &Status) -> Option<&DialError> {
     None
 }
 
-fn bounded(text: &str) -> String {
-    text[..text.floor_char_boundary(TEXT_MAX_BYTES)].to_owned()
+/// As much of a text as is kept.
+pub(super) fn bounded(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_MAX_BYTES)]
 }
 
 fn go_name(code: Code) -> &'static str {

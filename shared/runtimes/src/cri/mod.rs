@@ -33,8 +33,6 @@ use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRe
 use crate::progress::Progress;
 use contract::FailureClass;
 
-/// Where containerd listens if nothing else is said.
-pub const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
 /// Kubelet's `runtimeRequestTimeout`. A pull itself has none, as in kubelet.
 const REQUEST_LIMIT: Duration = Duration::from_secs(120);
 /// Somebody waits for a description on a screen.

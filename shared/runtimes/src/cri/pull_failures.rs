@@ -3,6 +3,7 @@
 use contract::FailureClass;
 use tonic::Code;
 
+use super::go_status::bounded;
 use crate::failure;
 use crate::port::PullFailure;
 
@@ -29,7 +30,7 @@ impl PullFailures {
     pub(super) fn into_failure(self) -> PullFailure {
         let text = match self.texts.as_slice() {
             [text] => text.clone(),
-            texts => format!("[{}]", texts.join(", ")),
+            texts => bounded(&format!("[{}]", texts.join(", "))).to_owned(),
         };
         PullFailure {
             class: self.class(),
