@@ -31,6 +31,8 @@ pub struct Coordinator {
     /// Requests whose image cannot be parsed: their answer comes after their event.
     unparsed: BTreeMap<RequestId, PullOutcome>,
     last_flight: u64,
+    /// How many flights have brought an image.
+    landed: u64,
 }
 
 /// A flight as it is shown.
@@ -52,7 +54,7 @@ impl Coordinator {
     /// Nobody has asked yet.
     #[must_use]
     pub fn new(node: NodeName, random: Random) -> Self {
-        Self { node, random, requests: BTreeMap::new(), flights: BTreeMap::new(), unparsed: BTreeMap::new(), last_flight: 0 }
+        Self { node, random, requests: BTreeMap::new(), flights: BTreeMap::new(), unparsed: BTreeMap::new(), last_flight: 0, landed: 0 }
     }
 
     /// Takes one input and says what follows from it. An input for what is over already changes nothing.
@@ -112,8 +114,18 @@ impl Coordinator {
         };
         let policy = ask.policy.unwrap_or_else(|| default_policy(&reference));
         let stage = if policy == PullPolicy::Always { Stage::CheckingBackoff } else { Stage::Inspecting };
-        let request =
-            Request { ask, reference, platform, policy, trace, stage, pulling_since: None, events: VecDeque::new(), recording: false };
+        let request = Request {
+            ask,
+            reference,
+            platform,
+            policy,
+            trace,
+            stage,
+            landed_before: self.landed,
+            pulling_since: None,
+            events: VecDeque::new(),
+            recording: false,
+        };
         effects.push(match request.stage {
             Stage::Inspecting => Effect::Inspect { request: id, reference: request.reference.clone(), platform: request.platform.clone() },
             _ => Effect::CheckBackoff { request: id, key: request.key(), trace: request.trace },
@@ -231,6 +243,7 @@ impl Coordinator {
             stage: FlightStage::Queued,
             always,
             resolved: false,
+            landed_before: request.landed_before,
             queued_since: now,
             turn_since: None,
         };
@@ -239,6 +252,7 @@ impl Coordinator {
     }
 
     fn permitted(&mut self, now: Now, id: FlightId, answer: PermitAnswer, effects: &mut Vec<Effect>) {
+        let landed = self.landed;
         let Some(flight) = self.flights.get_mut(&id).filter(|flight| flight.stage == FlightStage::Queued) else { return };
         match answer {
             PermitAnswer::Queued { .. } => effects.push(acquire(id, flight)),
@@ -249,7 +263,9 @@ impl Coordinator {
             PermitAnswer::Granted { .. } => {
                 flight.turn_since = Some(now);
                 let waited = now.monotonic.saturating_sub(flight.queued_since.monotonic);
-                if waited > LOOK_AGAIN_AFTER && !flight.always {
+                // Whoever looked before another flight landed may have looked too early.
+                let may_be_there = waited > LOOK_AGAIN_AFTER || flight.landed_before != landed;
+                if may_be_there && !flight.always {
                     flight.stage = FlightStage::Rechecking;
                     effects.push(Effect::Recheck { flight: id, reference: flight.reference.clone(), platform: flight.platform.clone() });
                 } else {
@@ -305,6 +321,7 @@ impl Coordinator {
     fn land(&mut self, now: Now, id: FlightId, result: &Result<(PulledFacts, ImageFacts), Failure>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
         let (attempt, pull_time) = (flight.attempt, flight.pull_time(now));
+        self.landed += u64::from(result.is_ok());
         for caller in self.take_off(id, effects) {
             let Some(request) = self.requests.get(&caller) else { continue };
             // Who joined late has waited for less than the whole pull.
@@ -330,10 +347,9 @@ impl Coordinator {
 
     fn reported(&mut self, id: RequestId, next_try_ms: Option<u64>, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        if let Stage::Ending { outcome, reporting } = &mut request.stage {
-            *reporting = false;
-            outcome.next_try_ms = next_try_ms;
-        }
+        let Stage::Ending { outcome, reporting: reporting @ true } = &mut request.stage else { return };
+        *reporting = false;
+        outcome.next_try_ms = next_try_ms;
         self.answer_if_done(id, effects);
     }
 
@@ -362,10 +378,11 @@ impl Coordinator {
         let limit = Duration::from_millis(request.ask.timeout_ms.unwrap_or_default());
         outcome.message = format!("not there within {}: the time given with --timeout is over", image::go::duration(limit));
         outcome.class = Some(FailureClass::Unknown);
-        self.end(now, id, outcome, None, effects);
+        // First the flight, then the answer: with an answer the shell forgets what is not in flight any more.
         if let Stage::Flying(flight) = stage {
             self.leave(flight, id, effects);
         }
+        self.end(now, id, outcome, None, effects);
     }
 
     /// A flight goes on while anybody wants it.

@@ -46,6 +46,8 @@ pub(super) struct Flight {
     pub(super) always: bool,
     /// The tag is resolved: what comes is settled.
     pub(super) resolved: bool,
+    /// How many flights had brought an image when its first caller asked.
+    pub(super) landed_before: u64,
     pub(super) queued_since: Now,
     /// When it got its turn: what kubelet counts the pull from.
     pub(super) turn_since: Option<Now>,

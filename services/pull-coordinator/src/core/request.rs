@@ -34,6 +34,8 @@ pub(super) struct Request {
     pub(super) policy: PullPolicy,
     pub(super) trace: TraceContext,
     pub(super) stage: Stage,
+    /// How many flights had brought an image when this was asked.
+    pub(super) landed_before: u64,
     /// When its Pulling event was made: what kubelet counts the waiting from.
     pub(super) pulling_since: Option<Now>,
     /// Made, but not recorded yet; the first is under way if `recording`.

@@ -1,0 +1,192 @@
+//! A core with everything around it played by the test: what the core wants done stands here until the test answers it.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::time::Duration;
+
+use clock::{Now, Random};
+use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ReportAttempt};
+use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
+use contract::messages::throttler::PermitAnswer;
+use contract::{EventReason, FailureClass, PodRef, PullEvent, TraceContext};
+use pull_coordinator::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, PulledFacts, RequestId};
+
+/// A core and what it has said so far.
+pub(crate) struct World {
+    pub(crate) core: Coordinator,
+    pub(crate) now: Now,
+    /// Every effect in the order in which they came.
+    pub(crate) said: Vec<Effect>,
+    random: Random,
+    last_request: u64,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let node = "n1".parse().expect("a name");
+        Self {
+            core: Coordinator::new(node, Random::seeded(1)),
+            now: Now::default(),
+            said: Vec::new(),
+            random: Random::seeded(2),
+            last_request: 0,
+        }
+    }
+
+    pub(crate) fn pass(&mut self, milliseconds: u64) {
+        self.now = self.now.after(Duration::from_millis(milliseconds));
+    }
+
+    /// Gives an input; what comes of it is returned and kept.
+    pub(crate) fn give(&mut self, input: Input) -> Vec<Effect> {
+        let effects = self.core.step(self.now, input);
+        self.said.extend(effects.iter().cloned());
+        effects
+    }
+
+    pub(crate) fn ask(&mut self, ask: EnsureImage) -> (RequestId, Vec<Effect>) {
+        self.last_request += 1;
+        let request = RequestId(self.last_request);
+        let trace = TraceContext::root(&mut self.random);
+        let effects = self.give(Input::Asked { request, ask, trace });
+        (request, effects)
+    }
+
+    /// A request that has found its image absent and no back-off, up to its flight. Its Pulling event is recorded.
+    pub(crate) fn board(&mut self, ask: EnsureImage) -> (RequestId, Vec<Effect>) {
+        let inspects = ask.policy != Some(PullPolicy::Always);
+        let (request, _) = self.ask(ask);
+        if inspects {
+            self.give(Input::Inspected { request, found: Ok(None) });
+        }
+        let effects = self.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear });
+        self.give(Input::Recorded { request });
+        (request, effects)
+    }
+
+    pub(crate) fn grant(&mut self, flight: FlightId) -> Vec<Effect> {
+        self.give(Input::Permitted { flight, answer: PermitAnswer::Granted { lease_ms: 30_000 } })
+    }
+
+    pub(crate) fn pulled(&mut self, flight: FlightId) -> Vec<Effect> {
+        let facts = PulledFacts { image_ref: "sha256:pulled".to_owned(), auth: "anonymous".to_owned(), ..PulledFacts::default() };
+        self.give(Input::Pulled { flight, result: Ok(facts) })
+    }
+
+    pub(crate) fn verified(&mut self, flight: FlightId) -> Vec<Effect> {
+        self.give(Input::Verified { flight, found: Ok(Some(there())) })
+    }
+
+    /// Records and reports whatever stands open, until nothing does; returns all that came of it.
+    pub(crate) fn settle(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        let (mut open, mut all) = (effects, Vec::new());
+        while !open.is_empty() {
+            let mut next = Vec::new();
+            for effect in &open {
+                match effect {
+                    Effect::Record { request, .. } => next.extend(self.give(Input::Recorded { request: *request })),
+                    Effect::Report { request, report, .. } => {
+                        let next_try_ms = report.failure.as_ref().map(|_| 10_000);
+                        next.extend(self.give(Input::Reported { request: *request, next_try_ms }));
+                    }
+                    _ => {}
+                }
+            }
+            all.append(&mut open);
+            open = next;
+        }
+        all
+    }
+
+    pub(crate) fn answers_to(&self, wanted: RequestId) -> Vec<PullOutcome> {
+        let answer = |effect: &Effect| match effect {
+            Effect::Answer { request, outcome } if *request == wanted => Some(outcome.clone()),
+            _ => None,
+        };
+        self.said.iter().filter_map(answer).collect()
+    }
+
+    /// The one answer to a request.
+    pub(crate) fn answer_to(&self, request: RequestId) -> PullOutcome {
+        let answers = self.answers_to(request);
+        assert_eq!(answers.len(), 1, "{request:?} is answered once: {answers:?}");
+        answers.into_iter().next().expect("there is one")
+    }
+
+    pub(crate) fn events_of(&self, wanted: RequestId) -> Vec<PullEvent> {
+        let event = |effect: &Effect| match effect {
+            Effect::Record { request, event } if *request == wanted => Some(event.clone()),
+            _ => None,
+        };
+        self.said.iter().filter_map(event).collect()
+    }
+
+    pub(crate) fn reasons_of(&self, request: RequestId) -> Vec<EventReason> {
+        self.events_of(request).into_iter().map(|event| event.reason).collect()
+    }
+
+    pub(crate) fn reports(&self) -> Vec<ReportAttempt> {
+        let report = |effect: &Effect| match effect {
+            Effect::Report { report, .. } => Some(report.clone()),
+            _ => None,
+        };
+        self.said.iter().filter_map(report).collect()
+    }
+
+    pub(crate) fn count(&self, kind: &str) -> usize {
+        self.said.iter().filter(|effect| name(effect) == kind).count()
+    }
+}
+
+/// What an effect is called.
+pub(crate) fn name(effect: &Effect) -> &'static str {
+    match effect {
+        Effect::Inspect { .. } => "Inspect",
+        Effect::CheckBackoff { .. } => "CheckBackoff",
+        Effect::AcquirePermit { .. } => "AcquirePermit",
+        Effect::Recheck { .. } => "Recheck",
+        Effect::StartPull { .. } => "StartPull",
+        Effect::Cancel { .. } => "Cancel",
+        Effect::Release { .. } => "Release",
+        Effect::Verify { .. } => "Verify",
+        Effect::Report { .. } => "Report",
+        Effect::Record { .. } => "Record",
+        Effect::Answer { .. } => "Answer",
+    }
+}
+
+pub(crate) fn names(effects: &[Effect]) -> Vec<&'static str> {
+    effects.iter().map(name).collect()
+}
+
+/// The flight that the first of these effects is about.
+pub(crate) fn flight_of(effects: &[Effect]) -> FlightId {
+    let flight = |effect: &Effect| match effect {
+        Effect::AcquirePermit { flight, .. }
+        | Effect::Recheck { flight, .. }
+        | Effect::StartPull { flight, .. }
+        | Effect::Verify { flight, .. }
+        | Effect::Cancel { flight } => Some(*flight),
+        _ => None,
+    };
+    effects.iter().find_map(flight).expect("an effect of a flight")
+}
+
+pub(crate) fn wish(image: &str, policy: PullPolicy) -> EnsureImage {
+    EnsureImage { image: image.to_owned(), policy: Some(policy), platform: None, pod: None, timeout_ms: None }
+}
+
+pub(crate) fn pod(name: &str) -> Option<PodRef> {
+    Some(PodRef { namespace: "shop".to_owned(), name: name.to_owned(), uid: String::new() })
+}
+
+pub(crate) fn there() -> ImageFacts {
+    ImageFacts { image_ref: "sha256:there".to_owned(), size_bytes: 5, ..ImageFacts::default() }
+}
+
+pub(crate) fn failure(text: &str) -> Failure {
+    Failure { text: text.to_owned(), class: FailureClass::NotFound, auth: "anonymous".to_owned() }
+}
+
+pub(crate) fn cause(text: &str) -> AttemptFailure {
+    AttemptFailure { class: FailureClass::NotFound, cause: text.to_owned() }
+}
