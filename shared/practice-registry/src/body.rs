@@ -30,26 +30,18 @@ pub(crate) fn full(content: Bytes) -> Body {
 
 /// A part of a blob, counted while it is under way.
 pub(crate) fn of_blob(blob: Blob, range: Range<u64>, digest: &str, counters: &Arc<Mutex<Counters>>, fault: Option<BodyFault>) -> Body {
-    let in_flight = InFlight::start(digest, counters);
-    let parts = stream::unfold((blob, range, in_flight), |(blob, range, in_flight)| async move {
-        if range.is_empty() {
-            return None;
-        }
+    let parts = stream::unfold((blob, range), |(blob, range)| async move {
         let mut part = blob.part_from(range.start);
-        part.truncate((range.end - range.start).min(part.len() as u64) as usize);
-        if part.is_empty() {
-            return None;
-        }
-        in_flight.sent(part.len() as u64);
+        part.truncate(range.end.saturating_sub(range.start).min(part.len() as u64) as usize);
         let rest = range.start + part.len() as u64..range.end;
-        Some((Ok(part), (blob, rest, in_flight)))
+        (!part.is_empty()).then(|| (Ok(part), (blob, rest)))
     });
-    framed(parts, fault)
+    framed(parts, fault, Some(InFlight::start(digest, counters)))
 }
 
 /// Bytes that are there, spoilt.
 pub(crate) fn spoilt(content: Bytes, fault: BodyFault) -> Body {
-    framed(stream::iter([Ok(content)]), Some(fault))
+    framed(stream::iter([Ok(content)]), Some(fault), None)
 }
 
 /// How long the body will be that `fault` makes of one of `length` bytes; none if it has no end.
@@ -63,16 +55,23 @@ pub(crate) fn announced(length: u64, fault: Option<BodyFault>) -> Option<u64> {
 
 type Part = io::Result<Bytes>;
 
-fn framed(parts: impl Stream<Item = Part> + Send + 'static, fault: Option<BodyFault>) -> Body {
+fn framed(parts: impl Stream<Item = Part> + Send + 'static, fault: Option<BodyFault>, in_flight: Option<InFlight>) -> Body {
     use futures::StreamExt;
-    let spoiler = Spoiler { parts: Box::pin(parts), sent: 0, waiting: Bytes::new(), over: false };
-    match fault {
-        None => StreamBody::new(spoiler.parts.map(|part| part.map(Frame::data))).boxed_unsync(),
-        Some(fault) => {
-            let parts = stream::unfold(spoiler, move |mut spoiler| async move { Some((spoiler.next(fault).await?, spoiler)) });
-            StreamBody::new(parts.map(|part| part.map(Frame::data))).boxed_unsync()
+    let spoiler = Spoiler { parts: Box::pin(parts.fuse()), sent: 0, waiting: Bytes::new(), over: false };
+    let parts = stream::unfold(spoiler, move |mut spoiler| async move {
+        let part = match fault {
+            None => spoiler.parts.next().await,
+            Some(fault) => spoiler.next(fault).await,
+        };
+        part.map(|part| (part, spoiler))
+    });
+    let frames = parts.map(move |part| {
+        if let (Some(in_flight), Ok(part)) = (&in_flight, &part) {
+            in_flight.sent(part.len() as u64);
         }
-    }
+        part.map(Frame::data)
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
 struct Spoiler {
@@ -101,6 +100,8 @@ impl Spoiler {
             BodyFault::CutAfter(bytes) if start + part.len() as u64 > bytes => {
                 if bytes <= start {
                     self.over = true;
+                    // What was handed over before goes out while nothing more is there.
+                    tokio::task::yield_now().await;
                     return Some(Err(io::Error::other("cut by a fault")));
                 }
                 let rest = part.split_off((bytes - start) as usize);

@@ -68,7 +68,7 @@ async fn what_is_there_is_not_fetched_again() {
     assert_eq!(node.status(&image).await, None, "an image that lacks a blob is not there");
     registry.reset_counts();
     node.pull(&image).await.unwrap();
-    assert_eq!(registry.blobs_served().into_keys().collect::<Vec<_>>(), [lost.clone()]);
+    assert_eq!(registry.blobs_served().keys().collect::<Vec<_>>(), [lost]);
     assert!(node.status(&image).await.is_some());
 }
 

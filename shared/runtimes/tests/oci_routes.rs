@@ -79,7 +79,9 @@ async fn a_mirror_that_fails_is_passed_over_once() {
     let failure = node.pull(&image(&origin)).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::NotFound, "the registry itself decides");
     assert_eq!(failure.endpoint.as_deref(), Some(origin.host()));
-    for part in [format!("{dead}: connection refused"), format!("{}: no answer within 500ms", hanging.host()), format!("{}: 502", failing.host())] {
+    for part in
+        [format!("{dead}: connection refused"), format!("{}: no answer within 500ms", hanging.host()), format!("{}: 502", failing.host())]
+    {
         assert!(failure.text.contains(&part), "{part} in {failure}");
     }
 }
@@ -103,8 +105,10 @@ async fn a_mirror_that_lies_is_passed_over_for_that_blob() {
 
 #[tokio::test]
 async fn each_endpoint_is_shown_its_own_login() {
-    let guarded = |password: &str| Options { auth: Auth::Basic { user: "u".to_owned(), password: password.to_owned() }, ..Options::default() };
-    let (mirror, origin) = (PracticeRegistry::start(guarded("of-mirror")).await.unwrap(), PracticeRegistry::start(guarded("of-origin")).await.unwrap());
+    let guarded =
+        |password: &str| Options { auth: Auth::Basic { user: "u".to_owned(), password: password.to_owned() }, ..Options::default() };
+    let (mirror, origin) =
+        (PracticeRegistry::start(guarded("of-mirror")).await.unwrap(), PracticeRegistry::start(guarded("of-origin")).await.unwrap());
     origin.add_image("demo/app", "1", &made());
     let logins = format!(
         r#"{{"auths":{{"{}":{{"username":"u","password":"of-mirror"}},"{}":{{"username":"u","password":"of-origin"}}}}}}"#,

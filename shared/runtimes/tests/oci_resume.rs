@@ -1,0 +1,211 @@
+//! Pulls that are interrupted.
+//!
+//! Pinned here: what was received is not fetched again, by this process or another; what was kept is not trusted.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod oci_support;
+
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use oci_support::{Node, assert_complete, options, registry, request, until};
+use practice_registry::{AddedImage, BodyFault, Deed, Fault, MadeImage, PracticeRegistry};
+use runtimes::oci_layout::OciLayout;
+use runtimes::{ImageRuntime, Progress};
+
+const LAYER_BYTES: u64 = 3_000_000;
+/// Where a layer breaks off in these tests.
+const BREAK: u64 = 1_500_000;
+
+async fn with_layer() -> (PracticeRegistry, AddedImage, String) {
+    let registry = registry().await;
+    let added = registry.add_image("app", "1", &MadeImage::of_layers([LAYER_BYTES]));
+    let image = format!("{}/app:1", registry.host());
+    (registry, added, image)
+}
+
+fn layer(added: &AddedImage) -> &str {
+    &added.manifests[0].layers[0].digest
+}
+
+fn partial(store: &Path, digest: &str) -> std::path::PathBuf {
+    store.join(".fleetpull/partial").join(digest.replace(':', "-"))
+}
+
+/// The ranges that were asked for.
+fn ranges(registry: &PracticeRegistry, digest: &str) -> Vec<String> {
+    let requests = registry.requests();
+    requests
+        .iter()
+        .filter(|request| request.path.ends_with(digest))
+        .map(|request| request.headers.get("range").cloned().unwrap_or_default())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_gone_on_with() {
+    let (registry, added, image) = with_layer().await;
+    registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(BREAK)).times(1));
+    let node = Node::new();
+    node.pull(&image).await.unwrap();
+    assert_complete(&node, &added.manifests[0]);
+    let asked = ranges(&registry, layer(&added));
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[0], "");
+    assert!(asked[1].starts_with("bytes=") && asked[1] != "bytes=0-", "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_registry_without_ranges_is_asked_for_the_whole() {
+    let (registry, added, image) = with_layer().await;
+    registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(BREAK)).times(1));
+    registry.faults().add(Fault::new(layer(&added), Deed::IgnoreRange).times(1));
+    let node = Node::new();
+    node.pull(&image).await.unwrap();
+    assert_complete(&node, &added.manifests[0]);
+}
+
+#[tokio::test]
+async fn a_range_that_is_refused_means_the_whole() {
+    let (registry, added, image) = with_layer().await;
+    registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(BREAK)).times(1));
+    registry.faults().add(Fault::answer(layer(&added), 416, &[], "").times(1));
+    let node = Node::new();
+    node.pull(&image).await.unwrap();
+    assert_complete(&node, &added.manifests[0]);
+    assert_eq!(ranges(&registry, layer(&added)).len(), 3);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_again_and_again_is_given_up() {
+    let (registry, added, image) = with_layer().await;
+    registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(100_000)));
+    let failure = Node::new().pull(&image).await.unwrap_err();
+    assert_eq!(failure.class, contract::FailureClass::RegistryUnavailable);
+    assert!(failure.text.contains("the connection broke after"), "{failure}");
+    assert_eq!(ranges(&registry, layer(&added)).len(), 6);
+}
+
+#[tokio::test]
+async fn a_pull_that_is_dropped_stops_and_the_next_goes_on() {
+    let (registry, added, image) = with_layer().await;
+    registry.faults().add(Fault::body(layer(&added), BodyFault::StallAfter(BREAK)).times(1));
+    let node = Node::new();
+    let progress = Progress::new();
+    {
+        let pull = node.runtime.pull(request(&image, None), progress.clone());
+        let stalled = until("the layer stalls", || progress.snapshot().bytes().0 >= BREAK);
+        tokio::select! {
+            biased;
+            result = pull => panic!("the pull ended: {result:?}"),
+            () = stalled => {}
+        }
+    }
+    let kept = partial(&node.store(), layer(&added));
+    until("what was received is written", || std::fs::metadata(&kept).is_ok_and(|entry| entry.len() == BREAK)).await;
+    assert_eq!(node.status(&image).await, None);
+    registry.reset_counts();
+    node.pull(&image).await.unwrap();
+    assert_complete(&node, &added.manifests[0]);
+    assert_eq!(ranges(&registry, layer(&added)), [format!("bytes={BREAK}-")]);
+    assert_eq!(registry.blob_bytes_served()[layer(&added)], added.manifests[0].layers[0].size - BREAK);
+}
+
+#[tokio::test]
+async fn what_was_kept_is_not_trusted() {
+    let (registry, added, image) = with_layer().await;
+    let size = added.manifests[0].layers[0].size;
+    // Zeros as a power failure leaves them, too much, and all of it but wrong.
+    for length in [1_000, BREAK, size, size + 5] {
+        let node = Node::new();
+        std::fs::write(partial(&node.store(), layer(&added)), vec![0; usize::try_from(length).unwrap()]).unwrap();
+        node.pull(&image).await.unwrap();
+        assert_complete(&node, &added.manifests[0]);
+    }
+    assert_eq!(registry.counts().failing, 0);
+}
+
+#[tokio::test]
+async fn a_whole_blob_that_was_not_published_is_not_fetched_again() {
+    let (registry, added, image) = with_layer().await;
+    let first = Node::new();
+    first.pull(&image).await.unwrap();
+    let node = Node::new();
+    let blob = first.store().join("blobs/sha256").join(layer(&added).strip_prefix("sha256:").unwrap());
+    std::fs::copy(blob, partial(&node.store(), layer(&added))).unwrap();
+    registry.reset_counts();
+    node.pull(&image).await.unwrap();
+    assert!(!registry.blobs_served().contains_key(layer(&added)));
+}
+
+/// Tells the child below what to pull and where to.
+const CHILD: &str = "FLEETPULL_TEST_CHILD";
+
+/// Not a test of its own: a process that pulls.
+#[tokio::test]
+async fn child_that_pulls() {
+    let Ok(told) = std::env::var(CHILD) else { return };
+    let (folder, image) = told.split_once(' ').unwrap();
+    let runtime = OciLayout::open(options(Path::new(folder))).unwrap();
+    runtime.pull(request(image, None), Progress::new()).await.unwrap();
+}
+
+fn child(folder: &Path, image: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child_that_pulls"]).env(CHILD, format!("{} {image}", folder.display()));
+    command.stdout(std::process::Stdio::null()).spawn().unwrap()
+}
+
+#[tokio::test]
+async fn a_killed_process_leaves_what_the_next_goes_on_from() {
+    let (registry, added, image) = with_layer().await;
+    registry.faults().add(Fault::body(layer(&added), BodyFault::StallAfter(BREAK)).times(1));
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let mut killed = child(folder.path(), &image);
+    // The last batch is in the process's memory, and dies with it.
+    let kept = partial(&store, layer(&added));
+    until("most of it is written", || std::fs::metadata(&kept).is_ok_and(|entry| entry.len() > BREAK - 300_000)).await;
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(!store.join("index.json").exists());
+    let written = std::fs::metadata(&kept).unwrap().len();
+
+    registry.reset_counts();
+    let runtime = OciLayout::open(options(folder.path())).unwrap();
+    runtime.pull(request(&image, None), Progress::new()).await.unwrap();
+    assert_eq!(ranges(&registry, layer(&added)), [format!("bytes={written}-")]);
+    assert_eq!(oci_support::names_in(&store.join(".fleetpull/partial")), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_want_the_same_fetch_it_once() {
+    let (registry, added, image) = with_layer().await;
+    registry.faults().add(Fault::body(layer(&added), BodyFault::BytesPerSecond(6_000_000)));
+    let folder = tempfile::tempdir().unwrap();
+    let mut children: Vec<Child> = (0..3).map(|_| child(folder.path(), &image)).collect();
+    until("all are done", || children.iter_mut().all(|child| child.try_wait().unwrap().is_some())).await;
+    assert!(children.iter_mut().all(|child| child.wait().unwrap().success()));
+    assert_eq!(registry.blobs_served()[layer(&added)], 1);
+    let index = std::fs::read_to_string(folder.path().join("store/index.json")).unwrap();
+    assert_eq!(index.matches("ref.name").count(), 1, "{index}");
+}
+
+#[tokio::test]
+async fn who_waits_for_another_sees_its_progress() {
+    let (registry, added, image) = with_layer().await;
+    registry.faults().add(Fault::body(layer(&added), BodyFault::StallAfter(BREAK)).times(1));
+    let node = Node::new();
+    let other = OciLayout::open(options(node.folder.path())).unwrap();
+    let (first, second) = (Progress::new(), Progress::new());
+    let mut stalled = Box::pin(node.runtime.pull(request(&image, None), first.clone()));
+    let seen = until("the first stalls", || first.snapshot().bytes().0 >= BREAK);
+    tokio::select! { biased; result = &mut stalled => panic!("{result:?}"), () = seen => {} }
+    let mut waiting = Box::pin(other.pull(request(&image, None), second.clone()));
+    let seen = until("the second sees it", || second.snapshot().bytes().0 >= BREAK - 300_000);
+    tokio::select! { biased; result = &mut waiting => panic!("{result:?}"), () = seen => {} }
+    drop(stalled);
+    tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap();
+    assert_eq!(registry.blob_bytes_served()[layer(&added)], added.manifests[0].layers[0].size, "no byte twice");
+}
