@@ -1,2 +1,97 @@
-//! To be written.
-fn main() {}
+//! The benchmarks: each measures Fleetpull beside the thing itself, in one run, both sides in turn.
+//!
+//! Figures go to stdout, whether they meet their bar or not; what is being done goes to stderr. The exit status says whether
+//! everything could be measured, not whether it was fast. `cargo xtask bench` builds what is needed and runs this.
+
+mod alternate;
+mod embedded_pull;
+mod figure;
+mod idle;
+mod node;
+mod present;
+mod present_cri;
+mod present_nats;
+mod process;
+mod program;
+mod registry;
+mod report;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+use figure::Figure;
+use report::{Format, Report};
+
+/// Measures Fleetpull beside the reference.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+struct Arguments {
+    /// Which benchmarks; all if none is named.
+    #[arg(value_enum, value_name = "NAME")]
+    names: Vec<Name>,
+    /// How figures are written to stdout. `json` is one object a line and nothing else.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// The benchmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// Pull an image of 1 GB from docker-registry on loopback, beside skopeo copy.
+    EmbeddedPull,
+    /// Pull a present image through the actors, in process.
+    Present,
+    /// The same with every message over NATS, beside bare round trips.
+    PresentNats,
+    /// The same in front of a CRI runtime, beside the bare call.
+    PresentCri,
+    /// What an agent with nothing to do costs.
+    Idle,
+}
+
+impl Name {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::EmbeddedPull => "embedded-pull",
+            Self::Present => "present",
+            Self::PresentNats => "present-nats",
+            Self::PresentCri => "present-cri",
+            Self::Idle => "idle",
+        }
+    }
+
+    async fn measure(self) -> Result<Vec<Figure>> {
+        match self {
+            Self::EmbeddedPull => embedded_pull::measure().await,
+            Self::Present => present::measure().await,
+            Self::PresentNats => present_nats::measure().await,
+            Self::PresentCri => present_cri::measure().await,
+            Self::Idle => idle::measure().await,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if cfg!(debug_assertions) {
+        report::remark("this is a debug build, whose figures say nothing: run `cargo xtask bench`");
+    }
+    let names = if arguments.names.is_empty() { Name::value_variants().to_vec() } else { arguments.names };
+    let mut report = Report::new(arguments.output);
+    let mut exit = ExitCode::SUCCESS;
+    for name in names {
+        report::remark(&format!("{} ...", name.as_str()));
+        // A system for each, so that nothing of one runs on beside the next.
+        match actix::System::new().block_on(name.measure()) {
+            Ok(figures) => report.add(name.as_str(), figures),
+            Err(error) => {
+                report::remark(&format!("{} could not be measured: {error:#}", name.as_str()));
+                exit = ExitCode::FAILURE;
+            }
+        }
+    }
+    report.finish();
+    exit
+}

@@ -1,0 +1,86 @@
+//! Both sides in turn, so that whatever else the machine does falls on both.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clock::Clock;
+
+/// How long each call took.
+#[derive(Debug, Default)]
+pub(crate) struct Sides {
+    ours: Vec<Duration>,
+    reference: Vec<Duration>,
+}
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rounds {
+    pub(crate) rounds: usize,
+    /// Of each side, in a row.
+    pub(crate) calls: usize,
+}
+
+impl Rounds {
+    /// Times single calls of both sides, a row of one and a row of the other. The first round is thrown away.
+    pub(crate) async fn measure(
+        self,
+        clock: &Clock,
+        mut ours: impl AsyncFnMut() -> Result<()>,
+        mut reference: impl AsyncFnMut() -> Result<()>,
+    ) -> Result<Sides> {
+        let mut sides = Sides::default();
+        for round in 0..=self.rounds {
+            for _ in 0..self.calls {
+                sides.ours.push(timed(clock, &mut ours).await?);
+            }
+            for _ in 0..self.calls {
+                sides.reference.push(timed(clock, &mut reference).await?);
+            }
+            if round == 0 {
+                sides = Sides::default();
+            }
+        }
+        Ok(sides)
+    }
+}
+
+impl Sides {
+    /// The median of our side, in microseconds.
+    pub(crate) fn ours_us(self: &Sides) -> f64 {
+        microseconds(median(&self.ours))
+    }
+
+    /// The median of the reference, in microseconds.
+    pub(crate) fn reference_us(&self) -> f64 {
+        microseconds(median(&self.reference))
+    }
+}
+
+/// How long one call takes.
+pub(crate) async fn timed(clock: &Clock, call: &mut impl AsyncFnMut() -> Result<()>) -> Result<Duration> {
+    let start = clock.now().monotonic;
+    call().await?;
+    Ok(clock.now().monotonic.saturating_sub(start))
+}
+
+/// The middle one; none of none is 0.
+pub(crate) fn median<T: Copy + Ord + Default>(values: &[T]) -> T {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+pub(crate) fn microseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_stands_in_the_middle() {
+        assert_eq!(median::<u32>(&[]), 0);
+        assert_eq!(median(&[9, 1, 5]), 5);
+    }
+}

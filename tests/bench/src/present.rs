@@ -1,0 +1,52 @@
+//! `present`: a present image pulled through the four actors of a node, on the memory bus with a runtime in memory.
+
+use std::sync::Arc;
+
+use actors::Delivery;
+use anyhow::Result;
+use bus::memory::MemoryBus;
+use clock::Clock;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use runtimes::ImageStatus;
+use runtimes::scripted::ScriptedRuntime;
+
+use crate::alternate::{median, microseconds, timed};
+use crate::figure::{Bar, Figure, Unit};
+use crate::node::{IMAGE, pull_present, start};
+
+const PULLS: usize = 200_000;
+const WARM_UP_PULLS: usize = 20_000;
+/// Callers at a time when it is counted how many are served in a second.
+const CALLERS: usize = 64;
+/// The median of kubelet's own `EnsureImageExists` of a present image (no bus, no actors, a runtime in memory), measured once
+/// with kubelet's code on a machine of two cores. Not measured here: it takes Go and kubelet's source.
+const KUBELET_US: f64 = 3.2;
+/// The bar, in microseconds.
+const MOST_US: f64 = 10.0;
+
+pub(crate) async fn measure() -> Result<Vec<Figure>> {
+    let clock = Clock::host();
+    let runtime = ScriptedRuntime::new();
+    runtime.put(IMAGE, ImageStatus { image_ref: "sha256:1".to_owned(), size_bytes: 1_000_000, ..ImageStatus::default() });
+    let node = start(Arc::new(runtime), Arc::new(MemoryBus::new(clock.clone())), clock.clone(), Delivery::Local).await?;
+    let mut pull = async || pull_present(&node, IMAGE).await;
+    for _ in 0..WARM_UP_PULLS {
+        pull().await?;
+    }
+    let mut latencies = Vec::with_capacity(PULLS);
+    let start = clock.now().monotonic;
+    for _ in 0..PULLS {
+        latencies.push(timed(&clock, &mut pull).await?);
+    }
+    let one_by_one = clock.now().monotonic.saturating_sub(start);
+    let start = clock.now().monotonic;
+    stream::iter(0..PULLS).map(|_| pull_present(&node, IMAGE)).buffer_unordered(CALLERS).try_collect::<Vec<()>>().await?;
+    let together = clock.now().monotonic.saturating_sub(start);
+    Ok(vec![
+        Figure::new("median of a pull", Unit::Microseconds, microseconds(median(&latencies)))
+            .beside("kubelet (stated)", KUBELET_US)
+            .with_bar(Bar::Value(MOST_US)),
+        Figure::new("pulls, one caller", Unit::PerSecond, PULLS as f64 / one_by_one.as_secs_f64()),
+        Figure::new(format!("pulls, {CALLERS} callers"), Unit::PerSecond, PULLS as f64 / together.as_secs_f64()),
+    ])
+}

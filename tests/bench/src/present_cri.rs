@@ -1,0 +1,115 @@
+//! `present-cri`: a present image pulled through an agent's actors with the `cri` runtime, beside the bare call on the same socket.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use actors::Delivery;
+use anyhow::{Context as _, Result, ensure};
+use bus::memory::MemoryBus;
+use clock::Clock;
+use hyper_util::rt::TokioIo;
+use practice_registry::{MadeImage, Options, PracticeRegistry};
+use runtimes::cri::proto::runtime::image_service_client::ImageServiceClient;
+use runtimes::cri::proto::runtime::{ImageSpec, ImageStatusRequest, PullImageRequest};
+use runtimes::cri::{CriOptions, CriRuntime};
+use support::containerd::{self, Containerd, ContainerdConfig};
+use support::scripted_cri::{PresentImage, Script, ScriptedCri, StatusAnswer};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::alternate::Rounds;
+use crate::figure::{Bar, Figure, Unit};
+use crate::node::{IMAGE, no_logins, pull_present, start};
+use crate::report::remark;
+
+const ROUNDS: Rounds = Rounds { rounds: 20, calls: 1_000 };
+/// A real runtime takes longer to answer.
+const ROUNDS_OF_CONTAINERD: Rounds = Rounds { rounds: 20, calls: 200 };
+/// The bar.
+const MOST: f64 = 1.2;
+
+pub(crate) async fn measure() -> Result<Vec<Figure>> {
+    let service = AnsweringAtOnce::start()?;
+    let mut figures = vec![beside_the_call("a service that answers at once", &service.endpoint, IMAGE, ROUNDS).await?];
+    drop(service);
+    match containerd::available() {
+        Ok(()) => figures.push(in_front_of_containerd().await?),
+        Err(why) => remark(&format!("present-cri in front of containerd is left out: {why}")),
+    }
+    Ok(figures)
+}
+
+async fn in_front_of_containerd() -> Result<Figure> {
+    let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
+    registry.add_image("team/app", "v1", &MadeImage::of_layers([10_000, 10_000]));
+    let image = format!("{}/team/app:v1", registry.host());
+    let containerd = Containerd::start(ContainerdConfig::default()).await;
+    let spec = ImageSpec { image: image.clone(), ..ImageSpec::default() };
+    let pull = PullImageRequest { image: Some(spec), auth: None };
+    bare_client(&containerd.endpoint()).await?.pull_image(pull).await.context("containerd cannot pull from the registry")?;
+    beside_the_call("containerd", &containerd.endpoint(), &image, ROUNDS_OF_CONTAINERD).await
+}
+
+async fn beside_the_call(runtime: &str, endpoint: &str, image: &str, rounds: Rounds) -> Result<Figure> {
+    let clock = Clock::host();
+    let cri = CriRuntime::new(CriOptions { endpoint: endpoint.to_owned(), keyring: no_logins() })?;
+    let node = start(Arc::new(cri), Arc::new(MemoryBus::new(clock.clone())), clock.clone(), Delivery::Local).await?;
+    let bare = bare_client(endpoint).await?;
+    let call = async || {
+        let spec = ImageSpec { image: image.to_owned(), ..ImageSpec::default() };
+        let answer = bare.clone().image_status(ImageStatusRequest { image: Some(spec), verbose: false }).await?;
+        ensure!(answer.into_inner().image.is_some(), "{image} should be there");
+        Ok(())
+    };
+    let sides = rounds.measure(&clock, async || pull_present(&node, image).await, call).await?;
+    let figure = Figure::new(format!("median of a pull, {runtime}"), Unit::Microseconds, sides.ours_us());
+    Ok(figure.beside("bare ImageStatus", sides.reference_us()).with_bar(Bar::Ratio(MOST)))
+}
+
+async fn bare_client(endpoint: &str) -> Result<ImageServiceClient<Channel>> {
+    let path = Path::new(endpoint.strip_prefix("unix://").context("the endpoint is a unix socket")?).to_owned();
+    let connect = tower::service_fn(move |_| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    let channel = Endpoint::from_static("http://localhost").connect_with_connector(connect).await.context("the socket does not answer")?;
+    Ok(ImageServiceClient::new(channel))
+}
+
+/// A CRI service on a thread of its own, as a runtime has a process of its own. Ends when dropped.
+struct AnsweringAtOnce {
+    endpoint: String,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl AnsweringAtOnce {
+    fn start() -> Result<Self> {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let image = PresentImage { id: "sha256:1".to_owned(), size: 1_000_000, ..PresentImage::default() };
+                let service = ScriptedCri::start(Script { image_status: vec![StatusAnswer::Present(image)], ..Script::default() });
+                // Both ends are this function's.
+                let _ = tell.send(service.endpoint());
+                let _ = stopped.await;
+            });
+        });
+        let endpoint = told.recv().context("the service does not start")?;
+        Ok(Self { endpoint, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for AnsweringAtOnce {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It ends at once; if it panicked, the measurement has failed already.
+            let _ = thread.join();
+        }
+    }
+}

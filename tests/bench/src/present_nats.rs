@@ -1,0 +1,90 @@
+//! `present-nats`: the same pull with every message of the node over a real nats-server, beside as many bare round trips.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actors::Delivery;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use async_nats::Client;
+use bus::BusRef;
+use bus::nats::{NatsBus, NatsOptions};
+use clock::Clock;
+use futures::{FutureExt as _, StreamExt as _};
+use runtimes::ImageStatus;
+use runtimes::scripted::ScriptedRuntime;
+use support::nats::{NatsConfig, NatsServer, current_program};
+
+use crate::alternate::Rounds;
+use crate::figure::{Bar, Figure, Unit};
+use crate::node::{IMAGE, pull_present, start};
+
+const ROUNDS: Rounds = Rounds { rounds: 20, calls: 500 };
+/// Pulls whose messages are counted.
+const COUNTED_PULLS: usize = 100;
+/// What the bare requests and answers carry, in bytes: about as much as the commands of a pull.
+const BODY_BYTES: usize = 256;
+/// Where the bare requests go.
+const ECHO: &str = "bench.echo";
+/// Far more than connecting to a server on this machine takes.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// The bar.
+const MOST: f64 = 2.0;
+
+pub(crate) async fn measure() -> Result<Vec<Figure>> {
+    let program = current_program().map_err(|why| anyhow!(why))?;
+    let server = NatsServer::start(NatsConfig::default().with_program(program));
+    let clock = Clock::host();
+    let runtime = ScriptedRuntime::new();
+    runtime.put(IMAGE, ImageStatus { image_ref: "sha256:1".to_owned(), size_bytes: 1_000_000, ..ImageStatus::default() });
+    let node = start(Arc::new(runtime), connected(&server).await?, clock.clone(), Delivery::Bus).await?;
+    let bare = async_nats::connect(server.url()).await.context("the server cannot be reached")?;
+    let mut pull = async || pull_present(&node, IMAGE).await;
+    let round_trips = count_requests(&bare, &mut pull).await?;
+    let echo = actix::spawn(echo(bare.clone(), bare.subscribe(ECHO).await?));
+    let body = vec![b'x'; BODY_BYTES];
+    let sides = ROUNDS
+        .measure(&clock, pull, async || {
+            for _ in 0..round_trips {
+                bare.request(ECHO, body.clone().into()).await.context("a bare request was not answered")?;
+            }
+            Ok(())
+        })
+        .await?;
+    echo.abort();
+    let figure = Figure::new("median of a pull", Unit::Microseconds, sides.ours_us());
+    Ok(vec![figure.beside(format!("{round_trips} bare round trips"), sides.reference_us()).with_bar(Bar::Ratio(MOST))])
+}
+
+async fn connected(server: &NatsServer) -> Result<BusRef> {
+    let bus = NatsBus::connect(NatsOptions { urls: Some(server.url()), ..NatsOptions::default() }).await?;
+    bus.wait_connected(CONNECT_LIMIT).await?;
+    Ok(Arc::new(bus))
+}
+
+/// How many requests one pull makes, as somebody else on the server sees them.
+async fn count_requests(onlooker: &Client, pull: &mut impl AsyncFnMut() -> Result<()>) -> Result<usize> {
+    let mut requests = onlooker.subscribe("fleetpull.v1.cmd.>").await?;
+    // A round trip, so that the server knows of the subscription.
+    let _ = onlooker.request("bench.nobody", "".into()).await;
+    for _ in 0..COUNTED_PULLS {
+        pull().await?;
+    }
+    // Another one: what the pulls sent came before it.
+    let _ = onlooker.request("bench.nobody", "".into()).await;
+    let mut seen = 0;
+    // Unconstrained: else tokio lets a task take only so many that are there before others have their turn.
+    while tokio::task::unconstrained(requests.next()).now_or_never().flatten().is_some() {
+        seen += 1;
+    }
+    ensure!(seen > 0 && seen % COUNTED_PULLS == 0, "{COUNTED_PULLS} pulls made {seen} requests, which is no whole number for each");
+    Ok(seen / COUNTED_PULLS)
+}
+
+async fn echo(client: Client, mut requests: async_nats::Subscriber) {
+    while let Some(request) = requests.next().await {
+        if let Some(reply) = request.reply {
+            // Whoever asked sees that nothing came.
+            let _ = client.publish(reply, request.payload).await;
+        }
+    }
+}

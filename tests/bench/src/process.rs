@@ -1,0 +1,91 @@
+//! What processes cost, as the kernel counts it.
+
+use std::fs;
+use std::io::{Read as _, Seek as _};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clock::Clock;
+use tokio::process::Command;
+
+/// Between two looks at a process's peak. The kernel keeps the peak, so only what a process grows by in its last moments
+/// can be missed.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// What is shown of what a program said when it failed.
+const SAID_MAX_BYTES: usize = 2_000;
+
+/// What a process cost from its start to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub(crate) wall: Duration,
+    pub(crate) peak_bytes: u64,
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// It failed; with what it said.
+pub(crate) async fn run(command: &mut Command, clock: &Clock) -> Result<Cost> {
+    let mut said = tempfile::tempfile().context("no temporary file can be made")?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone().context("a file cannot be opened twice")?);
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    let start = clock.now().monotonic;
+    let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
+    let id = child.id().context("a child has no id")?;
+    let mut peak_bytes = 0;
+    let status = loop {
+        tokio::select! {
+            biased;
+            status = child.wait() => break status?,
+            _ = looks.tick() => peak_bytes = peak_bytes.max(memory(id, "VmHWM").unwrap_or_default()),
+        }
+    };
+    let wall = clock.now().monotonic.saturating_sub(start);
+    if !status.success() {
+        let mut text = String::new();
+        said.rewind()?;
+        said.read_to_string(&mut text)?;
+        bail!("{command:?}: {status}: {}", &text[text.ceil_char_boundary(text.len().saturating_sub(SAID_MAX_BYTES))..]);
+    }
+    Ok(Cost { wall, peak_bytes })
+}
+
+/// Bytes of memory that a process has now.
+pub(crate) fn resident_bytes(process: u32) -> Result<u64> {
+    memory(process, "VmRSS").with_context(|| format!("process {process} has ended"))
+}
+
+/// The time that the threads of a process have had a core.
+pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
+    let mut nanoseconds = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task")).with_context(|| format!("process {process} has ended"))? {
+        let text = fs::read_to_string(thread?.path().join("schedstat")).context("this kernel does not count the time of threads")?;
+        nanoseconds += text.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or_default();
+    }
+    Ok(Duration::from_nanos(nanoseconds))
+}
+
+fn memory(process: u32, field: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_read() {
+        let own = std::process::id();
+        assert!(resident_bytes(own).unwrap() > 100_000);
+        assert!(memory(own, "VmHWM").unwrap() >= resident_bytes(own).unwrap() / 2);
+        assert!(cpu_time(own).unwrap() > Duration::ZERO);
+    }
+}

@@ -1,0 +1,125 @@
+//! Figures on stdout, as a table or one JSON object a line.
+
+use std::io::{self, Write as _};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::figure::{Bar, Figure};
+
+/// How figures are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table at the end.
+    #[default]
+    Text,
+    /// One object a line, when known.
+    Json,
+}
+
+/// Where figures go.
+pub(crate) struct Report {
+    format: Format,
+    rows: Vec<Vec<String>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    bench: &'a str,
+    what: &'a str,
+    unit: &'static str,
+    ours: f64,
+    reference: Option<f64>,
+    reference_is: Option<&'a str>,
+    ratio: Option<f64>,
+    bar: Option<f64>,
+    bar_is: Option<&'static str>,
+    met: Option<bool>,
+}
+
+impl Report {
+    pub(crate) fn new(format: Format) -> Self {
+        Self { format, rows: Vec::new() }
+    }
+
+    /// Takes what a benchmark found.
+    pub(crate) fn add(&mut self, bench: &str, figures: Vec<Figure>) {
+        for figure in figures {
+            match self.format {
+                Format::Text => self.rows.push(row(bench, &figure)),
+                Format::Json => {
+                    // Numbers and words alone: it cannot fail.
+                    say(&serde_json::to_string(&line(bench, &figure)).unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    /// Writes what was kept for the end.
+    pub(crate) fn finish(self) {
+        if self.rows.is_empty() {
+            return;
+        }
+        let header = ["BENCH", "WHAT", "OURS", "REFERENCE", "RATIO", "BAR", "MET"];
+        for line in fleetpull::output::table::columns(&header, &self.rows) {
+            say(&line);
+        }
+    }
+}
+
+fn line<'a>(bench: &'a str, figure: &'a Figure) -> Line<'a> {
+    let (bar, bar_is) = match figure.bar {
+        None => (None, None),
+        Some(Bar::Ratio(most)) => (Some(most), Some("ratio")),
+        Some(Bar::Value(most)) => (Some(most), Some("ours")),
+    };
+    Line {
+        bench,
+        what: &figure.what,
+        unit: figure.unit.symbol(),
+        ours: figure.ours,
+        reference: figure.reference.as_ref().map(|reference| reference.value),
+        reference_is: figure.reference.as_ref().map(|reference| reference.what.as_str()),
+        ratio: figure.ratio(),
+        bar,
+        bar_is,
+        met: figure.met(),
+    }
+}
+
+fn row(bench: &str, figure: &Figure) -> Vec<String> {
+    let reference = figure.reference.as_ref().map(|reference| format!("{} {}", reference.what, figure.unit.shown(reference.value)));
+    let bar = match figure.bar {
+        None => String::new(),
+        Some(Bar::Ratio(most)) => format!("{most:.2}x"),
+        Some(Bar::Value(most)) => figure.unit.shown(most),
+    };
+    let met = match figure.met() {
+        None => "",
+        Some(true) => "yes",
+        Some(false) => "NO",
+    };
+    vec![
+        bench.to_owned(),
+        figure.what.clone(),
+        figure.unit.shown(figure.ours),
+        reference.unwrap_or_default(),
+        figure.ratio().map(|ratio| format!("{ratio:.2}x")).unwrap_or_default(),
+        bar,
+        met.to_owned(),
+    ]
+}
+
+/// Writes a line of facts. When nobody reads them any more, nothing is left to do.
+fn say(line: &str) {
+    let mut stdout = io::stdout().lock();
+    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Writes a remark to stderr.
+pub(crate) fn remark(line: &str) {
+    // Nothing is lost if nobody reads it.
+    let _ = writeln!(io::stderr().lock(), "bench: {line}");
+}
