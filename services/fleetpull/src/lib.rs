@@ -1,9 +1,11 @@
 //! The `fleetpull` program: its command line, and the composition of services on a node.
 //!
 //! - [`cli`] says what can be asked for; [`commands`] does it, a file for each command.
+//! - [`agent`] is a node at work for its fleet.
 //! - [`node`] composes the services of one node on any bus with any runtime.
 //! - [`output`] writes facts to stdout, as text or as JSON, and progress to stderr.
 
+pub mod agent;
 pub mod cli;
 pub mod commands;
 pub mod configuration;

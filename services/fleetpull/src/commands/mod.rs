@@ -8,6 +8,7 @@ mod explain;
 mod nodes;
 mod pull;
 mod pulls;
+mod run;
 
 use anyhow::Result;
 
@@ -22,7 +23,7 @@ pub fn carry_out(cli: Cli) -> Result<Exit> {
     match cli.command {
         Command::Pull(args) => pull::carry_out(args),
         Command::Completions(args) => completions::carry_out(&args),
-        Command::Run(_) => anyhow::bail!("not there yet"),
+        Command::Run(args) => run::carry_out(&args),
         Command::Events(args) => events::carry_out(&args),
         Command::Explain(args) => explain::carry_out(&args),
         Command::Nodes(args) => nodes::carry_out(&args),

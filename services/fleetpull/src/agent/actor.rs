@@ -1,0 +1,200 @@
+//! The `agent` service: what the node is, how it is, and what it counts, asked live of its own actors.
+
+use std::time::Duration;
+
+use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, ResponseActFuture, StreamHandler, WrapFuture as _};
+use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use bus::{BusHealth, BusRef};
+use clock::{Clock, Now};
+use contract::messages::agent::{CountAll, DescribeNode, NodeCounters, NodeDescription};
+use contract::messages::backoff_tracker::CountBackoffs;
+use contract::messages::event_recorder::CountEvents;
+use contract::messages::pull_coordinator::ListPulls;
+use contract::messages::throttler::CountPermits;
+use contract::{CallError, Service, VERSION as MESSAGE_VERSION};
+use runtimes::{RuntimeDescription, RuntimeRef};
+use tracing::{info, warn};
+
+use super::condition::Condition;
+use super::counters::{Counts, PullCounts};
+use super::identity::{Identity, VERSION};
+use crate::node::{Actors, root_envelope};
+
+/// How often the runtime is looked at when nobody asks, so that its loss is logged and dated. It costs one call.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// What is known of the runtime is good for so long: many may ask at once.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+/// How long a question waits for the runtime; then the last that is known is told. Whoever lists a fleet waits 400 ms for the next.
+const RUNTIME_WITHIN: Duration = Duration::from_millis(250);
+
+/// The actor that speaks for the node.
+pub(super) struct Agent {
+    identity: Identity,
+    services: Actors,
+    bus: BusRef,
+    runtime: RuntimeRef,
+    clock: Clock,
+    condition: Condition,
+    seen: RuntimeDescription,
+    seen_at: Now,
+    _gravestone: Gravestone,
+}
+
+/// What an agent is made of.
+pub(super) struct AgentParts {
+    pub(super) identity: Identity,
+    pub(super) services: Actors,
+    pub(super) bus: BusRef,
+    pub(super) runtime: RuntimeRef,
+    /// What the runtime said of itself at the start.
+    pub(super) seen: RuntimeDescription,
+    pub(super) clock: Clock,
+    pub(super) gravestone: Gravestone,
+}
+
+impl Agent {
+    pub(super) fn new(parts: AgentParts) -> Self {
+        let AgentParts { identity, services, bus, runtime, seen, clock, gravestone } = parts;
+        let mut condition = Condition::new(identity.started);
+        condition.see_bus(identity.started, &bus.health());
+        condition.see_runtime(identity.started, problem_of(&seen));
+        let seen_at = clock.now();
+        Self { identity, services, bus, runtime, clock, condition, seen, seen_at, _gravestone: gravestone }
+    }
+
+    fn see_runtime(&mut self, seen: RuntimeDescription) {
+        match (&self.seen.problem, &seen.problem) {
+            (None, Some(problem)) => warn!(runtime = seen.name, problem, "the runtime cannot be used"),
+            (Some(_), None) => info!(runtime = seen.name, version = seen.version, "the runtime can be used again"),
+            _ => {}
+        }
+        let now = self.clock.now();
+        self.condition.see_runtime(now, problem_of(&seen));
+        (self.seen, self.seen_at) = (seen, now);
+    }
+
+    fn look_at_the_runtime(&mut self, context: &mut Context<Self>) {
+        let runtime = self.runtime.clone();
+        let look = async move { runtime.describe().await }.into_actor(self);
+        context.spawn(look.map(|seen, agent, _| agent.see_runtime(seen)));
+    }
+
+    /// What the services count now, and the runtime's description if it is wanted, is old and comes in time.
+    fn gather(&self, with_runtime: bool) -> impl Future<Output = Result<(Counts, Option<RuntimeDescription>), CallError>> + use<> {
+        let services = self.services.clone();
+        let is_old = self.clock.now().monotonic.saturating_sub(self.seen_at.monotonic) > FRESH_FOR;
+        let runtime = (with_runtime && is_old).then(|| self.runtime.clone());
+        async move {
+            let look = async {
+                match runtime {
+                    Some(runtime) => tokio::time::timeout(RUNTIME_WITHIN, runtime.describe()).await.ok(),
+                    None => None,
+                }
+            };
+            let (counts, seen) = futures::join!(count(&services), look);
+            Ok((counts?, seen))
+        }
+    }
+
+    fn describe(&self, counts: &Counts) -> NodeDescription {
+        let now = self.clock.now();
+        NodeDescription {
+            node: self.identity.node.clone(),
+            instance: self.identity.instance.clone(),
+            started_ms: self.identity.started.wall_ms(),
+            version: VERSION.to_owned(),
+            state: self.condition.state(),
+            since_ms: milliseconds(self.condition.lasts(now)),
+            runtime: name_and_version(&self.seen),
+            labels: self.identity.labels.clone(),
+            pulling: counts.pulls.pulling,
+            waiting: counts.pulls.waiting,
+            backoff: counts.backoff.held,
+            reads_versions: vec![MESSAGE_VERSION],
+        }
+    }
+
+    fn count(&self, counts: &Counts) -> NodeCounters {
+        let mut counters = counts.by_name();
+        let up_for = self.clock.now().monotonic.saturating_sub(self.identity.started.monotonic).as_secs();
+        let own = [
+            ("agent_up_seconds", up_for),
+            ("bus_connected", u64::from(self.condition.is_connected())),
+            ("bus_lost_total", self.condition.bus_losses()),
+            ("bus_messages_dropped_total", self.bus.dropped()),
+            ("runtime_usable", u64::from(self.seen.problem.is_none())),
+        ];
+        counters.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        NodeCounters { counters }
+    }
+}
+
+impl Actor for Agent {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        context.set_mailbox_capacity(MAILBOX_CAPACITY);
+        context.add_stream(self.bus.health_changes());
+        context.run_interval(LOOK_EVERY, Self::look_at_the_runtime);
+    }
+}
+
+impl StreamHandler<BusHealth> for Agent {
+    fn handle(&mut self, health: BusHealth, _: &mut Self::Context) {
+        self.condition.see_bus(self.clock.now(), &health);
+    }
+
+    /// A bus that has ended changes no more, and the agent goes on to its end.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl Handler<Ask<DescribeNode>> for Agent {
+    type Result = ResponseActFuture<Self, Result<NodeDescription, CallError>>;
+
+    fn handle(&mut self, _: Ask<DescribeNode>, _: &mut Self::Context) -> Self::Result {
+        Box::pin(self.gather(true).into_actor(self).map(|gathered, agent, _| {
+            let (counts, seen) = gathered?;
+            if let Some(seen) = seen {
+                agent.see_runtime(seen);
+            }
+            Ok(agent.describe(&counts))
+        }))
+    }
+}
+
+impl Handler<Ask<CountAll>> for Agent {
+    type Result = ResponseActFuture<Self, Result<NodeCounters, CallError>>;
+
+    fn handle(&mut self, _: Ask<CountAll>, _: &mut Self::Context) -> Self::Result {
+        Box::pin(self.gather(false).into_actor(self).map(|gathered, agent, _| Ok(agent.count(&gathered?.0))))
+    }
+}
+
+async fn count(services: &Actors) -> Result<Counts, CallError> {
+    let (pulls, backoff, permits, events) = futures::join!(
+        services.coordinator.send(Ask(root_envelope(ListPulls {}))),
+        services.backoff.send(Ask(root_envelope(CountBackoffs {}))),
+        services.throttler.send(Ask(root_envelope(CountPermits {}))),
+        services.recorder.send(Ask(root_envelope(CountEvents {}))),
+    );
+    let ended = |service: Service| move |_| CallError::Ended { service: service.name() };
+    Ok(Counts {
+        pulls: PullCounts::of(&pulls.map_err(ended(Service::PullCoordinator))??),
+        backoff: backoff.map_err(ended(Service::BackoffTracker))??,
+        permits: permits.map_err(ended(Service::Throttler))??,
+        events: events.map_err(ended(Service::EventRecorder))??,
+    })
+}
+
+/// `containerd 1.7.2`, or the name alone where the runtime does not tell its version.
+pub(super) fn name_and_version(runtime: &RuntimeDescription) -> String {
+    format!("{} {}", runtime.name, runtime.version).trim_end().to_owned()
+}
+
+fn problem_of(runtime: &RuntimeDescription) -> Option<String> {
+    runtime.problem.as_ref().map(|problem| format!("{}: {problem}", runtime.name))
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,149 @@
+//! How a node is, and since when: a state machine without a clock of its own.
+
+use std::time::Duration;
+
+use bus::BusHealth;
+use clock::Now;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// How a node is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Condition {
+    /// What is wrong with the bus.
+    bus: Option<String>,
+    /// What is wrong with the runtime.
+    runtime: Option<String>,
+    /// When it went from well to not well or back, on the monotonic clock.
+    since: Duration,
+    /// How often the bus was lost.
+    bus_losses: u64,
+    is_connected: bool,
+}
+
+impl Condition {
+    /// Well, from now on.
+    pub(super) fn new(now: Now) -> Self {
+        Self { since: now.monotonic, ..Self::default() }
+    }
+
+    /// The bus is like this now.
+    pub(super) fn see_bus(&mut self, now: Now, health: &BusHealth) {
+        let was_connected = std::mem::replace(&mut self.is_connected, !matches!(health, BusHealth::Disconnected { .. }));
+        if was_connected && !self.is_connected {
+            self.bus_losses += 1;
+        }
+        let still_without = !was_connected && self.bus.is_some();
+        self.change(now, |condition| match health {
+            BusHealth::Connected => condition.bus = None,
+            BusHealth::Degraded { reason } => condition.bus = Some(reason.clone()),
+            // The reason changes with every attempt; the time at which it began does not.
+            BusHealth::Disconnected { .. } if still_without => {}
+            BusHealth::Disconnected { .. } => condition.bus = Some(format!("no bus since {}", rfc_3339(now))),
+        });
+    }
+
+    /// The runtime has this problem now, or none.
+    pub(super) fn see_runtime(&mut self, now: Now, problem: Option<String>) {
+        self.change(now, |condition| condition.runtime = problem);
+    }
+
+    /// `ok`, or `degraded: ` and what is wrong.
+    pub(super) fn state(&self) -> String {
+        let runtime = self.runtime.as_ref().map(|problem| format!("runtime {problem}"));
+        let problems: Vec<String> = self.bus.iter().cloned().chain(runtime).collect();
+        if problems.is_empty() { "ok".to_owned() } else { format!("degraded: {}", problems.join("; ")) }
+    }
+
+    /// For how long it is well, or not.
+    pub(super) fn lasts(&self, now: Now) -> Duration {
+        now.monotonic.saturating_sub(self.since)
+    }
+
+    /// How often the bus was lost.
+    pub(super) fn bus_losses(&self) -> u64 {
+        self.bus_losses
+    }
+
+    /// Whether there is a bus.
+    pub(super) fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    fn is_well(&self) -> bool {
+        self.bus.is_none() && self.runtime.is_none()
+    }
+
+    fn change(&mut self, now: Now, change: impl FnOnce(&mut Self)) {
+        let was_well = self.is_well();
+        change(self);
+        if self.is_well() != was_well {
+            self.since = now.monotonic;
+        }
+    }
+}
+
+/// To the second, as people read it.
+pub(super) fn rfc_3339(now: Now) -> String {
+    let seconds = i64::try_from(now.wall.as_secs()).unwrap_or_default();
+    let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(&Rfc3339).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Now {
+        Now { monotonic: Duration::from_secs(seconds), wall: Duration::from_secs(1_700_000_000 + seconds) }
+    }
+
+    fn without(reason: &str) -> BusHealth {
+        BusHealth::Disconnected { reason: reason.to_owned() }
+    }
+
+    #[test]
+    fn without_a_bus_it_says_since_when_and_not_the_reason_of_the_moment() {
+        let mut condition = Condition::new(at(0));
+        condition.see_bus(at(1), &BusHealth::Connected);
+        assert_eq!((condition.state().as_str(), condition.lasts(at(5)).as_secs()), ("ok", 5));
+        condition.see_bus(at(20), &without("lost"));
+        condition.see_bus(at(25), &without("refused"));
+        assert_eq!(condition.state(), "degraded: no bus since 2023-11-14T22:13:40Z");
+        assert_eq!(condition.lasts(at(30)).as_secs(), 10);
+        condition.see_bus(at(40), &BusHealth::Connected);
+        assert_eq!((condition.state().as_str(), condition.lasts(at(41)).as_secs()), ("ok", 1));
+        condition.see_bus(at(50), &without("lost"));
+        assert!(condition.state().ends_with("22:14:10Z"), "{}", condition.state());
+        assert_eq!(condition.bus_losses(), 2);
+    }
+
+    #[test]
+    fn an_agent_that_starts_without_a_bus_has_lost_none() {
+        let mut condition = Condition::new(at(0));
+        condition.see_bus(at(0), &without("not yet"));
+        assert!(condition.state().starts_with("degraded: no bus since"));
+        assert_eq!((condition.bus_losses(), condition.is_connected()), (0, false));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_and_lasts_since_the_first() {
+        let mut condition = Condition::new(at(0));
+        condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned() });
+        condition.see_runtime(at(9), Some("containerd: no answer".to_owned()));
+        assert_eq!(condition.state(), "degraded: no JetStream; runtime containerd: no answer");
+        condition.see_bus(at(10), &BusHealth::Connected);
+        assert_eq!(condition.state(), "degraded: runtime containerd: no answer");
+        assert_eq!(condition.lasts(at(11)).as_secs(), 10);
+        condition.see_runtime(at(20), None);
+        assert_eq!((condition.state().as_str(), condition.lasts(at(20)).as_secs()), ("ok", 0));
+    }
+
+    #[test]
+    fn a_bus_that_goes_from_degraded_to_gone_says_gone() {
+        let mut condition = Condition::new(at(0));
+        condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned() });
+        condition.see_bus(at(2), &without("lost"));
+        assert!(condition.state().starts_with("degraded: no bus since"), "{}", condition.state());
+    }
+}

@@ -1,0 +1,87 @@
+//! Everything that the services of a node count, under one roof.
+
+use std::collections::BTreeMap;
+
+use contract::messages::backoff_tracker::BackoffCounts;
+use contract::messages::event_recorder::EventCounts;
+use contract::messages::pull_coordinator::{PullList, PullState};
+use contract::messages::throttler::PermitCounts;
+
+/// What the services of a node count, asked at one time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) pulls: PullCounts,
+    pub(super) backoff: BackoffCounts,
+    pub(super) permits: PermitCounts,
+    pub(super) events: EventCounts,
+}
+
+/// What a list of pulls adds up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PullCounts {
+    pub(super) pulling: u64,
+    pub(super) waiting: u64,
+    pub(super) callers: u64,
+}
+
+impl PullCounts {
+    pub(super) fn of(list: &PullList) -> Self {
+        let in_state = |state| list.pulls.iter().filter(|pull| pull.state == state).count() as u64;
+        Self {
+            pulling: in_state(PullState::Pulling),
+            waiting: in_state(PullState::Waiting),
+            callers: list.pulls.iter().map(|pull| u64::from(pull.callers)).sum(),
+        }
+    }
+}
+
+impl Counts {
+    /// By name, as `fleetpull nodes NAME` shows them.
+    pub(super) fn by_name(&self) -> BTreeMap<String, u64> {
+        let Self { pulls, backoff, permits, events } = *self;
+        [
+            ("pulls_pulling", pulls.pulling),
+            ("pulls_waiting", pulls.waiting),
+            ("pulls_callers", pulls.callers),
+            ("backoff_held", backoff.held),
+            ("backoff_known", backoff.known),
+            ("backoff_refused_total", backoff.refused_total),
+            ("backoff_failures_total", backoff.failures_total),
+            ("backoff_evicted_total", backoff.evicted_total),
+            ("throttle_granted", permits.granted),
+            ("throttle_queued", permits.queued),
+            ("throttle_granted_total", permits.granted_total),
+            ("throttle_refused_total", permits.refused_total),
+            ("throttle_reclaimed_total", permits.reclaimed_total),
+            ("events_kept", events.kept),
+            ("events_recorded_total", events.recorded_total),
+            ("events_published_total", events.published_total),
+            ("events_unpublished_total", events.unpublished_total),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::messages::pull_coordinator::PullStatus;
+
+    use super::*;
+
+    #[test]
+    fn pulls_are_counted_by_what_they_do() {
+        let pull = |state, callers| PullStatus {
+            image: "busybox".to_owned(),
+            state,
+            since_ms: 0,
+            callers,
+            done_bytes: 0,
+            total_bytes: 0,
+            layers: Vec::new(),
+        };
+        let pulls = vec![pull(PullState::Pulling, 3), pull(PullState::Waiting, 1), pull(PullState::Waiting, 1)];
+        assert_eq!(PullCounts::of(&PullList { pulls }), PullCounts { pulling: 1, waiting: 2, callers: 5 });
+    }
+}

@@ -1,0 +1,56 @@
+//! Who an agent is.
+
+use std::collections::BTreeMap;
+
+use clock::{Clock, Now, Random};
+use contract::NodeName;
+
+/// Who an agent is, from its start to its end.
+#[derive(Clone, Debug)]
+pub(super) struct Identity {
+    /// The node's name.
+    pub(super) node: NodeName,
+    /// Different for each start, so that an agent knows itself among others of its name.
+    pub(super) instance: String,
+    /// When it began.
+    pub(super) started: Now,
+    /// The node's labels.
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+/// The version of the program.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+impl Identity {
+    /// The identity of an agent that begins now.
+    pub(super) fn new(node: NodeName, labels: BTreeMap<String, String>, clock: &Clock) -> Self {
+        let instance = format!("{:032x}", Random::from_system().id());
+        Self { node, instance, started: clock.now(), labels }
+    }
+
+    /// Whether another agent of the same name began before this one. Of two that began in the same millisecond, the order of
+    /// their instances decides, so that both come to the same answer.
+    pub(super) fn is_younger_than(&self, started_ms: u64, instance: &str) -> bool {
+        (self.started.wall_ms(), self.instance.as_str()) > (started_ms, instance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn identity(started_ms: u64, instance: &str) -> Identity {
+        let started = Now { wall: Duration::from_millis(started_ms), ..Now::default() };
+        Identity { node: "n1".parse().expect("a name"), instance: instance.to_owned(), started, labels: BTreeMap::new() }
+    }
+
+    #[test]
+    fn of_two_agents_exactly_one_is_the_younger() {
+        for (one, other) in [((1, "b"), (2, "a")), ((1, "a"), (1, "b"))] {
+            assert!(!identity(one.0, one.1).is_younger_than(other.0, other.1));
+            assert!(identity(other.0, other.1).is_younger_than(one.0, one.1));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The agent of a node: the services on the fleet's bus, on a socket for this machine, and what keeps them honest.
+//!
+//! [`start`] says in which order things happen: nothing is served before it is known that no other agent has the name, and
+//! nobody is told that the agent is ready before it is served.
+
+mod actor;
+mod condition;
+mod counters;
+mod door;
+mod identity;
+mod rivals;
+mod state_dir;
+mod supervisor;
+mod work;
+
+pub use state_dir::SOCKET_FILE;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use bus::BusHealth;
+use futures::StreamExt as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{info, warn};
+
+use crate::configuration::Configuration;
+use crate::exit::Exit;
+use supervisor::Supervisor;
+use work::{Trouble, Work};
+
+/// How long stopping may take; systemd kills after three times as long.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// How long stopping may take while there is no bus: there is nobody to hand the last events to.
+const STOP_ALONE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Runs the agent until a signal, a rival or a dead service ends it.
+///
+/// # Errors
+/// The agent cannot start, must not, or lost one of its services.
+pub fn run(configuration: &Configuration) -> Result<Exit> {
+    actix::System::new().block_on(async {
+        let mut signals = Signals::listen()?;
+        let mut work = work::start(configuration).await?;
+        let mut supervisor = Supervisor::of_process();
+        supervisor.say_ready();
+        let why = wait_for_the_end(&mut work, &mut signals, &mut supervisor).await;
+        supervisor.say_stopping();
+        match why {
+            End::Signal(name) => {
+                info!(signal = name, "stopping: no more commands are taken; a pull in flight is given up, what it fetched is kept");
+                stop(work).await;
+                Ok(Exit::Success)
+            }
+            End::Trouble(Trouble::Rival(rival)) => {
+                stop(work).await;
+                bail!("this agent stops, because it is the younger one: {rival}")
+            }
+            // A service that panicked may hold anything in any state: nothing of it is worth waiting for.
+            End::Trouble(Trouble::Death(service)) => {
+                bail!("the service {service} panicked; the log above says where. The agent ends, so that it is started anew")
+            }
+        }
+    })
+}
+
+/// Why the agent ends.
+enum End {
+    Signal(&'static str),
+    Trouble(Trouble),
+}
+
+async fn wait_for_the_end(work: &mut Work, signals: &mut Signals, supervisor: &mut Supervisor) -> End {
+    loop {
+        tokio::select! {
+            biased;
+            trouble = work.next_trouble() => return End::Trouble(trouble),
+            name = signals.next() => return End::Signal(name),
+            () = supervisor.next_sign_of_life() => supervisor.say_alive(),
+        }
+    }
+}
+
+async fn stop(work: Work) {
+    let alone = matches!(work.bus().health(), BusHealth::Disconnected { .. });
+    let limit = if alone { STOP_ALONE_WITHIN } else { STOP_WITHIN };
+    if tokio::time::timeout(limit, work.stop()).await.is_err() {
+        warn!(?limit, "the last events were not published: the bus did not take them");
+    }
+}
+
+/// The signals that end an agent in good order.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        let listen = |kind| signal(kind).context("signals cannot be listened for");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Waits until messages flow, but no longer than `limit`; whether they do.
+async fn wait_connected(bus: &bus::BusRef, limit: Duration) -> bool {
+    let mut states = bus.health_changes();
+    let connected = async {
+        while let Some(health) = states.next().await {
+            if !matches!(health, BusHealth::Disconnected { .. }) {
+                return;
+            }
+        }
+        std::future::pending().await
+    };
+    tokio::time::timeout(limit, connected).await.is_ok()
+}

@@ -1,0 +1,110 @@
+//! Where an agent keeps what is its own, and the lock that says whose it is.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+/// The file that the running agent has locked; it holds the agent's process id for people.
+const LOCK_FILE: &str = "lock";
+/// The socket on which the agent answers this machine.
+pub const SOCKET_FILE: &str = "agent.sock";
+/// Only the agent's user looks in.
+const DIR_MODE: u32 = 0o700;
+const LOCK_MODE: u32 = 0o600;
+/// A process id has seven digits at the most; more than this is not ours.
+const LOCK_TEXT_MAX_BYTES: u64 = 32;
+
+/// The state directory, locked. The kernel frees the lock when the process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct StateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StateDir {
+    /// Takes the directory over, making it if it is not there.
+    ///
+    /// # Errors
+    /// Another agent has it, or it cannot be used.
+    pub(super) fn lock(path: &Path) -> Result<Self> {
+        let path = std::path::absolute(path).with_context(|| format!("the state directory {} has no absolute path", path.display()))?;
+        let shown = path.display();
+        let advice = "check its permissions, or give another one with --state-dir DIR";
+        make(&path).with_context(|| format!("the state directory {shown} cannot be made: {advice}"))?;
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(LOCK_MODE).open(path.join(LOCK_FILE));
+        let mut lock = opened.with_context(|| format!("the lock in the state directory {shown} cannot be opened: {advice}"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let holder = holder(&lock);
+                bail!(
+                    "the state directory {shown} is in use by another agent ({holder}): stop that one, or start this one with another --node or --state-dir"
+                );
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error)
+                    .with_context(|| format!("the state directory {shown} cannot be locked: it must lie on a file system with locks"));
+            }
+        }
+        sign(&mut lock).with_context(|| format!("the state directory {shown} cannot be written to: {advice}"))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET_FILE)
+    }
+}
+
+/// One that is there keeps its permissions, and so does what is above: the store may be for others to read.
+fn make(path: &Path) -> std::io::Result<()> {
+    if let Some(above) = path.parent() {
+        std::fs::create_dir_all(above)?;
+    }
+    match DirBuilder::new().mode(DIR_MODE).create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
+fn sign(lock: &mut File) -> std::io::Result<()> {
+    lock.set_len(0)?;
+    writeln!(lock, "{}", std::process::id())
+}
+
+/// The process that has the lock, as it signed.
+fn holder(lock: &File) -> String {
+    let mut text = String::new();
+    // Unreadable or not written yet: there is still something to say.
+    let _ = lock.take(LOCK_TEXT_MAX_BYTES).read_to_string(&mut text);
+    text.trim().parse::<u32>().map_or_else(|_| "its process id is not known".to_owned(), |process| format!("process {process}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_second_agent_is_refused_until_the_first_is_gone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state/n1");
+        let first = StateDir::lock(&path).expect("nobody has it");
+        assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o700);
+        let refused = StateDir::lock(&path).expect_err("the first has it").to_string();
+        assert!(refused.contains(&format!("process {}", std::process::id())) && refused.contains("--state-dir"), "{refused}");
+        drop(first);
+        StateDir::lock(&path).expect("it is free again");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("file"), "").expect("a file");
+        let refused = StateDir::lock(&folder.path().join("file/state")).expect_err("a file is in the way").to_string();
+        assert!(refused.contains("file/state") && refused.contains("--state-dir"), "{refused}");
+    }
+}

@@ -1,0 +1,177 @@
+//! An agent at work: what it has started, and in which order.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor as _, Addr};
+use actors::{Deaths, Served, Wiring};
+use anyhow::{Context as _, Result, bail};
+use bus::memory::MemoryBus;
+use bus::socket::{SocketServer, serve_socket};
+use bus::{BusError, BusRef};
+use clock::Clock;
+use contract::messages::agent::{CountAll, DescribeNode};
+use contract::subject::Fleet;
+use futures::future::LocalBoxFuture;
+use runtimes::{RuntimeDescription, RuntimeRef};
+use settings::RuntimeKind;
+use tracing::info;
+
+use super::actor::{Agent, AgentParts, name_and_version};
+use super::door::{Door, Doorkeeper};
+use super::identity::{Identity, VERSION};
+use super::rivals::{Rival, Rivals};
+use super::state_dir::StateDir;
+use crate::cli::RegistryArgs;
+use crate::configuration::Configuration;
+use crate::node::{Node, NodeParts, Policies, node_name, open_bus, open_runtime, shown_bus};
+
+/// How long the start waits for the bus. One that is there takes milliseconds; without it the agent starts alone.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// How long the start waits for the runtime to say what it is.
+const DESCRIBE_WITHIN: Duration = Duration::from_secs(1);
+
+/// An agent at work. What it holds ends with it.
+pub(super) struct Work {
+    node: Node,
+    agent_deaths: Deaths,
+    rivals: LocalBoxFuture<'static, Rival>,
+    agent_served: Vec<Served>,
+    socket: SocketServer,
+    /// The lock goes last.
+    _state: StateDir,
+}
+
+/// What an agent has to end for.
+pub(super) enum Trouble {
+    /// A service of it panicked.
+    Death(&'static str),
+    /// An older agent of the same name.
+    Rival(Rival),
+}
+
+/// Starts everything. When this returns, the socket listens, and on a bus that is there every subscription is confirmed.
+///
+/// # Errors
+/// Another agent has the name or the state directory, or something that is set cannot be used.
+pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
+    let settings = configuration.settings();
+    let clock = Clock::host();
+    let name = node_name(settings)?;
+    let fleet = Fleet::named(&settings.fleet.name).context("fleet.name is not valid")?;
+    let store = settings.store.dir_on(&configuration.host)?;
+    let state = StateDir::lock(&settings.state.dir_on(&store, name.as_str()))?;
+    let identity = Identity::new(name.clone(), settings.node.labels.clone(), &clock);
+    let runtime = open_runtime(configuration, RegistryArgs { plain_http: false, tls_verify: true }, &clock)?;
+    let bus = open_bus(settings, &format!("fleetpull {name}"), &clock).await?;
+    let (seen, connected) = futures::join!(describe(&runtime), super::wait_connected(&bus, CONNECT_WITHIN));
+    let policies = Policies::of(settings);
+    let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
+    let door = Arc::new(Door::default());
+    let mut rivals = Rivals::new(identity.clone(), wiring, Arc::clone(&door));
+    if connected && let Some(rival) = rivals.any().await {
+        bail!("{rival}");
+    }
+    let parts = NodeParts { name, fleet, bus: bus.clone(), runtime: runtime.clone(), clock: clock.clone(), policies };
+    let node = Node::start(parts).await.context("the services cannot be reached through the bus")?;
+    let (gravestone, agent_deaths) = actors::deaths();
+    let services = node.actors.clone();
+    let parts = AgentParts { identity, services, bus, runtime, seen: seen.clone(), clock: clock.clone(), gravestone: gravestone("agent") };
+    let agent = Agent::new(parts).start();
+    let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), gravestone("doorkeeper")).start();
+    let (agent_served, local) =
+        serve(configuration, &node, &agent, &doorkeeper, &clock).await.context("the agent cannot be reached through the bus")?;
+    let path = state.socket();
+    let socket = serve_socket(&path, local).with_context(|| format!("the socket {} cannot be made", path.display()))?;
+    say_who(configuration, &node, &seen, &path);
+    Ok(Work { node, agent_deaths, rivals: Box::pin(rivals.next_older()), agent_served, socket, _state: state })
+}
+
+/// Takes commands to the agent from the bus, and commands to every service from the bus behind the socket, which is the same
+/// one when there is no server, and else one of this process that works without any.
+async fn serve(
+    configuration: &Configuration,
+    node: &Node,
+    agent: &Addr<Agent>,
+    doorkeeper: &Addr<Doorkeeper>,
+    clock: &Clock,
+) -> Result<(Vec<Served>, BusRef), BusError> {
+    let wiring = &node.wiring;
+    let mut served = vec![
+        actors::serve::<DescribeNode>(wiring, doorkeeper.clone().recipient()).await?,
+        actors::serve::<CountAll>(wiring, agent.clone().recipient()).await?,
+        actors::serve_everywhere::<DescribeNode>(wiring, agent.clone().recipient()).await?,
+        actors::serve_everywhere::<CountAll>(wiring, agent.clone().recipient()).await?,
+    ];
+    if !configuration.settings().nats.is_wanted() {
+        return Ok((served, wiring.bus.clone()));
+    }
+    let local: BusRef = Arc::new(MemoryBus::new(clock.clone()));
+    let wiring = Wiring { bus: local.clone(), ..wiring.clone() };
+    served.extend(pull_coordinator::serve(&wiring, &node.actors.coordinator).await?);
+    served.extend(backoff_tracker::serve(&wiring, &node.actors.backoff).await?);
+    served.extend(throttler::serve(&wiring, &node.actors.throttler).await?);
+    served.extend(event_recorder::serve(&wiring, &node.actors.recorder).await?);
+    served.push(actors::serve::<DescribeNode>(&wiring, agent.clone().recipient()).await?);
+    served.push(actors::serve::<CountAll>(&wiring, agent.clone().recipient()).await?);
+    served.push(actors::serve_everywhere::<DescribeNode>(&wiring, agent.clone().recipient()).await?);
+    served.push(actors::serve_everywhere::<CountAll>(&wiring, agent.clone().recipient()).await?);
+    Ok((served, local))
+}
+
+async fn describe(runtime: &RuntimeRef) -> RuntimeDescription {
+    match tokio::time::timeout(DESCRIBE_WITHIN, runtime.describe()).await {
+        Ok(description) => description,
+        Err(_) => RuntimeDescription {
+            name: "runtime".to_owned(),
+            problem: Some(format!("no answer within {DESCRIBE_WITHIN:?}")),
+            ..RuntimeDescription::default()
+        },
+    }
+}
+
+/// The one line that says what has started.
+fn say_who(configuration: &Configuration, node: &Node, seen: &RuntimeDescription, socket: &Path) {
+    let settings = configuration.settings();
+    let runtime = name_and_version(seen);
+    let bus = shown_bus(settings);
+    let credentials = if seen.credential_sources.is_empty() { "anonymous".to_owned() } else { seen.credential_sources.join(", ") };
+    let (node, socket) = (&node.wiring.node, socket.display());
+    let place = &seen.place;
+    match settings.runtime.kind {
+        RuntimeKind::OciLayout => {
+            info!(version = VERSION, %node, runtime, store = place, bus, credentials, %socket, "the agent has started")
+        }
+        RuntimeKind::Cri => {
+            info!(version = VERSION, %node, runtime, runtime_endpoint = place, bus, credentials, %socket, "the agent has started")
+        }
+    }
+    if let Some(problem) = &seen.problem {
+        tracing::warn!(problem, "the runtime cannot be used yet");
+    }
+}
+
+impl Work {
+    pub(super) fn bus(&self) -> &BusRef {
+        &self.node.wiring.bus
+    }
+
+    /// What the agent has to end for.
+    pub(super) async fn next_trouble(&mut self) -> Trouble {
+        tokio::select! {
+            biased;
+            service = self.node.deaths.next() => Trouble::Death(service),
+            service = self.agent_deaths.next() => Trouble::Death(service),
+            rival = &mut self.rivals => Trouble::Rival(rival),
+        }
+    }
+
+    /// Takes no more commands, and hands what is recorded to the bus.
+    pub(super) async fn stop(self) {
+        let Self { node, agent_served, socket, .. } = self;
+        drop(agent_served);
+        drop(socket);
+        node.stop().await;
+    }
+}
