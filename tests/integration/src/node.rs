@@ -36,6 +36,8 @@ pub struct Plan {
     pub runtime: RuntimeRef,
     /// The bus it speaks on.
     pub bus: BusRef,
+    /// Its fleet.
+    pub fleet: Fleet,
     /// Its clock.
     pub clock: Clock,
     /// How long a failed image is left alone.
@@ -55,6 +57,7 @@ impl Plan {
         Self {
             runtime: Arc::new(runtime),
             bus: Arc::new(MemoryBus::new(clock.clone())),
+            fleet: Fleet::default(),
             clock,
             backoff: BackoffPolicy::default(),
             throttle: UNLIMITED,
@@ -81,12 +84,11 @@ impl TestNode {
     /// Starts the four services, and takes their commands from the bus. Must be called inside an actix system.
     pub async fn start(plan: Plan) -> Self {
         let name: NodeName = "n1".parse().expect("a name");
-        let fleet = Fleet::default();
-        let wiring = Wiring { bus: plan.bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: plan.delivery };
+        let wiring = Wiring { bus: plan.bus.clone(), fleet: plan.fleet.clone(), node: name.clone(), delivery: plan.delivery };
         let (gravestone, deaths) = actors::deaths();
         let backoff = BackoffTracker::new(plan.backoff, plan.clock.clone(), gravestone("backoff-tracker")).start();
         let throttler = Throttler::new(plan.throttle, plan.clock.clone(), gravestone("throttler")).start();
-        let recorder = EventRecorder::new(KEEP_DEFAULT, plan.bus, fleet, gravestone("event-recorder")).start();
+        let recorder = EventRecorder::new(KEEP_DEFAULT, plan.bus, plan.fleet, gravestone("event-recorder")).start();
         let neighbours = Neighbours {
             check: Sender::local(wiring.clone(), backoff.clone().recipient()),
             report: Sender::local(wiring.clone(), backoff.clone().recipient()),
