@@ -110,8 +110,8 @@ impl NatsBus {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.observer.abort();
-        // Tells the part of the client library that connects again to stop.
-        self.jetstream.connection.link.close();
+        // Also tells the part of the client library that connects again to stop.
+        self.jetstream.connection.link.set_phase(Phase::Cut);
     }
 }
 
@@ -169,15 +169,13 @@ impl Bus for NatsBus {
 
     async fn drain(&self) {
         let connection = self.connection();
-        if !connection.link.close() {
+        if !connection.link.set_phase(Phase::Closed) {
             return;
         }
         self.inner.observer.abort();
         let finished = connection.is_up() && timeout(DRAIN_LIMIT, connection.finish()).await.is_ok();
-        if !finished {
-            connection.link.cut();
-        }
         connection.link.set_down("it was closed".to_owned());
+        connection.link.set_phase(if finished { Phase::Over } else { Phase::Cut });
     }
 }
 

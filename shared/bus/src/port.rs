@@ -75,7 +75,7 @@ pub type HealthChanges = BoxStream<'static, BusHealth>;
 
 /// The most messages that wait in one subscription; beyond it the newest is dropped and counted. A few seconds of what a
 /// large fleet says, and at a few hundred bytes each a bound of some MiB.
-pub const SUBSCRIPTION_CAPACITY: usize = 16 * 1024;
+pub const SUBSCRIPTION_CAPACITY: usize = 8 * 1024;
 
 /// Header of every request: how many milliseconds its caller was ready to wait when it was sent. A handler need not begin
 /// what takes longer.

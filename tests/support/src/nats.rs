@@ -121,12 +121,12 @@ impl NatsServer {
 
     /// Stops the server from doing anything; its connections stay open.
     pub fn pause(&self) {
-        self.process().signal(libc::SIGSTOP);
+        self.process().pause();
     }
 
     /// Lets a paused server go on.
     pub fn resume(&self) {
-        self.process().signal(libc::SIGCONT);
+        self.process().resume();
     }
 
     fn process(&self) -> &ServerProcess {

@@ -60,6 +60,11 @@ impl Connection {
     /// Sends a message, awaiting answers on `reply_to` if that is given.
     pub(super) async fn send(&self, message: Message, reply_to: Option<String>) -> Result<(), BusError> {
         self.check_open()?;
+        self.hand_over(message, reply_to).await
+    }
+
+    /// Gives a message to the client library, but not for later.
+    async fn hand_over(&self, message: Message, reply_to: Option<String>) -> Result<(), BusError> {
         if !self.is_up() {
             return Err(self.link.disconnected());
         }
@@ -115,8 +120,8 @@ impl Connection {
 
     /// Sends what waits to be sent, ends all subscriptions and then the connection.
     pub(super) async fn finish(&self) {
-        // What fails here fails because the connection is over already.
-        let _ = self.client.flush().await;
+        // The client library ends subscriptions without asking the server what is still on the way.
+        self.confirm("all").await;
         if self.client.drain().await.is_ok() {
             self.link.ended().await;
         }
@@ -127,7 +132,7 @@ impl Connection {
     async fn confirm(&self, what: &str) {
         let mut awaited = self.replies.expect();
         let message = Message::new(awaited.subject.clone(), Bytes::new());
-        let answer = async { self.send(message, None).await.is_ok() && (&mut awaited.reply).await.is_ok() };
+        let answer = async { self.hand_over(message, None).await.is_ok() && (&mut awaited.reply).await.is_ok() };
         if !matches!(timeout(CONFIRM_LIMIT, answer).await, Ok(true)) {
             warn!(subject = what, "the server has not confirmed a subscription: messages may be missed for a moment");
         }

@@ -1,7 +1,8 @@
 //! The state of the connection, as the client library's callbacks and the observer tell it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::{ClientError, Event, ReconnectToServer, Server};
@@ -9,6 +10,7 @@ use futures::StreamExt;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
+use super::target::shown_server;
 use super::words;
 use crate::port::{BusError, BusHealth, HealthChanges};
 
@@ -32,6 +34,8 @@ pub(super) struct Link {
     /// The client library has ended the connection.
     ended: Notify,
     dropped: AtomicU64,
+    /// How often each server was tried since there was a connection.
+    attempts: Mutex<BTreeMap<String, u64>>,
 }
 
 /// How far the connection is on its way to its end.
@@ -40,7 +44,9 @@ pub(super) enum Phase {
     Open,
     /// Draining has begun: nothing new is taken, what has arrived is still read.
     Closed,
-    /// The server could not be asked to end it, so it is ended here.
+    /// It is over, but what has arrived may still be read.
+    Over,
+    /// What still waits for the server is ended as well.
     Cut,
 }
 
@@ -54,6 +60,7 @@ impl Link {
             phase: watch::Sender::new(Phase::Open),
             ended: Notify::new(),
             dropped: AtomicU64::new(0),
+            attempts: Mutex::default(),
         }
     }
 
@@ -71,6 +78,7 @@ impl Link {
             let health = states.borrow_and_update().clone();
             Some((health, (states, false)))
         })
+        .take_until(self.until(Phase::Over))
         .boxed()
     }
 
@@ -93,17 +101,8 @@ impl Link {
         *self.phase.borrow() >= Phase::Closed
     }
 
-    /// Takes nothing new from now on; whether this was the first time.
-    pub(super) fn close(&self) -> bool {
-        self.set_phase(Phase::Closed)
-    }
-
-    /// Ends what the server could not be asked to end.
-    pub(super) fn cut(&self) {
-        self.set_phase(Phase::Cut);
-    }
-
-    fn set_phase(&self, phase: Phase) -> bool {
+    /// Takes the connection further towards its end; whether it was not so far yet.
+    pub(super) fn set_phase(&self, phase: Phase) -> bool {
         self.phase.send_if_modified(|now| {
             let before = std::mem::replace(now, phase.max(*now));
             before < phase
@@ -131,6 +130,7 @@ impl Link {
 
     /// The connection of that number is there.
     pub(super) fn set_up(&self, health: BusHealth, epoch: u64) {
+        self.attempts().clear();
         // First the epoch: whoever waited for the health lists once, not twice.
         let renewed = self.epoch.send_if_modified(|now| std::mem::replace(now, epoch) != epoch);
         self.health.send_if_modified(|now| {
@@ -195,21 +195,32 @@ impl Link {
         self.changed.notify_one();
     }
 
-    /// Chooses the server to try next: one of those that failed least. Every attempt to connect comes by here, so this is
-    /// also where it is known that there is no connection, and why.
+    /// Chooses the server to try next: one of those tried least. Every attempt to connect comes by here, so this is also
+    /// where it is known that there is no connection, and why.
     pub(super) async fn choose(self: Arc<Self>, pool: Vec<Server>) -> Option<ReconnectToServer> {
         if self.is_closed() {
             // The client library would try for ever, although nobody needs the connection any more.
             std::future::pending::<()>().await;
         }
-        if pool.iter().any(|server| server.last_error.is_some()) {
-            self.set_down(words::no_connection(&pool));
-        }
+        let chosen = {
+            let mut attempts = self.attempts();
+            let tried = |server: &str| attempts.get(server).copied().unwrap_or(0);
+            if !attempts.is_empty() {
+                self.set_down(words::no_connection(&pool, |server| tried(server) > 0));
+            }
+            let count = |server: &Server| tried(&shown_server(&server.addr));
+            let fewest = pool.iter().map(count).min()?;
+            let best: Vec<_> = pool.iter().filter(|server| count(server) == fewest).collect();
+            let chosen = best.get(rand::random_range(0..best.len()))?.addr.clone();
+            *attempts.entry(shown_server(&chosen)).or_default() += 1;
+            chosen
+        };
         self.changed.notify_one();
-        let fewest = pool.iter().map(|server| server.failed_attempts).min()?;
-        let best: Vec<_> = pool.into_iter().filter(|server| server.failed_attempts == fewest).collect();
-        let chosen = best.get(rand::random_range(0..best.len()))?;
-        Some(ReconnectToServer { addr: chosen.addr.clone(), delay: None })
+        Some(ReconnectToServer { addr: chosen, delay: None })
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,26 +8,31 @@ use super::target::shown_server;
 const MOST_SERVERS_SHOWN: usize = 5;
 
 /// A part of what the client library or the server says, and what helps.
-const ADVICE: [(&str, &str); 12] = [
+const ADVICE: [(&str, &str); 11] = [
     ("onnection refused", "no server listens there: start it, or correct the URL"),
-    ("DNS error", "the name cannot be resolved: correct the URL"),
     ("uthorization violation", "the server refuses the login: check --nats-creds, --nats-nkey or the login in the URL"),
     ("uthentication expired", "the login has expired: get a new credentials file"),
     ("AuthError", "the login cannot be read"),
     ("UnknownIssuer", "the server's certificate is of an unknown authority: give that authority's with --nats-ca"),
-    ("NotValidForName", "the server's certificate is for another name: use that name in the URL"),
-    ("Expired", "a certificate has expired: renew it"),
+    ("not valid for name", "the server's certificate is for another name: use that name in the URL"),
+    ("ertificate expired", "a certificate has expired: renew it"),
     ("ertificateRequired", "the server wants a client certificate: give --nats-cert and --nats-key"),
     ("received fatal alert", "the server refuses our certificate: check --nats-cert and --nats-key"),
     ("InvalidContentType", "the server does not speak TLS: leave out --nats-ca, or turn TLS on in the server"),
     ("timed out", "nothing answers there: check the network, the port and whether the server hangs"),
 ];
 
-/// Why none of the servers is reached.
-pub(super) fn no_connection(pool: &[Server]) -> String {
-    let shown = pool.iter().take(MOST_SERVERS_SHOWN).map(|server| match &server.last_error {
-        Some(error) => format!("{}: {}", shown_server(&server.addr), explained(error)),
-        None => format!("{}: not tried yet", shown_server(&server.addr)),
+/// Why none of the servers is reached; `tried` says of which it is known.
+pub(super) fn no_connection(pool: &[Server], tried: impl Fn(&str) -> bool) -> String {
+    let shown = pool.iter().take(MOST_SERVERS_SHOWN).map(|server| {
+        let name = shown_server(&server.addr);
+        let trouble = match &server.last_error {
+            Some(error) => explained(error),
+            // The one failure that the client library does not write down.
+            None if tried(&name) => "the name cannot be resolved; correct the URL or the name service".to_owned(),
+            None => "not tried yet".to_owned(),
+        };
+        format!("{name}: {trouble}")
     });
     let mut parts: Vec<_> = shown.collect();
     if pool.len() > MOST_SERVERS_SHOWN {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{BucketSpec, Bus, BusError, BusRef, Entry, EntryChange, KeyValue, KeyValueError};
+use bus::{BucketSpec, BusError, BusRef, Entry, EntryChange, KeyValue, KeyValueError};
 use bus::{MAX_PAYLOAD_BYTES, Message};
 use bytes::Bytes;
 
@@ -38,7 +38,7 @@ async fn gone(state: &Arc<dyn KeyValue>, key: &str) -> u64 {
     }
 }
 
-pub async fn revisions_count_for_the_bucket(bench: &Bench) {
+pub(crate) async fn revisions_count_for_the_bucket(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     assert_eq!(state.put("a", value("1"), None).await, Ok(1));
     assert_eq!(state.put("b", value("2"), None).await, Ok(2));
@@ -52,7 +52,7 @@ pub async fn revisions_count_for_the_bucket(bench: &Bench) {
     assert_eq!(read(&empty, "a").await, Some((value(""), 1)), "an empty value is a value");
 }
 
-pub async fn a_refused_change_takes_no_revision(bench: &Bench) {
+pub(crate) async fn a_refused_change_takes_no_revision(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     state.put("a", value("1"), None).await.unwrap();
     assert_eq!(state.update("a", value("2"), 7, None).await, conflict("a"));
@@ -60,7 +60,7 @@ pub async fn a_refused_change_takes_no_revision(bench: &Bench) {
     assert_eq!(state.put("b", value("3"), None).await, Ok(2));
 }
 
-pub async fn create_wants_no_value_and_takes_a_marker_for_none(bench: &Bench) {
+pub(crate) async fn create_wants_no_value_and_takes_a_marker_for_none(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     assert_eq!(state.create("a", value("1"), None).await, Ok(1));
     assert_eq!(state.create("a", value("2"), None).await, conflict("a"));
@@ -70,7 +70,7 @@ pub async fn create_wants_no_value_and_takes_a_marker_for_none(bench: &Bench) {
     assert_eq!(read(&state, "a").await, Some((value("3"), 3)));
 }
 
-pub async fn update_wants_the_newest_revision(bench: &Bench) {
+pub(crate) async fn update_wants_the_newest_revision(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     assert_eq!(state.update("a", value("0"), 1, None).await, conflict("a"));
     assert_eq!(state.put("a", value("1"), None).await, Ok(1));
@@ -82,7 +82,7 @@ pub async fn update_wants_the_newest_revision(bench: &Bench) {
     assert_eq!(state.update("new", value("5"), 0, None).await, Ok(4), "0 is no revision yet");
 }
 
-pub async fn delete_wants_the_newest_revision_if_one_is_given(bench: &Bench) {
+pub(crate) async fn delete_wants_the_newest_revision_if_one_is_given(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     state.put("a", value("1"), None).await.unwrap();
     state.put("a", value("2"), None).await.unwrap();
@@ -93,7 +93,7 @@ pub async fn delete_wants_the_newest_revision_if_one_is_given(bench: &Bench) {
     assert_eq!(state.delete("never", None).await, Ok(()));
 }
 
-pub async fn invalid_keys_are_refused(bench: &Bench) {
+pub(crate) async fn invalid_keys_are_refused(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     for key in ["", "a.", ".a", "a..b", "sha256:00", "a b", "a*", "a.>", "ä"] {
         let bad = KeyValueError::BadKey { key: key.to_owned() };
@@ -110,7 +110,7 @@ pub async fn invalid_keys_are_refused(bench: &Bench) {
     assert_eq!(read(&state, "A-1/_=.z").await, Some((value("1"), 1)));
 }
 
-pub async fn invalid_times_to_live_are_refused(bench: &Bench) {
+pub(crate) async fn invalid_times_to_live_are_refused(bench: &Bench) {
     let expiring = open(bench.bus(), &bucket("expiring")).await;
     for ms in [0, 1, 999, 1_500] {
         let ttl = Duration::from_millis(ms);
@@ -124,7 +124,7 @@ pub async fn invalid_times_to_live_are_refused(bench: &Bench) {
     assert_eq!(lasting.put("a", value("1"), None).await, Ok(1));
 }
 
-pub async fn invalid_buckets_are_refused(bench: &Bench) {
+pub(crate) async fn invalid_buckets_are_refused(bench: &Bench) {
     for name in ["", "a.b", "a b", "a*", "a:b", "ä"] {
         let error = BusError::BadSubject { subject: name.to_owned() };
         assert_eq!(bench.bus().bucket(&bucket(name)).await.err(), Some(error));
@@ -133,7 +133,7 @@ pub async fn invalid_buckets_are_refused(bench: &Bench) {
     assert!(matches!(bench.bus().bucket(&spec).await.err(), Some(BusError::Other { .. })));
 }
 
-pub async fn a_value_of_one_mebibyte_passes_and_one_byte_more_does_not(bench: &Bench) {
+pub(crate) async fn a_value_of_one_mebibyte_passes_and_one_byte_more_does_not(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     let largest = Bytes::from(vec![1; MAX_PAYLOAD_BYTES]);
     assert_eq!(state.put("a", largest.clone(), None).await, Ok(1));
@@ -142,7 +142,7 @@ pub async fn a_value_of_one_mebibyte_passes_and_one_byte_more_does_not(bench: &B
     assert!(matches!(too_large, Err(KeyValueError::Bus(BusError::TooLarge { .. }))), "{too_large:?}");
 }
 
-pub async fn a_full_bucket_refuses_values(bench: &Bench) {
+pub(crate) async fn a_full_bucket_refuses_values(bench: &Bench) {
     let spec = BucketSpec { max_bytes: Some(100_000), ..bucket("small") };
     let state = open(bench.bus(), &spec).await;
     let part = Bytes::from(vec![1; 40_000]);
@@ -154,7 +154,7 @@ pub async fn a_full_bucket_refuses_values(bench: &Bench) {
     assert!(state.put("c", part, None).await.is_ok());
 }
 
-pub async fn two_handles_see_one_bucket(bench: &Bench) {
+pub(crate) async fn two_handles_see_one_bucket(bench: &Bench) {
     let one = open(bench.bus(), &bucket("state")).await;
     one.put("a", value("1"), None).await.unwrap();
     let two = open(bench.other(), &bucket("state")).await;
@@ -164,7 +164,7 @@ pub async fn two_handles_see_one_bucket(bench: &Bench) {
     assert_eq!(read(&one, "a").await, Some((value("2"), 2)));
 }
 
-pub async fn an_expired_key_has_no_value(bench: &Bench) {
+pub(crate) async fn an_expired_key_has_no_value(bench: &Bench) {
     let state = open(bench.bus(), &bucket("leases")).await;
     assert_eq!(state.create("lease", value("me"), Some(SECOND)).await, Ok(1));
     assert_eq!(read(&state, "lease").await, Some((value("me"), 1)));
@@ -173,7 +173,7 @@ pub async fn an_expired_key_has_no_value(bench: &Bench) {
     assert_eq!(state.put("other", value("1"), None).await, Ok(3));
 }
 
-pub async fn a_lease_taken_over_a_marker_expires_again(bench: &Bench) {
+pub(crate) async fn a_lease_taken_over_a_marker_expires_again(bench: &Bench) {
     let state = open(bench.bus(), &bucket("leases")).await;
     state.create("lease", value("me"), Some(SECOND)).await.unwrap();
     gone(&state, "lease").await;
@@ -181,7 +181,7 @@ pub async fn a_lease_taken_over_a_marker_expires_again(bench: &Bench) {
     assert_eq!(gone(&state, "lease").await, 4);
 }
 
-pub async fn a_renewed_lease_lives_on_and_expires_again(bench: &Bench) {
+pub(crate) async fn a_renewed_lease_lives_on_and_expires_again(bench: &Bench) {
     let state = open(bench.bus(), &bucket("leases")).await;
     let long = Some(Duration::from_secs(600));
     let first = state.create("lease", value("me"), long).await.unwrap();
@@ -191,7 +191,7 @@ pub async fn a_renewed_lease_lives_on_and_expires_again(bench: &Bench) {
     assert_eq!(gone(&state, "lease").await, second + 3);
 }
 
-pub async fn a_put_without_time_to_live_stays(bench: &Bench) {
+pub(crate) async fn a_put_without_time_to_live_stays(bench: &Bench) {
     let state = open(bench.bus(), &bucket("leases")).await;
     state.put("kept", value("1"), Some(SECOND)).await.unwrap();
     state.put("kept", value("2"), None).await.unwrap();
@@ -200,7 +200,7 @@ pub async fn a_put_without_time_to_live_stays(bench: &Bench) {
     assert_eq!(read(&state, "kept").await, Some((value("2"), 2)));
 }
 
-pub async fn markers_of_deletion_go_without_a_trace(bench: &Bench) {
+pub(crate) async fn markers_of_deletion_go_without_a_trace(bench: &Bench) {
     let spec = BucketSpec { marker_ttl: Some(SECOND), ..bucket("brief") };
     let state = open(bench.bus(), &spec).await;
     let mut watch = state.watch("").await.unwrap();
@@ -224,7 +224,7 @@ pub async fn markers_of_deletion_go_without_a_trace(bench: &Bench) {
     assert_eq!(state.update("a", value("2"), 0, None).await, Ok(5), "nothing is left of the key");
 }
 
-pub async fn a_lost_bucket_is_made_again_by_who_touches_it(bench: &Bench) {
+pub(crate) async fn a_lost_bucket_is_made_again_by_who_touches_it(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     state.put("a", value("1"), None).await.unwrap();
     state.put("a", value("2"), None).await.unwrap();
@@ -250,7 +250,7 @@ fn place(message: &Message) -> (&str, &str, &str, &str, bool) {
     (header("Nats-Stream"), header("Nats-Subject"), header("Nats-Sequence"), header("Nats-Last-Sequence"), timed)
 }
 
-pub async fn changes_are_republished_with_their_place(bench: &Bench) {
+pub(crate) async fn changes_are_republished_with_their_place(bench: &Bench) {
     let mut told = bench.other().subscribe("told.>", None).await.unwrap();
     let state = open(bench.bus(), &republishing("loud")).await;
     state.put("a.b", value("1"), None).await.unwrap();
@@ -271,7 +271,7 @@ pub async fn changes_are_republished_with_their_place(bench: &Bench) {
     }
 }
 
-pub async fn an_expiry_is_republished(bench: &Bench) {
+pub(crate) async fn an_expiry_is_republished(bench: &Bench) {
     let mut told = bench.other().subscribe("told.>", None).await.unwrap();
     let state = open(bench.bus(), &republishing("loud")).await;
     state.put("lease", value("me"), Some(SECOND)).await.unwrap();
@@ -282,7 +282,7 @@ pub async fn an_expiry_is_republished(bench: &Bench) {
     assert_eq!(message.payload, value(""));
 }
 
-pub async fn a_bucket_learns_to_expire_and_republish(bench: &Bench) {
+pub(crate) async fn a_bucket_learns_to_expire_and_republish(bench: &Bench) {
     let plain = BucketSpec { marker_ttl: None, ..bucket("loud") };
     let first = open(bench.bus(), &plain).await;
     first.put("kept", value("1"), None).await.unwrap();

@@ -1,11 +1,11 @@
 //! Publish and subscribe.
 
-use bus::{Bus, BusError, BusHealth, MAX_PAYLOAD_BYTES, Message, SUBSCRIPTION_CAPACITY};
+use bus::{BusError, BusHealth, MAX_PAYLOAD_BYTES, Message, SUBSCRIPTION_CAPACITY};
 use futures::StreamExt;
 
 use crate::bench::{Bench, next, publish, rest, settle, text, within};
 
-pub async fn wildcards_stand_for_one_token_or_all_that_follow(bench: &Bench) {
+pub(crate) async fn wildcards_stand_for_one_token_or_all_that_follow(bench: &Bench) {
     let bus = bench.bus();
     let sent = ["t.a", "t.a.b", "t.a.b.c", "t.a.b.c.d", "t.b.b.c", "t.A.b"];
     for (pattern, expected) in [
@@ -28,7 +28,7 @@ pub async fn wildcards_stand_for_one_token_or_all_that_follow(bench: &Bench) {
     }
 }
 
-pub async fn a_queue_group_gets_each_message_once(bench: &Bench) {
+pub(crate) async fn a_queue_group_gets_each_message_once(bench: &Bench) {
     const MESSAGES: usize = 300;
     let bus = bench.bus();
     let mut members = Vec::new();
@@ -53,7 +53,7 @@ pub async fn a_queue_group_gets_each_message_once(bench: &Bench) {
     assert_eq!(rest(group).await.len(), MESSAGES);
 }
 
-pub async fn messages_of_one_sender_arrive_in_order_and_once(bench: &Bench) {
+pub(crate) async fn messages_of_one_sender_arrive_in_order_and_once(bench: &Bench) {
     let mut subscription = bench.bus().subscribe("numbers", None).await.unwrap();
     for number in 0..1_000 {
         publish(bench.other(), "numbers", &number.to_string()).await;
@@ -63,7 +63,7 @@ pub async fn messages_of_one_sender_arrive_in_order_and_once(bench: &Bench) {
     }
 }
 
-pub async fn what_is_published_before_subscribing_never_arrives(bench: &Bench) {
+pub(crate) async fn what_is_published_before_subscribing_never_arrives(bench: &Bench) {
     publish(bench.bus(), "news", "old").await;
     settle(bench.bus()).await;
     let mut subscription = bench.other().subscribe("news", None).await.unwrap();
@@ -71,7 +71,7 @@ pub async fn what_is_published_before_subscribing_never_arrives(bench: &Bench) {
     assert_eq!(text(&next(&mut subscription).await), "new");
 }
 
-pub async fn header_names_are_case_sensitive(bench: &Bench) {
+pub(crate) async fn header_names_are_case_sensitive(bench: &Bench) {
     let mut subscription = bench.bus().subscribe("headers", None).await.unwrap();
     let headers = [("traceparent", "lower"), ("Traceparent", "upper"), ("x-words", "a, b: c")];
     let message = Message::new("headers", "body").with_headers(headers.into_iter().collect());
@@ -81,7 +81,7 @@ pub async fn header_names_are_case_sensitive(bench: &Bench) {
     assert_eq!(received.headers.get("TRACEPARENT"), None);
 }
 
-pub async fn a_message_of_one_mebibyte_passes_and_one_byte_more_does_not(bench: &Bench) {
+pub(crate) async fn a_message_of_one_mebibyte_passes_and_one_byte_more_does_not(bench: &Bench) {
     let bus = bench.bus();
     let mut subscription = bus.subscribe("big", None).await.unwrap();
     let message = Message::new("big", vec![7; MAX_PAYLOAD_BYTES]);
@@ -96,7 +96,7 @@ pub async fn a_message_of_one_mebibyte_passes_and_one_byte_more_does_not(bench: 
     assert_eq!(next(&mut subscription).await, message);
 }
 
-pub async fn invalid_subjects_are_refused(bench: &Bench) {
+pub(crate) async fn invalid_subjects_are_refused(bench: &Bench) {
     let bus = bench.bus();
     let bad = |subject: &str| BusError::BadSubject { subject: subject.to_owned() };
     for subject in ["", "a..b", ".a", "a.", "a b", "a\r\nPUB b 0", "a.*", "a.>", "ä"] {
@@ -111,7 +111,7 @@ pub async fn invalid_subjects_are_refused(bench: &Bench) {
     assert_eq!(bus.subscribe("a", Some("two words")).await.err(), Some(bad("two words")));
 }
 
-pub async fn invalid_headers_are_refused(bench: &Bench) {
+pub(crate) async fn invalid_headers_are_refused(bench: &Bench) {
     for (name, value) in [("a", "b\r\nc: d"), ("", "b"), ("a b", "c")] {
         let message = Message::new("a", "").with_headers([(name, value)].into_iter().collect());
         let error = BusError::BadHeader { name: name.to_owned() };
@@ -119,7 +119,7 @@ pub async fn invalid_headers_are_refused(bench: &Bench) {
     }
 }
 
-pub async fn a_full_subscription_drops_the_newest_and_counts(bench: &Bench) {
+pub(crate) async fn a_full_subscription_drops_the_newest_and_counts(bench: &Bench) {
     const TOO_MANY: usize = 100;
     let bus = bench.bus();
     let mut subscription = bus.subscribe("flood", None).await.unwrap();
@@ -140,14 +140,14 @@ pub async fn a_full_subscription_drops_the_newest_and_counts(bench: &Bench) {
     }
 }
 
-pub async fn a_dropped_subscription_is_gone(bench: &Bench) {
+pub(crate) async fn a_dropped_subscription_is_gone(bench: &Bench) {
     let bus = bench.bus();
     drop(bus.subscribe("gone", None).await.unwrap());
     let asked = bus.request(Message::new("gone", ""), std::time::Duration::from_secs(20)).await;
     assert_eq!(asked, Err(BusError::NoResponders { subject: "gone".to_owned() }));
 }
 
-pub async fn draining_ends_subscriptions_after_what_has_arrived(bench: &Bench) {
+pub(crate) async fn draining_ends_subscriptions_after_what_has_arrived(bench: &Bench) {
     let bus = bench.bus();
     let subscription = bus.subscribe("last.*", None).await.unwrap();
     let mut elsewhere = bench.other().subscribe("last.*", None).await.unwrap();
@@ -166,14 +166,14 @@ pub async fn draining_ends_subscriptions_after_what_has_arrived(bench: &Bench) {
     within(bus.drain()).await;
 }
 
-pub async fn draining_one_connection_leaves_the_others(bench: &Bench) {
+pub(crate) async fn draining_one_connection_leaves_the_others(bench: &Bench) {
     let mut subscription = bench.other().subscribe("a", None).await.unwrap();
     bench.bus().drain().await;
     publish(bench.other(), "a", "still here").await;
     assert_eq!(text(&next(&mut subscription).await), "still here");
 }
 
-pub async fn health_is_told_first_and_then_as_it_changes(bench: &Bench) {
+pub(crate) async fn health_is_told_first_and_then_as_it_changes(bench: &Bench) {
     assert_eq!(bench.bus().health(), BusHealth::Connected);
     let mut changes = bench.bus().health_changes();
     assert_eq!(within(changes.next()).await, Some(BusHealth::Connected));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, BusError, BusRef, DEADLINE_HEADER, Message};
+use bus::{BusError, BusRef, DEADLINE_HEADER, Message};
 use futures::StreamExt;
 use futures::future::join_all;
 
@@ -32,7 +32,7 @@ impl Drop for Echo {
     }
 }
 
-pub async fn an_answer_comes_back_with_its_headers(bench: &Bench) {
+pub(crate) async fn an_answer_comes_back_with_its_headers(bench: &Bench) {
     let _echo = echo(bench.bus(), "ask.*", None, "you said").await;
     let answer = bench.other().request(Message::new("ask.me", "hello"), PATIENT).await.unwrap();
     assert_eq!(text(&answer), "you said hello");
@@ -40,13 +40,13 @@ pub async fn an_answer_comes_back_with_its_headers(bench: &Bench) {
     assert_eq!(answer.reply_to, None);
 }
 
-pub async fn nobody_there_is_said_at_once(bench: &Bench) {
+pub(crate) async fn nobody_there_is_said_at_once(bench: &Bench) {
     let longer_than_the_test = Duration::from_secs(3_600);
     let asked = within(bench.bus().request(Message::new("nobody", ""), longer_than_the_test)).await;
     assert_eq!(asked, Err(BusError::NoResponders { subject: "nobody".to_owned() }));
 }
 
-pub async fn no_answer_is_a_time_out(bench: &Bench) {
+pub(crate) async fn no_answer_is_a_time_out(bench: &Bench) {
     let timeout = Duration::from_millis(50);
     let mut silent = bench.bus().subscribe("silent", None).await.unwrap();
     let asked = bench.other().request(Message::new("silent", "anybody?"), timeout).await;
@@ -54,7 +54,7 @@ pub async fn no_answer_is_a_time_out(bench: &Bench) {
     assert_eq!(text(&next(&mut silent).await), "anybody?");
 }
 
-pub async fn a_late_answer_reaches_nobody(bench: &Bench) {
+pub(crate) async fn a_late_answer_reaches_nobody(bench: &Bench) {
     let (bus, asker) = (bench.bus(), bench.other());
     let mut requests = bus.subscribe("slow", None).await.unwrap();
     let gave_up = asker.request(Message::new("slow", "first"), Duration::from_millis(50)).await;
@@ -69,7 +69,7 @@ pub async fn a_late_answer_reaches_nobody(bench: &Bench) {
     assert_eq!(text(&answer.unwrap()), "in time");
 }
 
-pub async fn the_first_of_several_answers_counts(bench: &Bench) {
+pub(crate) async fn the_first_of_several_answers_counts(bench: &Bench) {
     let (bus, asker) = (bench.bus(), bench.other());
     let mut requests = bus.subscribe("vote", None).await.unwrap();
     let answering = async {
@@ -86,7 +86,7 @@ pub async fn the_first_of_several_answers_counts(bench: &Bench) {
     assert_eq!(text(&answer), "other question");
 }
 
-pub async fn a_queue_group_answers_each_request_once(bench: &Bench) {
+pub(crate) async fn a_queue_group_answers_each_request_once(bench: &Bench) {
     let _one = echo(bench.bus(), "shared", Some("group"), "one").await;
     let _two = echo(bench.other(), "shared", Some("group"), "two").await;
     let mut answers = std::collections::BTreeMap::new();
@@ -98,7 +98,7 @@ pub async fn a_queue_group_answers_each_request_once(bench: &Bench) {
     assert!(answers.contains_key("one x") && answers.contains_key("two x"), "{answers:?}");
 }
 
-pub async fn a_request_says_how_long_its_caller_waits(bench: &Bench) {
+pub(crate) async fn a_request_says_how_long_its_caller_waits(bench: &Bench) {
     let mut requests = bench.bus().subscribe("hurry", None).await.unwrap();
     let timeout = Duration::from_millis(70);
     let _ = bench.other().request(Message::new("hurry", ""), timeout).await;
@@ -109,7 +109,7 @@ pub async fn a_request_says_how_long_its_caller_waits(bench: &Bench) {
     assert_eq!(next(&mut requests).await.deadline(), None);
 }
 
-pub async fn many_requests_at_once_get_their_own_answers(bench: &Bench) {
+pub(crate) async fn many_requests_at_once_get_their_own_answers(bench: &Bench) {
     let _echo = echo(bench.bus(), "many", None, "re").await;
     let asking = (0..500).map(|number| async move {
         let answer = bench.other().request(Message::new("many", number.to_string()), PATIENT).await;
@@ -118,7 +118,7 @@ pub async fn many_requests_at_once_get_their_own_answers(bench: &Bench) {
     join_all(asking).await;
 }
 
-pub async fn an_answer_of_one_mebibyte_passes(bench: &Bench) {
+pub(crate) async fn an_answer_of_one_mebibyte_passes(bench: &Bench) {
     let (bus, asker) = (bench.bus(), bench.other());
     let mut requests = bus.subscribe("large", None).await.unwrap();
     let answering = async {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Appended, Bus, BusError, BusRef, Message, StreamSpec};
+use bus::{Appended, BusError, BusRef, Message, StreamSpec};
 
 use crate::bench::{Bench, next, publish, text, within};
 
@@ -25,7 +25,7 @@ fn stored(sequence: u64) -> Result<Appended, BusError> {
     Ok(Appended { sequence, duplicate: false })
 }
 
-pub async fn a_message_id_is_stored_once_within_the_window(bench: &Bench) {
+pub(crate) async fn a_message_id_is_stored_once_within_the_window(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
     open(bench.other(), Duration::from_secs(60)).await;
     assert_eq!(append(bench.bus(), "evt.a", "one").await, stored(1));
@@ -35,7 +35,7 @@ pub async fn a_message_id_is_stored_once_within_the_window(bench: &Bench) {
     assert_eq!(append(bench.bus(), "evt.a", "three").await, stored(3));
 }
 
-pub async fn a_message_id_is_stored_again_after_the_window(bench: &Bench) {
+pub(crate) async fn a_message_id_is_stored_again_after_the_window(bench: &Bench) {
     open(bench.bus(), Duration::from_millis(200)).await;
     assert_eq!(append(bench.bus(), "evt.a", "one").await, stored(1));
     let again = within(async {
@@ -50,13 +50,13 @@ pub async fn a_message_id_is_stored_again_after_the_window(bench: &Bench) {
     assert_eq!(again.await.sequence, 2);
 }
 
-pub async fn appending_where_nothing_stores_has_no_responders(bench: &Bench) {
+pub(crate) async fn appending_where_nothing_stores_has_no_responders(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
     let appended = append(bench.bus(), "elsewhere", "one").await;
     assert_eq!(appended, Err(BusError::NoResponders { subject: "elsewhere".to_owned() }));
 }
 
-pub async fn subscribers_see_what_is_appended(bench: &Bench) {
+pub(crate) async fn subscribers_see_what_is_appended(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
     let mut subscription = bench.other().subscribe("evt.*", None).await.unwrap();
     for _ in 0..2 {
@@ -67,13 +67,13 @@ pub async fn subscribers_see_what_is_appended(bench: &Bench) {
     }
 }
 
-pub async fn plain_messages_are_stored_too(bench: &Bench) {
+pub(crate) async fn plain_messages_are_stored_too(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
     publish(bench.bus(), "evt.a", "plain").await;
     assert_eq!(append(bench.bus(), "evt.a", "one").await, stored(2));
 }
 
-pub async fn a_stream_takes_more_subjects(bench: &Bench) {
+pub(crate) async fn a_stream_takes_more_subjects(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
     let more = StreamSpec {
         name: "events".to_owned(),
@@ -87,7 +87,7 @@ pub async fn a_stream_takes_more_subjects(bench: &Bench) {
     assert_eq!(append(bench.bus(), "more.a", "two").await, stored(2));
 }
 
-pub async fn invalid_streams_are_refused(bench: &Bench) {
+pub(crate) async fn invalid_streams_are_refused(bench: &Bench) {
     for (name, subject, bad) in [("a.b", "evt.>", "a.b"), ("", "evt.>", ""), ("events", "evt..a", "evt..a")] {
         let spec = StreamSpec {
             name: name.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, BusRef, Entry, EntryChange, EntryWatch, KeyValue, SUBSCRIPTION_CAPACITY};
+use bus::{BusRef, Entry, EntryChange, EntryWatch, KeyValue, SUBSCRIPTION_CAPACITY};
 use futures::StreamExt;
 
 use crate::bench::{Bench, bucket, change, rest};
@@ -29,7 +29,7 @@ async fn expect(watch: &mut EntryWatch, expected: &[EntryChange]) {
     }
 }
 
-pub async fn what_is_there_comes_first_then_current_then_changes(bench: &Bench) {
+pub(crate) async fn what_is_there_comes_first_then_current_then_changes(bench: &Bench) {
     let state = open(bench.bus()).await;
     store(&*state, "a", "1").await;
     store(&*state, "b", "2").await;
@@ -42,14 +42,14 @@ pub async fn what_is_there_comes_first_then_current_then_changes(bench: &Bench) 
     expect(&mut watch, &[put("a", "5", 5)]).await;
 }
 
-pub async fn an_empty_bucket_is_current_at_once(bench: &Bench) {
+pub(crate) async fn an_empty_bucket_is_current_at_once(bench: &Bench) {
     let state = open(bench.bus()).await;
     let mut watch = state.watch("").await.unwrap();
     expect(&mut watch, &[EntryChange::Current]).await;
     assert!(futures::poll!(watch.next()).is_pending());
 }
 
-pub async fn a_prefix_is_of_whole_tokens(bench: &Bench) {
+pub(crate) async fn a_prefix_is_of_whole_tokens(bench: &Bench) {
     let state = open(bench.bus()).await;
     for key in ["n1", "n1.a", "n1.a.b", "n10.a", "x.n1.a"] {
         store(&*state, key, "v").await;
@@ -62,7 +62,7 @@ pub async fn a_prefix_is_of_whole_tokens(bench: &Bench) {
     expect(&mut watch, &[put("n1.c", "w", 7)]).await;
 }
 
-pub async fn deletions_and_expiries_are_told_with_their_revision(bench: &Bench) {
+pub(crate) async fn deletions_and_expiries_are_told_with_their_revision(bench: &Bench) {
     let state = open(bench.bus()).await;
     store(&*state, "a", "1").await;
     let mut watch = state.watch("").await.unwrap();
@@ -73,7 +73,7 @@ pub async fn deletions_and_expiries_are_told_with_their_revision(bench: &Bench) 
     expect(&mut watch, &[put("a", "2", 3), gone("a", 4)]).await;
 }
 
-pub async fn markers_of_old_are_not_told(bench: &Bench) {
+pub(crate) async fn markers_of_old_are_not_told(bench: &Bench) {
     let state = open(bench.bus()).await;
     store(&*state, "a", "1").await;
     store(&*state, "b", "2").await;
@@ -85,7 +85,7 @@ pub async fn markers_of_old_are_not_told(bench: &Bench) {
     expect(&mut watch, &[EntryChange::Current]).await;
 }
 
-pub async fn changes_of_one_key_may_be_conflated_but_the_last_is_told(bench: &Bench) {
+pub(crate) async fn changes_of_one_key_may_be_conflated_but_the_last_is_told(bench: &Bench) {
     const CHANGES: u64 = 500;
     let state = open(bench.bus()).await;
     let mut watch = open(bench.other()).await.watch("").await.unwrap();
@@ -110,7 +110,7 @@ pub async fn changes_of_one_key_may_be_conflated_but_the_last_is_told(bench: &Be
     }
 }
 
-pub async fn more_changes_than_a_buffer_holds_all_arrive(bench: &Bench) {
+pub(crate) async fn more_changes_than_a_buffer_holds_all_arrive(bench: &Bench) {
     let state = open(bench.bus()).await;
     let mut watch = open(bench.other()).await.watch("").await.unwrap();
     expect(&mut watch, &[EntryChange::Current]).await;
@@ -127,7 +127,7 @@ pub async fn more_changes_than_a_buffer_holds_all_arrive(bench: &Bench) {
     }
 }
 
-pub async fn a_lost_bucket_is_told_key_by_key_and_watched_on(bench: &Bench) {
+pub(crate) async fn a_lost_bucket_is_told_key_by_key_and_watched_on(bench: &Bench) {
     let state = open(bench.bus()).await;
     store(&*state, "a", "1").await;
     store(&*state, "b", "2").await;
@@ -139,7 +139,7 @@ pub async fn a_lost_bucket_is_told_key_by_key_and_watched_on(bench: &Bench) {
     expect(&mut watch, &[put("b", "3", 1)]).await;
 }
 
-pub async fn draining_ends_watches(bench: &Bench) {
+pub(crate) async fn draining_ends_watches(bench: &Bench) {
     let state = open(bench.bus()).await;
     let mut watch = state.watch("").await.unwrap();
     expect(&mut watch, &[EntryChange::Current]).await;

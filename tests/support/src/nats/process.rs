@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// It takes milliseconds; a machine under load takes longer.
@@ -42,13 +42,29 @@ impl ServerProcess {
         self.child.wait().expect("the process can be waited for");
     }
 
-    /// Sends a signal.
+    /// Stops the process; when this returns it does nothing any more.
+    #[allow(unsafe_code, reason = "the standard library does not wait for a process to stop")]
+    pub(super) fn pause(&self) {
+        self.signal(libc::SIGSTOP);
+        // SAFETY: a null status is allowed, and a stopped child is not taken away by waiting for it.
+        let stopped = unsafe { libc::waitpid(self.id(), std::ptr::null_mut(), libc::WUNTRACED) };
+        assert_eq!(stopped, self.id(), "the process stops");
+    }
+
+    /// Lets a stopped process go on.
+    pub(super) fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
     #[allow(unsafe_code, reason = "the standard library sends SIGKILL alone")]
-    pub(super) fn signal(&self, signal: libc::c_int) {
-        let process = libc::pid_t::try_from(self.child.id()).expect("a process id fits");
+    fn signal(&self, signal: libc::c_int) {
         // SAFETY: kill has no memory effects, and the child is not waited for yet, so the id is still its own.
-        let sent = unsafe { libc::kill(process, signal) };
-        assert_eq!(sent, 0, "signal {signal} reaches process {process}");
+        let sent = unsafe { libc::kill(self.id(), signal) };
+        assert_eq!(sent, 0, "signal {signal} reaches process {}", self.id());
+    }
+
+    fn id(&self) -> libc::pid_t {
+        libc::pid_t::try_from(self.child.id()).expect("a process id fits")
     }
 }
 
@@ -75,7 +91,12 @@ fn lines_of(log: ChildStderr) -> Receiver<String> {
 fn wait_until_ready(lines: &Receiver<String>) -> u16 {
     let mut log = String::new();
     let mut port = None;
-    while let Ok(line) = lines.recv_timeout(START_LIMIT) {
+    loop {
+        let line = match lines.recv_timeout(START_LIMIT) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => panic!("nats-server is not ready after {START_LIMIT:?}:\n{log}"),
+            Err(RecvTimeoutError::Disconnected) => panic!("nats-server has ended:\n{log}"),
+        };
         if let Some((_, address)) = line.split_once(LISTENING) {
             port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         }
@@ -84,7 +105,6 @@ fn wait_until_ready(lines: &Receiver<String>) -> u16 {
         }
         log = log + &line + "\n";
     }
-    panic!("nats-server is not ready after {START_LIMIT:?}:\n{log}");
 }
 
 /// No orphan is left when a test run is killed.

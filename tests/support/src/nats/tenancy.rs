@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 pub struct Tenancy {
     operator: KeyPair,
     account: KeyPair,
+    /// JetStream wants one, for itself.
+    system_account: KeyPair,
 }
 
 impl Tenancy {
@@ -16,16 +18,20 @@ impl Tenancy {
     #[must_use]
     #[allow(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
-        Self { operator: KeyPair::new_operator(), account: KeyPair::new_account() }
+        Self { operator: KeyPair::new_operator(), account: KeyPair::new_account(), system_account: KeyPair::new_account() }
     }
 
     /// The lines of configuration with which a server trusts this operator and knows the account.
     #[must_use]
     pub fn configuration(&self) -> String {
         let operator = token(&self.operator, &self.operator, "operator", json!({}));
-        let account = token(&self.operator, &self.account, "account", json!({ "limits": unlimited() }));
-        let name = self.account.public_key();
-        format!("operator: {operator}\nresolver: MEMORY\nresolver_preload: {{ {name}: {account} }}\n")
+        let account = token(&self.operator, &self.account, "account", json!({ "limits": limits(true) }));
+        let system_account = token(&self.operator, &self.system_account, "account", json!({ "limits": limits(false) }));
+        let (name, system_name) = (self.account.public_key(), self.system_account.public_key());
+        format!(
+            "operator: {operator}\nsystem_account: {system_name}\nresolver: MEMORY\n\
+             resolver_preload: {{ {name}: {account}, {system_name}: {system_account} }}\n"
+        )
     }
 
     /// The text of a credentials file for a new user of the account.
@@ -66,9 +72,15 @@ fn token(issuer: &KeyPair, subject: &KeyPair, kind: &str, mut claims: Value) -> 
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-fn unlimited() -> Value {
-    json!({
+/// No limits; JetStream or not.
+fn limits(jetstream: bool) -> Value {
+    let mut limits = json!({
         "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
-        "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
-    })
+    });
+    if jetstream {
+        for limit in ["mem_storage", "disk_storage", "streams", "consumer"] {
+            limits[limit] = json!(-1);
+        }
+    }
+    limits
 }

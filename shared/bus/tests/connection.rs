@@ -1,0 +1,89 @@
+//! Connecting to real nats-servers as companies run them, and what is said when that does not work.
+//!
+//! Pinned: connecting returns at once; TLS with an own authority and client certificates; logins by password, token, credentials
+//! file, nkey and context; a clear word for each thing that can be wrong; going on alone and coming back.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "connection/failures.rs"]
+mod failures;
+#[path = "connection/logins.rs"]
+mod logins;
+#[path = "connection/options.rs"]
+mod options;
+#[path = "connection/reconnecting.rs"]
+mod reconnecting;
+#[path = "connection/tls.rs"]
+mod tls;
+
+use std::time::Duration;
+
+use bus::nats::{NatsBus, NatsOptions};
+use bus::{Bus, BusError, BusHealth, HealthChanges, Message};
+use futures::StreamExt;
+
+/// Far more than anything here takes: only a test that fails waits so long.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A real server, or the end of the test where there is none and that is allowed.
+macro_rules! server {
+    ($config:expr) => {
+        match support::requirement::met(support::nats::current_program()) {
+            Some(_) => support::nats::NatsServer::start($config),
+            None => return,
+        }
+    };
+}
+pub(crate) use server;
+
+fn urls(urls: impl Into<String>) -> NatsOptions {
+    NatsOptions { urls: Some(urls.into()), ..NatsOptions::default() }
+}
+
+/// Connects and sees a message through.
+async fn works(options: NatsOptions) {
+    let bus = NatsBus::connect(options).await.unwrap();
+    bus.wait_connected(LIMIT).await.unwrap();
+    assert_eq!(bus.health(), BusHealth::Connected);
+    passes_a_message(&bus).await;
+}
+
+async fn passes_a_message(bus: &NatsBus) {
+    let mut subscription = bus.subscribe("hello", None).await.unwrap();
+    bus.publish(Message::new("hello", "world")).await.unwrap();
+    assert_eq!(within(subscription.next()).await.unwrap().payload, "world");
+}
+
+/// Waits until the bus says why it is not connected, in words with all of these parts; gives the words.
+async fn says(bus: &NatsBus, parts: &[&str]) -> String {
+    let fits = |reason: &str| parts.iter().all(|part| reason.contains(part));
+    let mut changes = bus.health_changes();
+    let mut heard = Vec::new();
+    let waiting = async {
+        loop {
+            match changes.next().await.expect("the bus goes on") {
+                BusHealth::Disconnected { reason } | BusHealth::Degraded { reason } if fits(&reason) => return reason,
+                other => heard.push(other),
+            }
+        }
+    };
+    match tokio::time::timeout(LIMIT, waiting).await {
+        Ok(reason) => reason,
+        Err(_) => panic!("{parts:?} is not said, but {heard:?}"),
+    }
+}
+
+async fn until_connected(changes: &mut HealthChanges) {
+    while within(changes.next()).await.expect("the bus goes on") != BusHealth::Connected {}
+}
+
+async fn until_disconnected(changes: &mut HealthChanges) {
+    while !matches!(within(changes.next()).await, Some(BusHealth::Disconnected { .. })) {}
+}
+
+async fn within<T>(waiting: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, waiting).await.expect("what is waited for comes in time")
+}
+
+fn is_disconnected<T>(result: &Result<T, BusError>) -> bool {
+    matches!(result, Err(BusError::Disconnected { .. }))
+}

@@ -1,0 +1,120 @@
+//! Servers that are not there, not fit or not well: said in words, and nobody waits for them.
+
+use std::time::Duration;
+
+use bus::nats::NatsBus;
+use bus::{BucketSpec, Bus, BusError, BusHealth, KeyValueError, Message, StreamSpec};
+use support::nats::{NatsConfig, NatsServer, old_program};
+use support::requirement;
+
+use crate::{LIMIT, is_disconnected, passes_a_message, says, server, urls, within};
+
+fn bucket() -> BucketSpec {
+    BucketSpec { name: "state".to_owned(), marker_ttl: Some(Duration::from_secs(1)), max_bytes: None, republish_to: None }
+}
+
+fn stream() -> StreamSpec {
+    StreamSpec {
+        name: "events".to_owned(),
+        subjects: vec!["evt.>".to_owned()],
+        max_age: None,
+        max_bytes: None,
+        duplicate_window: Duration::from_secs(60),
+    }
+}
+
+/// Messages pass, state and streams are refused with this in the reason.
+async fn is_degraded(bus: &NatsBus, parts: &[&str]) {
+    bus.wait_connected(LIMIT).await.unwrap();
+    let reason = says(bus, parts).await;
+    assert_eq!(bus.health(), BusHealth::Degraded { reason: reason.clone() });
+    passes_a_message(bus).await;
+    let unsupported = BusError::Unsupported { reason };
+    assert_eq!(bus.bucket(&bucket()).await.err(), Some(unsupported.clone()));
+    assert_eq!(bus.stream(&stream()).await, Err(unsupported.clone()));
+    assert_eq!(bus.append(Message::new("evt.a", ""), "id").await, Err(unsupported));
+}
+
+#[tokio::test]
+async fn nobody_at_the_port() {
+    let mut server = server!(NatsConfig::default());
+    server.kill();
+    let bus = NatsBus::connect(urls(server.url())).await.unwrap();
+    let patient = Duration::from_secs(3_600);
+    let message = Message::new("a", "");
+    assert!(is_disconnected(&within(bus.publish(message.clone())).await));
+    assert!(is_disconnected(&within(bus.request(message.clone(), patient)).await));
+    assert!(is_disconnected(&within(bus.append(message, "id")).await));
+    assert!(is_disconnected(&within(bus.bucket(&bucket())).await));
+    let reason = says(&bus, &[&server.url(), "onnection refused", "start it, or correct the URL"]).await;
+    let error = bus.wait_connected(Duration::from_millis(1)).await;
+    assert_eq!(error, Err(BusError::Disconnected { reason }));
+    within(bus.drain()).await;
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_resolved() {
+    let bus = NatsBus::connect(urls("nats://no-such-host.invalid:4222")).await.unwrap();
+    says(&bus, &["nats://no-such-host.invalid:4222", "cannot be resolved"]).await;
+}
+
+#[tokio::test]
+async fn each_server_is_named_with_its_own_trouble() {
+    let server = server!(NatsConfig::default().with("authorization { token: s3cret }"));
+    let bus = NatsBus::connect(urls(format!("127.0.0.1:1,{}", server.address()))).await.unwrap();
+    says(&bus, &["nats://127.0.0.1:1: ", "no server listens there", &server.url(), "refuses the login"]).await;
+}
+
+#[tokio::test]
+async fn a_server_without_jetstream() {
+    let server = server!(NatsConfig::default().without_jetstream());
+    let bus = NatsBus::connect(urls(server.url())).await.unwrap();
+    is_degraded(&bus, &["no JetStream", "turn it on"]).await;
+}
+
+#[tokio::test]
+async fn an_account_without_jetstream() {
+    let text = "accounts { A { users: [{ user: ann, password: pw }] } }";
+    let server = server!(NatsConfig::default().with(text));
+    let bus = NatsBus::connect(urls(format!("nats://ann:pw@{}", server.address()))).await.unwrap();
+    is_degraded(&bus, &["JetStream", "account", "turn it on"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old() {
+    let Some(program) = requirement::met(old_program()) else { return };
+    let server = NatsServer::start(NatsConfig::default().with_program(program));
+    let bus = NatsBus::connect(urls(server.url())).await.unwrap();
+    is_degraded(&bus, &["nats-server 2.", "too old", "2.11 or newer"]).await;
+}
+
+#[tokio::test]
+async fn a_server_with_a_smaller_limit() {
+    let server = server!(NatsConfig::default().with("max_payload: 1000"));
+    let bus = NatsBus::connect(urls(server.url())).await.unwrap();
+    bus.wait_connected(LIMIT).await.unwrap();
+    let error = BusError::TooLarge { subject: "a".to_owned(), bytes: 1_001, limit: 1_000 };
+    assert_eq!(bus.publish(Message::new("a", vec![0; 1_001])).await, Err(error));
+    let state = bus.bucket(&bucket()).await;
+    assert!(state.is_err() || matches!(state.unwrap().put("a", vec![0; 1_001].into(), None).await, Err(KeyValueError::Bus(_))));
+    passes_a_message(&bus).await;
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_keeps_nobody_waiting() {
+    let server = server!(NatsConfig::default());
+    let bus = NatsBus::connect(urls(server.url())).await.unwrap();
+    bus.wait_connected(LIMIT).await.unwrap();
+    server.pause();
+    let timeout = Duration::from_millis(50);
+    let asked = bus.request(Message::new("a", ""), timeout).await;
+    assert_eq!(asked, Err(BusError::TimedOut { subject: "a".to_owned(), timeout }));
+    let flood = async {
+        let message = Message::new("a", vec![0; 100_000]);
+        while bus.publish(message.clone()).await.is_ok() {}
+        bus.publish(message).await
+    };
+    let refused = within(flood).await;
+    assert!(is_disconnected(&refused), "when nothing more can be queued, that is said: {refused:?}");
+    server.resume();
+}
