@@ -10,8 +10,9 @@ use backoff_tracker::core::BackoffPolicy;
 use bus::BusRef;
 use bus::memory::MemoryBus;
 use clock::{Clock, Random};
+use contract::messages::backoff_tracker::{BackoffCounts, CountBackoffs};
 use contract::messages::event_recorder::ListEvents;
-use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
+use contract::messages::pull_coordinator::{EnsureImage, ListPulls, PullOutcome, PullPolicy, PullStatus};
 use contract::messages::throttler::{CountPermits, PermitCounts};
 use contract::subject::Fleet;
 use contract::{Command, Envelope, Meta, NodeName, PodRef, PullEvent};
@@ -128,6 +129,16 @@ impl TestNode {
                 return events;
             }
         }
+    }
+
+    /// What is in flight and queued.
+    pub async fn pulls(&self) -> Vec<PullStatus> {
+        put(&self.coordinator, ListPulls {}).await.pulls
+    }
+
+    /// How the node's back-offs stand.
+    pub async fn backoffs(&self) -> BackoffCounts {
+        put(&self.backoff, CountBackoffs {}).await
     }
 
     /// How the node's budget stands.
