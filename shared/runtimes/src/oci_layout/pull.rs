@@ -101,7 +101,7 @@ impl Pull {
     /// Asks what the reference means, and takes the image for the platform out of a list.
     async fn resolve(&self) -> Steps<Resolved> {
         let reference = &self.request.reference;
-        let name = reference.digest().map_or_else(|| reference.tag().unwrap_or("latest"), Digest::as_str);
+        let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
         let purpose = if reference.digest().is_some() { Purpose::Pull } else { Purpose::Resolve };
         let mut fetched = self.manifest(name, reference.digest(), purpose).await?;
         let top = fetched.digest.clone();
@@ -216,7 +216,7 @@ impl Pull {
         let put = layout.put_blob(&resolved.digest, &resolved.content).and_then(|()| layout.sync_blob_folders());
         put.map_err(failed("write the manifest into", layout.root())).map_err(|failure| vec![failure])?;
         let image = NewImage {
-            name: self.request.reference.runtime_reference().to_owned(),
+            reference: self.request.reference.clone(),
             media_type: resolved.image.media_type.clone(),
             manifest: resolved.digest.clone(),
             manifest_bytes: resolved.content.len() as u64,

@@ -133,7 +133,7 @@ fn place_of(settings: &Settings, configuration: &Configuration) -> Result<Place>
 
 fn say_where(place: &Place, rows: &[Row]) {
     let Some(row) = rows.iter().find(|row| matches!(row.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)) else { return };
-    let reference = image::Reference::parse(&row.image).map(|reference| reference.runtime_reference().to_owned()).unwrap_or_default();
+    let reference = &row.image;
     match &place.layout {
         Some(layout) => {
             let layout = layout.display();

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use image::{Digest, Platform};
+use image::{Digest, Platform, Reference};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -30,8 +30,8 @@ pub(in crate::oci_layout) enum IndexProblem {
 /// An image to be entered.
 #[derive(Clone, Debug)]
 pub(in crate::oci_layout) struct NewImage {
-    /// The reference as a runtime is given it.
-    pub(in crate::oci_layout) name: String,
+    /// The reference as asked for.
+    pub(in crate::oci_layout) reference: Reference,
     pub(in crate::oci_layout) media_type: String,
     pub(in crate::oci_layout) manifest: Digest,
     pub(in crate::oci_layout) manifest_bytes: u64,
@@ -89,24 +89,34 @@ impl Index {
         self.manifests.iter().filter_map(|entry| Entry::deserialize(entry).ok())
     }
 
-    /// Enters an image in the place of an older one of the same name and platform, before others of the name: other programs
-    /// read the first.
+    /// Enters an image under the name that was asked for, in the place of an older one of that name and platform, before others of
+    /// the name: other programs read the first. Other spellings of the same image (`busybox`, `docker.io/library/busybox:latest`)
+    /// follow it, so that one tag never means two images.
     fn enter(&mut self, image: &NewImage) {
-        let named = |entry: &Value| entry["annotations"][NAME_ANNOTATION] == image.name.as_str();
+        let asked = image.reference.requested();
+        let name = |entry: &Value| entry["annotations"][NAME_ANNOTATION].as_str().unwrap_or_default().to_owned();
         let platform = |entry: &Value| PlatformFields::deserialize(&entry["platform"]).ok().and_then(|fields| fields.platform());
-        self.manifests.retain(|entry| !(named(entry) && platform(entry) == image.platform));
-        let place = self.manifests.iter().position(named).unwrap_or(self.manifests.len());
-        self.manifests.insert(place, image.entry());
+        let same =
+            |name: &str| name == asked || Reference::parse(name).is_ok_and(|other| other.normalised() == image.reference.normalised());
+        for entry in &mut self.manifests {
+            let spelling = name(entry);
+            if spelling != asked && platform(entry) == image.platform && same(&spelling) {
+                *entry = image.entry(&spelling);
+            }
+        }
+        self.manifests.retain(|entry| !(name(entry) == asked && platform(entry) == image.platform));
+        let place = self.manifests.iter().position(|entry| name(entry) == asked).unwrap_or(self.manifests.len());
+        self.manifests.insert(place, image.entry(asked));
     }
 }
 
 impl NewImage {
-    fn entry(&self) -> Value {
+    fn entry(&self, name: &str) -> Value {
         let mut entry = json!({
             "mediaType": self.media_type,
             "digest": self.manifest,
             "size": self.manifest_bytes,
-            "annotations": {NAME_ANNOTATION: self.name},
+            "annotations": {NAME_ANNOTATION: name},
         });
         if self.resolved != self.manifest {
             entry["annotations"][RESOLVED_ANNOTATION] = json!(self.resolved);
@@ -155,7 +165,7 @@ mod tests {
     fn image(name: &str, letter: char, platform: &str) -> NewImage {
         let digest = Digest::parse(&format!("sha256:{}", letter.to_string().repeat(64))).unwrap();
         NewImage {
-            name: name.to_owned(),
+            reference: Reference::parse(name).unwrap(),
             media_type: "application/vnd.oci.image.manifest.v1+json".to_owned(),
             manifest: digest.clone(),
             manifest_bytes: 7,
@@ -176,6 +186,16 @@ mod tests {
         index.enter(&image("one", 'c', "linux/arm64"));
         index.enter(&image("one", 'd', "linux/amd64"));
         assert_eq!(names(&index), ["one d", "one c", "two b"]);
+    }
+
+    #[test]
+    fn other_spellings_of_an_image_follow_it() {
+        let mut index = Index::empty();
+        index.enter(&image("busybox", 'a', "linux/amd64"));
+        index.enter(&image("busybox", 'e', "linux/arm64"));
+        index.enter(&image("docker.io/library/busybox:latest", 'b', "linux/amd64"));
+        index.enter(&image("busybox:1", 'c', "linux/amd64"));
+        assert_eq!(names(&index), ["busybox e", "busybox b", "docker.io/library/busybox:latest b", "busybox:1 c"]);
     }
 
     #[test]

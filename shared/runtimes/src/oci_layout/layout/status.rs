@@ -34,6 +34,7 @@ impl Stamp {
 /// The index as it is looked through.
 #[derive(Default)]
 struct Images {
+    /// By the normalised reference: all spellings of an image are one.
     by_name: BTreeMap<String, Vec<Arc<Known>>>,
     /// By repository and the digests an entry is known under.
     by_digest: BTreeMap<(String, Digest), Vec<Arc<Known>>>,
@@ -107,18 +108,17 @@ impl Images {
             let list = entry.annotations.get(RESOLVED_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
             let platform = entry.platform.as_ref().and_then(super::index::PlatformFields::platform);
             let known = Arc::new(Known { manifest: entry.digest, list, platform, content: Mutex::default() });
-            if let Ok(reference) = Reference::parse(name) {
-                for digest in [Some(&known.manifest), known.list.as_ref()].into_iter().flatten() {
-                    let key = (reference.repository().to_owned(), digest.clone());
-                    images.by_digest.entry(key).or_default().push(Arc::clone(&known));
-                }
+            let Ok(reference) = Reference::parse(name) else { continue };
+            for digest in [Some(&known.manifest), known.list.as_ref()].into_iter().flatten() {
+                let key = (reference.repository().to_owned(), digest.clone());
+                images.by_digest.entry(key).or_default().push(Arc::clone(&known));
             }
-            images.by_name.entry(name.clone()).or_default().push(known);
+            images.by_name.entry(reference.normalised().to_owned()).or_default().push(known);
         }
         images
     }
 
-    /// By the name as asked for, else by the digest asked for, whatever tag it was pulled by.
+    /// By the name asked for, else by the digest asked for, whatever tag it was pulled by.
     fn find(&self, reference: &Reference, platform: Option<&Platform>) -> Option<&Known> {
         let host;
         let wanted = match platform {
@@ -128,7 +128,7 @@ impl Images {
                 &host
             }
         };
-        let named = self.by_name.get(reference.runtime_reference());
+        let named = self.by_name.get(reference.normalised());
         let digest = reference.digest().map(|digest| (reference.repository().to_owned(), digest.clone()));
         let same = digest.and_then(|key| self.by_digest.get(&key));
         let candidates = || named.into_iter().chain(same).flatten().map(Arc::as_ref);
