@@ -1,0 +1,137 @@
+//! The embedded runtime against a real docker-registry, and its store read by skopeo.
+//!
+//! Pinned here: that what the practice registry taught holds for the registry most people run.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod oci_support;
+
+use std::process::Command;
+
+use contract::FailureClass;
+use oci_support::{Node, assert_complete, keyring, registry};
+use practice_registry::{AddedImage, Flavour, MadeImage};
+use support::docker_registry::{self, DockerRegistry, PASSWORD, USER};
+use support::requirement::met;
+
+const PLATFORMS: [&str; 2] = ["linux/amd64", "linux/arm64"];
+
+/// Puts an image into the registry as `demo/app:1`.
+async fn fill(target: &DockerRegistry, made: &MadeImage) -> AddedImage {
+    let source = registry().await;
+    let added = source.add_image("made", "1", made);
+    target.copy_in(&format!("{}/made:1", source.host()), "demo/app:1").await;
+    added
+}
+
+fn node_with_login(host: &str, password: &str) -> Node {
+    let logins = format!(r#"{{"auths":{{"{host}":{{"username":"{USER}","password":"{password}"}}}}}}"#);
+    Node::with(|options| options.keyring = keyring(options.store.parent().unwrap(), Some(&logins)))
+}
+
+#[tokio::test]
+async fn lists_of_both_families_are_pulled() {
+    if met(docker_registry::available()).is_none() {
+        return;
+    }
+    for flavour in [Flavour::Oci, Flavour::Docker] {
+        let registry = DockerRegistry::start();
+        let added = fill(&registry, &MadeImage::of_layers([700_000, 90_000]).for_platforms(PLATFORMS).of_flavour(flavour)).await;
+        let image = format!("{}/demo/app:1", registry.host());
+        let node = Node::new();
+        for (place, platform) in PLATFORMS.into_iter().enumerate() {
+            let pulled = node.pull_for(&image, Some(platform)).await.unwrap();
+            assert_eq!(pulled.digest.as_deref(), Some(added.digest.as_str()));
+            assert_complete(&node, &added.manifests[place]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn others_read_the_store() {
+    if met(docker_registry::available()).is_none() {
+        return;
+    }
+    let registry = DockerRegistry::start();
+    let added = fill(&registry, &MadeImage::of_layers([700_000, 90_000])).await;
+    let image = format!("{}/demo/app:1", registry.host());
+    let node = Node::new();
+    node.pull(&image).await.unwrap();
+    let target = node.folder.path().join("copy");
+    let source = format!("oci:{}:{image}", node.store().display());
+    let copied = Command::new("skopeo").args(["copy", "-q", &source, &format!("dir:{}", target.display())]).output().unwrap();
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    for blob in added.manifests[0].blobs() {
+        assert_eq!(std::fs::metadata(target.join(&blob.digest["sha256:".len()..])).unwrap().len(), blob.size);
+    }
+}
+
+#[tokio::test]
+async fn what_others_put_into_the_store_is_kept_and_found() {
+    if met(docker_registry::available()).is_none() {
+        return;
+    }
+    let registry = DockerRegistry::start();
+    fill(&registry, &MadeImage::of_layers([50_000])).await;
+    let image = format!("{}/demo/app:1", registry.host());
+    let node = Node::new();
+    let target = format!("oci:{}:registry.example/other:2", node.store().display());
+    let copied = Command::new("skopeo").args(["copy", "-q", "--src-tls-verify=false", &format!("docker://{image}"), &target]).output().unwrap();
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    node.pull(&image).await.unwrap();
+    for image in [image.as_str(), "registry.example/other:2"] {
+        assert!(node.status(image).await.is_some(), "{image}");
+    }
+}
+
+#[tokio::test]
+async fn a_login_is_shown_and_a_wrong_one_refused() {
+    if met(docker_registry::available()).is_none() {
+        return;
+    }
+    let registry = DockerRegistry::start_with_login();
+    fill(&registry, &MadeImage::of_layers([50_000])).await;
+    let image = format!("{}/demo/app:1", registry.host());
+    assert_eq!(node_with_login(registry.host(), PASSWORD).pull(&image).await.unwrap().auth, format!("config.json user {USER}"));
+    for (node, auth) in [(node_with_login(registry.host(), "wrong"), format!("config.json user {USER}")), (Node::new(), "anonymous".to_owned())] {
+        let failure = node.pull(&image).await.unwrap_err();
+        assert_eq!((failure.class, failure.auth), (FailureClass::Denied, auth));
+        assert!(failure.text.contains("401 Unauthorized (UNAUTHORIZED: authentication required)"), "{}", failure.text);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_found() {
+    if met(docker_registry::available()).is_none() {
+        return;
+    }
+    let registry = DockerRegistry::start();
+    fill(&registry, &MadeImage::of_layers([50_000])).await;
+    for (image, says) in [("demo/app:2", "MANIFEST_UNKNOWN"), ("demo/none:1", "_UNKNOWN")] {
+        let failure = Node::new().pull(&format!("{}/{image}", registry.host())).await.unwrap_err();
+        assert_eq!(failure.class, FailureClass::NotFound, "{failure}");
+        assert!(failure.text.contains(says), "{failure}");
+    }
+    let host = registry.host().to_owned();
+    drop(registry);
+    let failure = Node::new().pull(&format!("{host}/demo/app:1")).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::RegistryUnavailable);
+}
+
+#[tokio::test]
+async fn an_interrupted_layer_is_gone_on_with() {
+    if met(docker_registry::available()).is_none() {
+        return;
+    }
+    let registry = DockerRegistry::start();
+    let added = fill(&registry, &MadeImage::of_layers([2_000_000])).await;
+    let image = format!("{}/demo/app:1", registry.host());
+    let whole = Node::new();
+    whole.pull(&image).await.unwrap();
+    let hex = &added.manifests[0].layers[0].digest["sha256:".len()..];
+    let mut content = std::fs::read(whole.store().join("blobs/sha256").join(hex)).unwrap();
+    content.truncate(1_234_567);
+    let node = Node::new();
+    std::fs::write(node.store().join(format!(".fleetpull/partial/sha256-{hex}")), content).unwrap();
+    node.pull(&image).await.unwrap();
+    assert_complete(&node, &added.manifests[0]);
+}
