@@ -2,13 +2,14 @@
 //!
 //! [`Bus`] is a small port with two adapters: [`memory`] (one process, no server; the embedded default) and [`nats`]
 //! (nats-server 2.11 or newer). One conformance suite runs on both and pins the semantics that callers may rely on.
-//! [`socket`] carries the messages of either through a unix socket.
+//! [`services`] lets services on either answer the services API of NATS; [`socket`] carries the messages of either through a unix socket.
 
 pub mod memory;
 mod message;
 pub mod nats;
 mod port;
 mod rules;
+pub mod services;
 pub mod socket;
 
 pub use message::{Headers, MAX_PAYLOAD_BYTES, Message};

@@ -65,7 +65,8 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
 pub struct Message {
     /// Where it goes, or went.
     pub subject: String,
-    /// Where an answer is awaited, if one is. Set by `request`; read by the one who answers.
+    /// Where answers are awaited, if any are: set by `request`, or by who publishes a question to many and subscribes to
+    /// the answers; read by the one who answers.
     pub reply_to: Option<String>,
     /// Header lines.
     pub headers: Headers,

@@ -119,7 +119,7 @@ impl Drop for Inner {
 impl Bus for NatsBus {
     async fn publish(&self, message: Message) -> Result<(), BusError> {
         rules::check_message(&message, self.connection().limit())?;
-        self.connection().send(message, None).await
+        self.connection().send(message).await
     }
 
     async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError> {

@@ -11,6 +11,7 @@ const MAX_SUBJECT_BYTES: usize = 1024;
 /// Checks a message that is to be published.
 pub(crate) fn check_message(message: &Message, limit: usize) -> Result<(), BusError> {
     check_subject(&message.subject)?;
+    message.reply_to.as_deref().map_or(Ok(()), check_subject)?;
     for (name, value) in message.headers.iter() {
         if !is_header(name, value) {
             return Err(BusError::BadHeader { name: name.to_owned() });

@@ -60,6 +60,7 @@ conformance! {
         no_answer_is_a_time_out,
         a_late_answer_reaches_nobody,
         the_first_of_several_answers_counts,
+        a_question_to_many_is_answered_by_each,
         a_queue_group_answers_each_request_once,
         a_request_says_how_long_its_caller_waits,
         many_requests_at_once_get_their_own_answers,

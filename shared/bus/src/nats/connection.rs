@@ -57,18 +57,18 @@ impl Connection {
         if self.link.is_closed() { Err(BusError::Closed) } else { Ok(()) }
     }
 
-    /// Sends a message, awaiting answers on `reply_to` if that is given.
-    pub(super) async fn send(&self, message: Message, reply_to: Option<String>) -> Result<(), BusError> {
+    /// Sends a message.
+    pub(super) async fn send(&self, message: Message) -> Result<(), BusError> {
         self.check_open()?;
-        self.hand_over(message, reply_to).await
+        self.hand_over(message).await
     }
 
     /// Gives a message to the client library, but not for later.
-    async fn hand_over(&self, message: Message, reply_to: Option<String>) -> Result<(), BusError> {
+    async fn hand_over(&self, message: Message) -> Result<(), BusError> {
         if !self.is_up() {
             return Err(self.link.disconnected());
         }
-        let Message { subject, headers, payload, .. } = message;
+        let Message { subject, reply_to, headers, payload } = message;
         let outbound =
             OutboundMessage { subject: subject.as_str().into(), reply: reply_to.map(Into::into), headers: to_wire(&headers)?, payload };
         let bytes = outbound.payload.len();
@@ -85,11 +85,12 @@ impl Connection {
     }
 
     /// Sends a message and waits for one answer.
-    pub(super) async fn ask(&self, message: Message, limit: Duration) -> Result<async_nats::Message, BusError> {
+    pub(super) async fn ask(&self, mut message: Message, limit: Duration) -> Result<async_nats::Message, BusError> {
         let subject = message.subject.clone();
         let mut awaited = self.replies.expect();
+        message.reply_to = Some(awaited.subject.clone());
         let answer = async {
-            self.send(message, Some(awaited.subject.clone())).await?;
+            self.send(message).await?;
             (&mut awaited.reply).await.map_err(|_| BusError::Closed)
         };
         match timeout(limit, answer).await {
@@ -132,7 +133,7 @@ impl Connection {
     async fn confirm(&self, what: &str) {
         let mut awaited = self.replies.expect();
         let message = Message::new(awaited.subject.clone(), Bytes::new());
-        let answer = async { self.hand_over(message, None).await.is_ok() && (&mut awaited.reply).await.is_ok() };
+        let answer = async { self.hand_over(message).await.is_ok() && (&mut awaited.reply).await.is_ok() };
         if !matches!(timeout(CONFIRM_LIMIT, answer).await, Ok(true)) {
             warn!(subject = what, "the server has not confirmed a subscription: messages may be missed for a moment");
         }

@@ -263,7 +263,7 @@ impl Feed {
         let answer_to = message.reply.as_ref().map(ToString::to_string).or_else(|| header("Nats-Consumer-Stalled"));
         if let Some(subject) = answer_to {
             // When it cannot be sent there is no connection, and the next one lists anew.
-            let _ = jetstream.connection.send(Message::new(subject, ""), None).await;
+            let _ = jetstream.connection.send(Message::new(subject, "")).await;
         }
         let sent: u64 = header("Nats-Last-Consumer")?.parse().ok()?;
         match sent == self.sequence {

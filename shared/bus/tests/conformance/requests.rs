@@ -86,6 +86,20 @@ pub(crate) async fn the_first_of_several_answers_counts(bench: &Bench) {
     assert_eq!(text(&answer), "other question");
 }
 
+pub(crate) async fn a_question_to_many_is_answered_by_each(bench: &Bench) {
+    let _one = echo(bench.bus(), "all", None, "one").await;
+    let _two = echo(bench.other(), "all", None, "two").await;
+    let mut answers = bench.bus().subscribe("inbox.7", None).await.unwrap();
+    let mut question = Message::new("all", "of you");
+    question.reply_to = Some("inbox.7".to_owned());
+    bench.bus().publish(question.clone()).await.unwrap();
+    let mut heard = [next(&mut answers).await, next(&mut answers).await].map(|answer| text(&answer).to_owned());
+    heard.sort();
+    assert_eq!(heard, ["one of you", "two of you"]);
+    question.reply_to = Some("in box".to_owned());
+    assert_eq!(bench.bus().publish(question).await, Err(BusError::BadSubject { subject: "in box".to_owned() }));
+}
+
 pub(crate) async fn a_queue_group_answers_each_request_once(bench: &Bench) {
     let _one = echo(bench.bus(), "shared", Some("group"), "one").await;
     let _two = echo(bench.other(), "shared", Some("group"), "two").await;
