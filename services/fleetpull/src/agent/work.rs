@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor as _, Addr};
-use actors::{Deaths, Served, Wiring};
+use actix::{Actor as _, Addr, Recipient};
+use actors::{Ask, Deaths, Served, Wiring};
 use anyhow::{Context as _, Result, bail};
 use bus::memory::MemoryBus;
 use bus::socket::{SocketServer, serve_socket};
@@ -73,6 +73,11 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     if connected && let Some(rival) = rivals.any().await {
         bail!("{rival}");
     }
+    let socket_path = state.socket();
+    let local = bus_of_the_socket(configuration, &bus, &clock);
+    // Before any actor, so that nothing has to be undone where this fails.
+    let socket =
+        serve_socket(&socket_path, local.clone()).with_context(|| format!("the socket {} cannot be made", socket_path.display()))?;
     let parts = NodeParts { name, fleet, bus: bus.clone(), runtime: runtime.clone(), clock: clock.clone(), policies };
     let node = Node::start(parts).await.context("the services cannot be reached through the bus")?;
     let (gravestone, agent_deaths) = actors::deaths();
@@ -80,44 +85,39 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let parts = AgentParts { identity, services, bus, runtime, seen: seen.clone(), clock: clock.clone(), gravestone: gravestone("agent") };
     let agent = Agent::new(parts).start();
     let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), gravestone("doorkeeper")).start();
-    let (agent_served, local) =
-        serve(configuration, &node, &agent, &doorkeeper, &clock).await.context("the agent cannot be reached through the bus")?;
-    let path = state.socket();
-    let socket = serve_socket(&path, local).with_context(|| format!("the socket {} cannot be made", path.display()))?;
-    say_who(configuration, &node, &seen, &path);
+    let agent_served = serve(&node, &local, &agent, &doorkeeper).await.context("the agent cannot be reached through the bus")?;
+    say_who(configuration, &node, &seen, &socket_path);
     Ok(Work { node, agent_deaths, rivals: Box::pin(rivals.next_older()), agent_served, socket, _state: state })
 }
 
-/// Takes commands to the agent from the bus, and commands to every service from the bus behind the socket, which is the same
-/// one when there is no server, and else one of this process that works without any.
-async fn serve(
-    configuration: &Configuration,
-    node: &Node,
-    agent: &Addr<Agent>,
-    doorkeeper: &Addr<Doorkeeper>,
-    clock: &Clock,
-) -> Result<(Vec<Served>, BusRef), BusError> {
-    let wiring = &node.wiring;
-    let mut served = vec![
-        actors::serve::<DescribeNode>(wiring, doorkeeper.clone().recipient()).await?,
-        actors::serve::<CountAll>(wiring, agent.clone().recipient()).await?,
-        actors::serve_everywhere::<DescribeNode>(wiring, agent.clone().recipient()).await?,
-        actors::serve_everywhere::<CountAll>(wiring, agent.clone().recipient()).await?,
-    ];
-    if !configuration.settings().nats.is_wanted() {
-        return Ok((served, wiring.bus.clone()));
+/// The bus behind the socket: the node's own when there is no server, and else one of this process that works without any.
+fn bus_of_the_socket(configuration: &Configuration, bus: &BusRef, clock: &Clock) -> BusRef {
+    if configuration.settings().nats.is_wanted() { Arc::new(MemoryBus::new(clock.clone())) } else { Arc::clone(bus) }
+}
+
+/// Takes commands to the agent from the bus, and commands to every service from the bus behind the socket.
+async fn serve(node: &Node, local: &BusRef, agent: &Addr<Agent>, doorkeeper: &Addr<Doorkeeper>) -> Result<Vec<Served>, BusError> {
+    let mut served = serve_agent(&node.wiring, doorkeeper.clone().recipient(), agent).await?;
+    if Arc::ptr_eq(local, &node.wiring.bus) {
+        return Ok(served);
     }
-    let local: BusRef = Arc::new(MemoryBus::new(clock.clone()));
-    let wiring = Wiring { bus: local.clone(), ..wiring.clone() };
+    let wiring = Wiring { bus: Arc::clone(local), ..node.wiring.clone() };
     served.extend(pull_coordinator::serve(&wiring, &node.actors.coordinator).await?);
     served.extend(backoff_tracker::serve(&wiring, &node.actors.backoff).await?);
     served.extend(throttler::serve(&wiring, &node.actors.throttler).await?);
     served.extend(event_recorder::serve(&wiring, &node.actors.recorder).await?);
-    served.push(actors::serve::<DescribeNode>(&wiring, agent.clone().recipient()).await?);
-    served.push(actors::serve::<CountAll>(&wiring, agent.clone().recipient()).await?);
-    served.push(actors::serve_everywhere::<DescribeNode>(&wiring, agent.clone().recipient()).await?);
-    served.push(actors::serve_everywhere::<CountAll>(&wiring, agent.clone().recipient()).await?);
-    Ok((served, local))
+    // Rivals do not ask through the socket.
+    served.extend(serve_agent(&wiring, agent.clone().recipient(), agent).await?);
+    Ok(served)
+}
+
+async fn serve_agent(wiring: &Wiring, by_name: Recipient<Ask<DescribeNode>>, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
+    Ok(vec![
+        actors::serve::<DescribeNode>(wiring, by_name).await?,
+        actors::serve::<CountAll>(wiring, agent.clone().recipient()).await?,
+        actors::serve_everywhere::<DescribeNode>(wiring, agent.clone().recipient()).await?,
+        actors::serve_everywhere::<CountAll>(wiring, agent.clone().recipient()).await?,
+    ])
 }
 
 async fn describe(runtime: &RuntimeRef) -> RuntimeDescription {

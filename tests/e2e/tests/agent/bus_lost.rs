@@ -1,0 +1,78 @@
+//! The bus is the incident: an agent goes on alone, says so, and comes back by itself.
+
+use e2e::{Registry, Signal, Workplace, until};
+use practice_registry::MadeImage;
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+
+use crate::agent::Agent;
+
+fn is_alone(state: &str) -> bool {
+    state.starts_with("degraded: no bus since 20")
+}
+
+#[test]
+fn it_starts_without_a_server_and_is_there_when_the_server_comes() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (mut server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
+    server.kill();
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    assert!(is_alone(&agent.state()), "{}", agent.state());
+    server.restart();
+    agent.until_state("it has the bus", |state| state == "ok");
+    let nodes = place.run(&["nodes", "-o", "json", "--nats", &server.url()]).expect(0).object();
+    assert_eq!((&nodes["node"], &nodes["instance"]), (&"n1".into(), &agent.described()["instance"]));
+}
+
+#[test]
+fn pulls_go_on_while_the_server_is_gone() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (mut server, registry, place) = (NatsServer::start(NatsConfig::default()), Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    agent.until_state("it has the bus", |state| state == "ok");
+    server.kill();
+    let since = agent.until_state("it has seen that", is_alone);
+    let row = agent.asked(&["pull", "--node", "n1", "-o", "json", &registry.image("shop/web:v1")]).expect(0).object();
+    assert_eq!(row["outcome"], "pulled", "{row}");
+    assert_eq!(agent.state(), since, "the time does not move with each attempt to connect");
+    let (recorded, published) = (agent.counter("events_recorded_total"), agent.counter("events_published_total"));
+    assert!(recorded > 0 && published == 0, "{recorded} recorded, {published} published");
+    server.restart();
+    agent.until_state("it has the bus again", |state| state == "ok");
+    until("its events are handed over", || (agent.counter("events_published_total") == recorded).then_some(()));
+    assert_eq!((agent.counter("bus_lost_total"), agent.counter("bus_connected")), (1, 1));
+}
+
+#[test]
+fn it_stops_in_good_order_while_the_server_is_gone() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (mut server, registry, place) = (NatsServer::start(NatsConfig::default()), Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    server.kill();
+    agent.until_state("it has seen that", is_alone);
+    let _ = agent.asked(&["pull", "--node", "n1", "-q", &registry.image("shop/web:v1")]).expect(0);
+    agent.signal(Signal::Terminate);
+    let done = agent.end().expect(0);
+    assert!(done.stderr.contains("the last events were not published"), "{done}");
+}
+
+#[test]
+fn a_server_that_hangs_does_not_hold_up_the_start() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
+    server.pause();
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    assert!(is_alone(&agent.state()), "{}", agent.state());
+    server.resume();
+    agent.until_state("it has the bus", |state| state == "ok");
+}
