@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use actix::{Actor, Context, Handler, Message, MessageResult, ResponseFuture};
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
 use bus::BusRef;
+use contract::CallError;
 use contract::messages::event_recorder::{CountEvents, EventCounts, EventRecorded, ListEvents, RecordEvent};
 use contract::subject::Fleet;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::core::Journal;
+use crate::core::{EVENT_MAX_BYTES, Journal, text_bytes};
 use crate::outbound::{OUTBOX_CAPACITY, Outgoing, Published, publish_all};
 
 /// The actor that keeps and publishes events.
@@ -51,6 +52,11 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
 
     fn handle(&mut self, Ask(record): Ask<RecordEvent>, _: &mut Self::Context) -> Self::Result {
         let event = record.body.event;
+        let bytes = text_bytes(&event);
+        if bytes > EVENT_MAX_BYTES {
+            let reason = format!("an event with {bytes} bytes of text is too large: at most {EVENT_MAX_BYTES} bytes are kept");
+            return MessageResult(Err(CallError::Refused { reason }));
+        }
         if self.core.record(event.clone()) && self.outbox.try_send(Outgoing::Event(Box::new(event))).is_err() {
             self.published.unpublished.fetch_add(1, Ordering::Relaxed);
         }

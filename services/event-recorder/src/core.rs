@@ -9,6 +9,9 @@ use contract::{EventReason, MessageId, PullEvent};
 pub const KEEP_DEFAULT: usize = 1_000;
 /// How many bytes of text one page of a list may hold: a page must fit into one bus message, with room for its encoding.
 const PAGE_BYTES: usize = 512 * 1024;
+/// The most bytes of text that an event may have. What the coordinator makes has less than half: a runtime's text of 64 KiB and
+/// the image's name. With a larger one a page would not fit into a message.
+pub const EVENT_MAX_BYTES: usize = 256 * 1024;
 /// How many events one page may hold.
 const PAGE_EVENTS: usize = 500;
 /// What an event takes besides its texts, roughly: ids, names and field names.
@@ -53,7 +56,7 @@ impl Journal {
             if !matches(event, wanted.reason, wanted.image.as_deref()) {
                 continue;
             }
-            bytes += EVENT_OVERHEAD_BYTES + event.message.len() + event.image.len();
+            bytes += EVENT_OVERHEAD_BYTES + text_bytes(event);
             if !page.events.is_empty() && (bytes > PAGE_BYTES || page.events.len() == PAGE_EVENTS) {
                 page.next_after = first + index as u64;
                 page.more = true;
@@ -75,6 +78,13 @@ impl Journal {
         const DUPLICATES_WITHIN: usize = 64;
         self.events.iter().rev().take(DUPLICATES_WITHIN).any(|event| event.id == id)
     }
+}
+
+/// The bytes of an event's texts.
+#[must_use]
+pub fn text_bytes(event: &PullEvent) -> usize {
+    let pod = event.pod.as_ref().map_or(0, |pod| pod.namespace.len() + pod.name.len() + pod.uid.len());
+    event.message.len() + event.image.len() + event.registry.as_ref().map_or(0, String::len) + pod
 }
 
 fn matches(event: &PullEvent, reason: Option<EventReason>, image: Option<&str>) -> bool {

@@ -15,7 +15,7 @@ use image::{Platform, Reference};
 use runtimes::{ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, RuntimeRef};
 use tokio::sync::oneshot;
 
-use crate::core::{Coordinator, Effect, Failure, FlightId, FlightView, ImageFacts, Input, PulledFacts, RequestId};
+use crate::core::{Coordinator, Effect, Failure, FlightId, FlightView, ImageFacts, Input, PulledFacts, RequestId, bounds};
 use crate::outbound::{Neighbours, Outbound};
 
 /// How often a pull renews its permit: three times within the throttler's lease of 30 s.
@@ -235,6 +235,9 @@ impl Handler<Ask<EnsureImage>> for PullCoordinator {
     type Result = ResponseFuture<Result<PullOutcome, CallError>>;
 
     fn handle(&mut self, Ask(envelope): Ask<EnsureImage>, context: &mut Self::Context) -> Self::Result {
+        if let Err(too_long) = bounds::check_names(envelope.body.pod.as_ref(), envelope.body.platform.as_deref()) {
+            return Box::pin(async move { Err(CallError::Refused { reason: too_long.to_string() }) });
+        }
         self.last_request += 1;
         let request = RequestId(self.last_request);
         let (answer, answered) = oneshot::channel();

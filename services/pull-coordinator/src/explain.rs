@@ -6,6 +6,7 @@ use contract::{CallError, TraceContext};
 use image::Reference;
 use runtimes::RuntimeRef;
 
+use crate::core::bounds;
 use crate::outbound::Outbound;
 
 /// Looks at the runtime and at the back-off, in the order in which a pull would.
@@ -16,6 +17,8 @@ pub(crate) async fn explain(
     in_flight: bool,
     trace: TraceContext,
 ) -> Result<Explanation, CallError> {
+    let too_long = bounds::check_image(&wanted.image).and_then(|()| bounds::check_names(wanted.pod.as_ref(), None));
+    too_long.map_err(|too_long| CallError::Refused { reason: too_long.to_string() })?;
     let reference = Reference::parse(&wanted.image).map_err(|error| CallError::Refused { reason: error.kubelet_message(&wanted.image) })?;
     let policy = wanted.policy.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent });
     let mut explanation = Explanation { policy: policy.to_string(), in_flight, ..Explanation::default() };

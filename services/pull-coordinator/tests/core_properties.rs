@@ -310,7 +310,7 @@ fn run(moves: &[Move]) -> Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_everybody_is_answered_once_and_every_permit_comes_back(moves in moves()) {

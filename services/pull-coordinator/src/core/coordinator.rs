@@ -10,6 +10,7 @@ use contract::messages::throttler::PermitAnswer;
 use contract::{AttemptId, EventReason, FailureClass, MessageId, NodeName, PermitId, PullEvent, Reason, TraceContext};
 use image::{Platform, Reference};
 
+use super::bounds;
 use super::flight::{Flight, FlightKey, FlightStage};
 use super::request::{EventFields, Fact, Request, Stage, default_policy, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, Input, PulledFacts, RequestId};
@@ -101,6 +102,11 @@ impl Coordinator {
 
     fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {
         let trace = trace.child(&mut self.random);
+        if let Err(too_long) = bounds::check_image(&ask.image) {
+            let ask = EnsureImage { image: bounds::beginning(&ask.image), ..ask };
+            let text = words::invalid_name(&ask.image, &too_long.to_string());
+            return self.refuse_unparsed(now, id, ask, trace, text, effects);
+        }
         let reference = match Reference::parse(&ask.image) {
             Ok(reference) => reference,
             Err(error) => {

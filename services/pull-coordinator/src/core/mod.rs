@@ -4,6 +4,7 @@
 //! `Permitted -> Rechecked -> Pulled -> Verified`. A request's events are recorded one after the other, and its answer comes
 //! after the last of them.
 
+pub mod bounds;
 mod coordinator;
 mod flight;
 mod request;
