@@ -11,7 +11,7 @@ use bus::BusRef;
 use bus::memory::MemoryBus;
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{BackoffCounts, CountBackoffs};
-use contract::messages::event_recorder::ListEvents;
+use contract::messages::event_recorder::{CountEvents, EventCounts, ListEvents};
 use contract::messages::pull_coordinator::{EnsureImage, ListPulls, PullOutcome, PullPolicy, PullStatus};
 use contract::messages::throttler::{CountPermits, PermitCounts};
 use contract::subject::Fleet;
@@ -118,6 +118,12 @@ impl TestNode {
         actix::spawn(async move { sender.call(root(ask), STANDING).await.expect("the coordinator answers") })
     }
 
+    /// As [`TestNode::begin`], but the coordinator is asked past any bus.
+    pub fn begin_here(&self, ask: EnsureImage) -> JoinHandle<PullOutcome> {
+        let coordinator = self.coordinator.clone();
+        actix::spawn(async move { put(&coordinator, ask).await })
+    }
+
     /// Every event that is kept, oldest first.
     pub async fn events(&self) -> Vec<PullEvent> {
         let (mut events, mut after) = (Vec::new(), 0);
@@ -144,6 +150,11 @@ impl TestNode {
     /// How the node's budget stands.
     pub async fn permits(&self) -> PermitCounts {
         put(&self.throttler, CountPermits {}).await
+    }
+
+    /// How many events were recorded and published.
+    pub async fn event_counts(&self) -> EventCounts {
+        put(&self.recorder, CountEvents {}).await
     }
 
     /// Waits until everything recorded so far is published.

@@ -1,0 +1,207 @@
+//! Whatever is sent to a command's subject is answered, and the services go on.
+
+use bus::{Headers, Message};
+use clock::Random;
+use contract::messages::backoff_tracker::{AttemptFailure, BackoffKey, CheckBackoff, CountBackoffs, ReportAttempt};
+use contract::messages::event_recorder::{CountEvents, ListEvents, RecordEvent};
+use contract::messages::pull_coordinator::{EnsureImage, ExplainImage, ListPulls, OutcomeKind, PullPolicy};
+use contract::messages::throttler::{AcquirePermit, CountPermits, ReleasePermit};
+use contract::subject::Fleet;
+use contract::{AttemptId, Command, EventReason, FailureClass, MessageId, PermitId, PullEvent, TraceContext, headers};
+use integration::{Plan, TestNode, ask, pod, real};
+use runtimes::scripted::ScriptedRuntime;
+
+use crate::{Buses, PATIENCE};
+
+/// Mutations of each command that are sent on each bus.
+const ROUNDS_IN_MEMORY: usize = 2_000;
+const ROUNDS_ON_NATS: usize = 200;
+/// Linux's default.
+const MAIN_STACK_BYTES: usize = 8 * 1024 * 1024;
+
+/// A command's subject, and a payload that is right.
+struct Sample {
+    subject: String,
+    payload: Vec<u8>,
+}
+
+fn sample<C: Command>(body: &C) -> Sample {
+    let node = "n1".parse().unwrap();
+    Sample { subject: Fleet::default().command(&node, C::SERVICE, C::VERB), payload: rmp_serde::to_vec_named(body).unwrap() }
+}
+
+/// Every command of the four services.
+fn samples(random: &mut Random) -> Vec<Sample> {
+    let key = || BackoffKey { pod: Some(pod("web-0")), image: "app:v1".to_owned() };
+    let failure = Some(AttemptFailure { class: FailureClass::NotFound, cause: "ErrImagePull: gone".to_owned() });
+    let permit = PermitId::random(random);
+    let event = PullEvent {
+        id: MessageId::random(random),
+        time_ms: 1,
+        node: "n1".parse().unwrap(),
+        pod: Some(pod("web-0")),
+        image: "app:v1".to_owned(),
+        registry: Some("docker.io".to_owned()),
+        reason: EventReason::Pulled,
+        message: "Pulled".to_owned(),
+        duration_ms: Some(1),
+        waiting_ms: None,
+        size_bytes: Some(u64::MAX),
+        class: None,
+        attempt: None,
+        next_try_ms: None,
+        trace: TraceContext::root(random),
+    };
+    vec![
+        sample(&EnsureImage { timeout_ms: Some(u64::MAX), platform: Some("linux/amd64".to_owned()), ..ask("app:v1", PullPolicy::Always) }),
+        sample(&ListPulls {}),
+        sample(&ExplainImage { image: "app:v1".to_owned(), policy: None, pod: None }),
+        sample(&CheckBackoff { key: key(), peek: false }),
+        sample(&ReportAttempt { key: key(), attempt: AttemptId::random(random), failure }),
+        sample(&CountBackoffs {}),
+        sample(&AcquirePermit { permit, image: "app:v1".to_owned(), patience_ms: u64::MAX }),
+        sample(&ReleasePermit { permit }),
+        sample(&CountPermits {}),
+        sample(&RecordEvent { event }),
+        sample(&ListEvents { after: u64::MAX, ..ListEvents::default() }),
+        sample(&CountEvents {}),
+    ]
+}
+
+/// Sends a command as a client of any language would; the refusal, if it was one.
+async fn send(buses: &Buses, sample: &Sample, payload: Vec<u8>, lines: Headers) -> Option<String> {
+    let message = Message { headers: lines, ..Message::new(sample.subject.clone(), payload) };
+    let reply = buses.client.request(message, PATIENCE).await.unwrap_or_else(|error| panic!("{}: {error}", sample.subject));
+    reply.headers.get(headers::SERVICE_ERROR).map(str::to_owned)
+}
+
+async fn check_alive(node: &TestNode) {
+    assert!(node.is_alive(), "an actor has died");
+    assert_eq!(node.ensure(ask("well:v1", PullPolicy::Always)).await.outcome, OutcomeKind::Pulled);
+}
+
+#[test]
+fn what_is_right_is_answered_with_and_without_headers() {
+    real(async {
+        for buses in Buses::each().await {
+            let node = TestNode::start(Plan { bus: buses.node.clone(), ..Plan::with(ScriptedRuntime::new()) }).await;
+            for sample in samples(&mut Random::seeded(1)) {
+                for lines in [Headers::new(), [(headers::VERSION, "1"), ("news", "of a later version")].into_iter().collect()] {
+                    assert_eq!(send(&buses, &sample, sample.payload.clone(), lines).await, None, "{}", sample.subject);
+                }
+            }
+            check_alive(&node).await;
+        }
+    });
+}
+
+#[test]
+fn another_version_is_refused_by_its_name() {
+    real(async {
+        for buses in Buses::each().await {
+            let node = TestNode::start(Plan { bus: buses.node.clone(), ..Plan::with(ScriptedRuntime::new()) }).await;
+            for sample in samples(&mut Random::seeded(1)) {
+                for version in ["2", "0", "", "one", "1.0"] {
+                    let lines = [(headers::VERSION, version)].into_iter().collect();
+                    let refusal = send(&buses, &sample, sample.payload.clone(), lines).await.expect("is refused");
+                    let expected = format!("reads messages of version 1, not {version:?}: use a client of the same major version");
+                    assert!(refusal.contains(&expected), "{refusal}");
+                }
+            }
+            check_alive(&node).await;
+        }
+    });
+}
+
+#[test]
+fn no_header_can_do_harm() {
+    real(async {
+        for buses in Buses::each().await {
+            let node = TestNode::start(Plan { bus: buses.node.clone(), ..Plan::with(ScriptedRuntime::new()) }).await;
+            for sample in samples(&mut Random::seeded(1)) {
+                for name in [headers::TRACEPARENT, headers::MESSAGE_ID, headers::DEADLINE_MS, headers::CONTENT_TYPE, headers::TRACESTATE] {
+                    for value in ["", "-1", "00-0-0-00", "\u{e9}\u{1f4e6}", "99999999999999999999999999999999999999999", &"f".repeat(9_000)]
+                    {
+                        let lines = [(name, value)].into_iter().collect();
+                        assert_eq!(send(&buses, &sample, sample.payload.clone(), lines).await, None, "{name}: {value:?}");
+                    }
+                }
+            }
+            check_alive(&node).await;
+        }
+    });
+}
+
+/// On a stack as large as that of a program's main thread, on which a node's actors live: a decoder goes a thousand levels deep.
+#[test]
+fn random_bytes_and_broken_commands_are_answered_and_harm_nothing() {
+    std::thread::Builder::new().stack_size(MAIN_STACK_BYTES).spawn(send_broken_commands).unwrap().join().unwrap();
+}
+
+fn send_broken_commands() {
+    real(async {
+        for buses in Buses::each().await {
+            let rounds = if buses.server.is_some() { ROUNDS_ON_NATS } else { ROUNDS_IN_MEMORY };
+            let node = TestNode::start(Plan { bus: buses.node.clone(), ..Plan::with(ScriptedRuntime::new()) }).await;
+            let mut random = Random::seeded(7);
+            let mut refused = 0;
+            for sample in samples(&mut random) {
+                for payload in hand_made().into_iter().chain((0..rounds).map(|_| broken(&sample.payload, &mut random)).collect::<Vec<_>>())
+                {
+                    let refusal = send(&buses, &sample, payload, Headers::new()).await;
+                    refused += usize::from(refusal.is_some_and(|refusal| refusal.starts_with("refused: the message cannot be decoded")));
+                }
+            }
+            // Commands without fields take anything that is a map or empty, and a changed letter of a name is a name.
+            assert!(refused > 3 * rounds, "only {refused} were refused");
+            check_alive(&node).await;
+        }
+    });
+}
+
+/// What a decoder may stumble over.
+fn hand_made() -> Vec<Vec<u8>> {
+    vec![
+        Vec::new(),
+        vec![0xc1],
+        // Lengths that are not there: a string, a map, an array and bytes of 4 GiB each.
+        vec![0xdb, 0xff, 0xff, 0xff, 0xff],
+        vec![0xdf, 0xff, 0xff, 0xff, 0xff],
+        vec![0xdd, 0xff, 0xff, 0xff, 0xff],
+        vec![0xc6, 0xff, 0xff, 0xff, 0xff],
+        // 100,000 arrays and maps in each other.
+        vec![0x91; 100_000],
+        vec![0x81; 100_000],
+        [vec![0x81, 0xa5], b"image".to_vec(), vec![0x91; 100_000]].concat(),
+        // JSON, and as large as a message can be.
+        b"{\"image\":\"app:v1\"}".to_vec(),
+        vec![0xc0; bus::MAX_PAYLOAD_BYTES - 1_024],
+    ]
+}
+
+/// A command with some bytes changed, cut out, doubled or cut off; or bytes that never were one.
+fn broken(payload: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut below = |limit: usize| usize::try_from(random.word() % limit.max(1) as u64).unwrap();
+    let mut bytes = payload.to_vec();
+    match below(5) {
+        0 => return (0..below(200)).map(|_| below(256) as u8).collect(),
+        1 => bytes.truncate(below(payload.len())),
+        2 => {
+            let from = below(payload.len());
+            let to = from + below(payload.len() - from);
+            bytes.drain(from..to);
+        }
+        3 => {
+            let at = below(payload.len());
+            bytes.extend_from_slice(&payload[at..]);
+        }
+        _ => {}
+    }
+    for _ in 0..below(4) {
+        if !bytes.is_empty() {
+            let at = below(bytes.len());
+            bytes[at] = below(256) as u8;
+        }
+    }
+    bytes
+}
