@@ -1,23 +1,52 @@
 //! The program under test.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
-/// The program, built once for each test process so that no test runs yesterday's. `FLEETPULL_BINARY` names another instead.
+/// The program as it follows from the sources that stand here; built first if it is older than they are. `FLEETPULL_BINARY`
+/// names another instead.
 ///
 /// # Panics
 /// When it cannot be built.
 #[must_use]
 pub fn binary() -> PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| std::env::var_os("FLEETPULL_BINARY").map_or_else(build, PathBuf::from)).clone()
+    BINARY.get_or_init(|| std::env::var_os("FLEETPULL_BINARY").map_or_else(fresh, PathBuf::from)).clone()
 }
 
-fn build() -> PathBuf {
+/// Building takes cargo's lock, and with other features than the whole workspace has; so not without need.
+fn fresh() -> PathBuf {
     // target/<profile>/deps/<this test>
     let test = std::env::current_exe().expect("a test knows its own path");
-    let folder = test.ancestors().nth(2).expect("cargo puts tests two folders deep").to_owned();
+    let folder = test.ancestors().nth(2).expect("cargo puts tests two folders deep");
+    let binary = folder.join("fleetpull");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let newest = ["services", "shared"].iter().filter_map(|group| newest_source(&root.join(group))).max();
+    let built = fs::metadata(&binary).and_then(|entry| entry.modified()).ok();
+    if built < newest {
+        build(folder);
+    }
+    binary
+}
+
+/// When a source below `folder` was last changed: what stands in a `src` or `proto` folder, and build scripts.
+fn newest_source(folder: &Path) -> Option<SystemTime> {
+    let changed = |entry: fs::DirEntry| {
+        let (path, kind) = (entry.path(), entry.file_type().ok()?);
+        if kind.is_dir() {
+            let none = ["tests", "examples", "benches"].iter().any(|name| path.ends_with(name));
+            return if none { None } else { newest_source(&path) };
+        }
+        let source = path.extension().is_some_and(|extension| extension == "rs" || extension == "proto");
+        entry.metadata().ok().filter(|_| source)?.modified().ok()
+    };
+    fs::read_dir(folder).ok()?.filter_map(|entry| changed(entry.ok()?)).max()
+}
+
+fn build(folder: &Path) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--quiet", "--package", "fleetpull"]).current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -26,5 +55,4 @@ fn build() -> PathBuf {
     }
     let built = command.output().expect("cargo can be run");
     assert!(built.status.success(), "fleetpull cannot be built:\n{}", String::from_utf8_lossy(&built.stderr));
-    folder.join("fleetpull")
 }

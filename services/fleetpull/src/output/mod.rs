@@ -37,13 +37,37 @@ pub fn warn(line: &str) {
     remark(&format!("warning: {line}"));
 }
 
+/// An error with its causes in one line, each cause once: some say theirs themselves.
+#[must_use]
+pub fn told(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
+        "" => cause,
+        told if told.contains(&cause) => told.to_owned(),
+        told => format!("{told}: {cause}"),
+    })
+}
+
 /// Writes an error with its causes to stderr.
 pub fn complain(error: &anyhow::Error) {
-    remark(&format!("fleetpull: {error:#}"));
+    remark(&format!("fleetpull: {}", told(error)));
 }
 
 /// Whether somebody watches stderr and wants colour and movement.
 #[must_use]
 pub fn is_terminal() -> bool {
     io::stderr().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = anyhow!("disk full").context("cannot write: disk full; free some space").context("the store cannot be used");
+        assert_eq!(told(&error), "the store cannot be used: cannot write: disk full; free some space");
+        assert_eq!(told(&anyhow!("inner").context("outer")), "outer: inner");
+    }
 }

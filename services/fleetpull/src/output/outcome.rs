@@ -1,7 +1,7 @@
 //! How a pull ended, as a row.
 
-use contract::NodeName;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
+use contract::{FailureClass, NodeName};
 use serde::Serialize;
 
 use super::units;
@@ -103,7 +103,7 @@ impl Row {
         let mut told = reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
         // A control character in a runtime's text must not move the cursor.
         told.extend(message.chars().map(|character| if character.is_control() { ' ' } else { character }));
-        if let Some(class) = class {
+        if let Some(class) = class.filter(|class| *class != FailureClass::Unknown) {
             told.push_str(&format!(" [{class}]"));
         }
         if let Some(left) = next_try_ms {
@@ -115,7 +115,7 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use contract::{FailureClass, Reason};
+    use contract::Reason;
 
     use super::*;
 

@@ -14,8 +14,8 @@ use contract::{FailureClass, NodeName, Reason};
 use event_recorder::Flush;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use settings::{RuntimeKind, Settings};
 
+use super::place::Place;
 use crate::cli::{OutputFormat, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
@@ -47,16 +47,20 @@ async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     let settings = configuration.settings();
     let clock = Clock::host();
     let name = node_name(settings).or_else(|_| NAMELESS_HOST.parse::<NodeName>()).context("the node has no name")?;
-    let runtime = open_runtime(configuration, args.registry, &clock)?;
+    let runtime = match open_runtime(configuration, args.registry, &clock) {
+        Ok(runtime) => runtime,
+        Err(error) => return super::not_begun(args, &[name], FailureClass::NodeLocal, error),
+    };
     let bus = Arc::new(MemoryBus::new(clock.clone()));
     let fleet = Fleet::named(&settings.fleet.name).context("fleet.name is not valid")?;
     let events = bus.subscribe(&fleet.events(None, None), None).await?;
     let node = Node::start(NodeParts { name: name.clone(), fleet, bus, runtime, clock, policies: Policies::of(settings) }).await?;
     let rows = pull_all(args, &node, events).await;
-    let place = place_of(settings, configuration)?;
+    let place = Place::of(configuration)?;
     node.stop().await;
+    super::advice::give(args, &rows);
     if args.output.format == OutputFormat::Text && !args.output.quiet {
-        say_where(&place, &rows);
+        place.say(&rows);
     }
     Ok(super::exit_of(&rows))
 }
@@ -74,7 +78,11 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription) -> Vec
             biased;
             Some(event) = events.next(), if view.writes_lines() => tell(&event),
             row = pulls.next() => match row {
-                Some(row) => {
+                Some(mut row) => {
+                    if args.output.format == OutputFormat::Text {
+                        // Nobody remembers the failure once this process has ended: the same command tries at once.
+                        row.outcome.next_try_ms = None;
+                    }
                     view.pause(|| row.print(args.output.format));
                     rows.push(row);
                 }
@@ -116,33 +124,4 @@ async fn pull_one(args: &PullArgs, node: &Node, name: &NodeName, image: &str) ->
         },
     };
     Row { image: image.to_owned(), node: name.clone(), outcome }
-}
-
-/// Where the images lie, and a command that reads one.
-struct Place {
-    layout: Option<std::path::PathBuf>,
-}
-
-fn place_of(settings: &Settings, configuration: &Configuration) -> Result<Place> {
-    let layout = match settings.runtime.kind {
-        RuntimeKind::OciLayout => Some(settings.store.dir_on(&configuration.host)?),
-        RuntimeKind::Cri => None,
-    };
-    Ok(Place { layout })
-}
-
-fn say_where(place: &Place, rows: &[Row]) {
-    let Some(row) = rows.iter().find(|row| matches!(row.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)) else { return };
-    let reference = &row.image;
-    match &place.layout {
-        Some(layout) => {
-            let layout = layout.display();
-            output::remark(&format!("The images lie in the OCI image layout {layout}. To read one:"));
-            output::remark(&format!("  skopeo inspect 'oci:{layout}:{reference}'"));
-        }
-        None => {
-            output::remark("The images lie in the container runtime. To read one:");
-            output::remark(&format!("  crictl inspecti '{reference}'"));
-        }
-    }
 }

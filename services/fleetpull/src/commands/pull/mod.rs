@@ -1,19 +1,28 @@
 //! `fleetpull pull`
 
+mod advice;
 mod here;
+mod place;
 mod remote;
 
-use anyhow::Result;
-use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
+use std::collections::BTreeSet;
 
-use crate::cli::PullArgs;
+use anyhow::Result;
+use clock::Random;
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
+use contract::{FailureClass, NodeName, TraceContext};
+
+use crate::cli::{OutputFormat, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
+use crate::output;
 use crate::output::outcome::Row;
 
 /// Pulls in this process, or on the nodes that were named.
-pub(super) fn carry_out(args: PullArgs) -> Result<Exit> {
+pub(super) fn carry_out(mut args: PullArgs) -> Result<Exit> {
     check(&args)?;
+    keep_first(&mut args.images);
+    keep_first(&mut args.nodes);
     let flags = [args.runtime.flags(), args.fleet.nats.flags(), args.log.flags()].concat();
     let configuration = Configuration::load(&args.settings, flags)?;
     configuration.start_log("warn");
@@ -43,6 +52,12 @@ fn check(args: &PullArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
+/// Naming something twice asks for it once.
+fn keep_first<T: Ord + Clone>(named: &mut Vec<T>) {
+    let mut seen = BTreeSet::new();
+    named.retain(|one| seen.insert(one.clone()));
+}
+
 fn ask(args: &PullArgs, image: &str) -> EnsureImage {
     EnsureImage {
         image: image.to_owned(),
@@ -53,7 +68,43 @@ fn ask(args: &PullArgs, image: &str) -> EnsureImage {
     }
 }
 
+/// What could not even begin has its row too, for each image on each of `nodes`. For people one complaint says it.
+fn not_begun(args: &PullArgs, nodes: &[NodeName], class: FailureClass, error: anyhow::Error) -> Result<Exit> {
+    if args.output.format == OutputFormat::Text || Exit::of_error(&error) == Exit::Usage {
+        return Err(error);
+    }
+    let message = output::told(&error);
+    for (node, image) in nodes.iter().flat_map(|node| args.images.iter().map(move |image| (node, image))) {
+        Row { image: image.clone(), node: node.clone(), outcome: unanswered(message.clone(), class) }.print(args.output.format);
+    }
+    output::complain(&error);
+    Ok(Exit::Failure)
+}
+
+/// The outcome where no coordinator gave one.
+fn unanswered(message: String, class: FailureClass) -> PullOutcome {
+    PullOutcome {
+        outcome: OutcomeKind::Failed,
+        message,
+        class: Some(class),
+        trace_id: TraceContext::root(&mut Random::from_system()).trace_id_hex(),
+        ..PullOutcome::default()
+    }
+}
+
 fn exit_of(rows: &[Row]) -> Exit {
     let outcomes: Vec<(OutcomeKind, bool)> = rows.iter().map(|row| (row.outcome.outcome, row.outcome.timed_out)).collect();
     Exit::of_outcomes(&outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naming_something_twice_asks_for_it_once() {
+        let mut named = vec!["b", "a", "b", "c", "a"];
+        keep_first(&mut named);
+        assert_eq!(named, ["b", "a", "c"]);
+    }
 }

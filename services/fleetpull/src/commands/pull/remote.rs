@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clock::Random;
-use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome, PullStatus};
-use contract::{CallError, FailureClass, NodeName, TraceContext};
+use contract::messages::pull_coordinator::{ListPulls, PullOutcome, PullStatus};
+use contract::{CallError, FailureClass, NodeName};
 use futures::StreamExt as _;
 use futures::stream::{self, FuturesUnordered};
 use tokio::sync::mpsc;
@@ -31,11 +30,17 @@ const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     actix::System::new().block_on(async {
-        let client = connect(&args.fleet, configuration).await?;
+        let client = match connect(&args.fleet, configuration).await {
+            Ok(client) => client,
+            Err(error) => return super::not_begun(args, &args.nodes, FailureClass::Unknown, error),
+        };
         let nodes = if args.nodes.is_empty() { all_nodes(&client).await? } else { args.nodes.clone() };
         tokio::select! {
             biased;
-            rows = pull_on(args, &client, &nodes) => Ok(super::exit_of(&rows)),
+            rows = pull_on(args, &client, &nodes) => {
+                super::advice::give(args, &rows);
+                Ok(super::exit_of(&rows))
+            }
             _ = tokio::signal::ctrl_c() => {
                 output::remark("interrupted: the agents go on with what is under way; `fleetpull pulls` shows it");
                 std::process::exit(130)
@@ -133,12 +138,5 @@ async fn send(tell: &mpsc::Sender<News>, image: String, node: &NodeName, outcome
 /// A row for a node that gave no answer: nothing is left out.
 fn unanswered_outcome(args: &PullArgs, client: &FleetClient, node: &NodeName, error: &CallError) -> PullOutcome {
     let timed_out = args.timeout.is_some() && matches!(error, CallError::TimedOut { .. });
-    PullOutcome {
-        outcome: OutcomeKind::Failed,
-        message: client.explain_silence(node, error),
-        class: Some(FailureClass::Unknown),
-        trace_id: TraceContext::root(&mut Random::from_system()).trace_id_hex(),
-        timed_out,
-        ..PullOutcome::default()
-    }
+    PullOutcome { timed_out, ..super::unanswered(client.explain_silence(node, error), FailureClass::Unknown) }
 }

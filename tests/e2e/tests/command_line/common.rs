@@ -1,0 +1,82 @@
+//! What several modules need.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use practice_registry::MadeImage;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// The fields that every row of `pull --output json` has.
+pub(crate) const FIELDS: [&str; 15] = [
+    "image",
+    "node",
+    "outcome",
+    "reason",
+    "message",
+    "class",
+    "image_ref",
+    "digest",
+    "platform",
+    "size_bytes",
+    "duration_ms",
+    "waiting_ms",
+    "next_try_ms",
+    "auth",
+    "trace_id",
+];
+/// The longest text of a failure of the embedded runtime. Characters.
+pub(crate) const TEXT_MAX: usize = 1_500;
+/// A port of this host on which nobody listens: the kernel refuses at once.
+pub(crate) const NOBODY: &str = "127.0.0.1:1";
+
+/// An image of three small layers.
+pub(crate) fn small() -> MadeImage {
+    MadeImage::of_layers([40_000, 20_000, 3_000])
+}
+
+/// Asserts what holds for every row, whatever happened; gives `outcome reason class` as one text.
+pub(crate) fn check_row(row: &Value) -> String {
+    for field in FIELDS {
+        assert!(row.get(field).is_some(), "{field} is missing: {row}");
+    }
+    let word = |field: &str| row[field].as_str().unwrap_or_else(|| panic!("{field} is a text: {row}")).to_owned();
+    let (outcome, reason, class, message) = (word("outcome"), word("reason"), word("class"), word("message"));
+    let there = outcome == "pulled" || outcome == "present";
+    assert_eq!(reason.is_empty() && class.is_empty(), there, "a reason and a class for failures alone: {row}");
+    assert_eq!(word("image_ref").is_empty(), !there, "{row}");
+    assert!(there || !message.is_empty(), "a failure says what failed: {row}");
+    assert!(message.chars().count() < TEXT_MAX && !message.contains("<html"), "{row}");
+    let trace = word("trace_id");
+    assert!(trace.len() == 32 && trace.bytes().all(|byte| byte.is_ascii_hexdigit()) && trace.bytes().any(|byte| byte != b'0'), "{row}");
+    for number in ["size_bytes", "duration_ms", "waiting_ms"] {
+        assert!(row[number].is_u64(), "{number} is a number: {row}");
+    }
+    format!("{outcome} {reason} {class}").trim_end().to_owned()
+}
+
+/// The entries of a store's index by reference name.
+pub(crate) fn entries(store: &Path) -> BTreeMap<String, Vec<Value>> {
+    let Ok(text) = std::fs::read(store.join("index.json")) else { return BTreeMap::new() };
+    let index: Value = serde_json::from_slice(&text).expect("the index is JSON");
+    let mut entries: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for entry in index["manifests"].as_array().expect("the index has a list") {
+        let name = entry["annotations"]["org.opencontainers.image.ref.name"].as_str().expect("an entry has a name");
+        entries.entry(name.to_owned()).or_default().push(entry.clone());
+    }
+    entries
+}
+
+/// Every visible blob of a store and its size; each must hash to its name.
+pub(crate) fn sound_blobs(store: &Path) -> BTreeMap<String, u64> {
+    let mut blobs = BTreeMap::new();
+    let Ok(folder) = std::fs::read_dir(store.join("blobs/sha256")) else { return blobs };
+    for entry in folder {
+        let path = entry.expect("a folder can be read").path();
+        let content = std::fs::read(&path).expect("a blob can be read");
+        let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(path.file_name().unwrap().to_string_lossy(), hash, "a visible blob hashes to its name");
+        blobs.insert(format!("sha256:{hash}"), content.len() as u64);
+    }
+    blobs
+}

@@ -1,0 +1,16 @@
+//! The program as its users meet it: run from a folder with a home of its own, against registries, runtimes and servers that are
+//! real or count what they are asked.
+//!
+//! Each module pins one promise to users: what is printed, what is kept, what a failure says, what never leaks.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+mod pull_exit_status;
+mod pull_faults;
+mod pull_interrupted;
+mod pull_into_layout;
+mod pull_logins;
+mod pull_mirrors;
+mod pull_rows;
+mod pull_usage;

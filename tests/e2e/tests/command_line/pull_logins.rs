@@ -1,0 +1,117 @@
+//! Logins: files, helpers, a registry that wants a password, and never a password in what is written.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use e2e::{DockerRegistry, LOGIN, Registry, Workplace, docker_registry, skopeo};
+use practice_registry::{Auth, Options, TokenAuth};
+use serde_json::{Value, json};
+use support::requirement::met;
+
+use crate::common::{check_row, small};
+
+fn login_file(host: &str, user: &str, password: &str) -> String {
+    json!({"auths": {host: {"auth": BASE64_STANDARD.encode(format!("{user}:{password}"))}}}).to_string()
+}
+
+fn pull(place: &Workplace, more: &[&str], image: &str, status: i32) -> Value {
+    let arguments = [&["pull", "-o", "json", "--policy", "Always", "--store", "store", "--log-level", "trace"], more, &[image]].concat();
+    let done = place.run(&arguments).expect(status);
+    for secret in [LOGIN.1, "wrong-horse", &BASE64_STANDARD.encode(format!("{}:{}", LOGIN.0, LOGIN.1)), "practice-token"] {
+        assert!(!done.output().contains(secret), "{secret} leaks: {done}");
+    }
+    let row = done.object();
+    check_row(&row);
+    row
+}
+
+#[test]
+fn a_registry_that_wants_a_password_gets_it_from_wherever_it_is_kept() {
+    if met(docker_registry()).is_none() {
+        return;
+    }
+    let (made, real, source) = (Registry::new(), DockerRegistry::with_login(), Workplace::new());
+    made.add_image("shop/web", "v1", &small());
+    let _ = source.run(&["pull", "-q", "--store", "store", &made.image("shop/web:v1")]).expect(0);
+    let from = format!("oci:{}:{}", source.text_path("store"), made.image("shop/web:v1"));
+    let image = real.image("shop/web:v1");
+    let login = format!("{}:{}", LOGIN.0, LOGIN.1);
+    skopeo(&["copy", "--quiet", "--dest-tls-verify=false", "--dest-creds", &login, &from, &format!("docker://{image}")]);
+
+    let place = Workplace::new();
+    let refused = pull(&place, &[], &image, 1);
+    assert_eq!((&refused["class"], &refused["auth"]), (&"denied".into(), &"anonymous".into()), "{refused}");
+
+    let good = place.write("good.json", login_file(real.host(), LOGIN.0, LOGIN.1));
+    let wrong = place.write("wrong.json", login_file(real.host(), LOGIN.0, "wrong-horse"));
+    let by_flag = pull(&place, &["--authfile", &good], &image, 0);
+    assert!(by_flag["auth"].as_str().unwrap().ends_with("user deploy"), "{by_flag}");
+    let mistaken = pull(&place, &["--authfile", &wrong], &image, 1);
+    assert_eq!(mistaken["class"], "denied", "{mistaken}");
+    assert!(mistaken["auth"].as_str().unwrap().ends_with("user deploy"), "{mistaken}");
+
+    let file = login_file(real.host(), LOGIN.0, LOGIN.1);
+    let by_variable = Workplace::new().with("REGISTRY_AUTH_FILE", &good);
+    let by_docker = Workplace::new();
+    by_docker.write(".docker/config.json", &file);
+    let by_docker_variable = Workplace::new().with("DOCKER_CONFIG", place.text_path("docker"));
+    place.write("docker/config.json", &file);
+    let by_containers = Workplace::new().with("XDG_RUNTIME_DIR", place.text_path("runtime"));
+    place.write("runtime/containers/auth.json", &file);
+    for place in [by_variable, by_docker, by_docker_variable, by_containers] {
+        let row = pull(&place, &[], &image, 0);
+        assert!(row["auth"].as_str().unwrap().ends_with("user deploy"), "{row}");
+    }
+}
+
+#[test]
+fn a_helper_is_asked_and_one_that_is_missing_or_fails_is_an_error() {
+    let auth = Auth::Token(TokenAuth {
+        user: LOGIN.0.to_owned(),
+        password: LOGIN.1.to_owned(),
+        identity_token: String::new(),
+        anonymous: true,
+        expires_in_s: 300,
+    });
+    let registry = Registry::with(Options { auth, ..Options::default() });
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let tools = Workplace::new();
+    let answer = json!({"ServerURL": registry.host(), "Username": LOGIN.0, "Secret": LOGIN.1});
+    for (name, script) in [
+        ("works", format!("#!/bin/sh\ncat >/dev/null\necho '{answer}'\n")),
+        ("fails", format!("#!/bin/sh\necho 'vault is sealed for {}' >&2\nexit 1\n", LOGIN.0)),
+    ] {
+        let path = tools.write(&format!("bin/docker-credential-{name}"), script);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", tools.text_path("bin"), std::env::var("PATH").unwrap());
+    let with = |helper: &str| {
+        let place = Workplace::new().with("PATH", &path);
+        place.write(".docker/config.json", json!({"credHelpers": {registry.host(): helper}}).to_string());
+        place
+    };
+    let works = pull(&with("works"), &[], &image, 0);
+    assert!(works["auth"].as_str().unwrap().contains("helper works"), "{works}");
+    registry.reset_counts();
+    for (helper, text) in [("missing", "docker-credential-missing"), ("fails", "docker-credential-fails")] {
+        let row = pull(&with(helper), &[], &image, 1);
+        assert_eq!(row["class"], "node_local", "{row}");
+        assert!(row["message"].as_str().unwrap().contains(text), "{row}");
+    }
+    assert_eq!(registry.counts().requests, 0, "a helper that fails is never a silent anonymous pull");
+}
+
+#[test]
+fn an_authfile_that_is_missing_or_no_json_is_an_error() {
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    let place = Workplace::new();
+    let broken = place.write("broken.json", format!("{{\"auths\": {{\"x\": {{\"auth\": \"{}", LOGIN.1));
+    for file in ["nowhere.json", &broken] {
+        let row = pull(&place, &["--authfile", file], &registry.image("shop/web:v1"), 1);
+        assert!(row["message"].as_str().unwrap().contains(file), "{row}");
+    }
+    assert_eq!(registry.counts().requests, 0);
+}

@@ -1,0 +1,151 @@
+//! `pull --output json`: exactly one object a line for each image and node, whatever happens, and nothing else on stdout.
+
+use e2e::{Registry, Workplace};
+use practice_registry::{Auth, Deed, Fault, MadeImage, Options};
+use serde_json::{Value, json};
+
+use crate::common::{NOBODY, check_row, small};
+
+fn row(place: &Workplace, arguments: &[&str], status: i32) -> Value {
+    let arguments = [&["pull", "-o", "json", "--store", "store"], arguments].concat();
+    let row = place.run(&arguments).expect(status).object();
+    check_row(&row);
+    row
+}
+
+#[test]
+fn a_pull_tells_everything_about_the_image() {
+    let (registry, place) = (Registry::new(), Workplace::new().with("FLEETPULL_NODE_NAME", "n1"));
+    let added = registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let row = row(&place, &[&image], 0);
+    let repository = registry.image("shop/web");
+    let expected = json!({
+        "image": image, "node": "n1", "outcome": "pulled", "reason": "", "message": "", "class": "",
+        "image_ref": format!("{repository}@{}", added.digest), "digest": added.digest, "size_bytes": added.manifests[0].size(),
+        "platform": added.manifests[0].platform, "next_try_ms": null, "auth": "anonymous",
+    });
+    for (field, value) in expected.as_object().unwrap() {
+        assert_eq!(&row[field], value, "{field} of {row}");
+    }
+}
+
+#[test]
+fn a_present_image_costs_the_registry_nothing() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    row(&place, &[&image], 0);
+    registry.reset_counts();
+    let again = row(&place, &[&image], 0);
+    assert_eq!(again["outcome"], "present");
+    assert_eq!(again["message"], format!("Container image \"{image}\" already present on machine"));
+    assert_eq!(registry.counts().requests, 0);
+}
+
+/// Each failure by kubelet's word and by what Fleetpull knows beyond it; `times` requests reach the registry.
+#[test]
+fn each_failure_has_its_reason_and_class_and_costs_one_request() {
+    let answer = |status, headers: &[(&str, &str)], body| Some(Fault::answer("/manifests/", status, headers, body));
+    let toomany = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
+    let denied = r#"{"errors":[{"code":"DENIED","message":"requested access to the resource is denied"}]}"#;
+    let table = [
+        (None, "ErrImagePull not_found", "MANIFEST_UNKNOWN"),
+        (answer(429, &[("retry-after", "7")], toomany), "ErrImagePull rate_limited", "slow down"),
+        (answer(403, &[], denied), "ErrImagePull denied", "DENIED"),
+        (answer(503, &[], "<html><body>down</body></html>"), "RegistryUnavailable registry_unavailable", "503"),
+        (answer(200, &[], "<html><body>Welcome to the hotel</body></html>"), "ErrImagePull unknown", "web page"),
+        (Some(Fault::new("/manifests/", Deed::Close)), "RegistryUnavailable registry_unavailable", ""),
+    ];
+    for (fault, expected, text) in table {
+        let (registry, place) = (Registry::new(), Workplace::new());
+        registry.add_image("shop/web", "v1", &small());
+        fault.clone().into_iter().for_each(|fault| registry.faults().add(fault));
+        let image = registry.image("shop/web:v2");
+        let row = row(&place, &[&image], 1);
+        assert_eq!(check_row(&row), format!("failed {expected}"), "{fault:?}: {row}");
+        let message = row["message"].as_str().unwrap();
+        assert!(message.contains(text) && message.contains(registry.host()), "{fault:?}: {row}");
+        assert!(row["next_try_ms"].is_u64(), "{row}");
+        assert_eq!(registry.counts().requests, 1, "{fault:?}");
+    }
+}
+
+#[test]
+fn failures_that_never_reach_a_registry_have_a_row_too() {
+    let place = Workplace::new();
+    let nobody = format!("{NOBODY}/shop/web:v1");
+    let table: [(&[&str], &str, &str); 5] = [
+        (&[&nobody, "--policy", "Never"], "ErrImageNeverPull node_local", "is not present with pull policy of Never"),
+        (&["Shop/Web"], "InvalidImageName unknown", "repository name (Web) must be lowercase"),
+        (&["docker://busybox"], "InvalidImageName unknown", "Failed to apply default image tag \"docker://busybox\": "),
+        (&["https://registry.example/busybox:1"], "InvalidImageName unknown", "invalid reference format"),
+        (&[&nobody], "RegistryUnavailable registry_unavailable", "connection refused"),
+    ];
+    for (arguments, expected, text) in table {
+        let row = row(&place, arguments, 1);
+        assert_eq!(check_row(&row), format!("failed {expected}"), "{arguments:?}");
+        assert!(row["message"].as_str().unwrap().contains(text), "{row}");
+        assert_eq!(row["image"], arguments[0]);
+    }
+}
+
+#[test]
+fn a_time_out_has_a_row_and_an_end() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &small());
+    registry.faults().add(Fault::new("/manifests/", Deed::Hang));
+    let image = registry.image("shop/web:v1");
+    let row = row(&place, &[&image, "--timeout", "300ms"], 5);
+    assert_eq!((&row["outcome"], &row["timed_out"]), (&json!("failed"), &json!(true)), "{row}");
+    assert!(row["message"].as_str().unwrap().contains("300ms"), "{row}");
+}
+
+#[test]
+fn a_store_that_cannot_be_used_has_a_row_for_each_image() {
+    let place = Workplace::new();
+    place.write("file", "no folder");
+    place.write("old/oci-layout", r#"{"imageLayoutVersion":"9.9.9"}"#);
+    place.write("damaged/index.json", "{\"schemaVersion\": 2, \"manif");
+    for (store, text) in [("file", "file"), ("file/below", "file/below"), ("old", "1.0.0"), ("damaged", "index.json is damaged")] {
+        let done = place.run(&["pull", "-o", "json", "--store", store, "one:v1", "two:v1", "--policy", "Never"]).expect(1);
+        let rows = done.objects();
+        assert_eq!(rows.len(), 2, "{done}");
+        for (row, image) in rows.iter().zip(["one:v1", "two:v1"]) {
+            assert!(check_row(row).ends_with("node_local"), "{row}");
+            assert_eq!(row["image"], image);
+            let message = row["message"].as_str().unwrap();
+            assert!(message.contains(text), "{row}");
+            assert_eq!(message.matches("os error").count().max(1), 1, "a cause is told once: {row}");
+        }
+    }
+}
+
+#[test]
+fn an_image_named_twice_has_one_row() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &small());
+    registry.add_image("shop/web", "v2", &small());
+    let (one, two) = (registry.image("shop/web:v1"), registry.image("shop/web:v2"));
+    let done = place.run(&["pull", "-o", "json", "--store", "store", &one, &two, &one]).expect(0);
+    let mut images: Vec<Value> = done.objects().iter().map(|row| row["image"].clone()).collect();
+    images.sort_by_key(ToString::to_string);
+    assert_eq!(images, [one.as_str(), two.as_str()]);
+}
+
+#[test]
+fn the_source_of_the_login_is_told() {
+    let auth = Auth::Basic { user: "deploy".to_owned(), password: "geheim-7".to_owned() };
+    let registry = Registry::with(Options { auth, ..Options::default() });
+    let place = Workplace::new();
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    let image = registry.image("shop/web:v1");
+    let refused = row(&place, &[&image], 1);
+    assert_eq!(check_row(&refused), "failed ErrImagePull denied");
+    assert_eq!(refused["auth"], "anonymous");
+    // deploy:geheim-7
+    let login = json!({"auths": {registry.host(): {"auth": "ZGVwbG95OmdlaGVpbS03"}}});
+    let authfile = place.write("auth.json", login.to_string());
+    let let_in = row(&place, &[&image, "--authfile", &authfile], 0);
+    assert!(let_in["auth"].as_str().unwrap().contains("user deploy"), "{let_in}");
+}

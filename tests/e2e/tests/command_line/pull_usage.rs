@@ -1,0 +1,47 @@
+//! Wrong usage: exit status 2, nothing on stdout, and a line that says what is right.
+
+use e2e::Workplace;
+
+#[test]
+fn wrong_usage_says_what_is_right() {
+    let place = Workplace::new();
+    let table: [(&[&str], &str); 21] = [
+        (&["pull"], "<IMAGE>"),
+        (&["pull", ""], "give its name, like busybox"),
+        (&["pull", " "], "give its name, like busybox"),
+        (&["pull", "a", "--timeout", "30"], "a duration needs a unit, like 500ms, 30s"),
+        (&["pull", "a", "--timeout", "0s"], "longer than nothing"),
+        (&["pull", "a", "--policy", "Sometimes"], "Always, IfNotPresent, Never"),
+        (&["pull", "a", "--platform", "linux"], "linux/amd64"),
+        (&["pull", "a", "--pod", "web-0"], "NAMESPACE/NAME"),
+        (&["pull", "a", "--output", "yaml"], "json"),
+        (&["pull", "a", "--runtime", "docker"], "oci-layout, cri"),
+        (&["pull", "a", "--runtime", "cri", "--runtime-endpoint", "tcp://10.0.0.1:1"], "unix:///run/containerd/containerd.sock"),
+        (&["pull", "a", "--nats", "nats://127.0.0.1:1"], "--node NAME or --all-nodes"),
+        (&["pull", "a", "--node", "n1", "--all-nodes"], "cannot be used with"),
+        (&["pull", "a", "--node", "n 1", "--nats", "nats://127.0.0.1:1"], "n 1"),
+        (&["pull", "a", "--node", "n1"], "give --nats URL"),
+        (&["pull", "a", "--all-nodes", "--plain-http", "--nats", "nats://127.0.0.1:1"], "hosts.toml"),
+        (&["pull", "a", "--all-nodes", "--store", "s", "--nats", "nats://127.0.0.1:1"], "have their own"),
+        (&["pull", "a", "--log-level", "loud"], "error, warn, info, debug, trace"),
+        (&["pull", "a", "--config", "nowhere.toml"], "nowhere.toml"),
+        (&["pul", "a"], "pull"),
+        (&["nodes"], "give --nats URL"),
+    ];
+    for (arguments, text) in table {
+        let done = place.run(arguments).expect(2);
+        assert_eq!(done.stdout, "", "{done}");
+        assert!(done.stderr.contains(text), "{text:?} in {done}");
+    }
+}
+
+#[test]
+fn an_agent_needs_a_socket() {
+    let place = Workplace::new();
+    for wrong in ["agent.sock", "unix://agent.sock", "tcp://127.0.0.1:4222"] {
+        let done = place.run(&["nodes", "--agent", wrong]).expect(2);
+        assert!(done.stderr.contains("unix:///"), "{done}");
+    }
+    let gone = place.run(&["nodes", "--agent", "unix:///nonexistent/agent.sock"]).expect(1);
+    assert!(gone.stderr.contains("/nonexistent/agent.sock"), "{gone}");
+}
