@@ -75,7 +75,8 @@ async fn what_others_put_into_the_store_is_kept_and_found() {
     let image = format!("{}/demo/app:1", registry.host());
     let node = Node::new();
     let target = format!("oci:{}:registry.example/other:2", node.store().display());
-    let copied = Command::new("skopeo").args(["copy", "-q", "--src-tls-verify=false", &format!("docker://{image}"), &target]).output().unwrap();
+    let copied =
+        Command::new("skopeo").args(["copy", "-q", "--src-tls-verify=false", &format!("docker://{image}"), &target]).output().unwrap();
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     node.pull(&image).await.unwrap();
     for image in [image.as_str(), "registry.example/other:2"] {
@@ -92,7 +93,9 @@ async fn a_login_is_shown_and_a_wrong_one_refused() {
     fill(&registry, &MadeImage::of_layers([50_000])).await;
     let image = format!("{}/demo/app:1", registry.host());
     assert_eq!(node_with_login(registry.host(), PASSWORD).pull(&image).await.unwrap().auth, format!("config.json user {USER}"));
-    for (node, auth) in [(node_with_login(registry.host(), "wrong"), format!("config.json user {USER}")), (Node::new(), "anonymous".to_owned())] {
+    for (node, auth) in
+        [(node_with_login(registry.host(), "wrong"), format!("config.json user {USER}")), (Node::new(), "anonymous".to_owned())]
+    {
         let failure = node.pull(&image).await.unwrap_err();
         assert_eq!((failure.class, failure.auth), (FailureClass::Denied, auth));
         assert!(failure.text.contains("401 Unauthorized (UNAUTHORIZED: authentication required)"), "{}", failure.text);

@@ -49,7 +49,8 @@ async fn the_store_is_a_layout_that_others_can_read() {
     let index = read("index.json");
     assert_eq!(index["schemaVersion"], 2);
     assert_eq!(index["manifests"][0]["digest"], added.digest.as_str());
-    assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], format!("{image}:latest"));
+    assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], image.as_str(), "the reference as asked for");
+    assert!(node.status(&format!("{image}:latest")).await.is_some(), "another spelling of it");
 }
 
 #[tokio::test]

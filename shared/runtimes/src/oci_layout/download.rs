@@ -36,12 +36,13 @@ impl Wanted {
             PartialLock::Present => {}
             PartialLock::Ours(mut partial) => {
                 let outcome = self.fill(&pull, &mut partial).await;
-                if outcome.as_ref().is_err_and(|failures| failures.last().is_some_and(|failure| failure.full_disk)) {
+                if let Err(failures) = outcome {
                     // Where there is no room, what was received is better given back than kept for later.
-                    partial.discard();
-                    return outcome;
+                    if partial.received() == 0 || failures.last().is_some_and(|failure| failure.full_disk) {
+                        partial.discard();
+                    }
+                    return Err(failures);
                 }
-                outcome?;
                 let path = partial.path().clone();
                 let published =
                     tokio::task::spawn_blocking(move || partial.publish()).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));

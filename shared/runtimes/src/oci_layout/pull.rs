@@ -78,7 +78,7 @@ impl Pull {
         let resolved = self.resolve().await?;
         let blobs = resolved.image.blobs();
         let layer = |(digest, size): &(Digest, u64)| LayerProgress { digest: digest.to_string(), done_bytes: 0, total_bytes: *size };
-        self.progress.resolved(blobs.iter().map(layer).collect());
+        self.progress.layers(blobs.iter().map(layer).collect());
         let wanted: Vec<_> = blobs.into_iter().enumerate().map(|(index, (digest, size))| Wanted { index, digest, size }).collect();
         let platform = match &resolved.platform {
             Some(platform) => Some(platform.clone()),
@@ -104,6 +104,7 @@ impl Pull {
         let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
         let purpose = if reference.digest().is_some() { Purpose::Pull } else { Purpose::Resolve };
         let mut fetched = self.manifest(name, reference.digest(), purpose).await?;
+        self.progress.resolved(Vec::new());
         let top = fetched.digest.clone();
         let mut platform = None;
         for _ in 0..=LISTS_MAX {

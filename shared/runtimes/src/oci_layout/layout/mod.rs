@@ -50,6 +50,9 @@ impl Layout {
             Err(error) => return Err(error),
         }
         layout.give_up_old_partials(wall)?;
+        if fsync {
+            File::open(root)?.sync_all()?;
+        }
         Ok(layout)
     }
 
@@ -96,10 +99,12 @@ impl Layout {
 
     /// Makes sure that renames in the blobs' folders are kept over a power failure.
     pub(super) fn sync_blob_folders(&self) -> io::Result<()> {
+        let blobs = self.root.join("blobs");
         if self.fsync {
-            for folder in fs::read_dir(self.root.join("blobs"))? {
+            for folder in fs::read_dir(&blobs)? {
                 File::open(folder?.path())?.sync_all()?;
             }
+            File::open(blobs)?.sync_all()?;
         }
         Ok(())
     }

@@ -113,9 +113,11 @@ impl Answer {
         Ok(Some(body))
     }
 
-    /// Whether this is a web page, which no registry sends.
+    /// Whether this is a web page, which no registry sends. Blob hosts send errors as XML.
     pub(in crate::oci_layout) fn is_web_page(&self, body: &[u8]) -> bool {
-        self.content_type().trim_start().to_ascii_lowercase().starts_with("text/html") || body.trim_ascii_start().starts_with(b"<")
+        let body = body.trim_ascii_start();
+        let page = body.starts_with(b"<") && !body.starts_with(b"<?xml");
+        page || self.content_type().trim_start().to_ascii_lowercase().starts_with("text/html")
     }
 
     /// What an answer means that is no success. `wall` is the time since 1970, for dates in headers.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use url::Url;
 
-use super::{Endpoint, TlsProfile};
+use super::{DOCKER_HUB, DOCKER_HUB_HOST, Endpoint, TlsProfile};
 
 /// What containerd knows; `push` and `referrers` mean nothing to a puller.
 const CAPABILITIES: [&str; 4] = ["pull", "resolve", "push", "referrers"];
@@ -138,6 +138,10 @@ fn base_of(address: &str, override_path: bool) -> Result<Url, String> {
     let path = url.path().trim_end_matches('/').to_owned();
     let path = if override_path || path.ends_with("/v2") { path } else { format!("{path}/v2") };
     url.set_path(&path);
+    if url.host_str() == Some(DOCKER_HUB) {
+        // Its web site, which containerd's own examples name as the server.
+        url.set_host(Some(DOCKER_HUB_HOST)).map_err(|error| error.to_string())?;
+    }
     url.set_query(None);
     url.set_fragment(None);
     Ok(url)

@@ -65,6 +65,11 @@ pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result
     };
     for endpoint in &mut endpoints {
         endpoint.stands_for = endpoint.mirror_of(registry);
+        if options.plain_http && endpoint.stands_for.is_none() {
+            // The flag of one pull goes before the file.
+            let _ = endpoint.base.set_scheme("http");
+            endpoint.host = host_label(&endpoint.base);
+        }
     }
     if !options.tls_verify {
         endpoints.iter_mut().for_each(|endpoint| endpoint.tls.skip_verify = true);
@@ -74,7 +79,7 @@ pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result
 
 /// The registry by itself, as containerd reaches it: Docker Hub by its API host, this host without TLS.
 fn registry_itself(registry: &str, options: &RouteOptions) -> Result<Endpoint, StepFailure> {
-    let host = if registry == DOCKER_HUB { DOCKER_HUB_HOST } else { registry };
+    let host = api_host(registry);
     let plain = options.plain_http || (is_loopback(host) && !host.ends_with(":443"));
     let scheme = if plain { "http" } else { "https" };
     let base = Url::parse(&format!("{scheme}://{host}/v2"))
@@ -90,8 +95,8 @@ impl Endpoint {
 
     /// The registry's name if this is another host than the registry's own.
     fn mirror_of(&self, registry: &str) -> Option<String> {
-        let own = self.authority();
-        let same = own == registry || (registry == DOCKER_HUB && own == DOCKER_HUB_HOST);
+        let named = Url::parse(&format!("{}://{}", self.base.scheme(), api_host(registry)));
+        let same = named.is_ok_and(|named| host_label(&named) == self.host);
         (!same).then(|| registry.to_owned())
     }
 
@@ -100,6 +105,11 @@ impl Endpoint {
         let host = self.base.host_str().unwrap_or_default();
         self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
+}
+
+/// The host that answers for a registry.
+fn api_host(registry: &str) -> &str {
+    if registry == DOCKER_HUB { DOCKER_HUB_HOST } else { registry }
 }
 
 /// `host:port` with the port that the scheme implies.
@@ -187,6 +197,43 @@ mod tests {
         ] {
             assert_eq!(route(nowhere, image), [base], "{image}");
         }
+    }
+
+    #[test]
+    fn mirrors_are_told_from_the_registry_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let stands_for = |image: &str, server: &str| {
+            let reference = Reference::parse(image).unwrap();
+            let folder = root.path().join(reference.registry());
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("hosts.toml"), format!("server = \"{server}\"\n")).unwrap();
+            endpoints(&reference, &options(root.path())).unwrap()[0].stands_for.clone()
+        };
+        for (image, server, expected) in [
+            ("a.example/x", "https://a.example", None),
+            ("a.example/x", "https://a.example:443", None),
+            ("a.example:443/x", "https://a.example", None),
+            ("a.example:80/x", "http://a.example", None),
+            ("a.example/x", "https://a.example:5000", Some("a.example")),
+            ("a.example/x", "https://b.example", Some("a.example")),
+            ("busybox", "https://registry-1.docker.io", None),
+            ("busybox", "https://docker.io", None),
+            ("busybox", "https://mirror.example", Some("docker.io")),
+        ] {
+            assert_eq!(stands_for(image, server).as_deref(), expected, "{image} {server}");
+        }
+    }
+
+    #[test]
+    fn plain_http_for_one_pull_goes_before_the_file() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("a.example:5000");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("hosts.toml"), "server = \"https://a.example:5000\"\n[host.\"https://mirror.example\"]\n").unwrap();
+        let plain = RouteOptions { plain_http: true, ..options(root.path()) };
+        let endpoints = endpoints(&Reference::parse("a.example:5000/x").unwrap(), &plain).unwrap();
+        let bases: Vec<_> = endpoints.iter().map(|endpoint| endpoint.base.as_str()).collect();
+        assert_eq!(bases, ["https://mirror.example/v2", "http://a.example:5000/v2"]);
     }
 
     #[test]
