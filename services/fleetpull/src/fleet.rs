@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use bus::BusRef;
 use clock::Clock;
 use contract::messages::agent::{DescribeNode, NodeDescription};
@@ -73,6 +73,18 @@ impl FleetClient {
             .context("the fleet cannot be asked")?;
         nodes.sort_by(|one, other| one.node.cmp(&other.node));
         nodes.dedup_by(|one, other| one.node == other.node && one.instance == other.instance);
+        Ok(nodes)
+    }
+
+    /// The agents that answer, by name; there is at least one.
+    ///
+    /// # Errors
+    /// Nobody answers, or the bus did not take the question.
+    pub async fn answering(&self) -> Result<Vec<NodeDescription>> {
+        let nodes = self.nodes().await?;
+        if nodes.is_empty() {
+            bail!("no agent answers in the fleet {:?}: is `fleetpull run` at work, with the same --nats and --fleet?", self.fleet.name());
+        }
         Ok(nodes)
     }
 

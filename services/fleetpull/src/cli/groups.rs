@@ -20,8 +20,8 @@ pub enum OutputFormat {
 /// How facts are written.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct OutputArgs {
-    /// How facts are written to stdout. `json` is one object a line and nothing else.
-    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT")]
+    /// How facts are written to stdout: text, or json for one object a line and nothing else.
+    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
     pub format: OutputFormat,
     /// Facts only: no progress and no hints.
     #[arg(short, long)]

@@ -23,7 +23,7 @@ const STYLES: Styles = Styles::styled()
 /// Without anything installed, `fleetpull pull` fetches images into a folder by itself. With a NATS server, `fleetpull run`
 /// on every node makes a fleet of them: `fleetpull pull --all-nodes`, `fleetpull events --follow`, `fleetpull nodes`.
 #[derive(Debug, Parser)]
-#[command(name = "fleetpull", version, styles = STYLES, propagate_version = true, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "fleetpull", version, styles = STYLES, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -38,7 +38,10 @@ Examples:
   fleetpull pull --all-nodes app:v2 --nats ...     pull on every node of the fleet
   fleetpull explain app:v2                         why does this image not come?
 
-Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not; 4 all in back-off; 5 out of time.";
+`fleetpull COMMAND --help` says more, with examples.
+
+Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not;
+4 all in back-off; 5 out of time.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -18,10 +18,15 @@ Examples:
   fleetpull pull app:v2 --all-nodes --nats nats://nats:4222 -o json
   fleetpull pull app:v2 --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-Without --node, --all-nodes or --agent the whole job is done in this process. The policy defaults as in Kubernetes: Always for the
-tag `latest`, else IfNotPresent. Durations need a unit: 30s, 5m.
+Without --node, --all-nodes or --agent the whole job is done in this process.
+The policy defaults as in Kubernetes: Always for the tag `latest`, else
+IfNotPresent. Durations need a unit: 30s, 5m.
 
-Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not; 4 all in back-off; 5 out of time.";
+Facts go to stdout (with -o json one object a line for each image and node),
+progress and advice to stderr.
+
+Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not;
+4 all in back-off; 5 out of time.";
 
 /// Make sure that images are there, on this node or on others.
 #[derive(Clone, Debug, Args)]

@@ -13,11 +13,11 @@ use super::groups::{FleetArgs, LogArgs, OutputArgs, RuntimeArgs, SettingsArgs};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull events --nats nats://nats:4222                    what the agents keep, oldest first
-  fleetpull events --follow --reason Failed -o json           new failures as they come
+  fleetpull events --nats nats://nats:4222            what agents keep, oldest first
+  fleetpull events --follow --reason Failed -o json   new failures as they come
   fleetpull events --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-Anyone with a plain NATS client can read the same: nats sub 'fleetpull.v1.evt.>'")]
+Anyone with a plain NATS client reads the same: nats sub 'fleetpull.v1.evt.>'")]
 pub struct EventsArgs {
     /// Only new ones, as they come, until Ctrl-C.
     #[arg(short, long)]
@@ -49,7 +49,7 @@ pub struct EventsArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull explain busybox                       how it is read, and whether it is in this user's store
+  fleetpull explain busybox                       how it is read; is it here?
   fleetpull explain app:v2 --node n1 --nats ...   what would happen on n1
 
 Exit status: 1 when the reference cannot be read.")]
@@ -106,6 +106,11 @@ pub struct NodesArgs {
 
 /// List what is in flight and queued on every node.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull pulls --nats nats://nats:4222             on every node
+  fleetpull pulls --node n1 --nats nats://nats:4222   on n1 alone
+  fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock")]
 pub struct PullsArgs {
     /// Only of this node.
     #[arg(long, value_name = "NAME")]
@@ -126,6 +131,13 @@ pub struct PullsArgs {
 
 /// Print or check the settings.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull config print                           what is in force, and why
+  fleetpull config validate --config ./node.toml   everything that is wrong
+
+A value comes from the first of: a flag, FLEETPULL_<KEY> in the environment
+(FLEETPULL_STORE_FSYNC for store.fsync), the file, the default.")]
 pub struct ConfigArgs {
     /// What to do.
     #[command(subcommand)]
@@ -154,6 +166,10 @@ pub struct ConfigSources {
 
 /// See the main job with nothing installed.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull demo          a few seconds, nothing is left behind
+  fleetpull demo --keep   the three stores are kept, to be looked at")]
 pub struct DemoArgs {
     /// Keep the stores of the three nodes and say where they are.
     #[arg(long)]

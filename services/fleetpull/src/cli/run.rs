@@ -8,11 +8,12 @@ use super::groups::{Flag, LogArgs, NatsArgs, RuntimeArgs, SettingsArgs};
 
 const EXAMPLES: &str = "\
 Examples:
-  fleetpull run                                        alone, with a store and a socket for this machine
-  fleetpull run --nats nats://nats:4222 --runtime cri  one node of a fleet, in front of containerd or CRI-O
-  fleetpull run --node n1 --store ./n1 --nats ...      several agents on one machine
+  fleetpull run                                        alone, on this machine
+  fleetpull run --nats nats://nats:4222 --runtime cri  in front of containerd
+  fleetpull run --node n1 --store ./n1 --nats ...      several on one machine
 
-It runs until SIGTERM or Ctrl-C. When the bus is gone it goes on alone and says so; it is ready all the same.";
+It runs until SIGTERM or Ctrl-C. When the bus is gone it goes on alone and says
+so; it is ready all the same.";
 
 /// Be this node's agent.
 #[derive(Clone, Debug, Args)]

@@ -1,7 +1,10 @@
 //! `fleetpull config`
 
+use std::path::Path;
+
 use anyhow::Result;
 use serde_json::json;
+use settings::{DEFAULT_FILE, Loaded, Origin};
 
 use crate::cli::{ConfigArgs, ConfigCommand, ConfigSources, OutputFormat};
 use crate::configuration::Configuration;
@@ -28,9 +31,9 @@ fn print(sources: &ConfigSources) -> Result<Exit> {
 
 fn validate(sources: &ConfigSources) -> Result<Exit> {
     match Configuration::load(&sources.settings, Vec::new()) {
-        Ok(_) => {
+        Ok(configuration) => {
             match sources.output.format {
-                OutputFormat::Text => output::fact("the settings are valid"),
+                OutputFormat::Text => output::fact(&format!("the settings are valid: {}", read_from(sources, &configuration.loaded))),
                 OutputFormat::Json => output::json(&json!({ "valid": true, "error": "" })),
             }
             Ok(Exit::Success)
@@ -38,9 +41,21 @@ fn validate(sources: &ConfigSources) -> Result<Exit> {
         Err(error) => {
             match sources.output.format {
                 OutputFormat::Text => output::complain(&error),
-                OutputFormat::Json => output::json(&json!({ "valid": false, "error": format!("{error:#}") })),
+                OutputFormat::Json => output::json(&json!({ "valid": false, "error": output::told(&error) })),
             }
             Ok(Exit::Failure)
         }
     }
+}
+
+/// Which file and which variables the settings are made of.
+fn read_from(sources: &ConfigSources, loaded: &Loaded) -> String {
+    let file = match &sources.settings.config {
+        Some(file) => file.display().to_string(),
+        None if Path::new(DEFAULT_FILE).exists() => DEFAULT_FILE.to_owned(),
+        None => format!("no file (there is no {DEFAULT_FILE})"),
+    };
+    let variables = loaded.origins.values().filter(|origin| matches!(origin, Origin::Environment { .. }));
+    let told: Vec<String> = std::iter::once(file).chain(variables.map(ToString::to_string)).collect();
+    format!("{}, else defaults", told.join(", "))
 }

@@ -54,7 +54,7 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
 async fn wanted_nodes(args: &EventsArgs, client: &FleetClient) -> Result<Vec<NodeName>> {
     match &args.node {
         Some(node) => Ok(vec![node.clone()]),
-        None => Ok(client.nodes().await?.into_iter().map(|node| node.node).collect()),
+        None => Ok(client.answering().await?.into_iter().map(|node| node.node).collect()),
     }
 }
 
@@ -75,6 +75,7 @@ async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut afte
 async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let subject = client.fleet().events(args.reason, args.node.as_ref());
     let mut events = client.bus().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
+    say_that_it_follows(args);
     loop {
         tokio::select! {
             biased;
@@ -87,11 +88,19 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     }
 }
 
+/// Nothing may come for hours: that it waits is told, and not what was missed before.
+fn say_that_it_follows(args: &EventsArgs) {
+    if !args.output.quiet {
+        output::remark("following new events; Ctrl-C ends it");
+    }
+}
+
 /// Through the socket: what is new since the last answer.
 async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let nodes = wanted_nodes(args, client).await?;
     let node = nodes.first().context("the agent does not answer on its socket")?;
     let (_, mut after) = kept(args, client, node, 0).await.map_err(anyhow::Error::msg)?;
+    say_that_it_follows(args);
     let mut ask = tokio::time::interval(ASK_EVERY);
     loop {
         tokio::select! {

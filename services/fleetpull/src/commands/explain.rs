@@ -9,6 +9,7 @@ use contract::messages::pull_coordinator::{ExplainImage, Explanation};
 use image::Reference;
 use serde_json::json;
 
+use super::pull::advice;
 use crate::cli::{ExplainArgs, OutputFormat, RegistryArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
@@ -35,25 +36,33 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
                 OutputFormat::Json => output::json(&json!({ "image": args.image, "error": error })),
                 OutputFormat::Text => output::fact(&format!("error:              {error}")),
             }
+            if let Some(advice) = advice::of_name(&args.image).filter(|_| !args.output.quiet) {
+                output::remark(&format!("hint: {advice}"));
+            }
             return Ok(Exit::Failure);
         }
     };
-    let verdicts = actix::System::new().block_on(verdicts(args, &configuration, &reference))?;
+    let verdicts = match actix::System::new().block_on(verdicts(args, &configuration, &reference)) {
+        Ok(verdicts) => verdicts,
+        Err(error) if Exit::of_error(&error) == Exit::Usage => return Err(error),
+        // How the reference is read is known all the same.
+        Err(error) => vec![Verdict { node: None, said: Err(output::told(&error)) }],
+    };
     match args.output.format {
         OutputFormat::Json => print_json(args, &reference, &verdicts),
         OutputFormat::Text => print_text(&reference, &verdicts),
     }
-    Ok(Exit::Success)
+    Ok(if verdicts.iter().all(|verdict| verdict.said.is_ok()) { Exit::Success } else { Exit::Failure })
 }
 
 async fn verdicts(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Vec<Verdict>> {
-    let with_fleet = configuration.settings().nats.is_wanted() || args.fleet.agent.is_some();
+    let with_fleet = configuration.settings().nats.is_wanted() || args.fleet.agent.is_some() || !args.nodes.is_empty();
     if !with_fleet {
         return Ok(vec![Verdict { node: None, said: in_this_process(configuration, args, reference).await }]);
     }
     let client = connect(&args.fleet, configuration).await?;
     let nodes = match args.nodes.as_slice() {
-        [] => client.nodes().await?.into_iter().map(|node| node.node).collect(),
+        [] => client.answering().await?.into_iter().map(|node| node.node).collect(),
         named => named.to_vec(),
     };
     let mut verdicts = Vec::new();
@@ -119,13 +128,13 @@ fn print_text(reference: &Reference, verdicts: &[Verdict]) {
     for verdict in verdicts {
         let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
         match &verdict.said {
-            Err(error) => output::fact(&format!("{place}: {error}")),
+            Err(error) => output::fact(&format!("{place}: it is not known what would happen: {error}")),
             Ok(said) => {
                 output::fact(&format!("{place}: with policy {}, {}", said.policy, said.verdict));
                 let details = [("cause", &said.cause), ("inspect error", &said.inspect_error)];
                 for (name, detail) in details {
                     if let Some(detail) = detail {
-                        output::fact(&format!("  {name}: {}", detail.escape_debug()));
+                        output::fact(&format!("  {name}: {}", output::one_line(detail)));
                     }
                 }
             }

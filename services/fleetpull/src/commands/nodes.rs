@@ -25,10 +25,7 @@ pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
 }
 
 async fn list(args: &NodesArgs, client: &FleetClient) -> Result<Exit> {
-    let nodes = client.nodes().await?;
-    if nodes.is_empty() {
-        bail!("no agent answers in the fleet {:?}: is `fleetpull run` at work, with the same --nats and --fleet?", client.fleet().name());
-    }
+    let nodes = client.answering().await?;
     match args.output.format {
         OutputFormat::Json => nodes.iter().for_each(output::json),
         OutputFormat::Text => {

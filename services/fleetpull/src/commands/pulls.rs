@@ -37,7 +37,7 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
         let client = connect(&args.fleet, &configuration).await?;
         let nodes = match &args.node {
             Some(node) => vec![node.clone()],
-            None => client.nodes().await?.into_iter().map(|node| node.node).collect(),
+            None => client.answering().await?.into_iter().map(|node| node.node).collect(),
         };
         let answers: Vec<(NodeName, Result<Vec<PullStatus>, String>)> =
             stream::iter(nodes).map(|node| ask(&client, node)).buffered(ASKED_AT_ONCE).collect().await;
@@ -69,6 +69,9 @@ fn print(args: &PullsArgs, answers: Vec<(NodeName, Result<Vec<PullStatus>, Strin
                 }
             }
         }
+    }
+    if rows.is_empty() && exit == Exit::Success && args.output.format == OutputFormat::Text && !args.output.quiet {
+        output::remark("nothing is in flight or queued");
     }
     if args.output.format == OutputFormat::Text {
         let header = ["NODE", "IMAGE", "STATE", "SINCE", "BYTES", "RATE"];

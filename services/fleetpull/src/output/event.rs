@@ -11,7 +11,7 @@ pub fn text(event: &Value) -> String {
     let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let data = &event["data"];
     let pod = data["pod"].as_str().map(|pod| format!("  {pod}")).unwrap_or_default();
-    let message: String = word(&data["message"]).chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
+    let message = super::one_line(&word(&data["message"]));
     let time = to_milliseconds(&word(&event["time"]));
     format!("{time}  {:<7}  {:<17}  {}{pod}  {message}", word(&data["type"]), word(&data["reason"]), word(&data["node"]))
 }

@@ -32,6 +32,12 @@ pub fn remark(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// A text of somebody else's in one line: a control character in it must not move the cursor.
+#[must_use]
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
 /// Writes a warning to stderr.
 pub fn warn(line: &str) {
     remark(&format!("warning: {line}"));

@@ -101,8 +101,7 @@ impl Row {
     fn failure(&self) -> String {
         let PullOutcome { reason, message, class, next_try_ms, .. } = &self.outcome;
         let mut told = reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
-        // A control character in a runtime's text must not move the cursor.
-        told.extend(message.chars().map(|character| if character.is_control() { ' ' } else { character }));
+        told.push_str(&super::one_line(message));
         if let Some(class) = class.filter(|class| *class != FailureClass::Unknown) {
             told.push_str(&format!(" [{class}]"));
         }

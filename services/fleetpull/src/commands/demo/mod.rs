@@ -118,12 +118,10 @@ async fn finish(args: &DemoArgs, scene: Scene, told: &[Told]) -> Result<()> {
     table::columns(&["NODE", "WHAT", "OUTCOME", "REQUESTS", "FAILING"], &rows).iter().for_each(|row| output::fact(row));
     line("");
     if args.keep {
-        line(&format!(
-            "The stores are kept in {}. To read one: skopeo inspect oci:{}:{}",
-            scene.keep().await.display(),
-            "n1",
-            scene::APP_TAG
-        ));
+        let image = format!("{}/{APP}", scene.registry.host());
+        let stores = scene.keep().await;
+        line(&format!("The stores are kept in {}. To read one:", stores.display()));
+        line(&format!("  skopeo inspect 'oci:{}:{image}'", stores.join("n1").display()));
     } else {
         scene.strike().await;
     }

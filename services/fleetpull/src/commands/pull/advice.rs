@@ -11,7 +11,7 @@ use crate::output::outcome::Row;
 const DIAL: (&str, &str) = ("dial unix ", ": connect: ");
 
 /// Writes advice to stderr, each piece once. For people only, and not for those who want facts alone.
-pub(super) fn give(args: &PullArgs, rows: &[Row]) {
+pub(in crate::commands) fn give(args: &PullArgs, rows: &[Row]) {
     if args.output.quiet || args.output.format != OutputFormat::Text {
         return;
     }
@@ -34,7 +34,7 @@ fn advice(row: &Row) -> Option<String> {
 }
 
 /// A name that would be read without its scheme, or in lower case.
-pub(crate) fn of_name(image: &str) -> Option<String> {
+pub(in crate::commands) fn of_name(image: &str) -> Option<String> {
     let bare = image.split_once("://").map_or(image, |(_, bare)| bare).trim();
     let candidates = [bare.to_owned(), bare.to_lowercase()];
     let readable = candidates.into_iter().find(|candidate| candidate != image && Reference::parse(candidate).is_ok())?;

@@ -1,6 +1,6 @@
 //! `fleetpull pull`
 
-mod advice;
+pub(super) mod advice;
 mod here;
 mod place;
 mod remote;

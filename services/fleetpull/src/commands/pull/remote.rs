@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use contract::messages::pull_coordinator::{ListPulls, PullOutcome, PullStatus};
 use contract::{CallError, FailureClass, NodeName};
 use futures::StreamExt as _;
@@ -34,7 +34,10 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
             Ok(client) => client,
             Err(error) => return super::not_begun(args, &args.nodes, FailureClass::Unknown, error),
         };
-        let nodes = if args.nodes.is_empty() { all_nodes(&client).await? } else { args.nodes.clone() };
+        let nodes = match args.nodes.as_slice() {
+            [] => client.answering().await?.into_iter().map(|node| node.node).collect(),
+            named => named.to_vec(),
+        };
         tokio::select! {
             biased;
             rows = pull_on(args, &client, &nodes) => {
@@ -47,14 +50,6 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
             }
         }
     })
-}
-
-async fn all_nodes(client: &FleetClient) -> Result<Vec<NodeName>> {
-    let nodes: Vec<NodeName> = client.nodes().await?.into_iter().map(|node| node.node).collect();
-    if nodes.is_empty() {
-        bail!("no agent answers in the fleet {:?}: is `fleetpull run` at work, with the same --nats and --fleet?", client.fleet().name());
-    }
-    Ok(nodes)
 }
 
 /// What arrives while nodes pull.
