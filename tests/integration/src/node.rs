@@ -1,26 +1,24 @@
-//! A node under test, composed as the program composes one.
+//! A node under test: the program's own composition, with helpers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor as _, Addr, Handler};
-use actors::{Ask, Deaths, Delivery, Sender, Served, Wiring};
-use backoff_tracker::BackoffTracker;
+use actix::{Addr, Handler};
+use actors::{Ask, Delivery};
 use backoff_tracker::core::BackoffPolicy;
 use bus::BusRef;
 use bus::memory::MemoryBus;
-use clock::{Clock, Random};
+use clock::Clock;
 use contract::messages::backoff_tracker::{BackoffCounts, CountBackoffs};
 use contract::messages::event_recorder::{CountEvents, EventCounts, ListEvents};
 use contract::messages::pull_coordinator::{EnsureImage, ListPulls, PullOutcome, PullPolicy, PullStatus};
 use contract::messages::throttler::{CountPermits, PermitCounts};
 use contract::subject::Fleet;
-use contract::{Command, Envelope, Meta, NodeName, PodRef, PullEvent};
+use contract::{Command, PodRef, PullEvent};
+use event_recorder::Flush;
 use event_recorder::core::KEEP_DEFAULT;
-use event_recorder::{EventRecorder, Flush};
-use pull_coordinator::{Neighbours, PullCoordinator};
+use fleetpull::node::{Actors, Node, NodeParts, Policies, STANDING, root_envelope};
 use runtimes::{ImageRuntime, RuntimeRef};
-use throttler::Throttler;
 use throttler::core::{OnExhausted, ThrottlePolicy};
 use tokio::task::JoinHandle;
 
@@ -28,8 +26,6 @@ use tokio::task::JoinHandle;
 pub const UNLIMITED: ThrottlePolicy = ThrottlePolicy { per_second: 0.0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 1_000 };
 /// The wall time at which paused tests begin.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
-/// How long an ask may stand that has no time-out of its own: longer than any test.
-const STANDING: Duration = Duration::from_secs(24 * 3_600);
 
 /// What a node under test is made of.
 pub struct Plan {
@@ -69,58 +65,31 @@ impl Plan {
 }
 
 /// A node at work.
-pub struct TestNode {
-    /// How its services are reached.
-    pub wiring: Wiring,
-    /// Which of its actors died.
-    pub deaths: Deaths,
-    coordinator: Addr<PullCoordinator>,
-    backoff: Addr<BackoffTracker>,
-    throttler: Addr<Throttler>,
-    recorder: Addr<EventRecorder>,
-    _served: Vec<Served>,
-}
+pub struct TestNode(pub Node);
 
 impl TestNode {
-    /// Starts the four services, and takes their commands from the bus. Must be called inside an actix system.
+    /// Starts the four services as the program does. Must be called inside an actix system.
     pub async fn start(plan: Plan) -> Self {
-        let name: NodeName = "n1".parse().expect("a name");
-        let wiring = Wiring { bus: plan.bus.clone(), fleet: plan.fleet.clone(), node: name.clone(), delivery: plan.delivery };
-        let (gravestone, deaths) = actors::deaths();
-        let backoff = BackoffTracker::new(plan.backoff, plan.clock.clone(), gravestone("backoff-tracker")).start();
-        let throttler = Throttler::new(plan.throttle, plan.clock.clone(), gravestone("throttler")).start();
-        let recorder = EventRecorder::new(KEEP_DEFAULT, plan.bus, plan.fleet, gravestone("event-recorder")).start();
-        let neighbours = Neighbours {
-            check: Sender::local(wiring.clone(), backoff.clone().recipient()),
-            report: Sender::local(wiring.clone(), backoff.clone().recipient()),
-            acquire: Sender::local(wiring.clone(), throttler.clone().recipient()),
-            release: Sender::local(wiring.clone(), throttler.clone().recipient()),
-            record: Sender::local(wiring.clone(), recorder.clone().recipient()),
-        };
-        let coordinator =
-            PullCoordinator::new(name, plan.runtime, neighbours, plan.clock, plan.pull_timeout, gravestone("pull-coordinator")).start();
-        let mut served = backoff_tracker::serve(&wiring, &backoff).await.expect("the bus is open");
-        served.extend(throttler::serve(&wiring, &throttler).await.expect("the bus is open"));
-        served.extend(event_recorder::serve(&wiring, &recorder).await.expect("the bus is open"));
-        served.extend(pull_coordinator::serve(&wiring, &coordinator).await.expect("the bus is open"));
-        Self { wiring, deaths, coordinator, backoff, throttler, recorder, _served: served }
+        let Plan { runtime, bus, fleet, clock, backoff, throttle, pull_timeout, delivery } = plan;
+        let policies = Policies { backoff, throttle, pull_timeout, keep_events: KEEP_DEFAULT, delivery };
+        let parts = NodeParts { name: "n1".parse().expect("a name"), fleet, bus, runtime, clock, policies };
+        Self(Node::start(parts).await.expect("the bus is open"))
     }
 
     /// Makes sure that an image is there.
     pub async fn ensure(&self, ask: EnsureImage) -> PullOutcome {
-        let sender = Sender::local(self.wiring.clone(), self.coordinator.clone().recipient());
-        sender.call(root(ask), STANDING).await.expect("the coordinator answers")
+        self.0.pull(ask).await.expect("the coordinator answers")
     }
 
     /// Makes sure that an image is there, beside whatever else happens.
     pub fn begin(&self, ask: EnsureImage) -> JoinHandle<PullOutcome> {
-        let sender = Sender::local(self.wiring.clone(), self.coordinator.clone().recipient());
-        actix::spawn(async move { sender.call(root(ask), STANDING).await.expect("the coordinator answers") })
+        let sender = self.0.ensure();
+        actix::spawn(async move { sender.call(root_envelope(ask), STANDING).await.expect("the coordinator answers") })
     }
 
     /// As [`TestNode::begin`], but the coordinator is asked past any bus.
     pub fn begin_here(&self, ask: EnsureImage) -> JoinHandle<PullOutcome> {
-        let coordinator = self.coordinator.clone();
+        let coordinator = self.0.actors.coordinator.clone();
         actix::spawn(async move { put(&coordinator, ask).await })
     }
 
@@ -128,7 +97,7 @@ impl TestNode {
     pub async fn events(&self) -> Vec<PullEvent> {
         let (mut events, mut after) = (Vec::new(), 0);
         loop {
-            let page = put(&self.recorder, ListEvents { after, ..ListEvents::default() }).await;
+            let page = put(&self.0.actors.recorder, ListEvents { after, ..ListEvents::default() }).await;
             events.extend(page.events);
             after = page.next_after;
             if !page.more {
@@ -139,33 +108,34 @@ impl TestNode {
 
     /// What is in flight and queued.
     pub async fn pulls(&self) -> Vec<PullStatus> {
-        put(&self.coordinator, ListPulls {}).await.pulls
+        put(&self.0.actors.coordinator, ListPulls {}).await.pulls
     }
 
     /// How the node's back-offs stand.
     pub async fn backoffs(&self) -> BackoffCounts {
-        put(&self.backoff, CountBackoffs {}).await
+        put(&self.0.actors.backoff, CountBackoffs {}).await
     }
 
     /// How the node's budget stands.
     pub async fn permits(&self) -> PermitCounts {
-        put(&self.throttler, CountPermits {}).await
+        put(&self.0.actors.throttler, CountPermits {}).await
     }
 
     /// How many events were recorded and published.
     pub async fn event_counts(&self) -> EventCounts {
-        put(&self.recorder, CountEvents {}).await
+        put(&self.0.actors.recorder, CountEvents {}).await
     }
 
     /// Waits until everything recorded so far is published.
     pub async fn flush(&self) {
-        self.recorder.send(Flush).await.expect("the recorder lives");
+        self.0.actors.recorder.send(Flush).await.expect("the recorder lives");
     }
 
     /// Whether all four actors live.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.coordinator.connected() && self.backoff.connected() && self.throttler.connected() && self.recorder.connected()
+        let Actors { coordinator, backoff, throttler, recorder } = &self.0.actors;
+        coordinator.connected() && backoff.connected() && throttler.connected() && recorder.connected()
     }
 }
 
@@ -175,11 +145,7 @@ where
     C: Command,
     A: actix::Actor<Context = actix::Context<A>> + Handler<Ask<C>>,
 {
-    actor.send(Ask(root(body))).await.expect("the actor lives").expect("the actor answers")
-}
-
-fn root<C: Command>(body: C) -> Envelope<C> {
-    Envelope { meta: Meta::root(&mut Random::from_system()), body }
+    actor.send(Ask(root_envelope(body))).await.expect("the actor lives").expect("the actor answers")
 }
 
 /// An ask without a pod and without a time-out.
