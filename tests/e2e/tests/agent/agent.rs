@@ -60,8 +60,9 @@ impl<'a> Agent<'a> {
         self.process.id()
     }
 
-    pub(crate) fn log(&self) -> String {
-        self.process.stderr()
+    /// Its log, as soon as that holds this.
+    pub(crate) fn log_with(&self, text: &str) -> String {
+        until(&format!("the log says {text:?}: {}", self.process.stderr()), || Some(self.process.stderr()).filter(|log| log.contains(text)))
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -12,8 +12,8 @@ fn one_line_says_what_has_started() {
     let place = Workplace::new();
     place.write(".docker/config.json", r#"{"auths": {}}"#);
     let agent = Agent::start(&place, "n1", &[]).ready();
-    let log = agent.log();
-    let line = log.lines().find(|line| line.contains("the agent has started")).unwrap_or_else(|| panic!("no such line: {log}"));
+    let log = agent.log_with("the agent has started");
+    let line = log.lines().next().unwrap();
     let store = place.text_path("store-of-n1");
     for part in [VERSION, "node=n1", "oci-layout", &store, "bus=\"none\"", ".docker/config.json", "agent.sock"] {
         assert!(line.contains(part), "{part} in {line}");
@@ -25,7 +25,7 @@ fn one_line_says_what_has_started() {
 fn the_line_is_one_object_where_the_log_is_json() {
     let place = Workplace::new().with("FLEETPULL_LOG_FORMAT", "json");
     let agent = Agent::start(&place, "n1", &[]).ready();
-    let line: serde_json::Value = serde_json::from_str(agent.log().lines().next().unwrap()).unwrap();
+    let line: serde_json::Value = serde_json::from_str(agent.log_with("the agent has started").lines().next().unwrap()).unwrap();
     assert_eq!((&line["version"], &line["node"], &line["bus"]), (&VERSION.into(), &"n1".into(), &"none".into()), "{line}");
 }
 

@@ -39,8 +39,7 @@ fn the_start_line_names_the_bus_without_its_password() {
     let url = format!("nats://ann:correct-horse@{}", server.address());
     let agent = Agent::start(&place, "n1", &["--nats", &url, "--log-level", "trace"]).ready();
     agent.until_state("the login is good", |state| state == "ok");
-    let log = agent.log();
-    assert!(log.contains(&server.address()), "{log}");
+    let log = agent.log_with(&server.address());
     assert!(!log.contains("correct-horse"), "{log}");
 }
 
@@ -53,8 +52,7 @@ fn a_refused_login_is_said_and_the_agent_goes_on_alone() {
     let (server, place) = (NatsServer::start(NatsConfig::default().with(login)), Workplace::new());
     let agent = Agent::start(&place, "n1", &["--nats", &format!("nats://ann:wrong-horse@{}", server.address())]).ready();
     assert!(agent.state().starts_with("degraded: no bus since 20"), "{}", agent.state());
-    let log = agent.log();
-    assert!(log.contains("the server refuses the login"), "{log}");
+    let log = agent.log_with("the server refuses the login");
     assert!(!log.contains("wrong-horse"), "{log}");
 }
 
