@@ -92,6 +92,10 @@ impl Bus for MemoryBus {
         }
     }
 
+    fn new_inbox(&self) -> String {
+        self.hub.new_inbox()
+    }
+
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
         self.hub.check_open(self.connection)?;
         rules::check_bucket(spec)?;

@@ -135,6 +135,10 @@ impl Bus for NatsBus {
         self.connection().ask(message, timeout).await.map(from_wire)
     }
 
+    fn new_inbox(&self) -> String {
+        self.connection().client.new_inbox()
+    }
+
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
         rules::check_bucket(spec)?;
         let jetstream = &self.inner.jetstream;
@@ -228,7 +232,7 @@ async fn observe(jetstream: JetStream) {
             if !connection.is_up() || connection.connects() != connects {
                 continue;
             }
-            link.set_up(health, connects);
+            link.set_up(health, connects, &connection.server());
             examined = connects;
         }
         let degraded = matches!(link.health(), BusHealth::Degraded { .. });

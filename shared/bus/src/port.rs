@@ -34,6 +34,11 @@ pub trait Bus: Send + Sync + 'static {
     /// [`BusError::NoResponders`] at once when nobody subscribes, [`BusError::TimedOut`] after `timeout`, and those of `publish`.
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError>;
 
+    /// A subject of one's own for answers to a published question, below the prefix that this connection may subscribe to.
+    fn new_inbox(&self) -> String {
+        format!("_INBOX.{:032x}", rand::random::<u128>())
+    }
+
     /// Opens a bucket of key-value state, making it if it is not there. A bucket that is there keeps what its operator set;
     /// expiry and republishing are added if it has none. A bucket that is lost later is made again by whoever touches it next.
     ///

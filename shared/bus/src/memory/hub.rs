@@ -99,6 +99,11 @@ impl Hub {
         Some((id, receiver))
     }
 
+    /// Numbered rather than random, so that a run repeats itself.
+    pub(super) fn new_inbox(&self) -> String {
+        format!("{REPLY_PREFIX}{}", self.state().new_id())
+    }
+
     pub(super) fn forget_reply(&self, id: u64) {
         self.state().replies.remove(&id);
     }

@@ -43,6 +43,12 @@ impl Connection {
         self.client.connection_state() == State::Connected
     }
 
+    /// The server that is connected to, for logs.
+    pub(super) fn server(&self) -> String {
+        let info = self.client.server_info();
+        format!("nats-server {} at {}:{} ({})", info.version, info.host, info.port, info.server_name)
+    }
+
     /// How often a connection was made.
     pub(super) fn connects(&self) -> u64 {
         self.client.statistics().connects.load(Ordering::Relaxed)

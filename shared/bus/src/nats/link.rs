@@ -34,6 +34,7 @@ pub(super) struct Link {
     /// The client library has ended the connection.
     ended: Notify,
     dropped: AtomicU64,
+    refusals: AtomicU64,
     /// How often each server was tried since there was a connection.
     attempts: Mutex<BTreeMap<String, u64>>,
 }
@@ -60,6 +61,7 @@ impl Link {
             phase: watch::Sender::new(Phase::Open),
             ended: Notify::new(),
             dropped: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
             attempts: Mutex::default(),
         }
     }
@@ -129,7 +131,7 @@ impl Link {
     }
 
     /// The connection of that number is there.
-    pub(super) fn set_up(&self, health: BusHealth, epoch: u64) {
+    pub(super) fn set_up(&self, health: BusHealth, epoch: u64, server: &str) {
         self.attempts().clear();
         // First the epoch: whoever waited for the health lists once, not twice.
         let renewed = self.epoch.send_if_modified(|now| std::mem::replace(now, epoch) != epoch);
@@ -138,8 +140,8 @@ impl Link {
                 return false;
             }
             match &health {
-                BusHealth::Degraded { reason } => warn!(reason, "the bus is degraded"),
-                _ => info!("the bus is connected"),
+                BusHealth::Degraded { reason } => warn!(server, reason, "the bus is degraded"),
+                _ => info!(server, "the bus is connected"),
             }
             *now = health;
             true
@@ -177,14 +179,19 @@ impl Link {
     /// An event of the client library.
     pub(super) fn on_event(&self, event: Event) {
         match event {
+            // A flood of either is told of ever more rarely.
             Event::SlowConsumer(subscription) => {
                 let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-                // A flood is told of ever more rarely.
                 if dropped.is_power_of_two() {
                     warn!(subscription, dropped, "messages are dropped: a subscription is not read fast enough");
                 }
             }
-            Event::ServerError(error) => warn!(%error, "the server refuses something"),
+            Event::ServerError(error) => {
+                let refusals = self.refusals.fetch_add(1, Ordering::Relaxed) + 1;
+                if refusals.is_power_of_two() {
+                    warn!(%error, refusals, "the server refuses something: check what this login may publish and subscribe to");
+                }
+            }
             Event::LameDuckMode => info!("the server is about to stop: another one is tried when it does"),
             // Told with the reason of each server when the next one is chosen.
             Event::ClientError(ClientError::Other(_)) => {}

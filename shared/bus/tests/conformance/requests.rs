@@ -89,9 +89,11 @@ pub(crate) async fn the_first_of_several_answers_counts(bench: &Bench) {
 pub(crate) async fn a_question_to_many_is_answered_by_each(bench: &Bench) {
     let _one = echo(bench.bus(), "all", None, "one").await;
     let _two = echo(bench.other(), "all", None, "two").await;
-    let mut answers = bench.bus().subscribe("inbox.7", None).await.unwrap();
+    let inbox = bench.bus().new_inbox();
+    assert_ne!(inbox, bench.bus().new_inbox());
+    let mut answers = bench.bus().subscribe(&inbox, None).await.unwrap();
     let mut question = Message::new("all", "of you");
-    question.reply_to = Some("inbox.7".to_owned());
+    question.reply_to = Some(inbox);
     bench.bus().publish(question.clone()).await.unwrap();
     let mut heard = [next(&mut answers).await, next(&mut answers).await].map(|answer| text(&answer).to_owned());
     heard.sort();

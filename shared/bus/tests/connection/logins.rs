@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use bus::nats::{NatsBus, NatsOptions};
+use bus::{BucketSpec, Bus, EntryChange};
+use futures::StreamExt;
 use nkeys::KeyPair;
 use support::nats::{NatsConfig, Tenancy};
 use tempfile::TempDir;
@@ -98,7 +100,7 @@ async fn a_renewed_credentials_file_is_read_at_the_next_connect() {
     let mut server = server!(with_accounts(&tenancy));
     let path = file(&folder, "user.creds", &tenancy.credentials());
     let bus = NatsBus::connect(NatsOptions { creds: Some(path.clone()), ..urls(server.url()) }).await.unwrap();
-    let mut changes = bus::Bus::health_changes(&bus);
+    let mut changes = bus.health_changes();
     until_connected(&mut changes).await;
     std::fs::remove_file(&path).unwrap();
     server.kill();
@@ -139,8 +141,30 @@ async fn a_context_with_an_inbox_prefix_or_a_token() {
     ));
     let text = format!(r#"{{ "url": "{}", "user": "ann", "password": "pw", "inbox_prefix": "_INBOX_ann" }}"#, server.url());
     works(context(&folder, &text)).await;
+    let bus = NatsBus::connect(context(&folder, &text)).await.unwrap();
+    assert!(bus.new_inbox().starts_with("_INBOX_ann."));
     let server = server!(NatsConfig::default().with("authorization { token: s3cret }"));
     works(context(&folder, &format!(r#"{{ "url": "{}", "token": "s3cret" }}"#, server.url()))).await;
+}
+
+#[tokio::test]
+async fn a_context_with_a_jetstream_domain() {
+    let folder = TempDir::new().unwrap();
+    // The domain cannot be set beside the folder of the store, so the whole section is given here.
+    let store = folder.path().join("store");
+    let server = server!(NatsConfig::default().without_jetstream().with(&format!("jetstream {{ domain: hub, store_dir: {store:?} }}")));
+    let options = context(&folder, &format!(r#"{{ "url": "{}", "jetstream_domain": "hub" }}"#, server.url()));
+    let bus = NatsBus::connect(options).await.unwrap();
+    bus.wait_connected(crate::LIMIT).await.unwrap();
+    let spec = BucketSpec { name: "state".to_owned(), marker_ttl: None, max_bytes: None, republish_to: None };
+    let state = bus.bucket(&spec).await.unwrap();
+    let mut watch = state.watch("").await.unwrap();
+    assert_eq!(state.create("a", "1".into(), None).await, Ok(1));
+    assert_eq!(state.get("a").await.unwrap().unwrap().value, "1");
+    assert_eq!(crate::within(watch.next()).await.unwrap(), EntryChange::Current);
+    assert!(matches!(crate::within(watch.next()).await.unwrap(), EntryChange::Put(entry) if entry.key == "a"));
+    let options = context(&folder, &format!(r#"{{ "url": "{}", "jetstream_domain": "elsewhere" }}"#, server.url()));
+    says(&NatsBus::connect(options).await.unwrap(), &["no JetStream"]).await;
 }
 
 #[tokio::test]
