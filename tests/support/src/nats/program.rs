@@ -14,14 +14,12 @@ const ADVICE: &str = "run `cargo xtask tools`, or name a nats-server of at least
 /// # Errors
 /// There is none: the text says what to do.
 pub fn current_program() -> Result<PathBuf, String> {
+    let fit = |program: &PathBuf| version(program).is_some_and(|version| version >= FIRST_FIT);
     if let Some(named) = std::env::var_os("FLEETPULL_NATS_SERVER") {
         let named = PathBuf::from(named);
-        return match version(&named) {
-            Some(_) => Ok(named),
-            None => Err(format!("FLEETPULL_NATS_SERVER names {}, which does not run: {ADVICE}", named.display())),
-        };
+        let unfit = format!("FLEETPULL_NATS_SERVER names {}, which is no nats-server of at least 2.11: {ADVICE}", named.display());
+        return if fit(&named) { Ok(named) } else { Err(unfit) };
     }
-    let fit = |program: &PathBuf| version(program).is_some_and(|version| version >= FIRST_FIT);
     let tool = tools().join("nats-server");
     [tool, PathBuf::from("nats-server")].into_iter().find(fit).ok_or_else(|| format!("no nats-server here: {ADVICE}"))
 }
