@@ -194,6 +194,29 @@ async fn certificates_of_the_file_are_trusted() {
 }
 
 #[tokio::test]
+async fn nothing_leads_from_tls_to_plain_http() {
+    let certificates = certificates(|_| {});
+    let (registry, elsewhere) = (with_tls(certificates.tls).await, filled().await);
+    let logins = format!(r#"{{"auths":{{"{}":{{"username":"u","password":"secret-word"}}}}}}"#, registry.host());
+    let node = Node::with(|options| {
+        options.keyring = keyring(options.store.parent().unwrap(), Some(&logins));
+        put_hosts(&options.config_path, &registry, &format!("server = \"{}\"\nskip_verify = true\n", registry.url()));
+    });
+    let realm = format!("Bearer realm=\"{}/token\"", elsewhere.url());
+    let location = format!("{}/v2/demo/app/manifests/1", elsewhere.url());
+    for (fault, says) in [
+        (Fault::answer("/manifests/", 401, &[("www-authenticate", &realm)], ""), "token server without TLS"),
+        (Fault::answer("/manifests/", 307, &[("location", &location)], ""), "redirects from https to plain http"),
+    ] {
+        registry.faults().clear();
+        registry.faults().add(fault);
+        let failure = node.pull(&image(&registry)).await.unwrap_err();
+        assert!(failure.text.contains(says), "{failure}");
+        assert_eq!(elsewhere.counts().requests, 0);
+    }
+}
+
+#[tokio::test]
 async fn a_client_certificate_is_shown() {
     let mut certificates = certificates(|_| {});
     certificates.tls.client_ca_pem = Some(certificates.ca_pem.clone());
