@@ -11,10 +11,10 @@ use bus::memory::MemoryBus;
 use clock::Clock;
 use contract::messages::backoff_tracker::{BackoffCounts, CountBackoffs};
 use contract::messages::event_recorder::{CountEvents, EventCounts, ListEvents};
-use contract::messages::pull_coordinator::{EnsureImage, ListPulls, PullOutcome, PullPolicy, PullStatus};
+use contract::messages::pull_coordinator::{EnsureImage, ExplainImage, Explanation, ListPulls, PullOutcome, PullPolicy, PullStatus};
 use contract::messages::throttler::{CountPermits, PermitCounts};
 use contract::subject::Fleet;
-use contract::{Command, PodRef, PullEvent};
+use contract::{CallError, Command, PodRef, PullEvent};
 use event_recorder::Flush;
 use event_recorder::core::KEEP_DEFAULT;
 use fleetpull::node::{Actors, Node, NodeParts, Policies, STANDING, root_envelope};
@@ -91,6 +91,15 @@ impl TestNode {
     pub fn begin_here(&self, ask: EnsureImage) -> JoinHandle<PullOutcome> {
         let coordinator = self.0.actors.coordinator.clone();
         actix::spawn(async move { put(&coordinator, ask).await })
+    }
+
+    /// What would happen to a pull.
+    ///
+    /// # Errors
+    /// The image cannot be read.
+    pub async fn explain(&self, image: &str, policy: Option<PullPolicy>) -> Result<Explanation, CallError> {
+        let wanted = ExplainImage { image: image.to_owned(), policy, pod: None };
+        self.0.actors.coordinator.send(Ask(root_envelope(wanted))).await.expect("the coordinator lives")
     }
 
     /// Every event that is kept, oldest first.

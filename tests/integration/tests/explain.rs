@@ -1,0 +1,99 @@
+//! What would happen to a pull, asked before one is made.
+//!
+//! Contract: the verdict is what a pull at that moment then does, and asking changes nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use contract::FailureClass;
+use contract::messages::pull_coordinator::{Explanation, OutcomeKind, PullPolicy};
+use integration::{Plan, TestNode, ask, paused};
+use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
+use runtimes::{ImageStatus, InspectFailure, PullFailure};
+
+use PullPolicy::{Always, IfNotPresent, Never};
+
+async fn node() -> (TestNode, ScriptedRuntime) {
+    let runtime = ScriptedRuntime::new();
+    runtime.put("there:v1", ImageStatus { image_ref: "ref".to_owned(), size_bytes: 5, ..ImageStatus::default() });
+    let unclear = InspectFailure { text: "the store is closed".to_owned(), class: FailureClass::NodeLocal };
+    runtime.answer_status("unclear:v1", [Err(unclear)]);
+    let gone = PullFailure { text: "gone".to_owned(), class: FailureClass::NotFound, ..PullFailure::default() };
+    runtime.answer_pulls("gone:v1", [Err(gone)]);
+    (TestNode::start(Plan::with(runtime.clone())).await, runtime)
+}
+
+#[test]
+fn the_verdict_is_what_a_pull_then_does() {
+    let pulled = "it would be pulled";
+    let present = "it is on the node: nothing would be pulled";
+    let never = "it would fail with ErrImageNeverPull: it is not on the node";
+    let unclear = "it would fail with ImageInspectError: the runtime cannot say whether the image is there";
+    let table = [
+        ("absent:v1", Some(IfNotPresent), pulled, OutcomeKind::Pulled, ""),
+        ("absent:v1", Some(Never), never, OutcomeKind::Failed, "ErrImageNeverPull"),
+        ("there:v1", Some(IfNotPresent), present, OutcomeKind::Present, ""),
+        ("there:v1", Some(Never), present, OutcomeKind::Present, ""),
+        ("there:v1", Some(Always), pulled, OutcomeKind::Pulled, ""),
+        ("there:v1", None, present, OutcomeKind::Present, ""),
+        ("there", None, pulled, OutcomeKind::Pulled, ""),
+        ("unclear:v1", Some(IfNotPresent), unclear, OutcomeKind::Failed, "ImageInspectError"),
+        ("unclear:v1", Some(Never), unclear, OutcomeKind::Failed, "ImageInspectError"),
+    ];
+    for (image, policy, verdict, outcome, reason) in table {
+        paused(async {
+            let (node, _) = node().await;
+            assert_eq!(node.explain(image, policy).await.unwrap().verdict, verdict, "{image} {policy:?}");
+            let did = node.ensure(contract::messages::pull_coordinator::EnsureImage { policy, ..ask(image, Always) }).await;
+            let word = did.reason.map(|reason| reason.to_string()).unwrap_or_default();
+            assert_eq!((did.outcome, word.as_str()), (outcome, reason), "{image} {policy:?}");
+        });
+    }
+}
+
+#[test]
+fn a_back_off_is_explained_with_its_cause_and_not_touched() {
+    paused(async {
+        let (node, _) = node().await;
+        node.ensure(ask("gone:v1", Always)).await;
+        let refused_before = node.backoffs().await.refused_total;
+        for _ in 0..2 {
+            let explanation = node.explain("gone:v1", Some(Always)).await.unwrap();
+            let expected = Explanation {
+                policy: "Always".to_owned(),
+                present: Some(false),
+                next_try_ms: Some(10_000),
+                cause: Some("ErrImagePull: gone".to_owned()),
+                class: Some(FailureClass::NotFound),
+                verdict: "it would be refused with ImagePullBackOff for another 10.0 s".to_owned(),
+                ..Explanation::default()
+            };
+            assert_eq!(explanation, expected);
+        }
+        assert_eq!(node.backoffs().await.refused_total, refused_before);
+        assert_eq!(node.ensure(ask("gone:v1", Always)).await.outcome, OutcomeKind::Backoff);
+    });
+}
+
+#[test]
+fn a_pull_under_way_is_known_by_any_spelling() {
+    paused(async {
+        let (node, runtime) = node().await;
+        runtime.hold("app:v1");
+        let pulling = node.begin(ask("app:v1", IfNotPresent));
+        runtime.wait_for(&ScriptedCall::Pull("app:v1".to_owned()), 1).await;
+        let explanation = node.explain("docker.io/library/app:v1", Some(IfNotPresent)).await.unwrap();
+        assert!(explanation.in_flight);
+        assert_eq!(explanation.verdict, "it is being pulled now: a pull would wait for that one");
+        runtime.let_go("app:v1");
+        pulling.await.unwrap();
+        assert!(!node.explain("app:v1", Some(IfNotPresent)).await.unwrap().in_flight);
+    });
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_in_kubelets_words() {
+    paused(async {
+        let (node, _) = node().await;
+        let refusal = node.explain("NO GOOD", None).await.unwrap_err().to_string();
+        assert!(refusal.contains("couldn't parse image name \"NO GOOD\""), "{refusal}");
+    });
+}

@@ -1,0 +1,73 @@
+//! A coordinator whose neighbours are not there, or say nothing.
+//!
+//! Contract: what a neighbour would have said is taken as kubelet alone would go on (no back-off, no throttle), within bounded time;
+//! the pull ends well and its caller has the answer.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor as _, Addr};
+use actors::{Ask, Delivery, Sender, Wiring};
+use bus::memory::MemoryBus;
+use bus::{Bus as _, Subscription};
+use clock::{Clock, Random};
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
+use contract::subject::Fleet;
+use contract::{Envelope, Meta, Reason};
+use integration::{ask, paused};
+use pull_coordinator::{Neighbours, PullCoordinator};
+use runtimes::PullFailure;
+use runtimes::scripted::ScriptedRuntime;
+
+/// A coordinator whose neighbours are looked for on a bus.
+fn lonely(runtime: &ScriptedRuntime, bus: &MemoryBus) -> Addr<PullCoordinator> {
+    let node = "n1".parse().unwrap();
+    let wiring = Wiring { bus: Arc::new(bus.clone()), fleet: Fleet::default(), node, delivery: Delivery::Bus };
+    let neighbours = Neighbours {
+        check: Sender::remote(wiring.clone()),
+        report: Sender::remote(wiring.clone()),
+        acquire: Sender::remote(wiring.clone()),
+        release: Sender::remote(wiring.clone()),
+        record: Sender::remote(wiring.clone()),
+    };
+    let (gravestone, _) = actors::deaths();
+    let (runtime, clock) = (Arc::new(runtime.clone()), Clock::simulated(Duration::ZERO));
+    PullCoordinator::new(wiring.node, runtime, neighbours, clock, None, gravestone("pull-coordinator")).start()
+}
+
+async fn ensure(coordinator: &Addr<PullCoordinator>, body: EnsureImage) -> PullOutcome {
+    let meta = Meta::root(&mut Random::seeded(1));
+    coordinator.send(Ask(Envelope { meta, body })).await.unwrap().unwrap()
+}
+
+#[test]
+fn neighbours_that_are_not_there_hold_nobody_back() {
+    paused(async {
+        let runtime = ScriptedRuntime::new();
+        runtime.answer_pulls("gone:v1", [Err(PullFailure { text: "gone".to_owned(), ..PullFailure::default() })]);
+        let coordinator = lonely(&runtime, &MemoryBus::new(Clock::host()));
+        let clock = Clock::simulated(Duration::ZERO);
+        assert_eq!(ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await.outcome, OutcomeKind::Pulled);
+        assert_eq!(ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await.outcome, OutcomeKind::Present);
+        for _ in 0..2 {
+            let failed = ensure(&coordinator, ask("gone:v1", PullPolicy::Always)).await;
+            assert_eq!((failed.reason, failed.next_try_ms), (Some(Reason::ErrImagePull), None), "nobody keeps a back-off");
+        }
+        assert_eq!(clock.now().monotonic, Duration::ZERO, "nobody there is known at once");
+    });
+}
+
+#[test]
+fn neighbours_that_say_nothing_hold_a_pull_back_for_a_bounded_time() {
+    paused(async {
+        let bus = MemoryBus::new(Clock::host());
+        let _silent: Subscription = bus.subscribe("fleetpull.v1.cmd.>", None).await.unwrap();
+        let coordinator = lonely(&ScriptedRuntime::new(), &bus);
+        let clock = Clock::simulated(Duration::ZERO);
+        let outcome = ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await;
+        assert_eq!(outcome.outcome, OutcomeKind::Pulled);
+        // 2 s for the check, 12 s for the permit beside 2 s for Pulling, 2 s for the report beside Pulled.
+        assert!(clock.now().monotonic < Duration::from_secs(17), "{:?}", clock.now().monotonic);
+    });
+}
