@@ -66,11 +66,7 @@ impl Tracker {
     /// The counters.
     #[must_use]
     pub fn counts(&self, now: Now) -> BackoffCounts {
-        BackoffCounts {
-            held: self.delays.held_count(now.monotonic) as u64,
-            known: self.delays.len() as u64,
-            ..self.counts
-        }
+        BackoffCounts { held: self.delays.held_count(now.monotonic) as u64, known: self.delays.len() as u64, ..self.counts }
     }
 
     fn succeeded(&mut self, now: Now, key: &BackoffKey) {
