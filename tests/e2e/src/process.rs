@@ -62,7 +62,7 @@ impl Reader {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn to_the_end(&mut self) -> String {
+    fn read_to_the_end(&mut self) -> String {
         if let Some(thread) = self.thread.take() {
             thread.join().expect("a reader does not panic");
         }
@@ -133,7 +133,7 @@ impl Started {
         let what = format!("process {} ends (stderr so far: {})", self.id(), self.stderr());
         let status = until(&what, || self.ended());
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-        (code, self.stdout.to_the_end(), self.stderr.to_the_end())
+        (code, self.stdout.read_to_the_end(), self.stderr.to_the_end())
     }
 }
 

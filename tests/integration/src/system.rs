@@ -22,7 +22,7 @@ pub fn real<F: Future>(test: F) -> F::Output {
 /// Lets the other tasks run until the condition is met. No time passes in a paused system meanwhile.
 ///
 /// # Panics
-/// When it is not met in [`TURNS`] turns.
+/// When it is not met in `TURNS` turns.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut met: impl FnMut() -> F) {
     for _ in 0..TURNS {
         if met().await {

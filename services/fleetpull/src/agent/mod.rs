@@ -1,6 +1,6 @@
 //! The agent of a node: the services on the fleet's bus, on a socket for this machine, and what keeps them honest.
 //!
-//! [`start`] says in which order things happen: nothing is served before it is known that no other agent has the name, and
+//! `work::start` says in which order things happen: nothing is served before it is known that no other agent has the name, and
 //! nobody is told that the agent is ready before it is served.
 
 mod actor;
