@@ -2,20 +2,20 @@
 //!
 //! - [`binary`]: the program, built from what stands here.
 //! - [`Workplace`]: a folder of its own from which the program is run, with nothing of this host's user in its environment.
-//! - [`Registry`]: a practice registry that serves beside a test that blocks; [`DockerRegistry`]: the real one.
+//! - [`Registry`]: a practice registry that serves beside a test that blocks; [`skopeo`]: the reader of registries and layouts.
 //! - [`until`]: waits for a condition, with a limit.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
 
 mod binary;
-mod docker_registry;
 mod process;
 mod registry;
+mod skopeo;
 mod until;
 mod workplace;
 
 pub use binary::binary;
-pub use docker_registry::{DockerRegistry, LOGIN, docker_registry, skopeo};
 pub use process::{Signal, Started};
 pub use registry::Registry;
+pub use skopeo::skopeo;
 pub use until::until;
 pub use workplace::{Finished, Workplace};

@@ -133,7 +133,7 @@ impl Started {
         let what = format!("process {} ends (stderr so far: {})", self.id(), self.stderr());
         let status = until(&what, || self.ended());
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-        (code, self.stdout.read_to_the_end(), self.stderr.to_the_end())
+        (code, self.stdout.read_to_the_end(), self.stderr.read_to_the_end())
     }
 }
 

@@ -6,3 +6,4 @@ mod alone;
 mod bus_lost;
 mod on_the_bus;
 mod one_of_a_name;
+mod runtime;

@@ -6,6 +6,7 @@
 
 mod common;
 
+mod first_steps;
 mod pull_exit_status;
 mod pull_faults;
 mod pull_interrupted;
@@ -14,3 +15,5 @@ mod pull_logins;
 mod pull_mirrors;
 mod pull_rows;
 mod pull_usage;
+mod secrets;
+mod settings;

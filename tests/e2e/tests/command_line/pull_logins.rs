@@ -4,9 +4,10 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use e2e::{DockerRegistry, LOGIN, Registry, Workplace, docker_registry, skopeo};
+use e2e::{Registry, Workplace, skopeo};
 use practice_registry::{Auth, Options, TokenAuth};
 use serde_json::{Value, json};
+use support::docker_registry::{self, DockerRegistry, PASSWORD, USER};
 use support::requirement::met;
 
 use crate::common::{check_row, small};
@@ -18,7 +19,7 @@ fn login_file(host: &str, user: &str, password: &str) -> String {
 fn pull(place: &Workplace, more: &[&str], image: &str, status: i32) -> Value {
     let arguments = [&["pull", "-o", "json", "--policy", "Always", "--store", "store", "--log-level", "trace"], more, &[image]].concat();
     let done = place.run(&arguments).expect(status);
-    for secret in [LOGIN.1, "wrong-horse", &BASE64_STANDARD.encode(format!("{}:{}", LOGIN.0, LOGIN.1)), "practice-token"] {
+    for secret in [PASSWORD, "wrong-horse", &BASE64_STANDARD.encode(format!("{}:{}", USER, PASSWORD)), "practice-token"] {
         assert!(!done.output().contains(secret), "{secret} leaks: {done}");
     }
     let row = done.object();
@@ -28,30 +29,28 @@ fn pull(place: &Workplace, more: &[&str], image: &str, status: i32) -> Value {
 
 #[test]
 fn a_registry_that_wants_a_password_gets_it_from_wherever_it_is_kept() {
-    if met(docker_registry()).is_none() {
+    if met(docker_registry::available()).is_none() {
         return;
     }
-    let (made, real, source) = (Registry::new(), DockerRegistry::with_login(), Workplace::new());
+    let (made, real) = (Registry::new(), DockerRegistry::start_with_login());
     made.add_image("shop/web", "v1", &small());
-    let _ = source.run(&["pull", "-q", "--store", "store", &made.image("shop/web:v1")]).expect(0);
-    let from = format!("oci:{}:{}", source.text_path("store"), made.image("shop/web:v1"));
-    let image = real.image("shop/web:v1");
-    let login = format!("{}:{}", LOGIN.0, LOGIN.1);
-    skopeo(&["copy", "--quiet", "--dest-tls-verify=false", "--dest-creds", &login, &from, &format!("docker://{image}")]);
+    let image = format!("{}/shop/web:v1", real.host());
+    let (from, to, login) = (format!("docker://{}", made.image("shop/web:v1")), format!("docker://{image}"), format!("{USER}:{PASSWORD}"));
+    skopeo(&["copy", "--quiet", "--src-tls-verify=false", "--dest-tls-verify=false", "--dest-creds", &login, &from, &to]);
 
     let place = Workplace::new();
     let refused = pull(&place, &[], &image, 1);
     assert_eq!((&refused["class"], &refused["auth"]), (&"denied".into(), &"anonymous".into()), "{refused}");
 
-    let good = place.write("good.json", login_file(real.host(), LOGIN.0, LOGIN.1));
-    let wrong = place.write("wrong.json", login_file(real.host(), LOGIN.0, "wrong-horse"));
+    let good = place.write("good.json", login_file(real.host(), USER, PASSWORD));
+    let wrong = place.write("wrong.json", login_file(real.host(), USER, "wrong-horse"));
     let by_flag = pull(&place, &["--authfile", &good], &image, 0);
     assert!(by_flag["auth"].as_str().unwrap().ends_with("user deploy"), "{by_flag}");
     let mistaken = pull(&place, &["--authfile", &wrong], &image, 1);
     assert_eq!(mistaken["class"], "denied", "{mistaken}");
     assert!(mistaken["auth"].as_str().unwrap().ends_with("user deploy"), "{mistaken}");
 
-    let file = login_file(real.host(), LOGIN.0, LOGIN.1);
+    let file = login_file(real.host(), USER, PASSWORD);
     let by_variable = Workplace::new().with("REGISTRY_AUTH_FILE", &good);
     let by_docker = Workplace::new();
     by_docker.write(".docker/config.json", &file);
@@ -68,8 +67,8 @@ fn a_registry_that_wants_a_password_gets_it_from_wherever_it_is_kept() {
 #[test]
 fn a_helper_is_asked_and_one_that_is_missing_or_fails_is_an_error() {
     let auth = Auth::Token(TokenAuth {
-        user: LOGIN.0.to_owned(),
-        password: LOGIN.1.to_owned(),
+        user: USER.to_owned(),
+        password: PASSWORD.to_owned(),
         identity_token: String::new(),
         anonymous: true,
         expires_in_s: 300,
@@ -78,10 +77,10 @@ fn a_helper_is_asked_and_one_that_is_missing_or_fails_is_an_error() {
     registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
     let tools = Workplace::new();
-    let answer = json!({"ServerURL": registry.host(), "Username": LOGIN.0, "Secret": LOGIN.1});
+    let answer = json!({"ServerURL": registry.host(), "Username": USER, "Secret": PASSWORD});
     for (name, script) in [
         ("works", format!("#!/bin/sh\ncat >/dev/null\necho '{answer}'\n")),
-        ("fails", format!("#!/bin/sh\necho 'vault is sealed for {}' >&2\nexit 1\n", LOGIN.0)),
+        ("fails", format!("#!/bin/sh\necho 'vault is sealed for {}' >&2\nexit 1\n", USER)),
     ] {
         let path = tools.write(&format!("bin/docker-credential-{name}"), script);
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -108,7 +107,7 @@ fn an_authfile_that_is_missing_or_no_json_is_an_error() {
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
     let place = Workplace::new();
-    let broken = place.write("broken.json", format!("{{\"auths\": {{\"x\": {{\"auth\": \"{}", LOGIN.1));
+    let broken = place.write("broken.json", format!("{{\"auths\": {{\"x\": {{\"auth\": \"{}", PASSWORD));
     for file in ["nowhere.json", &broken] {
         let row = pull(&place, &["--authfile", file], &registry.image("shop/web:v1"), 1);
         assert!(row["message"].as_str().unwrap().contains(file), "{row}");

@@ -1,0 +1,13 @@
+//! Skopeo, to fill registries and to read what was pulled.
+
+use std::process::Command;
+
+/// Runs skopeo; gives its stdout. That it is installed `support::docker_registry::available` says.
+///
+/// # Panics
+/// When it fails; the text shows what it says.
+pub fn skopeo(arguments: &[&str]) -> String {
+    let done = Command::new("skopeo").args(arguments).output().expect("skopeo can be run");
+    assert!(done.status.success(), "skopeo {}: {}", arguments.join(" "), String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).expect("skopeo writes UTF-8")
+}

@@ -1,0 +1,178 @@
+//! What a newcomer tries first: help, version, completions, demo, explain.
+
+use std::process::Command;
+
+use e2e::{Finished, Registry, Started, Workplace, skopeo};
+use support::docker_registry;
+use support::requirement::met;
+
+use crate::common::small;
+
+const COMMANDS: [&str; 9] = ["pull", "run", "events", "explain", "nodes", "pulls", "config", "demo", "completions"];
+
+#[test]
+fn help_teaches_with_examples_and_fits_a_terminal() {
+    let place = Workplace::new().with("COLUMNS", "80");
+    let all = place.run(&["--help"]).expect(0);
+    for command in COMMANDS {
+        assert!(all.stdout.contains(command), "{command} is in {all}");
+        let help = place.run(&[command, "--help"]).expect(0);
+        assert!(help.stdout.contains("Examples:\n  fleetpull "), "{help}");
+        let (_, behind) = help.stdout.split_once("Examples:").unwrap();
+        assert!(behind.lines().all(|line| line.chars().count() <= 80), "{help}");
+        let short = place.run(&["help", command]).expect(0);
+        assert_eq!(short.stdout, help.stdout, "help COMMAND is COMMAND --help");
+    }
+    assert!(place.run(&["agent", "--help"]).expect(0).stdout.contains("fleetpull run"), "agent is run");
+    assert!(place.run(&[]).expect(2).stderr.contains("Usage: fleetpull"), "nothing asked for");
+}
+
+#[test]
+fn the_version_is_one_line() {
+    for flag in ["--version", "-V"] {
+        let done = Workplace::new().run(&[flag]).expect(0);
+        assert!(done.stdout.starts_with("fleetpull ") && done.stdout.lines().count() == 1 && done.stderr.is_empty(), "{done}");
+    }
+}
+
+#[test]
+fn completions_are_scripts_that_the_shell_takes() {
+    let place = Workplace::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = place.run(&["completions", shell]).expect(0).stdout;
+        for word in COMMANDS.iter().chain(&["all-nodes", "policy"]) {
+            assert!(script.contains(word), "{word} in the completions of {shell}");
+        }
+        let written = place.text_path(shell);
+        assert_eq!(place.run(&["completions", shell, "--to", &written]).expect(0).stdout, "");
+        assert_eq!(std::fs::read_to_string(&written).unwrap().trim_end(), script.trim_end());
+    }
+    let checked = Command::new("bash").args(["-n", &place.text_path("bash")]).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    assert!(place.run(&["completions", "tcsh"]).expect(2).stderr.contains("fish"));
+    assert!(place.run(&["completions", "bash", "--to", "/nonexistent/x"]).expect(1).stderr.contains("/nonexistent/x"));
+}
+
+#[test]
+fn the_demo_shows_the_main_job_and_leaves_nothing_behind() {
+    let place = Workplace::new().with("TMPDIR", "/tmp");
+    let done = place.run(&["demo"]).expect(0);
+    for text in ["Successfully pulled image", "already present on machine", "each of 6 blobs was served once", "all right", "Try next:"] {
+        assert!(done.stdout.contains(text), "{text}: {done}");
+    }
+    assert!(done.stdout.contains("ImagePullBackOff") && done.stdout.contains("next try in"), "{done}");
+    assert_eq!(done.stderr, "", "{done}");
+    let stores = done.stdout.split_once("stores below ").and_then(|(_, rest)| rest.split(".\n").next()).unwrap();
+    assert!(stores.starts_with("/tmp/") && !std::path::Path::new(stores).exists(), "{stores} is gone");
+}
+
+#[test]
+fn the_demos_stores_can_be_kept_and_read() {
+    if met(docker_registry::available()).is_none() {
+        return;
+    }
+    let place = Workplace::new();
+    let temporary = place.text_path("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let place = place.with("TMPDIR", temporary);
+    let done = place.run(&["demo", "--keep"]).expect(0);
+    let command = done.stdout.lines().find_map(|line| line.trim().strip_prefix("skopeo inspect ")).unwrap_or_else(|| panic!("{done}"));
+    skopeo(&["inspect", command.trim_matches('\'')]);
+}
+
+#[test]
+fn explain_says_how_a_reference_is_read_and_what_would_happen() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    let added = registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let explain = |image: &str, more: &[&str]| place.run(&[&["explain", "-o", "json", "--store", "store", image], more].concat());
+    let busybox = explain("busybox", &[]).expect(0).object();
+    for (field, value) in [
+        ("repository", "docker.io/library/busybox"),
+        ("tag", "latest"),
+        ("digest", ""),
+        ("registry", "docker.io"),
+        ("runtime_reference", "busybox:latest"),
+    ] {
+        assert_eq!(busybox[field], value, "{field} of {busybox}");
+    }
+    assert_eq!(busybox["pull"]["policy"], "Always");
+    let before = explain(&image, &[]).expect(0).object();
+    assert_eq!((&before["pull"]["policy"], &before["pull"]["present"]), (&"IfNotPresent".into(), &false.into()), "{before}");
+    assert!(!place.path("store").exists(), "asking makes no store");
+    let _ = place.run(&["pull", "-q", "--store", "store", &image]).expect(0);
+    registry.reset_counts();
+    let after = explain(&image, &[]).expect(0).object();
+    assert_eq!(after["pull"]["present"], true, "{after}");
+    let by_digest = explain(&registry.image(&format!("shop/web@{}", added.digest)), &["--policy", "Never"]).expect(0).object();
+    assert_eq!((&by_digest["digest"], &by_digest["tag"]), (&added.digest.as_str().into(), &"".into()), "{by_digest}");
+    assert_eq!(registry.counts().requests, 0, "asking what would happen asks no registry");
+    let text = place.run(&["explain", &image, "--store", "store"]).expect(0);
+    assert!(text.stdout.contains("nothing would be pulled"), "{text}");
+}
+
+#[test]
+fn explain_refuses_what_cannot_be_read_and_says_how_it_would_be() {
+    let place = Workplace::new();
+    for (image, text) in [("docker://busybox", "busybox"), ("Team/App", "team/app"), ("a@sha256:12", "")] {
+        let done = place.run(&["explain", image]).expect(1);
+        assert!(done.stdout.contains("couldn't parse image name"), "{done}");
+        assert!(text.is_empty() || done.stderr.contains(&format!("lower case: {text}")), "{done}");
+        let told = place.run(&["explain", "-o", "json", image]).expect(1).object();
+        assert!(told["error"].as_str().unwrap().contains("couldn't parse image name"), "{told}");
+    }
+    assert!(place.run(&["explain", "busybox", "--node", "n1"]).expect(2).stderr.contains("give --nats URL"));
+    let alone = place.run(&["explain", "-o", "json", "busybox", "--nats", "nats://127.0.0.1:1"]).expect(1).object();
+    assert_eq!(alone["repository"], "docker.io/library/busybox", "how it is read is known without a bus");
+    assert!(alone["pull_error"].as_str().unwrap().contains("127.0.0.1:1"), "{alone}");
+}
+
+/// A terminal of its own, which `script` makes.
+fn on_a_terminal(place: &Workplace, line: &str) -> Finished {
+    let program = place.command(&[]);
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("{} {line}", program.get_program().display()), "/dev/null"]).env_clear();
+    command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("TERM", "xterm");
+    command.current_dir(place.path("."));
+    Finished::of(&[line], Started::of(command))
+}
+
+#[test]
+fn colour_is_for_terminals_that_want_it() {
+    const ESCAPE: char = '\u{1b}';
+    let colours = |done: &Finished| done.stdout.split(ESCAPE).skip(1).filter(|rest| rest.split('m').next().is_some_and(is_colour)).count();
+    fn is_colour(code: &str) -> bool {
+        code.strip_prefix('[')
+            .is_some_and(|code| !code.is_empty() && code != "0" && code.bytes().all(|byte| byte.is_ascii_digit() || byte == b';'))
+    }
+    for line in ["--help", "pull --help", "nodes --nats nats://127.0.0.1:1"] {
+        let wanted = on_a_terminal(&Workplace::new(), line);
+        assert!(colours(&wanted) > 0, "{wanted}");
+        let plain = on_a_terminal(&Workplace::new().with("NO_COLOR", "1"), line);
+        assert_eq!(colours(&plain), 0, "{plain}");
+    }
+    let piped = Workplace::new().run(&["--help"]).expect(0);
+    assert!(!piped.output().contains(ESCAPE), "{piped}");
+}
+
+#[test]
+fn bars_are_drawn_on_a_terminal_and_lines_elsewhere() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let done = on_a_terminal(&place, &format!("pull --store store {image}")).expect(0);
+    assert!(done.stdout.contains(&format!("pulled   ")) && !done.stdout.contains("Normal   Pulling"), "{done}");
+}
+
+#[test]
+fn a_closed_pipe_ends_the_program_quietly() {
+    let place = Workplace::new();
+    for line in ["config print | head -1", "--help | head -1", "completions bash | head -1", "explain busybox | head -1"] {
+        let mut command = Command::new("sh");
+        let program = place.command(&[]);
+        command.args(["-c", &format!("{} {line}", program.get_program().display())]).env_clear();
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let done = Finished::of(&[line], Started::of(command)).expect(0);
+        assert_eq!((done.stdout.lines().count(), done.stderr.as_str()), (1, ""), "{done}");
+    }
+}

@@ -1,0 +1,73 @@
+//! A password is in nothing that the program writes, at any log level, whatever goes wrong. (Logins at registries: `pull_logins`.)
+
+use e2e::{Finished, Started, Workplace};
+
+const PASSWORD: &str = "hunter2-s3cret";
+
+fn keeps_it(done: Finished) -> Finished {
+    assert!(!done.output().contains(PASSWORD), "the password leaks: {done}");
+    done
+}
+
+#[test]
+fn a_password_in_a_nats_url_is_never_shown() {
+    let place = Workplace::new();
+    // Nobody listens; another scheme; a port that is none; a host that is none; several.
+    let urls = [
+        format!("nats://bob:{PASSWORD}@127.0.0.1:1"),
+        format!("http://bob:{PASSWORD}@127.0.0.1:1"),
+        format!("nats://bob:{PASSWORD}@127.0.0.1:none"),
+        format!("nats://bob:{PASSWORD}@"),
+        format!("tls://{PASSWORD}@127.0.0.1:1,nats://bob:{PASSWORD}@127.0.0.1:2"),
+        format!("nats://bob:{PASSWORD}/@127.0.0.1:1"),
+    ];
+    // All at once: a command waits some seconds for a server that may be starting.
+    std::thread::scope(|scope| {
+        for url in &urls {
+            let commands: [&[&str]; 4] = [
+                &["nodes", "--nats", url, "--log-level", "trace"],
+                &["pull", "busybox", "--node", "n1", "--nats", url, "--log-level", "trace", "-o", "json"],
+                &["explain", "busybox", "--nats", url, "--log-level", "trace", "--log-format", "json"],
+                &["pull", "busybox", "--nats", url],
+            ];
+            for command in commands.map(|command| place.command(command)) {
+                scope.spawn(move || {
+                    let done = keeps_it(Finished::of(&[url], Started::of(command)));
+                    assert_ne!(done.status, 0, "{done}");
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn settings_are_printed_without_it_and_wrong_ones_too() {
+    let url = format!("nats://bob:{PASSWORD}@nats.example:4222");
+    let file = format!("[nats]\nurl = [\"{url}\"]\ncreds = \"/etc/nats.creds\"\n");
+    let broken = format!("[nats]\nurl = [\"ftp://bob:{PASSWORD}@nats.example\"]\nurls = [\"{url}\"]\n[nats");
+    for format in ["text", "json"] {
+        let by_variable = Workplace::new().with("FLEETPULL_NATS_URL", &url);
+        let printed = keeps_it(by_variable.run(&["config", "print", "-o", format]).expect(0));
+        assert!(printed.stdout.contains("nats.example:4222"), "{printed}");
+        let by_nats = Workplace::new().with("NATS_URL", &url);
+        let _ = keeps_it(by_nats.run(&["config", "print", "-o", format]).expect(0));
+        let place = Workplace::new();
+        let (good, bad) = (place.write("good.toml", &file), place.write("bad.toml", &broken));
+        let _ = keeps_it(place.run(&["config", "print", "-o", format, "--config", &good]).expect(0));
+        let _ = keeps_it(place.run(&["config", "validate", "-o", format, "--config", &bad]).expect(1));
+        let _ = keeps_it(place.run(&["config", "print", "-o", format, "--config", &bad]).expect(2));
+    }
+}
+
+#[test]
+fn a_broken_context_or_creds_file_is_named_not_quoted() {
+    let place = Workplace::new();
+    place.write(".config/nats/context/ours.json", format!("{{\"url\": \"nats://127.0.0.1:1\", \"password\": \"{PASSWORD}\", "));
+    let creds = place.write("user.creds", format!("-----BEGIN NATS USER JWT-----\n{PASSWORD}\n"));
+    let context = keeps_it(place.run(&["nodes", "--nats-context", "ours", "--log-level", "trace"]).expect(1));
+    assert!(context.stderr.contains("ours"), "{context}");
+    let login = keeps_it(place.run(&["nodes", "--nats", "nats://127.0.0.1:1", "--nats-creds", &creds, "--log-level", "trace"]).expect(1));
+    assert!(login.stderr.contains("user.creds"), "{login}");
+    let missing = place.run(&["nodes", "--nats-context", "nowhere"]).expect(1);
+    assert!(missing.stderr.contains("nowhere"), "{missing}");
+}
