@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 /// The file that the running agent has locked; it holds the agent's process id for people.
 const LOCK_FILE: &str = "lock";
 /// The socket on which the agent answers this machine.
-pub const SOCKET_FILE: &str = "agent.sock";
+const SOCKET_FILE: &str = "agent.sock";
 /// Only the agent's user looks in.
 const DIR_MODE: u32 = 0o700;
 const LOCK_MODE: u32 = 0o600;
