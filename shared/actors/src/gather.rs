@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{BusError, BusRef};
 use clock::Clock;
-use contract::subject::{self, Fleet};
+use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope};
 use futures::StreamExt as _;
 
@@ -34,7 +34,7 @@ pub async fn gather<C: Command>(
     clock: &Clock,
 ) -> Result<Vec<C::Reply>, CallError> {
     let bus_failed = |error: BusError| CallError::Bus { reason: error.to_string() };
-    let inbox = subject::inbox(envelope.meta.message_id);
+    let inbox = bus.new_inbox();
     let mut answers = bus.subscribe(&inbox, None).await.map_err(bus_failed)?;
     let mut question = wire::encode_command(fleet.command_to_all(C::SERVICE, C::VERB), &envelope)?;
     question.reply_to = Some(inbox);

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use actix::Recipient;
+use bus::services::{Endpoint, EndpointCounters};
 use bus::{BusError, BusRef, Message, Subscription};
-use clock::Random;
-use contract::{CallError, Command};
+use clock::{Clock, Random};
+use contract::{CallError, Command, Service};
 use futures::StreamExt as _;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -20,11 +21,29 @@ pub const MAX_STANDING_REQUESTS: usize = 4096;
 
 /// One command being taken from the bus. Dropping it ends that.
 #[derive(Debug)]
-pub struct Served(JoinHandle<()>);
+pub struct Served {
+    task: JoinHandle<()>,
+    service: Service,
+    endpoint: Endpoint,
+}
+
+impl Served {
+    /// Which service takes it.
+    #[must_use]
+    pub fn service(&self) -> Service {
+        self.service
+    }
+
+    /// Where it is taken and how often it was, for the NATS services API.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -33,9 +52,7 @@ impl Drop for Served {
 /// # Errors
 /// The bus is closed.
 pub async fn serve<C: Command>(wiring: &Wiring, recipient: Recipient<Ask<C>>) -> Result<Served, BusError> {
-    let subject = wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB);
-    let commands = wiring.bus.subscribe(&subject, None).await?;
-    Ok(Served(actix::spawn(take(commands, Arc::clone(&wiring.bus), recipient))))
+    serve_on(wiring, wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB), recipient).await
 }
 
 /// Takes the commands `C` that are sent to every node.
@@ -43,11 +60,19 @@ pub async fn serve<C: Command>(wiring: &Wiring, recipient: Recipient<Ask<C>>) ->
 /// # Errors
 /// The bus is closed.
 pub async fn serve_everywhere<C: Command>(wiring: &Wiring, recipient: Recipient<Ask<C>>) -> Result<Served, BusError> {
-    let commands = wiring.bus.subscribe(&wiring.fleet.command_to_all(C::SERVICE, C::VERB), None).await?;
-    Ok(Served(actix::spawn(take(commands, Arc::clone(&wiring.bus), recipient))))
+    serve_on(wiring, wiring.fleet.command_to_all(C::SERVICE, C::VERB), recipient).await
 }
 
-async fn take<C: Command>(mut commands: Subscription, bus: BusRef, recipient: Recipient<Ask<C>>) {
+async fn serve_on<C: Command>(wiring: &Wiring, subject: String, recipient: Recipient<Ask<C>>) -> Result<Served, BusError> {
+    let commands = wiring.bus.subscribe(&subject, None).await?;
+    let counters = Arc::new(EndpointCounters::default());
+    let task = actix::spawn(take(commands, Arc::clone(&wiring.bus), recipient, Arc::clone(&counters)));
+    let endpoint = Endpoint { name: C::VERB.to_owned(), subject, queue_group: None, counters };
+    Ok(Served { task, service: C::SERVICE, endpoint })
+}
+
+async fn take<C: Command>(mut commands: Subscription, bus: BusRef, recipient: Recipient<Ask<C>>, counters: Arc<EndpointCounters>) {
+    let clock = Clock::host();
     let standing = Arc::new(Semaphore::new(MAX_STANDING_REQUESTS));
     let mut random = Random::from_system();
     while let Some(message) = commands.next().await {
@@ -69,13 +94,16 @@ async fn take<C: Command>(mut commands: Subscription, bus: BusRef, recipient: Re
             answer(&bus, wire::encode_reply::<C::Reply>(reply_to, Some(&command.meta), Err(busy))).await;
             continue;
         };
-        let (bus, recipient) = (Arc::clone(&bus), recipient.clone());
+        let (bus, recipient, clock, counters) = (Arc::clone(&bus), recipient.clone(), clock.clone(), Arc::clone(&counters));
         actix::spawn(async move {
             let meta = command.meta;
+            let began = clock.now().monotonic;
             let reply = match recipient.send(Ask(command)).await {
                 Ok(reply) => reply,
                 Err(_) => Err(CallError::Ended { service: C::SERVICE.name() }),
             };
+            let error = reply.as_ref().err().map(ToString::to_string);
+            counters.record(clock.now().monotonic.saturating_sub(began), error.as_deref());
             answer(&bus, wire::encode_reply(reply_to, Some(&meta), reply)).await;
             drop(place);
         });
@@ -84,8 +112,8 @@ async fn take<C: Command>(mut commands: Subscription, bus: BusRef, recipient: Re
 
 async fn answer(bus: &BusRef, mut message: Message) {
     let subject = message.subject.clone();
-    if message.payload.len() > bus::MAX_PAYLOAD_BYTES {
-        let error = CallError::Refused { reason: format!("the answer of {} bytes is over the bus's limit", message.payload.len()) };
+    if message.wire_bytes() > bus::MAX_PAYLOAD_BYTES {
+        let error = CallError::Refused { reason: format!("the answer of {} bytes is over the bus's limit", message.wire_bytes()) };
         message = wire::encode_reply::<()>(subject.clone(), None, Err(error));
     }
     if let Err(error) = bus.publish(message).await {

@@ -8,6 +8,10 @@ use contract::{CallError, Command, Envelope, MessageId, Meta, TraceContext, VERS
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// How deep a message may nest: ours stay under ten, and a deeper one from a stranger must not exhaust the stack.
+const MAX_DEPTH: usize = 32;
+/// The longest text of a refusal, in bytes: it travels as a header.
+const MAX_REASON_BYTES: usize = 4 * 1024;
 /// The error code of a refusal, as HTTP would say it.
 const REFUSED_CODE: &str = "400";
 
@@ -92,12 +96,15 @@ fn pack<T: Serialize>(value: &T) -> Result<Vec<u8>, CallError> {
 }
 
 fn unpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, CallError> {
-    rmp_serde::from_slice(payload).map_err(|error| CallError::Refused { reason: format!("the message cannot be decoded: {error}") })
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
+    deserializer.set_max_depth(MAX_DEPTH);
+    T::deserialize(&mut deserializer).map_err(|error| CallError::Refused { reason: format!("the message cannot be decoded: {error}") })
 }
 
-/// A header cannot hold line breaks.
+/// A header cannot hold line breaks, and not everything a caller wrote belongs into it.
 fn one_line(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+    let end = (0..=text.len().min(MAX_REASON_BYTES)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text[..end].chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 #[cfg(test)]
@@ -136,7 +143,7 @@ mod tests {
         message.headers.set(headers::VERSION, "2");
         let refused = decode_command::<AcquirePermit>(&message, &mut Random::seeded(2)).expect_err("another version");
         assert!(refused.to_string().contains("not \"2\""), "{refused}");
-        for rubbish in [&b""[..], b"\xff\xff", b"{\"permit\":1}", &[0x91; 64]] {
+        for rubbish in [&b""[..], b"\xff\xff", b"{\"permit\":1}", &[0x91; 100_000]] {
             assert!(decode_command::<AcquirePermit>(&Message::new("a.b", rubbish.to_vec()), &mut Random::seeded(2)).is_err());
         }
         #[derive(Serialize)]

@@ -11,12 +11,15 @@
 
 use std::fmt::Write as _;
 
-use crate::{EventReason, MessageId, NodeName, Service};
+use crate::{EventReason, NodeName, Service};
 
 /// The token of what has no name: a registry of a reference that cannot be parsed.
 const NAMELESS: &str = "_";
 /// Stands for every node. No node's token is like it: an underscore is always followed by two hex digits.
 const EVERY_NODE: &str = "_all";
+
+/// The root of the NATS services API, which lists the services of every node.
+pub const SERVICES_API: &str = "$SRV";
 
 /// The name of a fleet, the first token of all its subjects and the prefix of its buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,12 @@ impl Fleet {
         format!("{}.v1.cmd.{EVERY_NODE}.{}.{verb}", self.0, service.name())
     }
 
+    /// What a service is called in the NATS services API: two fleets on one server never mix.
+    #[must_use]
+    pub fn service_name(&self, service: Service) -> String {
+        format!("{}-{}", self.0, service.name())
+    }
+
     /// Where an event is published.
     #[must_use]
     pub fn event(&self, reason: EventReason, registry: Option<&str>, node: &NodeName) -> String {
@@ -80,12 +89,6 @@ impl Default for Fleet {
     fn default() -> Self {
         Self("fleetpull".to_owned())
     }
-}
-
-/// Where the answers to one question to everybody arrive: below NATS' own prefix for answers, so that the usual permissions do.
-#[must_use]
-pub fn inbox(question: MessageId) -> String {
-    format!("_INBOX.{question}")
 }
 
 /// Encodes any name into one token.

@@ -9,8 +9,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// What of other crates' lines is worth reading at our level: their warnings.
-const OTHERS: &str = "warn";
+/// What of other crates' lines is worth reading at our level: their warnings. The NATS client repeats each failed attempt twice a
+/// second; our bus says it once.
+const OTHERS: &str = "warn,async_nats=off";
 /// The crates whose lines are ours.
 const OURS: [&str; 10] = [
     "fleetpull",

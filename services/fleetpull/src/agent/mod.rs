@@ -4,6 +4,7 @@
 //! nobody is told that the agent is ready before it is served.
 
 mod actor;
+mod announcement;
 mod condition;
 mod counters;
 mod door;
@@ -12,8 +13,6 @@ mod rivals;
 mod state_dir;
 mod supervisor;
 mod work;
-
-pub use state_dir::SOCKET_FILE;
 
 use std::time::Duration;
 

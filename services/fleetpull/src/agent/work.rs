@@ -8,6 +8,7 @@ use actix::{Actor as _, Addr, Recipient};
 use actors::{Ask, Deaths, Served, Wiring};
 use anyhow::{Context as _, Result, bail};
 use bus::memory::MemoryBus;
+use bus::services::Announced;
 use bus::socket::{SocketServer, serve_socket};
 use bus::{BusError, BusRef};
 use clock::Clock;
@@ -15,10 +16,11 @@ use contract::messages::agent::{CountAll, DescribeNode};
 use contract::subject::Fleet;
 use futures::future::LocalBoxFuture;
 use runtimes::{RuntimeDescription, RuntimeRef};
-use settings::RuntimeKind;
+use settings::{RuntimeKind, Settings};
 use tracing::info;
 
 use super::actor::{Agent, AgentParts, name_and_version};
+use super::announcement::announce_services;
 use super::door::{Door, Doorkeeper};
 use super::identity::{Identity, VERSION};
 use super::rivals::{Rival, Rivals};
@@ -29,6 +31,8 @@ use crate::node::{Node, NodeParts, Policies, node_name, open_bus, open_runtime, 
 
 /// How long the start waits for the bus. One that is there takes milliseconds; without it the agent starts alone.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// How many commands of the agent itself are taken from the fleet's bus; they come first among what is served.
+const AGENT_ENDPOINTS: usize = 4;
 /// How long the start waits for the runtime to say what it is.
 const DESCRIBE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -38,6 +42,7 @@ pub(super) struct Work {
     agent_deaths: Deaths,
     rivals: LocalBoxFuture<'static, Rival>,
     agent_served: Vec<Served>,
+    announced: Announced,
     socket: SocketServer,
     /// The lock goes last.
     _state: StateDir,
@@ -65,7 +70,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let identity = Identity::new(name.clone(), settings.node.labels.clone(), &clock);
     let runtime = open_runtime(configuration, RegistryArgs { plain_http: false, tls_verify: true }, &clock)?;
     let bus = open_bus(settings, &format!("fleetpull {name}"), &clock).await?;
-    let (seen, connected) = futures::join!(describe(&runtime), super::wait_connected(&bus, CONNECT_WITHIN));
+    let (seen, connected) = futures::join!(describe(&runtime, settings), super::wait_connected(&bus, CONNECT_WITHIN));
     let policies = Policies::of(settings);
     let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
     let door = Arc::new(Door::default());
@@ -82,12 +87,23 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let node = Node::start(parts).await.context("the services cannot be reached through the bus")?;
     let (gravestone, agent_deaths) = actors::deaths();
     let services = node.actors.clone();
-    let parts = AgentParts { identity, services, bus, runtime, seen: seen.clone(), clock: clock.clone(), gravestone: gravestone("agent") };
+    let parts = AgentParts {
+        identity: identity.clone(),
+        services,
+        bus,
+        runtime,
+        seen: seen.clone(),
+        clock: clock.clone(),
+        gravestone: gravestone("agent"),
+    };
     let agent = Agent::new(parts).start();
     let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), gravestone("doorkeeper")).start();
     let agent_served = serve(&node, &local, &agent, &doorkeeper).await.context("the agent cannot be reached through the bus")?;
+    // What is taken from the bus behind the socket stands beside it and is nobody's to find on the fleet's.
+    let on_the_bus = node.served().iter().chain(agent_served.iter().take(AGENT_ENDPOINTS));
+    let announced = announce_services(&node.wiring, &identity, on_the_bus, &clock).await.context("the services cannot be announced")?;
     say_who(configuration, &node, &seen, &socket_path);
-    Ok(Work { node, agent_deaths, rivals: Box::pin(rivals.next_older()), agent_served, socket, _state: state })
+    Ok(Work { node, agent_deaths, rivals: Box::pin(rivals.next_older()), agent_served, announced, socket, _state: state })
 }
 
 /// The bus behind the socket: the node's own when there is no server, and else one of this process that works without any.
@@ -112,20 +128,28 @@ async fn serve(node: &Node, local: &BusRef, agent: &Addr<Agent>, doorkeeper: &Ad
 }
 
 async fn serve_agent(wiring: &Wiring, by_name: Recipient<Ask<DescribeNode>>, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
-    Ok(vec![
-        actors::serve::<DescribeNode>(wiring, by_name).await?,
-        actors::serve::<CountAll>(wiring, agent.clone().recipient()).await?,
-        actors::serve_everywhere::<DescribeNode>(wiring, agent.clone().recipient()).await?,
-        actors::serve_everywhere::<CountAll>(wiring, agent.clone().recipient()).await?,
-    ])
+    // At once, because each waits for the server to confirm it.
+    let (one, two, three, four) = futures::try_join!(
+        actors::serve::<DescribeNode>(wiring, by_name),
+        actors::serve::<CountAll>(wiring, agent.clone().recipient()),
+        actors::serve_everywhere::<DescribeNode>(wiring, agent.clone().recipient()),
+        actors::serve_everywhere::<CountAll>(wiring, agent.clone().recipient()),
+    )?;
+    Ok(vec![one, two, three, four])
 }
 
-async fn describe(runtime: &RuntimeRef) -> RuntimeDescription {
+/// What the runtime says of itself, or what is known without it where it takes too long.
+async fn describe(runtime: &RuntimeRef, settings: &Settings) -> RuntimeDescription {
     match tokio::time::timeout(DESCRIBE_WITHIN, runtime.describe()).await {
         Ok(description) => description,
         Err(_) => RuntimeDescription {
-            name: "runtime".to_owned(),
-            problem: Some(format!("no answer within {DESCRIBE_WITHIN:?}")),
+            name: match settings.runtime.kind {
+                RuntimeKind::OciLayout => "oci-layout".to_owned(),
+                RuntimeKind::Cri => "cri".to_owned(),
+            },
+            place: settings.runtime.endpoint_on(Path::exists).unwrap_or_default(),
+            problem: Some(format!("no answer within {DESCRIBE_WITHIN:?}: see whether it hangs")),
+            credential_sources: vec!["not known yet".to_owned()],
             ..RuntimeDescription::default()
         },
     }
@@ -169,7 +193,8 @@ impl Work {
 
     /// Takes no more commands, and hands what is recorded to the bus.
     pub(super) async fn stop(self) {
-        let Self { node, agent_served, socket, .. } = self;
+        let Self { node, agent_served, announced, socket, .. } = self;
+        drop(announced);
         drop(agent_served);
         drop(socket);
         node.stop().await;

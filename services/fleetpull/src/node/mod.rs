@@ -139,6 +139,12 @@ impl Node {
         Sender::local(self.wiring.clone(), self.actors.coordinator.clone().recipient())
     }
 
+    /// What is taken from the bus, and by which service.
+    #[must_use]
+    pub fn served(&self) -> &[Served] {
+        &self.served
+    }
+
     /// Makes sure that an image is there, in a trace of its own.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
+use bus::BusHealth;
 use contract::messages::pull_coordinator::{ListPulls, PullOutcome, PullStatus};
 use contract::{CallError, FailureClass, NodeName};
 use futures::StreamExt as _;
@@ -96,10 +97,16 @@ async fn pull_on_node(args: &PullArgs, client: &FleetClient, node: &NodeName, te
     let mut pulls: FuturesUnordered<_> = args.images.iter().map(ask).collect();
     let mut open: BTreeMap<String, ()> = args.images.iter().map(|image| (image.clone(), ())).collect();
     let mut look = tokio::time::interval(LOOK_EVERY);
+    // The first word is how the bus is now; each `Connected` after it means that the link was lost in between.
+    let mut links = client.bus().health_changes().skip(1);
     let mut unanswered = 0;
     while !pulls.is_empty() {
         tokio::select! {
             biased;
+            Some(BusHealth::Connected | BusHealth::Degraded { .. }) = links.next() => {
+                // A question or its answer may have been lost with the link. Asking again joins the pull that is under way.
+                pulls = open.keys().map(ask).collect();
+            }
             Some((image, answer)) = pulls.next() => {
                 open.remove(&image);
                 let outcome = answer.unwrap_or_else(|error| unanswered_outcome(args, client, node, &error));
