@@ -7,6 +7,7 @@
 mod common;
 
 mod first_steps;
+mod pull_cri;
 mod pull_exit_status;
 mod pull_faults;
 mod pull_interrupted;
