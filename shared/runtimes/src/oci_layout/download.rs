@@ -35,14 +35,14 @@ impl Wanted {
         match locked.map_err(failed("fetch a blob into", layout.root())).map_err(here)? {
             PartialLock::Present => {}
             PartialLock::Ours(mut partial) => {
+                let connection = pull.connections.acquire().await;
                 let outcome = self.fill(&pull, &mut partial).await;
-                if let Err(failures) = outcome {
-                    // Where there is no room, what was received is better given back than kept for later.
-                    if partial.received() == 0 || failures.last().is_some_and(|failure| failure.full_disk) {
-                        partial.discard();
-                    }
-                    return Err(failures);
+                drop(connection);
+                if outcome.is_err() && partial.received() == 0 {
+                    partial.discard();
+                    return outcome;
                 }
+                outcome?;
                 let path = partial.path().clone();
                 let published =
                     tokio::task::spawn_blocking(move || partial.publish()).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));

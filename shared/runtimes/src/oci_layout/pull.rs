@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use contract::FailureClass;
 use image::{Digest, Platform};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::download::Wanted;
@@ -22,6 +23,9 @@ const CONFIG_MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// Lists may name lists; more than this is a circle or a joke.
 const LISTS_MAX: usize = 2;
 
+/// Blobs at a time for each connection: one is received while another is written out, or waits for somebody else's fetch.
+const TASKS_PER_CONNECTION: usize = 2;
+
 /// What all pulls share.
 pub(super) struct Shared {
     pub(super) layout: Layout,
@@ -37,6 +41,8 @@ pub(super) struct Pull {
     pub(super) request: PullRequest,
     pub(super) progress: Progress,
     pub(super) sources: Sources,
+    /// As many blobs of this pull are received at the same time.
+    pub(super) connections: Semaphore,
 }
 
 /// A manifest as it came.
@@ -64,7 +70,8 @@ type Steps<T> = Result<T, Vec<StepFailure>>;
 pub(super) async fn pull(shared: Arc<Shared>, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure> {
     let endpoints =
         route::endpoints(&request.reference, &shared.route).map_err(|failure| of_pull(vec![failure], "anonymous".to_owned()))?;
-    let pull = Arc::new(Pull { shared, request, progress, sources: Sources::new(endpoints) });
+    let connections = Semaphore::new(shared.connections_per_pull.max(1));
+    let pull = Arc::new(Pull { shared, request, progress, sources: Sources::new(endpoints), connections });
     let outcome = Arc::clone(&pull).run().await;
     let auth = pull.sources.auth().await;
     match outcome {
@@ -193,13 +200,23 @@ impl Pull {
     /// Fetches all blobs, the largest first so that none is left to run alone at the end.
     async fn fetch_all(self: Arc<Self>, mut wanted: Vec<Wanted>) -> Steps<()> {
         wanted.sort_by_key(|blob| std::cmp::Reverse(blob.size));
-        let mut waiting = wanted.into_iter();
         let mut running = JoinSet::new();
+        let outcome = self.fetch_in(&mut running, wanted.iter().cloned()).await;
+        // Nothing of this pull runs on, or holds a lock, once it has failed.
+        running.shutdown().await;
+        if outcome.as_ref().is_err_and(|failures| failures.last().is_some_and(|failure| failure.full_disk)) {
+            // Where there is no room, what was received is better given back than kept for later.
+            wanted.iter().for_each(|blob| self.shared.layout.discard_partial(&blob.digest));
+        }
+        outcome
+    }
+
+    async fn fetch_in(self: &Arc<Self>, running: &mut JoinSet<Steps<()>>, mut waiting: impl Iterator<Item = Wanted>) -> Steps<()> {
         loop {
-            while running.len() < self.shared.connections_per_pull.max(1)
+            while running.len() < self.shared.connections_per_pull.max(1) * TASKS_PER_CONNECTION
                 && let Some(blob) = waiting.next()
             {
-                running.spawn(blob.fetch(Arc::clone(&self)));
+                running.spawn(blob.fetch(Arc::clone(self)));
             }
             match running.join_next().await {
                 None => return Ok(()),

@@ -47,7 +47,7 @@ impl Layout {
         size: u64,
         mut waiting: impl FnMut(u64),
     ) -> io::Result<PartialLock> {
-        let path = self.partials().join(format!("{}-{}", digest.algorithm().name(), digest.hex()));
+        let path = self.partial_path(digest);
         loop {
             if self.has_blob(digest, size)? {
                 return Ok(PartialLock::Present);
@@ -74,6 +74,22 @@ impl Layout {
                 batch: Vec::new(),
             }));
         }
+    }
+}
+
+impl Layout {
+    /// Removes what was received of a blob, unless somebody is at it.
+    pub(in crate::oci_layout) fn discard_partial(&self, digest: &Digest) {
+        let path = self.partial_path(digest);
+        let Ok(file) = File::open(&path) else { return };
+        // Held until the file is gone, so that nobody takes it up in between.
+        if file.try_lock().is_ok() {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    fn partial_path(&self, digest: &Digest) -> PathBuf {
+        self.partials().join(format!("{}-{}", digest.algorithm().name(), digest.hex()))
     }
 }
 
