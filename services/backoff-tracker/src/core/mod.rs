@@ -1,6 +1,7 @@
 //! The sans-IO core: kubelet's back-off per (pod, image), cleared by success.
 
 mod delays;
+pub mod knowledge;
 mod tracker;
 
 pub use delays::{BackoffPolicy, Delays};

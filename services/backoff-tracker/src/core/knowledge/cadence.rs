@@ -1,0 +1,102 @@
+//! When a shared entry is tried again.
+
+use std::time::Duration;
+
+use super::topic::{About, Topic};
+use contract::FailureClass;
+
+/// The longest that anything binds without a new attempt, `Retry-After` aside.
+pub const LONGEST: Duration = Duration::from_secs(300);
+/// The longest `Retry-After` that is obeyed; a registry that asks for more is asked once an hour.
+pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
+/// Share of a delay that jitter adds at most.
+const JITTER: f64 = 0.1;
+/// Added to `Retry-After`, so that budgets that share a window do not return together.
+const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
+
+const UNAVAILABLE_S: [u64; 3] = [2, 4, 8];
+const NOT_THERE_S: [u64; 4] = [10, 20, 40, 60];
+/// Slow: registries lock accounts whose password is wrong again and again.
+const DENIED_LOGIN_S: [u64; 2] = [60, 300];
+const RATE_LIMITED_S: [u64; 4] = [10, 20, 40, 60];
+
+/// How long a topic rests after the failure that took it to `step` (1 is the first). The jitter is the same on every node.
+#[must_use]
+pub fn delay(topic: &Topic, step: u32, retry_after: Option<Duration>) -> Duration {
+    let share = share(topic, step);
+    if let Some(asked) = retry_after {
+        return asked.min(LONGEST_RETRY_AFTER) + RETRY_AFTER_SPREAD.mul_f64(share);
+    }
+    let table = table(topic);
+    let index = usize::try_from(step.max(1) - 1).unwrap_or(usize::MAX).min(table.len() - 1);
+    Duration::from_secs(table[index]).mul_f64(1.0 + JITTER * share).min(LONGEST)
+}
+
+fn table(topic: &Topic) -> &'static [u64] {
+    match (topic.class(), topic.about()) {
+        (FailureClass::RegistryUnavailable, _) => &UNAVAILABLE_S,
+        (_, About::Login { anonymous: false, .. }) => &DENIED_LOGIN_S,
+        (FailureClass::RateLimited, _) => &RATE_LIMITED_S,
+        _ => &NOT_THERE_S,
+    }
+}
+
+/// Uniform in `[0, 1)` over topics and steps.
+fn share(topic: &Topic, step: u32) -> f64 {
+    let id = topic.id().0;
+    // splitmix64's finaliser over the folded id.
+    let mut bits = (id as u64) ^ ((id >> 64) as u64) ^ u64::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::knowledge::topic::View;
+
+    fn login(anonymous: bool) -> About {
+        About::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous }
+    }
+
+    #[test]
+    fn each_class_has_its_cadence() {
+        let endpoint = About::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() };
+        let reference = About::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: false };
+        let content = About::Content { reference: "r".to_owned(), endpoint: "e".to_owned() };
+        let table: [(About, &[u64]); 8] = [
+            (endpoint, &[2, 4, 8, 8, 8]),
+            (About::Registry, &[2, 4, 8, 8, 8]),
+            (About::Repository("a".to_owned()), &[2, 4, 8, 8, 8]),
+            (reference, &[10, 20, 40, 60, 60]),
+            (content, &[10, 20, 40, 60, 60]),
+            (login(true), &[10, 20, 40, 60, 60]),
+            (login(false), &[60, 300, 300]),
+            (About::BudgetOwner("o".to_owned()), &[10, 20, 40, 60, 60]),
+        ];
+        for (about, expected) in table {
+            let topic = Topic::new(View::default(), about);
+            for (step, seconds) in (1..).zip(expected) {
+                let base = Duration::from_secs(*seconds);
+                let delay = delay(&topic, step, None);
+                assert!(delay >= base && delay <= base.mul_f64(1.1) && delay <= LONGEST, "{:?} step {step}: {delay:?}", topic.about());
+            }
+        }
+    }
+
+    #[test]
+    fn retry_after_is_obeyed_within_reason() {
+        let topic = Topic::new(View::default(), About::BudgetOwner("o".to_owned()));
+        let after = |seconds| delay(&topic, 1, Some(Duration::from_secs(seconds)));
+        assert!(after(20) >= Duration::from_secs(20) && after(20) <= Duration::from_secs(22));
+        assert!(after(u64::MAX) <= LONGEST_RETRY_AFTER + RETRY_AFTER_SPREAD, "ten years are an hour");
+    }
+
+    #[test]
+    fn nonsense_steps_are_the_last_or_the_first() {
+        let topic = Topic::new(View::default(), About::Registry);
+        assert!(delay(&topic, u32::MAX, None) <= Duration::from_millis(8_800));
+        assert_eq!(delay(&topic, 0, None).as_secs(), 2);
+    }
+}

@@ -1,0 +1,214 @@
+//! What a wish may do now.
+
+use std::time::Duration;
+
+use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
+use super::fault::Fault;
+use super::input::{Duty, Effect, Held, Verdict};
+use super::lease::{LeaseName, Standing, WishId};
+use super::node::Knowledge;
+use super::topic::TopicId;
+use super::wish::{Going, State, Wish};
+use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
+
+/// Leads of an image and slots of a registry: so many resolutions without answer are enough to know.
+const ABREAST: u8 = 3;
+/// Who has reported an entry lets others probe first, as long as others want it.
+const REPORTERS_SIT_BACK: Duration = Duration::from_secs(1);
+/// Who failed the last probe sits out the next.
+const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
+
+/// Whether a wish has the lease it needs.
+enum Leave {
+    /// It has.
+    Given,
+    /// Not before somebody else says something, or this.
+    Until(Duration),
+}
+
+impl Knowledge {
+    /// Decides, asks for leases, and moves the wish on.
+    pub(super) fn decide(&mut self, now: Duration, id: WishId, wish: &mut Wish, effects: &mut Vec<Effect>) -> Verdict {
+        if self.alone || std::mem::take(&mut wish.unanswered) {
+            return self.by_local_rule(now, wish).unwrap_or_else(|| self.go(now, id, wish, Duty::None));
+        }
+        let mut binding: Vec<Entry> = wish.aim.topics.iter().filter_map(|topic| self.entry(now, topic.id())).filter(binds).collect();
+        if !self.has(Fault::BelievesAnybody) {
+            hear_once(&mut binding);
+        }
+        if let Some(entry) = binding.iter().filter(|entry| now < entry.next_try).max_by_key(|entry| entry.next_try) {
+            wish.state = State::Held;
+            wish.wake = Some(entry.next_try);
+            return Verdict::Held(held(now, entry));
+        }
+        if binding.is_empty()
+            && let Some(verdict) = self.by_local_rule(now, wish)
+        {
+            return verdict;
+        }
+        let (duty, leave) = match binding.first() {
+            Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, effects)),
+            None if self.resolved_lately(now, wish) => (Duty::None, self.in_its_turn(now, wish)),
+            None => (Duty::Lead, self.abreast(now, id, wish.aim.image.id(), LeaseName::Lead, effects)),
+        };
+        let leave = match leave {
+            Leave::Given if self.quiet(now, wish) => self.abreast(now, id, wish.aim.endpoint.id(), LeaseName::Slot, effects),
+            leave => leave,
+        };
+        match leave {
+            Leave::Given => self.go(now, id, wish, duty),
+            Leave::Until(wake) => {
+                if !matches!(wish.state, State::Released { .. }) {
+                    wish.state = State::Held;
+                }
+                wish.wake = Some(wake);
+                Verdict::Wait
+            }
+        }
+    }
+
+    /// Kubelet's rule for what is known to this node alone; none if that allows a try.
+    fn by_local_rule(&self, now: Duration, wish: &mut Wish) -> Option<Verdict> {
+        let left = self.local.held(&wish.key, now)?;
+        let failed = wish.failed.as_ref();
+        wish.state = State::Fresh;
+        wish.wake = Some(now + left);
+        Some(Verdict::Held(Held {
+            class: failed.map(|failed| failed.class).unwrap_or_default(),
+            cause: failed.map(|failed| failed.cause.clone()).unwrap_or_default(),
+            learned_by: self.node.clone(),
+            learned_ago: failed.map(|failed| now.saturating_sub(failed.at)).unwrap_or_default(),
+            trace: failed.and_then(|failed| failed.trace),
+            next_try: now + left,
+        }))
+    }
+
+    fn go(&mut self, now: Duration, id: WishId, wish: &mut Wish, duty: Duty) -> Verdict {
+        let deadline = self.leases.runs_out(now, id);
+        let steps = wish.aim.topics.iter().filter_map(|topic| self.entry(now, topic.id())).map(|entry| {
+            // What binds nobody yet is the same first failure, seen by one more node.
+            let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
+            (entry.topic.id(), step)
+        });
+        let going = Going { begun: now, deadline, attempt: None, steps: steps.collect(), told_unanswered: false };
+        wish.wake = Some(now + UNANSWERED_AFTER);
+        wish.state = State::Going(going);
+        Verdict::Clear { duty, answer_by: deadline }
+    }
+
+    /// The one lease of an entry's epoch. Fresh eyes first.
+    fn probe(&mut self, now: Duration, id: WishId, entry: &Entry, effects: &mut Vec<Effect>) -> Leave {
+        let sits_back = match (entry.mine, entry.newest.reporter == self.node) {
+            (_, true) => LAST_PROBER_SITS_BACK,
+            (true, false) => REPORTERS_SIT_BACK,
+            (false, false) => Duration::ZERO,
+        };
+        let turn = self.fleet.turn(&self.node, purpose(entry.topic.id(), entry.step));
+        let name = LeaseName::Probe(entry.topic.id(), entry.epoch());
+        let standing = self.want(now, id, name, entry.next_try + sits_back + turn, turn, effects);
+        match standing {
+            Standing::Held => Leave::Given,
+            Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
+            Standing::Wait(until) => Leave::Until(until),
+        }
+    }
+
+    /// One of three leases; each next one only when the one before has been out for a while without an answer.
+    fn abreast(
+        &mut self,
+        now: Duration,
+        id: WishId,
+        topic: TopicId,
+        name: fn(TopicId, u8) -> LeaseName,
+        effects: &mut Vec<Effect>,
+    ) -> Leave {
+        let turn = self.fleet.turn(&self.node, purpose(topic, 0));
+        let mut wake = Duration::MAX;
+        let mut not_before = Duration::ZERO;
+        for number in 0..ABREAST {
+            let name = name(topic, number);
+            let standing = self.want(now, id, name, not_before, turn, effects);
+            match standing {
+                Standing::Held => return Leave::Given,
+                Standing::Ask | Standing::Asked(_) => return Leave::Until(standing.look_again(now)),
+                Standing::Wait(until) => wake = wake.min(until),
+            }
+            match self.leases.taken_at(name) {
+                Some(taken) => not_before = taken + UNANSWERED_AFTER + turn,
+                None => break,
+            }
+        }
+        Leave::Until(wake)
+    }
+
+    fn want(
+        &mut self,
+        now: Duration,
+        id: WishId,
+        name: LeaseName,
+        not_before: Duration,
+        turn: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Standing {
+        if self.has(Fault::LeasesIgnored) {
+            return Standing::Held;
+        }
+        let standing = self.leases.want(now, name, id, not_before, turn);
+        if standing == Standing::Ask {
+            effects.push(Effect::AcquireLease(name, PROBE_DEADLINE));
+        }
+        standing
+    }
+
+    /// Who waited goes on in its turn, so that all together stay inside the budget; who did not wait goes at once.
+    fn in_its_turn(&self, now: Duration, wish: &mut Wish) -> Leave {
+        if wish.waits() {
+            let at = now + self.fleet.release(&self.node, purpose(wish.aim.image.id(), 1));
+            wish.state = State::Released { at };
+        }
+        match wish.state {
+            State::Released { at } if now < at => Leave::Until(at),
+            _ => Leave::Given,
+        }
+    }
+
+    fn resolved_lately(&self, now: Duration, wish: &Wish) -> bool {
+        self.replica.succeeded_at(wish.aim.image.id()).is_some_and(|at| now < at + RESOLVED_LATELY)
+    }
+
+    fn quiet(&self, now: Duration, wish: &Wish) -> bool {
+        self.replica.succeeded_at(wish.aim.endpoint.id()).is_none_or(|at| at + QUIET_AFTER <= now)
+    }
+}
+
+fn binds(entry: &Entry) -> bool {
+    entry.binding == Binding::Everybody
+}
+
+/// What one node alone says holds a wish for [`HEARD_ONCE`] in all, however many things it says one after the other.
+fn hear_once(binding: &mut [Entry]) {
+    let lone = |entry: &Entry| (entry.reporters == 1 && !entry.mine).then(|| (entry.newest.reporter.clone(), entry.failing_since));
+    let first: Vec<_> = binding.iter().filter_map(lone).collect();
+    for entry in binding.iter_mut() {
+        let of_same = first.iter().filter(|(reporter, _)| lone(entry).is_some_and(|(own, _)| own == *reporter));
+        if let Some(since) = of_same.map(|(_, since)| *since).min() {
+            entry.next_try = entry.next_try.min(since + HEARD_ONCE);
+        }
+    }
+}
+
+fn held(now: Duration, entry: &Entry) -> Held {
+    Held {
+        class: entry.topic.class(),
+        cause: entry.newest.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
+        learned_by: entry.newest.reporter.clone(),
+        learned_ago: now.saturating_sub(entry.failed_at),
+        trace: entry.newest.trace,
+        next_try: entry.next_try,
+    }
+}
+
+/// A number for each topic and step, to draw turns from.
+fn purpose(topic: TopicId, step: u32) -> u128 {
+    topic.0.wrapping_add(u128::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+}

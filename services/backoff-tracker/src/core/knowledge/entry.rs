@@ -1,0 +1,164 @@
+//! What all reports of one topic come to.
+//!
+//! An entry is never stored or sent: every node derives it from the same reports, so that no order of arrival and no
+//! repetition makes a difference, and nobody can write more than its own word.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::{AttemptId, NodeName};
+
+use super::cadence;
+use super::report::{Finding, Report};
+use super::topic::{Reach, Topic};
+
+/// How long a lead, a probe or a slot may take to have the manifest resolved. A node that comes back later drops its result.
+pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
+/// The longest that one node's word alone binds others: together with the release of 1,000 nodes inside a budget of 200 a
+/// second it stays under ten seconds.
+pub const HEARD_ONCE: Duration = Duration::from_secs(4);
+/// An entry outlives its next try by this, so that a prober that died does not release everybody.
+const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
+/// Failures further apart are not the same failure, where several nodes must say so.
+const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
+/// While the registry answers somebody, more resolutions than this must be unanswered to say that it does not.
+const UNANSWERED_AMONG_ANSWERS: usize = 20;
+
+/// A report as this node holds it.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    pub(super) report: Arc<Report>,
+    /// When it was so, on this node's clock.
+    pub(super) date: Duration,
+    /// Since when this reporter has had nothing else to say.
+    pub(super) failing_since: Duration,
+}
+
+/// From where an entry is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Eyes<'a> {
+    pub(super) node: &'a NodeName,
+    pub(super) now: Duration,
+    /// Nodes alive, at least 1.
+    pub(super) alive: usize,
+    /// A planted fault for tests of tests: one word is as good as three.
+    pub(super) credulous: bool,
+}
+
+/// Whom an entry binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// Its reporters, by their own local rule: others have not said so.
+    Reporters,
+    /// Everybody, until the next try.
+    Everybody,
+}
+
+/// A shared failure.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Of what.
+    pub topic: Arc<Topic>,
+    /// Whom it binds.
+    pub binding: Binding,
+    /// The newest failure, whose message is the cause that is shown and whose attempt names the epoch.
+    pub newest: Arc<Report>,
+    /// When that was, on this node's clock.
+    pub failed_at: Duration,
+    /// When the oldest failure since the last success was.
+    pub failing_since: Duration,
+    /// How many nodes say so, this one included.
+    pub reporters: usize,
+    /// How often in a row it failed: no single node moves it by more than one.
+    pub step: u32,
+    /// When it is due for this node.
+    pub next_try: Duration,
+    /// Whether this node is one of the reporters.
+    pub mine: bool,
+}
+
+impl Entry {
+    /// The failure that opened the present epoch. Who probes holds the lease of its name.
+    #[must_use]
+    pub fn epoch(&self) -> AttemptId {
+        self.newest.attempt
+    }
+
+    /// Derives it; none if nothing fails, or so long ago that nobody cares.
+    pub(super) fn derive<'a>(heard: impl Iterator<Item = &'a Heard> + Clone, eyes: Eyes<'_>) -> Option<Self> {
+        let success = heard.clone().filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date).max();
+        let stands = |heard: &&'a Heard| heard.report.finding.trouble().is_some() && success.is_none_or(|success| heard.date > success);
+        let standing: Vec<&Heard> = heard.filter(stands).collect();
+        let newest = *standing.iter().max_by_key(|heard| (heard.date, &heard.report.reporter))?;
+        let entry = Self::of(&standing, newest, success, eyes)?;
+        (eyes.now <= entry.next_try + OUTLIVES).then_some(entry)
+    }
+
+    fn of(standing: &[&Heard], newest: &Heard, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
+        let topic = Arc::clone(&newest.report.topic);
+        let reporters = standing.len();
+        let mine = standing.iter().any(|heard| heard.report.reporter == *eyes.node);
+        let shared = eyes.credulous || corroborated(&topic, standing, newest, success, eyes);
+        let step = step(standing);
+        let next_try = if shared && reporters == 1 && !mine && !eyes.credulous {
+            // The first step of the one who says so, counted from when it began to.
+            newest.failing_since + cadence::delay(&topic, 1, None).min(HEARD_ONCE)
+        } else {
+            newest.date + cadence::delay(&topic, step, retry_after(standing, newest))
+        };
+        Some(Self {
+            binding: if shared { Binding::Everybody } else { Binding::Reporters },
+            newest: Arc::clone(&newest.report),
+            failed_at: newest.date,
+            failing_since: standing.iter().map(|heard| heard.failing_since).min()?,
+            topic,
+            reporters,
+            step,
+            next_try,
+            mine,
+        })
+    }
+}
+
+fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Option<Duration>, eyes: Eyes<'_>) -> bool {
+    let recent = || standing.iter().filter(|heard| heard.date + CORROBORATION_WINDOW >= newest.date);
+    match topic.about().reach() {
+        Reach::AtOnce => true,
+        Reach::Repositories(needed) => {
+            let repositories: BTreeSet<&str> =
+                recent().filter_map(|heard| heard.report.finding.trouble()).map(|trouble| trouble.repository.as_str()).collect();
+            repositories.len() >= needed
+        }
+        Reach::Nodes(needed) => {
+            let needed = needed.min(eyes.alive);
+            let failed = recent().filter(|heard| matches!(heard.report.finding, Finding::Failed(_))).count();
+            let unanswered = recent().count() - failed;
+            let answering = success.is_some_and(|success| success + super::QUIET_AFTER >= newest.date);
+            failed >= needed || unanswered > UNANSWERED_AMONG_ANSWERS || (!answering && failed + unanswered >= needed)
+        }
+    }
+}
+
+/// The highest step that two nodes vouch for, or one more: a single node's claim moves it by one at most.
+fn step(standing: &[&Heard]) -> u32 {
+    let (mut highest, mut second) = (0, 0);
+    for claim in standing.iter().filter_map(|heard| heard.report.finding.trouble()).map(|trouble| trouble.step) {
+        second = second.max(claim.min(highest));
+        highest = highest.max(claim);
+    }
+    if standing.len() > 1 { highest.min(second.saturating_add(1)) } else { highest }
+}
+
+/// What the registry asked for, if it said so to two nodes or if only one has asked it: counted from the newest failure.
+fn retry_after(standing: &[&Heard], newest: &Heard) -> Option<Duration> {
+    let until = |heard: &&Heard| heard.report.finding.trouble().and_then(|trouble| trouble.retry_after).map(|asked| clamp(heard, asked));
+    let mut until: Vec<Duration> = standing.iter().filter_map(until).collect();
+    until.sort_unstable();
+    let vouched = if standing.len() > 1 { until.iter().rev().nth(1) } else { until.last() };
+    vouched.map(|until| until.saturating_sub(newest.date)).filter(|left| !left.is_zero())
+}
+
+fn clamp(heard: &Heard, asked: Duration) -> Duration {
+    heard.date + asked.min(cadence::LONGEST_RETRY_AFTER)
+}

@@ -1,0 +1,99 @@
+//! How many nodes there are, and whose turn it is.
+
+use std::time::Duration;
+
+use contract::NodeName;
+
+use super::target::place;
+
+/// Pulls a second that a registry's budget allows by default.
+pub const BUDGET_PER_SECOND: u32 = 200;
+/// Share of the budget that a release uses when every node has a rank: whoever is new needs the rest.
+const OF_BUDGET_BY_RANK: f64 = 0.95;
+/// Without ranks nodes stand where chance puts them; so far apart no second of it exceeds the budget.
+const OF_BUDGET_BY_CHANCE: f64 = 0.7;
+/// Between two nodes that could ask for the same lease: the second hears of the first before it asks.
+const BETWEEN_TURNS: Duration = Duration::from_millis(2);
+/// However many nodes: nobody waits longer than this for its turn to ask.
+const LONGEST_TURN: Duration = Duration::from_millis(500);
+
+/// What the presence digest says.
+#[derive(Clone, Debug)]
+pub(super) struct Fleet {
+    /// Nodes alive, this one included.
+    pub(super) alive: usize,
+    /// This node's place among them, from 0.
+    pub(super) rank: Option<usize>,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        Self { alive: 1, rank: None }
+    }
+}
+
+impl Fleet {
+    /// How much later than the first this node asks for a lease.
+    pub(super) fn turn(&self, node: &NodeName, purpose: u128) -> Duration {
+        let all = BETWEEN_TURNS.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX)).min(LONGEST_TURN);
+        all.mul_f64(self.place(node, purpose))
+    }
+
+    /// How much later than the first this node goes on when all that waited may.
+    pub(super) fn release(&self, node: &NodeName, purpose: u128) -> Duration {
+        let share = if self.ranked() { OF_BUDGET_BY_RANK } else { OF_BUDGET_BY_CHANCE };
+        let all = self.alive as f64 / (f64::from(BUDGET_PER_SECOND) * share);
+        Duration::from_secs_f64(all * self.place(node, purpose))
+    }
+
+    /// In `[0, 1)`, another order for each purpose, so that nobody is always first.
+    fn place(&self, node: &NodeName, purpose: u128) -> f64 {
+        let alive = self.alive.max(1);
+        match self.rank {
+            Some(rank) if rank < alive => {
+                let first = usize::try_from(purpose % alive as u128).unwrap_or_default();
+                ((rank + first) % alive) as f64 / alive as f64
+            }
+            _ => place(node.as_str(), &purpose.to_string()),
+        }
+    }
+
+    fn ranked(&self) -> bool {
+        self.rank.is_some_and(|rank| rank < self.alive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn releases(ranked: bool) -> Vec<Duration> {
+        let of = |rank: usize| {
+            let node: NodeName = format!("n{rank}").parse().unwrap();
+            Fleet { alive: 1_000, rank: ranked.then_some(rank) }.release(&node, 77)
+        };
+        let mut at: Vec<Duration> = (0..1_000).map(of).collect();
+        at.sort_unstable();
+        at
+    }
+
+    #[test]
+    fn a_release_never_exceeds_the_budget() {
+        for ranked in [true, false] {
+            let at = releases(ranked);
+            let most =
+                at.iter().map(|first| at.iter().filter(|other| **other >= *first && **other < *first + Duration::from_secs(1)).count());
+            assert!(most.max() <= Some(200), "ranked {ranked}");
+            assert!(at.last() < Some(&Duration::from_millis(if ranked { 5_300 } else { 7_200 })));
+        }
+    }
+
+    #[test]
+    fn a_node_without_company_never_waits_for_its_turn() {
+        let node: NodeName = "n".parse().unwrap();
+        let alone = Fleet::default();
+        assert!(alone.turn(&node, 5) < Duration::from_millis(3) && alone.release(&node, 5) < Duration::from_millis(10));
+        let gone = Fleet { alive: 3, rank: Some(9) };
+        assert!(gone.turn(&node, 5) <= LONGEST_TURN, "a rank beyond the fleet is no rank");
+    }
+}

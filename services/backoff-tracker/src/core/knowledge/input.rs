@@ -1,0 +1,156 @@
+//! What the core is told and what it wants done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::messages::backoff_tracker::BackoffKey;
+use contract::{AttemptId, FailureClass, NodeName, TraceContext};
+
+use super::lease::{LeaseName, WishId};
+use super::report::Report;
+use super::target::{Failure, Target};
+use super::topic::TopicId;
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// An image is wanted, until [`Input::Resolved`] with success or [`Input::Withdraw`].
+    Ask {
+        /// Chosen by the caller, never twice.
+        wish: WishId,
+        /// For the local rule.
+        key: BackoffKey,
+        /// What is wanted.
+        target: Target,
+    },
+    /// It is not wanted any more.
+    Withdraw(WishId),
+    /// The attempt that [`Verdict::Clear`] allowed has begun.
+    Begun {
+        /// Of which wish.
+        wish: WishId,
+        /// Its id.
+        attempt: AttemptId,
+        /// Its span.
+        trace: Option<TraceContext>,
+    },
+    /// The attempt has had the manifest, or failed. Said once; anything else is ignored.
+    Resolved {
+        /// Of which wish.
+        wish: WishId,
+        /// Which attempt.
+        attempt: AttemptId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// A report came, this old by the server's time.
+    Heard {
+        /// The report. Its reporter is who the bus says wrote it.
+        report: Arc<Report>,
+        /// Age of what it tells.
+        age: Duration,
+    },
+    /// The bus answers [`Effect::AcquireLease`].
+    Lease(LeaseName, LeaseAnswer),
+    /// Somebody holds a lease, for this long at most.
+    LeaseTaken {
+        /// Which.
+        name: LeaseName,
+        /// Who.
+        holder: NodeName,
+        /// How long at most.
+        left: Duration,
+    },
+    /// A lease was given back or ran out.
+    LeaseFreed(LeaseName),
+    /// The presence digest.
+    Fleet {
+        /// Nodes alive in the zone.
+        alive: usize,
+        /// This node's place among them, from 0, if the registrar says.
+        rank: Option<usize>,
+    },
+    /// The bus cannot be reached.
+    BusGone,
+    /// It can again.
+    BusBack,
+    /// Time has passed: see [`super::Knowledge::next_wake`].
+    Tick,
+}
+
+/// The answer to a question for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseAnswer {
+    /// It is this node's.
+    Won,
+    /// It is somebody else's for this long at most.
+    Lost(Duration),
+}
+
+/// How an attempt went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The registry gave the manifest. What follows is between the node and its disk.
+    Resolved,
+    /// It failed.
+    Failed(Failure),
+}
+
+/// What shall be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// A wish stands differently.
+    Tell(WishId, Verdict),
+    /// End the attempt of this wish without a word: it hangs, and others are answered. What it comes to is ignored.
+    Abandon(WishId),
+    /// Write this under this node's name, and say that it was so this long ago.
+    Publish(Arc<Report>, Duration),
+    /// Ask for a lease by compare-and-set, to run out by itself after this long.
+    AcquireLease(LeaseName, Duration),
+    /// Give a lease back.
+    ReleaseLease(LeaseName),
+}
+
+/// How a wish stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Go ahead.
+    Clear {
+        /// On whose behalf.
+        duty: Duty,
+        /// Without an answer by then the attempt is to be ended and reported as failed; none: no haste.
+        answer_by: Option<Duration>,
+    },
+    /// Not before the next try.
+    Held(Held),
+    /// Somebody else is finding out, or the bus is being asked.
+    Wait,
+}
+
+/// On whose behalf an attempt is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Only the node's own.
+    None,
+    /// For all that want an image nobody has resolved lately.
+    Lead,
+    /// For all that an entry holds.
+    Probe(TopicId),
+}
+
+/// Why a wish is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Of the failure.
+    pub class: FailureClass,
+    /// `<reason>: <message>` as its reporter saw it.
+    pub cause: String,
+    /// Who found out.
+    pub learned_by: NodeName,
+    /// How long ago.
+    pub learned_ago: Duration,
+    /// The span of the attempt that failed.
+    pub trace: Option<TraceContext>,
+    /// When somebody tries next, on this node's clock.
+    pub next_try: Duration,
+}

@@ -1,0 +1,48 @@
+//! What the fleet knows of failures, as one node holds it: the sans-IO core of learning together.
+//!
+//! A failure is about a [`Topic`]; a node says what it saw of a topic in a [`Report`], under its own name and no other; every
+//! node derives the same [`Entry`] from all reports of a topic. [`Knowledge`] holds a node's wishes against the entries: who is
+//! refused and until when, who goes ahead for all (by a lease that the bus gives to one), who waits for that one's word, and
+//! when each goes on after it. Without a bus each node goes by kubelet's own rule.
+//!
+//! | kept | by |
+//! |---|---|
+//! | one failing request for all | `entry`: nobody tries before the next try; `decide`: then who holds the lease |
+//! | awake at once | `node`: a success heard looks at every wish it touches; `fleet`: each in its turn |
+//! | a sick node harms only itself | `entry`: whom it binds; `replica`: who is contradicted |
+//! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides and nothing else |
+
+mod cadence;
+mod decide;
+mod entry;
+mod fault;
+mod fleet;
+mod input;
+mod lease;
+mod node;
+mod replica;
+mod report;
+mod target;
+mod topic;
+mod wish;
+
+use std::time::Duration;
+
+pub use cadence::{LONGEST, LONGEST_RETRY_AFTER, delay};
+pub use entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
+pub use fault::Fault;
+pub use fleet::BUDGET_PER_SECOND;
+pub use input::{Duty, Effect, Held, Input, LeaseAnswer, Outcome, Verdict};
+pub use lease::{BUS_ANSWER, LeaseName, MISSES_TO_GONE, WishId};
+pub use node::{Knowledge, KnowledgeCounts, MAX_WISHES};
+pub use replica::{CONTRADICTED_FOR, MAX_REPORTS, MAX_TOPICS_OF_ONE, Replica, ReplicaCounts};
+pub use report::{Finding, MAX_MESSAGE_BYTES, Report, Trouble};
+pub use target::{Failure, Target};
+pub use topic::{About, Reach, Topic, TopicId, View};
+
+/// A resolution without an answer for so long is told to the others.
+pub const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
+/// A registry that has answered nobody for so long is asked by a few only, until it answers.
+pub const QUIET_AFTER: Duration = Duration::from_secs(30);
+/// An image that somebody resolved within this time is pulled without waiting for anybody.
+pub const RESOLVED_LATELY: Duration = Duration::from_secs(60);

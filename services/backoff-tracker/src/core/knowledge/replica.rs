@@ -1,0 +1,290 @@
+//! All that a node has heard, bounded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::{FailureClass, NodeName};
+
+use super::cadence;
+use super::entry::{Binding, Entry, Eyes, Heard};
+use super::report::{Finding, Report, Trouble};
+use super::topic::{Topic, TopicId};
+
+/// How long a report is kept; corroboration, and who already had a try, look no further back.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+/// The oldest a report may be when it comes: older ones are replays or come from a broken clock, and count as this old.
+const OLDEST: Duration = Duration::from_secs(24 * 3_600);
+/// How long a reporter whom others contradicted is heard by nobody else.
+pub const CONTRADICTED_FOR: Duration = Duration::from_secs(600);
+/// How often a reporter may make good within that time; after that its successes are not taken as such.
+const PARDONS: u32 = 2;
+/// Topics one node may speak of at once: a bad registry with a few hundred images. At one more its oldest word goes.
+pub const MAX_TOPICS_OF_ONE: usize = 512;
+/// Reports in all, 40 MiB at the most. At one more the oldest word of whoever says the most goes.
+pub const MAX_REPORTS: usize = 32_768;
+
+/// What the bounds did, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaCounts {
+    /// Reports held now.
+    pub reports: u64,
+    /// Reports that changed nothing: repeated, or older than the reporter's last word.
+    pub stale_total: u64,
+    /// Reports forgotten for want of room.
+    pub evicted_total: u64,
+    /// Reports with a time that could not be, clamped.
+    pub clamped_total: u64,
+    /// Reporters found at fault.
+    pub contradicted_total: u64,
+}
+
+/// A kind of failure: of a class, in a view.
+type Kind = (u128, FailureClass);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Distrust {
+    /// When others last had success where this node had none.
+    contradicted_at: Duration,
+    /// When the node itself last had success.
+    sound_at: Option<Duration>,
+    pardons: u32,
+}
+
+impl Distrust {
+    fn holds(self, now: Duration) -> bool {
+        let pardoned = self.sound_at.is_some_and(|sound| sound >= self.contradicted_at) && self.pardons <= PARDONS;
+        now < self.contradicted_at + CONTRADICTED_FOR && !pardoned
+    }
+}
+
+/// Every node's last word on every topic.
+#[derive(Debug, Default)]
+pub struct Replica {
+    topics: BTreeMap<TopicId, BTreeMap<NodeName, Heard>>,
+    /// The dates of each node's words, to find the oldest.
+    words: BTreeMap<NodeName, BTreeMap<TopicId, Duration>>,
+    held: usize,
+    /// Who keeps which kind of failure to itself.
+    distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
+    collected: Duration,
+    counts: ReplicaCounts,
+}
+
+impl Replica {
+    /// Takes a report that was `age` old when it came. Returns whether it says anything new.
+    pub fn hear(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
+        self.collect_garbage(now);
+        let date = now.saturating_sub(self.clamped(&report, age));
+        let (topic, reporter) = (report.topic.id(), report.reporter.clone());
+        let known = self.topics.get(&topic).and_then(|words| words.get(&reporter));
+        if known.is_some_and(|known| !newer(&report, date, known)) || date + keep_for(&report) < now {
+            self.counts.stale_total += 1;
+            return false;
+        }
+        let failing_since = match known {
+            Some(known) if known.report.finding.trouble().is_some() => known.failing_since.min(date),
+            _ => date,
+        };
+        if report.finding == Finding::Succeeded {
+            self.pardon(now, &report, date);
+        }
+        let heard = Heard { date, failing_since, report };
+        if self.words.entry(reporter.clone()).or_default().insert(topic, date).is_none() {
+            self.held += 1;
+        }
+        self.topics.entry(topic).or_default().insert(reporter.clone(), heard);
+        self.contradict(topic);
+        self.make_room(&reporter);
+        true
+    }
+
+    /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
+    pub(super) fn entry(&self, topic: TopicId, eyes: Eyes<'_>) -> Option<Entry> {
+        let nobody = BTreeMap::new();
+        let words = self.topics.get(&topic)?;
+        let of_kind = words.values().next().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
+        let counts = |heard: &&Heard| {
+            let reporter = &heard.report.reporter;
+            reporter == eyes.node || eyes.credulous || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now))
+        };
+        let mut entry = Entry::derive(words.values().filter(counts), eyes)?;
+        if entry.reporters == 1 && !entry.mine && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
+            entry.binding = Binding::Reporters;
+        }
+        Some(entry)
+    }
+
+    /// Whether others have shown a reporter to be at fault for any kind of failure in the view: then it is not believed alone.
+    fn doubtful(&self, now: Duration, report: &Report) -> bool {
+        let view = report.topic.view_id();
+        let holds = |class| self.distrust.get(&(view, class)).and_then(|nodes| nodes.get(&report.reporter)).is_some_and(|of| of.holds(now));
+        FailureClass::ALL.into_iter().any(holds)
+    }
+
+    /// When a topic was last seen in order.
+    #[must_use]
+    pub fn succeeded_at(&self, topic: TopicId) -> Option<Duration> {
+        let words = self.topics.get(&topic)?.values();
+        words.filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date).max()
+    }
+
+    /// Whether anybody says that a topic fails, and nobody since that it does not.
+    #[must_use]
+    pub fn is_doubted(&self, topic: TopicId) -> bool {
+        let Some(words) = self.topics.get(&topic) else { return false };
+        let success = self.succeeded_at(topic);
+        words.values().any(|heard| heard.report.finding.trouble().is_some() && success.is_none_or(|success| heard.date > success))
+    }
+
+    /// A node's last word on a topic.
+    #[must_use]
+    pub fn word(&self, topic: TopicId, node: &NodeName) -> Option<&Report> {
+        self.topics.get(&topic)?.get(node).map(|heard| &*heard.report)
+    }
+
+    /// Whether others have shown a node to be at fault for this kind of failure.
+    pub(super) fn at_fault(&self, now: Duration, node: &NodeName, topic: Option<&Arc<Topic>>) -> bool {
+        topic.is_some_and(|topic| self.distrusted(now, node, topic))
+    }
+
+    /// Whether any topic of a view fails so.
+    pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
+        let of_kind = |heard: &Heard| kind(&heard.report.topic) == (view_id, class);
+        self.topics.iter().any(|(topic, words)| words.values().next().is_some_and(of_kind) && self.is_doubted(*topic))
+    }
+
+    fn distrusted(&self, now: Duration, node: &NodeName, topic: &Topic) -> bool {
+        self.distrust.get(&kind(topic)).and_then(|nodes| nodes.get(node)).is_some_and(|distrust| distrust.holds(now))
+    }
+
+    /// Who says what of a topic.
+    pub fn words(&self, topic: TopicId) -> impl Iterator<Item = &Report> {
+        self.topics.get(&topic).into_iter().flat_map(|words| words.values().map(|heard| &*heard.report))
+    }
+
+    /// The topics there are reports of.
+    pub fn topics(&self) -> impl Iterator<Item = TopicId> {
+        self.topics.keys().copied()
+    }
+
+    /// What the bounds did.
+    #[must_use]
+    pub fn counts(&self) -> ReplicaCounts {
+        ReplicaCounts { reports: self.held as u64, ..self.counts }
+    }
+
+    fn clamped(&mut self, report: &Report, age: Duration) -> Duration {
+        let asks_for_years =
+            report.finding.trouble().and_then(|trouble| trouble.retry_after).is_some_and(|asked| asked > cadence::LONGEST_RETRY_AFTER);
+        if age > OLDEST || asks_for_years {
+            self.counts.clamped_total += 1;
+        }
+        age.min(OLDEST)
+    }
+
+    /// Whose failure stands although another has succeeded since keeps its kind of failure to itself for a while.
+    fn contradict(&mut self, topic: TopicId) {
+        let (Some(success), Some(words)) = (self.succeeded_at(topic), self.topics.get(&topic)) else { return };
+        let at_fault = |heard: &&Heard| heard.report.finding.trouble().is_some() && heard.failing_since < success;
+        let at_fault: Vec<Arc<Report>> = words.values().filter(at_fault).map(|heard| Arc::clone(&heard.report)).collect();
+        for report in at_fault {
+            let sound_at = self.sound_at(&report);
+            let nodes = self.distrust.entry(kind(&report.topic)).or_default();
+            let distrust = nodes.entry(report.reporter.clone()).or_default();
+            distrust.sound_at = distrust.sound_at.max(sound_at);
+            if distrust.contradicted_at < success {
+                distrust.contradicted_at = success;
+                self.counts.contradicted_total += 1;
+            }
+        }
+    }
+
+    /// When a reporter itself last had success with this kind of thing.
+    fn sound_at(&self, report: &Report) -> Option<Duration> {
+        let words = self.words.get(&report.reporter)?.keys().filter_map(|topic| self.topics.get(topic)?.get(&report.reporter));
+        let sound = |heard: &&Heard| heard.report.finding == Finding::Succeeded && kind(&heard.report.topic) == kind(&report.topic);
+        words.filter(sound).map(|heard| heard.date).max()
+    }
+
+    /// Who succeeds itself is sound again, but not time after time.
+    fn pardon(&mut self, now: Duration, report: &Report, date: Duration) {
+        if let Some(distrust) = self.distrust.get_mut(&kind(&report.topic)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
+            distrust.pardons += u32::from(distrust.holds(now));
+            distrust.sound_at = distrust.sound_at.max(Some(date));
+        }
+    }
+
+    fn make_room(&mut self, speaker: &NodeName) {
+        if self.words.get(speaker).is_some_and(|words| words.len() > MAX_TOPICS_OF_ONE) {
+            self.forget_oldest_of(&speaker.clone());
+        }
+        if self.held > MAX_REPORTS
+            && let Some(most) = self.words.iter().max_by_key(|(_, words)| words.len()).map(|(node, _)| node.clone())
+        {
+            self.forget_oldest_of(&most);
+        }
+    }
+
+    fn forget_oldest_of(&mut self, node: &NodeName) {
+        let oldest = self.words.get(node).and_then(|words| words.iter().min_by_key(|(_, date)| **date)).map(|(topic, _)| *topic);
+        if let Some(topic) = oldest {
+            self.forget(topic, node);
+            self.counts.evicted_total += 1;
+        }
+    }
+
+    fn forget(&mut self, topic: TopicId, node: &NodeName) {
+        if let Some(words) = self.topics.get_mut(&topic) {
+            words.remove(node);
+            if words.is_empty() {
+                self.topics.remove(&topic);
+            }
+        }
+        if let Some(words) = self.words.get_mut(node) {
+            self.held -= usize::from(words.remove(&topic).is_some());
+            if words.is_empty() {
+                self.words.remove(node);
+            }
+        }
+    }
+
+    /// Once a second at most: nothing is decided by a report that is a second too old.
+    fn collect_garbage(&mut self, now: Duration) {
+        if now < self.collected + Duration::from_secs(1) {
+            return;
+        }
+        self.collected = now;
+        for nodes in self.distrust.values_mut() {
+            nodes.retain(|_, distrust| now < distrust.contradicted_at + 2 * CONTRADICTED_FOR);
+        }
+        self.distrust.retain(|_, nodes| !nodes.is_empty());
+        let expired: Vec<(TopicId, NodeName)> = self
+            .topics
+            .iter()
+            .flat_map(|(topic, words)| words.iter().map(move |(node, heard)| (topic, node, heard)))
+            .filter(|(_, _, heard)| heard.date + keep_for(&heard.report) < now)
+            .map(|(topic, node, _)| (*topic, node.clone()))
+            .collect();
+        for (topic, node) in expired {
+            self.forget(topic, &node);
+        }
+    }
+}
+
+fn kind(topic: &Topic) -> Kind {
+    (topic.view_id(), topic.class())
+}
+
+/// Whether a report is a later word than the one known, on the same clock.
+fn newer(report: &Report, date: Duration, known: &Heard) -> bool {
+    if report.attempt == known.report.attempt {
+        return report.finding.weight() > known.report.finding.weight();
+    }
+    (date, report.finding.weight(), report.attempt) > (known.date, known.report.finding.weight(), known.report.attempt)
+}
+
+fn keep_for(report: &Report) -> Duration {
+    let asked = report.finding.trouble().and_then(|trouble: &Trouble| trouble.retry_after).unwrap_or_default();
+    KEPT_FOR.max(asked.min(cadence::LONGEST_RETRY_AFTER) + Duration::from_secs(60))
+}

@@ -1,0 +1,99 @@
+//! What one node says of one topic.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::{AttemptId, NodeName, TraceContext};
+
+use super::topic::Topic;
+
+/// The most bytes of a message that are shared; the reporter's own node keeps all of it.
+pub const MAX_MESSAGE_BYTES: usize = 1_024;
+/// The most steps a report may claim; cadences end long before.
+const MAX_STEP: u32 = 1_000_000;
+
+/// A node's last word on a topic. Written only under the writer's own name, so `reporter` is who the bus says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Who says so.
+    pub reporter: NodeName,
+    /// Of what.
+    pub topic: Arc<Topic>,
+    /// Which attempt showed it.
+    pub attempt: AttemptId,
+    /// The span of that attempt.
+    pub trace: Option<TraceContext>,
+    /// What it showed.
+    pub finding: Finding,
+}
+
+/// What an attempt showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The topic is in order. Dated when the registry answered.
+    Succeeded,
+    /// It is not. Dated when the attempt began: that is when the registry was asked.
+    Failed(Trouble),
+    /// The attempt goes on, but has had no answer for [`super::UNANSWERED_AFTER`]. Dated when it began.
+    Unanswered(Trouble),
+}
+
+/// The failure of a topic.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// `<reason>: <message>`, at most [`MAX_MESSAGE_BYTES`].
+    pub message: String,
+    /// Which failure in a row this is, by what the reporter knew; 1 is the first.
+    pub step: u32,
+    /// How long the registry asks to be left alone.
+    pub retry_after: Option<Duration>,
+    /// The repository, where distinct repositories are what counts.
+    pub repository: String,
+}
+
+impl Trouble {
+    /// Within its bounds: message shortened, step clamped.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        for text in [&mut self.message, &mut self.repository] {
+            if text.len() > MAX_MESSAGE_BYTES {
+                let end = (0..=MAX_MESSAGE_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+                text.truncate(end);
+            }
+        }
+        self.step = self.step.clamp(1, MAX_STEP);
+        self
+    }
+}
+
+impl Finding {
+    /// The failure, finished or not.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&Trouble> {
+        match self {
+            Self::Failed(trouble) | Self::Unanswered(trouble) => Some(trouble),
+            Self::Succeeded => None,
+        }
+    }
+
+    /// Which of two findings of the same date stands: the later word.
+    pub(super) fn weight(&self) -> u8 {
+        match self {
+            Self::Unanswered(_) => 0,
+            Self::Failed(_) => 1,
+            Self::Succeeded => 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_bounded() {
+        let trouble = Trouble { message: "é".repeat(2_000), step: u32::MAX, ..Trouble::default() }.bounded();
+        assert_eq!((trouble.message.len(), trouble.step), (1_024, MAX_STEP));
+        assert_eq!(Trouble::default().bounded().step, 1, "no failure is the zeroth");
+    }
+}

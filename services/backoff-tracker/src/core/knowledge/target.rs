@@ -1,0 +1,234 @@
+//! What a node wants to pull, how trying it failed, and which topics that touches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::FailureClass;
+
+use super::topic::{About, Topic, TopicId, View, hash128};
+
+/// Everything about a wanted image that knowledge may be about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// The node's view of the registry.
+    pub view: View,
+    /// The registry's endpoint that is asked first.
+    pub endpoint: String,
+    /// What else a pull talks to, as far as it is known: token server, blob host.
+    pub other_endpoints: Vec<String>,
+    /// `node.zone`.
+    pub zone: String,
+    /// Repository of the image.
+    pub repository: String,
+    /// The image, normalised.
+    pub reference: String,
+    /// `linux/amd64`.
+    pub platform: String,
+    /// Credential scope; `anonymous` without a login.
+    pub scope: String,
+    /// Credential fingerprint; empty without a login.
+    pub fingerprint: String,
+    /// Whose budget a pull is counted on.
+    pub budget_owner: String,
+    /// Hash of the node's signature policy; empty if it cannot be read.
+    pub policy: String,
+    /// Whether the runtime chooses among several endpoints without saying which one it asked.
+    pub mirrored: bool,
+}
+
+/// How an attempt failed, classified.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// What it was about.
+    pub class: FailureClass,
+    /// `<reason>: <message>`, scrubbed of credentials.
+    pub cause: String,
+    /// Whether a registry said so itself, with its error body or a header of its own.
+    pub authoritative: bool,
+    /// The endpoint that was asked, if another than the target's: token server, blob host.
+    pub endpoint: Option<String>,
+    /// The image has nothing for the platform, as opposed to broken content.
+    pub no_such_platform: bool,
+    /// How long the registry asks to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+/// A target with the topics that can bind it, computed once.
+#[derive(Clone, Debug)]
+pub(super) struct Aim {
+    pub(super) target: Target,
+    /// Whether the registry is reached at all.
+    pub(super) endpoint: Arc<Topic>,
+    /// Whether the image is there. A success here is what "resolved lately" means.
+    pub(super) image: Arc<Topic>,
+    /// Broadest first, `endpoint` and `image` among them.
+    pub(super) topics: Vec<Arc<Topic>>,
+}
+
+impl Aim {
+    pub(super) fn new(target: Target) -> Self {
+        let topic = |about| Arc::new(Topic::new(target.view.clone(), about));
+        let endpoint = topic(target.at_endpoint(&target.endpoint));
+        let image = topic(target.image());
+        let mut topics = vec![
+            topic(About::BudgetOwner(target.budget_owner.clone())),
+            Arc::clone(&endpoint),
+            topic(About::Registry),
+            topic(About::Repository(target.repository.clone())),
+            topic(target.login()),
+            Arc::clone(&image),
+            topic(target.for_platform()),
+            topic(target.content(&target.endpoint)),
+        ];
+        for other in &target.other_endpoints {
+            topics.extend([topic(target.at_endpoint(other)), topic(target.content(other))]);
+        }
+        topics.extend(target.signature().map(topic));
+        Self { target, endpoint, image, topics }
+    }
+
+    pub(super) fn touches(&self, topic: TopicId) -> bool {
+        self.topics.iter().any(|own| own.id() == topic)
+    }
+
+    /// What others shall know of a failure; nothing for what concerns this node or this try alone.
+    pub(super) fn topics_of(&self, failure: &Failure) -> Vec<Arc<Topic>> {
+        let (target, authoritative) = (&self.target, failure.authoritative);
+        let endpoint = failure.endpoint.as_ref().unwrap_or(&target.endpoint);
+        let abouts = match failure.class {
+            FailureClass::RateLimited => vec![About::BudgetOwner(target.budget_owner.clone())],
+            FailureClass::RegistryUnavailable if authoritative => vec![About::Repository(target.repository.clone()), About::Registry],
+            FailureClass::RegistryUnavailable => vec![target.at_endpoint(endpoint)],
+            FailureClass::NotFound if authoritative || target.mirrored => vec![target.image()],
+            FailureClass::Denied if authoritative => vec![target.login()],
+            FailureClass::ContentInvalid if failure.no_such_platform => vec![target.for_platform()],
+            FailureClass::ContentInvalid => vec![target.content(endpoint)],
+            FailureClass::SignatureInvalid => target.signature().into_iter().collect(),
+            // A proxy's page that says 404 or 401 is nobody's word; the rest is this node's own.
+            _ => vec![],
+        };
+        abouts.into_iter().map(|about| Arc::new(Topic::new(target.view.clone(), about))).collect()
+    }
+}
+
+impl Failure {
+    /// Whether the registry was reached: also who says no is there.
+    pub(super) fn shows_reachable(&self) -> bool {
+        self.authoritative
+            || matches!(self.class, FailureClass::RateLimited | FailureClass::ContentInvalid | FailureClass::SignatureInvalid)
+    }
+}
+
+impl Target {
+    fn at_endpoint(&self, endpoint: &str) -> About {
+        About::Endpoint { endpoint: endpoint.to_owned(), zone: self.zone.clone() }
+    }
+
+    fn image(&self) -> About {
+        About::Reference { reference: self.reference.clone(), scope: self.scope.clone(), mirrored: self.mirrored }
+    }
+
+    fn login(&self) -> About {
+        let anonymous = self.fingerprint.is_empty();
+        let fingerprint = if anonymous { &self.scope } else { &self.fingerprint };
+        About::Login { repository: self.repository.clone(), fingerprint: fingerprint.clone(), anonymous }
+    }
+
+    fn for_platform(&self) -> About {
+        About::Platform { reference: self.reference.clone(), platform: self.platform.clone() }
+    }
+
+    fn content(&self, endpoint: &str) -> About {
+        About::Content { reference: self.reference.clone(), endpoint: endpoint.to_owned() }
+    }
+
+    fn signature(&self) -> Option<About> {
+        (!self.policy.is_empty()).then(|| About::Signature { reference: self.reference.clone(), policy: self.policy.clone() })
+    }
+}
+
+/// A node's place among the others for one purpose when it has no rank: uniform in `[0, 1)`, stable.
+pub(super) fn place(node: &str, purpose: &str) -> f64 {
+    let high = u64::try_from(hash128(&[node, purpose]) >> 64).unwrap_or_default();
+    (high >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use FailureClass::{ContentInvalid, Denied, NodeLocal, NotFound, RateLimited, RegistryUnavailable, SignatureInvalid, Unknown};
+
+    fn target() -> Target {
+        Target {
+            view: View { registry: "r".to_owned(), ..View::default() },
+            endpoint: "r:443".to_owned(),
+            other_endpoints: vec!["token:443".to_owned()],
+            zone: "z".to_owned(),
+            repository: "a".to_owned(),
+            reference: "r/a:1".to_owned(),
+            platform: "linux/amd64".to_owned(),
+            scope: "s".to_owned(),
+            fingerprint: "f".to_owned(),
+            budget_owner: "o".to_owned(),
+            policy: "p".to_owned(),
+            mirrored: false,
+        }
+    }
+
+    type Change = fn(&mut Failure);
+
+    fn abouts(class: FailureClass, change: Change) -> Vec<About> {
+        let mut failure = Failure { class, ..Failure::default() };
+        change(&mut failure);
+        Aim::new(target()).topics_of(&failure).iter().map(|topic| topic.about().clone()).collect()
+    }
+
+    #[test]
+    fn each_class_reaches_as_far_as_the_table_says() {
+        let endpoint = |endpoint: &str| About::Endpoint { endpoint: endpoint.to_owned(), zone: "z".to_owned() };
+        let image = About::Reference { reference: "r/a:1".to_owned(), scope: "s".to_owned(), mirrored: false };
+        let login = About::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous: false };
+        let platform = About::Platform { reference: "r/a:1".to_owned(), platform: "linux/amd64".to_owned() };
+        let content = About::Content { reference: "r/a:1".to_owned(), endpoint: "r:443".to_owned() };
+        let signature = About::Signature { reference: "r/a:1".to_owned(), policy: "p".to_owned() };
+        let said: Change = |failure| failure.authoritative = true;
+        let table: [(FailureClass, Change, Vec<About>); 13] = [
+            (RateLimited, said, vec![About::BudgetOwner("o".to_owned())]),
+            (RegistryUnavailable, |_| (), vec![endpoint("r:443")]),
+            (RegistryUnavailable, |failure| failure.endpoint = Some("token:443".to_owned()), vec![endpoint("token:443")]),
+            (RegistryUnavailable, said, vec![About::Repository("a".to_owned()), About::Registry]),
+            (NotFound, said, vec![image]),
+            (NotFound, |_| (), vec![]),
+            (Denied, said, vec![login]),
+            (Denied, |_| (), vec![]),
+            (ContentInvalid, |failure| failure.no_such_platform = true, vec![platform]),
+            (ContentInvalid, |_| (), vec![content]),
+            (SignatureInvalid, |_| (), vec![signature]),
+            (NodeLocal, said, vec![]),
+            (Unknown, said, vec![]),
+        ];
+        for (class, change, expected) in table {
+            assert_eq!(abouts(class, change), expected, "{class}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_a_target_also_binds_it() {
+        let aim = Aim::new(target());
+        let token_server = Failure { class: RegistryUnavailable, endpoint: Some("token:443".to_owned()), ..Failure::default() };
+        assert!(aim.touches(aim.topics_of(&token_server)[0].id()));
+        for class in FailureClass::ALL {
+            for no_such_platform in [false, true] {
+                let failure = Failure { class, authoritative: true, no_such_platform, ..Failure::default() };
+                assert!(aim.topics_of(&failure).iter().all(|topic| aim.touches(topic.id())), "{class}");
+            }
+        }
+    }
+
+    #[test]
+    fn places_are_even_and_stable() {
+        let places: Vec<f64> = (0..1_000).map(|node| place(&node.to_string(), "x")).collect();
+        let mean = places.iter().sum::<f64>() / 1_000.0;
+        assert!(places.iter().all(|place| (0.0..1.0).contains(place)) && (0.45..0.55).contains(&mean), "{mean}");
+    }
+}

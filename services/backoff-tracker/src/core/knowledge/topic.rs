@@ -1,0 +1,228 @@
+//! What a failure is about, and whom its knowledge may bind.
+
+use contract::FailureClass;
+use sha2::{Digest, Sha256};
+
+/// Distinct nodes that must say so before a failure that the node itself may have caused binds others.
+const CORROBORATING_NODES: usize = 3;
+/// Nodes that must miss an image behind several endpoints: one of them may lag.
+const NODES_BEHIND_MIRRORS: usize = 2;
+/// Repositories that must fail before their registry is said to.
+const FAILING_REPOSITORIES: usize = 2;
+
+/// A node's view of a registry. Knowledge never crosses views: what one node talks to is not always what another does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct View {
+    /// The group of nodes that see the same: regions, air gaps.
+    pub scope: String,
+    /// Host and port as in the reference.
+    pub registry: String,
+    /// Hash of the route: mirrors, scheme, proxy; `unknown` if it cannot be read.
+    pub route: String,
+    /// The host's boot id, for a registry on a loopback or link-local address; else empty.
+    pub boot: String,
+}
+
+/// What within a view.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum About {
+    /// The registry limits whoever it counts as one: an account, an address.
+    BudgetOwner(String),
+    /// The way to a host, as the nodes of a zone see it.
+    Endpoint {
+        /// Host and port actually contacted.
+        endpoint: String,
+        /// Nodes that share the network to it.
+        zone: String,
+    },
+    /// The registry itself says that it cannot answer, in several repositories.
+    Registry,
+    /// The registry itself says that it cannot answer here.
+    Repository(String),
+    /// The image is not there for this login.
+    Reference {
+        /// As normalised.
+        reference: String,
+        /// Credential scope: some registries say "not there" where they mean "not for you".
+        scope: String,
+        /// Whether one of several endpoints said so, which may lag behind the others.
+        mirrored: bool,
+    },
+    /// The registry refuses this login.
+    Login {
+        /// Of the image.
+        repository: String,
+        /// Of the credential, under the fleet key.
+        fingerprint: String,
+        /// No login at all: nothing can be locked by asking again.
+        anonymous: bool,
+    },
+    /// The image has nothing for this platform.
+    Platform {
+        /// As normalised.
+        reference: String,
+        /// `linux/arm64`.
+        platform: String,
+    },
+    /// What was sent is not what was asked for.
+    Content {
+        /// As normalised.
+        reference: String,
+        /// Who sent it.
+        endpoint: String,
+    },
+    /// The signature policy refuses the image.
+    Signature {
+        /// As normalised.
+        reference: String,
+        /// Hash of the node's policy.
+        policy: String,
+    },
+}
+
+/// When the knowledge of a topic binds others than its reporter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// At once, if briefly while only one node says so.
+    AtOnce,
+    /// When this many distinct nodes say so, or all that are alive.
+    Nodes(usize),
+    /// When this many distinct repositories fail so.
+    Repositories(usize),
+}
+
+/// The stable name of a topic, the same on every node and in every version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicId(pub u128);
+
+/// What a failure is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    view: View,
+    about: About,
+    id: TopicId,
+    view_id: u128,
+}
+
+impl Topic {
+    /// Computes the id.
+    #[must_use]
+    pub fn new(view: View, about: About) -> Self {
+        let id = TopicId(hash128(&words(&view, &about)));
+        let view_id = hash128(&[&view.scope, &view.registry, &view.route, &view.boot]);
+        Self { view, about, id, view_id }
+    }
+
+    /// Whose view.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The view's name, as stable as the topic's.
+    #[must_use]
+    pub fn view_id(&self) -> u128 {
+        self.view_id
+    }
+
+    /// What within it.
+    #[must_use]
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> TopicId {
+        self.id
+    }
+
+    /// The class of failure that this topic is for.
+    #[must_use]
+    pub fn class(&self) -> FailureClass {
+        self.about.class()
+    }
+}
+
+impl About {
+    /// The class of failure that is about this.
+    #[must_use]
+    pub fn class(&self) -> FailureClass {
+        match self {
+            Self::BudgetOwner(_) => FailureClass::RateLimited,
+            Self::Endpoint { .. } | Self::Registry | Self::Repository(_) => FailureClass::RegistryUnavailable,
+            Self::Reference { .. } => FailureClass::NotFound,
+            Self::Login { .. } => FailureClass::Denied,
+            Self::Platform { .. } | Self::Content { .. } => FailureClass::ContentInvalid,
+            Self::Signature { .. } => FailureClass::SignatureInvalid,
+        }
+    }
+
+    /// Whom it binds when. Part of what it is about, so that no reporter can claim more.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        match self {
+            Self::Endpoint { .. } | Self::Content { .. } | Self::Signature { .. } => Reach::Nodes(CORROBORATING_NODES),
+            Self::Reference { mirrored: true, .. } => Reach::Nodes(NODES_BEHIND_MIRRORS),
+            Self::Registry => Reach::Repositories(FAILING_REPOSITORIES),
+            _ => Reach::AtOnce,
+        }
+    }
+}
+
+fn words<'a>(view: &'a View, about: &'a About) -> Vec<&'a str> {
+    let mut words = vec![view.scope.as_str(), &view.registry, &view.route, &view.boot, about.class().as_str()];
+    match about {
+        About::BudgetOwner(owner) => words.extend(["owner", owner]),
+        About::Endpoint { endpoint, zone } => words.extend(["endpoint", endpoint, zone]),
+        About::Registry => words.push("registry"),
+        About::Repository(repository) => words.extend(["repository", repository]),
+        About::Reference { reference, scope, mirrored } => {
+            words.extend([if *mirrored { "mirrored" } else { "reference" }, reference, scope]);
+        }
+        About::Login { repository, fingerprint, anonymous } => {
+            words.extend([if *anonymous { "anonymous" } else { "login" }, repository, fingerprint]);
+        }
+        About::Platform { reference, platform } => words.extend(["platform", reference, platform]),
+        About::Content { reference, endpoint } => words.extend(["content", reference, endpoint]),
+        About::Signature { reference, policy } => words.extend(["signature", reference, policy]),
+    }
+    words
+}
+
+/// 128 bits of SHA-256 over length-prefixed words, so that no two lists of words run together.
+pub(super) fn hash128(words: &[&str]) -> u128 {
+    let mut hasher = Sha256::new();
+    for word in words {
+        hasher.update((word.len() as u64).to_be_bytes());
+        hasher.update(word.as_bytes());
+    }
+    hasher.finalize().iter().take(16).fold(0, |hash, byte| (hash << 8) | u128::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view() -> View {
+        View { scope: "default".to_owned(), registry: "registry.example".to_owned(), route: "r".to_owned(), boot: String::new() }
+    }
+
+    #[test]
+    fn an_id_never_changes_between_versions() {
+        let about = About::Reference { reference: "registry.example/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
+        assert_eq!(format!("{:032x}", Topic::new(view(), about).id().0), "316e2d029ab1c464307b9b74a4007f6a");
+    }
+
+    #[test]
+    fn views_scopes_and_words_never_run_together() {
+        let of = |view: View, repository: &str| Topic::new(view, About::Repository(repository.to_owned())).id();
+        let base = of(view(), "a");
+        assert_ne!(base, of(view(), "b"));
+        assert_ne!(base, of(View { scope: "edge".to_owned(), ..view() }, "a"));
+        assert_ne!(base, of(View { route: "mirror".to_owned(), ..view() }, "a"));
+        assert_ne!(base, of(View { boot: "b1".to_owned(), ..view() }, "a"), "localhost is another registry on each host");
+        let (one, two) = (hash128(&["ab", "c"]), hash128(&["a", "bc"]));
+        assert_ne!(one, two);
+    }
+}

@@ -1,0 +1,139 @@
+//! What must hold of shared knowledge whatever is reported: replicas agree in whatever order they hear, and nothing binds for long.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::core::knowledge::{
+    About, Binding, Entry, Finding, HEARD_ONCE, Input, Knowledge, LONGEST, LONGEST_RETRY_AFTER, Report, Topic, Trouble, View,
+};
+use clock::Random;
+use contract::AttemptId;
+use proptest::prelude::*;
+
+/// When everything has been heard.
+const NOW: Duration = Duration::from_secs(10_000);
+
+#[derive(Clone, Debug)]
+struct Said {
+    reporter: u8,
+    about: u8,
+    age_ms: u64,
+    finding: Finding,
+}
+
+fn abouts() -> [About; 5] {
+    [
+        About::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() },
+        About::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: false },
+        About::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: true },
+        About::BudgetOwner("o".to_owned()),
+        About::Registry,
+    ]
+}
+
+fn finding() -> impl Strategy<Value = Finding> {
+    let trouble = (any::<u32>(), proptest::option::of(any::<u64>()), 0..3_u8).prop_map(|(step, retry_after, repository)| Trouble {
+        message: "m".to_owned(),
+        step,
+        retry_after: retry_after.map(Duration::from_millis),
+        repository: repository.to_string(),
+    });
+    prop_oneof![
+        2 => Just(Finding::Succeeded),
+        4 => trouble.clone().prop_map(|trouble| Finding::Failed(trouble.bounded())),
+        1 => trouble.prop_map(|trouble| Finding::Unanswered(trouble.bounded())),
+    ]
+}
+
+fn said(reporters: u8) -> impl Strategy<Value = Vec<Said>> {
+    let one = (0..reporters, 0..5_u8, 0..400_000_u64, finding()).prop_map(|(reporter, about, age_ms, finding)| Said {
+        reporter,
+        about,
+        age_ms,
+        finding,
+    });
+    proptest::collection::vec(one, 0..30)
+}
+
+/// One report of each reporter on each topic, as a bucket keeps them.
+fn last_words(said: Vec<Said>) -> Vec<(Arc<Report>, Duration)> {
+    let mut random = Random::seeded(5);
+    let words: BTreeMap<(u8, u8), Said> = said.into_iter().map(|said| ((said.reporter, said.about), said)).collect();
+    let report = |said: Said| {
+        let topic = Arc::new(Topic::new(View::default(), abouts()[usize::from(said.about)].clone()));
+        let reporter = format!("n{}", said.reporter).parse().unwrap();
+        let attempt = AttemptId::random(&mut random);
+        (Arc::new(Report { reporter, topic, attempt, trace: None, finding: said.finding }), Duration::from_millis(said.age_ms))
+    };
+    words.into_values().map(report).collect()
+}
+
+fn replica(words: &[(Arc<Report>, Duration)]) -> Knowledge {
+    let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
+    core.step(NOW, Input::Fleet { alive: 50, rank: None });
+    for (report, age) in words {
+        core.step(NOW, Input::Heard { report: Arc::clone(report), age: *age });
+    }
+    core
+}
+
+/// All of an entry that anybody goes by.
+type Shown = (u128, bool, AttemptId, Duration, usize, u32, Duration);
+
+fn shown(core: &Knowledge) -> Vec<Shown> {
+    let show = |entry: &Entry| {
+        let everybody = entry.binding == Binding::Everybody;
+        (entry.topic.id().0, everybody, entry.epoch(), entry.failed_at, entry.reporters, entry.step, entry.next_try)
+    };
+    core.entries(NOW).iter().map(show).collect()
+}
+
+proptest! {
+    #[test]
+    fn any_order_and_any_repetition_come_to_the_same(
+        said in said(8),
+        order in proptest::collection::vec((any::<u64>(), 1..4_usize), 30),
+    ) {
+        let words = last_words(said);
+        let mut shuffled: Vec<(u64, (Arc<Report>, Duration))> = Vec::new();
+        for (index, word) in words.iter().enumerate() {
+            let (place, times) = order[index % order.len()];
+            for time in 0..times as u64 {
+                shuffled.push((place.wrapping_mul(time * 2 + 1), word.clone()));
+            }
+        }
+        shuffled.sort_by_key(|(place, _)| *place);
+        let shuffled: Vec<_> = shuffled.into_iter().map(|(_, word)| word).collect();
+        prop_assert_eq!(shown(&replica(&words)), shown(&replica(&shuffled)));
+    }
+
+    #[test]
+    fn nothing_binds_longer_than_its_bound(said in said(8)) {
+        for entry in replica(&last_words(said)).entries(NOW) {
+            let asked = entry.newest.topic.about().clone();
+            let bound = LONGEST.max(LONGEST_RETRY_AFTER + Duration::from_secs(2));
+            prop_assert!(entry.next_try <= entry.failed_at + bound, "{asked:?} {entry:?}");
+        }
+    }
+
+    #[test]
+    fn one_voice_binds_others_for_seconds(said in said(1)) {
+        for entry in replica(&last_words(said)).entries(NOW) {
+            prop_assert!(entry.binding == Binding::Reporters || entry.next_try <= entry.failing_since + HEARD_ONCE, "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_said_in_any_order_panics_or_grows(said in proptest::collection::vec(said(8), 0..6)) {
+        let mut core = replica(&[]);
+        for words in said {
+            for (report, age) in last_words(words) {
+                core.step(NOW, Input::Heard { report, age });
+            }
+        }
+        prop_assert!(core.counts().replica.reports <= 8 * 5);
+    }
+}

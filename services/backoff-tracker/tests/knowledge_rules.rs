@@ -1,0 +1,469 @@
+//! What one node does with what it hears: each rule of shared back-off, as seen through the core's inputs and effects.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::core::knowledge::{
+    About, CONTRADICTED_FOR, Duty, Effect, Failure, Finding, HEARD_ONCE, Held, Input, Knowledge, LONGEST_RETRY_AFTER, LeaseAnswer,
+    LeaseName, MAX_TOPICS_OF_ONE, MAX_WISHES, Outcome, Report, Target, Topic, Trouble, Verdict, View, WishId,
+};
+use clock::Random;
+use contract::messages::backoff_tracker::BackoffKey;
+use contract::{AttemptId, FailureClass};
+
+const WISH: WishId = WishId(7);
+
+struct Node {
+    core: Knowledge,
+    random: Random,
+    now: Duration,
+    /// What the wish was last told.
+    told: Option<Verdict>,
+    published: Vec<Arc<Report>>,
+    /// Whether the bus gives every lease, or answers nothing.
+    bus_answers: bool,
+}
+
+impl Node {
+    fn of(alive: usize) -> Self {
+        let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
+        core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0) });
+        Self { core, random: Random::seeded(1), now: Duration::ZERO, told: None, published: vec![], bus_answers: true }
+    }
+
+    fn give(&mut self, input: Input) {
+        let mut asked = Vec::new();
+        for effect in self.core.step(self.now, input) {
+            match effect {
+                Effect::Tell(_, verdict) => self.told = Some(verdict),
+                Effect::Publish(report, _) => self.published.push(report),
+                Effect::AcquireLease(name, _) => asked.push(name),
+                Effect::ReleaseLease(_) | Effect::Abandon(_) => {}
+            }
+        }
+        if !self.bus_answers {
+            return;
+        }
+        for name in asked {
+            self.give(Input::Lease(name, LeaseAnswer::Won));
+        }
+    }
+
+    /// Lets time pass, with a tick whenever the core wants one.
+    fn until(&mut self, seconds: f64) {
+        let end = Duration::from_secs_f64(seconds);
+        while let Some(wake) = self.core.next_wake().filter(|wake| *wake <= end) {
+            self.now = wake.max(self.now);
+            self.give(Input::Tick);
+        }
+        self.now = end;
+    }
+
+    fn ask(&mut self) {
+        self.give(Input::Ask { wish: WISH, key: key("r/a:1"), target: target() });
+    }
+
+    fn hear(&mut self, reporter: &str, about: About, finding: Finding) {
+        let report = Report {
+            reporter: reporter.parse().unwrap(),
+            topic: Arc::new(Topic::new(view(), about)),
+            attempt: AttemptId::random(&mut self.random),
+            trace: None,
+            finding,
+        };
+        self.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
+    }
+
+    fn begin(&mut self) -> AttemptId {
+        let attempt = AttemptId::random(&mut self.random);
+        self.give(Input::Begun { wish: WISH, attempt, trace: None });
+        attempt
+    }
+
+    fn end(&mut self, attempt: AttemptId, outcome: Outcome) {
+        self.give(Input::Resolved { wish: WISH, attempt, outcome });
+    }
+
+    fn fail(&mut self, class: FailureClass) {
+        let attempt = self.begin();
+        self.end(attempt, Outcome::Failed(failure(class)));
+    }
+
+    fn held(&self) -> &Held {
+        match self.told.as_ref() {
+            Some(Verdict::Held(held)) => held,
+            other => panic!("not held but {other:?}"),
+        }
+    }
+
+    fn is_clear(&self) -> bool {
+        matches!(self.told, Some(Verdict::Clear { .. }))
+    }
+}
+
+fn view() -> View {
+    View { scope: "default".to_owned(), registry: "r".to_owned(), route: "direct".to_owned(), boot: String::new() }
+}
+
+fn target() -> Target {
+    Target {
+        view: view(),
+        endpoint: "r:443".to_owned(),
+        zone: "z".to_owned(),
+        repository: "a".to_owned(),
+        reference: "r/a:1".to_owned(),
+        platform: "linux/amd64".to_owned(),
+        scope: "anonymous".to_owned(),
+        budget_owner: "o".to_owned(),
+        ..Target::default()
+    }
+}
+
+fn key(image: &str) -> BackoffKey {
+    BackoffKey { pod: None, image: image.to_owned() }
+}
+
+fn endpoint() -> About {
+    About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
+}
+
+fn image() -> About {
+    About::Reference { reference: "r/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false }
+}
+
+fn failed(step: u32) -> Finding {
+    Finding::Failed(Trouble { message: "ErrImagePull: no".to_owned(), step, repository: "a".to_owned(), ..Trouble::default() })
+}
+
+fn limited(seconds: u64) -> Finding {
+    let retry_after = Some(Duration::from_secs(seconds));
+    Finding::Failed(Trouble { message: "429".to_owned(), step: 1, retry_after, ..Trouble::default() })
+}
+
+fn failure(class: FailureClass) -> Failure {
+    Failure { class, cause: "ErrImagePull: no".to_owned(), authoritative: true, ..Failure::default() }
+}
+
+#[test]
+fn a_registry_is_down_when_three_say_so_or_all_there_are() {
+    for (alive, needed) in [(1_000, 3), (3, 3), (2, 2)] {
+        let mut node = Node::of(alive);
+        for reporter in 1..needed {
+            node.hear(&format!("n{reporter}"), endpoint(), failed(1));
+        }
+        node.ask();
+        assert!(node.is_clear(), "{alive} alive: {} are not enough", needed - 1);
+        let mut node = Node::of(alive);
+        for reporter in 1..=needed {
+            node.hear(&format!("n{reporter}"), endpoint(), failed(1));
+        }
+        node.ask();
+        let held = node.held();
+        assert_eq!((held.class, held.learned_by.as_str()), (FailureClass::RegistryUnavailable, format!("n{needed}").as_str()));
+        assert!(held.next_try >= Duration::from_secs(2) && held.next_try <= Duration::from_millis(2_200));
+    }
+}
+
+#[test]
+fn one_voice_often_is_one_voice() {
+    let mut node = Node::of(1_000);
+    for _ in 0..10 {
+        node.hear("n1", endpoint(), failed(1));
+    }
+    node.ask();
+    assert!(node.is_clear());
+}
+
+#[test]
+fn a_missing_image_binds_at_once_and_briefly_while_one_says_so() {
+    let mut node = Node::of(1_000);
+    node.hear("n1", image(), failed(1));
+    node.ask();
+    assert_eq!(node.held().next_try, HEARD_ONCE);
+    node.until(1.0);
+    node.hear("n1", image(), failed(2));
+    assert!(node.held().next_try <= HEARD_ONCE, "the same voice again binds no longer");
+    node.hear("n2", image(), failed(2));
+    let next_try = node.held().next_try;
+    assert!(next_try >= Duration::from_secs(21) && next_try <= Duration::from_secs(23), "{next_try:?}");
+}
+
+#[test]
+fn when_an_entry_is_due_its_lease_decides_who_probes() {
+    let mut node = Node::of(1_000);
+    node.hear("n1", image(), failed(1));
+    node.ask();
+    node.until(6.0);
+    assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Probe(_), answer_by: Some(_) })), "{:?}", node.told);
+
+    let mut node = Node::of(1_000);
+    node.bus_answers = false;
+    node.hear("n1", image(), failed(1));
+    let epoch = node.core.entries(node.now)[0].epoch();
+    let name = LeaseName::Probe(Topic::new(view(), image()).id(), epoch);
+    node.ask();
+    node.until(3.9);
+    node.give(Input::LeaseTaken { name, holder: "n9".parse().unwrap(), left: Duration::from_secs(15) });
+    node.until(18.0);
+    assert!(!node.is_clear(), "another probes: {:?}", node.told);
+}
+
+#[test]
+fn a_success_lifts_and_who_waited_goes_on_in_its_turn() {
+    let mut node = Node::of(1_000);
+    for reporter in ["n1", "n2", "n3"] {
+        node.hear(reporter, endpoint(), failed(1));
+    }
+    node.ask();
+    assert!(matches!(node.told, Some(Verdict::Held(_))));
+    node.until(1.0);
+    node.hear("n4", image(), Finding::Succeeded);
+    node.hear("n4", endpoint(), Finding::Succeeded);
+    node.until(1.0 + 1_000.0 / 190.0 + 0.01);
+    assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::None, .. })), "{:?}", node.told);
+}
+
+#[test]
+fn an_image_resolved_lately_waits_for_nobody() {
+    let mut node = Node::of(1_000);
+    node.bus_answers = false;
+    node.hear("n4", endpoint(), Finding::Succeeded);
+    node.hear("n4", image(), Finding::Succeeded);
+    node.ask();
+    assert_eq!(node.told, Some(Verdict::Clear { duty: Duty::None, answer_by: None }));
+}
+
+#[test]
+fn who_is_contradicted_binds_nobody_for_ten_minutes() {
+    let mut node = Node::of(1_000);
+    node.hear("n1", image(), failed(1));
+    node.now = Duration::from_secs(1);
+    node.hear("n2", image(), Finding::Succeeded);
+    let another = |tag: u64| About::Reference { reference: format!("r/a:{tag}"), scope: "anonymous".to_owned(), mirrored: false };
+    for minute in 1..10 {
+        node.now = Duration::from_secs(60 * minute);
+        node.hear("n1", image(), failed(1));
+        node.hear("n1", another(minute), failed(1));
+        assert!(node.core.entries(node.now).is_empty(), "minute {minute}");
+    }
+    node.now = Duration::from_secs(2) + CONTRADICTED_FOR;
+    node.hear("n1", another(99), failed(1));
+    assert_eq!(node.core.entries(node.now).len(), 1);
+}
+
+#[test]
+fn one_node_alone_holds_a_wish_for_seconds_whatever_it_says_how_often() {
+    let login = || About::Login { repository: "a".to_owned(), fingerprint: "anonymous".to_owned(), anonymous: true };
+    let mut node = Node::of(1_000);
+    node.hear("liar", image(), failed(1));
+    node.ask();
+    node.until(3.0);
+    node.hear("liar", login(), failed(1));
+    node.hear("liar", About::BudgetOwner("o".to_owned()), limited(600));
+    assert_eq!(node.held().next_try, HEARD_ONCE, "one lie after another is one lie");
+    node.hear("n2", image(), Finding::Succeeded);
+    node.hear("n2", endpoint(), Finding::Succeeded);
+    node.until(10.0);
+    assert!(node.is_clear(), "{:?}", node.told);
+}
+
+#[test]
+fn who_is_contradicted_itself_tells_nobody_and_goes_by_the_local_rule() {
+    let mut node = Node::of(1_000);
+    node.hear("n2", endpoint(), Finding::Succeeded);
+    node.ask();
+    node.fail(FailureClass::NotFound);
+    assert_eq!(node.published.iter().filter(|report| report.finding != Finding::Succeeded).count(), 1);
+    node.until(1.0);
+    node.hear("n2", image(), Finding::Succeeded);
+    node.until(20.0);
+    assert!(node.is_clear());
+    node.fail(FailureClass::NotFound);
+    assert_eq!(node.published.iter().filter(|report| report.finding != Finding::Succeeded).count(), 1);
+    assert_eq!(node.held().next_try, node.now + Duration::from_secs(10));
+    assert_eq!(node.core.counts().kept_to_itself_total, 1);
+}
+
+#[test]
+fn a_registry_that_says_so_itself_is_down_when_two_repositories_fail() {
+    let failing = |repository: &str| Finding::Failed(Trouble { step: 1, repository: repository.to_owned(), ..Trouble::default() });
+    let mut node = Node::of(1_000);
+    node.hear("n1", About::Registry, failing("b"));
+    node.hear("n2", About::Registry, failing("b"));
+    node.ask();
+    assert!(node.is_clear(), "one repository is not the registry");
+    let mut node = Node::of(1_000);
+    node.hear("n1", About::Registry, failing("b"));
+    node.hear("n2", About::Registry, failing("c"));
+    node.ask();
+    assert_eq!(node.held().class, FailureClass::RegistryUnavailable);
+}
+
+#[test]
+fn what_is_about_others_binds_nobody_here() {
+    let of = |about: About, change: fn(&mut View)| {
+        let mut view = view();
+        change(&mut view);
+        Topic::new(view, about)
+    };
+    let other_zone = About::Endpoint { endpoint: "r:443".to_owned(), zone: "other".to_owned() };
+    let other_login = About::Reference { reference: "r/a:1".to_owned(), scope: "other".to_owned(), mirrored: false };
+    let topics = [
+        of(other_zone, |_| ()),
+        of(other_login, |_| ()),
+        of(endpoint(), |view| view.route = "mirror".to_owned()),
+        of(endpoint(), |view| view.boot = "another host".to_owned()),
+        of(image(), |view| view.scope = "edge".to_owned()),
+    ];
+    for topic in topics {
+        let mut node = Node::of(1_000);
+        let topic = Arc::new(topic);
+        for reporter in ["n1", "n2", "n3"] {
+            let attempt = AttemptId::random(&mut node.random);
+            let report =
+                Report { reporter: reporter.parse().unwrap(), topic: Arc::clone(&topic), attempt, trace: None, finding: failed(1) };
+            node.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
+        }
+        node.ask();
+        assert!(node.is_clear(), "{:?}", topic.about());
+    }
+}
+
+#[test]
+fn retry_after_is_obeyed_when_two_heard_it_and_never_beyond_an_hour() {
+    for (seconds, least, most) in [(60, 60, 62), (u64::MAX, 3_600, 3_602)] {
+        let mut node = Node::of(1_000);
+        node.hear("n1", About::BudgetOwner("o".to_owned()), limited(seconds));
+        node.ask();
+        assert!(node.held().next_try <= HEARD_ONCE, "one voice");
+        node.hear("n2", About::BudgetOwner("o".to_owned()), limited(seconds));
+        let next_try = node.held().next_try;
+        assert!(next_try >= Duration::from_secs(least) && next_try <= Duration::from_secs(most), "{next_try:?}");
+        assert!(next_try <= LONGEST_RETRY_AFTER + Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn what_concerns_this_node_alone_is_told_nobody_and_goes_by_kubelet_s_rule() {
+    for class in [FailureClass::NodeLocal, FailureClass::Unknown] {
+        let mut node = Node::of(1_000);
+        node.ask();
+        node.fail(class);
+        assert!(node.published.iter().all(|report| report.finding == Finding::Succeeded), "{class}");
+        assert_eq!((node.held().next_try, node.held().class), (Duration::from_secs(10), class));
+        node.until(10.0);
+        assert!(node.is_clear());
+        node.fail(class);
+        assert_eq!(node.held().next_try, Duration::from_secs(30));
+    }
+}
+
+#[test]
+fn without_a_bus_each_node_goes_by_kubelet_s_rule() {
+    let mut node = Node::of(1_000);
+    for reporter in ["n1", "n2", "n3"] {
+        node.hear(reporter, endpoint(), failed(1));
+    }
+    node.ask();
+    node.give(Input::BusGone);
+    assert!(node.is_clear(), "what others said before holds nobody");
+    node.fail(FailureClass::NotFound);
+    assert_eq!(node.held().next_try, Duration::from_secs(10));
+}
+
+#[test]
+fn an_answer_that_the_bus_owes_is_waited_for_a_quarter_of_a_second() {
+    let mut node = Node::of(1_000);
+    node.bus_answers = false;
+    node.ask();
+    assert_eq!(node.told, Some(Verdict::Wait));
+    node.until(0.249);
+    assert_eq!(node.told, Some(Verdict::Wait));
+    node.until(0.25);
+    assert!(node.is_clear());
+    assert_eq!(node.core.counts().bus_misses_total, 1);
+}
+
+#[test]
+fn who_comes_back_after_its_deadline_drops_what_it_has() {
+    for outcome in [Outcome::Resolved, Outcome::Failed(failure(FailureClass::NotFound))] {
+        let mut node = Node::of(1_000);
+        node.ask();
+        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Lead, .. })));
+        let attempt = node.begin();
+        node.now = Duration::from_secs(16);
+        node.end(attempt, outcome);
+        assert_eq!(node.published, []);
+        assert_eq!(node.core.counts().late_results_total, 1);
+    }
+}
+
+#[test]
+fn an_attempt_is_resolved_once_and_by_its_own_result() {
+    let mut node = Node::of(1_000);
+    node.ask();
+    let attempt = node.begin();
+    let another = AttemptId::random(&mut node.random);
+    node.end(another, Outcome::Failed(failure(FailureClass::NotFound)));
+    assert_eq!(node.published, []);
+    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
+    let told = node.published.len();
+    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
+    assert_eq!(node.published.len(), told);
+}
+
+#[test]
+fn a_missing_image_shows_that_the_registry_is_there() {
+    let mut node = Node::of(1_000);
+    node.ask();
+    node.fail(FailureClass::NotFound);
+    let told: Vec<(FailureClass, bool)> =
+        node.published.iter().map(|report| (report.topic.class(), report.finding == Finding::Succeeded)).collect();
+    assert_eq!(told, [(FailureClass::NotFound, false), (FailureClass::RegistryUnavailable, true)]);
+}
+
+#[test]
+fn a_million_keys_of_one_writer_cost_the_others_nothing() {
+    let mut node = Node::of(1_000);
+    node.hear("honest", image(), failed(1));
+    for number in 0..3 * MAX_TOPICS_OF_ONE {
+        node.hear("liar", About::Repository(number.to_string()), failed(1));
+    }
+    let counts = node.core.counts().replica;
+    assert_eq!(counts.reports, 1 + MAX_TOPICS_OF_ONE as u64);
+    assert_eq!(counts.evicted_total, 2 * MAX_TOPICS_OF_ONE as u64);
+    node.ask();
+    assert_eq!(node.held().learned_by.as_str(), "honest");
+}
+
+#[test]
+fn an_old_report_is_no_news_and_a_nonsense_age_is_old() {
+    let mut node = Node::of(1_000);
+    node.now = Duration::from_secs(10_000);
+    for age in [Duration::from_secs(700), Duration::MAX] {
+        let attempt = AttemptId::random(&mut node.random);
+        let topic = Arc::new(Topic::new(view(), image()));
+        let report = Report { reporter: "n1".parse().unwrap(), topic, attempt, trace: None, finding: failed(1) };
+        node.give(Input::Heard { report: Arc::new(report), age });
+    }
+    assert_eq!(node.core.counts().replica.stale_total, 2);
+    assert_eq!(node.core.counts().replica.clamped_total, 1);
+    node.ask();
+    assert!(node.is_clear());
+}
+
+#[test]
+fn wishes_are_bounded() {
+    let mut node = Node::of(1);
+    for number in 0..MAX_WISHES as u64 {
+        let image = format!("r/a:{number}");
+        node.give(Input::Ask { wish: WishId(100 + number), key: key(&image), target: Target { reference: image, ..target() } });
+    }
+    node.ask();
+    assert!(node.held().cause.contains("wait for some of them"));
+    node.give(Input::Withdraw(WishId(100)));
+    node.ask();
+    assert!(!matches!(node.told, Some(Verdict::Held(_))));
+}
