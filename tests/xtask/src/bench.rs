@@ -1,15 +1,26 @@
-//! `bench`: the benchmarks are a crate of their own, because they need a release build.
+//! `bench`: the benchmarks are crates of their own, because they need a release build.
 
 use std::path::Path;
 
 use crate::{command, tools};
 
+/// Needs no servers and no binary: everything in it is simulated.
+const STORM: &str = "storm";
+
 /// Gets the tools, builds the binary and runs the crate `bench`. Stdout is the benchmarks' alone, for `--output json`.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    if arguments.iter().find(|argument| !argument.starts_with('-')).is_some_and(|name| name == STORM) {
+        return measure(root, "simulation", arguments);
+    }
     // The benchmarks say by themselves which of them cannot run without a part.
     let _missing = tools::ensure(root)?;
     command::run(command::cargo(root).args(["build", "--release", "--locked", "-p", "fleetpull", "-p", "bench"]))?;
-    let status = command::cargo(root).args(["run", "--quiet", "--release", "--locked", "-p", "bench", "--"]).args(arguments).status()?;
+    measure(root, "bench", arguments)
+}
+
+fn measure(root: &Path, package: &str, arguments: &[String]) -> anyhow::Result<()> {
+    let mut cargo = command::cargo(root);
+    let status = cargo.args(["run", "--quiet", "--release", "--locked", "-p", package, "--"]).args(arguments).status()?;
     anyhow::ensure!(status.success(), "the benchmarks failed: {status}");
     Ok(())
 }

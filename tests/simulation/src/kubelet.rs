@@ -1,0 +1,50 @@
+//! Kubelet's rule, really run: every node for itself.
+
+use std::time::Duration;
+
+use backoff_tracker::core::{BackoffPolicy, Delays};
+use clock::Random;
+
+use crate::queue::Queue;
+use crate::registry::Registry;
+use crate::scenario::{Answer, Scenario};
+
+/// All nodes first ask within this.
+pub(crate) const ASKED_WITHIN: Duration = Duration::from_millis(500);
+/// Kubelet looks at a pod again after this times a number in `[1, 1.5)`.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+enum Event {
+    Look(usize),
+    Answered(usize, Answer),
+}
+
+/// Runs the scenario; the registry holds the figures.
+#[must_use]
+pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Registry {
+    let mut random = Random::seeded(seed);
+    let mut registry = Registry::new(scenario, nodes);
+    let mut delays: Vec<Delays<()>> = vec![Delays::new(BackoffPolicy::default()); nodes];
+    let mut queue = Queue::default();
+    for node in 0..nodes {
+        queue.plan(ASKED_WITHIN.mul_f64(random.fraction()), Event::Look(node));
+    }
+    while let Some((now, event)) = queue.next(end) {
+        match event {
+            Event::Look(node) if delays[node].held(&(), now).is_some() => {
+                queue.plan(now + LOOK_AGAIN.mul_f64(1.0 + random.fraction() / 2.0), Event::Look(node));
+            }
+            Event::Look(node) => {
+                registry.wanted(now, node);
+                let (answer, takes) = registry.request(now, node);
+                queue.plan(now + takes, Event::Answered(node, answer));
+            }
+            Event::Answered(_, Answer::Served) => {}
+            Event::Answered(node, _) => {
+                delays[node].next((), now);
+                queue.plan(now + LOOK_AGAIN.mul_f64(1.0 + random.fraction() / 2.0), Event::Look(node));
+            }
+        }
+    }
+    registry
+}

@@ -1,0 +1,135 @@
+//! The storm's bars as invariants of seeded runs, and planted faults that they must find.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use backoff_tracker::core::knowledge::Fault;
+use simulation::fleet::{self, Options, Run};
+use simulation::kubelet;
+use simulation::registry::BUDGET_PER_SECOND;
+use simulation::scenario::Scenario;
+
+const MINUTES: u64 = 15;
+const END: Duration = Duration::from_secs(MINUTES * 60);
+/// What the nodes could not know before the longest time between two probes was over.
+const LONGEST_STEP_S: f64 = 8.8;
+
+fn run(scenario: Scenario, nodes: usize, seed: u64, options: Options) -> Run {
+    fleet::run(scenario, nodes, END, seed, options)
+}
+
+/// What is wrong with a run; empty if nothing is.
+fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
+    let figures = run.registry.figures(END);
+    let mut broken = Vec::new();
+    let mut must = |holds: bool, what: String| {
+        if !holds {
+            broken.push(what);
+        }
+    };
+    let most_failing = match scenario {
+        Scenario::BadTag | Scenario::LateTag | Scenario::RateLimit => 40,
+        Scenario::Down | Scenario::BlackHole => 100,
+        Scenario::SickNode => u64::MAX,
+    };
+    must(figures.failing_requests <= most_failing, format!("{} failing requests", figures.failing_requests));
+    if scenario != Scenario::SickNode {
+        must(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND), format!("{} requests in a second", figures.peak_per_second));
+    }
+    if scenario == Scenario::BlackHole {
+        must(run.most_hanging <= 3, format!("{} resolutions hung at once", run.most_hanging));
+    }
+    if let Some(last) = figures.last_served_after_recovery_s {
+        let step = if scenario == Scenario::LateTag || scenario == Scenario::RateLimit { 70.0 } else { LONGEST_STEP_S + 1.0 };
+        let most = step + nodes as f64 / (f64::from(BUDGET_PER_SECOND) * 0.95);
+        must(last <= most, format!("the last node was served after {last} s, not {most}"));
+        must(figures.served == nodes as u64, format!("{} of {nodes} nodes served", figures.served));
+    }
+    if matches!(scenario, Scenario::SickNode | Scenario::Down | Scenario::BlackHole) {
+        must(figures.refused_on_healthy_nodes == 0, format!("{} healthy nodes held", figures.refused_on_healthy_nodes));
+    }
+    broken
+}
+
+const STORMS: [Scenario; 6] =
+    [Scenario::BadTag, Scenario::LateTag, Scenario::Down, Scenario::BlackHole, Scenario::RateLimit, Scenario::SickNode];
+
+#[test]
+fn every_storm_stays_within_its_bars_whatever_the_seed() {
+    for seed in 1..=3 {
+        for scenario in STORMS {
+            let wrong = broken(scenario, 60, &run(scenario, 60, seed, Options::default()));
+            assert!(wrong.is_empty(), "seed {seed} {}: {wrong:?}", scenario.name());
+        }
+    }
+}
+
+#[test]
+fn failing_requests_do_not_grow_with_the_fleet() {
+    for (scenario, many) in [(Scenario::BadTag, 1_000), (Scenario::Down, 1_000), (Scenario::BlackHole, 300)] {
+        let (small, large) = (run(scenario, 60, 3, Options::default()), run(scenario, many, 3, Options::default()));
+        assert_eq!(broken(scenario, many, &large), Vec::<String>::new(), "{}", scenario.name());
+        let (small, large) = (small.registry.failing(), large.registry.failing());
+        assert!(large <= small + 3, "{}: {small} at 60 nodes, {large} at {many}", scenario.name());
+    }
+}
+
+#[test]
+fn a_seed_repeats_its_run_to_the_last_event() {
+    for scenario in STORMS {
+        let (one, two) = (run(scenario, 50, 9, Options::default()), run(scenario, 50, 9, Options::default()));
+        assert_eq!((one.hash, one.events), (two.hash, two.events), "{}", scenario.name());
+        assert_ne!(one.hash, run(scenario, 50, 10, Options::default()).hash);
+    }
+}
+
+#[test]
+fn sick_nodes_on_an_idle_registry_keep_nobody() {
+    for seed in 1..=3 {
+        let options = Options { second_wave: Some(Duration::from_secs(300)), ..Options::default() };
+        let wrong = broken(Scenario::SickNode, 100, &run(Scenario::SickNode, 100, seed, options));
+        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
+    }
+}
+
+fn liar(fault: Option<Fault>) -> Options {
+    Options { liar: true, fault, second_wave: Some(Duration::from_secs(150)), ..Options::default() }
+}
+
+#[test]
+fn a_node_that_lies_keeps_nobody() {
+    for seed in 1..=3 {
+        let wrong = broken(Scenario::SickNode, 100, &run(Scenario::SickNode, 100, seed, liar(None)));
+        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
+    }
+}
+
+#[test]
+fn without_a_bus_it_is_as_with_kubelet_and_after_it_all_are_served() {
+    let nodes = 60;
+    let always = Options { bus_gone: Some((Duration::ZERO, END)), ..Options::default() };
+    let (alone, kubelet) = (run(Scenario::Down, nodes, 2, always), kubelet::run(Scenario::Down, nodes, END, 2));
+    let (alone, kubelet) = (alone.registry.figures(END), kubelet.figures(END));
+    assert!(alone.failing_requests <= kubelet.failing_requests + nodes as u64, "{alone:?} {kubelet:?}");
+    for gone in [(30, 90), (600, 700), (655, 665)] {
+        let between = (Duration::from_secs(gone.0), Duration::from_secs(gone.1));
+        let figures = run(Scenario::Down, nodes, 2, Options { bus_gone: Some(between), ..Options::default() }).registry.figures(END);
+        assert_eq!(figures.served, nodes as u64, "{gone:?}: {figures:?}");
+        assert!(figures.failing_requests <= kubelet.failing_requests, "{gone:?}: {figures:?}");
+    }
+}
+
+#[test]
+fn each_planted_fault_is_found() {
+    let plain = |fault| Options { fault: Some(fault), ..Options::default() };
+    let planted = [
+        (Fault::LeasesIgnored, Scenario::BadTag, plain(Fault::LeasesIgnored)),
+        (Fault::LeasesIgnored, Scenario::BlackHole, plain(Fault::LeasesIgnored)),
+        (Fault::SuccessIgnored, Scenario::Down, plain(Fault::SuccessIgnored)),
+        (Fault::BelievesAnybody, Scenario::SickNode, liar(Some(Fault::BelievesAnybody))),
+    ];
+    for (fault, scenario, options) in planted {
+        let found = (1..=5).any(|seed| !broken(scenario, 60, &run(scenario, 60, seed, options.clone())).is_empty());
+        assert!(found, "{fault:?} in {} was not found", scenario.name());
+    }
+}
