@@ -3,8 +3,8 @@
 //! The store is the layout itself and is shared by any number of processes. Downloads run on threads of their own, where
 //! hashing and writing block nobody else.
 //!
-//! A pull asks each endpoint of the route in turn ([`route`]), shows logins as it is asked to ([`registry`]), fetches layers in
-//! parallel ([`download`]) and makes the image visible when all of it is there ([`layout`]).
+//! A pull asks each endpoint of the route in turn (`route`), shows logins as it is asked to (`registry`), fetches layers in
+//! parallel (`download`) and makes the image visible when all of it is there (`layout`).
 
 mod download;
 mod failure;
