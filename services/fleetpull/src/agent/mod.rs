@@ -9,7 +9,9 @@ mod condition;
 mod counters;
 mod door;
 mod identity;
+mod introduction;
 mod rivals;
+mod serving;
 mod state_dir;
 mod supervisor;
 mod work;
@@ -18,7 +20,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bus::BusHealth;
-use futures::StreamExt as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
@@ -106,18 +107,4 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
-}
-
-/// Waits until messages flow, but no longer than `limit`; whether they do.
-async fn wait_connected(bus: &bus::BusRef, limit: Duration) -> bool {
-    let mut states = bus.health_changes();
-    let connected = async {
-        while let Some(health) = states.next().await {
-            if !matches!(health, BusHealth::Disconnected { .. }) {
-                return;
-            }
-        }
-        std::future::pending().await
-    };
-    tokio::time::timeout(limit, connected).await.is_ok()
 }

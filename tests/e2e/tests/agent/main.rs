@@ -7,3 +7,4 @@ mod bus_lost;
 mod on_the_bus;
 mod one_of_a_name;
 mod runtime;
+mod services_api;

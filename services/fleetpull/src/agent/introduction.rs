@@ -1,0 +1,52 @@
+//! What an agent says of itself at its start.
+
+use std::path::Path;
+use std::time::Duration;
+
+use contract::NodeName;
+use runtimes::{RuntimeDescription, RuntimeRef};
+use settings::{RuntimeKind, Settings};
+use tracing::{info, warn};
+
+use super::actor::name_and_version;
+use super::identity::VERSION;
+use crate::node::shown_bus;
+
+/// How long the start waits for the runtime to say what it is.
+const DESCRIBE_WITHIN: Duration = Duration::from_secs(1);
+
+/// What the runtime says of itself, or what is known without it where it takes too long.
+pub(super) async fn describe(runtime: &RuntimeRef, settings: &Settings) -> RuntimeDescription {
+    match tokio::time::timeout(DESCRIBE_WITHIN, runtime.describe()).await {
+        Ok(description) => description,
+        Err(_) => RuntimeDescription {
+            name: match settings.runtime.kind {
+                RuntimeKind::OciLayout => "oci-layout".to_owned(),
+                RuntimeKind::Cri => "cri".to_owned(),
+            },
+            place: settings.runtime.endpoint_on(Path::exists).unwrap_or_default(),
+            problem: Some(format!("no answer within {DESCRIBE_WITHIN:?}: see whether it hangs")),
+            credential_sources: vec!["not known yet".to_owned()],
+            ..RuntimeDescription::default()
+        },
+    }
+}
+
+/// The one line that says what has started.
+pub(super) fn introduce(settings: &Settings, node: &NodeName, seen: &RuntimeDescription, socket: &Path) {
+    let runtime = name_and_version(seen);
+    let bus = shown_bus(settings);
+    let credentials = if seen.credential_sources.is_empty() { "anonymous".to_owned() } else { seen.credential_sources.join(", ") };
+    let (place, socket) = (&seen.place, socket.display());
+    match settings.runtime.kind {
+        RuntimeKind::OciLayout => {
+            info!(version = VERSION, %node, runtime, store = place, bus, credentials, %socket, "the agent has started")
+        }
+        RuntimeKind::Cri => {
+            info!(version = VERSION, %node, runtime, runtime_endpoint = place, bus, credentials, %socket, "the agent has started")
+        }
+    }
+    if let Some(problem) = &seen.problem {
+        warn!(problem, "the runtime cannot be used yet");
+    }
+}

@@ -1,0 +1,69 @@
+//! Where an agent takes commands from: the fleet's bus, and the bus behind the socket.
+
+use std::sync::Arc;
+
+use actix::{Addr, Recipient};
+use actors::{Ask, Served, Wiring};
+use bus::services::Announced;
+use bus::{BusError, BusRef};
+use clock::Clock;
+use contract::messages::agent::{CountAll, DescribeNode};
+
+use super::actor::Agent;
+use super::announcement::announce_services;
+use super::door::Doorkeeper;
+use super::identity::Identity;
+use crate::node::Node;
+
+/// The agent's own commands on the fleet's bus, and all commands behind the socket. Dropping it ends that.
+#[derive(Debug)]
+pub(super) struct Serving {
+    _announced: Announced,
+    _on_the_bus: Vec<Served>,
+    _behind_the_socket: Vec<Served>,
+}
+
+impl Serving {
+    /// Begins to take commands. When this returns on a connected bus, the server knows.
+    ///
+    /// # Errors
+    /// The bus is closed.
+    pub(super) async fn begin(
+        node: &Node,
+        local: &BusRef,
+        agent: &Addr<Agent>,
+        doorkeeper: &Addr<Doorkeeper>,
+        identity: &Identity,
+        clock: &Clock,
+    ) -> Result<Self, BusError> {
+        let on_the_bus = serve_agent(&node.wiring, doorkeeper.clone().recipient(), agent).await?;
+        // What is taken behind the socket is nobody's to find on the fleet's bus.
+        let announced = announce_services(&node.wiring, identity, node.served().iter().chain(&on_the_bus), clock).await?;
+        let is_the_same = Arc::ptr_eq(local, &node.wiring.bus);
+        let behind_the_socket = if is_the_same { Vec::new() } else { serve_all(node, local, agent).await? };
+        Ok(Self { _announced: announced, _on_the_bus: on_the_bus, _behind_the_socket: behind_the_socket })
+    }
+}
+
+/// Takes the commands of every service from another bus than the node's.
+async fn serve_all(node: &Node, bus: &BusRef, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
+    let wiring = Wiring { bus: Arc::clone(bus), ..node.wiring.clone() };
+    let mut served = pull_coordinator::serve(&wiring, &node.actors.coordinator).await?;
+    served.extend(backoff_tracker::serve(&wiring, &node.actors.backoff).await?);
+    served.extend(throttler::serve(&wiring, &node.actors.throttler).await?);
+    served.extend(event_recorder::serve(&wiring, &node.actors.recorder).await?);
+    // Rivals do not ask through the socket: nobody has to stand at the door.
+    served.extend(serve_agent(&wiring, agent.clone().recipient(), agent).await?);
+    Ok(served)
+}
+
+async fn serve_agent(wiring: &Wiring, by_name: Recipient<Ask<DescribeNode>>, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
+    // At once, because each waits for the server to confirm it.
+    let (one, two, three, four) = futures::try_join!(
+        actors::serve::<DescribeNode>(wiring, by_name),
+        actors::serve::<CountAll>(wiring, agent.clone().recipient()),
+        actors::serve_everywhere::<DescribeNode>(wiring, agent.clone().recipient()),
+        actors::serve_everywhere::<CountAll>(wiring, agent.clone().recipient()),
+    )?;
+    Ok(vec![one, two, three, four])
+}
