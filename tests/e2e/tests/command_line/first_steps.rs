@@ -145,7 +145,7 @@ fn colour_is_for_terminals_that_want_it() {
         code.strip_prefix('[')
             .is_some_and(|code| !code.is_empty() && code != "0" && code.bytes().all(|byte| byte.is_ascii_digit() || byte == b';'))
     }
-    for line in ["--help", "pull --help", "nodes --nats nats://127.0.0.1:1"] {
+    for line in ["--help", "pull --help", "pull a:1 --node n1 --nats nats://127.0.0.1:1"] {
         let wanted = on_a_terminal(&Workplace::new(), line);
         assert!(colours(&wanted) > 0, "{wanted}");
         let plain = on_a_terminal(&Workplace::new().with("NO_COLOR", "1"), line);
@@ -161,7 +161,7 @@ fn bars_are_drawn_on_a_terminal_and_lines_elsewhere() {
     registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
     let done = on_a_terminal(&place, &format!("pull --store store {image}")).expect(0);
-    assert!(done.stdout.contains(&format!("pulled   ")) && !done.stdout.contains("Normal   Pulling"), "{done}");
+    assert!(done.stdout.contains("pulled   ") && !done.stdout.contains("Normal   Pulling"), "{done}");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn a_full_disk_is_named_and_fails_only_what_does_not_fit() {
     assert_eq!(check_row(&row), "failed ErrImagePull node_local");
     let message = row["message"].as_str().unwrap();
     assert!(message.contains("No space left on device") && message.contains(&store_text) && message.contains("free some space"), "{row}");
-    assert_eq!(entries(&store).into_keys().collect::<Vec<_>>(), [web.clone()]);
+    assert_eq!(entries(&store).into_keys().collect::<Vec<_>>(), std::slice::from_ref(&web));
     sound_blobs(&store);
     let present = place.run(&["pull", "-o", "json", "--store", &store_text, &web]).expect(0).object();
     assert_eq!(present["outcome"], "present", "what was there still is");
