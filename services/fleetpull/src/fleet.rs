@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use bus::BusRef;
 use clock::Clock;
 use contract::messages::agent::{DescribeNode, NodeDescription};
@@ -12,7 +12,9 @@ use contract::{CallError, Command, NodeName};
 
 use crate::cli::FleetArgs;
 use crate::configuration::Configuration;
+use crate::exit::Exit;
 use crate::node::{connect_client, root_envelope};
+use crate::output;
 
 /// How long one agent may take to answer a question: one that is alive takes milliseconds.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -22,9 +24,19 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// # Errors
 /// Nothing says which fleet, or it is not reached.
 pub async fn connect(args: &FleetArgs, configuration: &Configuration) -> Result<FleetClient> {
-    let bus = connect_client(configuration.settings(), args.agent.as_deref()).await?;
+    let bus = connect_client(configuration.settings(), args.agent.as_deref()).await.map_err(|error| advise(args, error))?;
     let fleet = Fleet::named(&configuration.settings().fleet.name).context("fleet.name is not valid")?;
     Ok(FleetClient::new(bus, fleet, Clock::host()))
+}
+
+/// The bus tries again by itself; a command does not, and there is another way to this machine's agent.
+fn advise(args: &FleetArgs, error: anyhow::Error) -> anyhow::Error {
+    if args.agent.is_some() || Exit::of_error(&error) == Exit::Usage {
+        return error;
+    }
+    let told = output::told(&error);
+    let told = told.strip_suffix("; trying again").unwrap_or(&told);
+    anyhow!("{told}. An agent on this machine answers without the bus: --agent unix://STATE_DIR/agent.sock")
 }
 
 /// The agents behind a bus.

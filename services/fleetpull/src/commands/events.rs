@@ -20,7 +20,8 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// Shows what the agents keep, or what comes.
 pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
     let configuration = Configuration::load(&args.settings, [args.fleet.nats.flags(), args.log.flags()].concat())?;
-    configuration.start_log("warn");
+    // While it follows, a bus that comes and goes is worth a line.
+    configuration.start_log(if args.follow { "warn" } else { "error" });
     actix::System::new().block_on(async {
         let client = connect(&args.fleet, &configuration).await?;
         match (args.follow, args.fleet.agent.is_some()) {

@@ -27,7 +27,8 @@ struct Verdict {
 pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     let flags = [args.runtime.flags(), args.fleet.nats.flags(), args.log.flags()].concat();
     let configuration = Configuration::load(&args.settings, flags)?;
-    configuration.start_log("warn");
+    // What goes wrong with the bus ends this command, and is told then.
+    configuration.start_log("error");
     let reference = match Reference::parse(&args.image) {
         Ok(reference) => reference,
         Err(error) => {

@@ -14,7 +14,8 @@ use crate::output::{self, table, units};
 /// Lists the agents, or the counters of one.
 pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
     let configuration = Configuration::load(&args.settings, [args.fleet.nats.flags(), args.log.flags()].concat())?;
-    configuration.start_log("warn");
+    // What goes wrong with the bus ends this command, and is told then.
+    configuration.start_log("error");
     actix::System::new().block_on(async {
         let client = connect(&args.fleet, &configuration).await?;
         match &args.node {

@@ -32,7 +32,8 @@ struct JsonRow<'a> {
 /// Lists what is in flight and queued.
 pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     let configuration = Configuration::load(&args.settings, [args.fleet.nats.flags(), args.log.flags()].concat())?;
-    configuration.start_log("warn");
+    // What goes wrong with the bus ends this command, and is told then.
+    configuration.start_log("error");
     actix::System::new().block_on(async {
         let client = connect(&args.fleet, &configuration).await?;
         let nodes = match &args.node {
@@ -73,7 +74,7 @@ fn print(args: &PullsArgs, answers: Vec<(NodeName, Result<Vec<PullStatus>, Strin
     if rows.is_empty() && exit == Exit::Success && args.output.format == OutputFormat::Text && !args.output.quiet {
         output::remark("nothing is in flight or queued");
     }
-    if args.output.format == OutputFormat::Text {
+    if args.output.format == OutputFormat::Text && (exit == Exit::Success || !rows.is_empty()) {
         let header = ["NODE", "IMAGE", "STATE", "SINCE", "BYTES", "RATE"];
         table::columns(&header, &rows).iter().for_each(|line| output::fact(line));
     }

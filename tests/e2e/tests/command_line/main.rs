@@ -7,6 +7,7 @@
 mod common;
 
 mod first_steps;
+mod fleet;
 mod pull_cri;
 mod pull_exit_status;
 mod pull_faults;

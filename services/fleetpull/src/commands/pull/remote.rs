@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bus::BusHealth;
-use contract::messages::pull_coordinator::{ListPulls, PullOutcome, PullStatus};
+use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome, PullStatus};
 use contract::{CallError, FailureClass, NodeName};
 use futures::StreamExt as _;
 use futures::stream::{self, FuturesUnordered};
 use tokio::sync::mpsc;
 
-use crate::cli::PullArgs;
+use crate::cli::{OutputFormat, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
 use crate::fleet::{ANSWER_WITHIN, FleetClient, connect};
@@ -43,6 +43,7 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
             biased;
             rows = pull_on(args, &client, &nodes) => {
                 super::advice::give(args, &rows);
+                sum_up(args, &rows);
                 Ok(super::exit_of(&rows))
             }
             _ = tokio::signal::ctrl_c() => {
@@ -51,6 +52,27 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
             }
         }
     })
+}
+
+/// Says on stderr how many answers were what, and how to ask about the image.
+fn sum_up(args: &PullArgs, rows: &[Row]) {
+    if args.output.quiet || args.output.format != OutputFormat::Text {
+        return;
+    }
+    let count = |kind: OutcomeKind| rows.iter().filter(|row| row.outcome.outcome == kind).count();
+    let (pulled, present) = (count(OutcomeKind::Pulled), count(OutcomeKind::Present));
+    let (failed, backoff) = (count(OutcomeKind::Failed), count(OutcomeKind::Backoff));
+    output::remark(&format!(
+        "{} of {} are there ({pulled} pulled, {present} present before), {failed} failed, {backoff} in back-off.",
+        pulled + present,
+        rows.len()
+    ));
+    if let Some(row) = rows.iter().find(|row| matches!(row.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)) {
+        let bus = if args.fleet.nats.nats.is_some() { " --nats ..." } else { "" };
+        let agent = args.fleet.agent.as_ref().map(|agent| format!(" --agent {agent}")).unwrap_or_default();
+        output::remark("The images lie on the nodes, where each agent's runtime keeps them. To ask about one:");
+        output::remark(&format!("  fleetpull explain {} --node {}{bus}{agent}", row.image, row.node));
+    }
 }
 
 /// What arrives while nodes pull.
