@@ -8,7 +8,7 @@ use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, Mes
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
 use clock::{Clock, Random};
 use contract::messages::pull_coordinator::{
-    EnsureImage, ExplainImage, Explanation, LayerStatus, ListPulls, PullList, PullOutcome, PullState, PullStatus,
+    AnswerCounts, EnsureImage, ExplainImage, Explanation, LayerStatus, ListPulls, PullList, PullOutcome, PullState, PullStatus,
 };
 use contract::{CallError, FailureClass, NodeName, PermitId, Service};
 use image::{Platform, Reference};
@@ -30,6 +30,7 @@ pub struct PullCoordinator {
     /// The most that one pull may take; none for no limit.
     pull_timeout: Option<Duration>,
     last_request: u64,
+    answered: AnswerCounts,
     callers: BTreeMap<RequestId, Caller>,
     flights: BTreeMap<FlightId, Flying>,
     _gravestone: Gravestone,
@@ -65,6 +66,7 @@ impl PullCoordinator {
             clock,
             pull_timeout,
             last_request: 0,
+            answered: AnswerCounts::default(),
             callers: BTreeMap::new(),
             flights: BTreeMap::new(),
             _gravestone: gravestone,
@@ -195,6 +197,7 @@ impl PullCoordinator {
     fn answer(&mut self, request: RequestId, outcome: PullOutcome, context: &mut Context<Self>) {
         let live: Vec<FlightId> = self.core.flights(self.clock.now()).into_iter().map(|flight| flight.flight).collect();
         self.flights.retain(|flight, _| live.contains(flight));
+        self.answered.count(&outcome);
         let Some(caller) = self.callers.remove(&request) else { return };
         if let Some(alarm) = caller.alarm {
             context.cancel_future(alarm);
@@ -256,7 +259,7 @@ impl Handler<Ask<ListPulls>> for PullCoordinator {
 
     fn handle(&mut self, _: Ask<ListPulls>, _: &mut Self::Context) -> Self::Result {
         let pulls = self.core.flights(self.clock.now()).into_iter().map(|view| self.pull_status(view)).collect();
-        MessageResult(Ok(PullList { pulls }))
+        MessageResult(Ok(PullList { pulls, answered: self.answered }))
     }
 }
 

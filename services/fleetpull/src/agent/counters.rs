@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use contract::messages::backoff_tracker::BackoffCounts;
 use contract::messages::event_recorder::EventCounts;
-use contract::messages::pull_coordinator::{PullList, PullState};
+use contract::messages::pull_coordinator::{AnswerCounts, PullList, PullState};
 use contract::messages::throttler::PermitCounts;
 
 /// What the services of a node count, asked at one time.
@@ -22,6 +22,7 @@ pub(super) struct PullCounts {
     pub(super) pulling: u64,
     pub(super) waiting: u64,
     pub(super) callers: u64,
+    pub(super) answered: AnswerCounts,
 }
 
 impl PullCounts {
@@ -31,6 +32,7 @@ impl PullCounts {
             pulling: in_state(PullState::Pulling),
             waiting: in_state(PullState::Waiting),
             callers: list.pulls.iter().map(|pull| u64::from(pull.callers)).sum(),
+            answered: list.answered,
         }
     }
 }
@@ -43,6 +45,11 @@ impl Counts {
             ("pulls_pulling", pulls.pulling),
             ("pulls_waiting", pulls.waiting),
             ("pulls_callers", pulls.callers),
+            ("pulls_pulled_total", pulls.answered.pulled_total),
+            ("pulls_present_total", pulls.answered.present_total),
+            ("pulls_failed_total", pulls.answered.failed_total),
+            ("pulls_backoff_total", pulls.answered.backoff_total),
+            ("pulls_timed_out_total", pulls.answered.timed_out_total),
             ("backoff_held", backoff.held),
             ("backoff_known", backoff.known),
             ("backoff_refused_total", backoff.refused_total),
@@ -82,6 +89,7 @@ mod tests {
             layers: Vec::new(),
         };
         let pulls = vec![pull(PullState::Pulling, 3), pull(PullState::Waiting, 1), pull(PullState::Waiting, 1)];
-        assert_eq!(PullCounts::of(&PullList { pulls }), PullCounts { pulling: 1, waiting: 2, callers: 5 });
+        let answered = AnswerCounts { failed_total: 7, ..AnswerCounts::default() };
+        assert_eq!(PullCounts::of(&PullList { pulls, answered }), PullCounts { pulling: 1, waiting: 2, callers: 5, answered });
     }
 }

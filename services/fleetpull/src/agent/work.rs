@@ -105,7 +105,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let store = settings.store.dir_on(&configuration.host)?;
     let state = StateDir::lock(&settings.state.dir_on(&store, node.as_str()))?;
     let identity = Identity::new(node.clone(), settings.node.labels.clone(), &clock);
-    let runtime = open_runtime(configuration, RegistryArgs { plain_http: false, tls_verify: true }, &clock)?;
+    let runtime = open_runtime(configuration, RegistryArgs::default(), &clock)?;
     let bus = open_bus(settings, &format!("fleetpull {node}"), &clock).await?;
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
     let wiring = Wiring { bus, fleet, node, delivery: Policies::of(settings).delivery };

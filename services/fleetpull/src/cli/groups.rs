@@ -107,7 +107,7 @@ pub struct RuntimeArgs {
 }
 
 /// How registries are spoken to, for one pull.
-#[derive(Clone, Copy, Debug, Default, Args)]
+#[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Registry (this pull only)")]
 pub struct RegistryArgs {
     /// Speak HTTP without TLS to every registry (localhost is so anyway).
@@ -116,6 +116,12 @@ pub struct RegistryArgs {
     /// Whether certificates are checked.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub tls_verify: bool,
+}
+
+impl Default for RegistryArgs {
+    fn default() -> Self {
+        Self { plain_http: false, tls_verify: true }
+    }
 }
 
 fn text(path: &std::path::Path) -> String {

@@ -147,6 +147,38 @@ impl Command for ListPulls {
 pub struct PullList {
     /// In the order in which they began.
     pub pulls: Vec<PullStatus>,
+    /// How the requests ended that were answered since start.
+    #[serde(default)]
+    pub answered: AnswerCounts,
+}
+
+/// How many requests ended in which way since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerCounts {
+    /// The image was pulled.
+    pub pulled_total: u64,
+    /// It was there already.
+    pub present_total: u64,
+    /// It failed, the caller's time-out aside.
+    pub failed_total: u64,
+    /// It was too soon after a failure.
+    pub backoff_total: u64,
+    /// The caller's time was over first.
+    pub timed_out_total: u64,
+}
+
+impl AnswerCounts {
+    /// Counts one answer.
+    pub fn count(&mut self, outcome: &PullOutcome) {
+        let counter = match outcome.outcome {
+            _ if outcome.timed_out => &mut self.timed_out_total,
+            OutcomeKind::Pulled => &mut self.pulled_total,
+            OutcomeKind::Present => &mut self.present_total,
+            OutcomeKind::Failed => &mut self.failed_total,
+            OutcomeKind::Backoff => &mut self.backoff_total,
+        };
+        *counter += 1;
+    }
 }
 
 /// How far one pull is.
@@ -232,4 +264,19 @@ pub struct Explanation {
     pub in_flight: bool,
     /// What would happen, in one sentence.
     pub verdict: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_is_counted_once_and_a_time_out_as_nothing_else() {
+        let mut counts = AnswerCounts::default();
+        for outcome in [OutcomeKind::Pulled, OutcomeKind::Present, OutcomeKind::Failed, OutcomeKind::Backoff] {
+            counts.count(&PullOutcome { outcome, ..PullOutcome::default() });
+        }
+        counts.count(&PullOutcome { timed_out: true, ..PullOutcome::default() });
+        assert_eq!(counts, AnswerCounts { pulled_total: 1, present_total: 1, failed_total: 1, backoff_total: 1, timed_out_total: 1 });
+    }
 }
