@@ -35,7 +35,7 @@ fn advise(args: &FleetArgs, error: anyhow::Error) -> anyhow::Error {
         return error;
     }
     let told = output::told(&error);
-    let told = told.strip_suffix("; trying again").unwrap_or(&told);
+    let Some(told) = told.strip_suffix("; trying again") else { return error };
     anyhow!("{told}. An agent on this machine answers without the bus: --agent unix://STATE_DIR/agent.sock")
 }
 

@@ -10,11 +10,17 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
-/// Writes one line of facts. A closed pipe ends the program quietly, as every filter does.
+/// Writes one line of facts. A closed pipe ends the program quietly, as every filter does; facts that are lost otherwise, as on
+/// a full disk, end it with a failure.
 pub fn fact(line: &str) {
     let mut stdout = io::stdout().lock();
-    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
-        std::process::exit(0);
+    match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            remark(&format!("fleetpull: the results cannot be written to stdout: {error}"));
+            std::process::exit(1);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Progress of pulls: on a terminal a bar for each image and below it one for each of its layers; elsewhere a plain line now and then.
+//! Progress of pulls: on a terminal a bar for each image and below it one for each layer under way; elsewhere a plain line now and then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use super::units;
 const MAX_BARS: usize = 30;
 /// The bars of an image.
 const IMAGE_BAR: &str = "{prefix} {bar:30.cyan/blue} {bytes:>10}/{total_bytes:<10} {bytes_per_sec:>12} {msg}";
+/// In place of a bar while nobody knows how long it is.
+const WITHOUT_BAR: &str = "{prefix} {msg}";
 /// The bars of its layers.
 const LAYER_BAR: &str = "  {prefix:.dim} {bar:24.dim} {bytes:>10}/{total_bytes:<10}";
 
@@ -32,7 +34,8 @@ enum Manner {
 pub struct ProgressView {
     manner: Manner,
     bars: MultiProgress,
-    drawn: BTreeMap<String, ProgressBar>,
+    /// With the style in which each is drawn.
+    drawn: BTreeMap<String, (ProgressBar, &'static str)>,
     /// How many lines each pull has got.
     lines: BTreeMap<String, u64>,
 }
@@ -84,24 +87,27 @@ impl ProgressView {
         let mut live = Vec::new();
         for pull in pulls {
             let key = format!("{node} {}", pull.image);
-            let message = match pull.state {
-                PullState::Waiting => "waiting for its turn",
-                PullState::Pulling if pull.total_bytes == 0 => "asking the registry",
-                PullState::Pulling => "",
+            let (style, message) = match pull.state {
+                PullState::Waiting => (WITHOUT_BAR, "waiting for its turn"),
+                PullState::Pulling if pull.total_bytes == 0 => (WITHOUT_BAR, "asking the registry"),
+                PullState::Pulling => (IMAGE_BAR, ""),
             };
-            self.draw(&key, &key, IMAGE_BAR, (pull.done_bytes, pull.total_bytes), message);
+            self.draw(Bar { key: &key, name: &key, style, bytes: (pull.done_bytes, pull.total_bytes), message }, None);
             live.push(key.clone());
-            for layer in &pull.layers {
+            let mut above = key.clone();
+            for layer in pull.layers.iter().filter(|layer| layer.done_bytes < layer.total_bytes) {
                 let layer_key = format!("{key} {}", layer.digest);
                 let name: String = layer.digest.chars().skip_while(|character| *character != ':').skip(1).take(12).collect();
-                self.draw(&layer_key, &name, LAYER_BAR, (layer.done_bytes, layer.total_bytes), "");
-                live.push(layer_key);
+                let bytes = (layer.done_bytes, layer.total_bytes);
+                self.draw(Bar { key: &layer_key, name: &name, style: LAYER_BAR, bytes, message: "" }, Some(&above));
+                live.push(layer_key.clone());
+                above = layer_key;
             }
         }
         let prefix = format!("{node} ");
         let gone: Vec<String> = self.drawn.keys().filter(|key| key.starts_with(&prefix) && !live.contains(key)).cloned().collect();
         for key in gone {
-            if let Some(bar) = self.drawn.remove(&key) {
+            if let Some((bar, _)) = self.drawn.remove(&key) {
                 bar.finish_and_clear();
             }
         }
@@ -114,25 +120,44 @@ impl ProgressView {
 
     /// Takes all bars off.
     pub fn clear(&mut self) {
-        for (_, bar) in std::mem::take(&mut self.drawn) {
+        for (_, (bar, _)) in std::mem::take(&mut self.drawn) {
             bar.finish_and_clear();
         }
     }
 
-    fn draw(&mut self, key: &str, name: &str, style: &str, (done, total): (u64, u64), message: &'static str) {
-        if !self.drawn.contains_key(key) {
+    /// Draws a bar, a new one below the one of the key `above`.
+    fn draw(&mut self, wanted: Bar<'_>, above: Option<&str>) {
+        let (done, total) = wanted.bytes;
+        if !self.drawn.contains_key(wanted.key) {
             if self.drawn.len() == MAX_BARS {
                 return;
             }
-            let bar = self.bars.add(ProgressBar::new(total));
-            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.set_prefix(name.to_owned());
-            self.drawn.insert(key.to_owned(), bar);
+            let bar = ProgressBar::new(total);
+            let bar = match above.and_then(|above| self.drawn.get(above)) {
+                Some((above, _)) => self.bars.insert_after(above, bar),
+                None => self.bars.add(bar),
+            };
+            bar.set_prefix(wanted.name.to_owned());
+            self.drawn.insert(wanted.key.to_owned(), (bar, ""));
         }
-        if let Some(bar) = self.drawn.get(key) {
+        if let Some((bar, style)) = self.drawn.get_mut(wanted.key) {
+            if *style != wanted.style {
+                *style = wanted.style;
+                bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            }
             bar.set_length(total);
             bar.set_position(done);
-            bar.set_message(message);
+            bar.set_message(wanted.message);
         }
     }
+}
+
+/// What a bar is to show.
+struct Bar<'a> {
+    key: &'a str,
+    name: &'a str,
+    style: &'static str,
+    /// Done, and in all.
+    bytes: (u64, u64),
+    message: &'static str,
 }

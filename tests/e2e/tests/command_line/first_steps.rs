@@ -129,11 +129,21 @@ fn explain_refuses_what_cannot_be_read_and_says_how_it_would_be() {
 
 /// A terminal of its own, which `script` makes.
 fn on_a_terminal(place: &Workplace, line: &str) -> Finished {
+    run_by(place, line, |program| vec!["script".into(), "-qec".into(), program, "/dev/null".into()])
+}
+
+/// With pipes and redirections.
+fn in_a_shell(place: &Workplace, line: &str) -> Finished {
+    run_by(place, line, |program| vec!["sh".into(), "-c".into(), program])
+}
+
+/// The program with `line` behind it, run by another one that `words` names.
+fn run_by(place: &Workplace, line: &str, words: impl FnOnce(String) -> Vec<String>) -> Finished {
     let program = place.command(&[]);
-    let mut command = Command::new("script");
-    command.args(["-qec", &format!("{} {line}", program.get_program().display()), "/dev/null"]).env_clear();
-    command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("TERM", "xterm");
-    command.current_dir(place.path("."));
+    let words = words(format!("{} {line}", program.get_program().display()));
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env_clear().envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("TERM", "xterm").current_dir(place.path("."));
     Finished::of(&[line], Started::of(command))
 }
 
@@ -168,11 +178,14 @@ fn bars_are_drawn_on_a_terminal_and_lines_elsewhere() {
 fn a_closed_pipe_ends_the_program_quietly() {
     let place = Workplace::new();
     for line in ["config print | head -1", "--help | head -1", "completions bash | head -1", "explain busybox | head -1"] {
-        let mut command = Command::new("sh");
-        let program = place.command(&[]);
-        command.args(["-c", &format!("{} {line}", program.get_program().display())]).env_clear();
-        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let done = Finished::of(&[line], Started::of(command)).expect(0);
+        let done = in_a_shell(&place, line).expect(0);
         assert_eq!((done.stdout.lines().count(), done.stderr.as_str()), (1, ""), "{done}");
     }
+}
+
+#[test]
+fn results_that_cannot_be_written_are_a_failure() {
+    let place = Workplace::new();
+    let done = in_a_shell(&place, "config print >/dev/full").expect(1);
+    assert!(done.stderr.contains("cannot be written to stdout: No space left on device"), "{done}");
 }
