@@ -1,6 +1,8 @@
 //! A password is in nothing that the program writes, at any log level, whatever goes wrong. (Logins at registries: `pull_logins`.)
 
-use e2e::{Finished, Started, Workplace};
+use e2e::{Finished, Registry, Started, Workplace};
+
+use crate::common::NOBODY;
 
 const PASSWORD: &str = "hunter2-s3cret";
 
@@ -70,4 +72,33 @@ fn a_broken_context_or_creds_file_is_named_not_quoted() {
     assert!(login.stderr.contains("user.creds"), "{login}");
     let missing = place.run(&["nodes", "--nats-context", "nowhere"]).expect(1);
     assert!(missing.stderr.contains("nowhere"), "{missing}");
+}
+
+#[test]
+fn what_a_hosts_file_and_a_proxy_variable_hold_is_never_shown() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    let mirror = format!("http://bob:{PASSWORD}@{NOBODY}");
+    let itself = format!("http://bob:{PASSWORD}@{}", registry.host());
+    let hosts = format!(
+        "server = \"{itself}\"\n[host.\"{mirror}\"]\n[host.\"{mirror}\".header]\nauthorization = \"Basic {PASSWORD}\"\n\
+         [host.\"{}\"]\n[host.\"{}\".header]\nx-secret = [\"{PASSWORD}\"]\n",
+        registry.url(),
+        registry.url()
+    );
+    place.write(&format!("certs.d/{}/hosts.toml", registry.host()), hosts);
+    let folder = place.text_path("certs.d");
+    let place = place.with("FLEETPULL_REGISTRY_CONFIG_PATH", folder);
+    let missing = registry.image("shop/web:v9");
+    let pull = |place: &Workplace, image: &str, format| {
+        let done = place.run(&["pull", "--store", "store", "--plain-http", "--log-level", "trace", "-o", format, image]).expect(1);
+        keeps_it(done)
+    };
+    for format in ["text", "json"] {
+        let asked = pull(&place, &missing, format);
+        assert!(asked.stdout.contains(registry.host()) && asked.stdout.contains(NOBODY), "{asked}");
+        let behind = Workplace::new().with("http_proxy", format!("http://bob:{PASSWORD}@{NOBODY}"));
+        let unreached = pull(&behind, "registry.example/web:v1", format);
+        assert!(format == "json" || unreached.stderr.contains("hint: http_proxy is set: "), "{unreached}");
+    }
+    assert!(registry.requests().iter().any(|request| request.headers.get("x-secret").is_some_and(|value| value == PASSWORD)), "it is used");
 }

@@ -1,12 +1,14 @@
 //! What to do about a failure whose text cannot say it: kubelet's and the runtimes' words are kept letter for letter.
 
-use contract::Reason;
+use contract::{FailureClass, Reason};
 use image::Reference;
 
 use crate::cli::{OutputFormat, PullArgs};
 use crate::output;
 use crate::output::outcome::Row;
 
+/// The variables that name a proxy, the likeliest first.
+const PROXIES: [&str; 6] = ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 /// What Go says of a socket that cannot be reached, before and after its path.
 const DIAL: (&str, &str) = ("dial unix ", ": connect: ");
 
@@ -16,7 +18,8 @@ pub(in crate::commands) fn give(args: &PullArgs, rows: &[Row]) {
         return;
     }
     let mut given: Vec<String> = Vec::new();
-    for advice in rows.iter().filter_map(advice) {
+    let proxy = if args.has_target() { None } else { of_proxy(rows, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) };
+    for advice in rows.iter().filter_map(advice).chain(proxy) {
         if !given.contains(&advice) {
             output::remark(&format!("hint: {advice}"));
             given.push(advice);
@@ -41,6 +44,13 @@ pub(in crate::commands) fn of_name(image: &str) -> Option<String> {
     Some(format!("an image is named without scheme, without blanks and in lower case: {readable}"))
 }
 
+/// A proxy that does not answer reads like a registry that does not. Only the variable is named: its value may hold a password.
+fn of_proxy(rows: &[Row], is_set: impl Fn(&str) -> bool) -> Option<String> {
+    let unreached = |row: &Row| row.outcome.class == Some(FailureClass::RegistryUnavailable);
+    let variable = PROXIES.into_iter().find(|name| is_set(name)).filter(|_| rows.iter().any(unreached))?;
+    Some(format!("{variable} is set: registries are asked through that proxy, unless NO_PROXY names them; does it answer?"))
+}
+
 fn of_socket(text: &str) -> Option<String> {
     let (_, rest) = text.split_once(DIAL.0)?;
     let (path, _) = rest.split_once(DIAL.1)?;
@@ -49,6 +59,8 @@ fn of_socket(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use contract::messages::pull_coordinator::PullOutcome;
+
     use super::*;
 
     #[test]
@@ -66,6 +78,17 @@ mod tests {
             let advice = of_name(image);
             assert_eq!(advice.as_deref().and_then(|advice| advice.rsplit(": ").next()), advised, "{image}");
         }
+    }
+
+    #[test]
+    fn a_proxy_is_named_when_a_registry_was_not_reached() {
+        let outcome = |class| PullOutcome { class: Some(class), ..PullOutcome::default() };
+        let row = |class| Row { image: "a".to_owned(), node: "n1".parse().expect("a name"), outcome: outcome(class) };
+        let unreached = [row(FailureClass::NotFound), row(FailureClass::RegistryUnavailable)];
+        let advice = of_proxy(&unreached, |name| name == "HTTP_PROXY");
+        assert!(advice.is_some_and(|advice| advice.starts_with("HTTP_PROXY is set: ")));
+        assert_eq!(of_proxy(&unreached, |_| false), None);
+        assert_eq!(of_proxy(&unreached[..1], |_| true), None);
     }
 
     #[test]
