@@ -1,34 +1,61 @@
 //! A node in this process, composed as the program composes one.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use actors::Delivery;
+use actors::{Delivery, Sender};
 use anyhow::{Context as _, Result, ensure};
 use bus::BusRef;
-use clock::Clock;
+use clock::{Clock, Random};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
 use contract::subject::Fleet;
+use contract::{Envelope, Meta};
 use fleetpull::node::{Node, NodeParts, Policies};
-use runtimes::RuntimeRef;
 use runtimes::keyring::{Environment, Keyring, KeyringOptions};
+use runtimes::scripted::ScriptedRuntime;
+use runtimes::{ImageStatus, RuntimeRef};
 use settings::Settings;
 
 /// The image that is there.
 pub(crate) const IMAGE: &str = "registry.example/team/app:v1";
 
-/// A node with the default settings.
-pub(crate) async fn start(runtime: RuntimeRef, bus: BusRef, clock: Clock, delivery: Delivery) -> Result<Node> {
-    let policies = Policies { delivery, ..Policies::of(&Settings::default()) };
-    let parts = NodeParts { name: "n1".parse()?, fleet: Fleet::default(), bus, runtime, clock, policies };
-    Node::start(parts).await.context("the node does not start")
+/// How long a call may stand: longer than any benchmark.
+const STANDING: Duration = Duration::from_secs(3_600);
+
+/// A node, and somebody who asks it for images.
+pub(crate) struct AskedNode {
+    _node: Node,
+    ensure: Sender<EnsureImage>,
+    random: RefCell<Random>,
 }
 
-/// Makes sure that a present image is there.
-pub(crate) async fn pull_present(node: &Node, image: &str) -> Result<()> {
-    let ask = EnsureImage { image: image.to_owned(), policy: Some(PullPolicy::IfNotPresent), platform: None, pod: None, timeout_ms: None };
-    let outcome = node.pull(ask).await?;
-    ensure!(outcome.outcome == OutcomeKind::Present, "{image} should be there, but: {} {}", outcome.message, outcome.image_ref);
-    Ok(())
+impl AskedNode {
+    /// A node with the default settings.
+    pub(crate) async fn start(runtime: RuntimeRef, bus: BusRef, clock: Clock, delivery: Delivery) -> Result<Self> {
+        let policies = Policies { delivery, ..Policies::of(&Settings::default()) };
+        let parts = NodeParts { name: "n1".parse()?, fleet: Fleet::default(), bus, runtime, clock, policies };
+        let node = Node::start(parts).await.context("the node does not start")?;
+        Ok(Self { ensure: node.ensure(), _node: node, random: RefCell::new(Random::seeded(1)) })
+    }
+
+    /// Makes sure that a present image is there.
+    pub(crate) async fn pull_present(&self, image: &str) -> Result<()> {
+        let policy = Some(PullPolicy::IfNotPresent);
+        let body = EnsureImage { image: image.to_owned(), policy, platform: None, pod: None, timeout_ms: None };
+        let meta = Meta::root(&mut self.random.borrow_mut());
+        let outcome = self.ensure.call(Envelope { meta, body }, STANDING).await?;
+        ensure!(outcome.outcome == OutcomeKind::Present, "{image} should be there: {}", outcome.message);
+        Ok(())
+    }
+}
+
+/// A runtime in memory that has [`IMAGE`].
+pub(crate) fn runtime_in_memory() -> RuntimeRef {
+    let runtime = ScriptedRuntime::new();
+    runtime.put(IMAGE, ImageStatus { image_ref: "sha256:1".to_owned(), size_bytes: 1_000_000, ..ImageStatus::default() });
+    Arc::new(runtime)
 }
 
 /// No logins.

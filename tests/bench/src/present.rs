@@ -7,12 +7,10 @@ use anyhow::Result;
 use bus::memory::MemoryBus;
 use clock::Clock;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use runtimes::ImageStatus;
-use runtimes::scripted::ScriptedRuntime;
 
 use crate::alternate::{median, microseconds, timed};
 use crate::figure::{Bar, Figure, Unit};
-use crate::node::{IMAGE, pull_present, start};
+use crate::node::{AskedNode, IMAGE, runtime_in_memory};
 
 const PULLS: usize = 200_000;
 const WARM_UP_PULLS: usize = 20_000;
@@ -26,10 +24,9 @@ const MOST_US: f64 = 10.0;
 
 pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let clock = Clock::host();
-    let runtime = ScriptedRuntime::new();
-    runtime.put(IMAGE, ImageStatus { image_ref: "sha256:1".to_owned(), size_bytes: 1_000_000, ..ImageStatus::default() });
-    let node = start(Arc::new(runtime), Arc::new(MemoryBus::new(clock.clone())), clock.clone(), Delivery::Local).await?;
-    let mut pull = async || pull_present(&node, IMAGE).await;
+    let bus = Arc::new(MemoryBus::new(clock.clone()));
+    let node = AskedNode::start(runtime_in_memory(), bus, clock.clone(), Delivery::Local).await?;
+    let mut pull = async || node.pull_present(IMAGE).await;
     for _ in 0..WARM_UP_PULLS {
         pull().await?;
     }
@@ -40,7 +37,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     }
     let one_by_one = clock.now().monotonic.saturating_sub(start);
     let start = clock.now().monotonic;
-    stream::iter(0..PULLS).map(|_| pull_present(&node, IMAGE)).buffer_unordered(CALLERS).try_collect::<Vec<()>>().await?;
+    stream::iter(0..PULLS).map(|_| node.pull_present(IMAGE)).buffer_unordered(CALLERS).try_collect::<Vec<()>>().await?;
     let together = clock.now().monotonic.saturating_sub(start);
     Ok(vec![
         Figure::new("median of a pull", Unit::Microseconds, microseconds(median(&latencies)))

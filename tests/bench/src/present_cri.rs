@@ -21,7 +21,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::alternate::Rounds;
 use crate::figure::{Bar, Figure, Unit};
-use crate::node::{IMAGE, no_logins, pull_present, start};
+use crate::node::{AskedNode, IMAGE, no_logins};
 use crate::report::remark;
 
 const ROUNDS: Rounds = Rounds { rounds: 20, calls: 1_000 };
@@ -55,7 +55,8 @@ async fn in_front_of_containerd() -> Result<Figure> {
 async fn beside_the_call(runtime: &str, endpoint: &str, image: &str, rounds: Rounds) -> Result<Figure> {
     let clock = Clock::host();
     let cri = CriRuntime::new(CriOptions { endpoint: endpoint.to_owned(), keyring: no_logins() })?;
-    let node = start(Arc::new(cri), Arc::new(MemoryBus::new(clock.clone())), clock.clone(), Delivery::Local).await?;
+    let bus = Arc::new(MemoryBus::new(clock.clone()));
+    let node = AskedNode::start(Arc::new(cri), bus, clock.clone(), Delivery::Local).await?;
     let bare = bare_client(endpoint).await?;
     let call = async || {
         let spec = ImageSpec { image: image.to_owned(), ..ImageSpec::default() };
@@ -63,7 +64,7 @@ async fn beside_the_call(runtime: &str, endpoint: &str, image: &str, rounds: Rou
         ensure!(answer.into_inner().image.is_some(), "{image} should be there");
         Ok(())
     };
-    let sides = rounds.measure(&clock, async || pull_present(&node, image).await, call).await?;
+    let sides = rounds.measure(&clock, async || node.pull_present(image).await, call).await?;
     let figure = Figure::new(format!("median of a pull, {runtime}"), Unit::Microseconds, sides.ours_us());
     Ok(figure.beside("bare ImageStatus", sides.reference_us()).with_bar(Bar::Ratio(MOST)))
 }

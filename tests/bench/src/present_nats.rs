@@ -10,13 +10,11 @@ use bus::BusRef;
 use bus::nats::{NatsBus, NatsOptions};
 use clock::Clock;
 use futures::{FutureExt as _, StreamExt as _};
-use runtimes::ImageStatus;
-use runtimes::scripted::ScriptedRuntime;
 use support::nats::{NatsConfig, NatsServer, current_program};
 
 use crate::alternate::Rounds;
 use crate::figure::{Bar, Figure, Unit};
-use crate::node::{IMAGE, pull_present, start};
+use crate::node::{AskedNode, IMAGE, runtime_in_memory};
 
 const ROUNDS: Rounds = Rounds { rounds: 20, calls: 500 };
 /// Pulls whose messages are counted.
@@ -34,11 +32,9 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let program = current_program().map_err(|why| anyhow!(why))?;
     let server = NatsServer::start(NatsConfig::default().with_program(program));
     let clock = Clock::host();
-    let runtime = ScriptedRuntime::new();
-    runtime.put(IMAGE, ImageStatus { image_ref: "sha256:1".to_owned(), size_bytes: 1_000_000, ..ImageStatus::default() });
-    let node = start(Arc::new(runtime), connected(&server).await?, clock.clone(), Delivery::Bus).await?;
+    let node = AskedNode::start(runtime_in_memory(), connected(&server).await?, clock.clone(), Delivery::Bus).await?;
     let bare = async_nats::connect(server.url()).await.context("the server cannot be reached")?;
-    let mut pull = async || pull_present(&node, IMAGE).await;
+    let mut pull = async || node.pull_present(IMAGE).await;
     let round_trips = count_requests(&bare, &mut pull).await?;
     let echo = actix::spawn(echo(bare.clone(), bare.subscribe(ECHO).await?));
     let body = vec![b'x'; BODY_BYTES];
