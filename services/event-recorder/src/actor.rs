@@ -34,7 +34,8 @@ impl EventRecorder {
     pub fn new(keep: usize, bus: BusRef, fleet: Fleet, gravestone: Gravestone) -> Self {
         let (outbox, waiting) = mpsc::channel(OUTBOX_CAPACITY);
         let published = Arc::new(Published::default());
-        actix::spawn(publish_all(bus, fleet, waiting, Arc::clone(&published)));
+        // Not among the actors' own tasks, which run before a caller on the same thread sees its answer.
+        tokio::spawn(publish_all(bus, fleet, waiting, Arc::clone(&published)));
         Self { core: Journal::keeping(keep), outbox, published, _gravestone: gravestone }
     }
 }
@@ -57,7 +58,8 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
             let reason = format!("an event with {bytes} bytes of text is too large: at most {EVENT_MAX_BYTES} bytes are kept");
             return MessageResult(Err(CallError::Refused { reason }));
         }
-        if self.core.record(event.clone()) && self.outbox.try_send(Outgoing::Event(Box::new(event))).is_err() {
+        let event = Arc::new(event);
+        if self.core.record(Arc::clone(&event)) && self.outbox.try_send(Outgoing::Event(event)).is_err() {
             self.published.unpublished.fetch_add(1, Ordering::Relaxed);
         }
         MessageResult(Ok(EventRecorded {}))

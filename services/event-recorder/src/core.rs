@@ -1,6 +1,7 @@
 //! The sans-IO core: the newest events in order, each once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use contract::messages::event_recorder::{EventList, ListEvents};
 use contract::{EventReason, MessageId, PullEvent};
@@ -14,6 +15,8 @@ const PAGE_BYTES: usize = 512 * 1024;
 pub const EVENT_MAX_BYTES: usize = 256 * 1024;
 /// How many events one page may hold.
 const PAGE_EVENTS: usize = 500;
+/// How many of the newest events are searched for one that comes again: a duplicate comes soon after the first.
+const DUPLICATES_WITHIN: usize = 64;
 /// What an event takes besides its texts, roughly: ids, names and field names.
 const EVENT_OVERHEAD_BYTES: usize = 512;
 
@@ -21,7 +24,9 @@ const EVENT_OVERHEAD_BYTES: usize = 512;
 #[derive(Debug)]
 pub struct Journal {
     keep: usize,
-    events: VecDeque<PullEvent>,
+    events: VecDeque<Arc<PullEvent>>,
+    /// The newest of them by id, close together in memory: they are searched for every event.
+    newest: VecDeque<MessageId>,
     recorded: u64,
 }
 
@@ -29,14 +34,19 @@ impl Journal {
     /// Keeps the newest `keep` events.
     #[must_use]
     pub fn keeping(keep: usize) -> Self {
-        Self { keep, events: VecDeque::new(), recorded: 0 }
+        Self { keep, events: VecDeque::new(), newest: VecDeque::with_capacity(DUPLICATES_WITHIN), recorded: 0 }
     }
 
     /// Takes an event; returns whether it is new. One that comes again is not taken again.
-    pub fn record(&mut self, event: PullEvent) -> bool {
-        if self.knows(event.id) {
+    pub fn record(&mut self, event: impl Into<Arc<PullEvent>>) -> bool {
+        let event = event.into();
+        if self.newest.contains(&event.id) {
             return false;
         }
+        if self.newest.len() == DUPLICATES_WITHIN {
+            self.newest.pop_front();
+        }
+        self.newest.push_back(event.id);
         self.recorded += 1;
         self.events.push_back(event);
         while self.events.len() > self.keep {
@@ -62,7 +72,7 @@ impl Journal {
                 page.more = true;
                 break;
             }
-            page.events.push(event.clone());
+            page.events.push(PullEvent::clone(event));
         }
         page
     }
@@ -71,12 +81,6 @@ impl Journal {
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.recorded, self.events.len() as u64)
-    }
-
-    /// A duplicate comes soon after the first, so the search goes from the newest back and no further than the last few.
-    fn knows(&self, id: MessageId) -> bool {
-        const DUPLICATES_WITHIN: usize = 64;
-        self.events.iter().rev().take(DUPLICATES_WITHIN).any(|event| event.id == id)
     }
 }
 
