@@ -1,6 +1,7 @@
 //! A typed sender: the same call whether the other service lives in this process or behind the bus.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{MailboxError, Recipient};
@@ -34,21 +35,24 @@ pub struct Wiring {
     pub delivery: Delivery,
 }
 
-/// Sends one kind of command to one node.
-pub struct Sender<C: Command> {
+/// Sends one kind of command to one node. Clones are cheap, as every call may need one.
+pub struct Sender<C: Command>(Arc<Way<C>>);
+
+/// How the addressee is reached.
+struct Way<C: Command> {
     wiring: Wiring,
     local: Option<Recipient<Ask<C>>>,
 }
 
 impl<C: Command> Clone for Sender<C> {
     fn clone(&self) -> Self {
-        Self { wiring: self.wiring.clone(), local: self.local.clone() }
+        Self(Arc::clone(&self.0))
     }
 }
 
 impl<C: Command> fmt::Debug for Sender<C> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Sender({} of {})", C::SERVICE.name(), self.wiring.node)
+        write!(formatter, "Sender({} of {})", C::SERVICE.name(), self.0.wiring.node)
     }
 }
 
@@ -56,13 +60,13 @@ impl<C: Command> Sender<C> {
     /// To a service that lives in this process.
     #[must_use]
     pub fn local(wiring: Wiring, recipient: Recipient<Ask<C>>) -> Self {
-        Self { wiring, local: Some(recipient) }
+        Self(Arc::new(Way { wiring, local: Some(recipient) }))
     }
 
     /// To a service behind the bus.
     #[must_use]
     pub fn remote(wiring: Wiring) -> Self {
-        Self { wiring, local: None }
+        Self(Arc::new(Way { wiring, local: None }))
     }
 
     /// Sends the command and waits for the reply.
@@ -70,7 +74,8 @@ impl<C: Command> Sender<C> {
     /// # Errors
     /// [`CallError`] when there was no reply; whether the command was carried out is then not known. Send it again.
     pub async fn call(&self, mut envelope: Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
-        match (&self.local, self.wiring.delivery) {
+        let Way { wiring, local } = &*self.0;
+        match (local, wiring.delivery) {
             (Some(local), Delivery::Local) => ask(local, envelope).await,
             (None, _) => self.over_the_bus(&mut envelope, timeout).await,
             (Some(local), Delivery::Bus) => match self.over_the_bus(&mut envelope, timeout).await {
@@ -85,10 +90,11 @@ impl<C: Command> Sender<C> {
     }
 
     async fn over_the_bus(&self, envelope: &mut Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
-        let subject = self.wiring.fleet.command(&self.wiring.node, C::SERVICE, C::VERB);
+        let wiring = &self.0.wiring;
+        let subject = wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB);
         envelope.meta.deadline = Some(timeout);
         let message = wire::encode_command(subject, envelope)?;
-        match self.wiring.bus.request(message, timeout).await {
+        match wiring.bus.request(message, timeout).await {
             Ok(reply) => wire::decode_reply(&reply),
             Err(BusError::NoResponders { subject }) => Err(CallError::NoResponders { subject }),
             Err(BusError::TimedOut { timeout, .. }) => Err(CallError::TimedOut { timeout }),
