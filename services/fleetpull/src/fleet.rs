@@ -10,7 +10,7 @@ use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::subject::Fleet;
 use contract::{CallError, Command, NodeName};
 
-use crate::cli::FleetArgs;
+use crate::cli::{FleetArgs, Selector};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
 use crate::node::{connect_client, root_envelope};
@@ -88,14 +88,21 @@ impl FleetClient {
         Ok(nodes)
     }
 
-    /// The agents that answer, by name; there is at least one.
+    /// The agents that answer and that `selector` means, by name; there is at least one.
     ///
     /// # Errors
-    /// Nobody answers, or the bus did not take the question.
-    pub async fn answering(&self) -> Result<Vec<NodeDescription>> {
-        let nodes = self.nodes().await?;
+    /// Nobody answers, none of them is meant, or the bus did not take the question.
+    pub async fn answering(&self, selector: Option<&Selector>) -> Result<Vec<NodeDescription>> {
+        let mut nodes = self.nodes().await?;
         if nodes.is_empty() {
             bail!("no agent answers in the fleet {:?}: is `fleetpull run` at work, with the same --nats and --fleet?", self.fleet.name());
+        }
+        if let Some(selector) = selector {
+            let answered = nodes.len();
+            nodes.retain(|node| selector.matches(&node.labels));
+            if nodes.is_empty() {
+                bail!("no node has the labels {}: {answered} answered, `fleetpull nodes -o json` shows theirs", selector.as_str());
+            }
         }
         Ok(nodes)
     }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::selector::Selector;
+
 /// A settings key and its value, as a flag gives them.
 pub(super) type Flag = (String, String);
 
@@ -86,6 +88,9 @@ pub struct FleetArgs {
     /// Ask the agent on this machine through its socket instead: unix:///path/agent.sock.
     #[arg(long, value_name = "unix://PATH", conflicts_with_all = ["nats", "nats_context"])]
     pub agent: Option<String>,
+    /// Only nodes with these labels: zone=a,disk!=hdd,gpu,!edge.
+    #[arg(short = 'l', long, value_name = "LABELS", help_heading = "Options")]
+    pub selector: Option<Selector>,
 }
 
 /// Which runtime, and where images lie.

@@ -4,6 +4,7 @@ mod groups;
 mod pull;
 mod queries;
 mod run;
+mod selector;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};
@@ -12,6 +13,7 @@ pub use groups::{FleetArgs, LogArgs, NatsArgs, OutputArgs, OutputFormat, Registr
 pub use pull::PullArgs;
 pub use queries::{CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, NodesArgs, PullsArgs};
 pub use run::RunArgs;
+pub use selector::Selector;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())

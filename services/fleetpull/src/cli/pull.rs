@@ -16,9 +16,11 @@ Examples:
   fleetpull pull app:v2 --runtime cri                through containerd or CRI-O
   fleetpull pull app:v2 --node n1 --node n2 --nats nats://nats:4222
   fleetpull pull app:v2 --all-nodes --nats nats://nats:4222 -o json
+  fleetpull pull app:v2 -l zone=a --nats nats://nats:4222
   fleetpull pull app:v2 --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-Without --node, --all-nodes or --agent the whole job is done in this process.
+Without --node, --all-nodes, --selector or --agent the whole job is done in this
+process.
 The policy defaults as in Kubernetes: Always for the tag `latest`, else
 IfNotPresent. Durations need a unit: 30s, 5m.
 
@@ -48,7 +50,7 @@ pub struct PullArgs {
     #[arg(long, value_name = "D", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// On this node of the fleet; may be given several times.
-    #[arg(long = "node", value_name = "NAME", conflicts_with = "all_nodes")]
+    #[arg(long = "node", value_name = "NAME", conflicts_with_all = ["all_nodes", "selector"])]
     pub nodes: Vec<NodeName>,
     /// On every node of the fleet that answers.
     #[arg(long)]
@@ -77,7 +79,7 @@ impl PullArgs {
     /// Whether the job is other agents', not this process's own.
     #[must_use]
     pub fn has_target(&self) -> bool {
-        self.all_nodes || !self.nodes.is_empty() || self.fleet.agent.is_some()
+        self.all_nodes || !self.nodes.is_empty() || self.fleet.agent.is_some() || self.fleet.selector.is_some()
     }
 }
 

@@ -23,7 +23,7 @@ pub struct EventsArgs {
     #[arg(short, long)]
     pub follow: bool,
     /// Only of this node.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "selector")]
     pub node: Option<NodeName>,
     /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed or ErrImageNeverPull.
     #[arg(long, value_name = "REASON")]
@@ -61,7 +61,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<PullPolicy>,
     /// What would happen on this node; may be given several times [default: every node that answers, or this process's store].
-    #[arg(long = "node", value_name = "NAME")]
+    #[arg(long = "node", value_name = "NAME", conflicts_with = "selector")]
     pub nodes: Vec<NodeName>,
     /// Output.
     #[command(flatten)]
@@ -88,7 +88,7 @@ Examples:
   fleetpull nodes n1 --nats nats://nats:4222      all counters of n1")]
 pub struct NodesArgs {
     /// Print all counters of this node.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", conflicts_with = "selector")]
     pub node: Option<NodeName>,
     /// Output.
     #[command(flatten)]
@@ -113,7 +113,7 @@ Examples:
   fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock")]
 pub struct PullsArgs {
     /// Only of this node.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "selector")]
     pub node: Option<NodeName>,
     /// Output.
     #[command(flatten)]

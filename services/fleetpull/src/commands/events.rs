@@ -55,7 +55,7 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
 async fn wanted_nodes(args: &EventsArgs, client: &FleetClient) -> Result<Vec<NodeName>> {
     match &args.node {
         Some(node) => Ok(vec![node.clone()]),
-        None => Ok(client.answering().await?.into_iter().map(|node| node.node).collect()),
+        None => Ok(client.answering(args.fleet.selector.as_ref()).await?.into_iter().map(|node| node.node).collect()),
     }
 }
 
@@ -75,13 +75,17 @@ async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut afte
 
 async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let subject = client.fleet().events(args.reason, args.node.as_ref());
+    let meant = match &args.fleet.selector {
+        Some(_) => Some(wanted_nodes(args, client).await?),
+        None => None,
+    };
     let mut events = client.bus().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
     say_that_it_follows(args);
     loop {
         tokio::select! {
             biased;
             event = events.next() => match event {
-                Some(message) => print_cloud_event(args, &message.payload),
+                Some(message) => print_cloud_event(args, meant.as_deref(), &message.payload),
                 None => return Ok(Exit::Failure),
             },
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Success),
@@ -120,15 +124,18 @@ async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exi
 
 fn print(args: &EventsArgs, event: &PullEvent) -> Result<()> {
     let json = cloud_event::to_json(event).context("an event cannot be written as JSON")?;
-    print_cloud_event(args, &json);
+    print_cloud_event(args, None, &json);
     Ok(())
 }
 
-/// The outside form is the one form: what is listed and what is followed look the same.
-fn print_cloud_event(args: &EventsArgs, json: &[u8]) {
+/// The outside form is the one form: what is listed and what is followed look the same. With `meant`, only of these nodes.
+fn print_cloud_event(args: &EventsArgs, meant: Option<&[NodeName]>, json: &[u8]) {
     let Ok(event) = serde_json::from_slice::<Value>(json) else {
         return output::warn("something that is no CloudEvent was published among the events; it is left out");
     };
+    if meant.is_some_and(|nodes| !nodes.iter().any(|node| event["data"]["node"] == node.as_str())) {
+        return;
+    }
     if args.image.as_deref().is_some_and(|image| event["data"]["image"] != image) {
         return;
     }

@@ -57,13 +57,14 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
 }
 
 async fn verdicts(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Vec<Verdict>> {
-    let with_fleet = configuration.settings().nats.is_wanted() || args.fleet.agent.is_some() || !args.nodes.is_empty();
+    let with_fleet =
+        configuration.settings().nats.is_wanted() || args.fleet.agent.is_some() || !args.nodes.is_empty() || args.fleet.selector.is_some();
     if !with_fleet {
         return Ok(vec![Verdict { node: None, said: in_this_process(configuration, args, reference).await }]);
     }
     let client = connect(&args.fleet, configuration).await?;
     let nodes = match args.nodes.as_slice() {
-        [] => client.answering().await?.into_iter().map(|node| node.node).collect(),
+        [] => client.answering(args.fleet.selector.as_ref()).await?.into_iter().map(|node| node.node).collect(),
         named => named.to_vec(),
     };
     let mut verdicts = Vec::new();

@@ -26,7 +26,7 @@ pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
 }
 
 async fn list(args: &NodesArgs, client: &FleetClient) -> Result<Exit> {
-    let nodes = client.answering().await?;
+    let nodes = client.answering(args.fleet.selector.as_ref()).await?;
     match args.output.format {
         OutputFormat::Json => nodes.iter().for_each(output::json),
         OutputFormat::Text => {

@@ -38,7 +38,7 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
         let client = connect(&args.fleet, &configuration).await?;
         let nodes = match &args.node {
             Some(node) => vec![node.clone()],
-            None => client.answering().await?.into_iter().map(|node| node.node).collect(),
+            None => client.answering(args.fleet.selector.as_ref()).await?.into_iter().map(|node| node.node).collect(),
         };
         let answers: Vec<(NodeName, Result<Vec<PullStatus>, String>)> =
             stream::iter(nodes).map(|node| ask(&client, node)).buffered(ASKED_AT_ONCE).collect().await;

@@ -12,6 +12,11 @@ use crate::common::{check_row, small};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
+/// The label of each node: n3 stands in another zone.
+fn label_of(node: &str) -> &'static str {
+    if node == "n3" { "zone=b" } else { "zone=a" }
+}
+
 /// Agents and the server between them.
 struct Fleet {
     nats: NatsServer,
@@ -25,7 +30,8 @@ impl Fleet {
         met(current_program())?;
         let nats = NatsServer::start(NatsConfig::default());
         let place = variables.iter().fold(Workplace::new().with("NATS_URL", nats.url()), |place, (name, value)| place.with(name, *value));
-        let start = |node| (node, place.start(&["run", "--node", node, "--store", node, "--label", "zone=a", "--log-level", "debug"]));
+        let start =
+            |node| (node, place.start(&["run", "--node", node, "--store", node, "--label", label_of(node), "--log-level", "debug"]));
         let agents = NODES.into_iter().map(start).collect();
         let fleet = Self { nats, place, agents };
         until("all agents answer", || (fleet.answering() == BTreeSet::from(NODES.map(str::to_owned))).then_some(()));
@@ -162,6 +168,29 @@ fn what_is_in_flight_and_queued_can_be_seen() {
     assert!(registry.blobs_served().values().all(|times| *times == 1), "two callers, one download");
     let idle = fleet.run(&["pulls"]).expect(0);
     assert!(idle.stderr.contains("nothing is in flight"), "{idle}");
+}
+
+#[test]
+fn a_selector_names_nodes_by_their_labels() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let names = |rows: Vec<Value>| -> BTreeSet<String> { rows.iter().map(|row| row["node"].as_str().unwrap().to_owned()).collect() };
+    for (selector, expected) in [("zone=a", &["n1", "n2"][..]), ("zone!=a", &["n3"]), ("zone,!gpu", &NODES)] {
+        let expected: BTreeSet<String> = expected.iter().map(|node| (*node).to_owned()).collect();
+        for command in [&["pull", &image][..], &["nodes"], &["explain", &image]] {
+            assert_eq!(names(fleet.rows(&[command, &["-l", selector]].concat(), 0)), expected, "{command:?} {selector}");
+        }
+    }
+    let of_b = fleet.rows(&["events", "--selector", "zone=b"], 0);
+    assert!(!of_b.is_empty() && of_b.iter().all(|event| event["data"]["node"] == "n3"), "{of_b:?}");
+    let both = fleet.rows(&["pull", &image, "--all-nodes", "-l", "zone=a"], 0);
+    assert_eq!(both.len(), 2, "--all-nodes with a selector is the selector");
+    for command in [&["pull", &image][..], &["nodes"], &["pulls"], &["events"]] {
+        let none = fleet.run(&[command, &["-l", "zone=c"]].concat()).expect(1);
+        assert!(none.stdout.is_empty() && none.stderr.contains("no node has the labels zone=c: 3 answered"), "{none}");
+    }
 }
 
 /// Follows events with these arguments until `wanted` lines were seen, then ends it as Ctrl-C does.

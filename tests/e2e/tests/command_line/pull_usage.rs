@@ -5,7 +5,7 @@ use e2e::Workplace;
 #[test]
 fn wrong_usage_says_what_is_right() {
     let place = Workplace::new();
-    let table: [(&[&str], &str); 21] = [
+    let table: [(&[&str], &str); 24] = [
         (&["pull"], "<IMAGE>"),
         (&["pull", ""], "give its name, like busybox"),
         (&["pull", " "], "give its name, like busybox"),
@@ -17,8 +17,11 @@ fn wrong_usage_says_what_is_right() {
         (&["pull", "a", "--output", "yaml"], "json"),
         (&["pull", "a", "--runtime", "docker"], "oci-layout, cri"),
         (&["pull", "a", "--runtime", "cri", "--runtime-endpoint", "tcp://10.0.0.1:1"], "unix:///run/containerd/containerd.sock"),
-        (&["pull", "a", "--nats", "nats://127.0.0.1:1"], "--node NAME or --all-nodes"),
+        (&["pull", "a", "--nats", "nats://127.0.0.1:1"], "--node NAME, --all-nodes or --selector LABELS"),
         (&["pull", "a", "--node", "n1", "--all-nodes"], "cannot be used with"),
+        (&["pull", "a", "--node", "n1", "-l", "zone=a"], "cannot be used with"),
+        (&["pull", "a", "-l", "zone in (a)", "--nats", "nats://127.0.0.1:1"], "zone=a,disk!=hdd"),
+        (&["pull", "a", "-l", "zone=a"], "give --nats URL"),
         (&["pull", "a", "--node", "n 1", "--nats", "nats://127.0.0.1:1"], "n 1"),
         (&["pull", "a", "--node", "n1"], "give --nats URL"),
         (&["pull", "a", "--all-nodes", "--plain-http", "--nats", "nats://127.0.0.1:1"], "hosts.toml"),

@@ -36,7 +36,7 @@ fn check(args: &PullArgs) -> Result<(), UsageError> {
     }
     if !args.has_target() && (args.fleet.nats.nats.is_some() || args.fleet.agent.is_some()) {
         return usage(
-            "--nats and --agent need to know where to pull: add --node NAME or --all-nodes (without them the pull is done in this process)",
+            "--nats and --agent need to know where to pull: add --node NAME, --all-nodes or --selector LABELS (without them the pull is done in this process)",
         );
     }
     if args.has_target() && (args.registry.plain_http || !args.registry.tls_verify) {

@@ -36,7 +36,7 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
             Err(error) => return super::not_begun(args, &args.nodes, FailureClass::Unknown, error),
         };
         let nodes = match args.nodes.as_slice() {
-            [] => client.answering().await?.into_iter().map(|node| node.node).collect(),
+            [] => client.answering(args.fleet.selector.as_ref()).await?.into_iter().map(|node| node.node).collect(),
             named => named.to_vec(),
         };
         tokio::select! {
