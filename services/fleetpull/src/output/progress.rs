@@ -36,7 +36,7 @@ pub struct ProgressView {
     bars: MultiProgress,
     /// With the style in which each is drawn.
     drawn: BTreeMap<String, (ProgressBar, &'static str)>,
-    /// How many lines each pull has got.
+    /// How many lines each pull, and all that wait on a node, have got.
     lines: BTreeMap<String, u64>,
 }
 
@@ -68,19 +68,32 @@ impl ProgressView {
     }
 
     fn write_lines(&mut self, node: &NodeName, pulls: &[PullStatus]) {
-        for pull in pulls {
-            let due = pull.since_ms / u64::try_from(LINE_EVERY.as_millis()).unwrap_or(u64::MAX);
-            let written = self.lines.entry(format!("{node} {} {:?}", pull.image, pull.state)).or_default();
-            if due > *written {
-                *written = due;
-                let state = match pull.state {
-                    PullState::Waiting => "waits for its turn".to_owned(),
-                    PullState::Pulling if pull.total_bytes == 0 => "asks the registry".to_owned(),
-                    PullState::Pulling => format!("{} of {}", units::bytes(pull.done_bytes), units::bytes(pull.total_bytes)),
+        let whole_seconds = |ms: u64| units::milliseconds(ms / 1_000 * 1_000);
+        for pull in pulls.iter().filter(|pull| pull.state == PullState::Pulling) {
+            if self.is_due(format!("{node} {}", pull.image), pull.since_ms) {
+                let done = match pull.total_bytes {
+                    0 => "asks the registry".to_owned(),
+                    total => format!("{} of {}", units::bytes(pull.done_bytes), units::bytes(total)),
                 };
-                super::remark(&format!("{node}: {}: {state} after {}", pull.image, units::milliseconds(pull.since_ms / 1_000 * 1_000)));
+                super::remark(&format!("{node}: {}: {done} after {}", pull.image, whole_seconds(pull.since_ms)));
             }
         }
+        // Hundreds may wait: one line tells of them all.
+        let waiting = pulls.iter().filter(|pull| pull.state == PullState::Waiting);
+        if let Some(longest_ms) = waiting.clone().map(|pull| pull.since_ms).max()
+            && self.is_due(format!("{node} "), longest_ms)
+        {
+            super::remark(&format!("{node}: {} waiting for their turn, the first for {}", waiting.count(), whole_seconds(longest_ms)));
+        }
+    }
+
+    /// Whether what takes so long already gets another line.
+    fn is_due(&mut self, key: String, since_ms: u64) -> bool {
+        let due = since_ms / u64::try_from(LINE_EVERY.as_millis()).unwrap_or(u64::MAX);
+        let written = self.lines.entry(key).or_default();
+        let is_due = due > *written;
+        *written = due.max(*written);
+        is_due
     }
 
     fn draw_all(&mut self, node: &NodeName, pulls: &[PullStatus]) {
@@ -160,4 +173,17 @@ struct Bar<'a> {
     /// Done, and in all.
     bytes: (u64, u64),
     message: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_due_once_in_each_span() {
+        let mut view = ProgressView::new(false);
+        let told: Vec<bool> = [0, 4_999, 5_000, 5_100, 9_999, 10_000, 26_000, 26_100].map(|ms| view.is_due("n1 a".to_owned(), ms)).to_vec();
+        assert_eq!(told, [false, false, true, false, false, true, true, false]);
+        assert!(view.is_due("n1 b".to_owned(), 6_000), "each has its own");
+    }
 }

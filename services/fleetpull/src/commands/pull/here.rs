@@ -12,8 +12,7 @@ use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome};
 use contract::subject::Fleet;
 use contract::{FailureClass, NodeName, Reason};
 use event_recorder::Flush;
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, stream};
 
 use super::place::Place;
 use crate::cli::{OutputFormat, PullArgs};
@@ -65,11 +64,11 @@ async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     Ok(super::exit_of(&rows))
 }
 
-/// Pulls all images at once (the throttler lets as many run as may) and prints each row when it is known.
+/// Asks for all images at once (the throttler lets as many run as may) and prints each row when it is known.
 async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription) -> Vec<Row> {
     let name = &node.wiring.node;
     let mut view = ProgressView::new(!args.output.quiet);
-    let mut pulls: FuturesUnordered<_> = args.images.iter().map(|image| pull_one(args, node, name, image)).collect();
+    let mut pulls = stream::iter(&args.images).map(|image| pull_one(args, node, name, image)).buffer_unordered(super::IMAGES_AT_ONCE);
     let list = Sender::<ListPulls>::local(node.wiring.clone(), node.actors.coordinator.clone().recipient());
     let mut draw = tokio::time::interval(DRAW_EVERY);
     let mut rows = Vec::new();

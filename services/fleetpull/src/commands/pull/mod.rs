@@ -18,6 +18,9 @@ use crate::exit::{Exit, UsageError};
 use crate::output;
 use crate::output::outcome::Row;
 
+/// How many images one command asks a node for at a time: as many as wait on a node before it refuses (`pull.queue`).
+const IMAGES_AT_ONCE: usize = 1_000;
+
 /// Pulls in this process, or on the nodes that were named.
 pub(super) fn carry_out(mut args: PullArgs) -> Result<Exit> {
     check(&args)?;

@@ -1,6 +1,6 @@
 //! The job on other nodes, through their agents.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,7 +8,7 @@ use bus::BusHealth;
 use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome, PullStatus};
 use contract::{CallError, FailureClass, NodeName};
 use futures::StreamExt as _;
-use futures::stream::{self, FuturesUnordered};
+use futures::stream;
 use tokio::sync::mpsc;
 
 use crate::cli::{OutputFormat, PullArgs};
@@ -112,22 +112,23 @@ async fn pull_on(args: &PullArgs, client: &FleetClient, nodes: &[NodeName]) -> V
 /// Asks one node for all images at once and tells each answer when it is there, or that the node went silent.
 async fn pull_on_node(args: &PullArgs, client: &FleetClient, node: &NodeName, tell: mpsc::Sender<News>) {
     let limit = args.timeout.map_or(STANDING, |timeout| timeout + GRACE);
-    let ask = |image: &String| {
-        let (image, command) = (image.clone(), super::ask(args, image));
+    let ask = |image: String| {
+        let command = super::ask(args, &image);
         async move { (image, client.ask(node, command, limit).await) }
     };
-    let mut pulls: FuturesUnordered<_> = args.images.iter().map(ask).collect();
-    let mut open: BTreeMap<String, ()> = args.images.iter().map(|image| (image.clone(), ())).collect();
+    let ask_all = |images: Vec<String>| stream::iter(images).map(ask).buffer_unordered(super::IMAGES_AT_ONCE);
+    let mut pulls = ask_all(args.images.clone());
+    let mut open: BTreeSet<String> = args.images.iter().cloned().collect();
     let mut look = tokio::time::interval(LOOK_EVERY);
     // The first word is how the bus is now; each `Connected` after it means that the link was lost in between.
     let mut links = client.bus().health_changes().skip(1);
     let mut unanswered = 0;
-    while !pulls.is_empty() {
+    while !open.is_empty() {
         tokio::select! {
             biased;
             Some(BusHealth::Connected | BusHealth::Degraded { .. }) = links.next() => {
                 // A question or its answer may have been lost with the link. Asking again joins the pull that is under way.
-                pulls = open.keys().map(ask).collect();
+                pulls = ask_all(open.iter().cloned().collect());
             }
             Some((image, answer)) = pulls.next() => {
                 open.remove(&image);
@@ -143,7 +144,7 @@ async fn pull_on_node(args: &PullArgs, client: &FleetClient, node: &NodeName, te
                 Err(error) => {
                     unanswered += 1;
                     if unanswered >= SILENT_AFTER {
-                        for image in open.into_keys() {
+                        for image in open {
                             send(&tell, image, node, unanswered_outcome(args, client, node, &error)).await;
                         }
                         return;
