@@ -10,7 +10,8 @@ use clock::Random;
 use contract::messages::backoff_tracker::{BackoffAnswer, BackoffKey, CheckBackoff, ReportAttempt};
 use contract::messages::event_recorder::RecordEvent;
 use contract::messages::throttler::{AcquirePermit, PermitAnswer, ReleasePermit};
-use contract::{CallError, Command, Envelope, Meta, PermitId, PullEvent, TraceContext};
+use contract::{Command, Envelope, Meta, PermitId, PullEvent, TraceContext};
+use futures::FutureExt as _;
 
 /// How long a service on the same node may take to answer. Far above what a loaded node takes, so that a slow answer is not
 /// mistaken for a lost one.
@@ -49,31 +50,32 @@ impl Outbound {
 
     pub(crate) fn check(&self, trace: TraceContext, key: BackoffKey, peek: bool) -> impl Future<Output = BackoffAnswer> + use<> {
         let call = self.call(&self.neighbours.check, trace, CheckBackoff { key, peek }, ANSWER_WITHIN);
-        async { call.await.unwrap_or(BackoffAnswer::Clear) }
+        call.map(|answer| answer.unwrap_or(BackoffAnswer::Clear))
     }
 
     pub(crate) fn report(&self, trace: TraceContext, report: ReportAttempt) -> impl Future<Output = Option<u64>> + use<> {
         let call = self.call(&self.neighbours.report, trace, report, ANSWER_WITHIN);
-        async { call.await.and_then(|reported| reported.next_try_ms) }
+        call.map(|reported| reported.and_then(|reported| reported.next_try_ms))
     }
 
     pub(crate) fn acquire(&self, trace: TraceContext, permit: PermitId, image: String) -> impl Future<Output = PermitAnswer> + use<> {
         let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64 };
         let call = self.call(&self.neighbours.acquire, trace, acquire, PATIENCE + ANSWER_WITHIN);
-        async { call.await.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }) }
+        call.map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }))
     }
 
     pub(crate) fn release(&self, trace: TraceContext, permit: PermitId) -> impl Future<Output = ()> + use<> {
         let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit }, ANSWER_WITHIN);
-        async { call.await.map_or((), |_| ()) }
+        call.map(|_| ())
     }
 
     pub(crate) fn record(&self, event: PullEvent) -> impl Future<Output = ()> + use<> {
         let call = self.call(&self.neighbours.record, event.trace, RecordEvent { event }, ANSWER_WITHIN);
-        async { call.await.map_or((), |_| ()) }
+        call.map(|_| ())
     }
 
-    /// The reply; none, after a word in the log, if there is no reply.
+    /// The reply; none, after a word in the log, if there is no reply. Each call waits on the heap, so what is made of its reply is
+    /// mapped: an `async` block would hold the call twice.
     fn call<C: Command>(
         &self,
         sender: &Sender<C>,
@@ -81,15 +83,13 @@ impl Outbound {
         body: C,
         timeout: Duration,
     ) -> impl Future<Output = Option<C::Reply>> + use<C> {
-        let sender = sender.clone();
         let meta = Meta::within(trace, &mut self.random.borrow_mut());
-        async move {
-            let replied: Result<C::Reply, CallError> = sender.call(Envelope { meta, body }, timeout).await;
+        sender.call(Envelope { meta, body }, timeout).map(|replied| {
             replied
                 .inspect_err(|error| {
                     tracing::warn!(service = C::SERVICE.name(), verb = C::VERB, %error, "a service did not answer; going on without it");
                 })
                 .ok()
-        }
+        })
     }
 }

@@ -8,6 +8,8 @@ use actix::{MailboxError, Recipient};
 use bus::{BusError, BusRef};
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, NodeName};
+use futures::FutureExt as _;
+use futures::future::Either;
 
 use crate::ask::Ask;
 use crate::wire;
@@ -69,23 +71,27 @@ impl<C: Command> Sender<C> {
         Self(Arc::new(Way { wiring, local: None }))
     }
 
-    /// Sends the command and waits for the reply.
+    /// Sends the command and waits for the reply. An addressee in this process has it in its mailbox when this returns, if there
+    /// is room.
     ///
     /// # Errors
     /// [`CallError`] when there was no reply; whether the command was carried out is then not known. Send it again.
-    pub async fn call(&self, mut envelope: Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
-        let Way { wiring, local } = &*self.0;
-        match (local, wiring.delivery) {
-            (Some(local), Delivery::Local) => ask(local, envelope).await,
-            (None, _) => self.over_the_bus(&mut envelope, timeout).await,
-            (Some(local), Delivery::Bus) => match self.over_the_bus(&mut envelope, timeout).await {
-                Err(CallError::Bus { reason }) => {
-                    tracing::debug!(service = C::SERVICE.name(), reason, "the bus did not carry a command; asking in this process");
-                    ask(local, envelope).await
-                }
-                Err(CallError::NoResponders { .. } | CallError::TimedOut { .. }) => ask(local, envelope).await,
-                answered => answered,
-            },
+    pub fn call(&self, envelope: Envelope<C>, timeout: Duration) -> impl Future<Output = Result<C::Reply, CallError>> + use<C> {
+        match (&self.0.local, self.0.wiring.delivery) {
+            (Some(local), Delivery::Local) => Either::Left(ask(local, envelope)),
+            // In a box, so that the usual call stays small: actors keep what they wait for on the heap.
+            _ => Either::Right(Box::pin(self.clone().past_this_process(envelope, timeout))),
+        }
+    }
+
+    async fn past_this_process(self, mut envelope: Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
+        match (&self.0.local, self.over_the_bus(&mut envelope, timeout).await) {
+            (Some(local), Err(CallError::Bus { reason })) => {
+                tracing::debug!(service = C::SERVICE.name(), reason, "the bus did not carry a command; asking in this process");
+                ask(local, envelope).await
+            }
+            (Some(local), Err(CallError::NoResponders { .. } | CallError::TimedOut { .. })) => ask(local, envelope).await,
+            (_, answered) => answered,
         }
     }
 
@@ -104,9 +110,11 @@ impl<C: Command> Sender<C> {
     }
 }
 
-async fn ask<C: Command>(recipient: &Recipient<Ask<C>>, envelope: Envelope<C>) -> Result<C::Reply, CallError> {
-    match recipient.send(Ask(envelope)).await {
+/// Puts the command into the mailbox at once; what is left to await is the reply. No `async` block: each would hold what it
+/// awaits twice, and calls are kept in blocks within blocks.
+fn ask<C: Command>(recipient: &Recipient<Ask<C>>, envelope: Envelope<C>) -> impl Future<Output = Result<C::Reply, CallError>> + use<C> {
+    recipient.send(Ask(envelope)).map(|answered| match answered {
         Ok(reply) => reply,
         Err(MailboxError::Closed | MailboxError::Timeout) => Err(CallError::Ended { service: C::SERVICE.name() }),
-    }
+    })
 }

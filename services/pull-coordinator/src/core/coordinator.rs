@@ -19,6 +19,8 @@ use super::words;
 /// A pull that waited longer than this for its turn looks again whether the image is there: somebody else (another process on the
 /// same store, a person at the runtime) may have pulled it. Shorter waits are the ordinary way of a permit.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Most steps have one or two effects; a new `Vec` would make room for four, each of some hundred bytes.
+const EFFECTS_USUAL: usize = 2;
 /// What a runtime that reports success without an image gets, as docker did in kubelet's days of it.
 const NOT_THERE: &str = "image pull failed for unknown error: the runtime reported success, but the image is not there";
 
@@ -60,7 +62,7 @@ impl Coordinator {
 
     /// Takes one input and says what follows from it. An input for what is over already changes nothing.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
-        let mut effects = Vec::new();
+        let mut effects = Vec::with_capacity(EFFECTS_USUAL);
         match input {
             Input::Asked { request, ask, trace } => self.asked(now, request, ask, trace, &mut effects),
             Input::Inspected { request, found } => self.inspected(now, request, found, &mut effects),
