@@ -11,7 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// What of other crates' lines is worth reading at our level: their warnings. The NATS client repeats each failed attempt twice a
 /// second; our bus says it once.
-const OTHERS: &str = "warn,async_nats=off";
+const OTHERS: &str = "warn,async_nats=off,rustls_platform_verifier=off";
 /// The crates whose lines are ours.
 const OURS: [&str; 10] = [
     "fleetpull",

@@ -62,8 +62,12 @@ enum Client {
 }
 
 impl HostsFile {
+    /// The problem is told by its line alone: the parser's own words quote values, and a header may be a login.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        toml::from_str(text).map_err(|error| error.to_string().trim_end().replace('\n', " "))
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            format!("line {} is not what a hosts.toml may hold", before.matches('\n').count() + 1)
+        })
     }
 
     /// Mirrors in the order of the file, then the server, which is the registry `itself` where none is named. Files named in
@@ -156,6 +160,16 @@ mod tests {
     }
 
     #[test]
+    fn a_broken_file_is_told_by_its_line_and_never_by_its_content() {
+        for text in
+            ["server = \"x\"\n[host.\"https://m\".header]\nauthorization = \"Bearer hunter2", "[host.\"https://m\"]\nheader = \"hunter2\""]
+        {
+            let problem = HostsFile::parse(text).err().expect("is broken");
+            assert!(problem.contains("line ") && !problem.contains("hunter2"), "{problem}");
+        }
+    }
+
+    #[test]
     fn hosts_keep_the_order_of_the_file_and_the_server_comes_last() {
         let text = r#"
             server = "https://registry.example"
@@ -227,11 +241,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, part) in [
-            ("server = 3", "server"),
+            ("server = 3", "line 1"),
             ("[host.\"https://a.example\"]\ncapabilities = [\"fly\"]", "\"fly\""),
             ("[host.\"ftp://a.example\"]", "ftp"),
             ("[host.\"https://a.example\".header]\n\"b ad\" = \"x\"", "b ad"),
-            ("not toml", "1"),
+            ("not toml", "line 1"),
         ] {
             let problem = endpoints(text, Path::new("/")).err().unwrap();
             assert!(problem.contains(part), "{text}: {problem}");
