@@ -195,8 +195,10 @@ impl PullCoordinator {
     }
 
     fn answer(&mut self, request: RequestId, outcome: PullOutcome, context: &mut Context<Self>) {
-        let live: Vec<FlightId> = self.core.flights(self.clock.now()).into_iter().map(|flight| flight.flight).collect();
-        self.flights.retain(|flight, _| live.contains(flight));
+        if !self.flights.is_empty() {
+            let live: Vec<FlightId> = self.core.flights(self.clock.now()).into_iter().map(|flight| flight.flight).collect();
+            self.flights.retain(|flight, _| live.contains(flight));
+        }
         self.answered.count(&outcome);
         let Some(caller) = self.callers.remove(&request) else { return };
         if let Some(alarm) = caller.alarm {

@@ -18,6 +18,8 @@ pub(crate) struct Rounds {
     pub(crate) rounds: usize,
     /// Of each side, in a row.
     pub(crate) calls: usize,
+    /// Before each call; none: one call right after the other.
+    pub(crate) pause: Duration,
 }
 
 impl Rounds {
@@ -31,9 +33,11 @@ impl Rounds {
         let mut sides = Sides::default();
         for round in 0..=self.rounds {
             for _ in 0..self.calls {
+                self.pause().await;
                 sides.ours.push(timed(clock, &mut ours).await?);
             }
             for _ in 0..self.calls {
+                self.pause().await;
                 sides.reference.push(timed(clock, &mut reference).await?);
             }
             if round == 0 {
@@ -41,6 +45,12 @@ impl Rounds {
             }
         }
         Ok(sides)
+    }
+
+    async fn pause(self) {
+        if !self.pause.is_zero() {
+            tokio::time::sleep(self.pause).await;
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::alternate::Rounds;
 use crate::figure::{Bar, Figure, Unit};
 use crate::node::{AskedNode, IMAGE, runtime_in_memory};
 
-const ROUNDS: Rounds = Rounds { rounds: 20, calls: 500 };
+const ROUNDS: Rounds = Rounds { rounds: 20, calls: 500, pause: Duration::ZERO };
 /// Pulls whose messages are counted.
 const COUNTED_PULLS: usize = 100;
 /// What the bare requests and answers carry, in bytes: about as much as the commands of a pull.

@@ -104,7 +104,7 @@ fn row(bench: &str, figure: &Figure) -> Vec<String> {
         figure.what.clone(),
         figure.unit.shown(figure.ours),
         reference.unwrap_or_default(),
-        figure.ratio().map(|ratio| format!("{ratio:.2}x")).unwrap_or_default(),
+        figure.ratio().map(|ratio| format!("{ratio:.3}x")).unwrap_or_default(),
         bar,
         met.to_owned(),
     ]

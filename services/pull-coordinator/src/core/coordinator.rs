@@ -184,7 +184,7 @@ impl Coordinator {
             }
             Ok(Some(facts)) => {
                 let fact = present_fact(request, &facts);
-                let outcome = request.present(facts);
+                let outcome = request.present(facts, &fact);
                 self.end(now, id, outcome, Some(fact), effects);
             }
             Ok(None) if request.policy == PullPolicy::Never => {
@@ -292,7 +292,7 @@ impl Coordinator {
                 for caller in self.take_off(id, effects) {
                     let Some(request) = self.requests.get(&caller) else { continue };
                     let fact = present_fact(request, &facts);
-                    let mut outcome = request.present(facts.clone());
+                    let mut outcome = request.present(facts.clone(), &fact);
                     outcome.waiting_ms = milliseconds(request.waited(now));
                     self.end(now, caller, outcome, Some(fact), effects);
                 }

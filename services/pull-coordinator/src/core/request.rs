@@ -10,7 +10,6 @@ use contract::{AttemptId, EventReason, FailureClass, PullEvent, Reason, TraceCon
 use image::{Platform, Reference};
 
 use super::step::{FlightId, ImageFacts};
-use super::words;
 
 /// What a request waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +57,10 @@ impl Request {
         PullOutcome { outcome, trace_id: self.trace.trace_id_hex(), ..PullOutcome::default() }
     }
 
-    /// The image was there already.
-    pub(super) fn present(&self, facts: ImageFacts) -> PullOutcome {
+    /// The image was there already, as the event says.
+    pub(super) fn present(&self, facts: ImageFacts, event: &Fact) -> PullOutcome {
         PullOutcome {
-            message: words::present(&self.ask.image),
+            message: event.message.clone(),
             image_ref: facts.image_ref,
             size_bytes: facts.size_bytes,
             digest: facts.digest,

@@ -1,6 +1,6 @@
 //! `pull --output json`: exactly one object a line for each image and node, whatever happens, and nothing else on stdout.
 
-use e2e::{Registry, Workplace};
+use e2e::{Registry, Signal, Workplace, until};
 use practice_registry::{Auth, Deed, Fault, MadeImage, Options};
 use serde_json::{Value, json};
 
@@ -148,4 +148,18 @@ fn the_source_of_the_login_is_told() {
     let authfile = place.write("auth.json", login.to_string());
     let let_in = row(&place, &[&image, "--authfile", &authfile], 0);
     assert!(let_in["auth"].as_str().unwrap().contains("user deploy"), "{let_in}");
+}
+
+#[test]
+fn a_row_is_printed_when_it_is_known_not_at_the_end() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &small());
+    registry.faults().add(Fault::new("/shop/slow/", Deed::Hang));
+    let (fast, slow) = (registry.image("shop/web:v1"), registry.image("shop/slow:v1"));
+    let started = place.start(&["pull", "-o", "json", "--store", "store", &slow, &fast]);
+    let line = until("the row of the fast one", || started.stdout().lines().next().map(str::to_owned));
+    let row: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&row["image"], &row["outcome"]), (&json!(fast), &json!("pulled")));
+    started.signal(Signal::Kill);
+    assert_eq!(started.wait().1.lines().count(), 1, "the other was still under way");
 }
