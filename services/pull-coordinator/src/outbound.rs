@@ -49,7 +49,7 @@ impl Outbound {
     }
 
     pub(crate) fn check(&self, trace: TraceContext, key: BackoffKey, peek: bool) -> impl Future<Output = BackoffAnswer> + use<> {
-        let call = self.call(&self.neighbours.check, trace, CheckBackoff { key, peek }, ANSWER_WITHIN);
+        let call = self.call(&self.neighbours.check, trace, CheckBackoff { key, peek, target: None }, ANSWER_WITHIN);
         call.map(|answer| answer.unwrap_or(BackoffAnswer::Clear))
     }
 
@@ -59,13 +59,13 @@ impl Outbound {
     }
 
     pub(crate) fn acquire(&self, trace: TraceContext, permit: PermitId, image: String) -> impl Future<Output = PermitAnswer> + use<> {
-        let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64 };
+        let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64, budget: None };
         let call = self.call(&self.neighbours.acquire, trace, acquire, PATIENCE + ANSWER_WITHIN);
         call.map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }))
     }
 
     pub(crate) fn release(&self, trace: TraceContext, permit: PermitId) -> impl Future<Output = ()> + use<> {
-        let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit }, ANSWER_WITHIN);
+        let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits: Vec::new() }, ANSWER_WITHIN);
         call.map(|_| ())
     }
 

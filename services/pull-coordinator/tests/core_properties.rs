@@ -264,7 +264,7 @@ fn answer(question: &Effect, how: usize) -> Input {
         Effect::AcquirePermit { flight, .. } => {
             let answer = match how % 5 {
                 1 => PermitAnswer::Refused { text: "pull QPS exceeded".to_owned() },
-                2 | 3 => PermitAnswer::Queued { ahead: 1 },
+                2 | 3 => PermitAnswer::Queued { ahead: 1, budget_wait_ms: None },
                 _ => PermitAnswer::Granted { lease_ms: 30_000 },
             };
             Input::Permitted { flight: *flight, answer }

@@ -285,7 +285,7 @@ fn a_refused_permit_is_a_failed_pull_with_back_off_as_in_kubelet() {
 fn a_queued_permit_is_asked_for_again_by_the_same_name() {
     let mut world = World::new();
     let (_, effects) = world.board(wish("a:1", Always));
-    let again = world.give(Input::Permitted { flight: FlightId(1), answer: PermitAnswer::Queued { ahead: 3 } });
+    let again = world.give(Input::Permitted { flight: FlightId(1), answer: PermitAnswer::Queued { ahead: 3, budget_wait_ms: None } });
     let acquire = |effects: &[Effect]| effects.iter().find(|effect| name(effect) == "AcquirePermit").cloned().unwrap();
     assert_eq!(acquire(&effects), acquire(&again));
 }
@@ -314,7 +314,7 @@ fn durations_are_counted_as_kubelet_counts_them() {
 fn a_held_image_is_refused_with_its_cause_in_the_answer_alone() {
     let mut world = World::new();
     let (request, _) = world.ask(wish("a:1", Always));
-    let held = Held { cause: "ErrImagePull: gone".to_owned(), class: FailureClass::NotFound, next_try_ms: 7_000 };
+    let held = Held { cause: "ErrImagePull: gone".to_owned(), class: FailureClass::NotFound, next_try_ms: 7_000, ..Held::default() };
     let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Held(held) });
     world.settle(effects);
     let answer = world.answer_to(request);

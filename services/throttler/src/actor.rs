@@ -66,7 +66,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
     type Result = ResponseFuture<Result<PermitAnswer, CallError>>;
 
     fn handle(&mut self, Ask(acquire): Ask<AcquirePermit>, context: &mut Self::Context) -> Self::Result {
-        let AcquirePermit { permit, image, patience_ms } = acquire.body;
+        let AcquirePermit { permit, image, patience_ms, budget: _ } = acquire.body;
         let (answer, mut answered) = oneshot::channel();
         self.answers.insert(permit, answer);
         self.step(Input::Acquire { permit, image }, context);
@@ -79,7 +79,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
             match tokio::time::timeout(patience, answered).await {
                 Ok(Ok(answer)) => Ok(answer),
                 // The sender is dropped when the same permit is asked for again or the actor ends; then the newer ask has the answer.
-                Ok(Err(_)) | Err(_) => Ok(PermitAnswer::Queued { ahead }),
+                Ok(Err(_)) | Err(_) => Ok(PermitAnswer::Queued { ahead, budget_wait_ms: None }),
             }
         })
     }

@@ -117,7 +117,10 @@ mod tests {
     fn acquire() -> Envelope<AcquirePermit> {
         let mut random = Random::seeded(1);
         let meta = Meta { deadline: Some(Duration::from_millis(250)), ..Meta::root(&mut random) };
-        Envelope { meta, body: AcquirePermit { permit: PermitId::random(&mut random), image: "busybox".to_owned(), patience_ms: 10 } }
+        Envelope {
+            meta,
+            body: AcquirePermit { permit: PermitId::random(&mut random), image: "busybox".to_owned(), patience_ms: 10, budget: None },
+        }
     }
 
     #[test]

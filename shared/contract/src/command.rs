@@ -21,11 +21,14 @@ pub enum Service {
     EventRecorder,
     /// The node as a whole: what it is and how it is.
     Agent,
+    /// The agent that holds the registrar's lease: who is there.
+    Registrar,
 }
 
 impl Service {
     /// Every service, in the order in which a pull flows.
-    pub const ALL: [Self; 5] = [Self::PullCoordinator, Self::BackoffTracker, Self::Throttler, Self::EventRecorder, Self::Agent];
+    pub const ALL: [Self; 6] =
+        [Self::PullCoordinator, Self::BackoffTracker, Self::Throttler, Self::EventRecorder, Self::Agent, Self::Registrar];
 
     /// The name in subjects and in the NATS services API.
     #[must_use]
@@ -36,6 +39,7 @@ impl Service {
             Self::Throttler => "throttler",
             Self::EventRecorder => "event-recorder",
             Self::Agent => "agent",
+            Self::Registrar => "registrar",
         }
     }
 }

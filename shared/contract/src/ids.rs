@@ -117,6 +117,11 @@ random_id! {
     PermitId
 }
 
+random_id! {
+    /// One standing wish for an image on one node: it lives through attempts, restarts of the agent and of the command.
+    WishId
+}
+
 /// The pod that wants an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodRef {

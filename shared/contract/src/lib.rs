@@ -11,12 +11,14 @@ pub mod headers;
 mod ids;
 pub mod messages;
 pub mod subject;
+mod target;
 mod trace;
 
 pub use command::{CallError, Command, Envelope, Meta, Service};
 pub use event::{EventReason, EventType, PullEvent};
 pub use failure::{FailureClass, Reason};
-pub use ids::{AttemptId, MessageId, NodeName, NodeNameError, PermitId, PodRef};
+pub use ids::{AttemptId, MessageId, NodeName, NodeNameError, PermitId, PodRef, WishId};
+pub use target::{Target, View};
 pub use trace::TraceContext;
 
 /// The major version that stands in every subject and in the header `fleetpull-version`.

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `<fleet>.v1.cmd.<node>.<service>.<verb>` | request and reply | MessagePack of a [`crate::Command`] |
 //! | `<fleet>.v1.cmd._all.agent.<verb>` | request, one reply of every agent | MessagePack |
+//! | `<fleet>.v1.cmd._leader.<service>.<verb>` | request and reply, by the agent that holds the service's lease | MessagePack |
+//! | `<fleet>.v1.know.<topic>` and what is below it | shared knowledge; `know.digest` is the registrar's | MessagePack |
 //! | `<fleet>.v1.evt.<reason>.<registry>.<node>` | event | CloudEvents 1.0 JSON |
 //!
 //! Names are encoded into tokens: `[A-Za-z0-9-]` stands as it is, every other byte as `_` and two hex digits, and what has
@@ -17,6 +19,8 @@ use crate::{EventReason, NodeName, Service};
 const NAMELESS: &str = "_";
 /// Stands for every node. No node's token is like it: an underscore is always followed by two hex digits.
 const EVERY_NODE: &str = "_all";
+/// In the place of a node: whoever holds the lease of the service.
+const LEADER: &str = "_leader";
 
 /// The root of the NATS services API, which lists the services of every node.
 pub const SERVICES_API: &str = "$SRV";
@@ -59,6 +63,24 @@ impl Fleet {
     #[must_use]
     pub fn command_to_all(&self, service: Service, verb: &str) -> String {
         format!("{}.v1.cmd.{EVERY_NODE}.{}.{verb}", self.0, service.name())
+    }
+
+    /// Where the agent that leads a service for the whole fleet takes one command.
+    #[must_use]
+    pub fn command_to_leader(&self, service: Service, verb: &str) -> String {
+        format!("{}.v1.cmd.{LEADER}.{}.{verb}", self.0, service.name())
+    }
+
+    /// A topic of shared knowledge: the server republishes what is stored in the bucket of the same name below it.
+    #[must_use]
+    pub fn knowledge(&self, topic: &str) -> String {
+        format!("{}.v1.know.{topic}", self.0)
+    }
+
+    /// A bucket of the fleet: `reports`, `leases`, `pauses`, `keys`.
+    #[must_use]
+    pub fn bucket(&self, purpose: &str) -> String {
+        format!("{}-{purpose}", self.0)
     }
 
     /// What a service is called in the NATS services API: two fleets on one server never mix.

@@ -11,5 +11,5 @@ mod port;
 mod progress;
 pub mod scripted;
 
-pub use port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, RuntimeDescription, RuntimeRef};
+pub use port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef};
 pub use progress::{LayerProgress, Progress, ProgressSnapshot};

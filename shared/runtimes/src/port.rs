@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use contract::messages::throttler::RegistryLimit;
 use contract::{FailureClass, TraceContext};
 use image::{Platform, Reference};
 
@@ -26,6 +27,11 @@ pub trait ImageRuntime: Send + Sync + 'static {
     /// # Errors
     /// The pull failed; nothing half-written is visible.
     async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure>;
+
+    /// Whom a pull of the image would talk to, and as whom. Never asks the network; what a credential helper said is remembered for a while.
+    async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
+        Route::unknown(reference, platform)
+    }
 
     /// What it is and how it is, asked live.
     async fn describe(&self) -> RuntimeDescription;
@@ -66,6 +72,41 @@ pub struct PulledImage {
     pub platform: Option<String>,
     /// Which credentials were used: `anonymous`, `config.json user deploy`, `helper x`. Never a secret.
     pub auth: String,
+    /// What the registry said of its limits, if the runtime shows it.
+    pub limits: Vec<RegistryLimit>,
+}
+
+/// Whom a pull talks to, and as whom. Holds no credential: scope and fingerprint are keyed hashes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// Hash of the way: ordered endpoints with scheme and path, TLS or plain, proxy. `unknown` if it cannot be read.
+    pub hash: String,
+    /// `host:port` of each endpoint, the one that is asked first at the front; the registry itself last.
+    pub endpoints: Vec<String>,
+    /// Whether the runtime chooses among several endpoints without saying which one it asked.
+    pub mirrored: bool,
+    /// Who asks: `anonymous`, or a keyed hash of server and user (and helper), the same on all nodes with that login.
+    pub scope: String,
+    /// The same with the secret; empty without a login.
+    pub fingerprint: String,
+    /// The platform that would be pulled.
+    pub platform: String,
+    /// Hash of the node's signature policy; empty if it cannot be read.
+    pub policy: String,
+}
+
+impl Route {
+    /// Nothing is known but the reference.
+    #[must_use]
+    pub fn unknown(reference: &Reference, platform: Option<&Platform>) -> Self {
+        Self {
+            hash: "unknown".to_owned(),
+            endpoints: vec![reference.registry().to_owned()],
+            scope: "anonymous".to_owned(),
+            platform: platform.cloned().unwrap_or_else(Platform::host).to_string(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Why the runtime could not say whether an image is there.
@@ -92,6 +133,12 @@ pub struct PullFailure {
     pub endpoint: Option<String>,
     /// As [`PulledImage::auth`].
     pub auth: String,
+    /// Whether a registry said so itself, with its error body, a header of its own, 429 or `Retry-After`.
+    pub authoritative: bool,
+    /// The image has nothing for the platform, as opposed to broken content.
+    pub no_such_platform: bool,
+    /// As [`PulledImage::limits`].
+    pub limits: Vec<RegistryLimit>,
 }
 
 /// What a runtime is.

@@ -43,7 +43,7 @@ impl AskedNode {
     /// Makes sure that a present image is there.
     pub(crate) async fn pull_present(&self, image: &str) -> Result<()> {
         let policy = Some(PullPolicy::IfNotPresent);
-        let body = EnsureImage { image: image.to_owned(), policy, platform: None, pod: None, timeout_ms: None };
+        let body = EnsureImage { image: image.to_owned(), policy, ..EnsureImage::default() };
         let meta = Meta::root(&mut self.random.borrow_mut());
         let outcome = self.ensure.call(Envelope { meta, body }, STANDING).await?;
         ensure!(outcome.outcome == OutcomeKind::Present, "{image} should be there: {}", outcome.message);

@@ -160,7 +160,7 @@ where
 /// An ask without a pod and without a time-out.
 #[must_use]
 pub fn ask(image: &str, policy: PullPolicy) -> EnsureImage {
-    EnsureImage { image: image.to_owned(), policy: Some(policy), platform: None, pod: None, timeout_ms: None }
+    EnsureImage { image: image.to_owned(), policy: Some(policy), ..EnsureImage::default() }
 }
 
 /// A pod by its name.

@@ -47,7 +47,7 @@ impl Tracker {
             self.counts.refused_total += 1;
         }
         let last = self.causes.get(&check.key).cloned().unwrap_or_default();
-        BackoffAnswer::Held(Held { cause: last.cause, class: last.class, next_try_ms: milliseconds(left) })
+        BackoffAnswer::Held(Held { cause: last.cause, class: last.class, next_try_ms: milliseconds(left), ..Held::default() })
     }
 
     /// An attempt ended. The same report again changes nothing.
@@ -144,7 +144,7 @@ mod tests {
         }
 
         fn check(&mut self, at: u64, key: &BackoffKey) -> BackoffAnswer {
-            self.tracker.check(at_seconds(at), &CheckBackoff { key: key.clone(), peek: false })
+            self.tracker.check(at_seconds(at), &CheckBackoff { key: key.clone(), peek: false, target: None })
         }
 
         fn fail(&mut self, at: u64, key: &BackoffKey) -> AttemptReported {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn failure(cause: &str) -> AttemptFailure {
-        AttemptFailure { class: FailureClass::NotFound, cause: cause.to_owned() }
+        AttemptFailure { class: FailureClass::NotFound, cause: cause.to_owned(), ..AttemptFailure::default() }
     }
 
     fn key(image: &str) -> BackoffKey {
@@ -169,7 +169,7 @@ mod tests {
     fn a_failure_holds_its_key_and_no_other_and_keeps_its_cause() {
         let mut node = Node::new();
         assert_eq!(node.fail(0, &key("busybox")).next_try_ms, Some(10_000));
-        let held = Held { cause: "ErrImagePull: 404".to_owned(), class: FailureClass::NotFound, next_try_ms: 7_000 };
+        let held = Held { cause: "ErrImagePull: 404".to_owned(), class: FailureClass::NotFound, next_try_ms: 7_000, ..Held::default() };
         assert_eq!(node.check(3, &key("busybox")), BackoffAnswer::Held(held));
         assert_eq!(node.check(3, &key("busybox:latest")), BackoffAnswer::Clear);
         let pod = PodRef { namespace: "a".to_owned(), name: "b".to_owned(), uid: String::new() };
@@ -189,7 +189,7 @@ mod tests {
     fn looking_changes_nothing() {
         let mut node = Node::new();
         node.fail(0, &key("busybox"));
-        let peek = CheckBackoff { key: key("busybox"), peek: true };
+        let peek = CheckBackoff { key: key("busybox"), peek: true, target: None };
         assert_eq!(node.tracker.check(at_seconds(11), &peek), BackoffAnswer::Clear);
         assert!(node.tracker.causes.contains_key(&key("busybox")));
         assert_eq!(node.tracker.counts(at_seconds(11)).refused_total, 0);

@@ -202,7 +202,7 @@ impl Coordinator {
     fn backoff_checked(&mut self, now: Now, id: RequestId, answer: BackoffAnswer, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.stage == Stage::CheckingBackoff) else { return };
         match answer {
-            BackoffAnswer::Held(Held { cause, class, next_try_ms }) => {
+            BackoffAnswer::Held(Held { cause, class, next_try_ms, .. }) => {
                 let mut outcome = request.outcome(OutcomeKind::Backoff);
                 outcome.reason = Some(Reason::ImagePullBackOff);
                 outcome.message = words::back_off(&request.ask.image, Some(&cause));
@@ -497,7 +497,7 @@ fn succeeded(request: &Request, timing: Timing, pulled: &PulledFacts, facts: &Im
 
 fn failed(request: &Request, timing: Timing, failure: &Failure) -> (PullOutcome, Fact, Option<AttemptFailure>) {
     let (reason, message) = words::reason_of_pull_error(&request.ask.image, &failure.text);
-    let cause = AttemptFailure { class: failure.class, cause: format!("{reason}: {message}") };
+    let cause = AttemptFailure { class: failure.class, cause: format!("{reason}: {message}"), ..AttemptFailure::default() };
     let outcome = PullOutcome {
         duration_ms: milliseconds(timing.pull),
         waiting_ms: milliseconds(timing.waiting()),

@@ -172,7 +172,7 @@ pub(crate) fn flight_of(effects: &[Effect]) -> FlightId {
 }
 
 pub(crate) fn wish(image: &str, policy: PullPolicy) -> EnsureImage {
-    EnsureImage { image: image.to_owned(), policy: Some(policy), platform: None, pod: None, timeout_ms: None }
+    EnsureImage { image: image.to_owned(), policy: Some(policy), ..EnsureImage::default() }
 }
 
 pub(crate) fn pod(name: &str) -> Option<PodRef> {
@@ -188,5 +188,5 @@ pub(crate) fn failure(text: &str) -> Failure {
 }
 
 pub(crate) fn cause(text: &str) -> AttemptFailure {
-    AttemptFailure { class: FailureClass::NotFound, cause: text.to_owned() }
+    AttemptFailure { class: FailureClass::NotFound, cause: text.to_owned(), ..AttemptFailure::default() }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptId, Command, FailureClass, PodRef, Service};
+use crate::{AttemptId, Command, FailureClass, NodeName, PodRef, Service, Target, TraceContext, View, WishId};
 
 /// Whose back-off: kubelet's key, the pod and the image string as asked for (`busybox` and `busybox:latest` are two).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct CheckBackoff {
     /// Only looking: the cause of the last failure is kept even if a try is allowed.
     #[serde(default)]
     pub peek: bool,
+    /// What is wanted, for what the fleet knows of it; none: this node's own back-off alone is looked at.
+    #[serde(default)]
+    pub target: Option<Target>,
 }
 
 impl Command for CheckBackoff {
@@ -47,9 +50,113 @@ pub struct Held {
     pub cause: String,
     /// What the failure was about.
     pub class: FailureClass,
-    /// Milliseconds until a try is allowed.
+    /// Milliseconds until a try is allowed, by whomever.
     pub next_try_ms: u64,
+    /// Which node found out; none: this one.
+    #[serde(default)]
+    pub learned_by: Option<NodeName>,
+    /// How long ago that was, in milliseconds.
+    #[serde(default)]
+    pub learned_ms_ago: u64,
+    /// The span of the attempt that failed, for a link.
+    #[serde(default)]
+    pub learned_trace: Option<TraceContext>,
 }
+
+/// May this image be attempted, as far as the fleet is concerned? Asked once for a flight after [`CheckBackoff`] was clear, and
+/// again with the same wish and attempt while the answer is [`Leave::Waiting`], and every [`LEAVE_WATCHED_EVERY_MS`] while the attempt goes on,
+/// to hear of [`Leave::Abandoned`]. A wish that is not heard of for [`LEAVE_LAPSES_AFTER_MS`] is withdrawn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitLeave {
+    /// The same for all attempts of one flight.
+    pub wish: WishId,
+    /// The attempt that would begin.
+    pub attempt: AttemptId,
+    /// For the local rule.
+    pub key: BackoffKey,
+    /// What is wanted.
+    pub target: Target,
+    /// Whether the wish stands: then it is told only when it may go ahead, and [`Leave::Waiting`] when `patience_ms` is over.
+    #[serde(default)]
+    pub standing: bool,
+    /// How long the answer may be held back while nothing is decided, in milliseconds.
+    pub patience_ms: u64,
+}
+
+/// How often an attempt under way asks whether it was abandoned.
+pub const LEAVE_WATCHED_EVERY_MS: u64 = 10_000;
+/// After this long without a word a wish counts as withdrawn: its asker died.
+pub const LEAVE_LAPSES_AFTER_MS: u64 = 30_000;
+
+impl Command for AwaitLeave {
+    type Reply = Leave;
+    const SERVICE: Service = Service::BackoffTracker;
+    const VERB: &'static str = "leave";
+}
+
+/// The answer to [`AwaitLeave`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leave {
+    /// Go ahead, or on.
+    Granted {
+        /// Whether the attempt is made on behalf of others too (lead or probe).
+        for_all: bool,
+        /// The manifest must be resolved within so many milliseconds from now, else the attempt is to be ended as failed; none: no haste.
+        #[serde(default)]
+        answer_within_ms: Option<u64>,
+    },
+    /// Not before its next try. Not said to a standing wish.
+    Held(Held),
+    /// Nothing is decided yet: ask again. Somebody else is finding out, or a standing wish is held.
+    Waiting {
+        /// What holds a standing wish, if something does.
+        #[serde(default)]
+        held: Option<Held>,
+    },
+    /// End the attempt without a word: it hangs, while others are answered. Then ask with a new attempt.
+    Abandoned,
+}
+
+/// What an attempt that had leave has come to, as far as the fleet is concerned: said once, when the registry has given the manifest or
+/// the attempt has failed, whichever is first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolveAttempt {
+    /// Of which wish.
+    pub wish: WishId,
+    /// Which attempt.
+    pub attempt: AttemptId,
+    /// None: the registry gave the manifest.
+    #[serde(default)]
+    pub failure: Option<AttemptFailure>,
+}
+
+impl Command for ResolveAttempt {
+    type Reply = AttemptResolved;
+    const SERVICE: Service = Service::BackoffTracker;
+    const VERB: &'static str = "resolve";
+}
+
+/// The answer to [`ResolveAttempt`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptResolved {}
+
+/// The wish is over, fulfilled or not. Withdrawing what is not known changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WithdrawWish {
+    /// Which.
+    pub wish: WishId,
+}
+
+impl Command for WithdrawWish {
+    type Reply = WishWithdrawn;
+    const SERVICE: Service = Service::BackoffTracker;
+    const VERB: &'static str = "withdraw";
+}
+
+/// The answer to [`WithdrawWish`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WishWithdrawn {}
 
 /// How an attempt ended. Reporting the same attempt for the same key again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +177,18 @@ pub struct AttemptFailure {
     pub class: FailureClass,
     /// `<reason>: <message>`, kept as the cause of refusals.
     pub cause: String,
+    /// Whether a registry said so itself, with its error body, a header of its own, 429 or `Retry-After`.
+    #[serde(default)]
+    pub authoritative: bool,
+    /// `host:port` that was asked, if another than the target's first: a mirror, token server, blob host.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    /// The image has nothing for the platform, as opposed to broken content.
+    #[serde(default)]
+    pub no_such_platform: bool,
+    /// How long the registry asks to be left alone, in milliseconds.
+    #[serde(default)]
+    pub retry_after_ms: Option<u64>,
 }
 
 impl Command for ReportAttempt {
@@ -109,4 +228,128 @@ pub struct BackoffCounts {
     pub failures_total: u64,
     /// Keys forgotten because there were too many.
     pub evicted_total: u64,
+}
+
+/// What this node knows of failures: its own back-offs and what the fleet shares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListBackoffs {}
+
+impl Command for ListBackoffs {
+    type Reply = BackoffList;
+    const SERVICE: Service = Service::BackoffTracker;
+    const VERB: &'static str = "list";
+}
+
+/// The answer to [`ListBackoffs`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackoffList {
+    /// What is known, shared entries first. At most 1,000; see `left_out`.
+    pub entries: Vec<BackoffEntry>,
+    /// How many more there are.
+    #[serde(default)]
+    pub left_out: u64,
+    /// `enforce`, `observe`, `off`.
+    pub share: String,
+    /// Whether the bus is gone, so that the node goes by kubelet's rule.
+    #[serde(default)]
+    pub alone: bool,
+    /// Pauses in force.
+    #[serde(default)]
+    pub pauses: Vec<Pause>,
+}
+
+/// One failure that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackoffEntry {
+    /// Names it in `explain` and `clear`: 32 hex digits for what is shared, else the image, for a pod `namespace/name image`.
+    pub key: String,
+    /// What it is about, in words: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
+    pub about: String,
+    /// The node's view of the registry; none for what is this node's own.
+    pub view: Option<View>,
+    /// What kind of failure.
+    pub class: FailureClass,
+    /// Who binds: `everybody`, `reporters` (not corroborated yet), `this node`.
+    pub binds: String,
+    /// Who says so, the newest first; at most 10.
+    pub reporters: Vec<String>,
+    /// How many say so.
+    pub reporter_count: u64,
+    /// Which failure in a row.
+    pub step: u32,
+    /// How long ago the first of them was, in milliseconds.
+    pub since_ms: u64,
+    /// How long ago the last was, in milliseconds.
+    pub last_ms_ago: u64,
+    /// Milliseconds until the next try; 0 when it is due.
+    pub next_try_ms: u64,
+    /// Who holds the lead or the probe now, if somebody does.
+    pub probed_by: Option<String>,
+    /// `<reason>: <message>` of the last failure.
+    pub cause: String,
+    /// The span of the attempt that failed last.
+    pub trace: Option<TraceContext>,
+}
+
+/// Forget what holds an image or an entry, here. To every node at once it is said on the bus.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClearBackoff {
+    /// A key as listed, or an image.
+    pub what: String,
+    /// Who clears, for the event: `user@host`.
+    pub by: String,
+}
+
+impl Command for ClearBackoff {
+    type Reply = BackoffCleared;
+    const SERVICE: Service = Service::BackoffTracker;
+    const VERB: &'static str = "clear";
+}
+
+/// The answer to [`ClearBackoff`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackoffCleared {
+    /// What was forgotten, as listed in `about`; empty: nothing matched.
+    pub cleared: Vec<String>,
+    /// What still binds the image, and why, in words.
+    #[serde(default)]
+    pub still_binding: Vec<String>,
+}
+
+/// Nobody is refused by shared knowledge for a while, on every node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseSharing {
+    /// Of which registry (`host[:port]`); none: all.
+    #[serde(default)]
+    pub registry: Option<String>,
+    /// For how long, in milliseconds; 0 ends a pause.
+    pub for_ms: u64,
+    /// Who pauses, for the event: `user@host`.
+    pub by: String,
+}
+
+impl Command for PauseSharing {
+    type Reply = SharingPaused;
+    const SERVICE: Service = Service::BackoffTracker;
+    const VERB: &'static str = "pause";
+}
+
+/// The answer to [`PauseSharing`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharingPaused {
+    /// The pauses in force now.
+    pub pauses: Vec<Pause>,
+}
+
+/// A pause in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Of which registry; none: all.
+    #[serde(default)]
+    pub registry: Option<String>,
+    /// Milliseconds until it ends by itself.
+    pub left_ms: u64,
+    /// Who paused.
+    pub by: String,
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Command, FailureClass, PodRef, Reason, Service};
+use crate::{Command, FailureClass, PodRef, Reason, Service, WishId};
 
 /// When to ask the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ impl FromStr for PullPolicy {
 }
 
 /// Make sure that an image is on this node. The answer comes when it is known, however long that takes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnsureImage {
     /// The image as asked for.
     pub image: String,
@@ -64,6 +64,16 @@ pub struct EnsureImage {
     /// How long the caller waits; its time-out ends only its own wait.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    /// The wish stands on the node for so long, in milliseconds, until the image is there: failures and refusals do not end it. None:
+    /// the answer is kubelet's, at once.
+    #[serde(default)]
+    pub wait_ms: Option<u64>,
+    /// The id of a standing wish, chosen by the asker, to ask for it again after a lost answer and to cancel it; none: the agent chooses.
+    #[serde(default)]
+    pub wish: Option<WishId>,
+    /// Answer as soon as the wish is kept, instead of when it is over.
+    #[serde(default)]
+    pub detach: bool,
 }
 
 impl Command for EnsureImage {
@@ -130,6 +140,18 @@ pub struct PullOutcome {
     /// The caller's time was over first. The pull goes on if somebody else wants it.
     #[serde(default)]
     pub timed_out: bool,
+    /// On a refusal, which node found out; none: this one.
+    #[serde(default)]
+    pub learned_by: Option<String>,
+    /// How long ago that was, in milliseconds.
+    #[serde(default)]
+    pub learned_ms_ago: Option<u64>,
+    /// The trace of the attempt that failed, 32 hex digits.
+    #[serde(default)]
+    pub learned_trace_id: Option<String>,
+    /// The standing wish that was kept, if it was one.
+    #[serde(default)]
+    pub wish: Option<WishId>,
 }
 
 /// What is in flight and queued on this node.

@@ -34,10 +34,10 @@ impl PullFailures {
         };
         PullFailure {
             class: self.class(),
-            retry_after: None,
             endpoint: failure::endpoint_in(&text),
             text: failure::scrub(&text).into_owned(),
             auth: self.sources.join(", "),
+            ..PullFailure::default()
         }
     }
 

@@ -148,7 +148,7 @@ pub(super) fn of_pull(mut failures: Vec<StepFailure>, auth: String) -> PullFailu
         text.push(')');
     }
     let text = bounded(&text, TEXT_MAX_BYTES).to_owned();
-    PullFailure { text, class: last.class, retry_after: last.retry_after, endpoint: last.endpoint, auth }
+    PullFailure { text, class: last.class, retry_after: last.retry_after, endpoint: last.endpoint, auth, ..PullFailure::default() }
 }
 
 /// The first `limit` bytes of a text, cut between letters.

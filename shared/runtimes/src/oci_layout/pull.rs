@@ -101,7 +101,7 @@ impl Pull {
             image_ref: format!("{}@{}", self.request.reference.repository(), resolved.digest),
             digest: Some(resolved.top.to_string()),
             platform: platform.map(|platform| platform.to_string()),
-            auth: String::new(),
+            ..PulledImage::default()
         })
     }
 

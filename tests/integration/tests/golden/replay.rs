@@ -79,9 +79,8 @@ fn wish(case: &Case, pod: &str) -> EnsureImage {
         image: case.image.clone(),
         // What is no policy cannot be asked for; such cases run only where the policy does not matter.
         policy: case.policy.parse::<PullPolicy>().ok().filter(|policy| policy.as_str() == case.policy),
-        platform: None,
         pod: Some(PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: String::new() }),
-        timeout_ms: None,
+        ..EnsureImage::default()
     }
 }
 

@@ -33,7 +33,8 @@ fn sample<C: Command>(body: &C) -> Sample {
 /// Every command of the four services.
 fn samples(random: &mut Random) -> Vec<Sample> {
     let key = || BackoffKey { pod: Some(pod("web-0")), image: "app:v1".to_owned() };
-    let failure = Some(AttemptFailure { class: FailureClass::NotFound, cause: "ErrImagePull: gone".to_owned() });
+    let failure =
+        Some(AttemptFailure { class: FailureClass::NotFound, cause: "ErrImagePull: gone".to_owned(), ..AttemptFailure::default() });
     let permit = PermitId::random(random);
     let event = PullEvent {
         id: MessageId::random(random),
@@ -56,11 +57,11 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&EnsureImage { timeout_ms: Some(u64::MAX), platform: Some("linux/amd64".to_owned()), ..ask("app:v1", PullPolicy::Always) }),
         sample(&ListPulls {}),
         sample(&ExplainImage { image: "app:v1".to_owned(), policy: None, pod: None }),
-        sample(&CheckBackoff { key: key(), peek: false }),
+        sample(&CheckBackoff { key: key(), peek: false, target: None }),
         sample(&ReportAttempt { key: key(), attempt: AttemptId::random(random), failure }),
         sample(&CountBackoffs {}),
-        sample(&AcquirePermit { permit, image: "app:v1".to_owned(), patience_ms: u64::MAX }),
-        sample(&ReleasePermit { permit }),
+        sample(&AcquirePermit { permit, image: "app:v1".to_owned(), patience_ms: u64::MAX, budget: None }),
+        sample(&ReleasePermit { permit, limits: Vec::new() }),
         sample(&CountPermits {}),
         sample(&RecordEvent { event }),
         sample(&ListEvents { after: u64::MAX, ..ListEvents::default() }),

@@ -54,7 +54,7 @@ fn share(topic: &Topic, step: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::knowledge::topic::View;
+    use contract::View;
 
     fn login(anonymous: bool) -> About {
         About::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous }

@@ -8,8 +8,9 @@ use contract::{AttemptId, FailureClass, NodeName, TraceContext};
 
 use super::lease::{LeaseName, WishId};
 use super::report::Report;
-use super::target::{Failure, Target};
+use super::target::Failure;
 use super::topic::TopicId;
+use contract::Target;
 
 /// What happened.
 #[derive(Clone, Debug)]

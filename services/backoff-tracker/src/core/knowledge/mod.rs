@@ -29,6 +29,7 @@ mod wish;
 use std::time::Duration;
 
 pub use cadence::{LONGEST, LONGEST_RETRY_AFTER, delay};
+pub use contract::{Target, View};
 pub use entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 pub use fault::Fault;
 pub use fleet::BUDGET_PER_SECOND;
@@ -37,8 +38,8 @@ pub use lease::{BUS_ANSWER, LeaseName, MISSES_TO_GONE, WishId};
 pub use node::{Knowledge, KnowledgeCounts, MAX_WISHES};
 pub use replica::{CONTRADICTED_FOR, MAX_REPORTS, MAX_TOPICS_OF_ONE, Replica, ReplicaCounts};
 pub use report::{Finding, MAX_MESSAGE_BYTES, Report, Trouble};
-pub use target::{Failure, Target};
-pub use topic::{About, Reach, Topic, TopicId, View};
+pub use target::Failure;
+pub use topic::{About, Reach, Topic, TopicId};
 
 /// A resolution without an answer for so long is told to the others.
 pub const UNANSWERED_AFTER: Duration = Duration::from_secs(2);

@@ -3,38 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::FailureClass;
+use contract::{FailureClass, Target};
 
-use super::topic::{About, Topic, TopicId, View, hash128};
-
-/// Everything about a wanted image that knowledge may be about.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
-    /// The node's view of the registry.
-    pub view: View,
-    /// The registry's endpoint that is asked first.
-    pub endpoint: String,
-    /// What else a pull talks to, as far as it is known: token server, blob host.
-    pub other_endpoints: Vec<String>,
-    /// `node.zone`.
-    pub zone: String,
-    /// Repository of the image.
-    pub repository: String,
-    /// The image, normalised.
-    pub reference: String,
-    /// `linux/amd64`.
-    pub platform: String,
-    /// Credential scope; `anonymous` without a login.
-    pub scope: String,
-    /// Credential fingerprint; empty without a login.
-    pub fingerprint: String,
-    /// Whose budget a pull is counted on.
-    pub budget_owner: String,
-    /// Hash of the node's signature policy; empty if it cannot be read.
-    pub policy: String,
-    /// Whether the runtime chooses among several endpoints without saying which one it asked.
-    pub mirrored: bool,
-}
+use super::topic::{About, Topic, TopicId, hash128};
 
 /// How an attempt failed, classified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +90,17 @@ impl Failure {
     }
 }
 
-impl Target {
+/// What there is to say about a target.
+trait Angles {
+    fn at_endpoint(&self, endpoint: &str) -> About;
+    fn image(&self) -> About;
+    fn login(&self) -> About;
+    fn for_platform(&self) -> About;
+    fn content(&self, endpoint: &str) -> About;
+    fn signature(&self) -> Option<About>;
+}
+
+impl Angles for Target {
     fn at_endpoint(&self, endpoint: &str) -> About {
         About::Endpoint { endpoint: endpoint.to_owned(), zone: self.zone.clone() }
     }
@@ -155,6 +136,8 @@ pub(super) fn place(node: &str, purpose: &str) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use contract::View;
+
     use super::*;
     use FailureClass::{ContentInvalid, Denied, NodeLocal, NotFound, RateLimited, RegistryUnavailable, SignatureInvalid, Unknown};
 

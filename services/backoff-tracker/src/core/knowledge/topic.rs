@@ -1,6 +1,6 @@
 //! What a failure is about, and whom its knowledge may bind.
 
-use contract::FailureClass;
+use contract::{FailureClass, View};
 use sha2::{Digest, Sha256};
 
 /// Distinct nodes that must say so before a failure that the node itself may have caused binds others.
@@ -9,19 +9,6 @@ const CORROBORATING_NODES: usize = 3;
 const NODES_BEHIND_MIRRORS: usize = 2;
 /// Repositories that must fail before their registry is said to.
 const FAILING_REPOSITORIES: usize = 2;
-
-/// A node's view of a registry. Knowledge never crosses views: what one node talks to is not always what another does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct View {
-    /// The group of nodes that see the same: regions, air gaps.
-    pub scope: String,
-    /// Host and port as in the reference.
-    pub registry: String,
-    /// Hash of the route: mirrors, scheme, proxy; `unknown` if it cannot be read.
-    pub route: String,
-    /// The host's boot id, for a registry on a loopback or link-local address; else empty.
-    pub boot: String,
-}
 
 /// What within a view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -91,7 +91,7 @@ impl Scene {
     /// Asks one node for one image of the registry.
     pub(super) async fn pull(&self, node: &'static str, image: &str, policy: PullPolicy) -> Result<PullOutcome> {
         let image = format!("{}/{image}", self.registry.host());
-        let ask = EnsureImage { image, policy: Some(policy), platform: None, pod: None, timeout_ms: None };
+        let ask = EnsureImage { image, policy: Some(policy), ..EnsureImage::default() };
         Ok(self.node(node)?.pull(ask).await?)
     }
 

@@ -68,6 +68,7 @@ fn ask(args: &PullArgs, image: &str) -> EnsureImage {
         platform: args.platform.as_ref().map(ToString::to_string),
         pod: args.pod.clone(),
         timeout_ms: args.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+        ..EnsureImage::default()
     }
 }
 
