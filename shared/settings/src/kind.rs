@@ -6,10 +6,14 @@ use std::time::Duration;
 use toml::Value;
 use toml::de::DeValue;
 
+use crate::text::bytes;
+
 /// The longest name, as DNS and Kubernetes have it.
 const NAME_MAX_CHARS: usize = 253;
 /// The longest fleet name: it begins every subject, bucket and stream.
 const FLEET_MAX_CHARS: usize = 32;
+/// It stands in keys of shared knowledge, and is read by people in every refusal.
+const GROUP_MAX_CHARS: usize = 63;
 /// More labels than this do not fit the answer of a node.
 const LABELS_MAX: usize = 64;
 /// As Kubernetes has it for the value of a label; keys may be longer by their prefix.
@@ -24,6 +28,11 @@ pub enum Kind {
     FleetName,
     /// The name of a node, or empty.
     NodeName,
+    /// A name that several nodes have in common.
+    Group {
+        /// Whether it may be left empty.
+        may_be_empty: bool,
+    },
     /// A table of texts.
     Labels,
     /// One of these words.
@@ -55,6 +64,11 @@ pub enum Kind {
         /// The most.
         max: Duration,
     },
+    /// A size in bytes, up to this.
+    Bytes {
+        /// The most.
+        max: u64,
+    },
     /// URLs of NATS servers.
     Servers,
 }
@@ -67,6 +81,10 @@ impl Kind {
             Self::FleetName => format!("1 to {FLEET_MAX_CHARS} of the characters A-Z a-z 0-9 _ -"),
             Self::NodeName => {
                 format!("1 to {NAME_MAX_CHARS} of the characters A-Z a-z 0-9 . _ -, not beginning with a dot, not localhost; or empty")
+            }
+            Self::Group { may_be_empty } => {
+                let or_empty = if *may_be_empty { "; or empty" } else { "" };
+                format!("1 to {GROUP_MAX_CHARS} of the characters A-Z a-z 0-9 . _ - /{or_empty}")
             }
             Self::Labels => format!(
                 "at most {LABELS_MAX} labels as Kubernetes has them, such as zone=a,disk=ssd; in the file {{ zone = \"a\", disk = \"ssd\" }}"
@@ -81,6 +99,9 @@ impl Kind {
             Self::Duration { min, max } => {
                 let (min, max) = (humantime::format_duration(*min), humantime::format_duration(*max));
                 format!("a duration with its unit (ms, s, m, h), such as 10s or 1m30s, from {min} to {max}")
+            }
+            Self::Bytes { max } => {
+                format!("a size in whole units (B, KiB, MiB, GiB, TiB), such as 2GiB, from 0B to {}", bytes::format(*max))
             }
             Self::Servers => format!(
                 "at most {SERVERS_MAX} URLs such as nats://host:4222 or tls://host:4222, with commas between them; in the file a list; or empty"
@@ -97,6 +118,7 @@ impl Kind {
             Self::Count { min, max } => format!("{min} to {max}"),
             Self::Rate { max } => format!("0 to {max}"),
             Self::Duration { min, max } => format!("{} to {}", humantime::format_duration(*min), humantime::format_duration(*max)),
+            Self::Bytes { max } => format!("0B to {}", bytes::format(*max)),
             _ => self.allowed(),
         }
     }
@@ -105,7 +127,7 @@ impl Kind {
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self {
-            Self::FleetName | Self::NodeName | Self::Endpoint | Self::Text => "text",
+            Self::FleetName | Self::NodeName | Self::Group { .. } | Self::Endpoint | Self::Text => "text",
             Self::Labels => "table of texts",
             Self::Choice(_) => "word",
             Self::Path => "path",
@@ -113,6 +135,7 @@ impl Kind {
             Self::Count { .. } => "count",
             Self::Rate { .. } => "per second",
             Self::Duration { .. } => "duration",
+            Self::Bytes { .. } => "size",
             Self::Servers => "list of URLs",
         }
     }
@@ -179,6 +202,11 @@ impl Kind {
             }
             Self::Path => on_one_line && !text.starts_with('~'),
             Self::Duration { min, max } => return self.duration(text, *min, *max),
+            Self::Group { may_be_empty } => (*may_be_empty && text.is_empty()) || is_name(text, GROUP_MAX_CHARS, "._-/"),
+            Self::Bytes { max } => {
+                let size = bytes::parse(text).filter(|size| size <= max);
+                return size.map(|size| Value::String(bytes::format(size))).ok_or_else(|| self.must_be());
+            }
             _ => on_one_line,
         };
         if fits { Ok(Value::String(text.to_owned())) } else { Err(self.must_be()) }
@@ -250,6 +278,8 @@ mod tests {
 
     const SPAN: Kind = Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(3600) };
 
+    const SIZE: Kind = Kind::Bytes { max: 4 << 30 };
+
     #[test]
     fn texts_of_variables_and_flags_are_read_or_refused() {
         let count = Kind::Count { min: 1, max: 1000 };
@@ -292,6 +322,19 @@ mod tests {
             (Kind::Endpoint, "tcp://h:1", None),
             (Kind::Endpoint, "unix:///", None),
             (Kind::Path, "~/images", None),
+            (Kind::Group { may_be_empty: false }, "eu-1/dmz", Some("\"eu-1/dmz\"")),
+            (Kind::Group { may_be_empty: false }, "", None),
+            (Kind::Group { may_be_empty: true }, "", Some("\"\"")),
+            (Kind::Group { may_be_empty: true }, "a b", None),
+            (SIZE, "2GiB", Some("\"2GiB\"")),
+            (SIZE, "2048 MiB", Some("\"2GiB\"")),
+            (SIZE, "0B", Some("\"0B\"")),
+            (SIZE, "2", None),
+            (SIZE, "2GB", None),
+            (SIZE, "-1B", None),
+            (SIZE, "5GiB", None),
+            (SIZE, "99999999999999999999TiB", None),
+            (SIZE, "18446744073709551615TiB", None),
             (Kind::Path, "/a\n", None),
             (Kind::Servers, "", Some("[]")),
             (Kind::Servers, "nats://a:4222, tls://b,c:4222", Some("[\"nats://a:4222\", \"tls://b\", \"c:4222\"]")),

@@ -51,8 +51,8 @@ pub use key::Key;
 pub use kind::Kind;
 pub use load::{ConfigFile, DEFAULT_FILE, Loaded, Sources, process_environment};
 pub use model::{
-    Auth, Backoff, Bus, Events, Fleet, Log, LogFormat, LogLevel, Nats, Node, OnExhausted, Pull, Registry, Runtime, RuntimeKind, Settings,
-    State, Store, Throttle,
+    Alone, Auth, Backoff, Budget, Bus, Events, Fleet, Log, LogFormat, LogLevel, Nats, Node, OnExhausted, Pull, Registry, Runtime,
+    RuntimeKind, Settings, Share, State, Store, Throttle,
 };
 pub use places::{Host, PlaceError};
 pub use print::{print_json, print_toml};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::server_url::ServerUrl;
-use crate::text::{duration, empty_as_none, zero_as_none};
+use crate::text::{bytes, duration, empty_as_none, zero_as_none};
 
 /// All settings of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub struct Settings {
     pub pull: Pull,
     /// How often a pull may start.
     pub throttle: Throttle,
+    /// How much the whole fleet may ask of a registry.
+    pub budget: Budget,
     /// How long a failed image is left alone.
     pub backoff: Backoff,
     /// How messages travel.
@@ -49,10 +51,36 @@ pub struct Settings {
 pub struct Fleet {
     /// First token of every subject.
     pub name: String,
+    /// What is done with what other nodes found out.
+    pub share: Share,
+    /// Which nodes see the same registries.
+    pub scope: String,
+    /// None: see [`Fleet::egress`].
+    #[serde(with = "empty_as_none")]
+    pub egress: Option<String>,
+    /// Which nodes' minted logins count as one.
+    #[serde(with = "empty_as_none")]
+    pub credential_group: Option<String>,
+    /// None: the fleet's key is made once and kept in its bucket `keys`.
+    #[serde(with = "empty_as_none")]
+    pub key_file: Option<PathBuf>,
+}
+
+/// What is done with what other nodes found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Share {
+    /// The node goes by it.
+    #[default]
+    Enforce,
+    /// It is recorded, explained and counted, and refuses nothing.
+    Observe,
+    /// The node neither tells nor listens.
+    Off,
 }
 
 /// `node.*`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     /// None: the host's.
@@ -60,6 +88,8 @@ pub struct Node {
     pub name: Option<String>,
     /// What `--selector` chooses by.
     pub labels: BTreeMap<String, String>,
+    /// Which nodes lose a registry together.
+    pub zone: String,
 }
 
 /// `runtime.*`
@@ -139,6 +169,9 @@ pub struct Pull {
     pub timeout: Option<Duration>,
     /// The most pulls that wait for their turn.
     pub queue: u32,
+    /// Bytes that a pull which no pod asked for must leave free.
+    #[serde(with = "bytes")]
+    pub keep_free: u64,
 }
 
 /// `throttle.*`
@@ -151,6 +184,9 @@ pub struct Throttle {
     pub burst: u32,
     /// What becomes of a pull that finds the bucket empty.
     pub on_exhausted: OnExhausted,
+    /// The longest that a pull without a standing wish waits for the fleet.
+    #[serde(with = "duration")]
+    pub max_wait: Duration,
 }
 
 /// What becomes of a pull that finds the bucket empty.
@@ -162,6 +198,29 @@ pub enum OnExhausted {
     Wait,
     /// It fails with `pull QPS exceeded`, as kubelet's do.
     Fail,
+}
+
+/// `budget.*`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// Of the whole fleet at one registry; 0: no limit.
+    pub pulls_per_second: f64,
+    /// Of the whole fleet at one registry; 0: no limit.
+    pub pulls_at_once: u32,
+    /// What a node does that does not reach the budget's leader.
+    pub alone: Alone,
+}
+
+/// What a node does that does not reach the budget's leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Alone {
+    /// Its share of the budget, but never less than one pull at a time, and no quota stops it.
+    #[default]
+    Open,
+    /// No more than its share.
+    Share,
 }
 
 /// `backoff.*`
@@ -287,6 +346,26 @@ impl Nats {
     }
 }
 
+impl Fleet {
+    /// Which nodes reach registries from one address: as set, else those of the scope.
+    #[must_use]
+    pub fn egress(&self) -> &str {
+        self.egress.as_deref().unwrap_or(&self.scope)
+    }
+}
+
+impl Share {
+    /// As the file spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+            Self::Off => "off",
+        }
+    }
+}
+
 impl Pull {
     /// How many pulls may run at a time: 1 when serial.
     #[must_use]
@@ -297,7 +376,26 @@ impl Pull {
 
 impl Default for Fleet {
     fn default() -> Self {
-        Self { name: "fleetpull".to_owned() }
+        Self {
+            name: "fleetpull".to_owned(),
+            share: Share::Enforce,
+            scope: "default".to_owned(),
+            egress: None,
+            credential_group: None,
+            key_file: None,
+        }
+    }
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { name: None, labels: BTreeMap::new(), zone: "default".to_owned() }
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { pulls_per_second: 200.0, pulls_at_once: 0, alone: Alone::Open }
     }
 }
 
@@ -321,13 +419,13 @@ impl Default for Registry {
 
 impl Default for Pull {
     fn default() -> Self {
-        Self { connections: 4, parallel: 3, serial: false, timeout: None, queue: 1000 }
+        Self { connections: 4, parallel: 3, serial: false, timeout: None, queue: 1000, keep_free: 2 << 30 }
     }
 }
 
 impl Default for Throttle {
     fn default() -> Self {
-        Self { qps: 5.0, burst: 10, on_exhausted: OnExhausted::Wait }
+        Self { qps: 5.0, burst: 10, on_exhausted: OnExhausted::Wait, max_wait: Duration::from_secs(10) }
     }
 }
 

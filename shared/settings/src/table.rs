@@ -12,6 +12,11 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Shorter is shorter than a round trip.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// More free space than any node's disk has.
+const PETABYTE: u64 = 1 << 50;
+/// A name that nodes have in common.
+const GROUP: Kind = Kind::Group { may_be_empty: false };
+
 /// Every key, in the order of the reference file.
 #[must_use]
 pub fn keys() -> &'static [Key] {
@@ -45,12 +50,40 @@ impl Key {
     }
 }
 
-static KEYS: [Key; 35] = [
+static KEYS: [Key; 46] = [
     key("fleet.name", Kind::FleetName, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
+    key(
+        "fleet.share",
+        Kind::Choice(&["enforce", "observe", "off"]),
+        "What an agent does with what other nodes found out: enforce, it goes by it; observe, it records, explains and counts what it would have refused, and refuses nothing; off, it neither tells nor listens.",
+    )
+    .kubelet("off", "a bad tag costs the registry a request or two instead of one from every node, and who waits is woken at once"),
+    key(
+        "fleet.scope",
+        GROUP,
+        "Which nodes see the same registries: what is learned stays within. One for each region, air gap or split horizon of DNS.",
+    ),
+    key(
+        "fleet.egress",
+        Kind::Group { may_be_empty: true },
+        "Which nodes reach registries from one address (NAT), and so share its quotas. Empty: fleet.scope.",
+    ),
+    key(
+        "fleet.credential_group",
+        Kind::Group { may_be_empty: true },
+        "Which nodes' logins count as one, where a helper (ECR, Google, Azure) mints one for each node. Empty: they are told apart by helper and user alone.",
+    ),
+    key(
+        "fleet.key_file",
+        Kind::Path,
+        "File with the key under which nodes name their logins to each other, at least 32 bytes, the same on every node. Empty: made once and kept in a bucket that agents alone may read.",
+    ),
     key("node.name", Kind::NodeName, "Name of this node in subjects, events and answers. Empty: the host's name.")
         .kubelet("--hostname-override, else the host's name", "")
         .flag("--node"),
     key("node.labels", Kind::Labels, "What --selector chooses nodes by.").kubelet("--node-labels", "").flag("--label"),
+    key("node.zone", GROUP, "Which nodes lose a registry together: a failure to reach it that several nodes of a zone saw binds that zone alone.")
+        .kubelet("none; the label topology.kubernetes.io/zone", ""),
     key(
         "runtime.kind",
         Kind::Choice(&["oci-layout", "cri"]),
@@ -114,6 +147,12 @@ static KEYS: [Key; 35] = [
         "The most pulls of this node that wait for their turn; a further one is refused at once.",
     )
     .kubelet("none", "without a bound the memory grows with what was asked for"),
+    key(
+        "pull.keep_free",
+        Kind::Bytes { max: PETABYTE },
+        "A pull that no pod asked for is refused if it would leave less free space than this where images are kept. 0B: never.",
+    )
+    .kubelet("none; it deletes images above imageGCHighThresholdPercent", "an image fetched ahead must not push a running node over its disk threshold"),
     key("throttle.qps", Kind::Rate { max: 10_000.0 }, "Starts of pulls on this node, per second in the long run. 0: no limit.")
         .kubelet("registryPullQPS = 5", ""),
     key("throttle.burst", Kind::Count { min: 0, max: 100_000 }, "Starts of pulls at once after a rest. Matters only when throttle.qps is over 0.")
@@ -124,6 +163,30 @@ static KEYS: [Key; 35] = [
         "What becomes of a pull above throttle.qps: wait, it waits its turn; fail, it fails with \"pull QPS exceeded\".",
     )
     .kubelet("fail", "failing steps the back-off, so that a pull that could start in 200 ms waits 10 s and more"),
+    key(
+        "throttle.max_wait",
+        Kind::Duration { min: Duration::ZERO, max: HOUR },
+        "The longest a pull that is not to wait (no --wait) waits for the fleet: for another node's answer or for the registry's budget. Then it is refused with its next try; a longer wait that is known is told at once.",
+    )
+    .kubelet("none; it does not ask the fleet", "most answers are there within a second or two, and asking again costs a pod 10 s"),
+    key(
+        "budget.pulls_per_second",
+        Kind::Rate { max: 100_000.0 },
+        "Pulls that the whole fleet begins at one registry, per second, for each login and address. 0: no limit. Should be the same on every node.",
+    )
+    .kubelet("none; each node has its own registryPullQPS", "a thousand nodes with 5 a second each are 5,000 a second for the registry"),
+    key(
+        "budget.pulls_at_once",
+        Kind::Count { min: 0, max: 1_000_000 },
+        "Pulls of the whole fleet at one registry at a time, for each login and address. 0: no limit. Should be the same on every node.",
+    )
+    .kubelet("none; each node has its own maxParallelImagePulls", ""),
+    key(
+        "budget.alone",
+        Kind::Choice(&["open", "share"]),
+        "What a node does that has not reached the budget's leader for 15 s: open, it takes its share of the budget, but never less than one pull at a time, and no quota stops it; share, it takes no more than its share.",
+    )
+    .kubelet("open", ""),
     key("backoff.initial", timeout(), "How long an image that failed is left alone after its first failure; it doubles with each further one.")
         .kubelet("10s, fixed", ""),
     key("backoff.max", timeout(), "Where the doubling ends.").kubelet("300s, fixed", ""),

@@ -48,3 +48,33 @@ pub(crate) mod empty_as_none {
         Ok(if text.is_empty() { None } else { Some(T::from(text)) })
     }
 }
+
+/// `2GiB`: a size in the largest unit that holds it whole.
+pub(crate) mod bytes {
+    use super::*;
+
+    /// The units, largest first, by the power of two that they stand for.
+    const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
+
+    pub(crate) fn format(size: u64) -> String {
+        let whole = UNITS.iter().find(|(_, power)| size != 0 && size.trailing_zeros() >= *power);
+        whole.map_or_else(|| "0B".to_owned(), |(unit, power)| format!("{}{unit}", size >> power))
+    }
+
+    /// None: it is no size, has no unit, or is past all counting.
+    pub(crate) fn parse(text: &str) -> Option<u64> {
+        let unit_at = text.find(|letter: char| !letter.is_ascii_digit())?;
+        let (number, unit) = text.split_at(unit_at);
+        let (_, power) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
+        number.parse::<u64>().ok()?.checked_mul(1 << power)
+    }
+
+    pub(crate) fn serialize<S: Serializer>(size: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format(*size))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse(&text).ok_or_else(|| de::Error::custom("not a size"))
+    }
+}
