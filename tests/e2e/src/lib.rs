@@ -3,9 +3,11 @@
 //! - [`binary`]: the program, built from what stands here.
 //! - [`Workplace`]: a folder of its own from which the program is run, with nothing of this host's user in its environment.
 //! - [`Registry`]: a practice registry that serves beside a test that blocks; [`skopeo`]: the reader of registries and layouts.
+//! - [`Agent`]: a running agent, started as systemd starts it.
 //! - [`until`]: waits for a condition, with a limit.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
 
+mod agent;
 mod binary;
 mod process;
 mod registry;
@@ -13,9 +15,10 @@ mod skopeo;
 mod until;
 mod workplace;
 
+pub use agent::Agent;
 pub use binary::binary;
 pub use process::{Signal, Started};
 pub use registry::Registry;
 pub use skopeo::skopeo;
-pub use until::until;
+pub use until::{Watch, until, until_within};
 pub use workplace::{Finished, Workplace};

@@ -1,6 +1,6 @@
 //! Waiting for a condition.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer than anything takes that a test waits for, on a machine under load.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -11,13 +11,46 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 ///
 /// # Panics
 /// When it gives nothing for a minute; `what` says what was waited for.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..LIMIT.as_millis() / LOOK_EVERY.as_millis() {
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_within(what, LIMIT, look)
+}
+
+/// Waits until `look` gives something, and gives it.
+///
+/// # Panics
+/// When it gives nothing within the limit; `what` says what was waited for.
+pub fn until_within<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let watch = Watch::start();
+    loop {
         if let Some(found) = look() {
             return found;
         }
+        assert!(watch.elapsed() < limit, "{what}: not within {limit:?}");
         #[expect(clippy::disallowed_methods, reason = "between two looks, on a thread of the test alone")]
         std::thread::sleep(LOOK_EVERY);
     }
-    panic!("{what}: not within {LIMIT:?}");
+}
+
+/// How long something lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch(Instant);
+
+impl Watch {
+    /// Starts it.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "a test beside real processes has real time")]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Since then.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+
+    /// Waits until so much time has passed since then.
+    pub fn until(self, age: Duration) {
+        until_within("time passes", age + LIMIT, || (self.elapsed() >= age).then_some(()));
+    }
 }

@@ -3,7 +3,7 @@
 use e2e::{Registry, Signal, Workplace, until};
 use practice_registry::{BodyFault, Fault, MadeImage};
 
-use crate::agent::Agent;
+use e2e::Agent;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

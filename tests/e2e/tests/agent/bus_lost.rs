@@ -5,7 +5,7 @@ use practice_registry::MadeImage;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-use crate::agent::Agent;
+use e2e::Agent;
 
 fn is_alone(state: &str) -> bool {
     state.starts_with("degraded: no bus since 20")

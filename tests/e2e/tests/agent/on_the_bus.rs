@@ -5,7 +5,7 @@ use practice_registry::MadeImage;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-use crate::agent::Agent;
+use e2e::Agent;
 
 #[test]
 fn agents_are_asked_and_pull_through_the_bus() {

@@ -4,7 +4,7 @@ use e2e::{Signal, Workplace, until};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-use crate::agent::Agent;
+use e2e::Agent;
 
 #[test]
 fn a_second_agent_on_the_same_state_is_refused_and_told_what_to_do() {

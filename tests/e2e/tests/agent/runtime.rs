@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use e2e::Workplace;
 use support::scripted_cri::{PresentImage, Script, ScriptedCri, StatusAnswer, VersionAnswer};
 
-use crate::agent::Agent;
+use e2e::Agent;
 
 /// A scripted runtime with threads of its own; gone with all its connections when dropped.
 struct Runtime {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-use crate::agent::Agent;
+use e2e::Agent;
 
 /// Longer than any answer takes.
 const LIMIT: Duration = Duration::from_secs(20);

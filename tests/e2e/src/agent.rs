@@ -4,14 +4,14 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use e2e::{Finished, Signal, Started, Workplace, until};
+use crate::{Finished, Signal, Started, Workplace, until};
 use serde_json::Value;
 
 /// Longer than anything here takes, on a machine under load.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running agent; killed when dropped.
-pub(crate) struct Agent<'a> {
+pub struct Agent<'a> {
     place: &'a Workplace,
     process: Started,
     /// What it tells systemd.
@@ -22,12 +22,12 @@ pub(crate) struct Agent<'a> {
 
 impl<'a> Agent<'a> {
     /// Starts the agent of a node with a store of the node's own.
-    pub(crate) fn start(place: &'a Workplace, node: &str, more: &[&str]) -> Self {
+    pub fn start(place: &'a Workplace, node: &str, more: &[&str]) -> Self {
         Self::start_in(place, node, &format!("store-of-{node}"), more)
     }
 
     /// Starts the agent of a node with this store, below which it keeps its state.
-    pub(crate) fn start_in(place: &'a Workplace, node: &str, store: &str, more: &[&str]) -> Self {
+    pub fn start_in(place: &'a Workplace, node: &str, store: &str, more: &[&str]) -> Self {
         let arguments: Vec<String> = [&["run", "--node", node, "--store", store], more].concat().into_iter().map(str::to_owned).collect();
         let socket = place.path(store).join("state").join(node).join("agent.sock");
         let (process, notices) = start(place, &arguments);
@@ -35,73 +35,77 @@ impl<'a> Agent<'a> {
     }
 
     /// Waits until it has told systemd that it is ready.
-    pub(crate) fn ready(self) -> Self {
+    pub fn ready(self) -> Self {
         assert_eq!(self.notice(), "READY=1", "{}", self.process.stderr());
         self
     }
 
     /// The next that it tells systemd.
-    pub(crate) fn notice(&self) -> String {
+    pub fn notice(&self) -> String {
         let mut text = [0; 256];
         let length = self.notices.recv(&mut text).unwrap_or_else(|error| panic!("it tells nothing: {error}\n{}", self.process.stderr()));
         String::from_utf8_lossy(&text[..length]).trim().to_owned()
     }
 
-    pub(crate) fn socket(&self) -> &PathBuf {
+    /// Its socket on this machine.
+    pub fn socket(&self) -> &PathBuf {
         &self.socket
     }
 
     /// The URL of its socket.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("unix://{}", self.socket.display())
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its process.
+    pub fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Its log, as soon as that holds this.
-    pub(crate) fn log_with(&self, text: &str) -> String {
+    pub fn log_with(&self, text: &str) -> String {
         until(&format!("the log says {text:?}: {}", self.process.stderr()), || Some(self.process.stderr()).filter(|log| log.contains(text)))
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 
     /// Runs a command that asks this agent through its socket.
-    pub(crate) fn asked(&self, arguments: &[&str]) -> Finished {
+    pub fn asked(&self, arguments: &[&str]) -> Finished {
         self.place.run(&[arguments, &["--agent", &self.url()]].concat())
     }
 
     /// What it says of itself through its socket.
-    pub(crate) fn described(&self) -> Value {
+    pub fn described(&self) -> Value {
         self.asked(&["nodes", "-o", "json"]).expect(0).object()
     }
 
-    pub(crate) fn state(&self) -> String {
+    /// Its state, as it says it through its socket.
+    pub fn state(&self) -> String {
         self.described()["state"].as_str().unwrap().to_owned()
     }
 
     /// Waits until its state is so.
-    pub(crate) fn until_state(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
+    pub fn until_state(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
         until(what, || Some(self.state()).filter(|state| is(state)))
     }
 
     /// One of its counters.
-    pub(crate) fn counter(&self, name: &str) -> u64 {
+    pub fn counter(&self, name: &str) -> u64 {
         let node = self.described()["node"].as_str().unwrap().to_owned();
         self.asked(&["nodes", &node, "-o", "json"]).expect(0).object()["counters"][name].as_u64().unwrap()
     }
 
     /// Waits for its end.
-    pub(crate) fn end(self) -> Finished {
+    pub fn end(self) -> Finished {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         Finished::of(&arguments, self.process)
     }
 
     /// Kills it, as a crash does, and starts it again.
-    pub(crate) fn kill_and_start_again(self) -> Self {
+    pub fn kill_and_start_again(self) -> Self {
         let Self { place, process, arguments, socket, .. } = self;
         process.signal(Signal::Kill);
         let (status, ..) = process.wait();
