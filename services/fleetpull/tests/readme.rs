@@ -97,7 +97,6 @@ fn every_dependency_has_its_reason() {
         "reqwest",
         "rustls",
         "http-auth",
-        "oci-spec",
         "tonic",
         "sha2",
         "toml",

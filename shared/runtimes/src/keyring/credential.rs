@@ -11,6 +11,8 @@ pub struct Credential {
     pub(super) registry_token: String,
     pub(super) server_address: String,
     pub(super) source: String,
+    /// The helper that gave it.
+    pub(super) helper: Option<String>,
 }
 
 impl Credential {
@@ -78,6 +80,7 @@ mod tests {
             registry_token: "token-b".to_owned(),
             server_address: "registry.example".to_owned(),
             source: "config.json user deploy".to_owned(),
+            helper: None,
         };
         assert_eq!(format!("{credential:?}"), "Credential(\"config.json user deploy\")");
     }

@@ -77,7 +77,8 @@ impl Question<'_> {
             return None;
         }
         let source = format!("helper {}", self.name);
-        let credential = Credential { server_address: self.server.to_owned(), source, ..Credential::default() };
+        let (server_address, helper) = (self.server.to_owned(), Some(self.name.to_owned()));
+        let credential = Credential { server_address, source, helper, ..Credential::default() };
         Some(if answer.username == TOKEN_USER {
             Credential { identity_token: answer.secret, ..credential }
         } else {

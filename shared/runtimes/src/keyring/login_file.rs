@@ -117,7 +117,7 @@ fn credential(entry: &str, login: &Value, file_name: &str) -> Result<Option<Cred
         identity_token: text(login, "identitytoken", &place)?.unwrap_or_default(),
         registry_token: text(login, "registrytoken", &place)?.unwrap_or_default(),
         server_address: matching::normalise(entry).unwrap_or_default(),
-        source: String::new(),
+        ..Credential::default()
     };
     if let Some(auth) = text(login, "auth", &place)? {
         (credential.username, credential.password) =

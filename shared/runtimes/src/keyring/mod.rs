@@ -5,9 +5,12 @@
 
 mod credential;
 mod error;
+mod fleet_key;
 mod helper;
+mod identity;
 mod login_file;
 mod matching;
+mod memory;
 mod options;
 
 use std::io::ErrorKind;
@@ -15,12 +18,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clock::Clock;
 use tokio::io::AsyncReadExt;
 
 pub use credential::Credential;
 pub use error::KeyringError;
+pub use fleet_key::{FLEET_KEY_BYTES, FleetKey};
 use helper::Question;
+pub use identity::Identity;
 use login_file::{Login, LoginFile};
+use memory::{HelperAnswer, HelperMemory, Remembered};
 pub use options::{Environment, KUBELET_LOGIN_FILE, KeyringOptions};
 use options::{Location, Need};
 
@@ -29,11 +36,26 @@ const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The logins of this node. Clones share what was read.
 #[derive(Clone)]
-pub struct Keyring(Arc<Shared>);
+pub struct Keyring {
+    shared: Arc<Shared>,
+    fleet_key: FleetKey,
+    credential_group: Arc<str>,
+}
 
 struct Shared {
     environment: Environment,
     places: Vec<Place>,
+    memory: HelperMemory,
+    clock: Clock,
+}
+
+/// How news of helpers' logins must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Helpers {
+    /// Asked now: the answer is to be used.
+    Asked,
+    /// As they answered lately: only whose login it is matters.
+    Remembered,
 }
 
 struct Place {
@@ -59,7 +81,16 @@ impl Keyring {
     #[must_use]
     pub fn new(options: KeyringOptions) -> Self {
         let places = options.locations().into_iter().map(|location| Place { location, cached: Mutex::new(None) }).collect();
-        Self(Arc::new(Shared { environment: options.environment, places }))
+        let (environment, memory, clock) = (options.environment, HelperMemory::default(), Clock::host());
+        let shared = Arc::new(Shared { environment, places, memory, clock });
+        Self { shared, fleet_key: FleetKey::new(), credential_group: Arc::default() }
+    }
+
+    /// The same logins, told to the fleet under its key, which may be filled later; until then no login is told. Nodes whose
+    /// helpers mint logins with the same rights have the same `credential_group`.
+    #[must_use]
+    pub fn shared_under(self, fleet_key: FleetKey, credential_group: &str) -> Self {
+        Self { fleet_key, credential_group: credential_group.into(), ..self }
     }
 
     /// The logins for a repository (registry and path, completed, without tag: `docker.io/library/busybox`), in the order to
@@ -68,11 +99,28 @@ impl Keyring {
     /// # Errors
     /// A file cannot be read or understood, or a helper that is named for this repository gives no answer.
     pub async fn lookup(&self, repository: &str) -> Result<Vec<Credential>, KeyringError> {
+        self.logins(repository, Helpers::Asked).await
+    }
+
+    /// As whom these repositories are asked for, one after the other. Helpers that answered lately are not asked again.
+    pub async fn identity(&self, repositories: &[String]) -> Identity {
+        let mut logins: Vec<Credential> = Vec::new();
+        for repository in repositories {
+            match self.logins(repository, Helpers::Remembered).await {
+                Ok(found) => logins.extend(found),
+                // Nobody else can know what the trouble is with the logins here.
+                Err(_) => return Identity::untold(repositories),
+            }
+        }
+        Identity::of(&logins, &self.fleet_key, &self.credential_group)
+    }
+
+    async fn logins(&self, repository: &str, helpers: Helpers) -> Result<Vec<Credential>, KeyringError> {
         let mut found: Vec<Credential> = Vec::new();
-        for place in &self.0.places {
+        for place in &self.shared.places {
             let Some(file) = place.read().await? else { continue };
             for login in file.logins(repository) {
-                let credential = self.resolve(login, place, repository).await?;
+                let credential = self.resolve(login, place, repository, helpers).await?;
                 // The same login in two files would only be refused twice.
                 found.extend(credential.filter(|new| !found.iter().any(|known| known.same_login(new))));
             }
@@ -83,17 +131,37 @@ impl Keyring {
     /// The files that are there now, in the order in which they are looked through.
     #[must_use]
     pub fn sources(&self) -> Vec<String> {
-        self.0.places.iter().filter_map(|place| place.describe()).collect()
+        self.shared.places.iter().filter_map(Place::describe).collect()
     }
 
-    async fn resolve(&self, login: Login, place: &Place, repository: &str) -> Result<Option<Credential>, KeyringError> {
+    async fn resolve(&self, login: Login, place: &Place, repository: &str, helpers: Helpers) -> HelperAnswer {
         match login {
             Login::Ready(credential) => Ok(Some(*credential)),
             Login::Helper { name, server } => {
                 let server = server.as_deref().unwrap_or_else(|| matching::server_of(repository));
-                Question { name: &name, named_in: &place.location.path, server, environment: &self.0.environment }.ask().await
+                let question = Question { name: &name, named_in: &place.location.path, server, environment: &self.shared.environment };
+                self.ask(&question, helpers).await
             }
         }
+    }
+
+    async fn ask(&self, question: &Question<'_>, helpers: Helpers) -> HelperAnswer {
+        let slot = self.shared.memory.slot(question.name, question.server);
+        if helpers == Helpers::Asked {
+            let answer = question.ask().await;
+            // Whoever asks at the same time will remember an answer as good.
+            if let Ok(mut remembered) = slot.try_lock() {
+                *remembered = Some(Remembered::new(answer.clone(), self.shared.clock.now().monotonic));
+            }
+            return answer;
+        }
+        let mut remembered = slot.lock().await;
+        if let Some(answer) = remembered.as_ref().and_then(|remembered| remembered.at(self.shared.clock.now().monotonic)) {
+            return answer;
+        }
+        let answer = question.ask().await;
+        *remembered = Some(Remembered::new(answer.clone(), self.shared.clock.now().monotonic));
+        answer
     }
 }
 
