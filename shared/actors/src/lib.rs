@@ -15,4 +15,4 @@ pub use ask::{Ask, MAILBOX_CAPACITY};
 pub use gather::{PERSON, Patience, gather};
 pub use gravestone::{Deaths, Gravestone, deaths};
 pub use sender::{Delivery, Sender, Wiring};
-pub use serve::{MAX_STANDING_REQUESTS, Served, serve, serve_everywhere};
+pub use serve::{MAX_STANDING_REQUESTS, Served, serve, serve_as_leader, serve_everywhere};

@@ -44,6 +44,16 @@ pub struct Sender<C: Command>(Arc<Way<C>>);
 struct Way<C: Command> {
     wiring: Wiring,
     local: Option<Recipient<Ask<C>>>,
+    addressee: Addressee,
+}
+
+/// Whose service is asked over the bus.
+#[derive(Clone, Copy, Debug)]
+enum Addressee {
+    /// The node of the wiring.
+    Node,
+    /// Whichever agent leads the service for the fleet.
+    Leader,
 }
 
 impl<C: Command> Clone for Sender<C> {
@@ -62,13 +72,19 @@ impl<C: Command> Sender<C> {
     /// To a service that lives in this process.
     #[must_use]
     pub fn local(wiring: Wiring, recipient: Recipient<Ask<C>>) -> Self {
-        Self(Arc::new(Way { wiring, local: Some(recipient) }))
+        Self(Arc::new(Way { wiring, local: Some(recipient), addressee: Addressee::Node }))
     }
 
     /// To a service behind the bus.
     #[must_use]
     pub fn remote(wiring: Wiring) -> Self {
-        Self(Arc::new(Way { wiring, local: None }))
+        Self(Arc::new(Way { wiring, local: None, addressee: Addressee::Node }))
+    }
+
+    /// To the agent that leads the service for the whole fleet, whichever that is.
+    #[must_use]
+    pub fn to_leader(wiring: Wiring) -> Self {
+        Self(Arc::new(Way { wiring, local: None, addressee: Addressee::Leader }))
     }
 
     /// Sends the command and waits for the reply. An addressee in this process has it in its mailbox when this returns, if there
@@ -97,7 +113,10 @@ impl<C: Command> Sender<C> {
 
     async fn over_the_bus(&self, envelope: &mut Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
         let wiring = &self.0.wiring;
-        let subject = wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB);
+        let subject = match self.0.addressee {
+            Addressee::Node => wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB),
+            Addressee::Leader => wiring.fleet.command_to_leader(C::SERVICE, C::VERB),
+        };
         envelope.meta.deadline = Some(timeout);
         let message = wire::encode_command(subject, envelope)?;
         match wiring.bus.request(message, timeout).await {

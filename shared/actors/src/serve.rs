@@ -1,6 +1,7 @@
 //! From the bus to an actor.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::Recipient;
 use bus::services::{Endpoint, EndpointCounters};
@@ -8,7 +9,7 @@ use bus::{BusError, BusRef, Message, Subscription};
 use clock::{Clock, Random};
 use contract::{CallError, Command, Service};
 use futures::StreamExt as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::ask::Ask;
@@ -19,10 +20,16 @@ use crate::wire;
 /// each costs a few KiB.
 pub const MAX_STANDING_REQUESTS: usize = 4096;
 
-/// One command being taken from the bus. Dropping it ends that.
+/// How long the end waits until those who stand have their answer: it is said in one turn of the actors.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// One command being taken from the bus. Dropping it ends that, and who stands is told that the service has ended.
 #[derive(Debug)]
 pub struct Served {
     task: JoinHandle<()>,
+    /// Open as long as the command is taken.
+    ended: watch::Sender<()>,
+    standing: Arc<Semaphore>,
     service: Service,
     endpoint: Endpoint,
 }
@@ -32,6 +39,18 @@ impl Served {
     #[must_use]
     pub fn service(&self) -> Service {
         self.service
+    }
+
+    /// Takes the command no more, and waits until whoever stands was told so: a caller that waits for hours need not find out by its
+    /// time-out that nobody will answer.
+    pub async fn end(self) {
+        self.task.abort();
+        // Whoever is answered only now sees it end.
+        let _ = self.ended.send(());
+        let all = u32::try_from(MAX_STANDING_REQUESTS).unwrap_or(u32::MAX);
+        if tokio::time::timeout(END_WITHIN, self.standing.acquire_many(all)).await.is_err() {
+            tracing::debug!(subject = self.endpoint.subject, "not everybody who stands was told of the end in time");
+        }
     }
 
     /// Where it is taken and how often it was, for the NATS services API.
@@ -63,17 +82,37 @@ pub async fn serve_everywhere<C: Command>(wiring: &Wiring, recipient: Recipient<
     serve_on(wiring, wiring.fleet.command_to_all(C::SERVICE, C::VERB), recipient).await
 }
 
+/// Takes the commands `C` that are sent to whoever leads the service for the fleet. For as long as this agent does.
+///
+/// # Errors
+/// The bus is closed.
+pub async fn serve_as_leader<C: Command>(wiring: &Wiring, recipient: Recipient<Ask<C>>) -> Result<Served, BusError> {
+    serve_on(wiring, wiring.fleet.command_to_leader(C::SERVICE, C::VERB), recipient).await
+}
+
 async fn serve_on<C: Command>(wiring: &Wiring, subject: String, recipient: Recipient<Ask<C>>) -> Result<Served, BusError> {
     let commands = wiring.bus.subscribe(&subject, None).await?;
     let counters = Arc::new(EndpointCounters::default());
-    let task = actix::spawn(take(commands, Arc::clone(&wiring.bus), recipient, Arc::clone(&counters)));
+    let standing = Arc::new(Semaphore::new(MAX_STANDING_REQUESTS));
+    let (ended, end) = watch::channel(());
+    let desk = Desk { bus: Arc::clone(&wiring.bus), recipient, counters: Arc::clone(&counters), standing: Arc::clone(&standing), end };
+    let task = actix::spawn(take(commands, desk));
     let endpoint = Endpoint { name: C::VERB.to_owned(), subject, queue_group: None, counters };
-    Ok(Served { task, service: C::SERVICE, endpoint })
+    Ok(Served { task, ended, standing, service: C::SERVICE, endpoint })
 }
 
-async fn take<C: Command>(mut commands: Subscription, bus: BusRef, recipient: Recipient<Ask<C>>, counters: Arc<EndpointCounters>) {
+/// What it takes to have a command carried out and answered.
+struct Desk<C: Command> {
+    bus: BusRef,
+    recipient: Recipient<Ask<C>>,
+    counters: Arc<EndpointCounters>,
+    standing: Arc<Semaphore>,
+    /// Changes, or closes, when the command is taken no more.
+    end: watch::Receiver<()>,
+}
+
+async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
     let clock = Clock::host();
-    let standing = Arc::new(Semaphore::new(MAX_STANDING_REQUESTS));
     let mut random = Random::from_system();
     while let Some(message) = commands.next().await {
         let Some(reply_to) = message.reply_to.clone() else {
@@ -84,23 +123,26 @@ async fn take<C: Command>(mut commands: Subscription, bus: BusRef, recipient: Re
             Ok(command) => command,
             Err(error) => {
                 tracing::warn!(subject = message.subject, %error, bytes = message.payload.len(), "a command was refused");
-                answer(&bus, wire::encode_reply::<C::Reply>(reply_to, None, Err(error))).await;
+                answer(&desk.bus, wire::encode_reply::<C::Reply>(reply_to, None, Err(error))).await;
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&standing).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&desk.standing).try_acquire_owned() else {
             let busy =
                 CallError::Refused { reason: format!("{MAX_STANDING_REQUESTS} requests stand already on this node: try again later") };
-            answer(&bus, wire::encode_reply::<C::Reply>(reply_to, Some(&command.meta), Err(busy))).await;
+            answer(&desk.bus, wire::encode_reply::<C::Reply>(reply_to, Some(&command.meta), Err(busy))).await;
             continue;
         };
-        let (bus, recipient, clock, counters) = (Arc::clone(&bus), recipient.clone(), clock.clone(), Arc::clone(&counters));
+        let (bus, recipient, clock, counters) = (Arc::clone(&desk.bus), desk.recipient.clone(), clock.clone(), Arc::clone(&desk.counters));
+        let mut end = desk.end.clone();
         actix::spawn(async move {
             let meta = command.meta;
             let began = clock.now().monotonic;
-            let reply = match recipient.send(Ask(command)).await {
-                Ok(reply) => reply,
-                Err(_) => Err(CallError::Ended { service: C::SERVICE.name() }),
+            let ended = || Err(CallError::Ended { service: C::SERVICE.name() });
+            let reply = tokio::select! {
+                biased;
+                reply = recipient.send(Ask(command)) => reply.unwrap_or_else(|_| ended()),
+                _ = end.changed() => ended(),
             };
             let error = reply.as_ref().err().map(ToString::to_string);
             counters.record(clock.now().monotonic.saturating_sub(began), error.as_deref());
@@ -118,5 +160,65 @@ async fn answer(bus: &BusRef, mut message: Message) {
     }
     if let Err(error) = bus.publish(message).await {
         tracing::debug!(subject, %error, "an answer was not sent");
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use actix::{Actor, Context, Handler, ResponseFuture};
+    use bus::memory::MemoryBus;
+    use contract::messages::agent::{CountAll, NodeCounters};
+    use contract::subject::Fleet;
+    use contract::{Envelope, Meta};
+
+    use super::*;
+    use crate::sender::{Delivery, Sender};
+
+    /// Never answers, and tells when it was asked.
+    struct Silent(tokio::sync::mpsc::UnboundedSender<()>);
+
+    impl Actor for Silent {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<CountAll>> for Silent {
+        type Result = ResponseFuture<Result<NodeCounters, CallError>>;
+
+        fn handle(&mut self, _: Ask<CountAll>, _: &mut Self::Context) -> Self::Result {
+            self.0.send(()).unwrap();
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn envelope() -> Envelope<CountAll> {
+        Envelope { meta: Meta::root(&mut Random::seeded(1)), body: CountAll {} }
+    }
+
+    #[actix::test]
+    async fn who_stands_is_told_of_the_end_and_who_comes_later_finds_nobody() {
+        let bus: BusRef = Arc::new(MemoryBus::new(Clock::host()));
+        let wiring = Wiring { bus, fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
+        let (told, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let actor = Silent(told).start();
+        let by_name = serve::<CountAll>(&wiring, actor.clone().recipient()).await.unwrap();
+        let as_leader = serve_as_leader::<CountAll>(&wiring, actor.recipient()).await.unwrap();
+        let hour = Duration::from_secs(3_600);
+        let standing = [
+            actix::spawn(Sender::<CountAll>::remote(wiring.clone()).call(envelope(), hour)),
+            actix::spawn(Sender::<CountAll>::to_leader(wiring.clone()).call(envelope(), hour)),
+        ];
+        for _ in &standing {
+            asked.recv().await.unwrap();
+        }
+        by_name.end().await;
+        // The other one ends as whoever is dropped.
+        drop(as_leader);
+        for caller in standing {
+            let told = caller.await.unwrap().unwrap_err();
+            assert!(told.to_string().contains("the service agent has ended"), "{told}");
+        }
+        let later = Sender::<CountAll>::to_leader(wiring).call(envelope(), hour).await.unwrap_err();
+        assert!(matches!(later, CallError::NoResponders { .. }), "{later}");
     }
 }

@@ -5,7 +5,7 @@
 //! | `<fleet>.v1.cmd.<node>.<service>.<verb>` | request and reply | MessagePack of a [`crate::Command`] |
 //! | `<fleet>.v1.cmd._all.agent.<verb>` | request, one reply of every agent | MessagePack |
 //! | `<fleet>.v1.cmd._leader.<service>.<verb>` | request and reply, by the agent that holds the service's lease | MessagePack |
-//! | `<fleet>.v1.know.<topic>` and what is below it | shared knowledge; `know.digest` is the registrar's | MessagePack |
+//! | `<fleet>.v1.know.<topic>` and what is below it | shared knowledge; `know.digest.<node>` is the registrar's | MessagePack |
 //! | `<fleet>.v1.evt.<reason>.<registry>.<node>` | event | CloudEvents 1.0 JSON |
 //!
 //! Names are encoded into tokens: `[A-Za-z0-9-]` stands as it is, every other byte as `_` and two hex digits, and what has
@@ -75,6 +75,30 @@ impl Fleet {
     #[must_use]
     pub fn knowledge(&self, topic: &str) -> String {
         format!("{}.v1.know.{topic}", self.0)
+    }
+
+    /// Matches all that is below a topic of shared knowledge.
+    #[must_use]
+    pub fn knowledge_below(&self, topic: &str) -> String {
+        format!("{}.>", self.knowledge(topic))
+    }
+
+    /// The key in the bucket of that name whose change is republished on `subject`; none if it is another subject.
+    #[must_use]
+    pub fn key_of<'a>(&self, bucket: &str, subject: &'a str) -> Option<&'a str> {
+        subject.strip_prefix(&self.knowledge(bucket))?.strip_prefix('.')
+    }
+
+    /// Where a registrar publishes its digest: a node may publish below its own token alone.
+    #[must_use]
+    pub fn digest(&self, registrar: &NodeName) -> String {
+        format!("{}.{}", self.knowledge("digest"), token(registrar.as_str()))
+    }
+
+    /// Matches the digests of every registrar.
+    #[must_use]
+    pub fn digests(&self) -> String {
+        format!("{}.*", self.knowledge("digest"))
     }
 
     /// A bucket of the fleet: `reports`, `leases`, `pauses`, `keys`.
@@ -168,6 +192,9 @@ mod tests {
         );
         assert_eq!(fleet.event(EventReason::InspectFailed, None, &node), "fleetpull.v1.evt.InspectFailed._.n1_2eexample");
         assert_eq!(fleet.events(None, Some(&node)), "fleetpull.v1.evt.*.*.n1_2eexample");
+        assert_eq!(fleet.knowledge_below("reports"), "fleetpull.v1.know.reports.>");
+        assert_eq!(fleet.key_of("reports", "fleetpull.v1.know.reports.a.b"), Some("a.b"));
+        assert_eq!(fleet.key_of("reports", "fleetpull.v1.know.reportsx.a"), None);
     }
 
     #[test]

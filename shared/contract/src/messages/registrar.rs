@@ -66,7 +66,19 @@ pub struct NodeList {
     pub heard_ms_ago: BTreeMap<NodeName, u64>,
 }
 
-/// What the registrar publishes each [`ALIVE_EVERY_MS`], so that every node sees whether it has missed something.
+/// The key of the registrar's lease in the bucket `leases`.
+pub const REGISTRAR_LEASE: &str = "registrar";
+
+/// The value of that lease. Its epoch is its revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegistrarLease {
+    /// Who is registrar.
+    pub holder: NodeName,
+    /// Different for each start of an agent.
+    pub instance: String,
+}
+
+/// What the registrar publishes each [`ALIVE_EVERY_MS`], below its own token, so that every node sees whether it has missed something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetDigest {
