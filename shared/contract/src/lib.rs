@@ -9,6 +9,7 @@ mod event;
 mod failure;
 pub mod headers;
 mod ids;
+pub mod know;
 pub mod messages;
 pub mod subject;
 mod target;

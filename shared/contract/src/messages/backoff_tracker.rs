@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::registrar::FleetSeen;
 use crate::{AttemptId, Command, FailureClass, NodeName, PodRef, Service, Target, TraceContext, View, WishId};
 
 /// Whose back-off: kubelet's key, the pod and the image string as asked for (`busybox` and `busybox:latest` are two).
@@ -228,7 +229,80 @@ pub struct BackoffCounts {
     pub failures_total: u64,
     /// Keys forgotten because there were too many.
     pub evicted_total: u64,
+    /// What the fleet shares, as far as this node takes part.
+    #[serde(default)]
+    pub shared: SharedCounts,
 }
+
+/// How sharing with the fleet goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SharedCounts {
+    /// Whether the bus is gone, so that the node goes by kubelet's rule.
+    pub alone: bool,
+    /// Entries of all topics that fail now.
+    pub entries: u64,
+    /// Reports held.
+    pub reports: u64,
+    /// Wishes that wait or go.
+    pub wishes: u64,
+    /// Pauses in force.
+    pub pauses: u64,
+    /// Refusals because of what other nodes learned.
+    pub refused_total: u64,
+    /// What `fleet.share = observe` or a pause would have refused.
+    pub observed_total: u64,
+    /// Attempts made on behalf of all: leads and probes.
+    pub for_all_total: u64,
+    /// Attempts abandoned because they hung while others were answered.
+    pub abandoned_total: u64,
+    /// Wishes withdrawn because nobody asked for them any more.
+    pub lapsed_total: u64,
+    /// Results that came after their lease had run out.
+    pub late_results_total: u64,
+    /// Wishes refused for want of room.
+    pub no_room_total: u64,
+    /// Reports put on the bus.
+    pub reports_sent_total: u64,
+    /// Reports that the bus did not take, to be written again.
+    pub reports_unsent_total: u64,
+    /// Reports heard that said something new.
+    pub reports_heard_total: u64,
+    /// Reports that changed nothing.
+    pub reports_stale_total: u64,
+    /// Reports that could not be read or that were not their writer's to make.
+    pub reports_refused_total: u64,
+    /// Reports with a time that could not be, clamped.
+    pub reports_clamped_total: u64,
+    /// Reports forgotten for want of room.
+    pub reports_evicted_total: u64,
+    /// Reporters that others contradicted.
+    pub contradicted_total: u64,
+    /// Failures that this node kept to itself because others contradicted it.
+    pub kept_to_itself_total: u64,
+    /// Answers of the bus that did not come in time.
+    pub bus_misses_total: u64,
+    /// Times that this node has missed something on the bus.
+    pub gaps_total: u64,
+    /// Times that all reports were read.
+    pub snapshots_total: u64,
+    /// Clears heard or made.
+    pub cleared_total: u64,
+}
+
+/// To the node's own tracker: how the fleet stands, as the registrar says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeeFleet(pub FleetSeen);
+
+impl Command for SeeFleet {
+    type Reply = FleetNoted;
+    const SERVICE: Service = Service::BackoffTracker;
+    const VERB: &'static str = "fleet";
+}
+
+/// The answer to [`SeeFleet`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetNoted {}
 
 /// What this node knows of failures: its own back-offs and what the fleet shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

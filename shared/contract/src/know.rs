@@ -1,0 +1,335 @@
+//! Shared knowledge as it is stored and republished: keys, and MessagePack with named fields.
+//!
+//! | bucket | key | value |
+//! |---|---|---|
+//! | `reports` | `<node>.<class>.<topic>` | [`StoredReport`]: one node's last word on a topic |
+//! | `reports` | `<node>.cleared.<what>` | [`StoredClear`]: an operator has cleared something there |
+//! | `leases` | `try.<probe or lead or slot>.<topic>.<which>` | [`StoredLease`] |
+//! | `pauses` | `all` or `registry.<registry>` | [`StoredPause`] |
+//!
+//! A node writes only below its own token, so that it can be permitted to speak only as itself. Within version 1 these grow:
+//! unknown fields are ignored, an unknown kind reads as unknown and binds nobody.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::subject::{name_of, token};
+use crate::{AttemptId, FailureClass, NodeName, TraceContext, View};
+
+/// The most bytes of one stored value: a message and a repository of 1 KiB each, and names. A larger one is neither sent nor read.
+pub const MAX_STORED_BYTES: usize = 8 * 1024;
+/// How deep a value may nest; ours stay at three.
+const MAX_DEPTH: usize = 16;
+/// In the place of a class: what an operator cleared.
+const CLEARED: &str = "cleared";
+/// The first token of the leases of leads, probes and slots.
+const TRY: &str = "try";
+
+/// The bucket of reports, and the topic below which it is republished.
+pub const REPORTS: &str = "reports";
+/// The bucket of leases, and the topic below which it is republished.
+pub const LEASES: &str = "leases";
+/// The leases of leads, probes and slots, as a topic below which they are republished.
+pub const TRIES: &str = "leases.try";
+/// The bucket of pauses, and the topic below which it is republished.
+pub const PAUSES: &str = "pauses";
+
+/// Why a value could not be written or read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KnowError {
+    /// It is larger than [`MAX_STORED_BYTES`].
+    #[error("a value of {bytes} bytes is over the limit of {MAX_STORED_BYTES}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// It is not what is written here.
+    #[error("the value cannot be read or written: {0}")]
+    Malformed(String),
+}
+
+/// A node's last word on a topic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredReport {
+    /// Whose view of the registry.
+    pub view: View,
+    /// What within it.
+    pub about: StoredAbout,
+    /// Which attempt showed it.
+    pub attempt: AttemptId,
+    /// The span of that attempt.
+    #[serde(default)]
+    pub trace: Option<TraceContext>,
+    /// What it showed.
+    pub found: Found,
+    /// `<reason>: <message>` of a failure.
+    #[serde(default)]
+    pub message: String,
+    /// Which failure in a row, by what the reporter knew.
+    #[serde(default)]
+    pub step: u32,
+    /// How long the registry asks to be left alone, in milliseconds.
+    #[serde(default)]
+    pub retry_after_ms: Option<u64>,
+    /// The repository that failed, where distinct ones count.
+    #[serde(default)]
+    pub repository: String,
+    /// How long ago it was when this was written, in milliseconds.
+    #[serde(default)]
+    pub age_ms: u64,
+}
+
+/// What an attempt showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// It is in order.
+    Succeeded,
+    /// It is not.
+    Failed,
+    /// No answer yet, for longer than usual.
+    Unanswered,
+    /// What a newer version wrote.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What a report is about, within a view. Only the fields of its kind are set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoredAbout {
+    /// Which of them.
+    pub kind: AboutKind,
+    /// Whom the registry counts as one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// `host:port`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub endpoint: String,
+    /// Nodes that share the network to it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+    /// Of the image.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub repository: String,
+    /// The image, normalised.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reference: String,
+    /// Credential scope.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub scope: String,
+    /// Whether one of several endpoints said so.
+    #[serde(skip_serializing_if = "is_false")]
+    pub mirrored: bool,
+    /// Of the credential, under the fleet key.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub fingerprint: String,
+    /// No login at all.
+    #[serde(skip_serializing_if = "is_false")]
+    pub anonymous: bool,
+    /// `linux/arm64`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub platform: String,
+    /// Hash of the node's signature policy.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub policy: String,
+}
+
+/// The kinds of things that a report can be about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AboutKind {
+    /// `owner`.
+    BudgetOwner,
+    /// `endpoint`, `zone`.
+    Endpoint,
+    /// The whole registry.
+    Registry,
+    /// `repository`.
+    Repository,
+    /// `reference`, `scope`, `mirrored`.
+    Reference,
+    /// `repository`, `fingerprint`, `anonymous`.
+    Login,
+    /// `reference`, `platform`.
+    Platform,
+    /// `reference`, `endpoint`.
+    Content,
+    /// `reference`, `policy`.
+    Signature,
+    /// What a newer version wrote.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// Who holds a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredLease {
+    /// The node.
+    pub holder: NodeName,
+}
+
+/// A pause of sharing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoredPause {
+    /// Of which registry; none: all.
+    pub registry: Option<String>,
+    /// How long it was to be when it was written, in milliseconds.
+    pub for_ms: u64,
+    /// Who paused.
+    pub by: String,
+}
+
+/// What an operator cleared: failures of attempts begun before it count no more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoredClear {
+    /// The image, normalised: also each node's own back-off for it.
+    pub image: Option<String>,
+    /// Topics, as 32 hex digits each.
+    pub topics: Vec<String>,
+    /// Who cleared.
+    pub by: String,
+    /// How long ago it was when this was written, in milliseconds.
+    pub age_ms: u64,
+}
+
+/// The key of a report or of what was cleared, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportKey {
+    /// Who wrote it, as the bus permits.
+    pub node: NodeName,
+    /// The class of its topic; none: it is a [`StoredClear`].
+    pub class: Option<FailureClass>,
+    /// The topic's id, or the hash of what was cleared.
+    pub topic: u128,
+}
+
+impl ReportKey {
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let class = self.class.map_or(CLEARED, FailureClass::as_str);
+        format!("{}.{class}.{:032x}", token(self.node.as_str()), self.topic)
+    }
+
+    /// Reads it; none if it is not one of ours.
+    #[must_use]
+    pub fn read(key: &str) -> Option<Self> {
+        let mut tokens = key.split('.');
+        let (node, class, topic) = (tokens.next()?, tokens.next()?, tokens.next()?);
+        let class = match class {
+            CLEARED => None,
+            class => Some(FailureClass::ALL.into_iter().find(|known| known.as_str() == class).unwrap_or_default()),
+        };
+        let node = name_of(node)?.parse().ok()?;
+        tokens.next().is_none().then_some(())?;
+        Some(Self { node, class, topic: hex128(topic)? })
+    }
+}
+
+/// The key of a lead, probe or slot, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TryKey {
+    /// `probe`, `lead` or `slot`.
+    pub kind: String,
+    /// The topic's id.
+    pub topic: u128,
+    /// The attempt that opened the probe's epoch, or the number of the lead or slot.
+    pub which: u128,
+}
+
+impl TryKey {
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{TRY}.{}.{:032x}.{:032x}", self.kind, self.topic, self.which)
+    }
+
+    /// Reads it; none if it is not one of ours.
+    #[must_use]
+    pub fn read(key: &str) -> Option<Self> {
+        let mut tokens = key.split('.');
+        (tokens.next()? == TRY).then_some(())?;
+        let (kind, topic, which) = (tokens.next()?, tokens.next()?, tokens.next()?);
+        tokens.next().is_none().then_some(())?;
+        Some(Self { kind: kind.to_owned(), topic: hex128(topic)?, which: hex128(which)? })
+    }
+}
+
+/// The key of a pause.
+#[must_use]
+pub fn pause_key(registry: Option<&str>) -> String {
+    registry.map_or_else(|| "all".to_owned(), |registry| format!("registry.{}", token(registry)))
+}
+
+/// Writes a value.
+///
+/// # Errors
+/// [`KnowError`] when it is too large.
+pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, KnowError> {
+    let bytes = rmp_serde::to_vec_named(value).map_err(|error| KnowError::Malformed(error.to_string()))?;
+    if bytes.len() > MAX_STORED_BYTES { Err(KnowError::TooLarge { bytes: bytes.len() }) } else { Ok(bytes) }
+}
+
+/// Reads a value.
+///
+/// # Errors
+/// [`KnowError`] when it is too large or something else.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, KnowError> {
+    if bytes.len() > MAX_STORED_BYTES {
+        return Err(KnowError::TooLarge { bytes: bytes.len() });
+    }
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+    deserializer.set_max_depth(MAX_DEPTH);
+    T::deserialize(&mut deserializer).map_err(|error| KnowError::Malformed(error.to_string()))
+}
+
+fn hex128(text: &str) -> Option<u128> {
+    let plain = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    plain.then(|| u128::from_str_radix(text, 16).ok())?
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_as_they_are_written() {
+        let node: NodeName = "n1.example".parse().unwrap();
+        for class in [None, Some(FailureClass::RateLimited), Some(FailureClass::NotFound)] {
+            let key = ReportKey { node: node.clone(), class, topic: 7 };
+            assert_eq!(ReportKey::read(&key.text()), Some(key));
+        }
+        let key = TryKey { kind: "probe".to_owned(), topic: u128::MAX, which: 3 };
+        assert_eq!(TryKey::read(&key.text()), Some(key));
+        assert_eq!(pause_key(Some("localhost:5000")), "registry.localhost_3a5000");
+    }
+
+    #[test]
+    fn keys_of_others_are_not_read() {
+        let hex = "0".repeat(32);
+        for key in ["", "a", "a.b", &format!("a.not_found.{hex}.x"), "a.not_found.7", &format!("a_.not_found.{hex}"), &format!("_.x.{hex}")]
+        {
+            assert_eq!(ReportKey::read(key), None, "{key}");
+        }
+        for key in ["try.probe", &format!("budget.probe.{hex}.{hex}"), &format!("try.probe.{hex}.+{}", "0".repeat(31))] {
+            assert_eq!(TryKey::read(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_neither_written_nor_read() {
+        let pause = StoredPause { by: "x".repeat(MAX_STORED_BYTES), ..StoredPause::default() };
+        assert!(matches!(encode(&pause), Err(KnowError::TooLarge { .. })));
+        assert!(matches!(decode::<StoredPause>(&[0; MAX_STORED_BYTES + 1]), Err(KnowError::TooLarge { .. })));
+        assert!(matches!(decode::<StoredReport>(b"\xff"), Err(KnowError::Malformed(_))));
+    }
+}
