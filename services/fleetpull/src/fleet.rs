@@ -1,5 +1,6 @@
 //! The fleet as a client sees it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
@@ -9,15 +10,32 @@ use clock::Clock;
 use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::subject::Fleet;
 use contract::{CallError, Command, NodeName};
+use futures::{StreamExt as _, stream};
 
-use crate::cli::{FleetArgs, Selector};
+use crate::cli::{FleetArgs, NodesQuestionArgs, QuestionArgs, Selector};
 use crate::configuration::Configuration;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 use crate::node::{connect_client, root_envelope};
 use crate::output;
 
 /// How long one agent may take to answer a question: one that is alive takes milliseconds.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// How many agents are asked at a time: each question holds a request open.
+const ASKED_AT_ONCE: usize = 100;
+
+/// What one node answered, or why it did not, in words.
+pub type Answer<R> = (NodeName, Result<R, String>);
+
+/// Connects as `question` says and does `work` with the fleet, in an actix system. Below `quietest` nothing is logged unless
+/// somebody asked for it: what goes wrong with the bus ends most commands, and is told then.
+///
+/// # Errors
+/// The settings are wrong, the fleet is not reached, or what `work` says.
+pub fn ask_fleet(question: &QuestionArgs, quietest: &str, work: impl AsyncFnOnce(FleetClient) -> Result<Exit>) -> Result<Exit> {
+    let configuration = Configuration::load(&question.settings, question.flags())?;
+    configuration.start_log(quietest);
+    actix::System::new().block_on(async { work(connect(&question.fleet, &configuration).await?).await })
+}
 
 /// Connects to the fleet, or to this machine's agent through its socket.
 ///
@@ -26,7 +44,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 pub async fn connect(args: &FleetArgs, configuration: &Configuration) -> Result<FleetClient> {
     let bus = connect_client(configuration.settings(), args.agent.as_deref()).await.map_err(|error| advise(args, error))?;
     let fleet = Fleet::named(&configuration.settings().fleet.name).context("fleet.name is not valid")?;
-    Ok(FleetClient::new(bus, fleet, Clock::host()))
+    Ok(FleetClient { socket: args.agent.clone(), ..FleetClient::new(bus, fleet, Clock::host()) })
 }
 
 /// The bus tries again by itself; a command does not, and there is another way to this machine's agent.
@@ -45,13 +63,15 @@ pub struct FleetClient {
     bus: BusRef,
     fleet: Fleet,
     clock: Clock,
+    /// The URL of the one agent that is asked, if it is one.
+    socket: Option<String>,
 }
 
 impl FleetClient {
     /// The agents of `fleet` behind `bus`.
     #[must_use]
     pub fn new(bus: BusRef, fleet: Fleet, clock: Clock) -> Self {
-        Self { bus, fleet, clock }
+        Self { bus, fleet, clock, socket: None }
     }
 
     /// The fleet.
@@ -66,6 +86,12 @@ impl FleetClient {
         &self.bus
     }
 
+    /// This host's clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Asks one agent.
     ///
     /// # Errors
@@ -73,6 +99,15 @@ impl FleetClient {
     pub async fn ask<C: Command>(&self, node: &NodeName, command: C, timeout: Duration) -> Result<C::Reply, CallError> {
         let wiring = Wiring { bus: self.bus.clone(), fleet: self.fleet.clone(), node: node.clone(), delivery: Delivery::Bus };
         Sender::<C>::remote(wiring).call(root_envelope(command), timeout).await
+    }
+
+    /// Asks each of `nodes`, a hundred at a time, and gives the answers in their order.
+    pub async fn ask_each<C: Command>(&self, nodes: &[NodeName], command: &C) -> Vec<Answer<C::Reply>> {
+        let ask = |node: NodeName| async move {
+            let answer = self.ask(&node, command.clone(), ANSWER_WITHIN).await.map_err(|error| self.explain_silence(&node, &error));
+            (node, answer)
+        };
+        stream::iter(nodes.to_vec()).map(ask).buffered(ASKED_AT_ONCE).collect().await
     }
 
     /// Asks every agent who it is, and sorts the answers by name.
@@ -105,6 +140,57 @@ impl FleetClient {
             }
         }
         Ok(nodes)
+    }
+
+    /// The nodes that a question is for: those named, else those that answer and that the selector means.
+    ///
+    /// # Errors
+    /// As [`Self::answering`], and that the agent behind a socket is not the node named.
+    pub async fn meant(&self, args: &NodesQuestionArgs) -> Result<Vec<NodeName>> {
+        self.named_or_answering(&args.nodes, args.question.fleet.selector.as_ref()).await
+    }
+
+    /// The nodes `named`, else those that answer and that `selector` means.
+    ///
+    /// # Errors
+    /// As [`Self::meant`].
+    pub async fn named_or_answering(&self, named: &[NodeName], selector: Option<&Selector>) -> Result<Vec<NodeName>> {
+        if named.is_empty() {
+            return Ok(self.answering(selector).await?.into_iter().map(|node| node.node).collect());
+        }
+        self.check_named(named).await?;
+        let mut nodes = Vec::new();
+        for node in named {
+            if !nodes.contains(node) {
+                nodes.push(node.clone());
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// An agent behind a socket speaks for its own node alone.
+    ///
+    /// # Errors
+    /// Another node is among `named`.
+    pub async fn check_named(&self, named: &[NodeName]) -> Result<()> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        let here = self.answering(None).await?;
+        match named.iter().find(|node| !here.iter().any(|described| described.node == **node)) {
+            None => Ok(()),
+            Some(other) => {
+                let names: Vec<&str> = here.iter().map(|described| described.node.as_str()).collect();
+                let names = names.join(", ");
+                Err(UsageError(format!(
+                    "the agent behind {socket} is {names} and answers for that node alone: to ask {other}, give --nats URL, or --agent with the socket on that node's machine"
+                ))
+                .into())
+            }
+        }
+    }
+
+    /// Nodes that are known to the fleet and not among `answering`, and how long ago each was heard. Nobody may know.
+    pub async fn silent(&self, _answering: &[NodeName]) -> BTreeMap<NodeName, Duration> {
+        BTreeMap::new()
     }
 
     /// What to tell somebody whose question to `node` was not answered.

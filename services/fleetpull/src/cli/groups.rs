@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use contract::NodeName;
 
 use super::selector::Selector;
 
@@ -91,6 +92,42 @@ pub struct FleetArgs {
     /// Only nodes with these labels: zone=a,disk!=hdd,gpu,!edge.
     #[arg(short = 'l', long, value_name = "LABELS", help_heading = "Options")]
     pub selector: Option<Selector>,
+}
+
+/// What every question to the fleet takes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct QuestionArgs {
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Fleet.
+    #[command(flatten)]
+    pub fleet: FleetArgs,
+    /// Settings.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+    /// Log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// What a question takes that some nodes are asked.
+#[derive(Clone, Debug, Default, Args)]
+pub struct NodesQuestionArgs {
+    /// Ask this node alone; may be given several times [default: every node that answers].
+    #[arg(long = "node", value_name = "NAME", conflicts_with = "selector")]
+    pub nodes: Vec<NodeName>,
+    /// The rest.
+    #[command(flatten)]
+    pub question: QuestionArgs,
+}
+
+impl QuestionArgs {
+    /// As settings.
+    #[must_use]
+    pub fn flags(&self) -> Vec<Flag> {
+        [self.fleet.nats.flags(), self.log.flags()].concat()
+    }
 }
 
 /// Which runtime, and where images lie.

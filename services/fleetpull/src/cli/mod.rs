@@ -1,19 +1,30 @@
 //! The command line.
 
+mod backoff;
 mod groups;
 mod pull;
 mod queries;
 mod run;
 mod selector;
+mod share;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};
 
-pub use groups::{FleetArgs, LogArgs, NatsArgs, OutputArgs, OutputFormat, RegistryArgs, RuntimeArgs, SettingsArgs};
-pub use pull::PullArgs;
-pub use queries::{CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, NodesArgs, PullsArgs};
+pub use backoff::{
+    BackoffArgs, BackoffClearArgs, BackoffCommand, BackoffExplainArgs, BackoffListArgs, BackoffPauseArgs, BackoffResumeArgs, BudgetArgs,
+    BudgetCommand, BudgetListArgs,
+};
+pub use groups::{
+    FleetArgs, LogArgs, NatsArgs, NodesQuestionArgs, OutputArgs, OutputFormat, QuestionArgs, RegistryArgs, RuntimeArgs, SettingsArgs,
+};
+pub use pull::{FleetPullArgs, PullArgs};
+pub use queries::{
+    CancelArgs, CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, NodesArgs, PullsArgs,
+};
 pub use run::RunArgs;
 pub use selector::Selector;
+pub use share::{Parallelism, Percentage};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -59,7 +70,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// List the agents of the fleet, asked live; with a name, all counters of that one.
     Nodes(NodesArgs),
-    /// List what is in flight and queued on every node.
+    /// List what is in flight, queued and wished for on every node.
     Pulls(PullsArgs),
     /// Print or check the settings.
     Config(ConfigArgs),

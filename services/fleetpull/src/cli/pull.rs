@@ -8,6 +8,7 @@ use contract::{NodeName, PodRef};
 use image::Platform;
 
 use super::groups::{FleetArgs, LogArgs, OutputArgs, RegistryArgs, RuntimeArgs, SettingsArgs};
+use super::share::{Parallelism, Percentage};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,13 +17,23 @@ Examples:
   fleetpull pull app:v2 --runtime cri                through containerd or CRI-O
   fleetpull pull app:v2 --node n1 --node n2 --nats nats://nats:4222
   fleetpull pull app:v2 --all-nodes --nats nats://nats:4222 -o json
-  fleetpull pull app:v2 -l zone=a --nats nats://nats:4222
+  fleetpull pull app:v2 -l zone=a --canary 3 --parallelism 25%
+  fleetpull pull app:v2 --all-nodes --wait 30m       until it is there
+  fleetpull pull app:v2 --all-nodes --wait 2h --detach
+  fleetpull pull app:v2 --all-nodes --dry-run        who has it already?
   fleetpull pull app:v2 --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 Without --node, --all-nodes, --selector or --agent the whole job is done in this
 process.
 The policy defaults as in Kubernetes: Always for the tag `latest`, else
 IfNotPresent. Durations need a unit: 30s, 5m.
+
+On many nodes, a failure that would come everywhere (not_found, denied,
+content_invalid, signature_invalid) stops what has not begun; with --wait it
+pauses that until a node has the image.
+With --wait a wish stands with each agent, which goes on by itself, also when
+this command is killed; Ctrl-C withdraws the wishes, a second Ctrl-C leaves them.
+`fleetpull pulls` lists wishes, `fleetpull cancel` ends them.
 
 Facts go to stdout (with -o json one object a line for each image and node),
 progress and advice to stderr.
@@ -46,15 +57,21 @@ pub struct PullArgs {
     /// On whose behalf: the back-off is the pod's own. Without it all callers on a node are one nameless pod.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod)]
     pub pod: Option<PodRef>,
-    /// How long to wait; what is under way on other nodes goes on if somebody else wants it.
-    #[arg(long, value_name = "D", value_parser = duration)]
+    /// How long to wait for an answer; what is under way on other nodes goes on if somebody else wants it.
+    #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "wait")]
     pub timeout: Option<Duration>,
+    /// Let the wish stand until the image is there, through failures and back-offs, but no longer than this.
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub wait: Option<Duration>,
     /// On this node of the fleet; may be given several times.
     #[arg(long = "node", value_name = "NAME", conflicts_with_all = ["all_nodes", "selector"])]
     pub nodes: Vec<NodeName>,
-    /// On every node of the fleet that answers.
+    /// On every node of the fleet; one that is known and does not answer has its row too.
     #[arg(long)]
     pub all_nodes: bool,
+    /// How a job on many nodes goes.
+    #[command(flatten)]
+    pub many: FleetPullArgs,
     /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -73,6 +90,35 @@ pub struct PullArgs {
     /// Log.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// How a job on many nodes goes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Many nodes")]
+pub struct FleetPullArgs {
+    /// How many nodes pull at a time, or which part of them: 100, 25% [default: 100].
+    #[arg(long, value_name = "N|P%")]
+    pub parallelism: Option<Parallelism>,
+    /// So many nodes pull first; the others begin when all of these have it, and not at all if one fails.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub canary: Option<u16>,
+    /// Call it a success (exit status 0) when the image is there on so many of a hundred: 95%.
+    #[arg(long, value_name = "P%")]
+    pub success_threshold: Option<Percentage>,
+    /// Pull nothing: say which nodes have it and what would be fetched.
+    #[arg(long, conflicts_with_all = ["wait", "detach"])]
+    pub dry_run: bool,
+    /// Leave the wishes with the agents, print their ids and end.
+    #[arg(long, requires = "wait")]
+    pub detach: bool,
+}
+
+impl FleetPullArgs {
+    /// Whether anything of it was given: it needs nodes then.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.parallelism.is_some() || self.canary.is_some() || self.success_threshold.is_some() || self.dry_run || self.detach
+    }
 }
 
 impl PullArgs {

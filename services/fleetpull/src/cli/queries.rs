@@ -1,4 +1,4 @@
-//! The commands that ask: events, explain, nodes, pulls, config, demo, completions.
+//! The commands that ask: events, explain, nodes, pulls, cancel, config, demo, completions.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use contract::messages::pull_coordinator::PullPolicy;
 use contract::{EventReason, NodeName};
 
-use super::groups::{FleetArgs, LogArgs, OutputArgs, RuntimeArgs, SettingsArgs};
+use super::groups::{NodesQuestionArgs, OutputArgs, QuestionArgs, RuntimeArgs, SettingsArgs};
 
 /// Show what happened.
 #[derive(Clone, Debug, Args)]
@@ -22,27 +22,15 @@ pub struct EventsArgs {
     /// Only new ones, as they come, until Ctrl-C.
     #[arg(short, long)]
     pub follow: bool,
-    /// Only of this node.
-    #[arg(long, value_name = "NAME", conflicts_with = "selector")]
-    pub node: Option<NodeName>,
     /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed or ErrImageNeverPull.
     #[arg(long, value_name = "REASON")]
     pub reason: Option<EventReason>,
     /// Only of this image, as it was asked for.
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// Output.
+    /// Whom to ask, and how facts are written.
     #[command(flatten)]
-    pub output: OutputArgs,
-    /// Fleet.
-    #[command(flatten)]
-    pub fleet: FleetArgs,
-    /// Settings.
-    #[command(flatten)]
-    pub settings: SettingsArgs,
-    /// Log.
-    #[command(flatten)]
-    pub log: LogArgs,
+    pub asked: NodesQuestionArgs,
 }
 
 /// Say how an image reference is read, and what would happen to a pull of it now.
@@ -52,7 +40,11 @@ Examples:
   fleetpull explain busybox                       how it is read; is it here?
   fleetpull explain app:v2 --node n1 --nats ...   what would happen on n1
 
-Exit status: 1 when the reference cannot be read.")]
+When the fleet holds the image back it says why, since when, who found out by
+which attempt and trace, who tries next and when, and in which view of the
+registry.
+
+Exit status: 1 when the reference cannot be read, or a node did not answer.")]
 pub struct ExplainArgs {
     /// The reference.
     #[arg(value_name = "IMAGE")]
@@ -60,24 +52,12 @@ pub struct ExplainArgs {
     /// The policy to assume: Always, IfNotPresent or Never.
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<PullPolicy>,
-    /// What would happen on this node; may be given several times [default: every node that answers, or this process's store].
-    #[arg(long = "node", value_name = "NAME", conflicts_with = "selector")]
-    pub nodes: Vec<NodeName>,
-    /// Output.
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// Runtime.
+    /// Runtime, for a question to this process's own store.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// Fleet.
+    /// Whom to ask, and how facts are written.
     #[command(flatten)]
-    pub fleet: FleetArgs,
-    /// Settings.
-    #[command(flatten)]
-    pub settings: SettingsArgs,
-    /// Log.
-    #[command(flatten)]
-    pub log: LogArgs,
+    pub asked: NodesQuestionArgs,
 }
 
 /// List the agents of the fleet, asked live.
@@ -90,43 +70,44 @@ pub struct NodesArgs {
     /// Print all counters of this node.
     #[arg(value_name = "NAME", conflicts_with = "selector")]
     pub node: Option<NodeName>,
-    /// Output.
+    /// Whom to ask, and how facts are written.
     #[command(flatten)]
-    pub output: OutputArgs,
-    /// Fleet.
-    #[command(flatten)]
-    pub fleet: FleetArgs,
-    /// Settings.
-    #[command(flatten)]
-    pub settings: SettingsArgs,
-    /// Log.
-    #[command(flatten)]
-    pub log: LogArgs,
+    pub question: QuestionArgs,
 }
 
-/// List what is in flight and queued on every node.
+/// List what is in flight, queued and wished for on every node.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   fleetpull pulls --nats nats://nats:4222             on every node
   fleetpull pulls --node n1 --nats nats://nats:4222   on n1 alone
-  fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock")]
+  fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock
+
+A standing wish (pull --wait) is listed with its id, which `fleetpull cancel`
+takes, and with what it waits for.")]
 pub struct PullsArgs {
-    /// Only of this node.
-    #[arg(long, value_name = "NAME", conflicts_with = "selector")]
-    pub node: Option<NodeName>,
-    /// Output.
+    /// Whom to ask, and how facts are written.
     #[command(flatten)]
-    pub output: OutputArgs,
-    /// Fleet.
+    pub asked: NodesQuestionArgs,
+}
+
+/// End standing wishes.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull cancel app:v2 --nats nats://nats:4222     all wishes for it, on every node
+  fleetpull cancel 4bf92f3577b34da6a3ce929d0e0e4736   those of one command
+
+A pull that is under way goes on while anybody else wants it.
+
+Exit status: 1 when there was no such wish: then it says what is wished for.")]
+pub struct CancelArgs {
+    /// The id of a wish, as `pull --detach` and `pulls` print it, or an image as it was asked for.
+    #[arg(value_name = "ID|IMAGE")]
+    pub what: String,
+    /// Whom to ask, and how facts are written.
     #[command(flatten)]
-    pub fleet: FleetArgs,
-    /// Settings.
-    #[command(flatten)]
-    pub settings: SettingsArgs,
-    /// Log.
-    #[command(flatten)]
-    pub log: LogArgs,
+    pub asked: NodesQuestionArgs,
 }
 
 /// Print or check the settings.

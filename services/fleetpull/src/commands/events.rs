@@ -9,9 +9,8 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use crate::cli::{EventsArgs, OutputFormat};
-use crate::configuration::Configuration;
 use crate::exit::Exit;
-use crate::fleet::{ANSWER_WITHIN, FleetClient, connect};
+use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
 use crate::output;
 
 /// How often an agent is asked for news through its socket, which has no subscriptions.
@@ -19,23 +18,19 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// Shows what the agents keep, or what comes.
 pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
-    let configuration = Configuration::load(&args.settings, [args.fleet.nats.flags(), args.log.flags()].concat())?;
+    let question = &args.asked.question;
     // While it follows, a bus that comes and goes is worth a line.
-    configuration.start_log(if args.follow { "warn" } else { "error" });
-    actix::System::new().block_on(async {
-        let client = connect(&args.fleet, &configuration).await?;
-        match (args.follow, args.fleet.agent.is_some()) {
-            (false, _) => list(args, &client).await,
-            (true, false) => follow(args, &client).await,
-            (true, true) => follow_by_asking(args, &client).await,
-        }
+    ask_fleet(question, if args.follow { "warn" } else { "error" }, async |client| match (args.follow, question.fleet.agent.is_some()) {
+        (false, _) => list(args, &client).await,
+        (true, false) => follow(args, &client).await,
+        (true, true) => follow_by_asking(args, &client).await,
     })
 }
 
 async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let mut exit = Exit::Success;
     let mut events = Vec::new();
-    for node in wanted_nodes(args, client).await? {
+    for node in client.meant(&args.asked).await? {
         match kept(args, client, &node, 0).await {
             Ok((kept, _)) => events.extend(kept),
             Err(silence) => {
@@ -50,13 +45,6 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
         print(args, event)?;
     }
     Ok(exit)
-}
-
-async fn wanted_nodes(args: &EventsArgs, client: &FleetClient) -> Result<Vec<NodeName>> {
-    match &args.node {
-        Some(node) => Ok(vec![node.clone()]),
-        None => Ok(client.answering(args.fleet.selector.as_ref()).await?.into_iter().map(|node| node.node).collect()),
-    }
 }
 
 /// All pages of what one node keeps after `after`, and where to read on.
@@ -74,11 +62,13 @@ async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut afte
 }
 
 async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
-    let subject = client.fleet().events(args.reason, args.node.as_ref());
-    let meant = match &args.fleet.selector {
-        Some(_) => Some(wanted_nodes(args, client).await?),
-        None => None,
+    // One node has subjects of its own; several are told apart here.
+    let (one, meant) = match (args.asked.nodes.as_slice(), &args.asked.question.fleet.selector) {
+        ([], None) => (None, None),
+        ([one], _) => (Some(one), None),
+        _ => (None, Some(client.meant(&args.asked).await?)),
     };
+    let subject = client.fleet().events(args.reason, one);
     let mut events = client.bus().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
     say_that_it_follows(args);
     loop {
@@ -95,14 +85,14 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
 
 /// Nothing may come for hours: that it waits is told, and not what was missed before.
 fn say_that_it_follows(args: &EventsArgs) {
-    if !args.output.quiet {
+    if !args.asked.question.output.quiet {
         output::remark("following new events; Ctrl-C ends it");
     }
 }
 
 /// Through the socket: what is new since the last answer.
 async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
-    let nodes = wanted_nodes(args, client).await?;
+    let nodes = client.meant(&args.asked).await?;
     let node = nodes.first().context("the agent does not answer on its socket")?;
     let (_, mut after) = kept(args, client, node, 0).await.map_err(anyhow::Error::msg)?;
     say_that_it_follows(args);
@@ -139,7 +129,7 @@ fn print_cloud_event(args: &EventsArgs, meant: Option<&[NodeName]>, json: &[u8])
     if args.image.as_deref().is_some_and(|image| event["data"]["image"] != image) {
         return;
     }
-    match args.output.format {
+    match args.asked.question.output.format {
         OutputFormat::Json => output::json(&event),
         OutputFormat::Text => output::fact(&output::event::text(&event)),
     }

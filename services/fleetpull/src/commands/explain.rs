@@ -13,7 +13,7 @@ use super::pull::advice;
 use crate::cli::{ExplainArgs, OutputFormat, RegistryArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
-use crate::fleet::{ANSWER_WITHIN, FleetClient, connect};
+use crate::fleet::connect;
 use crate::node::open_runtime;
 use crate::output;
 
@@ -25,19 +25,19 @@ struct Verdict {
 
 /// Says how a reference is read, and what would happen to a pull of it now.
 pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
-    let flags = [args.runtime.flags(), args.fleet.nats.flags(), args.log.flags()].concat();
-    let configuration = Configuration::load(&args.settings, flags)?;
+    let question = &args.asked.question;
+    let configuration = Configuration::load(&question.settings, [args.runtime.flags(), question.flags()].concat())?;
     // What goes wrong with the bus ends this command, and is told then.
     configuration.start_log("error");
     let reference = match Reference::parse(&args.image) {
         Ok(reference) => reference,
         Err(error) => {
             let error = error.kubelet_message(&args.image);
-            match args.output.format {
+            match args.asked.question.output.format {
                 OutputFormat::Json => output::json(&json!({ "image": args.image, "error": error })),
                 OutputFormat::Text => output::fact(&format!("error:              {error}")),
             }
-            if let Some(advice) = advice::of_name(&args.image).filter(|_| !args.output.quiet) {
+            if let Some(advice) = advice::of_name(&args.image).filter(|_| !args.asked.question.output.quiet) {
                 output::remark(&format!("hint: {advice}"));
             }
             return Ok(Exit::Failure);
@@ -49,7 +49,7 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
         // How the reference is read is known all the same.
         Err(error) => vec![Verdict { node: None, said: Err(output::told(&error)) }],
     };
-    match args.output.format {
+    match args.asked.question.output.format {
         OutputFormat::Json => print_json(args, &reference, &verdicts),
         OutputFormat::Text => print_text(&reference, &verdicts),
     }
@@ -57,27 +57,17 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
 }
 
 async fn verdicts(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Vec<Verdict>> {
+    let fleet = &args.asked.question.fleet;
     let with_fleet =
-        configuration.settings().nats.is_wanted() || args.fleet.agent.is_some() || !args.nodes.is_empty() || args.fleet.selector.is_some();
+        configuration.settings().nats.is_wanted() || fleet.agent.is_some() || !args.asked.nodes.is_empty() || fleet.selector.is_some();
     if !with_fleet {
         return Ok(vec![Verdict { node: None, said: in_this_process(configuration, args, reference).await }]);
     }
-    let client = connect(&args.fleet, configuration).await?;
-    let nodes = match args.nodes.as_slice() {
-        [] => client.answering(args.fleet.selector.as_ref()).await?.into_iter().map(|node| node.node).collect(),
-        named => named.to_vec(),
-    };
-    let mut verdicts = Vec::new();
-    for node in nodes {
-        let said = ask(&client, &node, args).await;
-        verdicts.push(Verdict { node: Some(node), said });
-    }
-    Ok(verdicts)
-}
-
-async fn ask(client: &FleetClient, node: &NodeName, args: &ExplainArgs) -> Result<Explanation, String> {
-    let question = ExplainImage { image: args.image.clone(), policy: args.policy, pod: None };
-    client.ask(node, question, ANSWER_WITHIN).await.map_err(|error| client.explain_silence(node, &error))
+    let client = connect(fleet, configuration).await?;
+    let nodes = client.meant(&args.asked).await?;
+    let command = ExplainImage { image: args.image.clone(), policy: args.policy, pod: None };
+    let answers = client.ask_each(&nodes, &command).await;
+    Ok(answers.into_iter().map(|(node, said)| Verdict { node: Some(node), said }).collect())
 }
 
 /// Without a fleet there is no back-off to know of: a pull of this process begins anew. A store that is not there yet is not made.

@@ -2,19 +2,13 @@
 
 use anyhow::Result;
 use contract::NodeName;
-use contract::messages::pull_coordinator::{ListPulls, PullState, PullStatus};
-use futures::StreamExt as _;
-use futures::stream;
+use contract::messages::pull_coordinator::{ListPulls, PullList, PullState, PullStatus};
 use serde::Serialize;
 
 use crate::cli::{OutputFormat, PullsArgs};
-use crate::configuration::Configuration;
 use crate::exit::Exit;
-use crate::fleet::{ANSWER_WITHIN, FleetClient, connect};
+use crate::fleet::{Answer, ask_fleet};
 use crate::output::{self, table, units};
-
-/// How many agents are asked at a time.
-const ASKED_AT_ONCE: usize = 100;
 
 /// One pull as JSON.
 #[derive(Serialize)]
@@ -31,28 +25,13 @@ struct JsonRow<'a> {
 
 /// Lists what is in flight and queued.
 pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
-    let configuration = Configuration::load(&args.settings, [args.fleet.nats.flags(), args.log.flags()].concat())?;
-    // What goes wrong with the bus ends this command, and is told then.
-    configuration.start_log("error");
-    actix::System::new().block_on(async {
-        let client = connect(&args.fleet, &configuration).await?;
-        let nodes = match &args.node {
-            Some(node) => vec![node.clone()],
-            None => client.answering(args.fleet.selector.as_ref()).await?.into_iter().map(|node| node.node).collect(),
-        };
-        let answers: Vec<(NodeName, Result<Vec<PullStatus>, String>)> =
-            stream::iter(nodes).map(|node| ask(&client, node)).buffered(ASKED_AT_ONCE).collect().await;
-        Ok(print(args, answers))
+    ask_fleet(&args.asked.question, "error", async |client| {
+        let nodes = client.meant(&args.asked).await?;
+        Ok(print(args, client.ask_each(&nodes, &ListPulls {}).await))
     })
 }
 
-async fn ask(client: &FleetClient, node: NodeName) -> (NodeName, Result<Vec<PullStatus>, String>) {
-    let answer = client.ask(&node, ListPulls {}, ANSWER_WITHIN).await;
-    let pulls = answer.map(|list| list.pulls).map_err(|error| client.explain_silence(&node, &error));
-    (node, pulls)
-}
-
-fn print(args: &PullsArgs, answers: Vec<(NodeName, Result<Vec<PullStatus>, String>)>) -> Exit {
+fn print(args: &PullsArgs, answers: Vec<Answer<PullList>>) -> Exit {
     let mut rows = Vec::new();
     let mut exit = Exit::Success;
     for (node, pulls) in answers {
@@ -61,9 +40,9 @@ fn print(args: &PullsArgs, answers: Vec<(NodeName, Result<Vec<PullStatus>, Strin
                 output::remark(&format!("{node}: {silence}"));
                 exit = Exit::Failure;
             }
-            Ok(pulls) => {
-                for pull in pulls {
-                    match args.output.format {
+            Ok(list) => {
+                for pull in list.pulls {
+                    match args.asked.question.output.format {
                         OutputFormat::Json => output::json(&json_row(&node, &pull)),
                         OutputFormat::Text => rows.push(text_row(&node, &pull)),
                     }
@@ -71,10 +50,10 @@ fn print(args: &PullsArgs, answers: Vec<(NodeName, Result<Vec<PullStatus>, Strin
             }
         }
     }
-    if rows.is_empty() && exit == Exit::Success && args.output.format == OutputFormat::Text && !args.output.quiet {
+    if rows.is_empty() && exit == Exit::Success && args.asked.question.output.format == OutputFormat::Text && !args.asked.question.output.quiet {
         output::remark("nothing is in flight or queued");
     }
-    if args.output.format == OutputFormat::Text && (exit == Exit::Success || !rows.is_empty()) {
+    if args.asked.question.output.format == OutputFormat::Text && (exit == Exit::Success || !rows.is_empty()) {
         let header = ["NODE", "IMAGE", "STATE", "SINCE", "BYTES", "RATE"];
         table::columns(&header, &rows).iter().for_each(|line| output::fact(line));
     }

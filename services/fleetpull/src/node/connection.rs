@@ -5,17 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bus::BusRef;
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
 use bus::socket::SocketBus;
+use bus::{Bus as _, BusError, BusHealth, BusRef};
 use clock::Clock;
+use futures::StreamExt as _;
 use settings::{Nats, Settings};
 
 use crate::exit::UsageError;
 
 /// How long a command waits for the server: a person waits for it, and one that is there answers within milliseconds.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// What no server gets over while a command waits: nobody listens there, or the login is refused.
+const FINAL: [&str; 2] = ["onnection refused", "uthorization violation"];
 
 /// How a client's connection is called in the server's list.
 const CLIENT_NAME: &str = "fleetpull";
@@ -36,7 +40,7 @@ pub async fn open_bus(settings: &Settings, connection_name: &str, clock: &Clock)
 /// there. Must be called within a tokio runtime.
 ///
 /// # Errors
-/// No fleet is named, its settings cannot be used, or nothing is reached within 5 s.
+/// No fleet is named, its settings cannot be used, every server refuses, or none is reached within 5 s.
 pub async fn connect_client(settings: &Settings, agent: Option<&str>) -> Result<BusRef> {
     if let Some(url) = agent {
         return connect_agent(url).await;
@@ -46,8 +50,28 @@ pub async fn connect_client(settings: &Settings, agent: Option<&str>) -> Result<
         return Err(UsageError(advice.to_owned()).into());
     }
     let bus = NatsBus::connect(nats_options(&settings.nats, CLIENT_NAME)).await.context("NATS cannot be used as it is set")?;
-    bus.wait_connected(CONNECT_WITHIN).await.context("the fleet cannot be asked")?;
+    reach(&bus, settings.nats.url.len().max(1)).await.context("the fleet cannot be asked")?;
     Ok(Arc::new(bus))
+}
+
+/// Waits until messages flow, but for no server that has refused: one that is there answers, one that hangs may still come.
+async fn reach(bus: &NatsBus, servers: usize) -> Result<(), BusError> {
+    let mut states = bus.health_changes();
+    let refused = async {
+        while let Some(health) = states.next().await {
+            if let BusHealth::Disconnected { reason } = health
+                && FINAL.iter().map(|word| reason.matches(word).count()).sum::<usize>() >= servers
+            {
+                return reason;
+            }
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        reached = bus.wait_connected(CONNECT_WITHIN) => reached,
+        reason = refused => Err(BusError::Disconnected { reason }),
+    }
 }
 
 async fn connect_agent(url: &str) -> Result<BusRef> {
