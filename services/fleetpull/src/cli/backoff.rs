@@ -1,0 +1,173 @@
+//! `fleetpull backoff` and `fleetpull budget`: what the fleet has learned, and how to overrule it.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::groups::{NodesQuestionArgs, QuestionArgs};
+use super::pull::duration;
+
+/// What nodes know of failures, and how to overrule it.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull backoff list --nats nats://nats:4222
+  fleetpull backoff explain app:v2                  why does it wait, who found out?
+  fleetpull backoff clear app:v2                    it was pushed: ask again now
+  fleetpull backoff pause --registry registry.example --for 15m
+  fleetpull backoff resume
+
+When one node finds out that a tag is missing or a registry is down, the others
+wait instead of asking too; one of them probes. A pause lets every node ask by
+its own back-off alone.")]
+pub struct BackoffArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: BackoffCommand,
+}
+
+/// What `backoff` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BackoffCommand {
+    /// List what is held back: what is shared once, with how many nodes hold it, and what each node has of its own.
+    List(BackoffListArgs),
+    /// Say why something waits: since when, who found out, who tries next and when, in which view of the registry.
+    Explain(BackoffExplainArgs),
+    /// Forget what holds an image or an entry back, on every node that is asked.
+    Clear(BackoffClearArgs),
+    /// Let no node be refused by shared knowledge for a while.
+    Pause(BackoffPauseArgs),
+    /// End a pause.
+    Resume(BackoffResumeArgs),
+}
+
+/// List what is held back.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull backoff list --nats nats://nats:4222
+  fleetpull backoff list -l zone=a -o json          as the nodes of zone a see it
+  fleetpull backoff list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
+
+BINDS says whom an entry holds back: everybody; its reporters alone, until other
+nodes say the same; or this node. VIEW is the scope and the route to the
+registry: nodes with another view know nothing of it. With -o json each line has
+a kind: entry, pause, or node for one that does not share as usual.
+
+Exit status: 1 when a node did not answer.")]
+pub struct BackoffListArgs {
+    /// Whom to ask, and how facts are written.
+    #[command(flatten)]
+    pub asked: NodesQuestionArgs,
+}
+
+/// Say why something waits.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull backoff explain app:v2 --nats nats://nats:4222
+  fleetpull backoff explain 316e2d02                the beginning of a key is enough
+
+Exit status: 1 when nothing holds it back, or a node did not answer.")]
+pub struct BackoffExplainArgs {
+    /// An image, or a key as `backoff list` shows it (its beginning is enough).
+    #[arg(value_name = "KEY|IMAGE")]
+    pub what: String,
+    /// Whom to ask, and how facts are written.
+    #[command(flatten)]
+    pub asked: NodesQuestionArgs,
+}
+
+/// Forget what holds something back.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull backoff clear app:v2 --nats nats://nats:4222
+  fleetpull backoff clear 316e2d02 --node n1 --node n2
+
+The nodes' own back-off for the image goes too; what waits is let go inside the
+registry's budget. What still binds the image is said. Each clear is an event.
+
+Exit status: 1 when nothing matched: then it says what is there.")]
+pub struct BackoffClearArgs {
+    /// An image, or a key as `backoff list` shows it (its beginning is enough).
+    #[arg(value_name = "KEY|IMAGE")]
+    pub what: String,
+    /// Whom to ask, and how facts are written.
+    #[command(flatten)]
+    pub asked: NodesQuestionArgs,
+}
+
+/// Let no node be refused by shared knowledge for a while.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull backoff pause --nats nats://nats:4222                 all, for 30 minutes
+  fleetpull backoff pause --registry registry.example --for 15m
+
+It reaches every agent as fast as knowledge does, survives restarts, and ends by
+itself. Each pause is an event that says who paused and when.")]
+pub struct BackoffPauseArgs {
+    /// Of this registry alone, as images name it: registry.example, localhost:5000 [default: of all].
+    #[arg(long, value_name = "R")]
+    pub registry: Option<String>,
+    /// For how long.
+    #[arg(long = "for", value_name = "D", value_parser = duration, default_value = "30m")]
+    pub lasting: Duration,
+    /// Whom to ask, and how facts are written.
+    #[command(flatten)]
+    pub question: QuestionArgs,
+}
+
+/// End a pause.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull backoff resume --nats nats://nats:4222
+  fleetpull backoff resume --registry registry.example
+
+Exit status: 1 when nothing of that kind is paused.")]
+pub struct BackoffResumeArgs {
+    /// The pause of this registry [default: the pause of all].
+    #[arg(long, value_name = "R")]
+    pub registry: Option<String>,
+    /// Whom to ask, and how facts are written.
+    #[command(flatten)]
+    pub question: QuestionArgs,
+}
+
+/// What registries allow the fleet, and what is left of it.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull budget list --nats nats://nats:4222
+  fleetpull budget list -o json
+
+A registry counts pulls by login or by address: whoever it counts as one shares
+a budget, which one node leads and hands out.")]
+pub struct BudgetArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: BudgetCommand,
+}
+
+/// What `budget` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BudgetCommand {
+    /// List the budgets that nodes know: pulls a second, pulls at once, quota windows, and who leads each.
+    List(BudgetListArgs),
+}
+
+/// List the budgets that nodes know.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull budget list --nats nats://nats:4222
+  fleetpull budget list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
+
+Exit status: 1 when a node did not answer.")]
+pub struct BudgetListArgs {
+    /// Whom to ask, and how facts are written.
+    #[command(flatten)]
+    pub asked: NodesQuestionArgs,
+}
