@@ -118,6 +118,9 @@ mod tests {
             class: None,
             attempt: None,
             next_try_ms: None,
+            learned_by: None,
+            learned_ms_ago: None,
+            learned_trace: None,
             trace: TraceContext::root(random),
         }
     }

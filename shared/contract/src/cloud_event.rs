@@ -4,7 +4,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::{FailureClass, PullEvent};
+use crate::{FailureClass, NodeName, PullEvent};
 
 /// The CloudEvents version written.
 const SPEC_VERSION: &str = "1.0";
@@ -37,6 +37,9 @@ struct Data<'a> {
     class: Option<FailureClass>,
     attempt: Option<String>,
     next_try_ms: Option<u64>,
+    learned_by: Option<&'a str>,
+    learned_ms_ago: Option<u64>,
+    learned_trace_id: Option<String>,
 }
 
 /// Milliseconds since 1970 as RFC 3339 in UTC.
@@ -77,6 +80,9 @@ pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
             class: event.class,
             attempt: event.attempt.map(|attempt| attempt.to_string()),
             next_try_ms: event.next_try_ms,
+            learned_by: event.learned_by.as_ref().map(NodeName::as_str),
+            learned_ms_ago: event.learned_ms_ago,
+            learned_trace_id: event.learned_trace.map(|trace| trace.trace_id_hex()),
         },
     };
     serde_json::to_vec(&cloud_event)
@@ -107,6 +113,9 @@ mod tests {
             class: Some(FailureClass::NotFound),
             attempt: None,
             next_try_ms: Some(9_000),
+            learned_by: Some("n2".parse().expect("a name")),
+            learned_ms_ago: Some(1_000),
+            learned_trace: Some(TraceContext::root(&mut random)),
             trace: TraceContext::root(&mut random),
         };
         let json: serde_json::Value = serde_json::from_slice(&to_json(&event).expect("serialises")).expect("is JSON");
@@ -120,6 +129,9 @@ mod tests {
         assert_eq!(json["data"]["type"], "Normal");
         assert_eq!(json["data"]["pod"], "shop/web-0");
         assert_eq!(json["data"]["class"], "not_found");
+        assert_eq!(json["data"]["learned_by"], "n2");
+        assert_eq!(json["data"]["learned_ms_ago"], 1_000);
+        assert_eq!(json["data"]["learned_trace_id"], event.learned_trace.expect("was given").trace_id_hex());
         assert_eq!(json["data"]["size_bytes"], serde_json::Value::Null);
     }
 }

@@ -127,6 +127,15 @@ pub struct PullEvent {
     /// Milliseconds until the next try is allowed; only on failures and back-offs.
     #[serde(default)]
     pub next_try_ms: Option<u64>,
+    /// Which node found out what this one goes by; none: this one. Only on back-offs.
+    #[serde(default)]
+    pub learned_by: Option<NodeName>,
+    /// How long ago that was, in milliseconds. Only on back-offs.
+    #[serde(default)]
+    pub learned_ms_ago: Option<u64>,
+    /// The span of the attempt that failed. Only on back-offs.
+    #[serde(default)]
+    pub learned_trace: Option<TraceContext>,
     /// The trace of the pull.
     pub trace: TraceContext,
 }

@@ -158,6 +158,9 @@ impl Coordinator {
             class: Some(FailureClass::Unknown),
             attempt: None,
             next_try_ms: None,
+            learned_by: None,
+            learned_ms_ago: None,
+            learned_trace: None,
             trace,
         };
         effects.push(Effect::Record { request: id, event });
@@ -428,6 +431,9 @@ impl Coordinator {
             class: fact.fields.class,
             attempt: fact.fields.attempt,
             next_try_ms: fact.fields.next_try_ms,
+            learned_by: None,
+            learned_ms_ago: None,
+            learned_trace: None,
             trace: request.trace,
         };
         if request.recording {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Command, FailureClass, PodRef, Reason, Service, WishId};
+use crate::{Command, FailureClass, PodRef, Reason, Service, View, WishId};
 
 /// When to ask the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -152,6 +152,9 @@ pub struct PullOutcome {
     /// The standing wish that was kept, if it was one.
     #[serde(default)]
     pub wish: Option<WishId>,
+    /// The wish is kept and stands, and this is all that was to be waited for: `outcome` says nothing. Only after `detach`.
+    #[serde(default)]
+    pub stands: bool,
 }
 
 /// What is in flight and queued on this node.
@@ -190,9 +193,10 @@ pub struct AnswerCounts {
 }
 
 impl AnswerCounts {
-    /// Counts one answer.
+    /// Counts one answer; that a wish stands is none yet.
     pub fn count(&mut self, outcome: &PullOutcome) {
         let counter = match outcome.outcome {
+            _ if outcome.stands => return,
             _ if outcome.timed_out => &mut self.timed_out_total,
             OutcomeKind::Pulled => &mut self.pulled_total,
             OutcomeKind::Present => &mut self.present_total,
@@ -244,6 +248,105 @@ pub struct LayerStatus {
     pub total_bytes: u64,
 }
 
+/// The wishes that stand on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListWishes {}
+
+impl Command for ListWishes {
+    type Reply = WishList;
+    const SERVICE: Service = Service::PullCoordinator;
+    const VERB: &'static str = "wishes";
+}
+
+/// The answer to [`ListWishes`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WishList {
+    /// The oldest first.
+    pub wishes: Vec<WishStatus>,
+}
+
+/// How one standing wish stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WishStatus {
+    /// Names it in `cancel`.
+    pub wish: WishId,
+    /// The image as asked for.
+    pub image: String,
+    /// For whom.
+    #[serde(default)]
+    pub pod: Option<PodRef>,
+    /// Which platform, if one was named.
+    #[serde(default)]
+    pub platform: Option<String>,
+    /// What it is doing.
+    #[serde(default)]
+    pub state: WishState,
+    /// For how long it stands.
+    #[serde(default)]
+    pub since_ms: u64,
+    /// For how long it still stands.
+    #[serde(default)]
+    pub left_ms: u64,
+    /// How many callers wait for it; a wish goes on without any.
+    #[serde(default)]
+    pub callers: u32,
+    /// How often it was tried or refused so far.
+    #[serde(default)]
+    pub tries: u64,
+    /// What holds it, or why its last try failed: `<reason>: <message>`; empty before the first.
+    #[serde(default)]
+    pub cause: String,
+    /// The class of that cause.
+    #[serde(default)]
+    pub class: Option<FailureClass>,
+    /// Milliseconds until the next try, by whomever.
+    #[serde(default)]
+    pub next_try_ms: Option<u64>,
+    /// Which node found out; none: this one.
+    #[serde(default)]
+    pub learned_by: Option<String>,
+    /// How long ago that was, in milliseconds.
+    #[serde(default)]
+    pub learned_ms_ago: Option<u64>,
+    /// The trace of the attempt that failed, 32 hex digits.
+    #[serde(default)]
+    pub learned_trace_id: Option<String>,
+}
+
+/// What a standing wish is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WishState {
+    /// A failure holds it back.
+    Held,
+    /// The runtime is at work.
+    Pulling,
+    /// It waits for its turn, and whatever a newer version does.
+    #[default]
+    #[serde(other)]
+    Waiting,
+}
+
+/// End standing wishes. Their callers are answered; the pull goes on if somebody else wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelWish {
+    /// The id of a wish, or an image: all its wishes.
+    pub what: String,
+}
+
+impl Command for CancelWish {
+    type Reply = WishesCancelled;
+    const SERVICE: Service = Service::PullCoordinator;
+    const VERB: &'static str = "cancel";
+}
+
+/// The answer to [`CancelWish`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WishesCancelled {
+    /// As they stood; empty: nothing matched.
+    pub cancelled: Vec<WishStatus>,
+}
+
 /// What would happen to a pull now. Nothing is pulled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainImage {
@@ -282,6 +385,27 @@ pub struct Explanation {
     /// The class of that cause.
     #[serde(default)]
     pub class: Option<FailureClass>,
+    /// Which node found out; none: this one.
+    #[serde(default)]
+    pub learned_by: Option<String>,
+    /// How long ago that was, in milliseconds.
+    #[serde(default)]
+    pub learned_ms_ago: Option<u64>,
+    /// The trace of the attempt that failed, 32 hex digits.
+    #[serde(default)]
+    pub learned_trace_id: Option<String>,
+    /// The node's view of the registry, if it shares what it knows.
+    #[serde(default)]
+    pub view: Option<View>,
+    /// For how long that failure stands, in milliseconds, if the fleet knows of it.
+    #[serde(default)]
+    pub since_ms: Option<u64>,
+    /// Whom it binds, as in the list of back-offs.
+    #[serde(default)]
+    pub binds: Option<String>,
+    /// Who is finding out now whether it is over, if somebody is.
+    #[serde(default)]
+    pub probed_by: Option<String>,
     /// Whether the image is being pulled at this moment.
     pub in_flight: bool,
     /// What would happen, in one sentence.

@@ -51,6 +51,9 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         class: None,
         attempt: None,
         next_try_ms: None,
+        learned_by: None,
+        learned_ms_ago: None,
+        learned_trace: None,
         trace: TraceContext::root(random),
     };
     vec![
