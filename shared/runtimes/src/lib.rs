@@ -5,6 +5,7 @@
 
 pub mod cri;
 pub mod failure;
+mod free_space;
 pub mod keyring;
 pub mod oci_layout;
 mod port;

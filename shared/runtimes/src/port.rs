@@ -8,6 +8,7 @@ use contract::messages::throttler::RegistryLimit;
 use contract::{FailureClass, TraceContext};
 use image::{Platform, Reference};
 
+use crate::keyring::Identity;
 use crate::progress::Progress;
 
 /// A shared runtime of any kind.
@@ -31,6 +32,11 @@ pub trait ImageRuntime: Send + Sync + 'static {
     /// Whom a pull of the image would talk to, and as whom. Never asks the network; what a credential helper said is remembered for a while.
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
         Route::unknown(reference, platform)
+    }
+
+    /// How many bytes there is room for where images are put; none if that cannot be told.
+    async fn free_bytes(&self) -> Option<u64> {
+        None
     }
 
     /// What it is and how it is, asked live.
@@ -106,6 +112,11 @@ impl Route {
             platform: platform.cloned().unwrap_or_else(Platform::host).to_string(),
             ..Self::default()
         }
+    }
+
+    /// The same way, asked as somebody.
+    pub(crate) fn asking_as(identity: Identity, way: Self) -> Self {
+        Self { scope: identity.scope, fingerprint: identity.fingerprint, ..way }
     }
 }
 

@@ -3,10 +3,25 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 /// The progress of one pull. Clones share it; the runtime writes, anybody reads.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<Mutex<ProgressSnapshot>>);
+pub struct Progress(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Says that the manifest is resolved.
+    seen: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    snapshot: ProgressSnapshot,
+    /// The manifest was seen to be resolved, not only taken for it.
+    seen: bool,
+}
 
 /// How far a pull is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,27 +60,51 @@ impl Progress {
 
     /// The manifest is resolved; `layers` are what will be fetched.
     pub fn resolved(&self, layers: Vec<LayerProgress>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.resolved = true;
-        state.layers = layers;
+        self.write(|state| {
+            state.snapshot = ProgressSnapshot { resolved: true, layers };
+            state.seen = true;
+        });
+        self.0.seen.notify_waiters();
+    }
+
+    /// From now on the tag may be resolved any time, which cannot be seen: who wants the newest image must ask again, and who
+    /// wants to know whether the registry answers must wait on.
+    pub fn resolved_unseen(&self) {
+        self.write(|state| state.snapshot.resolved = true);
+    }
+
+    /// Waits until the manifest was seen to be resolved; for ever if that never is, as when the pull fails.
+    pub async fn when_resolved(&self) {
+        let mut woken = std::pin::pin!(self.0.seen.notified());
+        // Listened for before it is looked at, so that nothing is missed in between.
+        woken.as_mut().enable();
+        if !self.write(|state| state.seen) {
+            woken.await;
+        }
     }
 
     /// Replaces what is known of the layers without saying that the tag is resolved.
     pub fn layers(&self, layers: Vec<LayerProgress>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).layers = layers;
+        self.write(|state| state.snapshot.layers = layers);
     }
 
     /// The layer at `index` has `done_bytes` now.
     pub fn advance(&self, index: usize, done_bytes: u64) {
-        if let Some(layer) = self.0.lock().unwrap_or_else(PoisonError::into_inner).layers.get_mut(index) {
-            layer.done_bytes = done_bytes;
-        }
+        self.write(|state| {
+            if let Some(layer) = state.snapshot.layers.get_mut(index) {
+                layer.done_bytes = done_bytes;
+            }
+        });
     }
 
     /// A copy of what is known now.
     #[must_use]
     pub fn snapshot(&self) -> ProgressSnapshot {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.write(|state| state.snapshot.clone())
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -84,5 +123,23 @@ mod tests {
         progress.advance(7, 15);
         assert!(reader.snapshot().resolved);
         assert_eq!(reader.snapshot().bytes(), (15, 30));
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken_when_the_manifest_is_seen_to_be_resolved() {
+        let progress = Progress::new();
+        let waiting = tokio::spawn({
+            let progress = progress.clone();
+            async move { progress.when_resolved().await }
+        });
+        tokio::task::yield_now().await;
+        progress.resolved_unseen();
+        progress.layers(Vec::new());
+        assert!(progress.snapshot().resolved);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished(), "it was not seen");
+        progress.resolved(Vec::new());
+        waiting.await.expect("it is woken");
+        progress.when_resolved().await;
     }
 }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use image::{Platform, Reference};
 use tokio::sync::{Semaphore, watch};
 
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, RuntimeDescription};
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use crate::progress::Progress;
 
 /// What a question for an image is answered.
@@ -53,6 +53,8 @@ struct State {
     status_answers: BTreeMap<String, VecDeque<StatusAnswer>>,
     pull_answers: BTreeMap<String, VecDeque<PullAnswer>>,
     gates: BTreeMap<String, Arc<Semaphore>>,
+    routes: BTreeMap<String, Route>,
+    free_bytes: Option<u64>,
     /// The pulls that run, by their number.
     pulling: BTreeMap<u64, (String, Progress)>,
     last_pull: u64,
@@ -84,6 +86,16 @@ impl ScriptedRuntime {
     /// Pulls of this image get these answers in turn, the last one again and again. A success puts the image there.
     pub fn answer_pulls(&self, image: &str, answers: impl IntoIterator<Item = PullAnswer>) {
         self.state().pull_answers.insert(image.to_owned(), answers.into_iter().collect());
+    }
+
+    /// From now on this is the route to this image; without one, nothing is known of it.
+    pub fn set_route(&self, image: &str, route: Route) {
+        self.state().routes.insert(image.to_owned(), route);
+    }
+
+    /// From now on there is so much room; without it, that cannot be told.
+    pub fn set_free_bytes(&self, bytes: Option<u64>) {
+        self.state().free_bytes = bytes;
     }
 
     /// From now on pulls of this image wait until they are let go.
@@ -208,6 +220,15 @@ impl ImageRuntime for ScriptedRuntime {
         running.ended = true;
         drop(running);
         self.finish(image)
+    }
+
+    async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
+        let scripted = self.state().routes.get(reference.runtime_reference()).cloned();
+        scripted.unwrap_or_else(|| Route::unknown(reference, platform))
+    }
+
+    async fn free_bytes(&self) -> Option<u64> {
+        self.state().free_bytes
     }
 
     async fn describe(&self) -> RuntimeDescription {

@@ -11,7 +11,7 @@ pub mod proto;
 mod pull_failures;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,13 +23,14 @@ pub use endpoint::EndpointError;
 use go_status::CallFailure;
 use proto::runtime::image_service_client::ImageServiceClient;
 use proto::runtime::runtime_service_client::RuntimeServiceClient;
-use proto::runtime::{AuthConfig, Image, ImageSpec, ImageStatusRequest, PullImageRequest, VersionRequest};
+use proto::runtime::{AuthConfig, Image, ImageFsInfoRequest, ImageSpec, ImageStatusRequest, PullImageRequest, VersionRequest};
 use pull_failures::PullFailures;
 use watch::Watcher;
 
 use crate::failure;
 use crate::keyring::{Credential, Keyring};
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, RuntimeDescription};
+use crate::oci_layout::{RouteOptions, way};
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use crate::progress::Progress;
 use contract::FailureClass;
 
@@ -37,8 +38,12 @@ use contract::FailureClass;
 const REQUEST_LIMIT: Duration = Duration::from_secs(120);
 /// Somebody waits for a description on a screen.
 const DESCRIBE_LIMIT: Duration = Duration::from_secs(5);
+/// A pull waits for its route, and a runtime that lives says who it is in milliseconds.
+const ROUTE_LIMIT: Duration = Duration::from_secs(1);
 /// Largest answer: Go's clients of CRI allow 16 MiB.
 const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Where containerd is told of mirrors, unless its administrator says otherwise.
+const HOSTS_FOLDER: &str = "/etc/containerd/certs.d";
 /// How a pull without login is called.
 const ANONYMOUS: &str = "anonymous";
 
@@ -58,6 +63,7 @@ pub struct CriRuntime {
     images: ImageServiceClient<Channel>,
     versions: RuntimeServiceClient<Channel>,
     watcher: Watcher,
+    hosts: RouteOptions,
 }
 
 impl CriRuntime {
@@ -74,7 +80,28 @@ impl CriRuntime {
             images: ImageServiceClient::new(channel.clone()).max_decoding_message_size(ANSWER_MAX_BYTES),
             versions: RuntimeServiceClient::new(channel.clone()),
             watcher: Watcher::new(channel),
+            hosts: hosts_in(HOSTS_FOLDER),
         })
+    }
+
+    /// The same runtime, whose `<host>/hosts.toml` files lie in this folder (containerd's `registry.config_path`).
+    #[must_use]
+    pub fn with_hosts_in(self, config_path: impl Into<PathBuf>) -> Self {
+        Self { hosts: hosts_in(config_path), ..self }
+    }
+
+    /// The way that containerd takes. CRI-O's files are others, and who does not answer may be either.
+    async fn way(&self, reference: &Reference, unknown: Route) -> Route {
+        // Whether a runtime has mirrors whose settings cannot be read is not known: then a "not found" may be one mirror's.
+        let unreadable = Route { mirrored: true, ..unknown };
+        let is_containerd = tokio::time::timeout(ROUTE_LIMIT, self.watcher.is_containerd()).await;
+        if !is_containerd.unwrap_or_default() {
+            return unreadable;
+        }
+        match way(reference, &self.hosts) {
+            None => unreadable,
+            Some(way) => Route { hash: way.hash, mirrored: way.endpoints.len() > 1, endpoints: way.endpoints, ..unreadable },
+        }
     }
 
     /// One try with one login. The text of a failure is kubelet's.
@@ -166,8 +193,21 @@ impl ImageRuntime for CriRuntime {
             });
         }
         // When the runtime resolves the tag cannot be seen, so from here on who wants the newest image must ask again.
-        progress.resolved(Vec::new());
+        progress.resolved_unseen();
         self.watcher.follow(&request.reference, &progress, self.pull_with_logins(&request.reference)).await
+    }
+
+    async fn route(&self, reference: &Reference, _platform: Option<&Platform>) -> Route {
+        // A login is given to the runtime with the pull; which endpoint it shows it to is its own affair.
+        let identity = self.keyring.identity(&[reference.repository().to_owned()]).await;
+        Route::asking_as(identity, self.way(reference, Route::unknown(reference, None)).await)
+    }
+
+    async fn free_bytes(&self) -> Option<u64> {
+        let answer = within(DESCRIBE_LIMIT, self.images.clone().image_fs_info(ImageFsInfoRequest {})).await.ok()?;
+        let system = answer.into_inner().image_filesystems.into_iter().next()?;
+        // Seen from here, which is the same where the runtime's folders are.
+        crate::free_space::free_bytes(Path::new(&system.fs_id?.mountpoint))
     }
 
     async fn describe(&self) -> RuntimeDescription {
@@ -186,6 +226,11 @@ impl ImageRuntime for CriRuntime {
             Err(failure) => RuntimeDescription { problem: Some(self.problem(&failure)), ..description },
         }
     }
+}
+
+/// How containerd reads the files of a folder. Its proxies are its own.
+fn hosts_in(config_path: impl Into<PathBuf>) -> RouteOptions {
+    RouteOptions { config_path: config_path.into(), plain_http: false, tls_verify: true, own_proxies: false }
 }
 
 async fn within<T>(limit: Duration, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<Response<T>, CallFailure> {

@@ -60,7 +60,11 @@ impl Watcher {
                 return std::future::pending().await;
             }
             match self.look(tracker).await {
-                Ok(()) => progress.layers(tracker.layers()),
+                Ok(()) => {
+                    let layers = tracker.layers();
+                    // A layer that comes is the first sign that the registry has said what the tag means.
+                    if layers.is_empty() { progress.layers(layers) } else { progress.resolved(layers) }
+                }
                 Err(status) => tracing::debug!(code = ?status.code(), "progress of a pull cannot be seen"),
             }
         }
@@ -81,7 +85,8 @@ impl Watcher {
         Ok(())
     }
 
-    async fn is_containerd(&self) -> bool {
+    /// Whether the runtime says that it is containerd; not if it does not answer.
+    pub(super) async fn is_containerd(&self) -> bool {
         let ask = || async {
             let request = VersionRequest { version: String::new() };
             let answer = RuntimeServiceClient::new(self.channel.clone()).version(request).await?;

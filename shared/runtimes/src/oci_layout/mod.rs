@@ -26,13 +26,13 @@ use image::{Platform, Reference};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, RuntimeDescription};
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use crate::progress::Progress;
 use layout::{Layout, StatusCache};
 pub use options::{OciLayoutOptions, Timeouts};
 use pull::Shared;
 use registry::Registries;
-use route::RouteOptions;
+pub(crate) use route::{RouteOptions, way};
 
 /// Threads that download. Two keep up with four connections on loopback; hashing is what they are busy with.
 const WORKERS: usize = 2;
@@ -75,7 +75,12 @@ impl OciLayout {
             layout,
             registries: Arc::new(registries),
             keyring: options.keyring,
-            route: RouteOptions { config_path: options.config_path, plain_http: options.plain_http, tls_verify: options.tls_verify },
+            route: RouteOptions {
+                config_path: options.config_path,
+                plain_http: options.plain_http,
+                tls_verify: options.tls_verify,
+                own_proxies: true,
+            },
             connections_per_pull: options.connections_per_pull,
         });
         Ok(Self { shared, status: StatusCache::default(), downloads: Downloads::start().map_err(OpenError::Threads)? })
@@ -95,6 +100,22 @@ impl ImageRuntime for OciLayout {
             let text = format!("the download ended by itself: {error}; report this as a bug");
             Err(PullFailure { text, class: FailureClass::NodeLocal, ..PullFailure::default() })
         })
+    }
+
+    async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
+        let unknown = Route::unknown(reference, platform);
+        let keyring = &self.shared.keyring;
+        match way(reference, &self.shared.route) {
+            None => Route::asking_as(keyring.identity(&[reference.repository().to_owned()]).await, unknown),
+            Some(way) => {
+                let identity = keyring.identity(&way.login_repositories).await;
+                Route::asking_as(identity, Route { hash: way.hash, endpoints: way.endpoints, ..unknown })
+            }
+        }
+    }
+
+    async fn free_bytes(&self) -> Option<u64> {
+        crate::free_space::free_bytes(self.shared.layout.root())
     }
 
     async fn describe(&self) -> RuntimeDescription {

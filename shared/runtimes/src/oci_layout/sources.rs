@@ -63,14 +63,10 @@ impl Source {
 
     async fn open(&self, pull: &Pull) -> Result<Session, StepFailure> {
         let reference = &pull.request.reference;
-        let repository = match &self.endpoint.stands_for {
-            None => reference.repository().to_owned(),
-            Some(_) => format!("{}/{}", self.endpoint.authority(), reference.path()),
-        };
         let logins = pull
             .shared
             .keyring
-            .lookup(&repository)
+            .lookup(&self.endpoint.login_repository(reference))
             .await
             .map_err(|error| StepFailure { class: error.class(), ..StepFailure::here(error.to_string(), "") })?;
         let registries = Arc::clone(&pull.shared.registries);

@@ -1,6 +1,8 @@
 //! Whom to ask for an image: mirrors and the registry itself, in order.
 
 mod hosts_file;
+mod proxies;
+mod way;
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,7 @@ use url::Url;
 
 use super::failure::StepFailure;
 use hosts_file::HostsFile;
+pub(crate) use way::way;
 
 /// Longest `hosts.toml` that is read. A file of twenty mirrors has 4 KiB.
 const HOSTS_FILE_MAX_BYTES: u64 = 1024 * 1024;
@@ -49,10 +52,12 @@ pub(super) struct Endpoint {
 
 /// What the settings say for all registries.
 #[derive(Clone, Debug)]
-pub(super) struct RouteOptions {
-    pub(super) config_path: PathBuf,
-    pub(super) plain_http: bool,
-    pub(super) tls_verify: bool,
+pub(crate) struct RouteOptions {
+    pub(crate) config_path: PathBuf,
+    pub(crate) plain_http: bool,
+    pub(crate) tls_verify: bool,
+    /// Whether the proxies of this process are those that are used.
+    pub(crate) own_proxies: bool,
 }
 
 /// Reads whom to ask for `reference`, in order; the registry itself stands last.
@@ -100,8 +105,16 @@ impl Endpoint {
         (!same).then(|| registry.to_owned())
     }
 
-    /// `host[:port]` as the address has it: what logins are kept under.
-    pub(super) fn authority(&self) -> String {
+    /// What the logins for a reference are kept under where this endpoint is asked.
+    pub(super) fn login_repository(&self, reference: &Reference) -> String {
+        match &self.stands_for {
+            None => reference.repository().to_owned(),
+            Some(_) => format!("{}/{}", self.authority(), reference.path()),
+        }
+    }
+
+    /// `host[:port]` as the address has it.
+    fn authority(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
         self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
@@ -173,7 +186,7 @@ mod tests {
     use super::*;
 
     fn options(config_path: &Path) -> RouteOptions {
-        RouteOptions { config_path: config_path.to_owned(), plain_http: false, tls_verify: true }
+        RouteOptions { config_path: config_path.to_owned(), plain_http: false, tls_verify: true, own_proxies: false }
     }
 
     fn route(config_path: &Path, image: &str) -> Vec<String> {
