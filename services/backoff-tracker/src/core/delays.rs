@@ -93,6 +93,11 @@ impl<K: Ord + Clone> Delays<K> {
         self.entries.iter().min_by_key(|(_, delay)| delay.updated).map(|(key, _)| key.clone())
     }
 
+    /// The keys that are remembered.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.entries.keys()
+    }
+
     /// How many keys are held now.
     #[must_use]
     pub fn held_count(&self, now: Duration) -> usize {

@@ -1,6 +1,7 @@
 //! The node's own knowledge of failures.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
@@ -10,6 +11,7 @@ use contract::messages::backoff_tracker::{
 };
 
 use super::delays::{BackoffPolicy, Delays};
+use super::knowledge::{Topic, TopicId};
 
 /// How many keys a node remembers: a hundred pods with a hundred images. At one more, the one that failed the longest ago is
 /// forgotten, so that it may be tried: memory is bounded and nothing is held for want of it.
@@ -23,9 +25,19 @@ const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
 #[derive(Debug)]
 pub struct Tracker {
     delays: Delays<BackoffKey>,
-    causes: BTreeMap<BackoffKey, AttemptFailure>,
+    causes: BTreeMap<BackoffKey, Cause>,
     reported: VecDeque<(AttemptId, BackoffKey)>,
     counts: BackoffCounts,
+}
+
+/// Why a key is held.
+#[derive(Clone, Debug)]
+pub(super) struct Cause {
+    pub(super) failure: AttemptFailure,
+    /// When it was.
+    pub(super) at: Duration,
+    /// What others may know of it: who else succeeds there shows that the cause is gone.
+    pub(super) topics: Vec<Arc<Topic>>,
 }
 
 impl Tracker {
@@ -46,21 +58,67 @@ impl Tracker {
         if !check.peek {
             self.counts.refused_total += 1;
         }
-        let last = self.causes.get(&check.key).cloned().unwrap_or_default();
+        let last = self.causes.get(&check.key).map(|cause| cause.failure.clone()).unwrap_or_default();
         BackoffAnswer::Held(Held { cause: last.cause, class: last.class, next_try_ms: milliseconds(left), ..Held::default() })
     }
 
     /// An attempt ended. The same report again changes nothing.
     pub fn report(&mut self, now: Now, report: ReportAttempt) -> AttemptReported {
+        self.report_about(now, report, Vec::new())
+    }
+
+    /// The same, of a failure that is about these topics.
+    pub(super) fn report_about(&mut self, now: Now, report: ReportAttempt, topics: Vec<Arc<Topic>>) -> AttemptReported {
         let ReportAttempt { key, attempt, failure } = report;
         if !self.remember_report(attempt, &key) {
             return self.answer(now, &key);
         }
         match failure {
             None => self.succeeded(now, &key),
-            Some(failure) => self.failed(now, &key, failure),
+            Some(failure) => self.failed(now, &key, Cause { failure, at: now.monotonic, topics }),
         }
         self.answer(now, &key)
+    }
+
+    /// A failure that all go by: it moves no delay of this node's own. The same again changes nothing.
+    pub(super) fn report_shared(&mut self, attempt: AttemptId, key: &BackoffKey) {
+        if self.remember_report(attempt, key) {
+            self.counts.failures_total += 1;
+        }
+    }
+
+    /// How long a key is still held.
+    pub(super) fn held(&self, now: Duration, key: &BackoffKey) -> Option<Duration> {
+        self.delays.held(key, now)
+    }
+
+    /// Why a key is held, as long as it is known.
+    pub(super) fn cause(&self, key: &BackoffKey) -> Option<&Cause> {
+        self.causes.get(key)
+    }
+
+    /// Counts a refusal.
+    pub(super) fn refused(&mut self) {
+        self.counts.refused_total += 1;
+    }
+
+    /// The keys that failed by a topic and are held.
+    pub(super) fn held_by(&self, now: Duration, topic: TopicId) -> Vec<(BackoffKey, Cause)> {
+        let by_topic = |(key, cause): &(&BackoffKey, &Cause)| {
+            cause.topics.iter().any(|own| own.id() == topic) && self.delays.held(*key, now).is_some()
+        };
+        self.causes.iter().filter(by_topic).map(|(key, cause)| (key.clone(), cause.clone())).collect()
+    }
+
+    /// Every key that has a delay, with its cause if that is known.
+    pub(super) fn known(&self) -> impl Iterator<Item = (&BackoffKey, Option<&Cause>)> {
+        self.delays.keys().map(|key| (key, self.causes.get(key)))
+    }
+
+    /// Forgets a key.
+    pub(super) fn clear(&mut self, key: &BackoffKey) {
+        self.delays.clear(key);
+        self.causes.remove(key);
     }
 
     /// The counters.
@@ -70,23 +128,21 @@ impl Tracker {
     }
 
     fn succeeded(&mut self, now: Now, key: &BackoffKey) {
-        self.delays.clear(key);
-        self.causes.remove(key);
+        self.clear(key);
         self.collect_garbage(now);
     }
 
-    fn failed(&mut self, now: Now, key: &BackoffKey, mut failure: AttemptFailure) {
+    fn failed(&mut self, now: Now, key: &BackoffKey, mut cause: Cause) {
         self.counts.failures_total += 1;
-        shorten(&mut failure.cause);
+        shorten(&mut cause.failure.cause);
         self.delays.next(key.clone(), now.monotonic);
-        self.causes.insert(key.clone(), failure);
+        self.causes.insert(key.clone(), cause);
         if self.delays.len() > MAX_KEYS {
             self.collect_garbage(now);
         }
         while self.delays.len() > MAX_KEYS {
             let Some(oldest) = self.delays.oldest() else { break };
-            self.delays.clear(&oldest);
-            self.causes.remove(&oldest);
+            self.clear(&oldest);
             self.counts.evicted_total += 1;
         }
     }
@@ -115,7 +171,7 @@ impl Tracker {
 }
 
 /// Whole milliseconds, rounded up: who waits that long is not refused again.
-fn milliseconds(left: Duration) -> u64 {
+pub(super) fn milliseconds(left: Duration) -> u64 {
     u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 

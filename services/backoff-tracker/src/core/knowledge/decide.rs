@@ -1,13 +1,18 @@
 //! What a wish may do now.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use contract::View;
+use contract::messages::backoff_tracker::BackoffKey;
 
 use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 use super::fault::Fault;
 use super::input::{Duty, Effect, Held, Verdict};
 use super::lease::{LeaseName, Standing, WishId};
 use super::node::Knowledge;
-use super::topic::TopicId;
+use super::target::Aim;
+use super::topic::{Topic, TopicId};
 use super::wish::{Going, State, Wish};
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 
@@ -29,21 +34,16 @@ enum Leave {
 impl Knowledge {
     /// Decides, asks for leases, and moves the wish on.
     pub(super) fn decide(&mut self, now: Duration, id: WishId, wish: &mut Wish, effects: &mut Vec<Effect>) -> Verdict {
-        if self.alone || std::mem::take(&mut wish.unanswered) {
-            return self.by_local_rule(now, wish).unwrap_or_else(|| self.go(now, id, wish, Duty::None));
+        if self.alone || std::mem::take(&mut wish.unanswered) || self.is_lenient(now, &wish.aim.target.view) {
+            return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, Duty::None));
         }
-        let mut binding: Vec<Entry> = wish.aim.topics.iter().filter_map(|topic| self.entry(now, topic.id())).filter(binds).collect();
-        if !self.has(Fault::BelievesAnybody) {
-            hear_once(&mut binding);
-        }
-        if let Some(entry) = binding.iter().filter(|entry| now < entry.next_try).max_by_key(|entry| entry.next_try) {
+        let binding = self.binding(now, &wish.aim);
+        if let Some(entry) = not_due(now, &binding) {
             wish.state = State::Held;
             wish.wake = Some(entry.next_try);
             return Verdict::Held(held(now, entry));
         }
-        if binding.is_empty()
-            && let Some(verdict) = self.by_local_rule(now, wish)
-        {
+        if let Some(verdict) = self.by_local_rule(now, wish, &binding) {
             return verdict;
         }
         let (duty, leave) = match binding.first() {
@@ -67,18 +67,40 @@ impl Knowledge {
         }
     }
 
+    /// What binds this node in trying an image.
+    pub(super) fn binding(&self, now: Duration, aim: &Aim) -> Vec<Entry> {
+        let mut binding: Vec<Entry> = aim.topics.iter().filter_map(|topic| self.entry(now, topic.id())).filter(binds).collect();
+        if !self.has(Fault::BelievesAnybody) {
+            hear_once(&mut binding);
+        }
+        binding
+    }
+
+    /// Whether nothing of a view is refused by what is shared.
+    pub(super) fn is_lenient(&self, now: Duration, view: &View) -> bool {
+        self.lenience.holds(now, view)
+    }
+
+    /// How long the node's own rule still holds a key, unless what it failed by is what the fleet decides about.
+    pub(super) fn held_here(&self, now: Duration, key: &BackoffKey, binding: &[Entry]) -> Option<Duration> {
+        let left = self.local.held(now, key)?;
+        let decided = |topic: &Arc<Topic>| binding.iter().any(|entry| entry.topic.id() == topic.id());
+        let by_fleet = self.local.cause(key).is_some_and(|cause| cause.topics.iter().any(decided));
+        (!by_fleet).then_some(left)
+    }
+
     /// Kubelet's rule for what is known to this node alone; none if that allows a try.
-    fn by_local_rule(&self, now: Duration, wish: &mut Wish) -> Option<Verdict> {
-        let left = self.local.held(&wish.key, now)?;
-        let failed = wish.failed.as_ref();
+    fn by_local_rule(&self, now: Duration, wish: &mut Wish, binding: &[Entry]) -> Option<Verdict> {
+        let left = self.held_here(now, &wish.key, binding)?;
+        let cause = self.local.cause(&wish.key);
         wish.state = State::Fresh;
         wish.wake = Some(now + left);
         Some(Verdict::Held(Held {
-            class: failed.map(|failed| failed.class).unwrap_or_default(),
-            cause: failed.map(|failed| failed.cause.clone()).unwrap_or_default(),
+            class: cause.map(|cause| cause.failure.class).unwrap_or_default(),
+            cause: cause.map(|cause| cause.failure.cause.clone()).unwrap_or_default(),
             learned_by: self.node.clone(),
-            learned_ago: failed.map(|failed| now.saturating_sub(failed.at)).unwrap_or_default(),
-            trace: failed.and_then(|failed| failed.trace),
+            learned_ago: cause.map(|cause| now.saturating_sub(cause.at)).unwrap_or_default(),
+            trace: wish.failed.as_ref().filter(|failed| cause.is_some_and(|cause| cause.at == failed.at)).and_then(|failed| failed.trace),
             next_try: now + left,
         }))
     }
@@ -197,7 +219,12 @@ fn hear_once(binding: &mut [Entry]) {
     }
 }
 
-fn held(now: Duration, entry: &Entry) -> Held {
+/// Of what binds, what does so the longest.
+pub(super) fn not_due(now: Duration, binding: &[Entry]) -> Option<&Entry> {
+    binding.iter().filter(|entry| now < entry.next_try).max_by_key(|entry| entry.next_try)
+}
+
+pub(super) fn held(now: Duration, entry: &Entry) -> Held {
     Held {
         class: entry.topic.class(),
         cause: entry.newest.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),

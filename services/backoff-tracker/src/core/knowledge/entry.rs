@@ -11,7 +11,7 @@ use contract::{AttemptId, NodeName};
 
 use super::cadence;
 use super::report::{Finding, Report};
-use super::topic::{Reach, Topic};
+use super::topic::{About, Reach, Topic};
 
 /// How long a lead, a probe or a slot may take to have the manifest resolved. A node that comes back later drops its result.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
@@ -40,8 +40,12 @@ pub(super) struct Heard {
 pub(super) struct Eyes<'a> {
     pub(super) node: &'a NodeName,
     pub(super) now: Duration,
-    /// Nodes alive, at least 1.
+    /// Nodes alive in the zone, at least 1; more than any rule asks for if nobody has said.
+    pub(super) alive_in_zone: usize,
+    /// Nodes alive, likewise.
     pub(super) alive: usize,
+    /// When an operator cleared the topic: what began before counts no more.
+    pub(super) cleared: Option<Duration>,
     /// A planted fault for tests of tests: one word is as good as three.
     pub(super) credulous: bool,
 }
@@ -88,7 +92,8 @@ impl Entry {
     /// Derives it; none if nothing fails, or so long ago that nobody cares.
     pub(super) fn derive<'a>(heard: impl Iterator<Item = &'a Heard> + Clone, eyes: Eyes<'_>) -> Option<Self> {
         let success = heard.clone().filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date).max();
-        let stands = |heard: &&'a Heard| heard.report.finding.trouble().is_some() && success.is_none_or(|success| heard.date > success);
+        let since = success.max(eyes.cleared);
+        let stands = |heard: &&'a Heard| heard.report.finding.trouble().is_some() && since.is_none_or(|since| heard.date > since);
         let standing: Vec<&Heard> = heard.filter(stands).collect();
         let newest = *standing.iter().max_by_key(|heard| (heard.date, &heard.report.reporter))?;
         let entry = Self::of(&standing, newest, success, eyes)?;
@@ -131,7 +136,8 @@ fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opt
             repositories.len() >= needed
         }
         Reach::Nodes(needed) => {
-            let needed = needed.min(eyes.alive);
+            let there = if matches!(topic.about(), About::Endpoint { .. }) { eyes.alive_in_zone } else { eyes.alive };
+            let needed = needed.min(there);
             let failed = recent().filter(|heard| matches!(heard.report.finding, Finding::Failed(_))).count();
             let unanswered = recent().count() - failed;
             let answering = success.is_some_and(|success| success + super::QUIET_AFTER >= newest.date);

@@ -24,11 +24,13 @@ pub(super) struct Fleet {
     pub(super) alive: usize,
     /// This node's place among them, from 0.
     pub(super) rank: Option<usize>,
+    /// Those in the node's zone, which see the same network; none: nobody has said how many there are.
+    pub(super) in_zone: Option<usize>,
 }
 
 impl Default for Fleet {
     fn default() -> Self {
-        Self { alive: 1, rank: None }
+        Self { alive: 1, rank: None, in_zone: None }
     }
 }
 
@@ -70,7 +72,7 @@ mod tests {
     fn releases(ranked: bool) -> Vec<Duration> {
         let of = |rank: usize| {
             let node: NodeName = format!("n{rank}").parse().unwrap();
-            Fleet { alive: 1_000, rank: ranked.then_some(rank) }.release(&node, 77)
+            Fleet { alive: 1_000, rank: ranked.then_some(rank), in_zone: None }.release(&node, 77)
         };
         let mut at: Vec<Duration> = (0..1_000).map(of).collect();
         at.sort_unstable();
@@ -93,7 +95,7 @@ mod tests {
         let node: NodeName = "n".parse().unwrap();
         let alone = Fleet::default();
         assert!(alone.turn(&node, 5) < Duration::from_millis(3) && alone.release(&node, 5) < Duration::from_millis(10));
-        let gone = Fleet { alive: 3, rank: Some(9) };
+        let gone = Fleet { alive: 3, rank: Some(9), in_zone: None };
         assert!(gone.turn(&node, 5) <= LONGEST_TURN, "a rank beyond the fleet is no rank");
     }
 }

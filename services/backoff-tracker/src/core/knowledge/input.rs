@@ -66,10 +66,30 @@ pub enum Input {
     LeaseFreed(LeaseName),
     /// The presence digest.
     Fleet {
-        /// Nodes alive in the zone.
+        /// Nodes alive.
         alive: usize,
         /// This node's place among them, from 0, if the registrar says.
         rank: Option<usize>,
+    },
+    /// Nodes alive in the node's own zone, where that is not all of them. After [`Input::Fleet`].
+    Zone(usize),
+    /// An operator has cleared something, so long ago.
+    Cleared {
+        /// The image, normalised.
+        image: Option<String>,
+        /// Topics by their ids.
+        topics: Vec<TopicId>,
+        /// How long ago.
+        age: Duration,
+    },
+    /// Nobody is refused by what is shared, for so long from now; zero ends it.
+    Pause {
+        /// Of which registry; none: all.
+        registry: Option<String>,
+        /// How long.
+        left: Duration,
+        /// Who paused.
+        by: String,
     },
     /// The bus cannot be reached.
     BusGone,

@@ -19,11 +19,15 @@ mod fault;
 mod fleet;
 mod input;
 mod lease;
+mod lenience;
 mod node;
 mod replica;
 mod report;
+mod request;
+mod result;
 mod target;
 mod topic;
+mod tried;
 mod wish;
 
 use std::time::Duration;
@@ -35,9 +39,11 @@ pub use fault::Fault;
 pub use fleet::BUDGET_PER_SECOND;
 pub use input::{Duty, Effect, Held, Input, LeaseAnswer, Outcome, Verdict};
 pub use lease::{BUS_ANSWER, LeaseName, MISSES_TO_GONE, WishId};
+pub use lenience::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use node::{Knowledge, KnowledgeCounts, MAX_WISHES};
-pub use replica::{CONTRADICTED_FOR, MAX_REPORTS, MAX_TOPICS_OF_ONE, Replica, ReplicaCounts};
+pub use replica::{CONTRADICTED_FOR, LONGEST_KEPT, MAX_REPORTS, MAX_TOPICS_OF_ONE, Replica, ReplicaCounts, keep_for};
 pub use report::{Finding, MAX_MESSAGE_BYTES, Report, Trouble};
+pub use request::Clearing;
 pub use target::Failure;
 pub use topic::{About, Reach, Topic, TopicId};
 

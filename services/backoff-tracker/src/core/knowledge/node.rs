@@ -5,28 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::BackoffKey;
-use contract::{AttemptId, FailureClass, NodeName};
+use contract::{FailureClass, NodeName};
 
-use super::entry::{Binding, Entry, Eyes};
+use super::UNANSWERED_AFTER;
+use super::entry::{Entry, Eyes};
 use super::fault::Fault;
 use super::fleet::Fleet;
-use super::input::{Effect, Held, Input, LeaseAnswer, Outcome, Verdict};
+use super::input::{Effect, Held, Input, LeaseAnswer, Verdict};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, WishId};
+use super::lenience::Lenience;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
-use super::target::{Aim, Failure};
-use super::topic::{Topic, TopicId};
-use super::wish::{Going, OwnFailure, State, Wish};
-use super::{QUIET_AFTER, UNANSWERED_AFTER};
-use crate::core::delays::{BackoffPolicy, Delays};
+use super::target::Aim;
+use super::topic::TopicId;
+use super::tried::Tried;
+use super::wish::{State, Wish};
+use crate::core::Tracker;
+use crate::core::delays::BackoffPolicy;
 
 /// Wishes of one node at once: more pods than a node can have. One more is refused.
 pub const MAX_WISHES: usize = 1_000;
 /// Leases remembered before those that ran out are forgotten.
 const LEASES_REMEMBERED: usize = 4_096;
-/// A success is not told again while one is known that is younger than this, unless it changes something.
-const TOLD_LATELY: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
-
 /// What happened so far, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnowledgeCounts {
@@ -42,6 +42,12 @@ pub struct KnowledgeCounts {
     pub bus_misses_total: u64,
     /// Failures kept to itself by a node that others contradicted.
     pub kept_to_itself_total: u64,
+    /// Requests refused by what other nodes learned.
+    pub refused_by_shared_total: u64,
+    /// Requests that would have been, but for a pause or because this node only observes.
+    pub observed_total: u64,
+    /// Clears that were news.
+    pub cleared_total: u64,
 }
 
 /// What one node knows, wants and does.
@@ -50,14 +56,16 @@ pub struct Knowledge {
     pub(super) node: NodeName,
     pub(super) replica: Replica,
     pub(super) leases: Leases,
-    pub(super) local: Delays<BackoffKey>,
+    pub(super) local: Tracker,
     pub(super) fleet: Fleet,
     /// No bus: every node for itself.
     pub(super) alone: bool,
-    wishes: BTreeMap<WishId, Wish>,
+    pub(super) lenience: Lenience,
+    pub(super) wishes: BTreeMap<WishId, Wish>,
+    pub(super) tried: Tried,
     misses: u32,
     fault: Option<Fault>,
-    counts: KnowledgeCounts,
+    pub(super) counts: KnowledgeCounts,
 }
 
 impl Knowledge {
@@ -68,10 +76,12 @@ impl Knowledge {
             node,
             replica: Replica::default(),
             leases: Leases::default(),
-            local: Delays::new(policy),
+            local: Tracker::new(policy),
             fleet: Fleet::default(),
             alone: false,
+            lenience: Lenience::default(),
             wishes: BTreeMap::new(),
+            tried: Tried::default(),
             misses: 0,
             fault: None,
             counts: KnowledgeCounts::default(),
@@ -82,6 +92,13 @@ impl Knowledge {
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = Some(fault);
+        self
+    }
+
+    /// Refusing nothing by what is shared, only saying and counting what would have been refused.
+    #[must_use]
+    pub fn observing(mut self) -> Self {
+        self.lenience.observe = true;
         self
     }
 
@@ -107,6 +124,18 @@ impl Knowledge {
         self.replica.topics().filter_map(|topic| self.entry(now, topic)).collect()
     }
 
+    /// Whether the node goes by its own rule, for want of a bus.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// All that this node has said and what others may still want to know, with how long ago it was so.
+    #[must_use]
+    pub fn own_reports(&self, now: Duration) -> Vec<(Arc<Report>, Duration)> {
+        self.replica.words_of(&self.node).into_iter().map(|(report, date)| (report, now.saturating_sub(date))).collect()
+    }
+
     /// What happened so far.
     #[must_use]
     pub fn counts(&self) -> KnowledgeCounts {
@@ -115,7 +144,9 @@ impl Knowledge {
 
     pub(super) fn entry(&self, now: Duration, topic: TopicId) -> Option<Entry> {
         let credulous = self.has(Fault::BelievesAnybody);
-        self.replica.entry(topic, Eyes { node: &self.node, now, alive: self.fleet.alive.max(1), credulous })
+        let said = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
+        let (alive, alive_in_zone) = (said(self.fleet.alive), said(self.fleet.in_zone.unwrap_or_default()));
+        self.replica.entry(topic, Eyes { node: &self.node, now, alive_in_zone, alive, cleared: None, credulous })
     }
 
     pub(super) fn has(&self, fault: Fault) -> bool {
@@ -151,8 +182,17 @@ impl Knowledge {
                 self.wishes_of_lease(name)
             }
             Input::Fleet { alive, rank } => {
-                self.fleet = Fleet { alive: alive.max(1), rank };
+                self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(alive.max(1)) };
                 vec![]
+            }
+            Input::Zone(alive) => {
+                self.fleet.in_zone = Some(alive.max(1));
+                vec![]
+            }
+            Input::Cleared { image, topics, age } => self.cleared(now, image.as_deref(), topics, age),
+            Input::Pause { registry, left, by } => {
+                self.lenience.pause(now, registry, left, by);
+                self.wishes.keys().copied().collect()
             }
             Input::BusGone => self.set_alone(true),
             Input::BusBack => self.set_alone(false),
@@ -208,13 +248,13 @@ impl Knowledge {
 
     /// The local rule ends where another has shown that what this node failed by is in order, unless this node is known to be
     /// the one at fault.
-    fn cause_is_gone(&mut self, now: Duration, topic: TopicId) {
-        for wish in self.wishes.values_mut().filter(|wish| matches!(wish.state, State::Fresh | State::Held)) {
-            let Some(failed) = wish.failed.as_ref().filter(|failed| failed.topics.contains(&topic)) else { continue };
-            let at_fault = self.replica.at_fault(now, &self.node, wish.aim.topics.iter().find(|own| own.id() == topic));
-            if !at_fault && failed.at < now && self.local.held(&wish.key, now).is_some() {
-                self.local.clear(&wish.key);
-                wish.state = State::Held;
+    pub(super) fn cause_is_gone(&mut self, now: Duration, topic: TopicId) {
+        for (key, cause) in self.local.held_by(now, topic) {
+            let at_fault = self.replica.at_fault(now, &self.node, cause.topics.iter().find(|own| own.id() == topic));
+            if !at_fault && cause.at < now {
+                self.local.clear(&key);
+                let waiting = |wish: &&mut Wish| wish.key == key && matches!(wish.state, State::Fresh | State::Held);
+                self.wishes.values_mut().filter(waiting).for_each(|wish| wish.state = State::Held);
             }
         }
     }
@@ -265,7 +305,7 @@ impl Knowledge {
         due.into_iter().collect()
     }
 
-    fn look(&mut self, now: Duration, id: WishId, effects: &mut Vec<Effect>) {
+    pub(super) fn look(&mut self, now: Duration, id: WishId, effects: &mut Vec<Effect>) {
         let Some(mut wish) = self.wishes.remove(&id) else { return };
         if matches!(wish.state, State::Going(_)) {
             self.watch(now, &mut wish, effects);
@@ -297,139 +337,17 @@ impl Knowledge {
         }
     }
 
-    fn resolved(&mut self, now: Duration, id: WishId, attempt: AttemptId, outcome: Outcome, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        let current = |wish: &Wish| matches!(&wish.state, State::Going(going) if going.attempt.is_some_and(|(begun, _)| begun == attempt));
-        if !self.wishes.get(&id).is_some_and(current) {
-            return vec![];
-        }
-        let Some(mut wish) = self.wishes.remove(&id) else { return vec![] };
-        let State::Going(going) = std::mem::replace(&mut wish.state, State::Fresh) else { return vec![] };
-        wish.told = None;
-        wish.wake = None;
-        let late = going.deadline.is_some_and(|deadline| now > deadline);
-        self.counts.late_results_total += u64::from(late);
-        let mut touched = BTreeSet::new();
-        match outcome {
-            Outcome::Resolved => {
-                self.local.clear(&wish.key);
-                if !late {
-                    touched = self.succeeded(now, &wish.aim, &going, effects);
-                }
-                self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
-            }
-            Outcome::Failed(failure) => {
-                touched = self.failed(now, &mut wish, &going, failure, late, effects);
-                let binding = wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed));
-                self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !binding, effects);
-                self.wishes.insert(id, wish);
-                touched.insert(id);
-            }
-        }
-        touched.into_iter().collect()
-    }
-
-    /// Tells what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
-    fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, effects: &mut Vec<Effect>) -> BTreeSet<WishId> {
-        let mut touched = BTreeSet::new();
-        let any_repository_fails = self.replica.fails_in(aim.image.view_id(), FailureClass::RegistryUnavailable);
-        // The narrowest first: who hears that the registry is back knows then that the image is resolved, and asks for no lead.
-        for topic in aim.topics.iter().rev() {
-            let watched = topic.id() == aim.endpoint.id()
-                || topic.id() == aim.image.id()
-                || (any_repository_fails && topic.class() == FailureClass::RegistryUnavailable);
-            touched.extend(self.tell_success(now, topic, watched, going, effects));
-        }
-        touched
-    }
-
-    fn tell_success(&mut self, now: Duration, topic: &Arc<Topic>, watched: bool, going: &Going, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        let known = self.replica.succeeded_at(topic.id());
-        let stale = known.is_none_or(|at| at + TOLD_LATELY <= now);
-        let own_doubt = self.replica.word(topic.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
-        if !(own_doubt || self.replica.is_doubted(topic.id()) || (watched && stale)) {
-            return vec![];
-        }
-        self.publish(now, going, Arc::clone(topic), Finding::Succeeded, effects);
-        self.cause_is_gone(now, topic.id());
-        self.wishes_touching(topic.id())
-    }
-
-    fn failed(
-        &mut self,
-        now: Duration,
-        wish: &mut Wish,
-        going: &Going,
-        failure: Failure,
-        late: bool,
-        effects: &mut Vec<Effect>,
-    ) -> BTreeSet<WishId> {
-        let mut touched = BTreeSet::new();
-        let topics = wish.aim.topics_of(&failure);
-        let reachable = failure.shows_reachable();
-        let trace = going.attempt.and_then(|(_, trace)| trace);
-        for topic in topics.iter().filter(|_| !late) {
-            if self.replica.at_fault(now, &self.node, Some(topic)) {
-                self.counts.kept_to_itself_total += 1;
-                continue;
-            }
-            let trouble = Trouble {
-                message: failure.cause.clone(),
-                step: going.step_of(topic.id()),
-                retry_after: failure.retry_after,
-                repository: wish.aim.target.repository.clone(),
-            };
-            self.publish(now, going, Arc::clone(topic), Finding::Failed(trouble.bounded()), effects);
-            touched.extend(self.wishes_touching(topic.id()));
-        }
-        if reachable && !late {
-            let endpoint = Arc::clone(&wish.aim.endpoint);
-            touched.extend(self.tell_success(now, &endpoint, true, going, effects));
-        }
-        wish.failed = Some(OwnFailure {
-            class: failure.class,
-            cause: failure.cause,
-            at: now,
-            trace,
-            topics: topics.iter().map(|topic| topic.id()).collect(),
-        });
-        if !wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed)) {
-            self.local.next(wish.key.clone(), now);
-        }
-        touched
-    }
-
-    /// Whether the fleet goes by this failure; else the local rule does.
-    fn binds(&self, now: Duration, failed: &OwnFailure) -> bool {
-        let shared = |topic: &TopicId| self.entry(now, *topic).is_some_and(|entry| entry.mine && entry.binding == Binding::Everybody);
-        !self.alone && failed.topics.iter().any(shared)
-    }
-
-    /// Says something under this node's name. A failure is as old as its attempt.
-    fn publish(&mut self, now: Duration, going: &Going, topic: Arc<Topic>, finding: Finding, effects: &mut Vec<Effect>) {
-        let Some((attempt, trace)) = going.attempt else { return };
-        let age = if finding == Finding::Succeeded { Duration::ZERO } else { now.saturating_sub(going.begun) };
-        let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, finding });
-        self.replica.hear(now, Arc::clone(&report), age);
-        effects.push(Effect::Publish(report, age));
-    }
-
-    fn give_back(&mut self, now: Duration, id: WishId, which: impl Fn(LeaseName) -> bool, effects: &mut Vec<Effect>) {
+    pub(super) fn give_back(&mut self, now: Duration, id: WishId, which: impl Fn(LeaseName) -> bool, effects: &mut Vec<Effect>) {
         effects.extend(self.leases.drop_of(now, id, which).into_iter().map(Effect::ReleaseLease));
     }
 
-    fn wishes_touching(&self, topic: TopicId) -> Vec<WishId> {
+    pub(super) fn wishes_touching(&self, topic: TopicId) -> Vec<WishId> {
         self.wishes.iter().filter(|(_, wish)| wish.aim.touches(topic)).map(|(id, _)| *id).collect()
     }
 
     fn wishes_of_lease(&self, name: LeaseName) -> Vec<WishId> {
         let (LeaseName::Probe(topic, _) | LeaseName::Lead(topic, _) | LeaseName::Slot(topic, _)) = name;
         self.wishes_touching(topic)
-    }
-}
-
-impl Going {
-    fn step_of(&self, topic: TopicId) -> u32 {
-        self.steps.get(&topic).copied().unwrap_or(1)
     }
 }
 

@@ -13,6 +13,10 @@ use super::topic::{Topic, TopicId};
 
 /// How long a report is kept; corroboration, and who already had a try, look no further back.
 const KEPT_FOR: Duration = Duration::from_secs(600);
+/// A report outlives what the registry asked for by this.
+const KEPT_BEYOND_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// The longest that any report is kept.
+pub const LONGEST_KEPT: Duration = Duration::from_secs(cadence::LONGEST_RETRY_AFTER.as_secs() + KEPT_BEYOND_RETRY_AFTER.as_secs());
 /// The oldest a report may be when it comes: older ones are replays or come from a broken clock, and count as this old.
 const OLDEST: Duration = Duration::from_secs(24 * 3_600);
 /// How long a reporter whom others contradicted is heard by nobody else.
@@ -24,11 +28,16 @@ pub const MAX_TOPICS_OF_ONE: usize = 512;
 /// Reports in all, 40 MiB at the most. At one more the oldest word of whoever says the most goes.
 pub const MAX_REPORTS: usize = 32_768;
 
+/// Topics remembered as cleared, as long as reports are kept. At one more the oldest is forgotten.
+const MAX_CLEARED: usize = 4_096;
+
 /// What the bounds did, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaCounts {
     /// Reports held now.
     pub reports: u64,
+    /// Reports that said something new.
+    pub heard_total: u64,
     /// Reports that changed nothing: repeated, or older than the reporter's last word.
     pub stale_total: u64,
     /// Reports forgotten for want of room.
@@ -67,6 +76,8 @@ pub struct Replica {
     held: usize,
     /// Who keeps which kind of failure to itself.
     distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
+    /// When operators cleared topics.
+    cleared: BTreeMap<TopicId, Duration>,
     collected: Duration,
     counts: ReplicaCounts,
 }
@@ -96,13 +107,44 @@ impl Replica {
         self.topics.entry(topic).or_default().insert(reporter.clone(), heard);
         self.contradict(topic);
         self.make_room(&reporter);
+        self.counts.heard_total += 1;
         true
+    }
+
+    /// An operator cleared a topic then. Returns whether that is news.
+    pub(super) fn clear(&mut self, topic: TopicId, date: Duration) -> bool {
+        if self.cleared.get(&topic).is_some_and(|known| *known >= date) {
+            return false;
+        }
+        self.cleared.insert(topic, date);
+        if self.cleared.len() > MAX_CLEARED
+            && let Some(oldest) = self.cleared.iter().min_by_key(|(_, date)| **date).map(|(topic, _)| *topic)
+        {
+            self.cleared.remove(&oldest);
+        }
+        true
+    }
+
+    /// The topics that reports of an image are about.
+    pub(super) fn topics_of_image(&self, image: &str) -> Vec<TopicId> {
+        let of_image = |words: &BTreeMap<NodeName, Heard>| {
+            words.values().next().is_some_and(|heard| heard.report.topic.about().reference() == Some(image))
+        };
+        self.topics.iter().filter(|(_, words)| of_image(words)).map(|(topic, _)| *topic).collect()
+    }
+
+    /// All that a node has said, with when it was so.
+    pub(super) fn words_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
+        let topics = self.words.get(node).into_iter().flat_map(BTreeMap::keys);
+        let heard = topics.filter_map(|topic| self.topics.get(topic)?.get(node));
+        heard.map(|heard| (Arc::clone(&heard.report), heard.date)).collect()
     }
 
     /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
     pub(super) fn entry(&self, topic: TopicId, eyes: Eyes<'_>) -> Option<Entry> {
         let nobody = BTreeMap::new();
         let words = self.topics.get(&topic)?;
+        let eyes = Eyes { cleared: self.cleared.get(&topic).copied(), ..eyes };
         let of_kind = words.values().next().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
         let counts = |heard: &&Heard| {
             let reporter = &heard.report.reporter;
@@ -133,8 +175,8 @@ impl Replica {
     #[must_use]
     pub fn is_doubted(&self, topic: TopicId) -> bool {
         let Some(words) = self.topics.get(&topic) else { return false };
-        let success = self.succeeded_at(topic);
-        words.values().any(|heard| heard.report.finding.trouble().is_some() && success.is_none_or(|success| heard.date > success))
+        let since = self.succeeded_at(topic).max(self.cleared.get(&topic).copied());
+        words.values().any(|heard| heard.report.finding.trouble().is_some() && since.is_none_or(|since| heard.date > since))
     }
 
     /// A node's last word on a topic.
@@ -259,6 +301,7 @@ impl Replica {
             nodes.retain(|_, distrust| now < distrust.contradicted_at + 2 * CONTRADICTED_FOR);
         }
         self.distrust.retain(|_, nodes| !nodes.is_empty());
+        self.cleared.retain(|_, date| now < *date + LONGEST_KEPT);
         let expired: Vec<(TopicId, NodeName)> = self
             .topics
             .iter()
@@ -284,7 +327,9 @@ fn newer(report: &Report, date: Duration, known: &Heard) -> bool {
     (date, report.finding.weight(), report.attempt) > (known.date, known.report.finding.weight(), known.report.attempt)
 }
 
-fn keep_for(report: &Report) -> Duration {
+/// How long a report is of use.
+#[must_use]
+pub fn keep_for(report: &Report) -> Duration {
     let asked = report.finding.trouble().and_then(|trouble: &Trouble| trouble.retry_after).unwrap_or_default();
-    KEPT_FOR.max(asked.min(cadence::LONGEST_RETRY_AFTER) + Duration::from_secs(60))
+    KEPT_FOR.max(asked.min(cadence::LONGEST_RETRY_AFTER) + KEPT_BEYOND_RETRY_AFTER)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::messages::backoff_tracker::AttemptFailure;
 use contract::{FailureClass, Target};
 
 use super::topic::{About, Topic, TopicId, hash128};
@@ -82,7 +83,32 @@ impl Aim {
     }
 }
 
+impl From<&AttemptFailure> for Failure {
+    fn from(told: &AttemptFailure) -> Self {
+        Self {
+            class: told.class,
+            cause: told.cause.clone(),
+            authoritative: told.authoritative,
+            endpoint: told.endpoint.clone(),
+            no_such_platform: told.no_such_platform,
+            retry_after: told.retry_after_ms.map(Duration::from_millis),
+        }
+    }
+}
+
 impl Failure {
+    /// As it travels.
+    pub(super) fn told(&self) -> AttemptFailure {
+        AttemptFailure {
+            class: self.class,
+            cause: self.cause.clone(),
+            authoritative: self.authoritative,
+            endpoint: self.endpoint.clone(),
+            no_such_platform: self.no_such_platform,
+            retry_after_ms: self.retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+
     /// Whether the registry was reached: also who says no is there.
     pub(super) fn shows_reachable(&self) -> bool {
         self.authoritative

@@ -124,6 +124,24 @@ impl Topic {
         self.id
     }
 
+    /// For people: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let registry = &self.view.registry;
+        match &self.about {
+            About::BudgetOwner(owner) => format!("budget {owner} of registry {registry}"),
+            About::Endpoint { endpoint, zone } => format!("registry {endpoint} from zone {zone}"),
+            About::Registry => format!("registry {registry}"),
+            About::Repository(repository) => format!("repository {repository} of registry {registry}"),
+            About::Reference { reference, .. } => format!("image {reference}"),
+            About::Login { repository, anonymous: true, .. } => format!("repository {repository} of registry {registry} without a login"),
+            About::Login { repository, .. } => format!("repository {repository} of registry {registry} with the present login"),
+            About::Platform { reference, platform } => format!("image {reference} for {platform}"),
+            About::Content { reference, endpoint } => format!("content of {reference} from {endpoint}"),
+            About::Signature { reference, .. } => format!("signature of {reference}"),
+        }
+    }
+
     /// The class of failure that this topic is for.
     #[must_use]
     pub fn class(&self) -> FailureClass {
@@ -142,6 +160,18 @@ impl About {
             Self::Login { .. } => FailureClass::Denied,
             Self::Platform { .. } | Self::Content { .. } => FailureClass::ContentInvalid,
             Self::Signature { .. } => FailureClass::SignatureInvalid,
+        }
+    }
+
+    /// The image it is about, if it is about one.
+    #[must_use]
+    pub fn reference(&self) -> Option<&str> {
+        match self {
+            Self::Reference { reference, .. }
+            | Self::Platform { reference, .. }
+            | Self::Content { reference, .. }
+            | Self::Signature { reference, .. } => Some(reference),
+            _ => None,
         }
     }
 

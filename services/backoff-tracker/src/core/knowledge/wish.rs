@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::BackoffKey;
-use contract::{AttemptId, FailureClass, TraceContext};
+use contract::{AttemptId, TraceContext};
 
 use super::input::Verdict;
 use super::target::Aim;
@@ -45,7 +45,7 @@ pub(super) enum State {
 }
 
 /// An attempt.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Going {
     pub(super) begun: Duration,
     /// The lease of its duty runs out then.
@@ -59,8 +59,6 @@ pub(super) struct Going {
 /// How the node itself failed.
 #[derive(Clone, Debug)]
 pub(super) struct OwnFailure {
-    pub(super) class: FailureClass,
-    pub(super) cause: String,
     pub(super) at: Duration,
     pub(super) trace: Option<TraceContext>,
     /// What it was about; a success of another on one of these means that the cause is gone.

@@ -1,0 +1,54 @@
+//! When nobody is refused by what is shared: a node that only observes, and pauses that operators ask for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::View;
+
+/// Pauses at once; operators pause a handful of registries. At one more the one that ends first goes.
+pub const MAX_PAUSES: usize = 256;
+/// The longest pause: a fleet without shared knowledge must not be forgotten so.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// A pause in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PauseInForce {
+    /// Of which registry; none: all.
+    pub registry: Option<String>,
+    /// When it ends, on this node's clock.
+    pub until: Duration,
+    /// Who paused.
+    pub by: String,
+}
+
+/// Why nothing may be refused.
+#[derive(Debug, Default)]
+pub(super) struct Lenience {
+    pub(super) observe: bool,
+    pauses: BTreeMap<Option<String>, PauseInForce>,
+}
+
+impl Lenience {
+    pub(super) fn pause(&mut self, now: Duration, registry: Option<String>, left: Duration, by: String) {
+        self.pauses.retain(|_, pause| now < pause.until);
+        if left.is_zero() {
+            self.pauses.remove(&registry);
+            return;
+        }
+        let pause = PauseInForce { registry: registry.clone(), until: now + left.min(LONGEST_PAUSE), by };
+        self.pauses.insert(registry, pause);
+        if self.pauses.len() > MAX_PAUSES
+            && let Some(first) = self.pauses.values().min_by_key(|pause| pause.until).map(|pause| pause.registry.clone())
+        {
+            self.pauses.remove(&first);
+        }
+    }
+
+    pub(super) fn in_force(&self, now: Duration) -> impl Iterator<Item = &PauseInForce> {
+        self.pauses.values().filter(move |pause| now < pause.until)
+    }
+
+    pub(super) fn holds(&self, now: Duration, view: &View) -> bool {
+        self.observe || self.in_force(now).any(|pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry))
+    }
+}

@@ -1,0 +1,170 @@
+//! What is asked of the node from outside: may this be tried, what is known, forget it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clock::Now;
+use contract::messages::backoff_tracker::{self as told, BackoffAnswer, BackoffCleared, BackoffEntry, CheckBackoff};
+use image::Reference;
+
+use super::decide::{held, not_due};
+use super::entry::{Binding, Entry};
+use super::input::Held;
+use super::lease::WishId;
+use super::lenience::PauseInForce;
+use super::node::Knowledge;
+use super::target::Aim;
+use super::topic::TopicId;
+use super::wish::State;
+use crate::core::local_list;
+use crate::core::tracker::milliseconds;
+
+/// Reporters named of one entry; more say nothing more.
+const REPORTERS_NAMED: usize = 10;
+
+/// What a clear comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clearing {
+    /// The image, normalised, if one is cleared.
+    pub image: Option<String>,
+    /// Topics.
+    pub topics: Vec<TopicId>,
+}
+
+impl Knowledge {
+    /// May this be tried now, by what is known here? Looks only: nothing is asked of the bus.
+    pub fn check(&mut self, now: Now, check: &CheckBackoff) -> BackoffAnswer {
+        let Some(target) = check.target.as_ref().filter(|_| !self.alone) else {
+            return self.local.check(now, check);
+        };
+        let aim = Aim::new(target.clone());
+        let binding = self.binding(now.monotonic, &aim);
+        let lenient = self.is_lenient(now.monotonic, &target.view);
+        if let Some(entry) = not_due(now.monotonic, &binding) {
+            let count = u64::from(!check.peek);
+            if !lenient {
+                self.counts.refused_by_shared_total += count;
+                if !check.peek {
+                    self.local.refused();
+                }
+                return BackoffAnswer::Held(self.told(now.monotonic, held(now.monotonic, entry)));
+            }
+            self.counts.observed_total += count;
+        }
+        let decided_by_fleet = !lenient
+            && self.local.held(now.monotonic, &check.key).is_some()
+            && self.held_here(now.monotonic, &check.key, &binding).is_none();
+        if decided_by_fleet { BackoffAnswer::Clear } else { self.local.check(now, check) }
+    }
+
+    /// A refusal as it travels.
+    #[must_use]
+    pub fn told(&self, now: Duration, held: Held) -> told::Held {
+        told::Held {
+            cause: held.cause,
+            class: held.class,
+            next_try_ms: milliseconds(held.next_try.saturating_sub(now)),
+            learned_by: Some(held.learned_by).filter(|node| *node != self.node),
+            learned_ms_ago: u64::try_from(held.learned_ago.as_millis()).unwrap_or(u64::MAX),
+            learned_trace: held.trace,
+        }
+    }
+
+    /// What is known of failures: shared entries, then the node's own.
+    #[must_use]
+    pub fn list(&self, now: Now) -> Vec<BackoffEntry> {
+        let shared = self.entries(now.monotonic).into_iter().map(|entry| self.listed(now.monotonic, &entry));
+        shared.chain(local_list::own(&self.local, now.monotonic)).collect()
+    }
+
+    /// The pauses in force.
+    pub fn pauses(&self, now: Duration) -> impl Iterator<Item = &PauseInForce> {
+        self.lenience.in_force(now)
+    }
+
+    fn listed(&self, now: Duration, entry: &Entry) -> BackoffEntry {
+        let ago = |date: Duration| u64::try_from(now.saturating_sub(date).as_millis()).unwrap_or(u64::MAX);
+        let failing = self.replica.words(entry.topic.id()).filter(|report| report.finding.trouble().is_some());
+        let newest = std::iter::once(entry.newest.reporter.to_string());
+        let others = failing.map(|report| report.reporter.to_string()).filter(|name| *name != entry.newest.reporter.as_str());
+        BackoffEntry {
+            key: format!("{:032x}", entry.topic.id().0),
+            about: entry.topic.in_words(),
+            view: Some(entry.topic.view().clone()),
+            class: entry.topic.class(),
+            binds: if entry.binding == Binding::Everybody { "everybody" } else { "reporters" }.to_owned(),
+            reporters: newest.chain(others).take(REPORTERS_NAMED).collect(),
+            reporter_count: entry.reporters as u64,
+            step: entry.step,
+            since_ms: ago(entry.failing_since),
+            last_ms_ago: ago(entry.failed_at),
+            next_try_ms: milliseconds(entry.next_try.saturating_sub(now)),
+            probed_by: None,
+            cause: entry.newest.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
+            trace: entry.newest.trace,
+        }
+    }
+
+    /// What an operator means by a key as listed, or an image; none if nothing here is like it.
+    #[must_use]
+    pub fn to_clear(&self, what: &str) -> Option<Clearing> {
+        let topic = u128::from_str_radix(what, 16).ok().filter(|_| what.len() == 32).map(TopicId);
+        if let Some(topic) = topic.filter(|topic| self.replica.topics().any(|known| known == *topic)) {
+            return Some(Clearing { image: None, topics: vec![topic] });
+        }
+        let image = Reference::parse(what.rsplit(' ').next().unwrap_or(what)).ok()?.normalised().to_owned();
+        let topics = self.replica.topics_of_image(&image);
+        let wanted = self.aims_of(&image).next().is_some();
+        let here = self.local.known().any(|(key, _)| local_list::is_of_image(&key.image, &image));
+        (!topics.is_empty() || wanted || here).then_some(Clearing { image: Some(image), topics })
+    }
+
+    /// What would go by a clear, and what would still bind the image after it.
+    #[must_use]
+    pub fn would_clear(&self, now: Duration, clearing: &Clearing) -> BackoffCleared {
+        let entry = |topic: &TopicId| self.entry(now, *topic);
+        let shared = clearing.topics.iter().filter_map(entry).map(|entry| entry.topic.in_words());
+        let image = clearing.image.as_deref();
+        let own = self.local.known().filter(|(key, _)| image.is_some_and(|image| local_list::is_of_image(&key.image, image)));
+        let cleared = shared.chain(own.map(|(key, _)| local_list::in_words(key))).collect();
+        let other = |entry: &Entry| now < entry.next_try && !clearing.topics.contains(&entry.topic.id());
+        let aim = image.and_then(|image| self.aims_of(image).next());
+        let still = aim.map(|aim| self.binding(now, aim)).unwrap_or_default();
+        let because = |entry: &Entry| format!("{}: {}", entry.topic.in_words(), held(now, entry).cause);
+        BackoffCleared { cleared, still_binding: still.iter().filter(|entry| other(entry)).map(because).collect() }
+    }
+
+    /// Takes a clear in: failures of attempts begun before it count no more; returns the wishes that it touches.
+    pub(super) fn cleared(&mut self, now: Duration, image: Option<&str>, topics: Vec<TopicId>, age: Duration) -> Vec<WishId> {
+        let date = now.saturating_sub(age);
+        let mut topics: BTreeSet<TopicId> = topics.into_iter().collect();
+        if let Some(image) = image {
+            topics.extend(self.replica.topics_of_image(image));
+            let of_image = self.aims_of(image).flat_map(|aim| &aim.topics).filter(|topic| topic.about().reference() == Some(image));
+            let known: Vec<TopicId> = of_image.map(|topic| topic.id()).collect();
+            topics.extend(known);
+            for key in local_list::keys_of_image(&self.local, image, date) {
+                self.local.clear(&key);
+            }
+        }
+        let news = topics.iter().filter(|topic| self.replica.clear(**topic, date)).count();
+        self.counts.cleared_total += u64::from(news > 0 || image.is_some());
+        let touched = |wish: &super::wish::Wish| {
+            Some(wish.aim.target.reference.as_str()) == image || topics.iter().any(|topic| wish.aim.touches(*topic))
+        };
+        let ids: Vec<WishId> = self.wishes.iter().filter(|(_, wish)| touched(wish)).map(|(id, _)| *id).collect();
+        for id in &ids {
+            if let Some(wish) = self.wishes.get_mut(id).filter(|wish| matches!(wish.state, State::Fresh)) {
+                // In its turn with the others that are released.
+                wish.state = State::Held;
+            }
+        }
+        ids
+    }
+
+    /// How an image is wanted or was lately tried here.
+    fn aims_of<'a>(&'a self, image: &'a str) -> impl Iterator<Item = &'a Aim> {
+        let wanted = self.wishes.values().map(|wish| &wish.aim).filter(move |aim| aim.target.reference == image);
+        wanted.chain(self.tried.aims_of(image))
+    }
+}

@@ -1,0 +1,213 @@
+//! What an attempt has come to: what others are told, and whether the node's own rule moves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::Now;
+use contract::messages::backoff_tracker::{AttemptReported, ReportAttempt};
+use contract::{AttemptId, FailureClass};
+
+use super::QUIET_AFTER;
+use super::entry::{Binding, Entry};
+use super::input::{Effect, Outcome};
+use super::lease::{LeaseName, WishId};
+use super::node::Knowledge;
+use super::report::{Finding, Report, Trouble};
+use super::target::{Aim, Failure};
+use super::topic::{Topic, TopicId};
+use super::wish::{Going, OwnFailure, State, Wish};
+use crate::core::tracker::milliseconds;
+
+/// A success is not told again while one is known that is younger than this, unless it changes something.
+const TOLD_LATELY: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
+
+impl Knowledge {
+    /// A pull that had leave is over, for one of those who wanted it. The same report again changes nothing.
+    pub fn report(&mut self, now: Now, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
+        let mut effects = Vec::new();
+        let Some(failure) = report.failure.as_ref().map(Failure::from) else {
+            return (self.local.report(now, report), effects);
+        };
+        let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
+        let topics = self.tried.topics_of(report.attempt);
+        let lenient = self.tried.view_of(report.attempt).is_none_or(|view| self.is_lenient(now.monotonic, view));
+        let bound = self.binding_of(now.monotonic, topics.iter().map(|topic| topic.id())).filter(|_| !lenient);
+        let reported = match bound {
+            Some(entry) => {
+                self.local.report_shared(report.attempt, &report.key);
+                let left = entry.next_try.saturating_sub(now.monotonic);
+                AttemptReported { next_try_ms: Some(milliseconds(left)) }
+            }
+            None => self.local.report_about(now, report, topics),
+        };
+        for wish in touched {
+            self.look(now.monotonic, wish, &mut effects);
+        }
+        (reported, effects)
+    }
+
+    /// What failed after the manifest was there is said once: another host, a limit, content that is not what it should be.
+    fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &Failure, effects: &mut Vec<Effect>) -> Vec<WishId> {
+        let Some((aim, going)) = self.tried.take_resolved(attempt) else { return vec![] };
+        let topics = aim.topics_of(failure);
+        let going = Going { begun: now, ..going };
+        let mut touched = Vec::new();
+        for topic in &topics {
+            if self.replica.at_fault(now, &self.node, Some(topic)) {
+                self.counts.kept_to_itself_total += 1;
+                continue;
+            }
+            let finding = Finding::Failed(trouble(&aim, &going, topic, failure));
+            self.publish(now, &going, Arc::clone(topic), finding, effects);
+            touched.extend(self.wishes_touching(topic.id()));
+        }
+        self.tried.failed(attempt, &aim, topics);
+        touched
+    }
+
+    pub(super) fn resolved(
+        &mut self,
+        now: Duration,
+        id: WishId,
+        attempt: AttemptId,
+        outcome: Outcome,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<WishId> {
+        let current = |wish: &Wish| matches!(&wish.state, State::Going(going) if going.attempt.is_some_and(|(begun, _)| begun == attempt));
+        if !self.wishes.get(&id).is_some_and(current) {
+            return vec![];
+        }
+        let Some(mut wish) = self.wishes.remove(&id) else { return vec![] };
+        let State::Going(going) = std::mem::replace(&mut wish.state, State::Fresh) else { return vec![] };
+        wish.told = None;
+        wish.wake = None;
+        let late = going.deadline.is_some_and(|deadline| now > deadline);
+        self.counts.late_results_total += u64::from(late);
+        let mut touched = BTreeSet::new();
+        match outcome {
+            Outcome::Resolved => {
+                // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
+                self.tried.resolved(attempt, &wish.aim, &going);
+                if !late {
+                    touched = self.succeeded(now, &wish.aim, &going, effects);
+                }
+                self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
+            }
+            Outcome::Failed(failure) => {
+                touched = self.failed(now, &mut wish, &going, failure, late, effects);
+                let binding = wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed));
+                self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !binding, effects);
+                self.wishes.insert(id, wish);
+                touched.insert(id);
+            }
+        }
+        touched.into_iter().collect()
+    }
+
+    /// Tells what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
+    fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, effects: &mut Vec<Effect>) -> BTreeSet<WishId> {
+        let mut touched = BTreeSet::new();
+        let any_repository_fails = self.replica.fails_in(aim.image.view_id(), FailureClass::RegistryUnavailable);
+        // The narrowest first: who hears that the registry is back knows then that the image is resolved, and asks for no lead.
+        for topic in aim.topics.iter().rev() {
+            let watched = topic.id() == aim.endpoint.id()
+                || topic.id() == aim.image.id()
+                || (any_repository_fails && topic.class() == FailureClass::RegistryUnavailable);
+            touched.extend(self.tell_success(now, topic, watched, going, effects));
+        }
+        touched
+    }
+
+    fn tell_success(&mut self, now: Duration, topic: &Arc<Topic>, watched: bool, going: &Going, effects: &mut Vec<Effect>) -> Vec<WishId> {
+        let known = self.replica.succeeded_at(topic.id());
+        let stale = known.is_none_or(|at| at + TOLD_LATELY <= now);
+        let own_doubt = self.replica.word(topic.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
+        if !(own_doubt || self.replica.is_doubted(topic.id()) || (watched && stale)) {
+            return vec![];
+        }
+        self.publish(now, going, Arc::clone(topic), Finding::Succeeded, effects);
+        self.cause_is_gone(now, topic.id());
+        self.wishes_touching(topic.id())
+    }
+
+    fn failed(
+        &mut self,
+        now: Duration,
+        wish: &mut Wish,
+        going: &Going,
+        failure: Failure,
+        late: bool,
+        effects: &mut Vec<Effect>,
+    ) -> BTreeSet<WishId> {
+        let mut touched = BTreeSet::new();
+        let topics = wish.aim.topics_of(&failure);
+        let reachable = failure.shows_reachable();
+        let trace = going.attempt.and_then(|(_, trace)| trace);
+        for topic in topics.iter().filter(|_| !late) {
+            if self.replica.at_fault(now, &self.node, Some(topic)) {
+                self.counts.kept_to_itself_total += 1;
+                continue;
+            }
+            let finding = Finding::Failed(trouble(&wish.aim, going, topic, &failure));
+            self.publish(now, going, Arc::clone(topic), finding, effects);
+            touched.extend(self.wishes_touching(topic.id()));
+        }
+        if reachable && !late {
+            let endpoint = Arc::clone(&wish.aim.endpoint);
+            touched.extend(self.tell_success(now, &endpoint, true, going, effects));
+        }
+        wish.failed = Some(OwnFailure { at: now, trace, topics: topics.iter().map(|topic| topic.id()).collect() });
+        if let Some((attempt, _)) = going.attempt {
+            self.tried.failed(attempt, &wish.aim, topics.clone());
+            self.move_own_delay(now, wish, attempt, &failure, topics);
+        }
+        touched
+    }
+
+    /// Kubelet's rule moves by a failure, unless all go by it.
+    fn move_own_delay(&mut self, now: Duration, wish: &Wish, attempt: AttemptId, failure: &Failure, topics: Vec<Arc<Topic>>) {
+        if wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed)) && !self.is_lenient(now, &wish.aim.target.view) {
+            self.local.report_shared(attempt, &wish.key);
+        } else {
+            let report = ReportAttempt { key: wish.key.clone(), attempt, failure: Some(failure.told()) };
+            self.local.report_about(at(now), report, topics);
+        }
+    }
+
+    /// Whether the fleet goes by this failure; else the local rule does.
+    fn binds(&self, now: Duration, failed: &OwnFailure) -> bool {
+        self.binding_of(now, failed.topics.iter().copied()).is_some()
+    }
+
+    /// The entry of this node's own making by which all go, of those topics.
+    pub(super) fn binding_of(&self, now: Duration, mut topics: impl Iterator<Item = TopicId>) -> Option<Entry> {
+        let shared = |topic| self.entry(now, topic).filter(|entry| entry.mine && entry.binding == Binding::Everybody);
+        if self.alone { None } else { topics.find_map(shared) }
+    }
+
+    /// Says something under this node's name. A failure is as old as its attempt.
+    pub(super) fn publish(&mut self, now: Duration, going: &Going, topic: Arc<Topic>, finding: Finding, effects: &mut Vec<Effect>) {
+        let Some((attempt, trace)) = going.attempt else { return };
+        let age = if finding == Finding::Succeeded { Duration::ZERO } else { now.saturating_sub(going.begun) };
+        let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, finding });
+        self.replica.hear(now, Arc::clone(&report), age);
+        effects.push(Effect::Publish(report, age));
+    }
+}
+
+fn trouble(aim: &Aim, going: &Going, topic: &Topic, failure: &Failure) -> Trouble {
+    let (message, repository) = (failure.cause.clone(), aim.target.repository.clone());
+    Trouble { message, step: going.step_of(topic.id()), retry_after: failure.retry_after, repository }.bounded()
+}
+
+/// The monotonic time alone, which is all that deciding needs.
+pub(super) fn at(now: Duration) -> Now {
+    Now { monotonic: now, wall: Duration::ZERO }
+}
+
+impl Going {
+    pub(super) fn step_of(&self, topic: TopicId) -> u32 {
+        self.steps.get(&topic).copied().unwrap_or(1)
+    }
+}

@@ -1,0 +1,71 @@
+//! Attempts of late: what a report of one of the callers is about.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use contract::{AttemptId, View};
+
+use super::target::Aim;
+use super::topic::Topic;
+use super::wish::Going;
+
+/// Attempts remembered; their reports come within the time of a pull.
+const MAX_TRIED: usize = 1_024;
+
+/// Attempts that are over as far as the fleet is concerned.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    attempts: BTreeMap<AttemptId, Attempt>,
+    order: VecDeque<AttemptId>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    aim: Aim,
+    /// What its failure was about.
+    topics: Vec<Arc<Topic>>,
+    /// Set while the manifest is there and the rest goes on.
+    goes_on: Option<Going>,
+}
+
+impl Tried {
+    pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, topics: Vec<Arc<Topic>>) {
+        self.remember(attempt, Attempt { aim: aim.clone(), topics, goes_on: None });
+    }
+
+    pub(super) fn resolved(&mut self, attempt: AttemptId, aim: &Aim, going: &Going) {
+        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), goes_on: Some(going.clone()) });
+    }
+
+    /// What is known of an attempt whose manifest was there, once.
+    pub(super) fn take_resolved(&mut self, attempt: AttemptId) -> Option<(Aim, Going)> {
+        let tried = self.attempts.get_mut(&attempt)?;
+        Some((tried.aim.clone(), tried.goes_on.take()?))
+    }
+
+    pub(super) fn topics_of(&self, attempt: AttemptId) -> Vec<Arc<Topic>> {
+        self.attempts.get(&attempt).map(|tried| tried.topics.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn view_of(&self, attempt: AttemptId) -> Option<&View> {
+        self.attempts.get(&attempt).map(|tried| &tried.aim.target.view)
+    }
+
+    /// How an image was lately tried here, the last first.
+    pub(super) fn aims_of<'a>(&'a self, image: &'a str) -> impl Iterator<Item = &'a Aim> {
+        let aims = self.order.iter().rev().filter_map(|attempt| self.attempts.get(attempt)).map(|tried| &tried.aim);
+        aims.filter(move |aim| aim.target.reference == image)
+    }
+
+    fn remember(&mut self, attempt: AttemptId, tried: Attempt) {
+        if self.attempts.insert(attempt, tried).is_some() {
+            return;
+        }
+        self.order.push_back(attempt);
+        if self.order.len() > MAX_TRIED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.attempts.remove(&oldest);
+        }
+    }
+}

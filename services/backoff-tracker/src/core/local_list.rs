@@ -1,0 +1,44 @@
+//! The node's own back-offs, as they are listed and cleared.
+
+use std::time::Duration;
+
+use contract::messages::backoff_tracker::{BackoffEntry, BackoffKey};
+use image::Reference;
+
+use super::tracker::{Tracker, milliseconds};
+
+/// Every key that has a delay.
+pub(crate) fn own(tracker: &Tracker, now: Duration) -> impl Iterator<Item = BackoffEntry> {
+    tracker.known().map(move |(key, cause)| {
+        let ago = cause.map(|cause| u64::try_from(now.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX)).unwrap_or_default();
+        BackoffEntry {
+            key: in_words(key),
+            about: format!("image {} on this node", key.image),
+            class: cause.map(|cause| cause.failure.class).unwrap_or_default(),
+            binds: "this node".to_owned(),
+            reporter_count: 1,
+            step: 1,
+            since_ms: ago,
+            last_ms_ago: ago,
+            next_try_ms: tracker.held(now, key).map(milliseconds).unwrap_or_default(),
+            cause: cause.map(|cause| cause.failure.cause.clone()).unwrap_or_default(),
+            ..BackoffEntry::default()
+        }
+    })
+}
+
+/// As it is listed: the image, for a pod `namespace/name image`.
+pub(crate) fn in_words(key: &BackoffKey) -> String {
+    key.pod.as_ref().map_or_else(|| key.image.clone(), |pod| format!("{pod} {}", key.image))
+}
+
+/// Whether what was asked for is the normalised image.
+pub(crate) fn is_of_image(asked: &str, image: &str) -> bool {
+    asked == image || Reference::parse(asked).is_ok_and(|reference| reference.normalised() == image)
+}
+
+/// The keys of an image that failed before then.
+pub(crate) fn keys_of_image(tracker: &Tracker, image: &str, before: Duration) -> Vec<BackoffKey> {
+    let of_image = tracker.known().filter(|(key, _)| is_of_image(&key.image, image));
+    of_image.filter(|(_, cause)| cause.is_none_or(|cause| cause.at <= before)).map(|(key, _)| key.clone()).collect()
+}
