@@ -12,9 +12,11 @@ use crate::actor::EventRecorder;
 /// # Errors
 /// The bus is closed.
 pub async fn serve(wiring: &Wiring, actor: &Addr<EventRecorder>) -> Result<Vec<Served>, BusError> {
-    Ok(vec![
-        actors::serve::<RecordEvent>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ListEvents>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<CountEvents>(wiring, actor.clone().recipient()).await?,
-    ])
+    // At once, because each waits for the server to confirm it.
+    let (record, list, count) = futures::try_join!(
+        actors::serve::<RecordEvent>(wiring, actor.clone().recipient()),
+        actors::serve::<ListEvents>(wiring, actor.clone().recipient()),
+        actors::serve::<CountEvents>(wiring, actor.clone().recipient()),
+    )?;
+    Ok(vec![record, list, count])
 }

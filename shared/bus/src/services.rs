@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clock::Clock;
 use futures::StreamExt;
+use futures::future::try_join_all;
 use futures::stream::select_all;
 use tokio::task::AbortHandle;
 use tracing::debug;
@@ -71,10 +72,8 @@ pub async fn announce(bus: &BusRef, root: &str, services: Vec<ServiceDescription
         patterns.insert(format!("{root}.*.{}", service.name));
         patterns.insert(format!("{root}.*.{}.{}", service.name, service.id));
     }
-    let mut questions = Vec::new();
-    for pattern in &patterns {
-        questions.push(bus.subscribe(pattern, None).await?);
-    }
+    // At once, because each waits for the server to confirm it.
+    let questions = try_join_all(patterns.iter().map(|pattern| bus.subscribe(pattern, None))).await?;
     let answering = answer_all(Arc::clone(bus), questions, services, clock.now().wall);
     Ok(Announced(tokio::spawn(answering).abort_handle()))
 }

@@ -2,6 +2,7 @@
 
 mod connection;
 mod name;
+pub mod presence;
 mod runtime;
 
 pub use connection::{connect_client, open_bus, shown_bus};

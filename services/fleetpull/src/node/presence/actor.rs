@@ -1,0 +1,315 @@
+//! The actix shell: what is heard goes into the core, and what it wants is done.
+
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, Message, MessageResult, ResponseFuture, SpawnHandle, StreamHandler,
+    WrapFuture as _,
+};
+use actors::{Ask, Gravestone, MAILBOX_CAPACITY, Sender, Served, Wiring, serve_as_leader};
+use bus::{BusError, Subscription};
+use clock::{Clock, Random};
+use contract::messages::registrar::{FleetDigest, FleetSeen, ListNodes, NodeList, Place, RegistrarLease, ReportAlive};
+use contract::{CallError, VERSION};
+use tracing::{debug, info, warn};
+
+use super::core::{Asked, Counts, Effect, Input, Member, Membership};
+use super::lease::LeaseKeeper;
+use super::outbound;
+use crate::node::root_envelope;
+
+/// A registrar that is alive answers within milliseconds; the next report comes before this is over twice.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long stopping waits for the registrar to hear of it.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Who of the node's services wants to know how the fleet stands.
+pub type Listener = Box<dyn Fn(&FleetSeen)>;
+
+/// The actor by which a node is known to its fleet, and which is the fleet's registrar when it holds the lease.
+pub struct Presence {
+    core: Membership,
+    clock: Clock,
+    wiring: Wiring,
+    lease: LeaseKeeper,
+    registrar: Sender<ReportAlive>,
+    listeners: Vec<Listener>,
+    /// The registrar's commands, while it is one.
+    served: Vec<Served>,
+    wake: Option<SpawnHandle>,
+    heard: Option<Heard>,
+    _gravestone: Gravestone,
+}
+
+/// What the actor hears from the bus beside commands.
+struct Heard {
+    digests: Subscription,
+    leases: Subscription,
+}
+
+/// What presence is made of.
+pub struct PresenceParts {
+    /// How the fleet is reached, and which node this is.
+    pub wiring: Wiring,
+    /// Different for each start of an agent.
+    pub instance: String,
+    /// `node.zone`.
+    pub zone: String,
+    /// Its clock.
+    pub clock: Clock,
+    /// Its chance, for what must not happen on all nodes at once.
+    pub random: Random,
+    /// Who wants to know.
+    pub listeners: Vec<Listener>,
+    /// Tells of its death.
+    pub gravestone: Gravestone,
+}
+
+/// How presence stands.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "PresenceCounts")]
+pub struct CountPresence;
+
+/// The answer to [`CountPresence`], by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PresenceCounts(pub Vec<(&'static str, u64)>);
+
+/// Tells the registrar that the node goes, and gives the lease back. Answered when that is said.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub struct Leave;
+
+impl Presence {
+    /// Ready to be started. When this returns on a connected bus, the server knows what is to be heard.
+    ///
+    /// # Errors
+    /// The bus is closed.
+    pub async fn new(parts: PresenceParts) -> Result<Self, BusError> {
+        let PresenceParts { wiring, instance, zone, clock, random, listeners, gravestone } = parts;
+        let (digests, lease_changes) = (wiring.fleet.digests(), outbound::lease_subject(&wiring.fleet));
+        let (digests, leases) = futures::try_join!(wiring.bus.subscribe(&digests, None), wiring.bus.subscribe(&lease_changes, None))?;
+        let own = RegistrarLease { holder: wiring.node.clone(), instance: instance.clone() };
+        let member = Member { node: wiring.node.clone(), instance, zone, reads_versions: vec![VERSION] };
+        Ok(Self {
+            core: Membership::new(member, random, clock.now().monotonic),
+            clock,
+            lease: LeaseKeeper::new(wiring.bus.clone(), &wiring.fleet, own),
+            registrar: Sender::to_leader(wiring.clone()),
+            wiring,
+            listeners,
+            served: Vec::new(),
+            wake: None,
+            heard: Some(Heard { digests, leases }),
+            _gravestone: gravestone,
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now().monotonic
+    }
+
+    fn take_in(&mut self, input: Input, context: &mut Context<Self>) {
+        for effect in self.core.step(self.now(), input) {
+            self.carry_out(effect, context);
+        }
+        self.wake_when_due(context);
+    }
+
+    fn wake_when_due(&mut self, context: &mut Context<Self>) {
+        if let Some(wake) = self.wake.take() {
+            context.cancel_future(wake);
+        }
+        let due = self.core.next_due().map(|due| due.saturating_sub(self.now()));
+        self.wake = due.map(|pause| context.run_later(pause, |presence, context| presence.take_in(Input::Tick, context)));
+    }
+
+    fn carry_out(&mut self, effect: Effect, context: &mut Context<Self>) {
+        match effect {
+            Effect::Report(report) => self.report(report, context),
+            Effect::TryLease => {
+                let lease = self.lease.clone();
+                self.ask_for_the_lease(async move { lease.take().await }, context);
+            }
+            Effect::Renew(revision) => {
+                let lease = self.lease.clone();
+                self.ask_for_the_lease(async move { lease.renew(revision).await }, context);
+            }
+            Effect::Lead => self.lead(context),
+            Effect::StepDown => {
+                info!("this agent is not the fleet's registrar any more");
+                self.served.clear();
+            }
+            Effect::GiveBack(revision) => {
+                let lease = self.lease.clone();
+                tokio::spawn(async move { lease.give_back(revision).await });
+            }
+            Effect::Publish(digest) => self.publish(digest, context),
+            Effect::Tell(seen) => self.listeners.iter().for_each(|listener| listener(&seen)),
+        }
+    }
+
+    fn report(&self, report: ReportAlive, context: &mut Context<Self>) {
+        let answer = self.registrar.call(root_envelope(report), ANSWER_WITHIN);
+        context.spawn(answer.into_actor(self).map(|answer, presence, context| {
+            if let Err(error) = &answer {
+                debug!(%error, "the registrar did not answer");
+            }
+            presence.take_in(Input::Reported(answer.ok()), context);
+        }));
+    }
+
+    fn ask_for_the_lease(&self, asking: impl Future<Output = Asked> + 'static, context: &mut Context<Self>) {
+        let began = self.now();
+        context.spawn(asking.into_actor(self).map(move |asked, presence, context| presence.take_in(Input::Asked(began, asked), context)));
+    }
+
+    fn lead(&self, context: &mut Context<Self>) {
+        info!("this agent is the fleet's registrar");
+        let (wiring, own) = (self.wiring.clone(), context.address());
+        let serving = async move {
+            futures::try_join!(
+                serve_as_leader::<ReportAlive>(&wiring, own.clone().recipient()),
+                serve_as_leader::<ListNodes>(&wiring, own.recipient())
+            )
+        };
+        context.spawn(serving.into_actor(self).map(|served, presence, _| match served {
+            // It may have been over before it began.
+            Ok((alive, list)) if presence.core.counts().is_registrar => presence.served = vec![alive, list],
+            Ok(_) => {}
+            Err(error) => warn!(%error, "the registrar's commands cannot be taken"),
+        }));
+    }
+
+    fn publish(&self, digest: FleetDigest, context: &mut Context<Self>) {
+        let (bus, fleet, node) = (self.wiring.bus.clone(), self.wiring.fleet.clone(), self.wiring.node.clone());
+        let publishing = async move {
+            if let Err(error) = bus.publish(outbound::digest_message(&fleet, &node, &digest)).await {
+                debug!(%error, "the digest was not published");
+            }
+        };
+        context.spawn(publishing.into_actor(self));
+    }
+}
+
+impl Actor for Presence {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        context.set_mailbox_capacity(MAILBOX_CAPACITY);
+        if let Some(Heard { digests, leases }) = self.heard.take() {
+            context.add_stream(futures::StreamExt::map(digests, HeardDigest));
+            context.add_stream(futures::StreamExt::map(leases, HeardLease));
+        }
+        // Who leads already is known before the first digest, so that nobody else's is believed.
+        let lease = self.lease.clone();
+        let look = async move { lease.holder().await };
+        context.spawn(look.into_actor(self).map(|found, presence, context| {
+            if let Some(lease) = found {
+                presence.take_in(Input::LeaseSeen(Some(lease.holder)), context);
+            }
+        }));
+        self.take_in(Input::Tick, context);
+    }
+}
+
+struct HeardDigest(bus::Message);
+
+struct HeardLease(bus::Message);
+
+impl StreamHandler<HeardDigest> for Presence {
+    fn handle(&mut self, HeardDigest(message): HeardDigest, context: &mut Self::Context) {
+        match outbound::read_digest(&message) {
+            Some((from, digest)) => self.take_in(Input::DigestHeard(from, digest), context),
+            None => warn!(subject = message.subject, bytes = message.payload.len(), "a digest could not be read"),
+        }
+    }
+
+    /// A bus that has ended says no more, and the agent goes on to its end.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl StreamHandler<HeardLease> for Presence {
+    fn handle(&mut self, HeardLease(message): HeardLease, context: &mut Self::Context) {
+        if let Some(holder) = outbound::read_lease(&message) {
+            self.take_in(Input::LeaseSeen(holder), context);
+        }
+    }
+
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl Handler<Ask<ReportAlive>> for Presence {
+    type Result = MessageResult<Ask<ReportAlive>>;
+
+    fn handle(&mut self, Ask(report): Ask<ReportAlive>, _: &mut Self::Context) -> Self::Result {
+        let place: Option<Place> = self.core.hear(self.now(), &report.body);
+        MessageResult(place.ok_or_else(not_the_registrar))
+    }
+}
+
+impl Handler<Ask<ListNodes>> for Presence {
+    type Result = MessageResult<Ask<ListNodes>>;
+
+    fn handle(&mut self, _: Ask<ListNodes>, _: &mut Self::Context) -> Self::Result {
+        let list: Option<NodeList> = self.core.list(self.now());
+        MessageResult(list.ok_or_else(not_the_registrar))
+    }
+}
+
+impl Handler<CountPresence> for Presence {
+    type Result = MessageResult<CountPresence>;
+
+    fn handle(&mut self, _: CountPresence, _: &mut Self::Context) -> Self::Result {
+        MessageResult(PresenceCounts(by_name(&self.core.counts())))
+    }
+}
+
+impl Handler<Leave> for Presence {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Leave, context: &mut Self::Context) -> Self::Result {
+        let effects = self.core.step(self.now(), Input::Leave);
+        self.wake_when_due(context);
+        // In this order: a registrar hears of its own leaving before it gives the lease back.
+        let mut farewell = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Report(report) => {
+                    let said = self.registrar.call(root_envelope(report), LEAVE_WITHIN);
+                    farewell.push(Box::pin(async move { drop(said.await) }) as futures::future::LocalBoxFuture<'static, ()>);
+                }
+                Effect::GiveBack(revision) => {
+                    let lease = self.lease.clone();
+                    farewell.push(Box::pin(async move { lease.give_back(revision).await }));
+                }
+                other => self.carry_out(other, context),
+            }
+        }
+        Box::pin(async move {
+            let all = async {
+                for said in farewell {
+                    said.await;
+                }
+            };
+            // Who is not told finds out by its silence.
+            let _ = tokio::time::timeout(LEAVE_WITHIN, all).await;
+        })
+    }
+}
+
+fn not_the_registrar() -> CallError {
+    CallError::Refused { reason: "this agent is not the fleet's registrar".to_owned() }
+}
+
+fn by_name(counts: &Counts) -> Vec<(&'static str, u64)> {
+    vec![
+        ("presence_alive", counts.place.alive),
+        ("presence_alive_in_zone", counts.place.alive_in_zone),
+        ("presence_registrar", u64::from(counts.is_registrar)),
+        ("presence_known", counts.known),
+        ("presence_beyond_room_total", counts.beyond_room_total),
+        ("presence_unanswered_total", counts.unanswered_total),
+        ("presence_elected_total", counts.elected_total),
+        ("presence_digests_refused_total", counts.digests_refused_total),
+    ]
+}

@@ -1,0 +1,315 @@
+//! What an agent does to be known and to know how the fleet stands, and to be its registrar when nobody else is: decides, does nothing.
+
+use std::time::Duration;
+
+use clock::Random;
+use contract::NodeName;
+use contract::messages::registrar::{ALIVE_EVERY_MS, FleetDigest, FleetSeen, NodeList, Place, ReportAlive};
+
+use super::roster::Roster;
+
+/// How long the lease of the registrar lasts without renewal: long enough for a server that restarts, short beside `ALIVE_FOR_MS`.
+pub(super) const LEASE_FOR: Duration = Duration::from_secs(10);
+/// Renewing so often leaves room for two that fail.
+const RENEW_EVERY: Duration = Duration::from_secs(3);
+/// After a renewal of which nothing is known.
+const RENEW_AGAIN: Duration = Duration::from_secs(1);
+/// When the lease is free, agents ask for it spread over so long.
+const TRY_WITHIN: Duration = Duration::from_secs(1);
+
+const ALIVE_EVERY: Duration = Duration::from_millis(ALIVE_EVERY_MS);
+/// Agents that were started together do not report together.
+const JITTER: f64 = 0.1;
+
+/// Who this agent is.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) node: NodeName,
+    /// Different for each start of an agent.
+    pub(super) instance: String,
+    pub(super) zone: String,
+    pub(super) reads_versions: Vec<u32>,
+}
+
+/// What has come to pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// Time went by.
+    Tick,
+    /// The registrar answered, or nobody did.
+    Reported(Option<Place>),
+    /// Asking for the lease, begun at this time, came to this.
+    Asked(Duration, Asked),
+    /// Who holds the lease now, as the server says; none: nobody.
+    LeaseSeen(Option<NodeName>),
+    /// A digest that this node published.
+    DigestHeard(NodeName, FleetDigest),
+    /// The agent stops in good order.
+    Leave,
+}
+
+/// What asking for the lease, or for its renewal, has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// This agent holds it, with this revision.
+    Held(u64),
+    /// Another one does.
+    Taken,
+    /// Nothing is known: the bus failed.
+    Unknown,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Tell the registrar, and give its answer back.
+    Report(ReportAlive),
+    /// Ask for the lease, and give the answer back.
+    TryLease,
+    /// Renew the lease of this revision, and give the answer back.
+    Renew(u64),
+    /// Take the registrar's commands.
+    Lead,
+    /// Take them no more.
+    StepDown,
+    /// Give the lease of this revision back, so that the next one need not wait for its end.
+    GiveBack(u64),
+    /// Publish how the fleet stands.
+    Publish(FleetDigest),
+    /// Tell the node's services.
+    Tell(FleetSeen),
+}
+
+/// Counted since the start, and as it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) place: Place,
+    pub(super) is_registrar: bool,
+    pub(super) known: u64,
+    pub(super) beyond_room_total: u64,
+    pub(super) unanswered_total: u64,
+    pub(super) elected_total: u64,
+    pub(super) digests_refused_total: u64,
+}
+
+/// An agent among others.
+#[derive(Debug)]
+pub(super) struct Membership {
+    member: Member,
+    random: Random,
+    report_at: Duration,
+    try_at: Option<Duration>,
+    is_trying: bool,
+    leading: Option<Leading>,
+    has_left: bool,
+    /// Who holds the lease, as the server said last.
+    holder: Option<NodeName>,
+    place: Place,
+    digest: Option<(Duration, FleetDigest)>,
+    counts: Counts,
+}
+
+/// As long as this agent is the registrar.
+#[derive(Debug)]
+struct Leading {
+    revision: u64,
+    /// Counted from before the server was asked, so that it ends here before it ends there.
+    until: Duration,
+    renew_at: Duration,
+    is_renewing: bool,
+    publish_at: Duration,
+    roster: Roster,
+}
+
+impl Membership {
+    pub(super) fn new(member: Member, random: Random, now: Duration) -> Self {
+        Self {
+            member,
+            random,
+            report_at: now,
+            try_at: None,
+            is_trying: false,
+            leading: None,
+            has_left: false,
+            holder: None,
+            place: Place::default(),
+            digest: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes in what has come to pass.
+    pub(super) fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match input {
+            Input::Tick => {}
+            Input::Reported(Some(place)) => {
+                self.place = place;
+                effects.push(Effect::Tell(self.seen()));
+            }
+            Input::Reported(None) => self.miss(now),
+            Input::Asked(began, Asked::Held(revision)) => self.hold(now, began, revision, &mut effects),
+            Input::Asked(_, Asked::Taken) => {
+                self.is_trying = false;
+                self.step_down(&mut effects);
+            }
+            Input::Asked(_, Asked::Unknown) => {
+                self.is_trying = false;
+                if let Some(leading) = &mut self.leading {
+                    (leading.is_renewing, leading.renew_at) = (false, now + RENEW_AGAIN);
+                }
+            }
+            Input::LeaseSeen(holder) => self.see_lease(now, holder, &mut effects),
+            Input::DigestHeard(from, digest) => self.see_digest(now, &from, digest, &mut effects),
+            Input::Leave => self.leave(&mut effects),
+        }
+        if !self.has_left {
+            self.let_time_work(now, &mut effects);
+        }
+        effects
+    }
+
+    /// When the next tick has something to do.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        if self.has_left {
+            return None;
+        }
+        let leading = self.leading.as_ref().map(|leading| {
+            let renew = if leading.is_renewing { leading.until } else { leading.renew_at };
+            renew.min(leading.publish_at).min(leading.until)
+        });
+        let trying = self.try_at.filter(|_| !self.is_trying);
+        [Some(self.report_at), trying, leading].into_iter().flatten().min()
+    }
+
+    /// Another agent reports; none if this one is not the registrar.
+    pub(super) fn hear(&mut self, now: Duration, report: &ReportAlive) -> Option<Place> {
+        self.valid_roster(now).map(|roster| roster.hear(now, report))
+    }
+
+    /// Who is known; none if this one is not the registrar.
+    pub(super) fn list(&mut self, now: Duration) -> Option<NodeList> {
+        self.valid_roster(now).map(|roster| roster.list(now))
+    }
+
+    /// What is counted.
+    pub(super) fn counts(&self) -> Counts {
+        let (known, beyond_room_total) = self.leading.as_ref().map(|leading| leading.roster.counts()).unwrap_or_default();
+        Counts { place: self.place, is_registrar: self.leading.is_some(), known, beyond_room_total, ..self.counts }
+    }
+
+    fn valid_roster(&mut self, now: Duration) -> Option<&mut Roster> {
+        self.leading.as_mut().filter(|leading| now < leading.until).map(|leading| &mut leading.roster)
+    }
+
+    fn seen(&self) -> FleetSeen {
+        FleetSeen { place: self.place, digest: self.digest.as_ref().map(|(_, digest)| digest.clone()) }
+    }
+
+    fn report(&self, leaves: bool) -> ReportAlive {
+        let Member { node, instance, zone, reads_versions } = self.member.clone();
+        ReportAlive { node, instance, zone, reads_versions, leaves }
+    }
+
+    /// Nobody answered. A registrar that is alive is heard by its digest; else there may be none.
+    fn miss(&mut self, now: Duration) {
+        self.counts.unanswered_total += 1;
+        let is_heard = self.digest.as_ref().is_some_and(|(at, _)| now.saturating_sub(*at) < LEASE_FOR);
+        if !is_heard && self.leading.is_none() && self.try_at.is_none() {
+            // A fleet that begins needs its first registrar at once, and asking costs little.
+            self.try_at = Some(if self.digest.is_none() { now } else { now + self.within(TRY_WITHIN) });
+        }
+    }
+
+    fn hold(&mut self, now: Duration, began: Duration, revision: u64, effects: &mut Vec<Effect>) {
+        self.is_trying = false;
+        let (until, renew_at) = (began + LEASE_FOR, now + RENEW_EVERY);
+        if self.has_left {
+            effects.push(Effect::GiveBack(revision));
+        } else if let Some(leading) = &mut self.leading {
+            (leading.revision, leading.until, leading.renew_at, leading.is_renewing) = (revision, until, renew_at, false);
+        } else {
+            let inherited = self.digest.as_ref().map(|(_, digest)| digest.alive.clone()).unwrap_or_default();
+            let roster = Roster::new(now, inherited);
+            self.leading = Some(Leading { revision, until, renew_at, is_renewing: false, publish_at: now, roster });
+            self.holder = Some(self.member.node.clone());
+            self.counts.elected_total += 1;
+            // The own report is the first that it hears.
+            self.report_at = now;
+            effects.push(Effect::Lead);
+        }
+    }
+
+    fn step_down(&mut self, effects: &mut Vec<Effect>) {
+        self.try_at = None;
+        if self.leading.take().is_some() {
+            effects.push(Effect::StepDown);
+        }
+    }
+
+    fn see_lease(&mut self, now: Duration, holder: Option<NodeName>, effects: &mut Vec<Effect>) {
+        let is_own = holder.as_ref() == Some(&self.member.node);
+        match &holder {
+            // What is heard of one's own lease is older than what the server answered.
+            None if self.leading.is_some() => return,
+            None => self.try_at = Some(now + self.within(TRY_WITHIN)),
+            Some(_) if is_own => {}
+            Some(_) => self.step_down(effects),
+        }
+        self.holder = holder;
+    }
+
+    /// Only the holder of the lease speaks for the fleet; while nobody is known to hold it, whoever does.
+    fn see_digest(&mut self, now: Duration, from: &NodeName, digest: FleetDigest, effects: &mut Vec<Effect>) {
+        if self.holder.as_ref().is_some_and(|holder| holder != from) {
+            self.counts.digests_refused_total += 1;
+            return;
+        }
+        self.digest = Some((now, digest));
+        effects.push(Effect::Tell(self.seen()));
+    }
+
+    fn leave(&mut self, effects: &mut Vec<Effect>) {
+        self.has_left = true;
+        effects.push(Effect::Report(self.report(true)));
+        if let Some(leading) = self.leading.take() {
+            effects.extend([Effect::GiveBack(leading.revision), Effect::StepDown]);
+        }
+    }
+
+    fn let_time_work(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        if self.leading.as_ref().is_some_and(|leading| now >= leading.until) {
+            self.step_down(effects);
+        }
+        if self.report_at <= now {
+            self.report_at = now + self.jittered(ALIVE_EVERY);
+            effects.push(Effect::Report(self.report(false)));
+        }
+        if !self.is_trying && self.try_at.is_some_and(|at| at <= now) {
+            (self.try_at, self.is_trying) = (None, self.leading.is_none());
+            effects.extend(self.is_trying.then_some(Effect::TryLease));
+        }
+        let Some(leading) = &mut self.leading else { return };
+        if !leading.is_renewing && leading.renew_at <= now {
+            leading.is_renewing = true;
+            effects.push(Effect::Renew(leading.revision));
+        }
+        if leading.publish_at <= now {
+            leading.publish_at = now + ALIVE_EVERY;
+            let alive = leading.roster.alive(now);
+            effects.push(Effect::Publish(FleetDigest { registrar: self.member.node.to_string(), alive, ..FleetDigest::default() }));
+        }
+    }
+
+    fn jittered(&mut self, span: Duration) -> Duration {
+        span.mul_f64(1.0 - JITTER + 2.0 * JITTER * self.random.fraction())
+    }
+
+    fn within(&mut self, span: Duration) -> Duration {
+        span.mul_f64(self.random.fraction())
+    }
+}
+
+#[cfg(test)]
+#[path = "core_tests.rs"]
+mod tests;

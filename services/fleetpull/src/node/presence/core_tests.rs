@@ -1,0 +1,296 @@
+//! Many agents and a lease, without a bus: messages are lost, doubled and late as a seed says.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const STEP: Duration = Duration::from_millis(100);
+
+fn name(index: usize) -> NodeName {
+    format!("n{index:02}").parse().unwrap()
+}
+
+/// A lease as the server keeps it.
+#[derive(Default)]
+struct Lease {
+    revision: u64,
+    holder: Option<(usize, u64, Duration)>,
+}
+
+struct World {
+    now: Duration,
+    random: Random,
+    /// None: the agent is dead.
+    agents: Vec<Option<Membership>>,
+    lease: Lease,
+    /// Of a hundred messages so many are lost, and so many doubled.
+    lost: u64,
+    doubled: u64,
+    bus_is_gone: bool,
+    seen: Vec<Option<FleetSeen>>,
+}
+
+impl World {
+    fn of(count: usize, seed: u64) -> Self {
+        let mut random = Random::seeded(seed);
+        let agents = (0..count).map(|index| Some(agent(index, random.word(), Duration::ZERO))).collect();
+        let seen = vec![None; count];
+        Self { now: Duration::ZERO, random, agents, lease: Lease::default(), lost: 0, doubled: 0, bus_is_gone: false, seen }
+    }
+
+    fn start(&mut self, index: usize) {
+        let seed = self.random.word();
+        self.agents[index] = Some(agent(index, seed, self.now));
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.random.word() % 100 < percent
+    }
+
+    fn run(&mut self, seconds: u64) {
+        let end = self.now + Duration::from_secs(seconds);
+        while self.now < end {
+            self.now += STEP;
+            if self.lease.holder.is_some_and(|(_, _, until)| until <= self.now) {
+                self.lease.holder = None;
+                self.tell_of_the_lease();
+            }
+            for index in 0..self.agents.len() {
+                if self.agents[index].as_ref().is_some_and(|agent| agent.next_due().is_some_and(|due| due <= self.now)) {
+                    self.step(index, Input::Tick);
+                }
+            }
+            assert!(self.registrars().len() <= 1, "two registrars at {:?}", self.now);
+        }
+    }
+
+    fn step(&mut self, index: usize, input: Input) {
+        let mut inputs = VecDeque::from([(index, input)]);
+        while let Some((index, input)) = inputs.pop_front() {
+            let Some(agent) = &mut self.agents[index] else { continue };
+            for effect in agent.step(self.now, input) {
+                let copies = if self.bus_is_gone || self.chance(self.lost) { 0 } else { 1 + usize::from(self.chance(self.doubled)) };
+                self.carry_out(index, effect, copies, &mut inputs);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, index: usize, effect: Effect, copies: usize, inputs: &mut VecDeque<(usize, Input)>) {
+        match effect {
+            Effect::Report(report) => {
+                let now = self.now;
+                let mut answer = None;
+                for _ in 0..copies {
+                    answer = self.agents.iter_mut().flatten().find_map(|agent| agent.hear(now, &report));
+                }
+                if !report.leaves {
+                    let answer = answer.filter(|_| !self.chance(self.lost));
+                    inputs.push_back((index, Input::Reported(answer)));
+                }
+            }
+            Effect::TryLease | Effect::Renew(_) => {
+                let asked = if copies == 0 { Asked::Unknown } else { self.ask(index, &effect) };
+                // The answer may be lost although it was done.
+                let asked = if self.chance(self.lost) { Asked::Unknown } else { asked };
+                inputs.push_back((index, Input::Asked(self.now, asked)));
+            }
+            Effect::GiveBack(revision) => {
+                if copies > 0 && self.lease.holder.is_some_and(|(_, held, _)| held == revision) {
+                    self.lease.holder = None;
+                    for index in 0..self.agents.len() {
+                        inputs.push_back((index, Input::LeaseSeen(None)));
+                    }
+                }
+            }
+            Effect::Publish(digest) => {
+                for to in 0..self.agents.len() {
+                    if !self.bus_is_gone && !self.chance(self.lost) {
+                        inputs.push_back((to, Input::DigestHeard(name(index), digest.clone())));
+                    }
+                }
+            }
+            Effect::Tell(seen) => self.seen[index] = Some(seen),
+            Effect::Lead | Effect::StepDown => {}
+        }
+    }
+
+    fn ask(&mut self, index: usize, effect: &Effect) -> Asked {
+        let revision = match self.lease.holder {
+            None => true,
+            Some((holder, revision, _)) if holder == index => *effect == Effect::TryLease || *effect == Effect::Renew(revision),
+            Some(_) => false,
+        };
+        if !revision {
+            let own = self.lease.holder.filter(|(holder, _, _)| *holder == index);
+            return own.map_or(Asked::Taken, |(_, revision, _)| Asked::Held(revision));
+        }
+        self.lease.revision += 1;
+        self.lease.holder = Some((index, self.lease.revision, self.now + LEASE_FOR));
+        Asked::Held(self.lease.revision)
+    }
+
+    fn tell_of_the_lease(&mut self) {
+        let holder = self.lease.holder.map(|(holder, _, _)| name(holder));
+        for index in 0..self.agents.len() {
+            if !self.bus_is_gone && !self.chance(self.lost) {
+                self.step(index, Input::LeaseSeen(holder.clone()));
+            }
+        }
+    }
+
+    /// Who would answer now.
+    fn registrars(&mut self) -> Vec<usize> {
+        let now = self.now;
+        let answers = |agent: &mut Option<Membership>| agent.as_mut().is_some_and(|agent| agent.list(now).is_some());
+        (0..self.agents.len()).filter(|index| answers(&mut self.agents[*index])).collect()
+    }
+
+    fn place(&self, index: usize) -> Place {
+        self.agents[index].as_ref().unwrap().counts().place
+    }
+}
+
+fn agent(index: usize, seed: u64, now: Duration) -> Membership {
+    let zone = if index % 2 == 0 { "even" } else { "odd" };
+    let member = Member { node: name(index), instance: format!("{seed:x}"), zone: zone.to_owned(), reads_versions: vec![1] };
+    Membership::new(member, Random::seeded(seed), now)
+}
+
+#[test]
+fn one_is_registrar_and_all_know_their_place() {
+    let mut world = World::of(9, 1);
+    world.run(1);
+    assert_eq!(world.registrars().len(), 1, "the first is there at once");
+    world.run(14);
+    for index in 0..9 {
+        let in_zone = if index % 2 == 0 { 5 } else { 4 };
+        assert_eq!(world.place(index), Place { alive: 9, alive_in_zone: in_zone, rank: Some(index as u64) });
+        let digest = world.seen[index].clone().unwrap().digest.unwrap();
+        assert_eq!(digest.alive, BTreeMap::from([("even".to_owned(), 5), ("odd".to_owned(), 4)]));
+    }
+}
+
+#[test]
+fn a_registrar_that_dies_is_followed_by_another_and_nobody_counts_fewer_alive() {
+    let mut world = World::of(9, 2);
+    world.run(15);
+    let first = world.registrars()[0];
+    world.agents[first] = None;
+    for _ in 0..40 {
+        world.run(1);
+        for index in (0..9).filter(|index| *index != first) {
+            assert!(world.place(index).alive >= 8, "{index} {:?} at {:?}", world.place(index), world.now);
+        }
+    }
+    let second = world.registrars()[0];
+    assert_ne!(first, second);
+    let expected = (0..9).filter(|index| *index != first).position(|index| index == 8).unwrap_or(7);
+    let last = if first == 8 { 7 } else { 8 };
+    assert_eq!(world.place(last).rank, Some(expected as u64));
+    world.start(first);
+    world.run(10);
+    assert_eq!((world.place(first).alive, world.place(first).rank), (9, Some(first as u64)));
+    assert_eq!(world.registrars(), [second], "who comes back does not take the lease away");
+}
+
+#[test]
+fn a_registrar_that_leaves_is_followed_within_two_seconds() {
+    let mut world = World::of(5, 3);
+    world.run(15);
+    let first = world.registrars()[0];
+    world.step(first, Input::Leave);
+    assert_eq!(world.registrars(), Vec::<usize>::new());
+    world.agents[first] = None;
+    world.run(2);
+    assert_eq!(world.registrars().len(), 1);
+    world.run(20);
+    let other = usize::from(first == 0);
+    assert_eq!(world.place(other).alive, 4);
+}
+
+#[test]
+fn without_a_bus_nobody_is_registrar_and_after_it_one_is() {
+    let mut world = World::of(5, 4);
+    world.run(15);
+    world.bus_is_gone = true;
+    world.run(11);
+    assert_eq!(world.registrars(), Vec::<usize>::new(), "a registrar that cannot renew steps down before its lease ends for others");
+    world.run(60);
+    world.bus_is_gone = false;
+    world.run(15);
+    assert_eq!(world.registrars().len(), 1);
+    assert_eq!(world.place(0).rank, Some(0));
+}
+
+#[test]
+fn a_digest_of_somebody_who_does_not_hold_the_lease_is_not_believed() {
+    let mut world = World::of(2, 5);
+    world.run(15);
+    let other = 1 - world.registrars()[0];
+    let agent = world.agents[other].as_mut().unwrap();
+    agent.step(world.now, Input::LeaseSeen(Some(name(1 - other))));
+    let forged = FleetDigest { reports_sequence: u64::MAX, ..FleetDigest::default() };
+    assert_eq!(agent.step(world.now, Input::DigestHeard("liar".parse().unwrap(), forged)), Vec::new());
+    assert_eq!(agent.counts().digests_refused_total, 1);
+}
+
+#[test]
+fn whoever_hears_that_another_holds_the_lease_steps_down_at_once() {
+    let mut world = World::of(1, 6);
+    world.run(5);
+    let agent = world.agents[0].as_mut().unwrap();
+    let report = agent.report(false);
+    assert!(agent.hear(world.now, &report).is_some());
+    assert_eq!(agent.step(world.now, Input::LeaseSeen(Some("other".parse().unwrap()))), [Effect::StepDown]);
+    assert_eq!(agent.hear(world.now, &report), None);
+}
+
+#[test]
+fn who_has_left_says_nothing_more() {
+    let mut agent = agent(0, 1, Duration::ZERO);
+    agent.step(Duration::ZERO, Input::Tick);
+    let farewell = agent.step(Duration::from_secs(1), Input::Leave);
+    assert!(matches!(&farewell[..], [Effect::Report(ReportAlive { leaves: true, .. })]), "{farewell:?}");
+    assert_eq!(agent.next_due(), None);
+    assert_eq!(agent.step(Duration::from_secs(60), Input::Tick), Vec::new());
+    let late = agent.step(Duration::from_secs(60), Input::Asked(Duration::from_secs(1), Asked::Held(7)));
+    assert_eq!(late, [Effect::GiveBack(7)], "a lease that comes too late is given back");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Messages are lost and doubled, agents die and come back, and the bus goes; never two registrars, and in the end all know their place.
+    #[test]
+    fn whatever_is_lost_there_is_one_registrar_and_all_are_known_in_the_end(
+        seed in any::<u64>(),
+        lost in 0_u64..40,
+        doubled in 0_u64..40,
+        troubles in prop::collection::vec((0_u8..4, 0_usize..6, 1_u64..30), 0..8),
+    ) {
+        let mut world = World::of(6, seed);
+        (world.lost, world.doubled) = (lost, doubled);
+        for (kind, index, seconds) in troubles {
+            match kind {
+                0 => world.agents[index] = None,
+                1 => world.start(index),
+                2 => world.bus_is_gone = true,
+                _ => world.bus_is_gone = false,
+            }
+            world.run(seconds);
+        }
+        (world.lost, world.doubled, world.bus_is_gone) = (0, 0, false);
+        let lost: Vec<usize> = (0..6).filter(|index| world.agents[*index].is_none()).collect();
+        for index in lost {
+            world.start(index);
+        }
+        world.run(35);
+        prop_assert_eq!(world.registrars().len(), 1);
+        for index in 0..6 {
+            prop_assert_eq!(world.place(index), Place { alive: 6, alive_in_zone: 3, rank: Some(index as u64) });
+        }
+    }
+}

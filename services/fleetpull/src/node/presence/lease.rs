@@ -1,0 +1,111 @@
+//! The registrar's lease in the fleet's bucket `leases`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{BucketSpec, BusRef, Entry, KeyValue, KeyValueError};
+use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
+use contract::subject::Fleet;
+use tracing::debug;
+
+use super::core::{Asked, LEASE_FOR};
+use super::outbound;
+
+/// Longer than a server takes that is at all well; then it counts as not answering.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Markers of leases that ended are kept so long: whoever subscribes sees them at once.
+const MARKERS_FOR: Duration = Duration::from_secs(60);
+/// Of all leases of a fleet: some thousand of some hundred bytes.
+const LEASES_MAX_BYTES: u64 = 16 << 20;
+
+/// Asks for the lease in the name of one agent.
+#[derive(Clone)]
+pub(super) struct LeaseKeeper {
+    bus: BusRef,
+    spec: BucketSpec,
+    own: RegistrarLease,
+}
+
+/// The bucket of a fleet's leases, whose changes the server tells to all.
+pub(super) fn leases(fleet: &Fleet) -> BucketSpec {
+    BucketSpec {
+        name: fleet.bucket("leases"),
+        marker_ttl: Some(MARKERS_FOR),
+        max_bytes: Some(LEASES_MAX_BYTES),
+        republish_to: Some(fleet.knowledge("leases")),
+    }
+}
+
+impl LeaseKeeper {
+    pub(super) fn new(bus: BusRef, fleet: &Fleet, own: RegistrarLease) -> Self {
+        Self { bus, spec: leases(fleet), own }
+    }
+
+    /// Takes the lease if nobody holds it.
+    pub(super) async fn take(&self) -> Asked {
+        let value = outbound::encode(&self.own);
+        self.ask(|leases| async move {
+            let made = leases.create(REGISTRAR_LEASE, value.into(), Some(LEASE_FOR)).await;
+            (leases, made)
+        })
+        .await
+    }
+
+    /// Renews the lease of that revision.
+    pub(super) async fn renew(&self, revision: u64) -> Asked {
+        let value = outbound::encode(&self.own);
+        self.ask(|leases| async move {
+            let renewed = leases.update(REGISTRAR_LEASE, value.into(), revision, Some(LEASE_FOR)).await;
+            (leases, renewed)
+        })
+        .await
+    }
+
+    /// Gives the lease of that revision back. It ends by itself where this fails.
+    pub(super) async fn give_back(&self, revision: u64) {
+        let given = async {
+            let leases = self.bus.bucket(&self.spec).await?;
+            leases.delete(REGISTRAR_LEASE, Some(revision)).await
+        };
+        if let Ok(Err(error)) = tokio::time::timeout(ANSWER_WITHIN, given).await {
+            debug!(%error, "the registrar's lease was not given back");
+        }
+    }
+
+    /// Who holds the lease; none: nobody, or it is not known.
+    pub(super) async fn holder(&self) -> Option<RegistrarLease> {
+        let look = async {
+            let leases = self.bus.bucket(&self.spec).await?;
+            leases.get(REGISTRAR_LEASE).await
+        };
+        let found = tokio::time::timeout(ANSWER_WITHIN, look).await.ok()?.ok()??;
+        outbound::decode(&found.value)
+    }
+
+    async fn ask<F>(&self, write: impl FnOnce(Arc<dyn KeyValue>) -> F) -> Asked
+    where
+        F: Future<Output = (Arc<dyn KeyValue>, Result<u64, KeyValueError>)>,
+    {
+        let asking = async {
+            let (leases, written) = write(self.bus.bucket(&self.spec).await?).await;
+            match written {
+                // An answer that was lost: what was asked for had been done.
+                Err(KeyValueError::Conflict { .. }) => Ok(leases.get(REGISTRAR_LEASE).await?.map_or(Asked::Taken, |held| self.read(&held))),
+                written => written.map(Asked::Held),
+            }
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+            Ok(Ok(asked)) => asked,
+            Ok(Err(error)) => {
+                debug!(%error, "the registrar's lease was not asked for");
+                Asked::Unknown
+            }
+            Err(_) => Asked::Unknown,
+        }
+    }
+
+    fn read(&self, held: &Entry) -> Asked {
+        let lease = outbound::decode::<RegistrarLease>(&held.value);
+        if lease.as_ref() == Some(&self.own) { Asked::Held(held.revision) } else { Asked::Taken }
+    }
+}

@@ -1,0 +1,86 @@
+//! What presence reads from the bus and writes to it beside commands.
+
+use bus::Message;
+use contract::NodeName;
+use contract::messages::registrar::{FleetDigest, REGISTRAR_LEASE, RegistrarLease};
+use contract::subject::{Fleet, name_of};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How deep a message may nest: ours stay under five, and a deeper one from a stranger must not exhaust the stack.
+const MAX_DEPTH: usize = 16;
+/// A digest of a thousand zones stays under this; more is nobody's digest.
+const DIGEST_MAX_BYTES: usize = 256 * 1024;
+
+/// As MessagePack with named fields, so that it can grow.
+pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    // Maps, texts and numbers in memory always encode.
+    rmp_serde::to_vec_named(value).unwrap_or_default()
+}
+
+/// None: it is no such thing.
+pub(super) fn decode<T: DeserializeOwned>(payload: &[u8]) -> Option<T> {
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
+    deserializer.set_max_depth(MAX_DEPTH);
+    T::deserialize(&mut deserializer).ok()
+}
+
+/// The digest as a message, below the registrar's own token.
+pub(super) fn digest_message(fleet: &Fleet, registrar: &NodeName, digest: &FleetDigest) -> Message {
+    Message::new(fleet.digest(registrar), encode(digest))
+}
+
+/// Who published a digest, and what it says. The subject says who: a server lets a node publish below its own token alone.
+pub(super) fn read_digest(message: &Message) -> Option<(NodeName, FleetDigest)> {
+    if message.payload.len() > DIGEST_MAX_BYTES {
+        return None;
+    }
+    let (_, token) = message.subject.rsplit_once('.')?;
+    let registrar = name_of(token)?.parse().ok()?;
+    Some((registrar, decode(&message.payload)?))
+}
+
+/// Where the server tells of changes of the registrar's lease.
+pub(super) fn lease_subject(fleet: &Fleet) -> String {
+    format!("{}.{REGISTRAR_LEASE}", fleet.knowledge("leases"))
+}
+
+/// Who holds the lease by a change that the server told of; the inner none: nobody. The outer none: it cannot be read.
+pub(super) fn read_lease(message: &Message) -> Option<Option<NodeName>> {
+    if message.payload.is_empty() {
+        return Some(None);
+    }
+    decode::<RegistrarLease>(&message.payload).map(|lease| Some(lease.holder))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_says_who_published_it_by_its_subject() {
+        let fleet = Fleet::default();
+        let digest = FleetDigest { registrar: "n2".to_owned(), ..FleetDigest::default() };
+        let message = digest_message(&fleet, &"n1.example".parse().unwrap(), &digest);
+        assert_eq!(message.subject, "fleetpull.v1.know.digest.n1_2eexample");
+        assert_eq!(read_digest(&message), Some(("n1.example".parse().unwrap(), digest)));
+    }
+
+    #[test]
+    fn nonsense_is_no_digest_and_no_lease() {
+        let huge = vec![0x80; DIGEST_MAX_BYTES + 1];
+        for payload in [&b""[..], b"\xff", b"nonsense", &[0x91; 10_000], &huge] {
+            assert_eq!(read_digest(&Message::new("fleetpull.v1.know.digest.n1", payload.to_vec())), None);
+        }
+        let digest = encode(&FleetDigest::default());
+        assert!(read_digest(&Message::new("fleetpull.v1.know.digest.n1", digest.clone())).is_some());
+        for subject in ["fleetpull.v1.know.digest._zz", "fleetpull.v1.know.digest._", "digest"] {
+            assert_eq!(read_digest(&Message::new(subject, digest.clone())), None);
+        }
+        assert_eq!(read_lease(&Message::new("x", b"\x93nonsense".to_vec())), None);
+        assert_eq!(read_lease(&Message::new("x", Vec::new())), Some(None));
+        let lease = RegistrarLease { holder: "n1".parse().unwrap(), instance: "i".to_owned() };
+        assert_eq!(read_lease(&Message::new("x", encode(&lease))), Some(Some("n1".parse().unwrap())));
+    }
+}
