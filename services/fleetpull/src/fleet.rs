@@ -1,6 +1,5 @@
 //! The fleet as a client sees it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
@@ -8,6 +7,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bus::BusRef;
 use clock::Clock;
 use contract::messages::agent::{DescribeNode, NodeDescription};
+use contract::messages::registrar::ListNodes;
 use contract::subject::Fleet;
 use contract::{CallError, Command, NodeName};
 use futures::{StreamExt as _, stream};
@@ -20,6 +20,8 @@ use crate::output;
 
 /// How long one agent may take to answer a question: one that is alive takes milliseconds.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// How long the list of known nodes may take: whoever keeps it answers within milliseconds, and a person waits.
+const REGISTRAR_WITHIN: Duration = Duration::from_secs(1);
 /// How many agents are asked at a time: each question holds a request open.
 const ASKED_AT_ONCE: usize = 100;
 
@@ -188,9 +190,21 @@ impl FleetClient {
         }
     }
 
-    /// Nodes that are known to the fleet and not among `answering`, and how long ago each was heard. Nobody may know.
-    pub async fn silent(&self, _answering: &[NodeName]) -> BTreeMap<NodeName, Duration> {
-        BTreeMap::new()
+    /// Nodes that the fleet knows and that are not among `answering`, by name, and how long ago each was heard. None where no
+    /// agent keeps that list.
+    pub async fn silent(&self, answering: &[NodeName]) -> Vec<(NodeName, Duration)> {
+        // An agent behind a socket speaks for itself alone.
+        let Some(any) = answering.first().filter(|_| self.socket.is_none()) else { return Vec::new() };
+        let wiring = Wiring { bus: self.bus.clone(), fleet: self.fleet.clone(), node: any.clone(), delivery: Delivery::Bus };
+        let known = match Sender::<ListNodes>::to_leader(wiring).call(root_envelope(ListNodes {}), REGISTRAR_WITHIN).await {
+            Ok(known) => known.heard_ms_ago,
+            Err(error) => {
+                tracing::debug!(%error, "nobody says which nodes are known");
+                return Vec::new();
+            }
+        };
+        let silent = known.into_iter().filter(|(node, _)| !answering.contains(node));
+        silent.map(|(node, ago)| (node, Duration::from_millis(ago))).collect()
     }
 
     /// What to tell somebody whose question to `node` was not answered.

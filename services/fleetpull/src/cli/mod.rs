@@ -72,6 +72,12 @@ pub enum Command {
     Nodes(NodesArgs),
     /// List what is in flight, queued and wished for on every node.
     Pulls(PullsArgs),
+    /// End standing wishes: `pull --wait` and `pull --detach` leave them with the agents.
+    Cancel(CancelArgs),
+    /// List, explain, clear or pause what nodes know of failures.
+    Backoff(BackoffArgs),
+    /// List what registries allow the fleet, and what is left of it.
+    Budget(BudgetArgs),
     /// Print or check the settings.
     Config(ConfigArgs),
     /// See the main job with nothing installed: a small registry and three nodes in this process.

@@ -16,6 +16,18 @@ use crate::exit::Exit;
 use crate::fleet::connect;
 use crate::node::open_runtime;
 use crate::output;
+use crate::output::known::Known;
+
+/// How many nodes' verdicts fit on a screen.
+const VERDICTS_SHOWN: usize = 8;
+
+/// What is known of a pull.
+#[derive(Default)]
+struct Findings {
+    verdicts: Vec<Verdict>,
+    /// What holds the image back, shared or not, put together from what the nodes know.
+    known: Vec<Known>,
+}
 
 /// What one node, or this process, says of a pull.
 struct Verdict {
@@ -43,31 +55,36 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
             return Ok(Exit::Failure);
         }
     };
-    let verdicts = match actix::System::new().block_on(verdicts(args, &configuration, &reference)) {
-        Ok(verdicts) => verdicts,
+    let findings = match actix::System::new().block_on(find_out(args, &configuration, &reference)) {
+        Ok(findings) => findings,
         Err(error) if Exit::of_error(&error) == Exit::Usage => return Err(error),
         // How the reference is read is known all the same.
-        Err(error) => vec![Verdict { node: None, said: Err(output::told(&error)) }],
+        Err(error) => Findings { verdicts: vec![Verdict { node: None, said: Err(output::told(&error)) }], ..Findings::default() },
     };
     match args.asked.question.output.format {
-        OutputFormat::Json => print_json(args, &reference, &verdicts),
-        OutputFormat::Text => print_text(&reference, &verdicts),
+        OutputFormat::Json => print_json(args, &reference, &findings),
+        OutputFormat::Text => print_text(&reference, &findings),
     }
-    Ok(if verdicts.iter().all(|verdict| verdict.said.is_ok()) { Exit::Success } else { Exit::Failure })
+    Ok(if findings.verdicts.iter().all(|verdict| verdict.said.is_ok()) { Exit::Success } else { Exit::Failure })
 }
 
-async fn verdicts(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Vec<Verdict>> {
+async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Findings> {
     let fleet = &args.asked.question.fleet;
     let with_fleet =
         configuration.settings().nats.is_wanted() || fleet.agent.is_some() || !args.asked.nodes.is_empty() || fleet.selector.is_some();
     if !with_fleet {
-        return Ok(vec![Verdict { node: None, said: in_this_process(configuration, args, reference).await }]);
+        let here = Verdict { node: None, said: in_this_process(configuration, args, reference).await };
+        return Ok(Findings { verdicts: vec![here], ..Findings::default() });
     }
     let client = connect(fleet, configuration).await?;
     let nodes = client.meant(&args.asked).await?;
     let command = ExplainImage { image: args.image.clone(), policy: args.policy, pod: None };
     let answers = client.ask_each(&nodes, &command).await;
-    Ok(answers.into_iter().map(|(node, said)| Verdict { node: Some(node), said }).collect())
+    let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, said)| Verdict { node: Some(node), said }).collect();
+    let held = verdicts.iter().filter(|verdict| verdict.said.as_ref().is_ok_and(|said| said.class.is_some() || said.next_try_ms.is_some()));
+    let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
+    let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(&client, &held, &args.image).await };
+    Ok(Findings { verdicts, known })
 }
 
 /// Without a fleet there is no back-off to know of: a pull of this process begins anew. A store that is not there yet is not made.
@@ -91,8 +108,8 @@ async fn in_this_process(configuration: &Configuration, args: &ExplainArgs, refe
     Ok(said)
 }
 
-fn print_json(args: &ExplainArgs, reference: &Reference, verdicts: &[Verdict]) {
-    for verdict in verdicts {
+fn print_json(args: &ExplainArgs, reference: &Reference, findings: &Findings) {
+    for verdict in &findings.verdicts {
         let mut object = json!({
             "image": args.image,
             "repository": reference.repository(),
@@ -106,27 +123,44 @@ fn print_json(args: &ExplainArgs, reference: &Reference, verdicts: &[Verdict]) {
             Ok(said) => object["pull"] = json!(said),
             Err(error) => object["pull_error"] = json!(error),
         }
+        let of_node = |known: &&Known| verdict.node.as_ref().is_some_and(|node| known.nodes.contains(node));
+        let known: Vec<_> = findings.known.iter().filter(of_node).map(Known::json).collect();
+        object["backoff"] = json!(known);
         output::json(&object);
     }
 }
 
-fn print_text(reference: &Reference, verdicts: &[Verdict]) {
+fn print_text(reference: &Reference, findings: &Findings) {
     output::fact(&format!("repository:         {}", reference.repository()));
     output::fact(&format!("tag:                {}", reference.tag().unwrap_or("-")));
     output::fact(&format!("digest:             {}", reference.digest().map_or_else(|| "-".to_owned(), ToString::to_string)));
     output::fact(&format!("registry:           {}", reference.registry()));
     output::fact(&format!("runtime_reference:  {}", reference.runtime_reference()));
-    for verdict in verdicts {
-        let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
-        match &verdict.said {
-            Err(error) => output::fact(&format!("{place}: it is not known what would happen: {error}")),
-            Ok(said) => {
-                output::fact(&format!("{place}: with policy {}, {}", said.policy, said.verdict));
-                let details = [("cause", &said.cause), ("inspect error", &said.inspect_error)];
-                for (name, detail) in details {
-                    if let Some(detail) = detail {
-                        output::fact(&format!("  {name}: {}", output::one_line(detail)));
-                    }
+    // Where there are many, those that wait are asked about.
+    let mut verdicts: Vec<&Verdict> = findings.verdicts.iter().collect();
+    if verdicts.len() > VERDICTS_SHOWN {
+        verdicts.sort_by_key(|verdict| verdict.said.as_ref().is_ok_and(|said| said.next_try_ms.is_none()));
+    }
+    for verdict in verdicts.iter().take(VERDICTS_SHOWN) {
+        print_verdict(verdict, findings.known.is_empty());
+    }
+    if verdicts.len() > VERDICTS_SHOWN {
+        output::fact(&format!("and {} more nodes: --node NAME or --output json shows them", verdicts.len() - VERDICTS_SHOWN));
+    }
+    super::backoff::show(&findings.known, Clock::host().now().wall_ms());
+}
+
+/// With its cause, unless that stands below with everything about it.
+fn print_verdict(verdict: &Verdict, with_cause: bool) {
+    let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
+    match &verdict.said {
+        Err(error) => output::fact(&format!("{place}: it is not known what would happen: {error}")),
+        Ok(said) => {
+            output::fact(&format!("{place}: with policy {}, {}", said.policy, said.verdict));
+            let details = [("cause", said.cause.as_ref().filter(|_| with_cause)), ("inspect error", said.inspect_error.as_ref())];
+            for (name, detail) in details {
+                if let Some(detail) = detail {
+                    output::fact(&format!("  {name}: {}", output::one_line(detail)));
                 }
             }
         }

@@ -1,5 +1,8 @@
 //! What each command does.
 
+mod backoff;
+mod budget;
+mod cancel;
 mod completions;
 mod config;
 mod demo;
@@ -28,6 +31,9 @@ pub fn carry_out(cli: Cli) -> Result<Exit> {
         Command::Explain(args) => explain::carry_out(&args),
         Command::Nodes(args) => nodes::carry_out(&args),
         Command::Pulls(args) => pulls::carry_out(&args),
+        Command::Cancel(args) => cancel::carry_out(&args),
+        Command::Backoff(args) => backoff::carry_out(&args),
+        Command::Budget(args) => budget::carry_out(&args),
         Command::Config(args) => config::carry_out(&args),
         Command::Demo(args) => demo::carry_out(&args),
     }

@@ -1,5 +1,8 @@
 //! `fleetpull nodes`
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use contract::NodeName;
 use contract::messages::agent::{CountAll, NodeDescription};
@@ -19,7 +22,14 @@ pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
 }
 
 async fn list(args: &NodesArgs, client: &FleetClient) -> Result<Exit> {
-    let nodes = client.answering(args.question.fleet.selector.as_ref()).await?;
+    let selector = args.question.fleet.selector.as_ref();
+    let mut nodes = client.answering(selector).await?;
+    // A node that is silent does not say its labels either.
+    if selector.is_none() {
+        let names: Vec<NodeName> = nodes.iter().map(|node| node.node.clone()).collect();
+        nodes.extend(client.silent(&names).await.into_iter().map(silent));
+        nodes.sort_by(|one, other| one.node.cmp(&other.node));
+    }
     match args.question.output.format {
         OutputFormat::Json => nodes.iter().for_each(output::json),
         OutputFormat::Text => {
@@ -29,6 +39,24 @@ async fn list(args: &NodesArgs, client: &FleetClient) -> Result<Exit> {
         }
     }
     Ok(Exit::Success)
+}
+
+/// A node that is known and does not answer: since when is all that is known of it.
+fn silent((node, ago): (NodeName, Duration)) -> NodeDescription {
+    NodeDescription {
+        node,
+        instance: String::new(),
+        started_ms: 0,
+        version: "-".to_owned(),
+        state: "silent".to_owned(),
+        since_ms: u64::try_from(ago.as_millis()).unwrap_or(u64::MAX),
+        runtime: "-".to_owned(),
+        labels: BTreeMap::new(),
+        pulling: 0,
+        waiting: 0,
+        backoff: 0,
+        reads_versions: Vec::new(),
+    }
 }
 
 fn row(node: &NodeDescription) -> Vec<String> {

@@ -1,13 +1,14 @@
 //! `fleetpull pulls`
 
 use anyhow::Result;
-use contract::NodeName;
-use contract::messages::pull_coordinator::{ListPulls, PullList, PullState, PullStatus};
+use contract::messages::pull_coordinator::{ListPulls, ListWishes, PullList, PullState, PullStatus, WishList, WishStatus};
+use contract::{NodeName, WishId};
 use serde::Serialize;
 
 use crate::cli::{OutputFormat, PullsArgs};
 use crate::exit::Exit;
-use crate::fleet::{Answer, ask_fleet};
+use crate::fleet::{Answer, FleetClient, ask_fleet};
+use crate::output::wish;
 use crate::output::{self, table, units};
 
 /// One pull as JSON.
@@ -21,43 +22,71 @@ struct JsonRow<'a> {
     done_bytes: u64,
     total_bytes: u64,
     bytes_per_second: u64,
+    /// None: it is a pull. Wishes have rows of their own.
+    wish: Option<WishId>,
 }
 
-/// Lists what is in flight and queued.
+/// What one node told.
+struct Told {
+    node: NodeName,
+    pulls: Vec<PullStatus>,
+    wishes: Vec<WishStatus>,
+}
+
+/// Lists what is in flight, queued and wished for.
 pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
-        Ok(print(args, client.ask_each(&nodes, &ListPulls {}).await))
+        let (told, exit) = ask(&client, &nodes).await;
+        print(args, &told, exit, client.clock().now().wall_ms());
+        Ok(exit)
     })
 }
 
-fn print(args: &PullsArgs, answers: Vec<Answer<PullList>>) -> Exit {
-    let mut rows = Vec::new();
-    let mut exit = Exit::Success;
-    for (node, pulls) in answers {
-        match pulls {
+/// Asks each node for both; says on stderr who did not answer. A version without wishes has none.
+async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Exit) {
+    let pulls: Vec<Answer<PullList>> = client.ask_each(nodes, &ListPulls {}).await;
+    let answering: Vec<NodeName> = pulls.iter().filter(|(_, answer)| answer.is_ok()).map(|(node, _)| node.clone()).collect();
+    let mut wishes: Vec<Answer<WishList>> = client.ask_each(&answering, &ListWishes {}).await;
+    let (mut told, mut exit) = (Vec::new(), Exit::Success);
+    for (node, answer) in pulls {
+        match answer {
             Err(silence) => {
                 output::remark(&format!("{node}: {silence}"));
                 exit = Exit::Failure;
             }
             Ok(list) => {
-                for pull in list.pulls {
-                    match args.asked.question.output.format {
-                        OutputFormat::Json => output::json(&json_row(&node, &pull)),
-                        OutputFormat::Text => rows.push(text_row(&node, &pull)),
-                    }
-                }
+                let place = wishes.iter().position(|(other, _)| *other == node);
+                let wishes = place.and_then(|place| wishes.swap_remove(place).1.ok()).unwrap_or_default();
+                told.push(Told { node, pulls: list.pulls, wishes: wishes.wishes });
             }
         }
     }
-    if rows.is_empty() && exit == Exit::Success && args.asked.question.output.format == OutputFormat::Text && !args.asked.question.output.quiet {
+    (told, exit)
+}
+
+fn print(args: &PullsArgs, told: &[Told], exit: Exit, now_ms: u64) {
+    let output = args.asked.question.output;
+    if output.format == OutputFormat::Json {
+        for Told { node, pulls, wishes } in told {
+            pulls.iter().for_each(|pull| output::json(&json_row(node, pull)));
+            wishes.iter().for_each(|status| output::json(&wish::json(node, status)));
+        }
+        return;
+    }
+    let pulls: Vec<Vec<String>> = told.iter().flat_map(|told| told.pulls.iter().map(|pull| text_row(&told.node, pull))).collect();
+    let wishes: Vec<Vec<String>> =
+        told.iter().flat_map(|told| told.wishes.iter().map(|status| wish::row(&told.node, status, now_ms))).collect();
+    if pulls.is_empty() && wishes.is_empty() && exit == Exit::Success && !output.quiet {
         output::remark("nothing is in flight or queued");
     }
-    if args.asked.question.output.format == OutputFormat::Text && (exit == Exit::Success || !rows.is_empty()) {
+    if !pulls.is_empty() || (wishes.is_empty() && exit == Exit::Success) {
         let header = ["NODE", "IMAGE", "STATE", "SINCE", "BYTES", "RATE"];
-        table::columns(&header, &rows).iter().for_each(|line| output::fact(line));
+        table::columns(&header, &pulls).iter().for_each(|line| output::fact(line));
     }
-    exit
+    if !wishes.is_empty() {
+        table::columns(&wish::HEADER, &wishes).iter().for_each(|line| output::fact(line));
+    }
 }
 
 /// The mean since the pull began.
@@ -75,6 +104,7 @@ fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
         done_bytes: pull.done_bytes,
         total_bytes: pull.total_bytes,
         bytes_per_second: bytes_per_second(pull),
+        wish: None,
     }
 }
 

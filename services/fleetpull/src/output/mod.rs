@@ -1,10 +1,13 @@
 //! Facts to stdout, everything else to stderr.
 
 pub mod event;
+pub mod known;
 pub mod outcome;
 pub mod progress;
+pub mod refusal;
 pub mod table;
 pub mod units;
+pub mod wish;
 
 use std::io::{self, IsTerminal as _, Write as _};
 

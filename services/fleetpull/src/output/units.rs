@@ -21,9 +21,36 @@ pub fn milliseconds(ms: u64) -> String {
     image::go::duration(Duration::from_millis(ms))
 }
 
+/// A duration as it is read aloud: `3.1 s` below a minute, else in whole seconds as Go writes it, `5m2s`.
+#[must_use]
+pub fn seconds(ms: u64) -> String {
+    match ms {
+        0..=59_949 => format!("{}.{} s", (ms + 50) / 1_000, (ms + 50) % 1_000 / 100),
+        _ => milliseconds((ms + 500) / 1_000 * 1_000),
+    }
+}
+
+/// The time of day of a moment since 1970, in UTC: `12:00:03Z`.
+#[must_use]
+pub fn time_of_day(wall_ms: u64) -> String {
+    let seconds = wall_ms / 1_000 % 86_400;
+    format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds_and_times_of_day_read_well() {
+        let table = [(0, "0.0 s"), (49, "0.0 s"), (50, "0.1 s"), (3_140, "3.1 s"), (59_949, "59.9 s"), (59_950, "1m0s"), (302_400, "5m2s")];
+        for (ms, text) in table {
+            assert_eq!(seconds(ms), text, "{ms}");
+        }
+        for (ms, text) in [(0, "00:00:00Z"), (43_203_999, "12:00:03Z"), (86_399_000, "23:59:59Z"), (86_400_000, "00:00:00Z")] {
+            assert_eq!(time_of_day(ms), text, "{ms}");
+        }
+    }
 
     #[test]
     fn bytes_read_well() {

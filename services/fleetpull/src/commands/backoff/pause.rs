@@ -1,0 +1,122 @@
+//! `fleetpull backoff pause` and `resume`
+
+use anyhow::{Result, bail};
+use contract::NodeName;
+use contract::messages::backoff_tracker::{ListBackoffs, Pause, PauseSharing};
+use image::Reference;
+use serde_json::json;
+
+use super::{by, list};
+use crate::cli::{BackoffPauseArgs, BackoffResumeArgs, OutputFormat, QuestionArgs};
+use crate::exit::{Exit, UsageError};
+use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
+use crate::output;
+
+/// A pause is the fleet's: any agent takes it. How many are tried before it is said that none does.
+const TRIED: usize = 3;
+
+pub(super) fn pause(args: &BackoffPauseArgs) -> Result<Exit> {
+    let registry = args.registry.as_deref().map(registry).transpose()?;
+    let for_ms = u64::try_from(args.lasting.as_millis()).unwrap_or(u64::MAX);
+    ask_fleet(&args.question, "error", async |client| {
+        let nodes = asked(&client, &args.question).await?;
+        let pauses = tell(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms, by: by() }).await?;
+        print(args.question.output.format, &pauses);
+        Ok(Exit::Success)
+    })
+}
+
+pub(super) fn resume(args: &BackoffResumeArgs) -> Result<Exit> {
+    let registry = args.registry.as_deref().map(registry).transpose()?;
+    ask_fleet(&args.question, "error", async |client| {
+        let nodes = asked(&client, &args.question).await?;
+        let before = in_force(&client, &nodes).await?;
+        if !before.iter().any(|pause| pause.registry == registry) {
+            output::remark(&format!(
+                "{} is not paused",
+                registry.as_deref().map_or("sharing of all registries".to_owned(), |name| format!("sharing of {name}"))
+            ));
+            before.iter().for_each(|pause| output::remark(&format!("  {}", list::pause_line(pause))));
+            return Ok(Exit::Failure);
+        }
+        let left = tell(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms: 0, by: by() }).await?;
+        match args.question.output.format {
+            OutputFormat::Json => output::json(&json!({ "kind": "resumed", "registry": registry })),
+            OutputFormat::Text => output::fact(&format!("resumed  {}", registry.as_deref().unwrap_or("all registries"))),
+        }
+        print(args.question.output.format, &left);
+        Ok(Exit::Success)
+    })
+}
+
+/// A pause is for the whole fleet, whatever labels its nodes have.
+async fn asked(client: &FleetClient, question: &QuestionArgs) -> Result<Vec<NodeName>> {
+    if question.fleet.selector.is_some() {
+        return Err(UsageError("a pause is for every node of the fleet: leave out --selector".to_owned()).into());
+    }
+    let mut nodes: Vec<NodeName> = client.answering(None).await?.into_iter().map(|node| node.node).collect();
+    nodes.truncate(TRIED);
+    Ok(nodes)
+}
+
+async fn in_force(client: &FleetClient, nodes: &[NodeName]) -> Result<Vec<Pause>> {
+    let mut last = String::new();
+    for node in nodes {
+        match client.ask(node, ListBackoffs {}, ANSWER_WITHIN).await {
+            Ok(list) => return Ok(list.pauses),
+            Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error)),
+        }
+    }
+    bail!("no agent says what is paused: {last}")
+}
+
+async fn tell(client: &FleetClient, nodes: &[NodeName], command: PauseSharing) -> Result<Vec<Pause>> {
+    let mut last = String::new();
+    for node in nodes {
+        match client.ask(node, command.clone(), ANSWER_WITHIN).await {
+            Ok(paused) => return Ok(paused.pauses),
+            Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error)),
+        }
+    }
+    bail!("no agent took it: {last}")
+}
+
+/// A registry as views name it.
+fn registry(text: &str) -> Result<String> {
+    let named = Reference::parse(&format!("{text}/any")).ok().map(|image| image.registry().to_owned());
+    match named {
+        Some(registry) if registry == text || (registry == "docker.io" && text.ends_with("docker.io")) => Ok(registry),
+        _ => Err(UsageError(format!("{text:?} is no registry: name it as images do, like registry.example or localhost:5000")).into()),
+    }
+}
+
+fn print(format: OutputFormat, pauses: &[Pause]) {
+    for pause in pauses {
+        match format {
+            OutputFormat::Json => {
+                output::json(&json!({ "kind": "pause", "registry": pause.registry, "left_ms": pause.left_ms, "by": pause.by }));
+            }
+            OutputFormat::Text => output::fact(&list::pause_line(pause)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_is_named_as_images_name_it() {
+        for (text, named) in [
+            ("registry.example", "registry.example"),
+            ("localhost:5000", "localhost:5000"),
+            ("docker.io", "docker.io"),
+            ("index.docker.io", "docker.io"),
+        ] {
+            assert_eq!(registry(text).ok().as_deref(), Some(named), "{text}");
+        }
+        for text in ["", "busybox", "https://registry.example", "registry.example/team", "a b", "UPPER"] {
+            assert!(registry(text).is_err(), "{text}");
+        }
+    }
+}

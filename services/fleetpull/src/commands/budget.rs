@@ -1,0 +1,176 @@
+//! `fleetpull budget`
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use contract::NodeName;
+use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, RegistryLimit};
+use serde::Serialize;
+
+use crate::cli::{BudgetArgs, BudgetCommand, BudgetListArgs, OutputFormat};
+use crate::exit::Exit;
+use crate::fleet::{Answer, ask_fleet};
+use crate::output::known::named;
+use crate::output::{self, table, units};
+
+/// One budget as JSON, as its leader tells it where that answers.
+#[derive(Serialize)]
+struct JsonBudget<'a> {
+    #[serde(flatten)]
+    budget: &'a BudgetState,
+    /// Who told of it.
+    told_by: &'a NodeName,
+    /// Nodes that know of it.
+    node_count: usize,
+    /// Of them those that reach no leader and go by their own share.
+    alone: &'a [NodeName],
+}
+
+/// A budget, put together from what nodes told of it.
+struct Budget {
+    state: BudgetState,
+    told_by: NodeName,
+    nodes: usize,
+    alone: Vec<NodeName>,
+}
+
+/// Lists the budgets.
+pub(super) fn carry_out(args: &BudgetArgs) -> Result<Exit> {
+    let BudgetCommand::List(args) = &args.command;
+    ask_fleet(&args.asked.question, "error", async |client| {
+        let nodes = client.meant(&args.asked).await?;
+        Ok(print(args, client.ask_each(&nodes, &ListBudgets {}).await))
+    })
+}
+
+fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>) -> Exit {
+    let output = args.asked.question.output;
+    let (mut lists, mut exit) = (Vec::new(), Exit::Success);
+    for (node, answer) in answers {
+        match answer {
+            Ok(list) => lists.push((node, list)),
+            Err(silence) => {
+                output::remark(&format!("{node}: {silence}"));
+                exit = Exit::Failure;
+            }
+        }
+    }
+    let budgets = merged(lists);
+    match output.format {
+        OutputFormat::Json => {
+            for Budget { state, told_by, nodes, alone } in &budgets {
+                output::json(&JsonBudget { budget: state, told_by, node_count: *nodes, alone });
+            }
+        }
+        OutputFormat::Text if budgets.is_empty() => {
+            if exit == Exit::Success && !output.quiet {
+                output::remark("no budget is known yet: one is when a node pulls for the fleet");
+            }
+        }
+        OutputFormat::Text => {
+            let header = ["OWNER", "LEADER", "PER SECOND", "AT ONCE", "WAITING", "QUOTA", "NODES"];
+            let rows: Vec<Vec<String>> = budgets.iter().map(row).collect();
+            table::columns(&header, &rows).iter().for_each(|line| output::fact(line));
+            for budget in budgets.iter().filter(|budget| !budget.alone.is_empty() && !output.quiet) {
+                output::remark(&format!("{}: reach no leader of {} and go by their own share", named(&budget.alone), budget.state.owner));
+            }
+        }
+    }
+    exit
+}
+
+/// Each budget once: its leader's figures are the fleet's.
+fn merged(lists: Vec<(NodeName, BudgetList)>) -> Vec<Budget> {
+    let mut budgets: BTreeMap<String, Budget> = BTreeMap::new();
+    for (node, list) in lists {
+        for state in list.budgets {
+            let alone = state.alone;
+            let budget = budgets.entry(state.owner.clone()).or_insert_with(|| Budget {
+                state: state.clone(),
+                told_by: node.clone(),
+                nodes: 0,
+                alone: Vec::new(),
+            });
+            budget.nodes += 1;
+            if alone {
+                budget.alone.push(node.clone());
+            }
+            // Two may think that they lead: the higher epoch does.
+            if (state.leads, state.epoch) > (budget.state.leads, budget.state.epoch) {
+                (budget.state, budget.told_by) = (state, node.clone());
+            }
+        }
+    }
+    budgets.into_values().collect()
+}
+
+fn row(budget: &Budget) -> Vec<String> {
+    let state = &budget.state;
+    let leader = match &state.leader {
+        Some(leader) if state.learns => format!("{leader} (new, learns)"),
+        Some(leader) => leader.to_string(),
+        None => "-".to_owned(),
+    };
+    let at_once = match state.at_once {
+        0 => format!("{} out", state.in_flight),
+        limit => format!("{} of {limit} out", state.in_flight),
+    };
+    let per_second = if state.per_second > 0.0 { format!("{}", state.per_second) } else { "no limit".to_owned() };
+    let waiting = match state.waiting.first() {
+        Some(first) => format!("{}, {} in {}", state.waiting_count, first.node, units::seconds(first.wait_ms)),
+        None => state.waiting_count.to_string(),
+    };
+    let quota = match (state.known.limits.as_slice(), state.known.none_told) {
+        ([], true) => "none told".to_owned(),
+        ([], false) => "-".to_owned(),
+        (limits, _) => limits.iter().map(quota).collect::<Vec<_>>().join("; "),
+    };
+    vec![output::one_line(&state.owner), leader, per_second, at_once, waiting, quota, budget.nodes.to_string()]
+}
+
+fn quota(limit: &RegistryLimit) -> String {
+    let mut told = match limit.limit {
+        0 => format!("{} left", limit.remaining),
+        all => format!("{} of {all} left", limit.remaining),
+    };
+    if limit.window_ms > 0 {
+        told.push_str(&format!(" per {}", units::seconds(limit.window_ms)));
+    }
+    if let Some(reset) = limit.reset_ms {
+        told.push_str(&format!(", anew in {}", units::seconds(reset)));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::messages::throttler::{BudgetWaiter, KnownLimits};
+
+    use super::*;
+
+    fn node(name: &str) -> NodeName {
+        name.parse().expect("a name")
+    }
+
+    #[test]
+    fn a_budget_is_told_by_its_leader() {
+        let quota = RegistryLimit { limit: 100, remaining: 31, window_ms: 21_600_000, ..RegistryLimit::default() };
+        let led = BudgetState {
+            owner: "hub".to_owned(),
+            leader: Some(node("n2")),
+            epoch: 7,
+            leads: true,
+            per_second: 200.0,
+            in_flight: 3,
+            waiting: vec![BudgetWaiter { node: node("n3"), wait_ms: 1_500 }],
+            waiting_count: 4,
+            known: KnownLimits { limits: vec![quota], ..KnownLimits::default() },
+            ..BudgetState::default()
+        };
+        let seen = BudgetState { leads: false, in_flight: 1, alone: true, ..led.clone() };
+        let list = |state: &BudgetState| BudgetList { budgets: vec![state.clone()], ..BudgetList::default() };
+        let budgets = merged(vec![(node("n1"), list(&seen)), (node("n2"), list(&led)), (node("n3"), list(&seen))]);
+        assert_eq!((budgets.len(), budgets[0].told_by.as_str(), budgets[0].alone.len()), (1, "n2", 2));
+        assert_eq!(row(&budgets[0]), ["hub", "n2", "200", "3 out", "4, n3 in 1.5 s", "31 of 100 left per 6h0m0s", "3"]);
+    }
+}

@@ -1,0 +1,359 @@
+//! What nodes know of failures, put together: what is shared stands once, whoever told it.
+
+use std::collections::BTreeMap;
+
+use contract::messages::backoff_tracker::{BackoffEntry, BackoffList};
+use contract::{NodeName, View};
+use image::Reference;
+use serde::Serialize;
+
+use super::refusal::short_trace;
+use super::{one_line, table, units};
+
+/// How much of a shared key names it in a list: 2^48 are enough for ten thousand entries to differ. Hex digits.
+const KEY_SHOWN: usize = 12;
+/// The least of a key that names it: fewer digits could be the tag of an image.
+const KEY_LEAST: usize = 8;
+/// How many nodes are named where more are counted.
+const NODES_NAMED: usize = 10;
+
+/// One entry, and which nodes hold it.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// As the node that knows the newest of it tells it.
+    pub entry: BackoffEntry,
+    /// Who holds it, by name; one node for what is its own.
+    pub nodes: Vec<NodeName>,
+}
+
+/// The entry in JSON: the names and their meaning are an interface.
+#[derive(Serialize)]
+struct JsonEntry<'a> {
+    kind: &'static str,
+    shared: bool,
+    #[serde(flatten)]
+    entry: &'a BackoffEntry,
+    trace_id: String,
+    node_count: usize,
+    /// At most ten of them.
+    nodes: &'a [NodeName],
+}
+
+/// Puts together what nodes told: shared entries first, then each node's own, each in the order of what they are about.
+#[must_use]
+pub fn merged<'a>(lists: impl IntoIterator<Item = (&'a NodeName, &'a BackoffList)>) -> Vec<Known> {
+    // The key of a shared entry says all of it; of a node's own the node belongs to it.
+    let mut known: BTreeMap<(String, Option<NodeName>), Known> = BTreeMap::new();
+    for (node, list) in lists {
+        for entry in &list.entries {
+            let place = (entry.key.clone(), entry.view.is_none().then(|| node.clone()));
+            match known.get_mut(&place) {
+                None => {
+                    known.insert(place, Known { entry: entry.clone(), nodes: vec![node.clone()] });
+                }
+                Some(held) => {
+                    held.nodes.push(node.clone());
+                    let probed_by = held.entry.probed_by.clone().or_else(|| entry.probed_by.clone());
+                    if newness(entry) > newness(&held.entry) {
+                        held.entry = entry.clone();
+                    }
+                    held.entry.probed_by = probed_by;
+                }
+            }
+        }
+    }
+    let mut known: Vec<Known> = known.into_values().collect();
+    known.sort_by(|one, other| {
+        let order = |known: &Known| (known.entry.view.is_none(), known.entry.about.clone(), known.nodes.first().cloned());
+        order(one).cmp(&order(other))
+    });
+    known
+}
+
+/// Who knows of more failures, then of a later one, knows the newer.
+fn newness(entry: &BackoffEntry) -> (u32, std::cmp::Reverse<u64>) {
+    (entry.step, std::cmp::Reverse(entry.last_ms_ago))
+}
+
+impl Known {
+    /// Whether it is shared.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.entry.view.is_some()
+    }
+
+    /// Whether `what` names it: the beginning of its key, or an image that it holds back.
+    #[must_use]
+    pub fn is_named_by(&self, what: &str) -> bool {
+        if is_key(what) && self.is_shared() && self.entry.key.starts_with(&what.to_ascii_lowercase()) {
+            return true;
+        }
+        if self.entry.key == what {
+            return true;
+        }
+        let Ok(image) = Reference::parse(what) else { return false };
+        match &self.entry.view {
+            Some(view) => view.registry == image.registry() && self.holds(&image),
+            // `namespace/name image` for a pod.
+            None => self.entry.key.rsplit(' ').next().is_some_and(|key| is_same(key, &image)),
+        }
+    }
+
+    /// Whether an entry of the image's registry is about the image: its text names what it is about.
+    fn holds(&self, image: &Reference) -> bool {
+        let mut words = self.entry.about.split_whitespace();
+        match words.next() {
+            Some("image") => words.next().is_some_and(|word| is_same(word, image)),
+            Some("repository" | "login") => words.any(|word| word == image.repository()),
+            _ => true,
+        }
+    }
+
+    /// How it is called where there is little room.
+    #[must_use]
+    pub fn short_key(&self) -> String {
+        if self.is_shared() { self.entry.key.chars().take(KEY_SHOWN).collect() } else { "-".to_owned() }
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn json(&self) -> impl Serialize + '_ {
+        JsonEntry {
+            kind: "entry",
+            shared: self.is_shared(),
+            entry: &self.entry,
+            trace_id: self.entry.trace.map(|trace| trace.trace_id_hex()).unwrap_or_default(),
+            node_count: self.nodes.len(),
+            nodes: self.nodes.get(..NODES_NAMED).unwrap_or(&self.nodes),
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let entry = &self.entry;
+        let next = match (entry.next_try_ms, &entry.probed_by) {
+            (_, Some(prober)) => format!("{prober} tries now"),
+            (0, None) => "due".to_owned(),
+            (left, None) => units::seconds(left),
+        };
+        vec![
+            self.short_key(),
+            entry.class.to_string(),
+            one_line(&entry.about),
+            entry.binds.clone(),
+            units::seconds(entry.since_ms),
+            entry.step.to_string(),
+            next,
+            found_by(entry),
+            if self.is_shared() { self.nodes.len().to_string() } else { named(&self.nodes) },
+            entry.view.as_ref().map_or_else(|| "-".to_owned(), short_view),
+        ]
+    }
+
+    /// Everything about it, a line for each question.
+    #[must_use]
+    pub fn told(&self, now_ms: u64) -> Vec<String> {
+        let entry = &self.entry;
+        let at = |ago: u64| units::time_of_day(now_ms.saturating_sub(ago));
+        let key = if self.is_shared() { format!("  (key {})", entry.key) } else { String::new() };
+        let mut lines = vec![format!("{}: {}{key}", one_line(&entry.about), entry.class)];
+        let mut line = |name: &str, text: String| lines.push(format!("  {name:<11} {text}"));
+        line(
+            "since:",
+            format!(
+                "{} ({} ago); failure {} in a row, the last at {} ({} ago)",
+                at(entry.since_ms),
+                units::seconds(entry.since_ms),
+                entry.step.max(1),
+                at(entry.last_ms_ago),
+                units::seconds(entry.last_ms_ago)
+            ),
+        );
+        let attempt =
+            entry.trace.map_or_else(String::new, |trace| format!(", attempt {:016x} of trace {:032x}", trace.span_id, trace.trace_id));
+        line("found by:", format!("{}{attempt}", found_by_all(entry, &self.nodes)));
+        line("it got:", one_line(&entry.cause));
+        let held = if self.is_shared() { format!("; {} hold it", nodes_counted(&self.nodes)) } else { String::new() };
+        line("binds:", format!("{}{held}", entry.binds));
+        let next = match (&entry.probed_by, entry.next_try_ms) {
+            (Some(prober), _) => format!("{prober} tries now, for all"),
+            (None, 0) if self.is_shared() => "due: one node takes it for all, the others wait for what it finds".to_owned(),
+            (None, 0) => "due".to_owned(),
+            (None, left) if self.is_shared() => {
+                format!("in {}, at {}, by one node for all", units::seconds(left), units::time_of_day(now_ms.saturating_add(left)))
+            }
+            (None, left) => format!("in {}, at {}", units::seconds(left), units::time_of_day(now_ms.saturating_add(left))),
+        };
+        line("next try:", next);
+        match &entry.view {
+            Some(view) => line("view:", full_view(view)),
+            None => line("view:", format!("none: it is the own back-off of {}", named(&self.nodes))),
+        }
+        lines
+    }
+}
+
+/// All of `known` in columns.
+#[must_use]
+pub fn columns(known: &[Known]) -> Vec<String> {
+    let header = ["KEY", "CLASS", "ABOUT", "BINDS", "SINCE", "FAILURES", "NEXT TRY", "FOUND BY", "NODES", "VIEW"];
+    let rows: Vec<Vec<String>> = known.iter().map(Known::row).collect();
+    table::columns(&header, &rows)
+}
+
+/// Whether a text can be a key or its beginning.
+#[must_use]
+pub fn is_key(what: &str) -> bool {
+    what.len() >= KEY_LEAST && what.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_same(word: &str, image: &Reference) -> bool {
+    Reference::parse(word).is_ok_and(|other| other.normalised() == image.normalised())
+}
+
+fn found_by(entry: &BackoffEntry) -> String {
+    match (entry.reporters.first(), entry.reporter_count) {
+        (None, _) => "-".to_owned(),
+        (Some(first), 0 | 1) => first.clone(),
+        (Some(first), count) => format!("{first} +{}", count - 1),
+    }
+}
+
+fn found_by_all(entry: &BackoffEntry, nodes: &[NodeName]) -> String {
+    if entry.reporters.is_empty() {
+        return named(nodes);
+    }
+    let told = entry.reporters.join(", ");
+    match entry.reporter_count.saturating_sub(entry.reporters.len() as u64) {
+        0 => told,
+        more => format!("{told} and {more} more"),
+    }
+}
+
+/// The names of a few nodes, and how many more there are.
+#[must_use]
+pub fn named(nodes: &[NodeName]) -> String {
+    let names: Vec<&str> = nodes.iter().take(NODES_NAMED).map(NodeName::as_str).collect();
+    match nodes.len().saturating_sub(NODES_NAMED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+fn nodes_counted(nodes: &[NodeName]) -> String {
+    if nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", nodes.len()) }
+}
+
+/// Scope and the beginning of the route.
+fn short_view(view: &View) -> String {
+    let route: String = view.route.chars().take(KEY_LEAST).collect();
+    let boot = if view.boot.is_empty() { "" } else { " (this host)" };
+    format!("{}/{}@{route}{boot}", view.scope, view.registry)
+}
+
+fn full_view(view: &View) -> String {
+    let boot = if view.boot.is_empty() { String::new() } else { format!(", on the host booted as {}", view.boot) };
+    format!("scope {}, registry {}, route {}{boot}; nodes with another view know nothing of it", view.scope, view.registry, view.route)
+}
+
+/// The trace of an entry in short, for a sentence.
+#[must_use]
+pub fn trace_of(entry: &BackoffEntry) -> String {
+    entry.trace.map(|trace| short_trace(&trace.trace_id_hex())).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{FailureClass, TraceContext};
+
+    use super::*;
+
+    fn node(name: &str) -> NodeName {
+        name.parse().expect("a name")
+    }
+
+    fn shared(about: &str, step: u32) -> BackoffEntry {
+        let view = View {
+            scope: "default".to_owned(),
+            registry: "registry.example".to_owned(),
+            route: "0123456789ab".to_owned(),
+            ..View::default()
+        };
+        BackoffEntry {
+            key: "316e2d029ab1c464307b9b74a4007f6a".to_owned(),
+            about: about.to_owned(),
+            view: Some(view),
+            class: FailureClass::NotFound,
+            binds: "everybody".to_owned(),
+            reporters: vec!["n1".to_owned()],
+            reporter_count: 2,
+            step,
+            since_ms: 63_000,
+            last_ms_ago: 3_000,
+            next_try_ms: 7_040,
+            cause: "ErrImagePull: 404 Not Found\n(MANIFEST_UNKNOWN)".to_owned(),
+            trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+            ..BackoffEntry::default()
+        }
+    }
+
+    fn own(image: &str) -> BackoffEntry {
+        BackoffEntry { key: image.to_owned(), about: format!("image {image}"), binds: "this node".to_owned(), ..BackoffEntry::default() }
+    }
+
+    fn of_two() -> Vec<Known> {
+        let one = BackoffList { entries: vec![shared("image registry.example/a:1", 2), own("busybox")], ..BackoffList::default() };
+        let probed = BackoffEntry { probed_by: Some("n3".to_owned()), ..shared("image registry.example/a:1", 1) };
+        let two = BackoffList { entries: vec![probed, own("busybox")], ..BackoffList::default() };
+        merged([(&node("n1"), &one), (&node("n2"), &two)])
+    }
+
+    #[test]
+    fn what_is_shared_stands_once_and_what_is_a_nodes_own_for_each() {
+        let known = of_two();
+        assert_eq!(known.iter().map(|known| known.nodes.len()).collect::<Vec<_>>(), [2, 1, 1]);
+        assert_eq!((known[0].entry.step, known[0].entry.probed_by.as_deref()), (2, Some("n3")), "the newest, and whoever probes");
+        let lines = columns(&known);
+        assert!(lines[1].starts_with("316e2d029ab1  not_found  image registry.example/a:1  everybody"), "{lines:?}");
+        assert!(lines[1].contains("n3 tries now") && lines[1].ends_with("2      default/registry.example@01234567"), "{lines:?}");
+    }
+
+    #[test]
+    fn an_entry_is_named_by_key_or_image() {
+        let known = of_two();
+        let named = |what: &str| known.iter().map(|known| known.is_named_by(what)).collect::<Vec<_>>();
+        for (what, expected) in [
+            ("316e2d02", [true, false, false]),
+            ("316E2D029AB1", [true, false, false]),
+            ("316e2d0", [false; 3]),
+            ("registry.example/a:1", [true, false, false]),
+            ("registry.example/a:2", [false; 3]),
+            ("busybox", [false, true, true]),
+            ("docker.io/library/busybox:latest", [false, true, true]),
+            ("A b", [false; 3]),
+        ] {
+            assert_eq!(named(what), expected, "{what}");
+        }
+        let registry = Known {
+            entry: BackoffEntry { about: "registry registry.example from zone a".to_owned(), ..known[0].entry.clone() },
+            nodes: Vec::new(),
+        };
+        assert!(registry.is_named_by("registry.example/any:9") && !registry.is_named_by("busybox"));
+    }
+
+    #[test]
+    fn one_screen_answers_every_question() {
+        let told = Known { entry: shared("image registry.example/a:1", 2), nodes: vec![node("n1"), node("n2")] }.told(1_769_860_803_000);
+        assert_eq!(
+            told,
+            [
+                "image registry.example/a:1: not_found  (key 316e2d029ab1c464307b9b74a4007f6a)",
+                "  since:      11:59:00Z (1m3s ago); failure 2 in a row, the last at 12:00:00Z (3.0 s ago)",
+                "  found by:   n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
+                "  it got:     ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
+                "  binds:      everybody; 2 nodes hold it",
+                "  next try:   in 7.0 s, at 12:00:10Z, by one node for all",
+                "  view:       scope default, registry registry.example, route 0123456789ab; nodes with another view know nothing of it",
+            ]
+        );
+    }
+}

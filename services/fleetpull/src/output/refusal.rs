@@ -1,0 +1,114 @@
+//! Why something waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), n2 tries in 3.1 s`.
+
+use contract::FailureClass;
+
+use super::units;
+
+/// The statuses of HTTP that runtimes write with their words, so that the number means a status and no port.
+const STATUSES: [(&str, &str); 8] = [
+    ("401 Unauthorized", "401"),
+    ("403 Forbidden", "403"),
+    ("404 Not Found", "404"),
+    ("429 Too Many Requests", "429"),
+    ("500 Internal Server Error", "500"),
+    ("502 Bad Gateway", "502"),
+    ("503 Service Unavailable", "503"),
+    ("504 Gateway Timeout", "504"),
+];
+/// How much of a trace id tells it from others at a glance. Hex digits.
+const TRACE_SHOWN: usize = 8;
+
+/// Why one node waits for one image.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Refusal<'a> {
+    /// Who waits.
+    pub node: &'a str,
+    /// Who found out; empty: the node itself.
+    pub learned_by: &'a str,
+    /// When that was, milliseconds since 1970, if it is known.
+    pub learned_at_ms: Option<u64>,
+    /// The trace of the attempt, 32 hex digits; may be empty.
+    pub trace_id: &'a str,
+    /// What kind of failure.
+    pub class: FailureClass,
+    /// `<reason>: <message>` of the attempt.
+    pub cause: &'a str,
+    /// Milliseconds until the next try, if it is known.
+    pub next_try_ms: Option<u64>,
+    /// Who makes it, if that is decided.
+    pub next_by: &'a str,
+}
+
+impl Refusal<'_> {
+    /// The sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let who = if self.learned_by.is_empty() { self.node } else { self.learned_by };
+        let mut told = format!("{} waits: {who} got {}", self.node, got(self.class, self.cause));
+        if let Some(at) = self.learned_at_ms {
+            told.push_str(&format!(" at {}", units::time_of_day(at)));
+        }
+        if !self.trace_id.is_empty() {
+            told.push_str(&format!(" (trace {})", short_trace(self.trace_id)));
+        }
+        if let Some(next) = next_try(self.next_try_ms, self.next_by) {
+            told.push_str(&format!(", {next}"));
+        }
+        told
+    }
+}
+
+/// The beginning of a trace id.
+#[must_use]
+pub fn short_trace(trace_id: &str) -> String {
+    format!("{}...", trace_id.chars().take(TRACE_SHOWN).collect::<String>())
+}
+
+/// Who tries next, and when.
+#[must_use]
+pub fn next_try(in_ms: Option<u64>, by: &str) -> Option<String> {
+    match (in_ms, by) {
+        (None, "") => None,
+        (Some(0), "") => Some("the next try is due".to_owned()),
+        (None | Some(0), by) => Some(format!("{by} tries now")),
+        (Some(left), "") => Some(format!("next try in {}", units::seconds(left))),
+        (Some(left), by) => Some(format!("{by} tries in {}", units::seconds(left))),
+    }
+}
+
+/// What the attempt met, in a word or two.
+fn got(class: FailureClass, cause: &str) -> &str {
+    if let Some((_, status)) = STATUSES.iter().find(|(words, _)| cause.contains(words)) {
+        return status;
+    }
+    match class {
+        FailureClass::RegistryUnavailable => "no answer from the registry",
+        FailureClass::Unknown => "an error",
+        class => class.as_str(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_reads_as_a_sentence() {
+        let refusal = Refusal {
+            node: "n3",
+            learned_by: "n1",
+            learned_at_ms: Some(1_769_860_803_000),
+            trace_id: "4bf92f3577b34da6a3ce929d0e0e4736",
+            class: FailureClass::RegistryUnavailable,
+            cause: "ErrImagePull: 10.0.0.1:5503: 503 Service Unavailable for manifest v1",
+            next_try_ms: Some(3_140),
+            next_by: "n2",
+        };
+        assert_eq!(refusal.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), n2 tries in 3.1 s");
+        let itself = Refusal { learned_by: "", next_by: "", cause: "dial tcp: connection refused", ..refusal };
+        assert_eq!(itself.sentence(), "n3 waits: n3 got no answer from the registry at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s");
+        let bare = Refusal { node: "n3", learned_by: "n1", class: FailureClass::NotFound, ..Refusal::default() };
+        assert_eq!(bare.sentence(), "n3 waits: n1 got not_found");
+        assert_eq!(next_try(Some(0), "n2").as_deref(), Some("n2 tries now"));
+    }
+}
