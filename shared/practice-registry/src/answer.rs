@@ -59,6 +59,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> io
     held(&shared.counters).answered(number, Some(answer.status().as_u16()));
     Ok(match deed {
         Some(Deed::Header { name, value }) => with_header(answer, &name, &value),
+        Some(Deed::Headers(headers)) => headers.iter().fold(answer, |answer, (name, value)| with_header(answer, name, value)),
         _ => answer,
     })
 }

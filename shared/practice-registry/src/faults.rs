@@ -21,6 +21,8 @@ pub enum Deed {
         /// Value.
         value: String,
     },
+    /// The true answer with these headers set over it, by name and value.
+    Headers(Vec<(String, String)>),
     /// No answer, ever; the connection stays open.
     Hang,
     /// The connection is closed without an answer.

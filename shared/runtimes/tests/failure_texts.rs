@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use contract::FailureClass;
-use runtimes::failure::{GrpcCode, classify_text, scrub};
+use runtimes::failure::{GrpcCode, classify_text, read_text, scrub};
 
 struct Record {
     class: FailureClass,
@@ -58,5 +58,22 @@ fn an_image_of_any_name_fails_alike() {
             let text = text.replace("registry.example/app", &format!("registry.example/{name}"));
             assert_eq!(classify_text(&text, Some(record.code)), record.class, "{text}");
         }
+    }
+}
+
+/// Which records of the table tell a registry's own word, and which that there is nothing for the platform.
+#[test]
+fn what_a_registry_said_itself_is_told_from_what_a_node_saw() {
+    for record in records() {
+        let reading = read_text(&record.text, Some(record.code));
+        let expected = match record.class {
+            // The code of a call is the runtime's word, not a registry's.
+            FailureClass::RateLimited | FailureClass::NotFound | FailureClass::Denied => record.note != "a code alone",
+            FailureClass::RegistryUnavailable => record.text.contains("Server message: "),
+            _ => reading.no_such_platform,
+        };
+        assert_eq!(reading.authoritative, expected, "{}\n  {}", record.note, record.text);
+        let says_platform = record.text.contains("no match for platform") || record.text.contains("no image found in");
+        assert_eq!(reading.no_such_platform, says_platform && record.class == FailureClass::ContentInvalid, "{}", record.text);
     }
 }

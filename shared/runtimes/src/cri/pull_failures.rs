@@ -4,7 +4,7 @@ use contract::FailureClass;
 use tonic::Code;
 
 use super::go_status::bounded;
-use crate::failure;
+use crate::failure::{self, Reading};
 use crate::port::PullFailure;
 
 /// What each login led to, in the order tried.
@@ -13,14 +13,14 @@ pub(super) struct PullFailures {
     sources: Vec<String>,
     /// Different texts, each once.
     texts: Vec<String>,
-    classes: Vec<FailureClass>,
+    readings: Vec<Reading>,
 }
 
 impl PullFailures {
     /// `code` is the call's; `None` if the call itself went well.
     pub(super) fn add(&mut self, source: &str, text: String, code: Option<Code>) {
         self.sources.push(source.to_owned());
-        self.classes.push(failure::classify_text(&text, code));
+        self.readings.push(failure::read_text(&text, code));
         if !self.texts.contains(&text) {
             self.texts.push(text);
         }
@@ -32,8 +32,11 @@ impl PullFailures {
             [text] => text.clone(),
             texts => bounded(&format!("[{}]", texts.join(", "))).to_owned(),
         };
+        let Reading { class, authoritative, no_such_platform } = self.reading();
         PullFailure {
-            class: self.class(),
+            class,
+            authoritative,
+            no_such_platform,
             endpoint: failure::endpoint_in(&text),
             text: failure::scrub(&text).into_owned(),
             auth: self.sources.join(", "),
@@ -42,9 +45,9 @@ impl PullFailures {
     }
 
     /// A login that was let in learned more than one that was refused; among equals the last one tried.
-    fn class(&self) -> FailureClass {
-        let let_in = self.classes.iter().rev().find(|class| **class != FailureClass::Denied);
-        let_in.or(self.classes.last()).copied().unwrap_or_default()
+    fn reading(&self) -> Reading {
+        let let_in = self.readings.iter().rev().find(|reading| reading.class != FailureClass::Denied);
+        let_in.or(self.readings.last()).copied().unwrap_or_default()
     }
 }
 

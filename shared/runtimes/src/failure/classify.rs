@@ -118,20 +118,54 @@ const BEGINNING: [(&str, FailureClass); 59] = [
 const OWN_SIDE: [&str; 5] =
     ["too many open files", "cannot assign requested address", "no buffer space available", "operation not permitted", "permission denied"];
 
+/// How the texts begin that say that an image is for other platforms alone.
+const NO_SUCH_PLATFORM: [&str; 3] = ["no match for platform", "no image found in image index", "no image found in manifest list"];
+
+/// What containerd puts between a status and the error body that a registry sent with it.
+const SERVER_MESSAGE: &str = "- server message";
+
+/// What a text says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// What the failure is about.
+    pub class: FailureClass,
+    /// Whether the runtime tells what a registry itself has said.
+    pub authoritative: bool,
+    /// The image has nothing for the platform.
+    pub no_such_platform: bool,
+}
+
 /// What a failure is about, from the text that a runtime gave and the code of its call, if it was one.
 #[must_use]
 pub fn classify_text(text: &str, code: Option<GrpcCode>) -> FailureClass {
+    read_text(text, code).class
+}
+
+/// All that the text of a failure says.
+#[must_use]
+pub fn read_text(text: &str, code: Option<GrpcCode>) -> Reading {
     let prefix = PREFIXES.iter().find(|(prefix, _)| text.starts_with(prefix)).map(|(_, class)| *class);
     let chain = words::links(text);
     let links: Vec<&str> = chain.iter().map(|link| link.strip_prefix("code = ").map_or(link.as_str(), after_code)).collect();
-    let said = (0..links.len()).find_map(|at| class_of_link(&links, at));
-    match (prefix, said) {
+    let said = (0..links.len()).find_map(|at| class_of_link(&links, at).map(|class| (at, class)));
+    let class = match (prefix, said.map(|(_, class)| class)) {
         // CRI-O calls a registry unavailable for several causes; two of them bind otherwise.
         (Some(RegistryUnavailable), Some(closer @ (RateLimited | NodeLocal))) => closer,
         (Some(prefix), _) => prefix,
         (None, Some(class)) => class,
         (None, None) => class_of_code(code),
-    }
+    };
+    let deciding = said.filter(|(_, said)| *said == class).map(|(at, _)| links[at]);
+    let no_such_platform = deciding.is_some_and(|link| NO_SUCH_PLATFORM.iter().any(|words| link.starts_with(words)));
+    let authoritative = match class {
+        // The runtimes say so only of an answer; a page for people was read as unknown.
+        RateLimited | NotFound | Denied => deciding.is_some(),
+        // A bare status may be a proxy's.
+        RegistryUnavailable => deciding.is_some_and(|link| link.contains(SERVER_MESSAGE)),
+        ContentInvalid => no_such_platform,
+        _ => false,
+    };
+    Reading { class, authoritative, no_such_platform }
 }
 
 /// What follows `code = X desc = ` in `rpc error: code = X desc = ...`.

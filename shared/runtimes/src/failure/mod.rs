@@ -5,6 +5,6 @@ mod scrub;
 mod status;
 mod words;
 
-pub use classify::classify_text;
+pub use classify::{Reading, classify_text, read_text};
 pub use scrub::{endpoint_in, scrub};
 pub use tonic::Code as GrpcCode;

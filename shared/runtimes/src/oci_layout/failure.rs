@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use contract::FailureClass;
+use contract::messages::throttler::RegistryLimit;
 
 use crate::failure::scrub;
 use crate::port::PullFailure;
@@ -40,6 +41,12 @@ pub(super) struct StepFailure {
     pub(super) transport: bool,
     /// Whether the store has no room left.
     pub(super) full_disk: bool,
+    /// Whether a registry said so itself.
+    pub(super) authoritative: bool,
+    /// The image has nothing for the platform.
+    pub(super) no_such_platform: bool,
+    /// What the registry said of its limits.
+    pub(super) limits: Vec<RegistryLimit>,
 }
 
 impl StepFailure {
@@ -54,6 +61,9 @@ impl StepFailure {
             endpoint: Some(endpoint.to_owned()),
             transport: false,
             full_disk: false,
+            authoritative: false,
+            no_such_platform: false,
+            limits: Vec::new(),
         }
     }
 
@@ -73,6 +83,9 @@ impl StepFailure {
             endpoint: None,
             transport: false,
             full_disk: false,
+            authoritative: false,
+            no_such_platform: false,
+            limits: Vec::new(),
         }
     }
 
@@ -148,7 +161,16 @@ pub(super) fn of_pull(mut failures: Vec<StepFailure>, auth: String) -> PullFailu
         text.push(')');
     }
     let text = bounded(&text, TEXT_MAX_BYTES).to_owned();
-    PullFailure { text, class: last.class, retry_after: last.retry_after, endpoint: last.endpoint, auth, ..PullFailure::default() }
+    PullFailure {
+        text,
+        class: last.class,
+        retry_after: last.retry_after,
+        endpoint: last.endpoint,
+        auth,
+        authoritative: last.authoritative,
+        no_such_platform: last.no_such_platform,
+        limits: last.limits,
+    }
 }
 
 /// The first `limit` bytes of a text, cut between letters.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use contract::FailureClass;
+use contract::messages::throttler::RegistryLimit;
 use image::{Digest, Platform};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -50,6 +51,8 @@ struct Fetched {
     content: Vec<u8>,
     digest: Digest,
     manifest: Manifest,
+    /// What the registry said of its limits with it.
+    limits: Vec<RegistryLimit>,
 }
 
 /// The image that a reference means here.
@@ -62,6 +65,8 @@ struct Resolved {
     image: ImageManifest,
     /// As the list says.
     platform: Option<Platform>,
+    /// As the last answer that told of any.
+    limits: Vec<RegistryLimit>,
 }
 
 type Steps<T> = Result<T, Vec<StepFailure>>;
@@ -101,6 +106,7 @@ impl Pull {
             image_ref: format!("{}@{}", self.request.reference.repository(), resolved.digest),
             digest: Some(resolved.top.to_string()),
             platform: platform.map(|platform| platform.to_string()),
+            limits: resolved.limits,
             ..PulledImage::default()
         })
     }
@@ -113,10 +119,15 @@ impl Pull {
         let mut fetched = self.manifest(name, reference.digest(), purpose).await?;
         self.progress.resolved(Vec::new());
         let top = fetched.digest.clone();
-        let mut platform = None;
+        let (mut platform, mut limits) = (None, Vec::new());
         for _ in 0..=LISTS_MAX {
+            if !fetched.limits.is_empty() {
+                limits = fetched.limits;
+            }
             match fetched.manifest {
-                Manifest::Image(image) => return Ok(Resolved { content: fetched.content, digest: fetched.digest, top, image, platform }),
+                Manifest::Image(image) => {
+                    return Ok(Resolved { content: fetched.content, digest: fetched.digest, top, image, platform, limits });
+                }
                 Manifest::List(entries) => {
                     let wanted = self.request.platform.clone().unwrap_or_else(Platform::host);
                     let entry = manifest::choose(&entries, &wanted).map_err(|what| vec![self.unsuitable(what)])?;
@@ -132,7 +143,10 @@ impl Pull {
 
     fn unsuitable(&self, what: String) -> StepFailure {
         let advice = "name another platform with --platform, or push the image for this one";
-        StepFailure::here(format!("{}: {what}", self.request.reference.registry()), advice).of_class(FailureClass::ContentInvalid)
+        let what = format!("{}: {what}", self.request.reference.registry());
+        // The list was found to be what its digest says, so this is the registry's own word.
+        let said = StepFailure { authoritative: true, no_such_platform: true, ..StepFailure::here(what, advice) };
+        said.of_class(FailureClass::ContentInvalid)
     }
 
     /// A manifest that a list names: out of the store if it is there.
@@ -143,7 +157,7 @@ impl Pull {
         if let Some(content) = stored.filter(|content| Hasher::verifies(content, &entry.digest))
             && let Ok(manifest) = Manifest::parse(&content, "")
         {
-            return Ok(Fetched { content, digest: entry.digest.clone(), manifest });
+            return Ok(Fetched { content, digest: entry.digest.clone(), manifest, limits: Vec::new() });
         }
         self.manifest(entry.digest.as_str(), Some(&entry.digest), Purpose::Pull).await
     }
@@ -170,7 +184,8 @@ impl Pull {
     async fn manifest_from(&self, source: &Source, name: &str, digest: Option<&Digest>) -> Result<Fetched, StepFailure> {
         let session = source.session(self).await?;
         let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0 }).await?;
-        receive_manifest(answer, digest).await
+        let limits = session.limits(&answer);
+        Ok(Fetched { limits, ..receive_manifest(answer, digest).await? })
     }
 
     /// Where a platform was named and the image is in no list, its config says whether it is the right one. It is fetched
@@ -268,5 +283,5 @@ async fn receive_manifest(mut answer: Answer, asked: Option<&Digest>) -> Result<
     }
     let manifest = Manifest::parse(&content, answer.content_type()).map_err(|what| invalid(bounded(&what, 300).to_owned()))?;
     let digest = asked.cloned().or(named).unwrap_or_else(|| Hasher::sha256(&content));
-    Ok(Fetched { content, digest, manifest })
+    Ok(Fetched { content, digest, manifest, limits: Vec::new() })
 }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use contract::FailureClass;
+use contract::messages::throttler::RegistryLimit;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use url::Url;
 
-use super::{Question, transport};
+use super::{Question, limits, transport};
 use crate::oci_layout::failure::{StepFailure, bounded, quotable};
 use crate::oci_layout::route::host_label;
 
@@ -20,6 +21,8 @@ const ERROR_BODY_MAX_BYTES: u64 = 64 * 1024;
 const MESSAGE_MAX_BYTES: usize = 300;
 /// Longest error code that is quoted; the longest of the standard has 21 letters. Bytes.
 const CODE_MAX_BYTES: usize = 64;
+/// Longest time to stay away that is believed: a registry's mistake must not stop a fleet for a day.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 /// The header by which registries are known.
 const REGISTRY_HEADER: &str = "docker-distribution-api-version";
 
@@ -127,8 +130,11 @@ impl Answer {
         let error = RegistryError::read(&body);
         let retry_after = retry_after(self.header(RETRY_AFTER.as_str()), wall);
         let web_page = self.is_web_page(&body);
-        let authoritative = error.is_some() || retry_after.is_some() || self.headers().contains_key(REGISTRY_HEADER);
         let status = self.status();
+        let limits = self.limits(wall);
+        // What stands before a registry may add its header to pages of its own.
+        let of_registry = self.headers().contains_key(REGISTRY_HEADER) && !web_page;
+        let authoritative = error.is_some() || of_registry || retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
         let class = classify(status, error.as_ref().map(|error| error.code.as_str()), authoritative);
         let said = match &error {
             Some(error) => format!(" ({error})"),
@@ -137,7 +143,12 @@ impl Answer {
         };
         let subject = bounded(question.name, 140);
         let what = format!("{status}{said} for {} {subject}", question.kind.trim_end_matches('s'));
-        StepFailure { retry_after, ..StepFailure::at(&self.host(), class, what) }
+        StepFailure { retry_after, authoritative, limits, ..StepFailure::at(&self.host(), class, what) }
+    }
+
+    /// What the registry says of its limits. `wall` is as in [`Answer::failure`].
+    pub(in crate::oci_layout) fn limits(&self, wall: Duration) -> Vec<RegistryLimit> {
+        limits::limits(self.headers(), wall)
     }
 }
 
@@ -194,13 +205,15 @@ fn classify(status: StatusCode, code: Option<&str>, authoritative: bool) -> Fail
     }
 }
 
-/// `Retry-After` in seconds or as a date.
+/// `Retry-After` in seconds or as a date, an hour at most.
 fn retry_after(value: &str, wall: Duration) -> Option<Duration> {
-    if let Ok(seconds) = value.trim().parse() {
-        return Some(Duration::from_secs(seconds));
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than a number holds are a long time too.
+        return Some(value.parse().map_or(RETRY_AFTER_MAX, Duration::from_secs).min(RETRY_AFTER_MAX));
     }
-    let date = httpdate::parse_http_date(value.trim()).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
-    Some(date.saturating_sub(wall))
+    let date = httpdate::parse_http_date(value).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(date.saturating_sub(wall).min(RETRY_AFTER_MAX))
 }
 
 #[cfg(test)]
@@ -237,6 +250,9 @@ mod tests {
             ("120", Some(120)),
             ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
             ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("86400", Some(3_600)),
+            ("99999999999999999999999", Some(3_600)),
+            ("Mon, 06 Nov 1995 08:50:37 GMT", Some(3_600)),
             ("soon", None),
             ("-5", None),
             ("", None),

@@ -5,6 +5,7 @@ mod answer;
 mod challenge;
 mod clients;
 mod exchange;
+mod limits;
 mod permits;
 mod tokens;
 mod transport;
@@ -12,6 +13,7 @@ mod transport;
 use std::sync::Arc;
 
 use clock::Clock;
+use contract::messages::throttler::RegistryLimit;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use url::Url;
 
@@ -76,6 +78,11 @@ impl Session {
     pub(super) fn new(registries: Arc<Registries>, endpoint: Endpoint, path: &str, logins: Vec<Credential>, traceparent: &str) -> Self {
         let access = Access::new(logins);
         Self { registries, endpoint, path: path.to_owned(), access, traceparent: HeaderValue::from_str(traceparent).ok() }
+    }
+
+    /// What an answer of this endpoint says of its limits.
+    pub(super) fn limits(&self, answer: &Answer) -> Vec<RegistryLimit> {
+        answer.limits(self.registries.clock.now().wall)
     }
 
     /// Which login was used last.

@@ -127,7 +127,7 @@ impl Registries {
                 // The registry sent us there, so its refusal counts as the registry's, unless a proxy's page stands in for it.
                 let mut failure = answer.failure(question, self.clock.now().wall).await;
                 if failure.class == FailureClass::Unknown && !failure.what.contains("web page") {
-                    failure = StepFailure::at(&host, FailureClass::Denied, failure.what);
+                    failure = StepFailure { authoritative: true, ..StepFailure::at(&host, FailureClass::Denied, failure.what) };
                 }
                 return Err(NoToken::Refused(failure));
             }

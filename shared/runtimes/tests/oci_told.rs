@@ -1,0 +1,157 @@
+//! What the embedded runtime tells beside an answer: whose word a failure is, the registry's limits, and how long to stay away.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod oci_support;
+
+use std::time::Duration;
+
+use contract::FailureClass::{self, ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
+use contract::messages::throttler::RegistryLimit;
+use oci_support::{LIMIT, Node, keyring, registry, request};
+use practice_registry::{Auth, BodyFault, Deed, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
+use runtimes::{ImageRuntime, Progress};
+
+const REGISTRY: (&str, &str) = ("docker-distribution-api-version", "registry/2.0");
+const PAGE: &str = "<html><body>The service is down</body></html>";
+const MANIFEST: &str = "/manifests/";
+
+async fn filled() -> PracticeRegistry {
+    let registry = registry().await;
+    registry.add_image("demo/app", "1", &MadeImage::of_layers([50_000]));
+    registry
+}
+
+fn image(registry: &PracticeRegistry) -> String {
+    format!("{}/demo/app:1", registry.host())
+}
+
+fn hub_headers(remaining: &str) -> Vec<(String, String)> {
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    vec![header("ratelimit-limit", "100;w=21600"), header("ratelimit-remaining", remaining), header("docker-ratelimit-source", "192.0.2.7")]
+}
+
+fn hub_limit(remaining: u64) -> RegistryLimit {
+    RegistryLimit { source: Some("192.0.2.7".to_owned()), limit: 100, remaining, window_ms: 21_600_000, reset_ms: None }
+}
+
+#[tokio::test]
+async fn a_registrys_own_word_is_told_from_what_stands_before_it() {
+    let json = |code: &str| format!(r#"{{"errors":[{{"code":"{code}","message":"no"}}]}}"#);
+    for (status, headers, body, class, authoritative) in [
+        (404, &[][..], json("MANIFEST_UNKNOWN"), NotFound, true),
+        (404, &[REGISTRY], String::new(), NotFound, true),
+        (404, &[], PAGE.to_owned(), Unknown, false),
+        (404, &[REGISTRY], PAGE.to_owned(), Unknown, false),
+        (404, &[], String::new(), Unknown, false),
+        (403, &[], json("DENIED"), Denied, true),
+        (429, &[], String::new(), RateLimited, true),
+        (429, &[], PAGE.to_owned(), RateLimited, true),
+        (500, &[], json("UNKNOWN"), RegistryUnavailable, true),
+        (503, &[REGISTRY], String::new(), RegistryUnavailable, true),
+        (503, &[("retry-after", "9")], String::new(), RegistryUnavailable, true),
+        (503, &[], String::new(), RegistryUnavailable, false),
+        (502, &[], PAGE.to_owned(), RegistryUnavailable, false),
+        (502, &[REGISTRY], PAGE.to_owned(), RegistryUnavailable, false),
+    ] {
+        let registry = filled().await;
+        registry.faults().add(Fault::answer(MANIFEST, status, headers, &body));
+        let failure = Node::new().pull(&image(&registry)).await.unwrap_err();
+        let place = format!("{status} {headers:?} {body}: {failure:?}");
+        assert_eq!((failure.class, failure.authoritative), (class, authoritative), "{place}");
+        assert_eq!(failure.endpoint.as_deref(), Some(registry.host()), "{place}");
+        assert!(!failure.no_such_platform, "{place}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_node_only_saw_is_no_registrys_word() {
+    for (fault, class) in [
+        (Fault::new(MANIFEST, Deed::Close), RegistryUnavailable),
+        (Fault::body(MANIFEST, BodyFault::CorruptAt(40)), ContentInvalid),
+        (Fault::body("/blobs/", BodyFault::CorruptAt(7)), ContentInvalid),
+    ] {
+        let registry = filled().await;
+        registry.faults().add(fault.clone());
+        let failure = Node::new().pull(&image(&registry)).await.unwrap_err();
+        assert_eq!((failure.class, failure.authoritative), (class, false), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_the_token_server_refuses_is_refused_by_the_registry() {
+    let (user, password) = ("u".to_owned(), "right".to_owned());
+    let auth = Auth::Token(TokenAuth { user, password, identity_token: String::new(), anonymous: false, expires_in_s: 60 });
+    let registry = PracticeRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
+    let logins = format!(r#"{{"auths":{{"{}":{{"username":"u","password":"wrong"}}}}}}"#, registry.host());
+    let node = Node::with(|options| options.keyring = keyring(options.store.parent().unwrap(), Some(&logins)));
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert_eq!((failure.class, failure.authoritative), (Denied, true), "{failure}");
+}
+
+#[tokio::test]
+async fn an_image_for_others_is_told_from_a_broken_one() {
+    let registry = registry().await;
+    registry.add_image("demo/app", "1", &MadeImage::of_layers([5_000]).for_platforms(["linux/s390x"]));
+    registry.add_image("demo/single", "1", &MadeImage::of_layers([5_000]));
+    let node = Node::new();
+    for (name, platform) in [("app", None), ("single", Some("linux/s390x"))] {
+        let failure = node.pull_for(&format!("{}/demo/{name}:1", registry.host()), platform).await.unwrap_err();
+        let told = (failure.class, failure.no_such_platform, failure.authoritative);
+        assert_eq!(told, (ContentInvalid, true, true), "{name}: {failure}");
+    }
+}
+
+#[tokio::test]
+async fn limits_are_told_with_success_and_with_failure() {
+    let registry = filled().await;
+    registry.faults().add(Fault::new(MANIFEST, Deed::Headers(hub_headers("76;w=21600"))).times(1));
+    let headers = hub_headers("0;w=21600");
+    let borrowed: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    registry.faults().add(Fault::answer(MANIFEST, 429, &borrowed, ""));
+    let node = Node::new();
+    assert_eq!(node.pull(&image(&registry)).await.unwrap().limits, [hub_limit(76)]);
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert_eq!((failure.class, failure.limits), (RateLimited, vec![hub_limit(0)]));
+}
+
+#[tokio::test]
+async fn how_long_to_stay_away_is_told_in_both_forms_and_bounded() {
+    let until_never = "Fri, 31 Dec 9999 23:59:59 GMT";
+    for (value, expected) in [("20", 20), ("864000", 3_600), (until_never, 3_600), ("Sun, 06 Nov 1994 08:49:37 GMT", 0)] {
+        let registry = filled().await;
+        registry.faults().add(Fault::answer(MANIFEST, 429, &[("retry-after", value)], ""));
+        let failure = Node::new().pull(&image(&registry)).await.unwrap_err();
+        assert_eq!((failure.class, failure.retry_after), (RateLimited, Some(Duration::from_secs(expected))), "{value}");
+    }
+}
+
+#[tokio::test]
+async fn a_blob_host_that_is_overloaded_is_named_itself() {
+    let (registry, blobs) = (filled().await, filled().await);
+    blobs.faults().add(Fault::answer("/", 503, &[("retry-after", "5")], ""));
+    let location = format!("{}/elsewhere", blobs.url());
+    registry.faults().add(Fault::answer("/blobs/", 307, &[("location", &location)], ""));
+    let failure = Node::new().pull(&image(&registry)).await.unwrap_err();
+    let told = (failure.class, failure.endpoint.as_deref(), failure.retry_after);
+    assert_eq!(told, (FailureClass::RegistryUnavailable, Some(blobs.host()), Some(Duration::from_secs(5))), "{failure}");
+}
+
+#[tokio::test]
+async fn who_waits_for_the_manifest_is_woken_before_the_layers_are_there() {
+    let registry = filled().await;
+    registry.faults().add(Fault::new("/blobs/", Deed::Hang));
+    let (node, progress) = (Node::new(), Progress::new());
+    let image = image(&registry);
+    let pull = node.runtime.pull(request(&image, None), progress.clone());
+    tokio::select! {
+        ended = pull => panic!("the layers hang: {ended:?}"),
+        () = progress.when_resolved() => {}
+        () = tokio::time::sleep(LIMIT) => panic!("nobody was woken"),
+    }
+}
+
+#[tokio::test]
+async fn the_room_of_the_store_is_told() {
+    let free = Node::new().runtime.free_bytes().await.expect("the store is there");
+    assert!(free > 0);
+}

@@ -1,0 +1,158 @@
+//! Whom a pull would talk to and as whom, as the fleet is told it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod oci_support;
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use image::{Platform, Reference};
+use oci_support::{options, registry};
+use runtimes::cri::{CriOptions, CriRuntime};
+use runtimes::keyring::{Environment, FLEET_KEY_BYTES, FleetKey, Keyring, KeyringOptions};
+use runtimes::oci_layout::OciLayout;
+use runtimes::{ImageRuntime, Route};
+use support::scripted_cri::{Script, ScriptedCri, VersionAnswer};
+use tempfile::TempDir;
+
+/// A node of a fleet with a key, its login file and its mirrors.
+struct Node {
+    folder: TempDir,
+    key: FleetKey,
+    /// What the helper gives; it fails if that is empty.
+    minted: &'static str,
+}
+
+impl Node {
+    fn new(logins: &str) -> Self {
+        let folder = TempDir::with_prefix("route-").unwrap();
+        std::fs::write(folder.path().join("config.json"), logins).unwrap();
+        let key = FleetKey::new();
+        key.fill(&[7; FLEET_KEY_BYTES]);
+        let practice = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helpers/docker-credential-practice");
+        symlink(practice, folder.path().join("docker-credential-counting")).unwrap();
+        Self { folder, key, minted: "" }
+    }
+
+    fn keyring(&self) -> Keyring {
+        let path = format!("{}:/usr/bin:/bin", self.folder.path().display());
+        let log = self.folder.path().join("asked").display().to_string();
+        let variables = [("PATH", path), ("PRACTICE_LOG", log), ("PRACTICE_SECRET", self.minted.to_owned())];
+        let environment: Environment = variables.into_iter().collect();
+        let authfile = Some(self.folder.path().join("config.json"));
+        Keyring::new(KeyringOptions { authfile, environment, kubelet_file: "/nonexistent".into() }).shared_under(self.key.clone(), "blue")
+    }
+
+    fn runtime(&self) -> OciLayout {
+        let mut options = options(self.folder.path());
+        options.keyring = self.keyring();
+        OciLayout::open(options).unwrap()
+    }
+
+    fn put_hosts(&self, registry: &str, hosts: &str) {
+        put_hosts(&self.folder.path().join("certs.d"), registry, hosts);
+    }
+
+    async fn route(&self, image: &str) -> Route {
+        self.runtime().route(&Reference::parse(image).unwrap(), None).await
+    }
+
+    fn times_asked(&self) -> usize {
+        std::fs::read_to_string(self.folder.path().join("asked")).unwrap_or_default().lines().count()
+    }
+}
+
+fn put_hosts(config_path: &Path, registry: &str, hosts: &str) {
+    let folder = config_path.join(registry);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("hosts.toml"), hosts).unwrap();
+}
+
+#[tokio::test]
+async fn the_way_and_its_endpoints_are_told() {
+    let node = Node::new("{}");
+    let plain = node.route("registry.example:5000/app:1").await;
+    assert_eq!(plain.endpoints, ["registry.example:5000"]);
+    assert_eq!((plain.scope.as_str(), plain.fingerprint.as_str()), ("anonymous", ""));
+    assert_eq!(plain.platform, Platform::host().to_string());
+    node.put_hosts("registry.example:5000", "[host.\"http://mirror.example\"]\n");
+    let mirrored = node.route("registry.example:5000/app:1").await;
+    assert_eq!(mirrored.endpoints, ["mirror.example:80", "registry.example:5000"]);
+    assert!(!mirrored.mirrored, "this runtime says whom it asked");
+    assert_ne!(plain.hash, mirrored.hash);
+    node.put_hosts("registry.example:5000", "not toml");
+    let broken = node.route("registry.example:5000/app:1").await;
+    assert_eq!((broken.hash.as_str(), broken.endpoints.as_slice()), ("unknown", &["registry.example:5000".to_owned()][..]));
+}
+
+#[tokio::test]
+async fn nodes_of_a_fleet_tell_the_same_login_alike_and_others_tell_nothing() {
+    let logins = |password: &str| format!(r#"{{"auths":{{"registry.example":{{"username":"deploy","password":"{password}"}}}}}}"#);
+    let (one, same, rotated) = (Node::new(&logins("a")), Node::new(&logins("a")), Node::new(&logins("b")));
+    let told = |node: &Node| {
+        let node = node.runtime();
+        async move { node.route(&Reference::parse("registry.example/app:1").unwrap(), None).await }
+    };
+    let (one, same, rotated) = (told(&one).await, told(&same).await, told(&rotated).await);
+    assert_eq!(one, same);
+    assert_eq!(one.scope, rotated.scope);
+    assert_ne!(one.fingerprint, rotated.fingerprint);
+    for part in ["deploy", "registry.example\"", "hunter2"] {
+        assert!(!one.scope.contains(part) && !one.fingerprint.contains(part));
+    }
+    let stranger = Node { key: FleetKey::new(), ..Node::new(&logins("a")) };
+    let alone = told(&stranger).await;
+    assert!(alone.scope.starts_with("node-only:"), "{alone:?}");
+    stranger.key.fill(&[7; FLEET_KEY_BYTES]);
+    assert_eq!(told(&stranger).await, one, "a key that comes later counts at once");
+}
+
+#[tokio::test]
+async fn a_helper_is_asked_once_a_minute_and_its_tokens_are_one_login() {
+    let logins = r#"{"credHelpers":{"registry.example":"counting"}}"#;
+    let node = Node { minted: "minted-1", ..Node::new(logins) };
+    let runtime = node.runtime();
+    let reference = Reference::parse("registry.example/app:1").unwrap();
+    let routes = futures::future::join_all((0..20).map(|_| runtime.route(&reference, None))).await;
+    assert_eq!(node.times_asked(), 1);
+    let other = Node { minted: "minted-2", ..Node::new(logins) };
+    let theirs = other.route("registry.example/app:1").await;
+    assert_eq!(theirs.scope, routes[0].scope);
+    assert_ne!(theirs.fingerprint, routes[0].fingerprint);
+}
+
+#[tokio::test]
+async fn a_helper_that_fails_is_this_nodes_own_affair() {
+    let node = Node::new(r#"{"credsStore":"counting"}"#);
+    let runtime = node.runtime();
+    let reference = Reference::parse("registry.example/app:1").unwrap();
+    let (one, two) = (runtime.route(&reference, None).await, runtime.route(&reference, None).await);
+    assert!(one.scope.starts_with("node-only:"), "{one:?}");
+    assert_eq!((one, node.times_asked()), (two, 1));
+}
+
+#[tokio::test]
+async fn behind_cri_the_runtimes_own_files_are_read() {
+    for (name, hash_known, mirrored) in [("containerd", true, true), ("cri-o", false, true)] {
+        let version = VersionAnswer::Named { name: name.to_owned(), version: "1".to_owned() };
+        let scripted = ScriptedCri::start(Script { version: vec![version], ..Script::default() });
+        let node = Node::new("{}");
+        node.put_hosts("registry.example", "[host.\"https://mirror.example\"]\n");
+        let options = CriOptions { endpoint: scripted.endpoint(), keyring: node.keyring() };
+        let cri = CriRuntime::new(options).unwrap().with_hosts_in(node.folder.path().join("certs.d"));
+        let route = cri.route(&Reference::parse("registry.example/app:1").unwrap(), None).await;
+        assert_eq!((route.hash != "unknown", route.mirrored), (hash_known, mirrored), "{name}: {route:?}");
+        let endpoints = if hash_known { &["mirror.example:443", "registry.example:443"][..] } else { &["registry.example"] };
+        assert_eq!(route.endpoints, endpoints);
+        let single = cri.route(&Reference::parse("other.example/app:1").unwrap(), None).await;
+        assert_eq!(single.mirrored, !hash_known);
+    }
+}
+
+#[tokio::test]
+async fn a_route_asks_nobody() {
+    let registry = registry().await;
+    let node = Node::new("{}");
+    node.route(&format!("{}/app:1", registry.host())).await;
+    assert_eq!(registry.counts().connections, 0);
+}
