@@ -46,23 +46,51 @@ async fn lists_of_both_families_are_pulled() {
     }
 }
 
+/// skopeo, and with it podman and buildah, passes over names of a layout that stand for anything but an OCI manifest or index.
 #[tokio::test]
-async fn others_read_the_store() {
+async fn others_read_the_store_by_name_in_both_families() {
     if met(docker_registry::available()).is_none() {
         return;
     }
-    let registry = DockerRegistry::start();
-    let added = fill(&registry, &MadeImage::of_layers([700_000, 90_000])).await;
-    let image = format!("{}/demo/app:1", registry.host());
-    let node = Node::new();
-    node.pull(&image).await.unwrap();
-    let target = node.folder.path().join("copy");
+    for flavour in [Flavour::Oci, Flavour::Docker] {
+        for platforms in [&[][..], &PLATFORMS] {
+            let registry = DockerRegistry::start();
+            let made = MadeImage::of_layers([700_000, 90_000]).of_flavour(flavour);
+            let added = fill(&registry, &if platforms.is_empty() { made } else { made.for_platforms(PLATFORMS) }).await;
+            let image = format!("{}/demo/app:1", registry.host());
+            let node = Node::new();
+            // The second is for another platform than this host's.
+            for (place, manifest) in added.manifests.iter().enumerate() {
+                let (node, platform) = (Node::new(), platforms.get(place).copied());
+                node.pull_for(&image, platform).await.unwrap();
+                let target = node.folder.path().join("copy");
+                read_with_skopeo(&node, &image, &target);
+                for blob in manifest.blobs() {
+                    assert_eq!(std::fs::metadata(target.join(&blob.digest["sha256:".len()..])).unwrap().len(), blob.size);
+                }
+                let copied = std::fs::read(target.join("manifest.json")).unwrap();
+                assert_eq!(sha256(&copied), manifest.digest, "{flavour:?}: the digest of the registry is kept");
+            }
+            node.pull(&image).await.unwrap();
+            let status = node.status(&image).await.expect("it is there");
+            assert_eq!(status.digest.as_deref(), Some(added.digest.as_str()));
+            let by_digest = format!("{}/demo/app@{}", registry.host(), added.digest);
+            assert_eq!(node.status(&by_digest).await, Some(status));
+        }
+    }
+}
+
+fn read_with_skopeo(node: &Node, image: &str, target: &std::path::Path) {
     let source = format!("oci:{}:{image}", node.store().display());
+    let inspected = Command::new("skopeo").args(["inspect", "--raw", &source]).output().unwrap();
+    assert!(inspected.status.success(), "{}", String::from_utf8_lossy(&inspected.stderr));
     let copied = Command::new("skopeo").args(["copy", "-q", &source, &format!("dir:{}", target.display())]).output().unwrap();
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-    for blob in added.manifests[0].blobs() {
-        assert_eq!(std::fs::metadata(target.join(&blob.digest["sha256:".len()..])).unwrap().len(), blob.size);
-    }
+}
+
+fn sha256(content: &[u8]) -> String {
+    use sha2::{Digest, Sha256};
+    image::Digest::from_sha256(Sha256::digest(content).into()).to_string()
 }
 
 #[tokio::test]

@@ -9,12 +9,18 @@ use image::{Digest, Platform, Reference};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Layout, lock};
+use super::{Hasher, Layout, lock};
 
 /// The annotation that holds the reference as asked for.
 pub(super) const NAME_ANNOTATION: &str = "org.opencontainers.image.ref.name";
 /// Our annotation for the digest that the registry resolved the reference to, where that is a list's and not the manifest's.
 pub(super) const RESOLVED_ANNOTATION: &str = "io.fleetpull.resolved-digest";
+/// Our annotation for the manifest's digest where the entry is an index around it.
+const MANIFEST_ANNOTATION: &str = "io.fleetpull.manifest-digest";
+/// What an index is called. Most readers of layouts know names that stand for an OCI manifest or index and pass over others.
+const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// What stands in an entry as it is.
+const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// Longest `index.json` that is read; 50,000 images have 20 MiB.
 const INDEX_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -80,7 +86,7 @@ impl PlatformFields {
 
 impl Index {
     fn empty() -> Self {
-        let media_type = Value::from("application/vnd.oci.image.index.v1+json");
+        let media_type = Value::from(OCI_INDEX);
         Self { schema_version: 2, manifests: Vec::new(), others: Map::from_iter([("mediaType".to_owned(), media_type)]) }
     }
 
@@ -110,14 +116,35 @@ impl Index {
     }
 }
 
+impl Entry {
+    /// The image's manifest.
+    pub(super) fn manifest(&self) -> Digest {
+        let named = self.annotations.get(MANIFEST_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
+        named.unwrap_or_else(|| self.digest.clone())
+    }
+}
+
 impl NewImage {
+    fn descriptor(&self) -> Value {
+        json!({"mediaType": self.media_type, "digest": self.manifest, "size": self.manifest_bytes})
+    }
+
+    /// An index around a manifest of Docker's form, so that its digest stays the registry's. It names no platform: what was
+    /// pulled is what is wanted, wherever it is read.
+    fn wrapper(&self) -> Option<Vec<u8>> {
+        let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [self.descriptor()]});
+        (self.media_type != OCI_MANIFEST).then(|| index.to_string().into_bytes())
+    }
+
     fn entry(&self, name: &str) -> Value {
-        let mut entry = json!({
-            "mediaType": self.media_type,
-            "digest": self.manifest,
-            "size": self.manifest_bytes,
-            "annotations": {NAME_ANNOTATION: name},
-        });
+        let mut entry = self.descriptor();
+        entry["annotations"] = json!({NAME_ANNOTATION: name});
+        if let Some(wrapper) = self.wrapper() {
+            entry["mediaType"] = json!(OCI_INDEX);
+            entry["digest"] = json!(Hasher::sha256(&wrapper));
+            entry["size"] = json!(wrapper.len());
+            entry["annotations"][MANIFEST_ANNOTATION] = json!(self.manifest);
+        }
         if self.resolved != self.manifest {
             entry["annotations"][RESOLVED_ANNOTATION] = json!(self.resolved);
         }
@@ -149,6 +176,9 @@ impl Layout {
     pub(in crate::oci_layout) async fn enter(&self, image: &NewImage) -> Result<(), IndexProblem> {
         let path = self.index_path();
         let unreadable = |source| IndexProblem::Unreadable { path: path.clone(), source };
+        if let Some(wrapper) = image.wrapper() {
+            self.put_blob(&Hasher::sha256(&wrapper), &wrapper).map_err(unreadable)?;
+        }
         let guard = File::options().write(true).create(true).truncate(false).open(self.own().join("index.lock")).map_err(unreadable)?;
         lock::lock(&guard, || {}).await.map_err(unreadable)?;
         let mut index = self.read_index()?;

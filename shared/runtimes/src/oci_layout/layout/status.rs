@@ -107,7 +107,7 @@ impl Images {
             let Some(name) = entry.annotations.get(NAME_ANNOTATION) else { continue };
             let list = entry.annotations.get(RESOLVED_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
             let platform = entry.platform.as_ref().and_then(super::index::PlatformFields::platform);
-            let known = Arc::new(Known { manifest: entry.digest, list, platform, content: Mutex::default() });
+            let known = Arc::new(Known { manifest: entry.manifest(), list, platform, content: Mutex::default() });
             let Ok(reference) = Reference::parse(name) else { continue };
             for digest in [Some(&known.manifest), known.list.as_ref()].into_iter().flatten() {
                 let key = (reference.repository().to_owned(), digest.clone());
