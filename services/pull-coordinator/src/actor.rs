@@ -2,24 +2,40 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle, WrapFuture as _};
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
-use clock::{Clock, Random};
+use clock::{Clock, Now, Random};
 use contract::messages::pull_coordinator::{
-    AnswerCounts, EnsureImage, ExplainImage, Explanation, LayerStatus, ListPulls, PullList, PullOutcome, PullState, PullStatus,
+    AnswerCounts, CancelWish, EnsureImage, ExplainImage, Explanation, LayerStatus, ListPulls, ListWishes, PullList, PullOutcome, PullState,
+    PullStatus, WishList, WishStatus, WishesCancelled,
 };
-use contract::{CallError, FailureClass, NodeName, PermitId, Service};
+use contract::{CallError, NodeName, PermitId, Service, Target, WishId};
+use futures::FutureExt as _;
+use futures::future::{LocalBoxFuture, Shared};
 use image::{Platform, Reference};
-use runtimes::{ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, RuntimeRef};
+use runtimes::{Progress, PullRequest, RuntimeRef};
 use tokio::sync::oneshot;
 
-use crate::core::{Coordinator, Effect, Failure, FlightId, FlightView, ImageFacts, Input, PulledFacts, RequestId, bounds};
+use crate::core::{
+    Coordinator, Effect, Failure, FlightId, FlightView, ImageFacts, Input, KeptWish, Policy, PulledFacts, RequestId, bounds,
+};
+use crate::explain::Asked;
+use crate::facts::{facts, inspect_failure, pull_failure, pulled_facts, too_long};
 use crate::outbound::{Neighbours, Outbound};
+use crate::sharing::{Extras, Sharing};
+use crate::surroundings::Surroundings;
+use crate::wish_store::WishStoreRef;
 
 /// How often a pull renews its permit: three times within the throttler's lease of 30 s.
 const RENEW_PERMIT_EVERY: Duration = Duration::from_secs(10);
+/// Alarms are set at least so far ahead, as timers are.
+const ALARM_AT_LEAST: Duration = Duration::from_millis(1);
+/// And at most so far: timers do not reach for years.
+const ALARM_AT_MOST: Duration = Duration::from_secs(3_600);
 
 /// The actor that makes sure images are there.
 pub struct PullCoordinator {
@@ -33,8 +49,17 @@ pub struct PullCoordinator {
     answered: AnswerCounts,
     callers: BTreeMap<RequestId, Caller>,
     flights: BTreeMap<FlightId, Flying>,
+    surroundings: Option<Rc<Surroundings>>,
+    wishes: Option<WishStoreRef>,
+    /// When the core wants to be woken, on its own clock.
+    alarm: Option<(Duration, SpawnHandle)>,
+    /// What is being told of a wish for leave: its withdrawal comes after.
+    telling: BTreeMap<WishId, Told>,
     _gravestone: Gravestone,
 }
+
+/// Done when the tracker has heard.
+type Told = Shared<LocalBoxFuture<'static, ()>>;
 
 struct Caller {
     answer: oneshot::Sender<PullOutcome>,
@@ -46,10 +71,12 @@ struct Caller {
 struct Flying {
     progress: Progress,
     work: Option<SpawnHandle>,
+    /// Looks out for the manifest.
+    lookout: Option<SpawnHandle>,
 }
 
 impl PullCoordinator {
-    /// Ready to be started.
+    /// Ready to be started. Pulls as kubelet does; see [`PullCoordinator::with`].
     #[must_use]
     pub fn new(
         node: NodeName,
@@ -60,7 +87,7 @@ impl PullCoordinator {
         gravestone: Gravestone,
     ) -> Self {
         Self {
-            core: Coordinator::new(node, Random::from_system()),
+            core: Coordinator::new(node, Policy::default(), Random::from_system()),
             runtime,
             outbound: Outbound::new(neighbours, Random::from_system()),
             clock,
@@ -69,33 +96,117 @@ impl PullCoordinator {
             answered: AnswerCounts::default(),
             callers: BTreeMap::new(),
             flights: BTreeMap::new(),
+            surroundings: None,
+            wishes: None,
+            alarm: None,
+            telling: BTreeMap::new(),
             _gravestone: gravestone,
         }
     }
 
+    /// With what kubelet does not have. To be said before it is started.
+    #[must_use]
+    pub fn with(mut self, extras: Extras) -> Self {
+        let Extras { sharing, wishes, keep_free } = extras;
+        let leave_within = sharing.as_ref().map(|sharing| sharing.max_wait);
+        self.core.set_policy(Policy { leave_within, keep_free, writes_wishes: wishes.is_some() });
+        self.wishes = wishes;
+        if let Some(Sharing { neighbours, surroundings, .. }) = sharing {
+            self.outbound.share_with(neighbours);
+            self.surroundings = Some(Rc::new(surroundings));
+        }
+        self
+    }
+
     fn feed(&mut self, input: Input, context: &mut Context<Self>) {
         let now = self.clock.now();
-        for effect in self.core.step(now, input) {
+        let effects = self.core.step(now, input);
+        let landed = effects.iter().any(|effect| matches!(effect, Effect::Release { .. }));
+        for effect in effects {
             self.perform(effect, context);
+        }
+        if landed {
+            self.forget_what_is_over(context);
+        }
+        self.set_alarm(now, context);
+    }
+
+    fn forget_what_is_over(&mut self, context: &mut Context<Self>) {
+        let core = &self.core;
+        self.flights.retain(|flight, flying| {
+            let lives = core.is_flying(*flight);
+            if let (false, Some(lookout)) = (lives, flying.lookout) {
+                context.cancel_future(lookout);
+            }
+            lives
+        });
+    }
+
+    /// Wakes the core when it wants to be woken.
+    fn set_alarm(&mut self, now: Now, context: &mut Context<Self>) {
+        let wanted = self.core.next_alarm();
+        if wanted == self.alarm.map(|(time, _)| time) {
+            return;
+        }
+        if let Some((_, alarm)) = self.alarm.take() {
+            context.cancel_future(alarm);
+        }
+        if let Some(time) = wanted {
+            let left = time.saturating_sub(now.monotonic).clamp(ALARM_AT_LEAST, ALARM_AT_MOST);
+            let alarm = context.run_later(left, |coordinator, context| {
+                coordinator.alarm = None;
+                coordinator.learn_what_is_resolved(context);
+                coordinator.feed(Input::AlarmRang, context);
+            });
+            self.alarm = Some((time, alarm));
         }
     }
 
     fn perform(&mut self, effect: Effect, context: &mut Context<Self>) {
         match effect {
+            Effect::LookAround { request, reference, platform, room } => {
+                let look = self.look_around(reference, platform, room);
+                self.then(look, context, move |(target, free_bytes)| Input::LookedAround { request, target, free_bytes });
+            }
+            Effect::AwaitLeave { flight, turn, ask, trace } => {
+                let leave = self.outbound.leave(trace, *ask);
+                self.then(leave, context, move |answer| Input::LeaveAnswered { flight, turn, answer });
+            }
+            Effect::Resolve { resolve, trace } => {
+                let wish = resolve.wish;
+                let told = self.outbound.resolve(trace, *resolve).shared();
+                context.spawn(told.clone().into_actor(self));
+                self.telling.insert(wish, told);
+            }
+            Effect::Withdraw { wish, trace } => {
+                let (told, outbound) = (self.telling.remove(&wish), self.outbound.clone());
+                let withdraw = async move {
+                    if let Some(told) = told {
+                        told.await;
+                    }
+                    outbound.withdraw(trace, wish).await;
+                };
+                context.spawn(withdraw.into_actor(self));
+            }
+            Effect::KeepWishes { wishes } => {
+                let keep = keep(self.wishes.clone(), wishes);
+                self.then(keep, context, |error| Input::WishesKept { error });
+            }
             Effect::Inspect { request, reference, platform } => {
                 let status = self.status(reference, platform);
                 self.then(status, context, move |found| Input::Inspected { request, found });
             }
-            Effect::CheckBackoff { request, key, trace } => {
-                let check = self.outbound.check(trace, key, false);
+            Effect::CheckBackoff { request, key, target, trace } => {
+                let target = target.map(Arc::unwrap_or_clone);
+                let check = self.outbound.check(trace, key, target, false);
                 let handle = check.into_actor(self).map(move |answer, coordinator, context| {
                     coordinator.learn_what_is_resolved(context);
                     coordinator.feed(Input::BackoffChecked { request, answer }, context);
                 });
                 context.spawn(handle);
             }
-            Effect::AcquirePermit { flight, permit, image, trace } => {
-                let acquire = self.outbound.acquire(trace, permit, image);
+            Effect::AcquirePermit { flight, permit, image, budget, trace } => {
+                let acquire = self.outbound.acquire(trace, permit, image, budget);
                 let work = self.then(acquire, context, move |answer| Input::Permitted { flight, answer });
                 self.flights.entry(flight).or_default().work = Some(work);
             }
@@ -104,11 +215,13 @@ impl PullCoordinator {
                 let work = self.then(status, context, move |found| Input::Rechecked { flight, found });
                 self.flights.entry(flight).or_default().work = Some(work);
             }
-            Effect::StartPull { flight, permit, reference, platform, trace } => {
+            Effect::StartPull { flight, permit, budget, reference, platform, trace } => {
                 let progress = self.flights.entry(flight).or_default().progress.clone();
-                let pull = self.pull(permit, PullRequest { reference, platform, trace }, progress);
+                let lookout = self.surroundings.is_some().then(|| self.look_out(flight, progress.clone(), context));
+                let pull = self.pull((permit, budget), PullRequest { reference, platform, trace }, progress);
                 let work = self.then(pull, context, move |result| Input::Pulled { flight, result });
-                self.flights.entry(flight).or_default().work = Some(work);
+                let flying = self.flights.entry(flight).or_default();
+                (flying.work, flying.lookout) = (Some(work), lookout);
             }
             Effect::Verify { flight, reference, platform } => {
                 let status = self.status(reference, platform);
@@ -116,12 +229,13 @@ impl PullCoordinator {
                 self.flights.entry(flight).or_default().work = Some(work);
             }
             Effect::Cancel { flight } => {
-                if let Some(Flying { work: Some(work), .. }) = self.flights.remove(&flight) {
-                    context.cancel_future(work);
+                let Flying { work, lookout, .. } = self.flights.remove(&flight).unwrap_or_default();
+                for under_way in [work, lookout].into_iter().flatten() {
+                    context.cancel_future(under_way);
                 }
             }
-            Effect::Release { permit, trace } => {
-                context.spawn(self.outbound.release(trace, permit).into_actor(self));
+            Effect::Release { permit, limits, trace } => {
+                context.spawn(self.outbound.release(trace, permit, limits).into_actor(self));
             }
             Effect::Report { request, report, trace } => {
                 let report = self.outbound.report(trace, report);
@@ -154,9 +268,32 @@ impl PullCoordinator {
         async move { runtime.image_status(&reference, platform.as_ref()).await.map(|found| found.map(facts)).map_err(inspect_failure) }
     }
 
+    /// Whom the image would be asked from, if this node shares, and how much room there is, if that matters.
+    fn look_around(
+        &self,
+        reference: Reference,
+        platform: Option<Platform>,
+        room: bool,
+    ) -> impl Future<Output = (Option<Arc<Target>>, Option<u64>)> + use<> {
+        let (runtime, surroundings) = (self.runtime.clone(), self.surroundings.clone());
+        async move {
+            let target = match surroundings {
+                Some(surroundings) => Some(Arc::new(surroundings.target(&*runtime, &reference, platform.as_ref()).await)),
+                None => None,
+            };
+            let free = if room { runtime.free_bytes().await } else { None };
+            (target, free)
+        }
+    }
+
+    /// Says when the registry has given the manifest.
+    fn look_out(&self, flight: FlightId, progress: Progress, context: &mut Context<Self>) -> SpawnHandle {
+        self.then(async move { progress.when_resolved().await }, context, move |()| Input::Resolved { flight, seen: true })
+    }
+
     fn pull(
         &self,
-        permit: PermitId,
+        (permit, budget): (PermitId, Option<String>),
         request: PullRequest,
         progress: Progress,
     ) -> impl Future<Output = Result<PulledFacts, Failure>> + use<> {
@@ -167,7 +304,7 @@ impl PullCoordinator {
             let renew = async {
                 loop {
                     tokio::time::sleep(RENEW_PERMIT_EVERY).await;
-                    outbound.acquire(trace, permit, image.clone()).await;
+                    outbound.acquire(trace, permit, image.clone(), budget.clone()).await;
                 }
             };
             let over = async {
@@ -190,15 +327,11 @@ impl PullCoordinator {
         let resolved: Vec<FlightId> =
             self.flights.iter().filter(|(_, flying)| flying.progress.snapshot().resolved).map(|(flight, _)| *flight).collect();
         for flight in resolved {
-            self.feed(Input::Resolved { flight }, context);
+            self.feed(Input::Resolved { flight, seen: false }, context);
         }
     }
 
     fn answer(&mut self, request: RequestId, outcome: PullOutcome, context: &mut Context<Self>) {
-        if !self.flights.is_empty() {
-            let live: Vec<FlightId> = self.core.flights(self.clock.now()).into_iter().map(|flight| flight.flight).collect();
-            self.flights.retain(|flight, _| live.contains(flight));
-        }
         self.answered.count(&outcome);
         let Some(caller) = self.callers.remove(&request) else { return };
         if let Some(alarm) = caller.alarm {
@@ -233,6 +366,12 @@ impl Actor for PullCoordinator {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
+        let loaded = self.wishes.as_ref().map(|store| store.load());
+        match loaded {
+            Some(Ok(wishes)) if !wishes.is_empty() => self.feed(Input::WishesLoaded { wishes }, context),
+            Some(Err(error)) => tracing::error!(%error, "standing wishes are lost"),
+            _ => {}
+        }
     }
 }
 
@@ -265,34 +404,53 @@ impl Handler<Ask<ListPulls>> for PullCoordinator {
     }
 }
 
+impl Handler<Ask<ListWishes>> for PullCoordinator {
+    type Result = MessageResult<Ask<ListWishes>>;
+
+    fn handle(&mut self, _: Ask<ListWishes>, _: &mut Self::Context) -> Self::Result {
+        MessageResult(Ok(WishList { wishes: self.core.wishes(self.clock.now()) }))
+    }
+}
+
+impl Handler<Ask<CancelWish>> for PullCoordinator {
+    type Result = MessageResult<Ask<CancelWish>>;
+
+    fn handle(&mut self, Ask(envelope): Ask<CancelWish>, context: &mut Self::Context) -> Self::Result {
+        let mut cancelled = self.core.wishes(self.clock.now());
+        cancelled.retain(|wish| is_meant(wish, &envelope.body.what));
+        for wish in &cancelled {
+            self.feed(Input::WishCancelled { wish: wish.wish }, context);
+        }
+        MessageResult(Ok(WishesCancelled { cancelled }))
+    }
+}
+
 impl Handler<Ask<ExplainImage>> for PullCoordinator {
     type Result = ResponseFuture<Result<Explanation, CallError>>;
 
     fn handle(&mut self, Ask(envelope): Ask<ExplainImage>, _: &mut Self::Context) -> Self::Result {
         let in_flight = Reference::parse(&envelope.body.image).is_ok_and(|reference| self.core.is_in_flight(&reference));
-        let (runtime, outbound) = (self.runtime.clone(), self.outbound.clone());
-        Box::pin(crate::explain::explain(runtime, outbound, envelope.body, in_flight, envelope.meta.trace))
+        let asked = Asked { runtime: self.runtime.clone(), outbound: self.outbound.clone(), surroundings: self.surroundings.clone() };
+        Box::pin(crate::explain::explain(asked, envelope.body, in_flight, envelope.meta.trace))
     }
 }
 
-fn facts(status: ImageStatus) -> ImageFacts {
-    ImageFacts { image_ref: status.image_ref, size_bytes: status.size_bytes, digest: status.digest, platform: status.platform }
+/// Whether somebody who says so means this wish: its id, or its image however spelled.
+fn is_meant(wish: &WishStatus, what: &str) -> bool {
+    let normalised = |image: &str| Reference::parse(image).ok().map(|reference| reference.normalised().to_owned());
+    let same_image = || normalised(&wish.image).is_some_and(|image| normalised(what) == Some(image));
+    wish.wish.to_string() == what || wish.image == what || same_image()
 }
 
-fn pulled_facts(pulled: PulledImage) -> PulledFacts {
-    PulledFacts { image_ref: pulled.image_ref, digest: pulled.digest, platform: pulled.platform, auth: pulled.auth }
-}
-
-fn inspect_failure(failure: InspectFailure) -> Failure {
-    Failure { text: failure.text, class: failure.class, auth: String::new() }
-}
-
-fn pull_failure(failure: PullFailure) -> Failure {
-    Failure { text: failure.text, class: failure.class, auth: failure.auth }
-}
-
-fn too_long(limit: Duration) -> Failure {
-    let text =
-        format!("the pull took longer than pull.timeout = {}: raise it, or see what the registry is slow with", image::go::duration(limit));
-    Failure { text, class: FailureClass::Unknown, auth: String::new() }
+/// Writes wishes down beside the mailbox; says why not, if so.
+async fn keep(store: Option<WishStoreRef>, wishes: Vec<KeptWish>) -> Option<String> {
+    let store = store?;
+    let kept = tokio::task::spawn_blocking(move || store.keep(&wishes)).await;
+    let error = match kept {
+        Ok(Ok(())) => return None,
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    tracing::error!(error, "standing wishes cannot be written down; they end with this agent");
+    Some(error)
 }

@@ -1,6 +1,8 @@
 //! What would happen to a pull now, without pulling.
 
-use contract::messages::backoff_tracker::{BackoffAnswer, BackoffKey};
+use std::rc::Rc;
+
+use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffKey, Held};
 use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use contract::{CallError, TraceContext};
 use image::Reference;
@@ -8,11 +10,19 @@ use runtimes::RuntimeRef;
 
 use crate::core::bounds;
 use crate::outbound::Outbound;
+use crate::surroundings::Surroundings;
+
+/// Who is asked for an explanation.
+pub(crate) struct Asked {
+    pub(crate) runtime: RuntimeRef,
+    pub(crate) outbound: Outbound,
+    /// None when this node shares nothing.
+    pub(crate) surroundings: Option<Rc<Surroundings>>,
+}
 
 /// Looks at the runtime and at the back-off, in the order in which a pull would.
 pub(crate) async fn explain(
-    runtime: RuntimeRef,
-    outbound: Outbound,
+    Asked { runtime, outbound, surroundings }: Asked,
     wanted: ExplainImage,
     in_flight: bool,
     trace: TraceContext,
@@ -26,14 +36,36 @@ pub(crate) async fn explain(
         Ok(found) => explanation.present = Some(found.is_some()),
         Err(failure) => explanation.inspect_error = Some(failure.text),
     }
+    let target = match &surroundings {
+        Some(surroundings) => Some(surroundings.target(&*runtime, &reference, None).await),
+        None => None,
+    };
+    explanation.view = target.as_ref().map(|target| target.view.clone());
     let key = BackoffKey { pod: wanted.pod, image: wanted.image };
-    if let BackoffAnswer::Held(held) = outbound.check(trace, key, true).await {
-        explanation.next_try_ms = Some(held.next_try_ms);
-        explanation.class = Some(held.class);
-        explanation.cause = (!held.cause.is_empty()).then_some(held.cause);
+    if let BackoffAnswer::Held(held) = outbound.check(trace, key, target, true).await {
+        let entries = outbound.list_backoffs(trace).await.map(|list| list.entries).unwrap_or_default();
+        explain_hold(&mut explanation, held, &entries);
     }
     explanation.verdict = verdict(&explanation);
     Ok(explanation)
+}
+
+/// What holds it, and the listed failure that it comes from: the one whose last attempt it names.
+fn explain_hold(explanation: &mut Explanation, held: Held, entries: &[BackoffEntry]) {
+    let same_trace = |entry: &&BackoffEntry| held.learned_trace.is_some() && entry.trace == held.learned_trace;
+    let same_cause = |entry: &&BackoffEntry| entry.view == explanation.view && entry.class == held.class && entry.cause == held.cause;
+    if let Some(entry) = entries.iter().find(same_trace).or_else(|| entries.iter().find(same_cause)) {
+        explanation.since_ms = Some(entry.since_ms);
+        explanation.binds = Some(entry.binds.clone()).filter(|binds| !binds.is_empty());
+        explanation.probed_by = entry.probed_by.clone();
+    }
+    let known = held.learned_by.is_some() || held.learned_trace.is_some();
+    explanation.next_try_ms = Some(held.next_try_ms);
+    explanation.class = Some(held.class);
+    explanation.cause = (!held.cause.is_empty()).then_some(held.cause);
+    explanation.learned_ms_ago = known.then_some(held.learned_ms_ago);
+    explanation.learned_by = held.learned_by.map(String::from);
+    explanation.learned_trace_id = held.learned_trace.map(|trace| trace.trace_id_hex());
 }
 
 /// What an explanation comes to, in one sentence.

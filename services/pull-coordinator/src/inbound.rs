@@ -3,7 +3,7 @@
 use actix::Addr;
 use actors::{Served, Wiring};
 use bus::BusError;
-use contract::messages::pull_coordinator::{EnsureImage, ExplainImage, ListPulls};
+use contract::messages::pull_coordinator::{CancelWish, EnsureImage, ExplainImage, ListPulls, ListWishes};
 
 use crate::actor::PullCoordinator;
 
@@ -15,6 +15,8 @@ pub async fn serve(wiring: &Wiring, actor: &Addr<PullCoordinator>) -> Result<Vec
     Ok(vec![
         actors::serve::<EnsureImage>(wiring, actor.clone().recipient()).await?,
         actors::serve::<ListPulls>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<ListWishes>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<CancelWish>(wiring, actor.clone().recipient()).await?,
         actors::serve::<ExplainImage>(wiring, actor.clone().recipient()).await?,
     ])
 }

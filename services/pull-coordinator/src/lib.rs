@@ -10,9 +10,17 @@ mod actor;
 #[cfg(feature = "shell")]
 mod explain;
 #[cfg(feature = "shell")]
+mod facts;
+#[cfg(feature = "shell")]
 mod inbound;
 #[cfg(feature = "shell")]
 mod outbound;
+#[cfg(feature = "shell")]
+mod sharing;
+#[cfg(feature = "shell")]
+mod surroundings;
+#[cfg(feature = "shell")]
+mod wish_store;
 
 #[cfg(feature = "shell")]
 pub use actor::PullCoordinator;
@@ -21,4 +29,10 @@ pub use explain::verdict;
 #[cfg(feature = "shell")]
 pub use inbound::serve;
 #[cfg(feature = "shell")]
-pub use outbound::Neighbours;
+pub use outbound::{FleetNeighbours, Neighbours};
+#[cfg(feature = "shell")]
+pub use sharing::{Extras, Sharing};
+#[cfg(feature = "shell")]
+pub use surroundings::Surroundings;
+#[cfg(feature = "shell")]
+pub use wish_store::{FileWishStore, WishStore, WishStoreError, WishStoreRef};

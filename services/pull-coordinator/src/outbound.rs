@@ -1,17 +1,20 @@
 //! To the other services of the node. Whatever does not answer is answered for as kubelet alone would go on: fail open.
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::rc::Rc;
 use std::time::Duration;
 
 use actors::Sender;
 use clock::Random;
-use contract::messages::backoff_tracker::{BackoffAnswer, BackoffKey, CheckBackoff, ReportAttempt};
+use contract::messages::backoff_tracker::{
+    AwaitLeave, BackoffAnswer, BackoffKey, BackoffList, CheckBackoff, Leave, ListBackoffs, ReportAttempt, ResolveAttempt, WithdrawWish,
+};
 use contract::messages::event_recorder::RecordEvent;
-use contract::messages::throttler::{AcquirePermit, PermitAnswer, ReleasePermit};
-use contract::{Command, Envelope, Meta, PermitId, PullEvent, TraceContext};
+use contract::messages::throttler::{AcquirePermit, PermitAnswer, RegistryLimit, ReleasePermit};
+use contract::{Command, Envelope, Meta, PermitId, PullEvent, Target, TraceContext, WishId};
 use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
 
 /// How long a service on the same node may take to answer. Far above what a loaded node takes, so that a slow answer is not
 /// mistaken for a lost one.
@@ -36,21 +39,69 @@ pub struct Neighbours {
     pub record: Sender<RecordEvent>,
 }
 
+/// What a pull on a node that shares needs besides.
+#[derive(Clone, Debug)]
+pub struct FleetNeighbours {
+    /// The back-off tracker's `leave`.
+    pub leave: Sender<AwaitLeave>,
+    /// The back-off tracker's `resolve`.
+    pub resolve: Sender<ResolveAttempt>,
+    /// The back-off tracker's `withdraw`.
+    pub withdraw: Sender<WithdrawWish>,
+    /// The back-off tracker's `list`.
+    pub list: Sender<ListBackoffs>,
+}
+
 /// [`Neighbours`] with what every message needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbound {
     neighbours: Rc<Neighbours>,
+    fleet: Option<Rc<FleetNeighbours>>,
     random: Rc<RefCell<Random>>,
 }
 
 impl Outbound {
     pub(crate) fn new(neighbours: Neighbours, random: Random) -> Self {
-        Self { neighbours: Rc::new(neighbours), random: Rc::new(RefCell::new(random)) }
+        Self { neighbours: Rc::new(neighbours), fleet: None, random: Rc::new(RefCell::new(random)) }
     }
 
-    pub(crate) fn check(&self, trace: TraceContext, key: BackoffKey, peek: bool) -> impl Future<Output = BackoffAnswer> + use<> {
-        let call = self.call(&self.neighbours.check, trace, CheckBackoff { key, peek, target: None }, ANSWER_WITHIN);
+    pub(crate) fn share_with(&mut self, fleet: FleetNeighbours) {
+        self.fleet = Some(Rc::new(fleet));
+    }
+
+    pub(crate) fn check(
+        &self,
+        trace: TraceContext,
+        key: BackoffKey,
+        target: Option<Target>,
+        peek: bool,
+    ) -> impl Future<Output = BackoffAnswer> + use<> {
+        let call = self.call(&self.neighbours.check, trace, CheckBackoff { key, peek, target }, ANSWER_WITHIN);
         call.map(|answer| answer.unwrap_or(BackoffAnswer::Clear))
+    }
+
+    /// None: the tracker is silent, or this node shares nothing.
+    pub(crate) fn leave(&self, trace: TraceContext, ask: AwaitLeave) -> LocalBoxFuture<'static, Option<Leave>> {
+        let Some(fleet) = &self.fleet else { return ready(None).boxed_local() };
+        let within = Duration::from_millis(ask.patience_ms) + ANSWER_WITHIN;
+        let call = self.call(&fleet.leave, trace, ask, within);
+        async move { tokio::time::timeout(within, call).await.unwrap_or_default() }.boxed_local()
+    }
+
+    pub(crate) fn resolve(&self, trace: TraceContext, resolve: ResolveAttempt) -> LocalBoxFuture<'static, ()> {
+        let Some(fleet) = &self.fleet else { return ready(()).boxed_local() };
+        self.call(&fleet.resolve, trace, resolve, ANSWER_WITHIN).map(|_| ()).boxed_local()
+    }
+
+    pub(crate) fn withdraw(&self, trace: TraceContext, wish: WishId) -> LocalBoxFuture<'static, ()> {
+        let Some(fleet) = &self.fleet else { return ready(()).boxed_local() };
+        self.call(&fleet.withdraw, trace, WithdrawWish { wish }, ANSWER_WITHIN).map(|_| ()).boxed_local()
+    }
+
+    /// What the tracker knows; none: it is silent, or this node shares nothing.
+    pub(crate) fn list_backoffs(&self, trace: TraceContext) -> LocalBoxFuture<'static, Option<BackoffList>> {
+        let Some(fleet) = &self.fleet else { return ready(None).boxed_local() };
+        self.call(&fleet.list, trace, ListBackoffs {}, ANSWER_WITHIN).boxed_local()
     }
 
     pub(crate) fn report(&self, trace: TraceContext, report: ReportAttempt) -> impl Future<Output = Option<u64>> + use<> {
@@ -58,14 +109,20 @@ impl Outbound {
         call.map(|reported| reported.and_then(|reported| reported.next_try_ms))
     }
 
-    pub(crate) fn acquire(&self, trace: TraceContext, permit: PermitId, image: String) -> impl Future<Output = PermitAnswer> + use<> {
-        let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64, budget: None };
+    pub(crate) fn acquire(
+        &self,
+        trace: TraceContext,
+        permit: PermitId,
+        image: String,
+        budget: Option<String>,
+    ) -> impl Future<Output = PermitAnswer> + use<> {
+        let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64, budget };
         let call = self.call(&self.neighbours.acquire, trace, acquire, PATIENCE + ANSWER_WITHIN);
         call.map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }))
     }
 
-    pub(crate) fn release(&self, trace: TraceContext, permit: PermitId) -> impl Future<Output = ()> + use<> {
-        let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits: Vec::new() }, ANSWER_WITHIN);
+    pub(crate) fn release(&self, trace: TraceContext, permit: PermitId, limits: Vec<RegistryLimit>) -> impl Future<Output = ()> + use<> {
+        let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits }, ANSWER_WITHIN);
         call.map(|_| ())
     }
 

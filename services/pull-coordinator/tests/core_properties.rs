@@ -89,7 +89,7 @@ impl Model {
             Move::Repeat { which } if !self.given.is_empty() => self.repeat(which),
             Move::Resolve { which } if !self.permits.is_empty() => {
                 let flight = *self.permits.values().nth(which % self.permits.len()).unwrap();
-                self.give(Input::Resolved { flight });
+                self.give(Input::Resolved { flight, seen: false });
             }
             Move::TimeOver { which } if !self.asked.is_empty() => {
                 let request = *self.asked.iter().nth(which % self.asked.len()).unwrap();
@@ -186,6 +186,11 @@ impl Model {
                     assert_eq!(stood_open, self.cancelled.contains(&flight), "what is under way is cancelled, and nothing else");
                 }
                 Effect::Answer { request, outcome } => self.check_answer(*request, outcome),
+                Effect::LookAround { .. }
+                | Effect::AwaitLeave { .. }
+                | Effect::Resolve { .. }
+                | Effect::Withdraw { .. }
+                | Effect::KeepWishes { .. } => panic!("{effect:?} on a node that shares nothing"),
             }
             if !matches!(effect, Effect::Cancel { .. } | Effect::Release { .. } | Effect::Answer { .. }) {
                 self.open.push(effect);
@@ -279,7 +284,7 @@ fn answer(question: &Effect, how: usize) -> Input {
             Input::Reported { request: *request, next_try_ms: report.failure.as_ref().map(|_| 10_000) }
         }
         Effect::Record { request, .. } => Input::Recorded { request: *request },
-        Effect::Cancel { .. } | Effect::Release { .. } | Effect::Answer { .. } => panic!("{question:?} is no question"),
+        _ => panic!("{question:?} is no question"),
     }
 }
 

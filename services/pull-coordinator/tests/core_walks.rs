@@ -83,7 +83,7 @@ fn always_joins_only_before_the_tag_is_resolved() {
     world.grant(flight);
     world.board(wish("a:1", Always));
     assert_eq!(world.count("AcquirePermit"), 1, "it joined while nothing was resolved");
-    world.give(Input::Resolved { flight });
+    world.give(Input::Resolved { flight, seen: false });
     let (_, effects) = world.board(wish("a:1", Always));
     assert_eq!(flight_of(&effects), FlightId(2), "what is resolved may be older than the wish");
     let (_, effects) = world.board(wish("a:1", IfNotPresent));
@@ -333,7 +333,7 @@ fn inputs_for_nobody_change_nothing() {
         Input::BackoffChecked { request, answer: BackoffAnswer::Clear },
         Input::Permitted { flight, answer: PermitAnswer::Granted { lease_ms: 1 } },
         Input::Rechecked { flight, found: Ok(None) },
-        Input::Resolved { flight },
+        Input::Resolved { flight, seen: false },
         Input::Pulled { flight, result: Err(failure("gone")) },
         Input::Verified { flight, found: Ok(None) },
         Input::Reported { request, next_try_ms: None },

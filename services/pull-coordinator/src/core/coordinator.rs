@@ -1,41 +1,54 @@
 //! The state machine.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, Held, ReportAttempt};
+use contract::messages::backoff_tracker::BackoffAnswer;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
-use contract::messages::throttler::PermitAnswer;
-use contract::{AttemptId, EventReason, FailureClass, MessageId, NodeName, PermitId, PullEvent, Reason, TraceContext};
+use contract::{EventReason, FailureClass, MessageId, NodeName, PullEvent, Reason, Target, TraceContext};
 use image::{Platform, Reference};
 
+use super::alarms::{Alarm, Alarms};
 use super::bounds;
-use super::flight::{Flight, FlightKey, FlightStage};
-use super::request::{EventFields, Fact, Request, Stage, default_policy, milliseconds};
-use super::step::{Effect, Failure, FlightId, ImageFacts, Input, PulledFacts, RequestId};
+use super::flight::{Flight, FlightStage};
+use super::outcomes::{self, present_fact};
+use super::request::{Fact, Request, Stage, default_policy, milliseconds};
+use super::step::{Effect, Failure, FlightId, ImageFacts, Input, RequestId};
+use super::wishes::{self, Wishes};
 use super::words;
 
-/// A pull that waited longer than this for its turn looks again whether the image is there: somebody else (another process on the
-/// same store, a person at the runtime) may have pulled it. Shorter waits are the ordinary way of a permit.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Most steps have one or two effects; a new `Vec` would make room for four, each of some hundred bytes.
 const EFFECTS_USUAL: usize = 2;
-/// What a runtime that reports success without an image gets, as docker did in kubelet's days of it.
-const NOT_THERE: &str = "image pull failed for unknown error: the runtime reported success, but the image is not there";
+
+/// How a node pulls beyond kubelet's way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// It asks the fleet's leave before a pull, and lets a pull without a standing wish wait at most so long for the fleet; none:
+    /// it shares nothing.
+    pub leave_within: Option<Duration>,
+    /// Bytes that a pull which no pod asked for must leave free; none: however few.
+    pub keep_free: Option<u64>,
+    /// Standing wishes are written down, and a wish is kept only when that is done.
+    pub writes_wishes: bool,
+}
 
 /// All requests and flights of a node.
 #[derive(Debug)]
 pub struct Coordinator {
-    node: NodeName,
-    random: Random,
-    requests: BTreeMap<RequestId, Request>,
-    flights: BTreeMap<FlightId, Flight>,
+    pub(super) node: NodeName,
+    pub(super) policy: Policy,
+    pub(super) random: Random,
+    pub(super) alarms: Alarms,
+    pub(super) wishes: Wishes,
+    pub(super) requests: BTreeMap<RequestId, Request>,
+    pub(super) flights: BTreeMap<FlightId, Flight>,
     /// Requests whose image cannot be parsed: their answer comes after their event.
     unparsed: BTreeMap<RequestId, PullOutcome>,
-    last_flight: u64,
+    pub(super) last_flight: u64,
     /// How many flights have brought an image.
-    landed: u64,
+    pub(super) landed: u64,
 }
 
 /// A flight as it is shown.
@@ -56,31 +69,75 @@ pub struct FlightView {
 impl Coordinator {
     /// Nobody has asked yet.
     #[must_use]
-    pub fn new(node: NodeName, random: Random) -> Self {
-        Self { node, random, requests: BTreeMap::new(), flights: BTreeMap::new(), unparsed: BTreeMap::new(), last_flight: 0, landed: 0 }
+    pub fn new(node: NodeName, policy: Policy, random: Random) -> Self {
+        Self {
+            node,
+            policy,
+            random,
+            alarms: Alarms::default(),
+            wishes: Wishes::default(),
+            requests: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            unparsed: BTreeMap::new(),
+            last_flight: 0,
+            landed: 0,
+        }
+    }
+
+    /// Pulls so from now on. To be said before anybody asks.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Whether a flight is not over yet.
+    #[must_use]
+    pub fn is_flying(&self, flight: FlightId) -> bool {
+        self.flights.contains_key(&flight)
+    }
+
+    /// When [`Input::AlarmRang`] is wanted, on the monotonic clock.
+    #[must_use]
+    pub fn next_alarm(&self) -> Option<Duration> {
+        self.alarms.next()
     }
 
     /// Takes one input and says what follows from it. An input for what is over already changes nothing.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
         let mut effects = Vec::with_capacity(EFFECTS_USUAL);
         match input {
-            Input::Asked { request, ask, trace } => self.asked(now, request, ask, trace, &mut effects),
+            Input::Asked { request, ask, trace } => match wishes::wait_of(&ask) {
+                Some(wait) => self.wished(now, request, ask, wait, trace, &mut effects),
+                None => self.asked(now, request, ask, trace, &mut effects),
+            },
             Input::Inspected { request, found } => self.inspected(now, request, found, &mut effects),
             Input::BackoffChecked { request, answer } => self.backoff_checked(now, request, answer, &mut effects),
             Input::Permitted { flight, answer } => self.permitted(now, flight, answer, &mut effects),
             Input::Rechecked { flight, found } => self.rechecked(now, flight, found, &mut effects),
-            Input::Resolved { flight } => {
-                if let Some(flight) = self.flights.get_mut(&flight) {
-                    flight.resolved = true;
-                }
-            }
+            Input::LookedAround { request, target, free_bytes } => self.looked_around(now, request, target, free_bytes, &mut effects),
+            Input::LeaveAnswered { flight, turn, answer } => self.leave_answered(now, flight, turn, answer, &mut effects),
+            Input::Resolved { flight, seen } => self.resolved(flight, seen, &mut effects),
             Input::Pulled { flight, result } => self.pulled(now, flight, result, &mut effects),
             Input::Verified { flight, found } => self.verified(now, flight, found, &mut effects),
-            Input::Reported { request, next_try_ms } => self.reported(request, next_try_ms, &mut effects),
-            Input::Recorded { request } => self.recorded(request, &mut effects),
+            Input::Reported { request, next_try_ms } => self.reported(now, request, next_try_ms, &mut effects),
+            Input::Recorded { request } => self.recorded(now, request, &mut effects),
             Input::TimeOver { request } => self.time_over(now, request, &mut effects),
+            Input::WishesLoaded { wishes } => self.wishes_loaded(now, wishes),
+            Input::WishesKept { error } => self.wishes_kept(error.as_deref(), &mut effects),
+            Input::WishCancelled { wish } => self.wish_cancelled(now, wish, &mut effects),
+            Input::AlarmRang => self.alarm_rang(now, &mut effects),
         }
         effects
+    }
+
+    fn alarm_rang(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        while let Some(alarm) = self.alarms.take_due(now.monotonic) {
+            match alarm {
+                Alarm::Patience(flight) => self.patience_over(now, flight, effects),
+                Alarm::Manifest(flight) => self.manifest_due(now, flight, effects),
+                Alarm::Leave(flight) => self.leave_due(now, flight, effects),
+                Alarm::Wish(wish) => self.wish_due(now, wish, effects),
+            }
+        }
     }
 
     /// What is in flight and queued, in the order in which it began.
@@ -102,7 +159,7 @@ impl Coordinator {
         self.flights.values().any(|flight| flight.key.reference == reference.normalised())
     }
 
-    fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {
+    pub(super) fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {
         let trace = trace.child(&mut self.random);
         if let Err(too_long) = bounds::check_image(&ask.image) {
             let ask = EnsureImage { image: bounds::beginning(&ask.image), ..ask };
@@ -121,24 +178,58 @@ impl Coordinator {
             Err(error) => return self.refuse_unparsed(now, id, ask, trace, error.to_string(), effects),
         };
         let policy = ask.policy.unwrap_or_else(|| default_policy(&reference));
-        let stage = if policy == PullPolicy::Always { Stage::CheckingBackoff } else { Stage::Inspecting };
         let request = Request {
             ask,
             reference,
             platform,
             policy,
             trace,
-            stage,
+            stage: Stage::Inspecting,
+            standing: wishes::is_run(id),
+            target: None,
+            fleet_waited_before: Duration::ZERO,
+            fleet_decides: false,
             landed_before: self.landed,
             pulling_since: None,
             events: VecDeque::new(),
             recording: false,
         };
-        effects.push(match request.stage {
-            Stage::Inspecting => Effect::Inspect { request: id, reference: request.reference.clone(), platform: request.platform.clone() },
-            _ => Effect::CheckBackoff { request: id, key: request.key(), trace: request.trace },
-        });
+        if policy != PullPolicy::Always {
+            effects.push(Effect::Inspect { request: id, reference: request.reference.clone(), platform: request.platform.clone() });
+        }
         self.requests.insert(id, request);
+        if policy == PullPolicy::Always {
+            self.consult(id, effects);
+        }
+    }
+
+    /// Before the back-off is checked, a node that shares sees whom it would ask, and a pull that no pod asked for how much room there
+    /// is.
+    fn consult(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let room = self.policy.keep_free.is_some() && request.ask.pod.is_none();
+        if room || self.policy.leave_within.is_some() {
+            request.stage = Stage::LookingAround;
+            let (reference, platform) = (request.reference.clone(), request.platform.clone());
+            effects.push(Effect::LookAround { request: id, reference, platform, room });
+        } else {
+            check_backoff(id, request, effects);
+        }
+    }
+
+    fn looked_around(&mut self, now: Now, id: RequestId, target: Option<Arc<Target>>, free: Option<u64>, effects: &mut Vec<Effect>) {
+        let Some(request) = self.requests.get_mut(&id).filter(|request| request.stage == Stage::LookingAround) else { return };
+        request.target = target.filter(|_| self.policy.leave_within.is_some());
+        let room = self.policy.keep_free.filter(|_| request.ask.pod.is_none()).zip(free);
+        if let Some((keep, free)) = room.filter(|(keep, free)| free < keep) {
+            let (outcome, fact) = outcomes::no_room(request, free, keep);
+            return self.end(now, id, outcome, Some(fact), effects);
+        }
+        if request.standing && request.target.is_some() {
+            // A standing wish is not refused: what holds it is known where leave is given.
+            return self.board(now, id, effects);
+        }
+        check_backoff(id, request, effects);
     }
 
     /// Kubelet's outcome A: the event and the answer say the same.
@@ -195,176 +286,38 @@ impl Coordinator {
                 let outcome = request.refused(Reason::ErrImageNeverPull, text.clone(), FailureClass::NodeLocal);
                 self.end(now, id, outcome, Some(Fact::plain(EventReason::ErrImageNeverPull, text)), effects);
             }
-            Ok(None) => {
-                effects.push(Effect::CheckBackoff { request: id, key: request.key(), trace: request.trace });
-                self.set_stage(id, Stage::CheckingBackoff);
-            }
+            Ok(None) => self.consult(id, effects),
         }
     }
 
     fn backoff_checked(&mut self, now: Now, id: RequestId, answer: BackoffAnswer, effects: &mut Vec<Effect>) {
-        let Some(request) = self.requests.get_mut(&id).filter(|request| request.stage == Stage::CheckingBackoff) else { return };
+        let Some(request) = self.requests.get(&id).filter(|request| request.stage == Stage::CheckingBackoff) else { return };
         match answer {
-            BackoffAnswer::Held(Held { cause, class, next_try_ms, .. }) => {
-                let mut outcome = request.outcome(OutcomeKind::Backoff);
-                outcome.reason = Some(Reason::ImagePullBackOff);
-                outcome.message = words::back_off(&request.ask.image, Some(&cause));
-                outcome.class = Some(class);
-                outcome.next_try_ms = Some(next_try_ms);
-                let fields = EventFields { class: Some(class), next_try_ms: Some(next_try_ms), ..EventFields::default() };
-                let fact = Fact { reason: EventReason::BackOff, message: words::back_off(&request.ask.image, None), fields };
+            BackoffAnswer::Held(held) => {
+                let (outcome, fact) = outcomes::held(request, held);
                 self.end(now, id, outcome, Some(fact), effects);
             }
-            BackoffAnswer::Clear => {
-                request.pulling_since = Some(now);
-                let fact = Fact::plain(EventReason::Pulling, words::pulling(&request.ask.image));
-                self.record(now, id, fact, effects);
-                self.board(now, id, effects);
-            }
+            BackoffAnswer::Clear => self.board(now, id, effects),
         }
     }
 
-    /// Joins the flight that will bring the same bytes, or begins one. Who wants the registry asked joins only while the tag is not
-    /// resolved: what is resolved may be older than the wish.
-    fn board(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
-        let always = request.policy == PullPolicy::Always;
-        let key = FlightKey {
-            reference: request.reference.normalised().to_owned(),
-            platform: request.platform.as_ref().map(ToString::to_string),
-        };
-        let joinable = |flight: &Flight| flight.key == key && !(always && flight.resolved);
-        if let Some((flight_id, flight)) = self.flights.iter_mut().rev().find(|(_, flight)| joinable(flight)) {
-            flight.callers.push(id);
-            flight.always |= always;
-            request.stage = Stage::Flying(*flight_id);
-            return;
-        }
-        self.last_flight += 1;
-        let flight_id = FlightId(self.last_flight);
-        request.stage = Stage::Flying(flight_id);
-        let flight = Flight {
-            key,
-            reference: request.reference.clone(),
-            platform: request.platform.clone(),
-            attempt: AttemptId::random(&mut self.random),
-            permit: PermitId::random(&mut self.random),
-            trace: request.trace.child(&mut self.random),
-            callers: vec![id],
-            stage: FlightStage::Queued,
-            always,
-            resolved: false,
-            landed_before: request.landed_before,
-            queued_since: now,
-            turn_since: None,
-        };
-        effects.push(acquire(flight_id, &flight));
-        self.flights.insert(flight_id, flight);
+    /// A request's pull begins: from here on kubelet counts.
+    pub(super) fn note_pulling(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
+        let Some(request) = self.requests.get_mut(&id).filter(|request| request.pulling_since.is_none()) else { return };
+        request.pulling_since = Some(now);
+        let fact = Fact::plain(EventReason::Pulling, words::pulling(&request.ask.image));
+        self.record(now, id, fact, effects);
     }
 
-    fn permitted(&mut self, now: Now, id: FlightId, answer: PermitAnswer, effects: &mut Vec<Effect>) {
-        let landed = self.landed;
-        let Some(flight) = self.flights.get_mut(&id).filter(|flight| flight.stage == FlightStage::Queued) else { return };
-        match answer {
-            PermitAnswer::Queued { .. } => effects.push(acquire(id, flight)),
-            PermitAnswer::Refused { text } => {
-                flight.turn_since = Some(now);
-                self.land(now, id, &Err(Failure { text, class: FailureClass::NodeLocal, auth: String::new() }), effects);
-            }
-            PermitAnswer::Granted { .. } => {
-                flight.turn_since = Some(now);
-                let waited = now.monotonic.saturating_sub(flight.queued_since.monotonic);
-                // Whoever looked before another flight landed may have looked too early.
-                let may_be_there = waited > LOOK_AGAIN_AFTER || flight.landed_before != landed;
-                if may_be_there && !flight.always {
-                    flight.stage = FlightStage::Rechecking;
-                    effects.push(Effect::Recheck { flight: id, reference: flight.reference.clone(), platform: flight.platform.clone() });
-                } else {
-                    effects.push(start_pull(id, flight));
-                }
-            }
-        }
-    }
-
-    /// The image came by another way while this flight waited: its callers find it present. If the runtime cannot say, it is pulled.
-    fn rechecked(&mut self, now: Now, id: FlightId, found: Result<Option<ImageFacts>, Failure>, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get_mut(&id).filter(|flight| flight.stage == FlightStage::Rechecking) else { return };
-        match found {
-            // A caller with Always may have joined meanwhile.
-            Ok(Some(facts)) if !flight.always => {
-                for caller in self.take_off(id, effects) {
-                    let Some(request) = self.requests.get(&caller) else { continue };
-                    let fact = present_fact(request, &facts);
-                    let mut outcome = request.present(facts.clone(), &fact);
-                    outcome.waiting_ms = milliseconds(request.waited(now));
-                    self.end(now, caller, outcome, Some(fact), effects);
-                }
-            }
-            _ => effects.push(start_pull(id, flight)),
-        }
-    }
-
-    fn pulled(&mut self, now: Now, id: FlightId, result: Result<PulledFacts, Failure>, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get_mut(&id).filter(|flight| flight.stage == FlightStage::Pulling) else { return };
-        match result {
-            Err(failure) => self.land(now, id, &Err(failure), effects),
-            Ok(facts) => {
-                flight.stage = FlightStage::Verifying(facts);
-                flight.resolved = true;
-                effects.push(Effect::Verify { flight: id, reference: flight.reference.clone(), platform: flight.platform.clone() });
-            }
-        }
-    }
-
-    fn verified(&mut self, now: Now, id: FlightId, found: Result<Option<ImageFacts>, Failure>, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get(&id) else { return };
-        let FlightStage::Verifying(pulled) = &flight.stage else { return };
-        let result = match found {
-            Ok(Some(facts)) => Ok((pulled.clone(), facts)),
-            Ok(None) => Err(Failure { text: NOT_THERE.to_owned(), class: FailureClass::Unknown, auth: pulled.auth.clone() }),
-            // As kubelet: a runtime that cannot be asked for the size has pulled all the same.
-            Err(_) => Ok((pulled.clone(), ImageFacts::default())),
-        };
-        self.land(now, id, &result, effects);
-    }
-
-    /// The flight is over: every caller gets its own events and its own answer.
-    fn land(&mut self, now: Now, id: FlightId, result: &Result<(PulledFacts, ImageFacts), Failure>, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get(&id) else { return };
-        let (attempt, pull_time) = (flight.attempt, flight.pull_time(now));
-        self.landed += u64::from(result.is_ok());
-        for caller in self.take_off(id, effects) {
-            let Some(request) = self.requests.get(&caller) else { continue };
-            // Who joined late has waited for less than the whole pull.
-            let whole = request.waited(now);
-            let timing = Timing { pull: pull_time.min(whole), whole };
-            let (outcome, fact, failure) = match result {
-                Ok((pulled, facts)) => succeeded(request, timing, pulled, facts),
-                Err(failure) => failed(request, timing, failure),
-            };
-            let report = ReportAttempt { key: request.key(), attempt, failure };
-            effects.push(Effect::Report { request: caller, report, trace: request.trace });
-            self.set_stage(caller, Stage::Ending { outcome, reporting: true });
-            self.record(now, caller, Fact { fields: EventFields { attempt: Some(attempt), ..fact.fields }, ..fact }, effects);
-        }
-    }
-
-    /// Ends a flight and says who waited for it. Its permit goes back.
-    fn take_off(&mut self, id: FlightId, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let Some(flight) = self.flights.remove(&id) else { return Vec::new() };
-        effects.push(Effect::Release { permit: flight.permit, trace: flight.trace });
-        flight.callers
-    }
-
-    fn reported(&mut self, id: RequestId, next_try_ms: Option<u64>, effects: &mut Vec<Effect>) {
+    fn reported(&mut self, now: Now, id: RequestId, next_try_ms: Option<u64>, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let Stage::Ending { outcome, reporting: reporting @ true } = &mut request.stage else { return };
         *reporting = false;
         outcome.next_try_ms = next_try_ms;
-        self.answer_if_done(id, effects);
+        self.answer_if_done(now, id, effects);
     }
 
-    fn recorded(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
+    fn recorded(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
         if let Some(outcome) = self.unparsed.remove(&id) {
             return effects.push(Effect::Answer { request: id, outcome });
         }
@@ -374,47 +327,35 @@ impl Coordinator {
             request.recording = true;
             effects.push(Effect::Record { request: id, event });
         }
-        self.answer_if_done(id, effects);
+        self.answer_if_done(now, id, effects);
     }
 
-    fn time_over(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
+    pub(super) fn time_over(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
+        self.caller_left(id, effects);
         let Some(request) = self.requests.get(&id) else { return };
         let stage = request.stage.clone();
         if let Stage::Ending { .. } = stage {
             return;
         }
-        let mut outcome = request.outcome(OutcomeKind::Failed);
-        outcome.timed_out = true;
+        let mut outcome = outcomes::time_over(&request.ask);
+        outcome.trace_id = request.trace.trace_id_hex();
         outcome.waiting_ms = milliseconds(request.waited(now));
-        let limit = Duration::from_millis(request.ask.timeout_ms.unwrap_or_default());
-        outcome.message = format!("not there within {}: the time given with --timeout is over", image::go::duration(limit));
-        outcome.class = Some(FailureClass::Unknown);
-        // First the flight, then the answer: with an answer the shell forgets what is not in flight any more.
+        // First the flight, then the answer: who is answered finds nothing of it.
         if let Stage::Flying(flight) = stage {
-            self.leave(flight, id, effects);
+            self.leave_flight(flight, id, effects);
         }
         self.end(now, id, outcome, None, effects);
     }
 
-    /// A flight goes on while anybody wants it.
-    fn leave(&mut self, id: FlightId, caller: RequestId, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
-        flight.callers.retain(|other| *other != caller);
-        if flight.callers.is_empty() {
-            effects.push(Effect::Cancel { flight: id });
-            self.take_off(id, effects);
-        }
-    }
-
-    fn end(&mut self, now: Now, id: RequestId, outcome: PullOutcome, fact: Option<Fact>, effects: &mut Vec<Effect>) {
+    pub(super) fn end(&mut self, now: Now, id: RequestId, outcome: PullOutcome, fact: Option<Fact>, effects: &mut Vec<Effect>) {
         self.set_stage(id, Stage::Ending { outcome, reporting: false });
         match fact {
             Some(fact) => self.record(now, id, fact, effects),
-            None => self.answer_if_done(id, effects),
+            None => self.answer_if_done(now, id, effects),
         }
     }
 
-    fn record(&mut self, now: Now, id: RequestId, fact: Fact, effects: &mut Vec<Effect>) {
+    pub(super) fn record(&mut self, now: Now, id: RequestId, fact: Fact, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let event = PullEvent {
             id: MessageId::random(&mut self.random),
@@ -431,9 +372,9 @@ impl Coordinator {
             class: fact.fields.class,
             attempt: fact.fields.attempt,
             next_try_ms: fact.fields.next_try_ms,
-            learned_by: None,
-            learned_ms_ago: None,
-            learned_trace: None,
+            learned_by: fact.fields.learned_by,
+            learned_ms_ago: fact.fields.learned_ms_ago,
+            learned_trace: fact.fields.learned_trace,
             trace: request.trace,
         };
         if request.recording {
@@ -444,89 +385,28 @@ impl Coordinator {
         }
     }
 
-    fn answer_if_done(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
+    fn answer_if_done(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&id) else { return };
         let Stage::Ending { reporting: false, .. } = request.stage else { return };
         if request.recording {
             return;
         }
-        if let Some(Request { stage: Stage::Ending { outcome, .. }, .. }) = self.requests.remove(&id) {
+        let Some(Request { stage: Stage::Ending { outcome, .. }, fleet_decides, standing, .. }) = self.requests.remove(&id) else { return };
+        if standing {
+            self.run_ended(now, id, outcome, fleet_decides, effects);
+        } else {
             effects.push(Effect::Answer { request: id, outcome });
         }
     }
 
-    fn set_stage(&mut self, id: RequestId, stage: Stage) {
+    pub(super) fn set_stage(&mut self, id: RequestId, stage: Stage) {
         if let Some(request) = self.requests.get_mut(&id) {
             request.stage = stage;
         }
     }
 }
 
-/// How long a pull took for one caller.
-#[derive(Clone, Copy)]
-struct Timing {
-    pull: Duration,
-    whole: Duration,
-}
-
-impl Timing {
-    fn waiting(self) -> Duration {
-        self.whole - self.pull
-    }
-}
-
-fn present_fact(request: &Request, facts: &ImageFacts) -> Fact {
-    let fields = EventFields { size_bytes: Some(facts.size_bytes), ..EventFields::default() };
-    Fact { reason: EventReason::Pulled, message: words::present(&request.ask.image), fields }
-}
-
-fn succeeded(request: &Request, timing: Timing, pulled: &PulledFacts, facts: &ImageFacts) -> (PullOutcome, Fact, Option<AttemptFailure>) {
-    let outcome = PullOutcome {
-        image_ref: pulled.image_ref.clone(),
-        digest: pulled.digest.clone().or_else(|| facts.digest.clone()),
-        platform: pulled.platform.clone().or_else(|| facts.platform.clone()),
-        size_bytes: facts.size_bytes,
-        duration_ms: milliseconds(timing.pull),
-        waiting_ms: milliseconds(timing.waiting()),
-        auth: pulled.auth.clone(),
-        ..request.outcome(OutcomeKind::Pulled)
-    };
-    let fields = EventFields {
-        duration: Some(timing.pull),
-        waiting: Some(timing.waiting()),
-        size_bytes: Some(facts.size_bytes),
-        ..EventFields::default()
-    };
-    let message = words::pulled(&request.ask.image, timing.pull, timing.whole, facts.size_bytes);
-    (outcome, Fact { reason: EventReason::Pulled, message, fields }, None)
-}
-
-fn failed(request: &Request, timing: Timing, failure: &Failure) -> (PullOutcome, Fact, Option<AttemptFailure>) {
-    let (reason, message) = words::reason_of_pull_error(&request.ask.image, &failure.text);
-    let cause = AttemptFailure { class: failure.class, cause: format!("{reason}: {message}"), ..AttemptFailure::default() };
-    let outcome = PullOutcome {
-        duration_ms: milliseconds(timing.pull),
-        waiting_ms: milliseconds(timing.waiting()),
-        auth: failure.auth.clone(),
-        ..request.refused(reason, message, failure.class)
-    };
-    let fields =
-        EventFields { duration: Some(timing.pull), waiting: Some(timing.waiting()), class: Some(failure.class), ..EventFields::default() };
-    let fact = Fact { reason: EventReason::Failed, message: words::pull_failed(&request.ask.image, &failure.text), fields };
-    (outcome, fact, Some(cause))
-}
-
-fn acquire(id: FlightId, flight: &Flight) -> Effect {
-    Effect::AcquirePermit { flight: id, permit: flight.permit, image: flight.key.reference.clone(), trace: flight.trace }
-}
-
-fn start_pull(id: FlightId, flight: &mut Flight) -> Effect {
-    flight.stage = FlightStage::Pulling;
-    Effect::StartPull {
-        flight: id,
-        permit: flight.permit,
-        reference: flight.reference.clone(),
-        platform: flight.platform.clone(),
-        trace: flight.trace,
-    }
+fn check_backoff(id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) {
+    request.stage = Stage::CheckingBackoff;
+    effects.push(Effect::CheckBackoff { request: id, key: request.key(), target: request.target.clone(), trace: request.trace });
 }

@@ -1,9 +1,11 @@
 //! One pull, whoever waits for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
-use contract::{AttemptId, PermitId, TraceContext};
+use contract::messages::backoff_tracker::Held;
+use contract::{AttemptId, PermitId, Target, TraceContext, WishId};
 use image::{Platform, Reference};
 
 use super::step::{PulledFacts, RequestId};
@@ -16,11 +18,15 @@ pub(super) struct FlightKey {
     pub(super) reference: String,
     /// As text; none for the node's own.
     pub(super) platform: Option<String>,
+    /// Who asks, as hashes: a node whose login changed asks anew. None when this node shares nothing.
+    pub(super) login: Option<(String, String)>,
 }
 
 /// What a flight waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FlightStage {
+    /// The fleet's leave.
+    AwaitingLeave,
     /// Its permit.
     Queued,
     /// The runtime's word whether somebody else has pulled the image meanwhile.
@@ -49,13 +55,109 @@ pub(super) struct Flight {
     /// How many flights had brought an image when its first caller asked.
     pub(super) landed_before: u64,
     pub(super) queued_since: Now,
+    /// What the fleet has to do with it; none when this node shares nothing.
+    pub(super) fleet: Option<FleetSide>,
     /// When it got its turn: what kubelet counts the pull from.
     pub(super) turn_since: Option<Now>,
 }
 
 impl Flight {
+    /// Whether the throttler knows its permit.
+    pub(super) fn wants_permit(&self) -> bool {
+        self.stage != FlightStage::AwaitingLeave || self.fleet.as_ref().is_some_and(|fleet| fleet.has_permit)
+    }
+
+    /// On whose budget the fleet counts it.
+    pub(super) fn budget(&self) -> Option<String> {
+        self.fleet.as_ref().map(|fleet| fleet.target.budget_owner.clone())
+    }
+
     /// How long the pull itself takes by now.
     pub(super) fn pull_time(&self, now: Now) -> Duration {
         self.turn_since.map_or(Duration::ZERO, |since| now.monotonic.saturating_sub(since.monotonic))
+    }
+}
+
+/// What a flight has to do with the fleet.
+#[derive(Clone, Debug)]
+pub(super) struct FleetSide {
+    pub(super) target: Arc<Target>,
+    /// The flight's wish for leave.
+    pub(super) wish: WishId,
+    /// The last question for leave; an answer to another one is late.
+    pub(super) turn: u64,
+    /// It is not answered yet.
+    pub(super) asking: bool,
+    pub(super) asked_at: Duration,
+    /// The last answer came from the tracker, and not from its silence.
+    pub(super) answered: bool,
+    /// The permit is there already: leave was given before and given back.
+    pub(super) has_permit: bool,
+    /// Leave was given, but does not hold any more.
+    pub(super) lapsed: bool,
+    /// When leave was given, and by when the manifest must be there.
+    pub(super) answer_by: Option<(Duration, Duration)>,
+    /// What the attempt came to is said.
+    pub(super) told: bool,
+    /// What holds a standing wish, and when that was heard.
+    pub(super) held: Option<(Held, Duration)>,
+    /// The fleet's budget is waited for: for how long, as far as known.
+    pub(super) budget_wait: Option<Duration>,
+    /// Since when the fleet is waited for, if it is.
+    waiting_since: Option<Duration>,
+    waited: Duration,
+}
+
+impl FleetSide {
+    pub(super) fn new(target: Arc<Target>, wish: WishId) -> Self {
+        Self {
+            target,
+            wish,
+            turn: 0,
+            asking: false,
+            asked_at: Duration::ZERO,
+            answered: false,
+            has_permit: false,
+            lapsed: false,
+            answer_by: None,
+            told: false,
+            held: None,
+            budget_wait: None,
+            waiting_since: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Waits for the fleet from now on.
+    pub(super) fn begin_waiting(&mut self, now: Duration) {
+        self.waiting_since.get_or_insert(now);
+    }
+
+    /// Waits for the node itself from now on, or for nothing.
+    pub(super) fn stop_waiting(&mut self, now: Duration) {
+        self.waited = self.waited_for_fleet(now);
+        self.waiting_since = None;
+        self.budget_wait = None;
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting_since.is_some()
+    }
+
+    /// For how long it has waited for the fleet.
+    pub(super) fn waited_for_fleet(&self, now: Duration) -> Duration {
+        self.waited + self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
+    /// Whether there is time enough left for the registry to answer: half of what was given.
+    pub(super) fn is_in_time(&self, now: Duration) -> bool {
+        !self.lapsed && self.answer_by.is_none_or(|(given, by)| now <= given + (by - given) / 2)
+    }
+
+    /// What holds it, aged until now.
+    pub(super) fn held_now(&self, now: Duration) -> Option<Held> {
+        let (held, heard) = self.held.as_ref()?;
+        let age = super::request::milliseconds(now.saturating_sub(*heard));
+        Some(Held { next_try_ms: held.next_try_ms.saturating_sub(age), learned_ms_ago: held.learned_ms_ago + age, ..held.clone() })
     }
 }

@@ -1,12 +1,13 @@
 //! One caller's request.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::BackoffKey;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
-use contract::{AttemptId, EventReason, FailureClass, PullEvent, Reason, TraceContext};
+use contract::{AttemptId, EventReason, FailureClass, NodeName, PullEvent, Reason, Target, TraceContext};
 use image::{Platform, Reference};
 
 use super::step::{FlightId, ImageFacts};
@@ -16,6 +17,8 @@ use super::step::{FlightId, ImageFacts};
 pub(super) enum Stage {
     /// The runtime's word whether the image is there.
     Inspecting,
+    /// The shell's word whom the image is asked from, and how much room there is.
+    LookingAround,
     /// The back-off tracker's word.
     CheckingBackoff,
     /// Its flight.
@@ -33,6 +36,14 @@ pub(super) struct Request {
     pub(super) policy: PullPolicy,
     pub(super) trace: TraceContext,
     pub(super) stage: Stage,
+    /// It is a run of a standing wish.
+    pub(super) standing: bool,
+    /// What is wanted, as the fleet sees it; none when this node shares nothing.
+    pub(super) target: Option<Arc<Target>>,
+    /// For how long its flight had waited for the fleet when it boarded.
+    pub(super) fleet_waited_before: Duration,
+    /// The fleet decides when a failed wish goes on: its tracker has answered.
+    pub(super) fleet_decides: bool,
     /// How many flights had brought an image when this was asked.
     pub(super) landed_before: u64,
     /// When its Pulling event was made: what kubelet counts the waiting from.
@@ -89,6 +100,9 @@ pub(super) struct EventFields {
     pub(super) class: Option<FailureClass>,
     pub(super) attempt: Option<AttemptId>,
     pub(super) next_try_ms: Option<u64>,
+    pub(super) learned_by: Option<NodeName>,
+    pub(super) learned_ms_ago: Option<u64>,
+    pub(super) learned_trace: Option<TraceContext>,
 }
 
 /// Whole milliseconds.

@@ -1,12 +1,14 @@
 //! What goes into the state machine and what comes out of it.
 
-use contract::messages::backoff_tracker::{BackoffAnswer, ReportAttempt};
-use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
-use contract::messages::throttler::PermitAnswer;
-use contract::{FailureClass, PermitId, PullEvent, TraceContext};
-use image::{Platform, Reference};
+use std::sync::Arc;
+use std::time::Duration;
 
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::{AwaitLeave, BackoffAnswer, BackoffKey, Leave, ReportAttempt, ResolveAttempt};
+use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
+use contract::messages::throttler::{PermitAnswer, RegistryLimit};
+use contract::{FailureClass, PermitId, PullEvent, Target, TraceContext, WishId};
+use image::{Platform, Reference};
+use serde::{Deserialize, Serialize};
 
 /// One caller's request on this node. Given by the shell, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +42,8 @@ pub struct PulledFacts {
     pub platform: Option<String>,
     /// Which credentials were used.
     pub auth: String,
+    /// What the registry said of its limits.
+    pub limits: Vec<RegistryLimit>,
 }
 
 /// Why the runtime failed.
@@ -51,6 +55,29 @@ pub struct Failure {
     pub class: FailureClass,
     /// Which credentials were used.
     pub auth: String,
+    /// Whether a registry said so itself.
+    pub authoritative: bool,
+    /// `host:port` of the endpoint that failed, if the runtime shows it.
+    pub endpoint: Option<String>,
+    /// The image has nothing for the platform, as opposed to broken content.
+    pub no_such_platform: bool,
+    /// How long the registry asked to stay away.
+    pub retry_after: Option<Duration>,
+    /// What the registry said of its limits.
+    pub limits: Vec<RegistryLimit>,
+}
+
+/// A standing wish as it outlives a restart of the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptWish {
+    /// Its id.
+    pub wish: WishId,
+    /// What is wanted.
+    pub ask: EnsureImage,
+    /// Since when it stands, milliseconds since 1970.
+    pub since_ms: u64,
+    /// Until when it stands, milliseconds since 1970.
+    pub until_ms: u64,
 }
 
 /// What happens to the state machine.
@@ -72,6 +99,41 @@ pub enum Input {
         /// What the runtime said.
         found: Result<Option<ImageFacts>, Failure>,
     },
+    /// The answer to [`Effect::LookAround`].
+    LookedAround {
+        /// Whose.
+        request: RequestId,
+        /// What is wanted, as the fleet sees it; none when this node shares nothing.
+        target: Option<Arc<Target>>,
+        /// Bytes free where images lie, if that was asked and can be said.
+        free_bytes: Option<u64>,
+    },
+    /// The answer to [`Effect::AwaitLeave`].
+    LeaveAnswered {
+        /// Whose.
+        flight: FlightId,
+        /// Which question.
+        turn: u64,
+        /// What the tracker said; none: nothing.
+        answer: Option<Leave>,
+    },
+    /// The wishes that stood when the agent ended.
+    WishesLoaded {
+        /// All of them.
+        wishes: Vec<KeptWish>,
+    },
+    /// The answer to [`Effect::KeepWishes`].
+    WishesKept {
+        /// Why they could not be kept, if so.
+        error: Option<String>,
+    },
+    /// Somebody ends a standing wish.
+    WishCancelled {
+        /// Which.
+        wish: WishId,
+    },
+    /// The time of [`super::Coordinator::next_alarm`] has come.
+    AlarmRang,
     /// The answer to [`Effect::CheckBackoff`].
     BackoffChecked {
         /// Whose.
@@ -93,10 +155,12 @@ pub enum Input {
         /// What the runtime said.
         found: Result<Option<ImageFacts>, Failure>,
     },
-    /// The runtime knows which manifest the tag means: who asks from now on with Always must ask again.
+    /// The runtime knows which manifest the tag means, or may know it: who asks from now on with Always must ask again.
     Resolved {
         /// Whose.
         flight: FlightId,
+        /// It was seen that the registry has given the manifest.
+        seen: bool,
     },
     /// The answer to [`Effect::StartPull`].
     Pulled {
@@ -131,7 +195,8 @@ pub enum Input {
     },
 }
 
-/// What the state machine wants done. Each is answered by the input of the same name, but for `Cancel`, `Release` and `Answer`.
+/// What the state machine wants done. Each is answered by the input of the same name, but for `Cancel`, `Release`, `Resolve`,
+/// `Withdraw` and `Answer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Ask the runtime whether the image is there.
@@ -143,14 +208,57 @@ pub enum Effect {
         /// Which platform of it.
         platform: Option<Platform>,
     },
+    /// See whom the image is asked from, and how much room there is.
+    LookAround {
+        /// For whom.
+        request: RequestId,
+        /// Which image.
+        reference: Reference,
+        /// Which platform of it.
+        platform: Option<Platform>,
+        /// Whether the room matters.
+        room: bool,
+    },
     /// Ask the back-off tracker.
     CheckBackoff {
         /// For whom.
         request: RequestId,
         /// Which key.
         key: BackoffKey,
+        /// What is wanted, for what the fleet knows of it.
+        target: Option<Arc<Target>>,
         /// Within this span.
         trace: TraceContext,
+    },
+    /// Ask the back-off tracker for the fleet's leave.
+    AwaitLeave {
+        /// For whom.
+        flight: FlightId,
+        /// Which question.
+        turn: u64,
+        /// What is asked.
+        ask: Box<AwaitLeave>,
+        /// Within this span.
+        trace: TraceContext,
+    },
+    /// Tell the back-off tracker what an attempt has come to for the fleet.
+    Resolve {
+        /// What it has come to.
+        resolve: Box<ResolveAttempt>,
+        /// Within this span.
+        trace: TraceContext,
+    },
+    /// Tell the back-off tracker that a flight's wish for leave is over, after all that was told of it.
+    Withdraw {
+        /// Which.
+        wish: WishId,
+        /// Within this span.
+        trace: TraceContext,
+    },
+    /// Write down which wishes stand.
+    KeepWishes {
+        /// All of them.
+        wishes: Vec<KeptWish>,
     },
     /// Ask the throttler.
     AcquirePermit {
@@ -160,6 +268,8 @@ pub enum Effect {
         permit: PermitId,
         /// Which image.
         image: String,
+        /// On whose budget the fleet counts it, if this node shares.
+        budget: Option<String>,
         /// Within this span.
         trace: TraceContext,
     },
@@ -178,6 +288,8 @@ pub enum Effect {
         flight: FlightId,
         /// The permit to keep alive.
         permit: PermitId,
+        /// As in `AcquirePermit`.
+        budget: Option<String>,
         /// Which image.
         reference: Reference,
         /// Which platform of it.
@@ -194,6 +306,8 @@ pub enum Effect {
     Release {
         /// Which.
         permit: PermitId,
+        /// What the registry said of its limits during the pull.
+        limits: Vec<RegistryLimit>,
         /// Within this span.
         trace: TraceContext,
     },

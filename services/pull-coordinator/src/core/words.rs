@@ -66,6 +66,66 @@ pub fn back_off(image: &str, cause: Option<&str>) -> String {
     }
 }
 
+/// Not in kubelet: a pull that no pod asked for is refused while the node has less room than it is to keep.
+#[must_use]
+pub fn no_room(image: &str, free: u64, keep: u64) -> String {
+    format!(
+        "{} is not pulled: no pod asked for it, and with {free} bytes free the node is {} bytes short of pull.keep_free = {keep}; remove \
+         images that nobody needs, or lower pull.keep_free",
+        quote(image),
+        keep.saturating_sub(free),
+    )
+}
+
+/// Not in kubelet: the registry did not give the manifest in the time that the fleet gives one who asks for all.
+#[must_use]
+pub fn no_answer(registry: &str, within: Duration) -> String {
+    format!("no answer within {}: {registry} has not given the manifest", duration(within))
+}
+
+/// Not in kubelet: why a pull does not go on that waits for another node to find out. Stands where a cause does.
+#[must_use]
+pub fn no_leave(within: Duration) -> String {
+    format!("no leave within {}: another node is finding out whether it can be had", duration(within))
+}
+
+/// Not in kubelet: why a pull does not go on that waits for the fleet's budget. Stands where a cause does.
+#[must_use]
+pub fn no_budget(registry: &str, wait: Duration) -> String {
+    format!("the fleet's budget for {registry} is used up: its turn comes in {}", duration(wait))
+}
+
+/// Not in kubelet: a standing wish is over before the image is there.
+#[must_use]
+pub fn wish_over(limit: Duration, last: &str) -> String {
+    let over = format!("not there within {}: the time given with --wait is over", duration(limit));
+    if last.is_empty() { over } else { format!("{over}; the last answer was: {last}") }
+}
+
+/// Not in kubelet: somebody has ended a standing wish.
+#[must_use]
+pub fn wish_cancelled(image: &str) -> String {
+    format!("the wish for {} was cancelled", quote(image))
+}
+
+/// Not in kubelet: no further wish is kept.
+#[must_use]
+pub fn too_many_wishes(most: usize) -> String {
+    format!("{most} wishes stand on this node, more are not kept: end some with fleetpull cancel, or pull without --wait")
+}
+
+/// Not in kubelet: the id of a standing wish is given for another image.
+#[must_use]
+pub fn other_wish(image: &str) -> String {
+    format!("the wish of this id is for {}: choose another id", quote(image))
+}
+
+/// Not in kubelet: a wish stands, but would not live through a restart.
+#[must_use]
+pub fn wish_not_kept(error: &str) -> String {
+    format!("the wish stands, but not beyond a restart of the agent: {error}")
+}
+
 /// What kubelet makes of a runtime's error text: the reason and the message of the answer.
 #[must_use]
 pub fn reason_of_pull_error(image: &str, error: &str) -> (Reason, String) {

@@ -8,7 +8,7 @@ use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ReportA
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, PodRef, PullEvent, TraceContext};
-use pull_coordinator::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, PulledFacts, RequestId};
+use pull_coordinator::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, Policy, PulledFacts, RequestId};
 
 /// A core and what it has said so far.
 pub(crate) struct World {
@@ -22,9 +22,13 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::pulling(Policy::default())
+    }
+
+    pub(crate) fn pulling(policy: Policy) -> Self {
         let node = "n1".parse().expect("a name");
         Self {
-            core: Coordinator::new(node, Random::seeded(1)),
+            core: Coordinator::new(node, policy, Random::seeded(1)),
             now: Now::default(),
             said: Vec::new(),
             random: Random::seeded(2),
@@ -141,7 +145,12 @@ impl World {
 pub(crate) fn name(effect: &Effect) -> &'static str {
     match effect {
         Effect::Inspect { .. } => "Inspect",
+        Effect::LookAround { .. } => "LookAround",
         Effect::CheckBackoff { .. } => "CheckBackoff",
+        Effect::AwaitLeave { .. } => "AwaitLeave",
+        Effect::Resolve { .. } => "Resolve",
+        Effect::Withdraw { .. } => "Withdraw",
+        Effect::KeepWishes { .. } => "KeepWishes",
         Effect::AcquirePermit { .. } => "AcquirePermit",
         Effect::Recheck { .. } => "Recheck",
         Effect::StartPull { .. } => "StartPull",
@@ -162,6 +171,7 @@ pub(crate) fn names(effects: &[Effect]) -> Vec<&'static str> {
 pub(crate) fn flight_of(effects: &[Effect]) -> FlightId {
     let flight = |effect: &Effect| match effect {
         Effect::AcquirePermit { flight, .. }
+        | Effect::AwaitLeave { flight, .. }
         | Effect::Recheck { flight, .. }
         | Effect::StartPull { flight, .. }
         | Effect::Verify { flight, .. }
@@ -184,7 +194,7 @@ pub(crate) fn there() -> ImageFacts {
 }
 
 pub(crate) fn failure(text: &str) -> Failure {
-    Failure { text: text.to_owned(), class: FailureClass::NotFound, auth: "anonymous".to_owned() }
+    Failure { text: text.to_owned(), class: FailureClass::NotFound, auth: "anonymous".to_owned(), ..Failure::default() }
 }
 
 pub(crate) fn cause(text: &str) -> AttemptFailure {

@@ -1,0 +1,319 @@
+//! The fleet's leave for a flight: asking for it, waiting with a limit, keeping it, and losing it.
+
+use std::time::Duration;
+
+use clock::Now;
+use contract::messages::backoff_tracker::{AwaitLeave, Held, LEAVE_WATCHED_EVERY_MS, Leave, ResolveAttempt};
+use contract::{AttemptId, FailureClass, PermitId, Reason, WishId};
+
+use super::alarms::Alarm;
+use super::coordinator::Coordinator;
+use super::flight::FlightStage;
+use super::flights::acquire;
+use super::outcomes;
+use super::request::{Stage, milliseconds};
+use super::step::{Effect, Failure, FlightId, RequestId};
+use super::words;
+
+/// How long the tracker may hold an answer back before it is asked again: well within the time after which it forgets a wish.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same while a permit is in hand, which others wait for: what a lead costs on the bus, twice.
+const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(500);
+/// Leave is asked for at most this often, should the tracker answer at once again and again.
+const ASK_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
+/// How often leave that was given is asked after.
+const WATCH_EVERY: Duration = Duration::from_millis(LEAVE_WATCHED_EVERY_MS);
+
+impl Coordinator {
+    /// Begins to wait for leave.
+    pub(super) fn await_leave(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(fleet) = &mut flight.fleet else { return };
+        flight.stage = FlightStage::AwaitingLeave;
+        fleet.lapsed = false;
+        fleet.told = false;
+        fleet.answer_by = None;
+        fleet.begin_waiting(now.monotonic);
+        let patience = if fleet.has_permit { PATIENCE_WITH_PERMIT } else { PATIENCE };
+        self.alarms.clear(Alarm::Manifest(id));
+        self.ask_leave(now, id, patience, effects);
+        self.arm_patience(now, id);
+    }
+
+    fn ask_leave(&mut self, now: Now, id: FlightId, patience: Duration, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get(&id) else { return };
+        let standing = flight.callers.iter().filter_map(|caller| self.requests.get(caller)).any(|request| request.standing);
+        let Some(key) = flight.callers.first().and_then(|caller| self.requests.get(caller)).map(|request| request.key()) else { return };
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(fleet) = &mut flight.fleet else { return };
+        fleet.turn += 1;
+        fleet.asking = true;
+        fleet.asked_at = now.monotonic;
+        let ask = AwaitLeave {
+            wish: fleet.wish,
+            attempt: flight.attempt,
+            key,
+            target: (*fleet.target).clone(),
+            standing,
+            patience_ms: milliseconds(patience),
+        };
+        self.alarms.clear(Alarm::Leave(id));
+        effects.push(Effect::AwaitLeave { flight: id, turn: fleet.turn, ask: Box::new(ask), trace: flight.trace });
+    }
+
+    pub(super) fn leave_answered(&mut self, now: Now, id: FlightId, turn: u64, answer: Option<Leave>, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.asking && fleet.turn == turn) else { return };
+        fleet.asking = false;
+        match (&flight.stage, answer) {
+            (FlightStage::AwaitingLeave, answer) => {
+                fleet.answered = answer.is_some();
+                self.leave_decided(now, id, answer, effects);
+            }
+            (FlightStage::Verifying(_), _) => {}
+            (FlightStage::Pulling, Some(Leave::Abandoned)) if !fleet.told => self.begin_anew(now, id, effects),
+            (FlightStage::Pulling, _) if fleet.told => {}
+            // What is lost before the pull has begun is asked for again when the permit is there: until then its place in the queue counts.
+            (FlightStage::Queued | FlightStage::Rechecking, Some(Leave::Abandoned | Leave::Held(_) | Leave::Waiting { .. })) => {
+                fleet.lapsed = true;
+                flight.attempt = AttemptId::random(&mut self.random);
+            }
+            _ if fleet.lapsed => {}
+            _ => self.alarms.set(Alarm::Leave(id), now.monotonic + WATCH_EVERY),
+        }
+    }
+
+    fn leave_decided(&mut self, now: Now, id: FlightId, answer: Option<Leave>, effects: &mut Vec<Effect>) {
+        match answer {
+            // Fail open: a silent tracker holds nobody back.
+            None => self.granted(now, id, None, effects),
+            Some(Leave::Granted { answer_within_ms, .. }) => self.granted(now, id, answer_within_ms.map(Duration::from_millis), effects),
+            Some(Leave::Held(held)) => self.held_back(now, id, Some(held), effects),
+            Some(Leave::Waiting { held }) => self.held_back(now, id, held, effects),
+            Some(Leave::Abandoned) => {
+                if let Some(flight) = self.flights.get_mut(&id) {
+                    flight.attempt = AttemptId::random(&mut self.random);
+                }
+                self.held_back(now, id, None, effects);
+            }
+        }
+    }
+
+    fn granted(&mut self, now: Now, id: FlightId, within: Option<Duration>, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(fleet) = &mut flight.fleet else { return };
+        fleet.held = None;
+        fleet.stop_waiting(now.monotonic);
+        fleet.answer_by = within.map(|within| (now.monotonic, now.monotonic + within));
+        let (has_permit, callers) = (std::mem::take(&mut fleet.has_permit), flight.callers.clone());
+        self.alarms.clear(Alarm::Patience(id));
+        if let Some((_, by)) = fleet.answer_by {
+            self.alarms.set(Alarm::Manifest(id), by);
+        }
+        self.alarms.set(Alarm::Leave(id), now.monotonic + WATCH_EVERY);
+        for caller in callers {
+            self.note_pulling(now, caller, effects);
+        }
+        if has_permit {
+            return self.start_pull(id, effects);
+        }
+        if let Some(flight) = self.flights.get_mut(&id) {
+            flight.stage = FlightStage::Queued;
+            effects.push(acquire(id, flight));
+        }
+    }
+
+    /// Not yet. A flight that waits for the fleet holds no slot. Who has no standing wish is refused if it is known what holds it.
+    fn held_back(&mut self, now: Now, id: FlightId, held: Option<Held>, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(fleet) = &mut flight.fleet else { return };
+        if std::mem::take(&mut fleet.has_permit) {
+            effects.push(Effect::Release { permit: flight.permit, limits: Vec::new(), trace: flight.trace });
+            flight.permit = PermitId::random(&mut self.random);
+            flight.turn_since = None;
+        }
+        let known = |held: &Held| (held.class, held.cause.clone(), held.learned_trace);
+        let news = held.as_ref().map(known) != fleet.held.as_ref().map(|(held, _)| known(held));
+        let (asked_at, callers) = (fleet.asked_at, flight.callers.clone());
+        fleet.held = held.clone().map(|held| (held, now.monotonic));
+        if let Some(held) = held {
+            for caller in callers {
+                self.hold(now, caller, &held, news, effects);
+            }
+        }
+        if self.flights.contains_key(&id) {
+            match asked_at + ASK_EVERY_AT_LEAST {
+                soon if soon > now.monotonic => self.alarms.set(Alarm::Leave(id), soon),
+                _ => self.ask_leave(now, id, PATIENCE, effects),
+            }
+        }
+    }
+
+    /// A standing wish says so once; anybody else is refused.
+    fn hold(&mut self, now: Now, caller: RequestId, held: &Held, news: bool, effects: &mut Vec<Effect>) {
+        let Some(request) = self.requests.get(&caller) else { return };
+        if !request.standing {
+            self.refuse(now, caller, held.clone(), effects);
+        } else if news {
+            let fact = outcomes::held_fact(request, held);
+            self.record(now, caller, fact, effects);
+        }
+    }
+
+    fn refuse(&mut self, now: Now, caller: RequestId, held: Held, effects: &mut Vec<Effect>) {
+        let Some(request) = self.requests.get(&caller) else { return };
+        let Stage::Flying(flight) = request.stage else { return };
+        let (mut outcome, fact) = outcomes::held(request, held);
+        outcome.waiting_ms = milliseconds(self.fleet_waited(now, flight, caller));
+        // First the flight, then the answer: who is answered finds nothing of it.
+        self.leave_flight(flight, caller, effects);
+        self.end(now, caller, outcome, Some(fact), effects);
+    }
+
+    /// For how long a caller has waited for the fleet.
+    fn fleet_waited(&self, now: Now, id: FlightId, caller: RequestId) -> Duration {
+        let before = self.requests.get(&caller).map_or(Duration::ZERO, |request| request.fleet_waited_before);
+        let fleet = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref());
+        fleet.map_or(Duration::ZERO, |fleet| fleet.waited_for_fleet(now.monotonic).saturating_sub(before))
+    }
+
+    /// How long each caller without a standing wish may still wait for the fleet.
+    fn patience_left(&self, now: Now, id: FlightId) -> Vec<(RequestId, Duration)> {
+        let (Some(flight), Some(limit)) = (self.flights.get(&id), self.policy.leave_within) else { return Vec::new() };
+        let plain = |caller: &&RequestId| self.requests.get(caller).is_some_and(|request| !request.standing);
+        let left = |caller: &RequestId| (*caller, limit.saturating_sub(self.fleet_waited(now, id, *caller)));
+        flight.callers.iter().filter(plain).map(left).collect()
+    }
+
+    /// Wakes this when the first caller has waited long enough for the fleet.
+    pub(super) fn arm_patience(&mut self, now: Now, id: FlightId) {
+        let waits = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()).is_some_and(|fleet| fleet.is_waiting());
+        match self.patience_left(now, id).into_iter().map(|(_, left)| left).min().filter(|_| waits) {
+            Some(left) => self.alarms.set(Alarm::Patience(id), now.monotonic + left),
+            None => self.alarms.clear(Alarm::Patience(id)),
+        }
+    }
+
+    pub(super) fn patience_over(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+        let held = self.why_it_waits(now, id);
+        for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| left.is_zero()) {
+            self.refuse(now, caller, held.clone(), effects);
+        }
+        self.arm_patience(now, id);
+    }
+
+    /// What a flight that waits for the fleet waits for, as far as it is known.
+    fn why_it_waits(&self, now: Now, id: FlightId) -> Held {
+        let limit = self.policy.leave_within.unwrap_or_default();
+        let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return Held::default() };
+        if let Some(wait) = fleet.budget_wait {
+            let cause = format!("{}: {}", Reason::ErrImagePull, words::no_budget(&fleet.target.view.registry, wait));
+            return Held { class: FailureClass::RateLimited, cause, next_try_ms: milliseconds(wait), ..Held::default() };
+        }
+        fleet.held_now(now.monotonic).unwrap_or_else(|| Held {
+            cause: format!("{}: {}", Reason::ErrImagePull, words::no_leave(limit)),
+            next_try_ms: milliseconds(limit),
+            ..Held::default()
+        })
+    }
+
+    /// The throttler says whether the fleet's budget is what a flight waits for. Who would wait too long is refused at once.
+    pub(super) fn wait_for_budget(&mut self, now: Now, id: FlightId, wait: Option<Duration>, effects: &mut Vec<Effect>) {
+        let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) else { return };
+        match wait {
+            None => fleet.stop_waiting(now.monotonic),
+            Some(wait) => {
+                fleet.begin_waiting(now.monotonic);
+                fleet.budget_wait = Some(wait);
+                let held = self.why_it_waits(now, id);
+                for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| *left < wait) {
+                    self.refuse(now, caller, held.clone(), effects);
+                }
+            }
+        }
+        self.arm_patience(now, id);
+    }
+
+    /// The permit is there: the pull begins, unless the leave for it was lost meanwhile or is nearly over. A false "no answer" would
+    /// speak for the whole fleet.
+    pub(super) fn begin_pull(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        match &mut flight.fleet {
+            Some(fleet) if !fleet.is_in_time(now.monotonic) => {
+                fleet.has_permit = true;
+                if !fleet.lapsed {
+                    self.give_wish_back(id, effects);
+                }
+                self.await_leave(now, id, effects);
+            }
+            _ => self.start_pull(id, effects),
+        }
+    }
+
+    /// Others may lead or probe in its place. What is asked from now on is another wish, whatever overtakes what on the way.
+    fn give_wish_back(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(fleet) = &mut flight.fleet else { return };
+        effects.push(Effect::Withdraw { wish: fleet.wish, trace: flight.trace });
+        fleet.wish = WishId::random(&mut self.random);
+        fleet.lapsed = true;
+        fleet.asking = false;
+        fleet.answer_by = None;
+        flight.attempt = AttemptId::random(&mut self.random);
+        self.alarms.clear(Alarm::Leave(id));
+        self.alarms.clear(Alarm::Manifest(id));
+    }
+
+    /// The time is over that the fleet gives one who asks for all.
+    pub(super) fn manifest_due(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get(&id) else { return };
+        let Some((given, by)) = flight.fleet.as_ref().and_then(|fleet| fleet.answer_by) else { return };
+        match flight.stage {
+            FlightStage::Queued | FlightStage::Rechecking => self.give_wish_back(id, effects),
+            // A runtime that does not show the manifest's coming may have it for long: its pull is not ended on a guess.
+            FlightStage::Pulling if flight.resolved => {}
+            FlightStage::Pulling => {
+                let text = words::no_answer(flight.reference.registry(), by - given);
+                let failure = Failure { text, class: FailureClass::RegistryUnavailable, ..Failure::default() };
+                effects.push(Effect::Cancel { flight: id });
+                self.land(now, id, &Err(failure), effects);
+            }
+            FlightStage::AwaitingLeave | FlightStage::Verifying(_) => {}
+        }
+    }
+
+    /// It is time to ask for leave again, or after it.
+    pub(super) fn leave_due(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get(&id) else { return };
+        if flight.fleet.as_ref().is_none_or(|fleet| fleet.asking || fleet.told || fleet.lapsed) {
+            return;
+        }
+        let patience = if flight.stage == FlightStage::AwaitingLeave { PATIENCE } else { Duration::ZERO };
+        self.ask_leave(now, id, patience, effects);
+    }
+
+    /// The attempt hangs while others are answered: it ends without a word, and the next one asks for leave.
+    fn begin_anew(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        effects.push(Effect::Cancel { flight: id });
+        effects.push(Effect::Release { permit: flight.permit, limits: Vec::new(), trace: flight.trace });
+        flight.permit = PermitId::random(&mut self.random);
+        flight.attempt = AttemptId::random(&mut self.random);
+        flight.turn_since = None;
+        flight.resolved = false;
+        self.await_leave(now, id, effects);
+    }
+
+    /// Says once what an attempt has come to for the fleet.
+    pub(super) fn tell(&mut self, id: FlightId, failure: Option<&Failure>, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(fleet) = flight.fleet.as_mut().filter(|fleet| !fleet.told) else { return };
+        fleet.told = true;
+        fleet.answer_by = None;
+        let failure = failure.map(|failure| outcomes::attempt_failure(flight.reference.requested(), failure));
+        let resolve = ResolveAttempt { wish: fleet.wish, attempt: flight.attempt, failure };
+        effects.push(Effect::Resolve { resolve: Box::new(resolve), trace: flight.trace });
+        self.alarms.clear(Alarm::Manifest(id));
+        self.alarms.clear(Alarm::Leave(id));
+    }
+}

@@ -1,0 +1,136 @@
+//! What comes of a pull for one caller: its answer, its event, and what the back-off tracker is told.
+
+use std::time::Duration;
+
+use contract::messages::backoff_tracker::{AttemptFailure, Held};
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
+use contract::{EventReason, FailureClass, Reason};
+
+use super::request::{EventFields, Fact, Request, milliseconds};
+use super::step::{Failure, ImageFacts, PulledFacts};
+use super::words;
+
+/// How long a pull took for one caller.
+#[derive(Clone, Copy)]
+pub(super) struct Timing {
+    pub(super) pull: Duration,
+    pub(super) whole: Duration,
+}
+
+impl Timing {
+    fn waiting(self) -> Duration {
+        self.whole - self.pull
+    }
+}
+
+pub(super) fn present_fact(request: &Request, facts: &ImageFacts) -> Fact {
+    let fields = EventFields { size_bytes: Some(facts.size_bytes), ..EventFields::default() };
+    Fact { reason: EventReason::Pulled, message: words::present(&request.ask.image), fields }
+}
+
+pub(super) fn succeeded(
+    request: &Request,
+    timing: Timing,
+    pulled: &PulledFacts,
+    facts: &ImageFacts,
+) -> (PullOutcome, Fact, Option<AttemptFailure>) {
+    let outcome = PullOutcome {
+        image_ref: pulled.image_ref.clone(),
+        digest: pulled.digest.clone().or_else(|| facts.digest.clone()),
+        platform: pulled.platform.clone().or_else(|| facts.platform.clone()),
+        size_bytes: facts.size_bytes,
+        duration_ms: milliseconds(timing.pull),
+        waiting_ms: milliseconds(timing.waiting()),
+        auth: pulled.auth.clone(),
+        ..request.outcome(OutcomeKind::Pulled)
+    };
+    let fields = EventFields {
+        duration: Some(timing.pull),
+        waiting: Some(timing.waiting()),
+        size_bytes: Some(facts.size_bytes),
+        ..EventFields::default()
+    };
+    let message = words::pulled(&request.ask.image, timing.pull, timing.whole, facts.size_bytes);
+    (outcome, Fact { reason: EventReason::Pulled, message, fields }, None)
+}
+
+pub(super) fn failed(request: &Request, timing: Timing, failure: &Failure) -> (PullOutcome, Fact, Option<AttemptFailure>) {
+    let (reason, message) = words::reason_of_pull_error(&request.ask.image, &failure.text);
+    let outcome = PullOutcome {
+        duration_ms: milliseconds(timing.pull),
+        waiting_ms: milliseconds(timing.waiting()),
+        auth: failure.auth.clone(),
+        ..request.refused(reason, message, failure.class)
+    };
+    let fields =
+        EventFields { duration: Some(timing.pull), waiting: Some(timing.waiting()), class: Some(failure.class), ..EventFields::default() };
+    let fact = Fact { reason: EventReason::Failed, message: words::pull_failed(&request.ask.image, &failure.text), fields };
+    (outcome, fact, Some(attempt_failure(&request.ask.image, failure)))
+}
+
+/// What the back-off tracker is told of a failure.
+pub(super) fn attempt_failure(image: &str, failure: &Failure) -> AttemptFailure {
+    let (reason, message) = words::reason_of_pull_error(image, &failure.text);
+    AttemptFailure {
+        class: failure.class,
+        cause: format!("{reason}: {message}"),
+        authoritative: failure.authoritative,
+        endpoint: failure.endpoint.clone(),
+        no_such_platform: failure.no_such_platform,
+        retry_after_ms: failure.retry_after.map(milliseconds),
+    }
+}
+
+/// Not tried: too soon after a failure, or the fleet's turn is too far off.
+pub(super) fn held(request: &Request, held: Held) -> (PullOutcome, Fact) {
+    let fact = held_fact(request, &held);
+    let outcome = PullOutcome {
+        reason: Some(Reason::ImagePullBackOff),
+        message: words::back_off(&request.ask.image, Some(&held.cause)),
+        class: Some(held.class),
+        next_try_ms: Some(held.next_try_ms),
+        learned_ms_ago: known(&held).then_some(held.learned_ms_ago),
+        learned_by: held.learned_by.map(String::from),
+        learned_trace_id: held.learned_trace.map(|trace| trace.trace_id_hex()),
+        ..request.outcome(OutcomeKind::Backoff)
+    };
+    (outcome, fact)
+}
+
+/// That it is held back, as an event says it.
+pub(super) fn held_fact(request: &Request, held: &Held) -> Fact {
+    let fields = EventFields {
+        class: Some(held.class),
+        next_try_ms: Some(held.next_try_ms),
+        learned_by: held.learned_by.clone(),
+        learned_ms_ago: known(held).then_some(held.learned_ms_ago),
+        learned_trace: held.learned_trace,
+        ..EventFields::default()
+    };
+    Fact { reason: EventReason::BackOff, message: words::back_off(&request.ask.image, None), fields }
+}
+
+/// Whether it is said from where the knowledge comes: kubelet's own rule says nothing.
+fn known(held: &Held) -> bool {
+    held.learned_by.is_some() || held.learned_trace.is_some() || held.learned_ms_ago > 0
+}
+
+/// A pull that no pod asked for would leave too little room on the node.
+pub(super) fn no_room(request: &Request, free: u64, keep: u64) -> (PullOutcome, Fact) {
+    let text = words::no_room(&request.ask.image, free, keep);
+    let outcome = request.refused(Reason::ErrImagePull, text.clone(), FailureClass::NodeLocal);
+    let fields = EventFields { class: Some(FailureClass::NodeLocal), ..EventFields::default() };
+    (outcome, Fact { reason: EventReason::Failed, message: words::pull_failed(&request.ask.image, &text), fields })
+}
+
+/// A caller's own time is over.
+pub(super) fn time_over(ask: &EnsureImage) -> PullOutcome {
+    let limit = Duration::from_millis(ask.timeout_ms.unwrap_or_default());
+    PullOutcome {
+        outcome: OutcomeKind::Failed,
+        timed_out: true,
+        message: format!("not there within {}: the time given with --timeout is over", image::go::duration(limit)),
+        class: Some(FailureClass::Unknown),
+        ..PullOutcome::default()
+    }
+}

@@ -1,0 +1,366 @@
+//! Standing wishes: they go on, run after run, until the image is there, their time is over, or somebody ends them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clock::Now;
+use contract::messages::backoff_tracker::Held;
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishState, WishStatus};
+use contract::{FailureClass, TraceContext, WishId};
+use image::{Platform, Reference};
+
+use super::alarms::Alarm;
+use super::bounds;
+use super::coordinator::Coordinator;
+use super::flight::FlightStage;
+use super::outcomes;
+use super::request::{Stage, milliseconds};
+use super::step::{Effect, KeptWish, RequestId};
+use super::words;
+
+/// The most wishes of a node: more images than a node has room for.
+const WISHES_MAX: usize = 1_000;
+/// Runs of a wish begin at most this often, whatever the fleet says.
+const RUN_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
+/// After how long a failed run is followed by the next if nobody says when: kubelet's first step.
+const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Runs of wishes are requests like any other, with numbers of their own.
+const FIRST_RUN: u64 = 1 << 63;
+
+/// All wishes of a node.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    standing: BTreeMap<WishId, Wish>,
+    /// Which wish a run is of.
+    runs: BTreeMap<RequestId, WishId>,
+    /// Which wish a caller waits for.
+    callers: BTreeMap<RequestId, WishId>,
+    last_run: u64,
+    /// They are not what was written last.
+    changed: bool,
+    /// They are being written.
+    writing: bool,
+}
+
+#[derive(Debug)]
+struct Wish {
+    ask: EnsureImage,
+    since_ms: u64,
+    until_ms: u64,
+    /// The same on the monotonic clock.
+    until: Duration,
+    trace: TraceContext,
+    /// The run under way.
+    run: Option<RequestId>,
+    began: Duration,
+    tries: u64,
+    /// How the last run ended, and when.
+    last: Option<(PullOutcome, Duration)>,
+    /// It is in what is being written, and in what was.
+    in_writing: bool,
+    written: bool,
+    /// Callers to be told that it is written.
+    detached: Vec<RequestId>,
+}
+
+/// For how long a wish stands, if it is one. What must never be pulled is not waited for.
+pub(super) fn wait_of(ask: &EnsureImage) -> Option<Duration> {
+    let stands = ask.policy != Some(PullPolicy::Never) && bounds::check_image(&ask.image).is_ok() && Reference::parse(&ask.image).is_ok();
+    let readable = stands && ask.platform.as_deref().is_none_or(|platform| Platform::parse(platform).is_ok());
+    ask.wait_ms.filter(|wait| *wait > 0 && readable).map(Duration::from_millis)
+}
+
+/// Whether a request is a run of a wish.
+pub(super) fn is_run(id: RequestId) -> bool {
+    id.0 >= FIRST_RUN
+}
+
+impl Coordinator {
+    /// The wishes that stand, the oldest first.
+    #[must_use]
+    pub fn wishes(&self, now: Now) -> Vec<WishStatus> {
+        let mut wishes: Vec<WishStatus> = self.wishes.standing.iter().map(|(id, wish)| self.wish_status(now, *id, wish)).collect();
+        wishes.sort_by_key(|wish| (std::cmp::Reverse(wish.since_ms), wish.wish));
+        wishes
+    }
+
+    /// A caller wants an image for as long as it takes.
+    pub(super) fn wished(
+        &mut self,
+        now: Now,
+        caller: RequestId,
+        ask: EnsureImage,
+        wait: Duration,
+        trace: TraceContext,
+        effects: &mut Vec<Effect>,
+    ) {
+        let id = ask.wish.unwrap_or_else(|| WishId::random(&mut self.random));
+        let detach = ask.detach;
+        match self.wishes.standing.get(&id) {
+            Some(wish) if !is_same(&wish.ask, &ask) => {
+                let outcome = refusal(words::other_wish(&wish.ask.image), trace);
+                return effects.push(Effect::Answer { request: caller, outcome });
+            }
+            Some(_) => {}
+            None if self.wishes.standing.len() >= WISHES_MAX => {
+                let outcome = refusal(words::too_many_wishes(WISHES_MAX), trace);
+                return effects.push(Effect::Answer { request: caller, outcome });
+            }
+            None => {
+                let ask = EnsureImage { wish: Some(id), detach: false, timeout_ms: None, ..ask };
+                let until_ms = now.wall_ms().saturating_add(milliseconds(wait));
+                let kept = KeptWish { wish: id, ask, since_ms: now.wall_ms(), until_ms };
+                self.keep(kept, now.monotonic.saturating_add(wait), trace);
+                self.write_wishes(effects);
+                self.begin_run(now, id, effects);
+            }
+        }
+        if !detach {
+            self.wishes.callers.insert(caller, id);
+        } else if let Some(wish) = self.wishes.standing.get_mut(&id).filter(|wish| !wish.written && self.policy.writes_wishes) {
+            wish.detached.push(caller);
+        } else {
+            effects.push(Effect::Answer { request: caller, outcome: stands(id, trace, String::new()) });
+        }
+    }
+
+    fn keep(&mut self, kept: KeptWish, until: Duration, trace: TraceContext) {
+        let KeptWish { wish: id, ask, since_ms, until_ms } = kept;
+        let wish = Wish {
+            ask,
+            since_ms,
+            until_ms,
+            until,
+            trace,
+            run: None,
+            began: Duration::ZERO,
+            tries: 0,
+            last: None,
+            in_writing: false,
+            written: false,
+            detached: Vec::new(),
+        };
+        self.wishes.standing.insert(id, wish);
+        self.wishes.changed = true;
+        self.alarms.set(Alarm::Wish(id), until);
+    }
+
+    /// The agent began again: what stood, stands for the rest of its time.
+    pub(super) fn wishes_loaded(&mut self, now: Now, wishes: Vec<KeptWish>) {
+        for kept in wishes.into_iter().take(WISHES_MAX) {
+            if self.wishes.standing.contains_key(&kept.wish) || wait_of(&kept.ask).is_none() {
+                continue;
+            }
+            let left = Duration::from_millis(kept.until_ms.saturating_sub(now.wall_ms()));
+            let (id, trace) = (kept.wish, TraceContext::root(&mut self.random));
+            self.keep(kept, now.monotonic.saturating_add(left), trace);
+            if let Some(wish) = self.wishes.standing.get_mut(&id) {
+                wish.written = true;
+            }
+            self.alarms.set(Alarm::Wish(id), now.monotonic);
+        }
+    }
+
+    /// A wish's next run is due, or its time is over.
+    pub(super) fn wish_due(&mut self, now: Now, id: WishId, effects: &mut Vec<Effect>) {
+        let Some(wish) = self.wishes.standing.get(&id) else { return };
+        match wish.run {
+            None if now.monotonic < wish.until => self.begin_run(now, id, effects),
+            // How the run ended is being recorded: it decides.
+            Some(run) if self.requests.get(&run).is_some_and(|request| matches!(request.stage, Stage::Ending { .. })) => {}
+            _ => self.wish_over(now, id, effects),
+        }
+    }
+
+    fn begin_run(&mut self, now: Now, id: WishId, effects: &mut Vec<Effect>) {
+        self.wishes.last_run += 1;
+        let run = RequestId(FIRST_RUN + self.wishes.last_run);
+        let Some(wish) = self.wishes.standing.get_mut(&id) else { return };
+        wish.run = Some(run);
+        wish.began = now.monotonic;
+        wish.tries += 1;
+        let (ask, trace, until) = (EnsureImage { wait_ms: None, wish: None, ..wish.ask.clone() }, wish.trace, wish.until);
+        self.alarms.set(Alarm::Wish(id), until);
+        self.wishes.runs.insert(run, id);
+        self.asked(now, run, ask, trace, effects);
+    }
+
+    pub(super) fn run_ended(&mut self, now: Now, run: RequestId, outcome: PullOutcome, fleet_decides: bool, effects: &mut Vec<Effect>) {
+        let Some(id) = self.wishes.runs.remove(&run) else { return };
+        if matches!(outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present) {
+            return self.finish(id, outcome, effects);
+        }
+        let Some(wish) = self.wishes.standing.get_mut(&id) else { return };
+        wish.run = None;
+        let next = match outcome.next_try_ms {
+            _ if fleet_decides => wish.began + RUN_EVERY_AT_LEAST,
+            Some(left) => now.monotonic + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),
+            None => now.monotonic + RUN_AGAIN_AFTER,
+        };
+        wish.last = Some((outcome, now.monotonic));
+        let (over, next) = (now.monotonic >= wish.until, next.max(now.monotonic).min(wish.until));
+        if over {
+            return self.wish_over(now, id, effects);
+        }
+        self.alarms.set(Alarm::Wish(id), next);
+    }
+
+    fn wish_over(&mut self, now: Now, id: WishId, effects: &mut Vec<Effect>) {
+        let Some(wish) = self.wishes.standing.get(&id) else { return };
+        let status = self.wish_status(now, id, wish);
+        let limit = Duration::from_millis(wish.until_ms.saturating_sub(wish.since_ms));
+        let outcome = PullOutcome {
+            timed_out: true,
+            message: words::wish_over(limit, &status.cause),
+            class: Some(status.class.unwrap_or(FailureClass::Unknown)),
+            next_try_ms: status.next_try_ms,
+            learned_by: status.learned_by,
+            learned_ms_ago: status.learned_ms_ago,
+            learned_trace_id: status.learned_trace_id,
+            ..refusal(String::new(), wish.trace)
+        };
+        self.end_run(now, id, effects);
+        self.finish(id, outcome, effects);
+    }
+
+    pub(super) fn wish_cancelled(&mut self, now: Now, id: WishId, effects: &mut Vec<Effect>) {
+        let Some(wish) = self.wishes.standing.get(&id) else { return };
+        let outcome = refusal(words::wish_cancelled(&wish.ask.image), wish.trace);
+        self.end_run(now, id, effects);
+        self.finish(id, outcome, effects);
+    }
+
+    /// The run is nobody's any more; a flight that others want goes on.
+    fn end_run(&mut self, now: Now, id: WishId, effects: &mut Vec<Effect>) {
+        let Some(run) = self.wishes.standing.get_mut(&id).and_then(|wish| wish.run.take()) else { return };
+        self.wishes.runs.remove(&run);
+        self.time_over(now, run, effects);
+    }
+
+    fn finish(&mut self, id: WishId, outcome: PullOutcome, effects: &mut Vec<Effect>) {
+        let Some(wish) = self.wishes.standing.remove(&id) else { return };
+        self.alarms.clear(Alarm::Wish(id));
+        let waiting: Vec<RequestId> = self.wishes.callers.iter().filter(|(_, other)| **other == id).map(|(caller, _)| *caller).collect();
+        for request in waiting.into_iter().chain(wish.detached) {
+            self.wishes.callers.remove(&request);
+            effects.push(Effect::Answer { request, outcome: PullOutcome { wish: Some(id), ..outcome.clone() } });
+        }
+        self.wishes.changed = true;
+        self.write_wishes(effects);
+    }
+
+    /// One who waits for a wish does not want to wait any longer. The wish stands.
+    pub(super) fn caller_left(&mut self, caller: RequestId, effects: &mut Vec<Effect>) {
+        let Some(id) = self.wishes.callers.remove(&caller) else { return };
+        let Some(wish) = self.wishes.standing.get(&id) else { return };
+        let outcome = PullOutcome { wish: Some(id), trace_id: wish.trace.trace_id_hex(), ..outcomes::time_over(&wish.ask) };
+        effects.push(Effect::Answer { request: caller, outcome });
+    }
+
+    fn write_wishes(&mut self, effects: &mut Vec<Effect>) {
+        if !self.policy.writes_wishes || !self.wishes.changed || self.wishes.writing {
+            return;
+        }
+        (self.wishes.changed, self.wishes.writing) = (false, true);
+        let mut wishes = Vec::with_capacity(self.wishes.standing.len());
+        for (id, wish) in &mut self.wishes.standing {
+            wish.in_writing = true;
+            wishes.push(KeptWish { wish: *id, ask: wish.ask.clone(), since_ms: wish.since_ms, until_ms: wish.until_ms });
+        }
+        effects.push(Effect::KeepWishes { wishes });
+    }
+
+    pub(super) fn wishes_kept(&mut self, error: Option<&str>, effects: &mut Vec<Effect>) {
+        if !std::mem::take(&mut self.wishes.writing) {
+            return;
+        }
+        for (id, wish) in self.wishes.standing.iter_mut().filter(|(_, wish)| wish.in_writing) {
+            wish.in_writing = false;
+            wish.written |= error.is_none();
+            let words = error.map(words::wish_not_kept).unwrap_or_default();
+            for request in wish.detached.drain(..) {
+                effects.push(Effect::Answer { request, outcome: stands(*id, wish.trace, words.clone()) });
+            }
+        }
+        self.write_wishes(effects);
+    }
+
+    fn wish_status(&self, now: Now, id: WishId, wish: &Wish) -> WishStatus {
+        let flight = wish.run.and_then(|run| self.requests.get(&run)).and_then(|request| match request.stage {
+            Stage::Flying(flight) => self.flights.get(&flight),
+            _ => None,
+        });
+        let held = flight.and_then(|flight| flight.fleet.as_ref()?.held_now(now.monotonic));
+        let state = match flight.map(|flight| &flight.stage) {
+            Some(FlightStage::Pulling | FlightStage::Verifying(_)) => WishState::Pulling,
+            _ if wish.run.is_none() || held.is_some() => WishState::Held,
+            _ => WishState::Waiting,
+        };
+        let status = WishStatus {
+            wish: id,
+            image: wish.ask.image.clone(),
+            pod: wish.ask.pod.clone(),
+            platform: wish.ask.platform.clone(),
+            state,
+            since_ms: now.wall_ms().saturating_sub(wish.since_ms),
+            left_ms: milliseconds(wish.until.saturating_sub(now.monotonic)),
+            callers: u32::try_from(self.wishes.callers.values().filter(|other| **other == id).count()).unwrap_or(u32::MAX),
+            tries: wish.tries,
+            cause: String::new(),
+            class: None,
+            next_try_ms: None,
+            learned_by: None,
+            learned_ms_ago: None,
+            learned_trace_id: None,
+        };
+        match (held, &wish.last) {
+            (Some(held), _) => held_by(status, held),
+            (None, Some((last, ended))) => failed_with(status, last, milliseconds(now.monotonic.saturating_sub(*ended))),
+            (None, None) => status,
+        }
+    }
+}
+
+/// A wish that the fleet knows something of.
+fn held_by(status: WishStatus, held: Held) -> WishStatus {
+    WishStatus {
+        cause: held.cause,
+        class: Some(held.class),
+        next_try_ms: Some(held.next_try_ms),
+        learned_by: held.learned_by.map(String::from),
+        learned_ms_ago: Some(held.learned_ms_ago),
+        learned_trace_id: held.learned_trace.map(|trace| trace.trace_id_hex()),
+        ..status
+    }
+}
+
+/// A wish whose last run ended so, that long ago.
+fn failed_with(status: WishStatus, last: &PullOutcome, age_ms: u64) -> WishStatus {
+    let cause = match (last.outcome, last.reason) {
+        (OutcomeKind::Failed, Some(reason)) => format!("{reason}: {}", last.message),
+        _ => last.message.clone(),
+    };
+    let resting = status.state == WishState::Held;
+    WishStatus {
+        cause,
+        class: last.class,
+        next_try_ms: last.next_try_ms.filter(|_| resting).map(|left| left.saturating_sub(age_ms)),
+        learned_by: last.learned_by.clone(),
+        learned_ms_ago: last.learned_ms_ago.map(|ago| ago + age_ms),
+        learned_trace_id: last.learned_trace_id.clone(),
+        ..status
+    }
+}
+
+/// Whether two asks of one id are the same wish.
+fn is_same(one: &EnsureImage, other: &EnsureImage) -> bool {
+    (&one.image, &one.platform, &one.pod) == (&other.image, &other.platform, &other.pod)
+}
+
+fn refusal(message: String, trace: TraceContext) -> PullOutcome {
+    PullOutcome { message, class: Some(FailureClass::NodeLocal), trace_id: trace.trace_id_hex(), ..PullOutcome::default() }
+}
+
+fn stands(wish: WishId, trace: TraceContext, message: String) -> PullOutcome {
+    PullOutcome { stands: true, wish: Some(wish), message, trace_id: trace.trace_id_hex(), ..PullOutcome::default() }
+}

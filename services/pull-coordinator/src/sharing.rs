@@ -1,0 +1,29 @@
+//! How a node pulls beyond kubelet's way, as the program says it when it composes a node.
+
+use std::time::Duration;
+
+use crate::outbound::FleetNeighbours;
+use crate::surroundings::Surroundings;
+use crate::wish_store::WishStoreRef;
+
+/// The node shares: what it learns of failures, and what it asks of registries.
+#[derive(Clone, Debug)]
+pub struct Sharing {
+    /// The tracker's side of it.
+    pub neighbours: FleetNeighbours,
+    /// Where the node stands.
+    pub surroundings: Surroundings,
+    /// How long a pull without a standing wish waits for the fleet (`throttle.max_wait`).
+    pub max_wait: Duration,
+}
+
+/// What a coordinator may be given besides what kubelet has. By default nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// None: it goes by kubelet's rule alone.
+    pub sharing: Option<Sharing>,
+    /// Where standing wishes are written down; none: they end with the process.
+    pub wishes: Option<WishStoreRef>,
+    /// Bytes that a pull which no pod asked for must leave free (`pull.keep_free`); none: however few.
+    pub keep_free: Option<u64>,
+}

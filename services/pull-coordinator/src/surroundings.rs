@@ -1,0 +1,115 @@
+//! Where a node stands: what makes its view of a registry its own.
+
+use std::net::IpAddr;
+
+use contract::{Target, View};
+use image::{Platform, Reference};
+use runtimes::{ImageRuntime, Route};
+
+/// What a node says of itself to the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The group of nodes that see the same (`fleet.scope`).
+    pub scope: String,
+    /// `node.zone`.
+    pub zone: String,
+    /// Nodes behind one address, as registries see them (`fleet.egress`).
+    pub egress: String,
+    /// The host's boot id: a registry on a loopback address is another one on each host.
+    pub boot: String,
+}
+
+impl Surroundings {
+    /// What is wanted, as the fleet sees it from this node.
+    pub(crate) async fn target(&self, runtime: &dyn ImageRuntime, reference: &Reference, platform: Option<&Platform>) -> Target {
+        self.target_by(runtime.route(reference, platform).await, reference)
+    }
+
+    fn target_by(&self, route: Route, reference: &Reference) -> Target {
+        let registry = reference.registry();
+        let view = View {
+            scope: self.scope.clone(),
+            registry: registry.to_owned(),
+            route: route.hash,
+            boot: if is_of_this_host(registry) { self.boot.clone() } else { String::new() },
+        };
+        let mut endpoints = route.endpoints.into_iter();
+        Target {
+            endpoint: endpoints.next().unwrap_or_else(|| registry.to_owned()),
+            other_endpoints: endpoints.collect(),
+            zone: self.zone.clone(),
+            repository: reference.repository().to_owned(),
+            reference: reference.normalised().to_owned(),
+            platform: route.platform,
+            budget_owner: budget_owner(&view, &route.scope, &self.egress),
+            scope: route.scope,
+            fingerprint: route.fingerprint,
+            policy: route.policy,
+            mirrored: route.mirrored,
+            view,
+        }
+    }
+}
+
+/// Whom a registry counts as one: a login wherever it is used from, or whoever comes from one address.
+fn budget_owner(view: &View, scope: &str, egress: &str) -> String {
+    let View { scope: fleet_scope, registry, route, boot } = view;
+    [fleet_scope, registry, route, boot, scope, egress].map(|part| part.replace('%', "%25").replace('|', "%7C")).join("|")
+}
+
+/// Whether each host has a registry of its own there: on a loopback or link-local address.
+fn is_of_this_host(registry: &str) -> bool {
+    let host = match registry.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.ends_with(':') => host,
+        _ => registry,
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    match host.parse() {
+        Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_link_local(),
+        Ok(IpAddr::V6(address)) => address.is_loopback() || address.is_unicast_link_local(),
+        Err(_) => host == "localhost" || host.ends_with(".localhost"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(image: &str, route: Route) -> Target {
+        let node = Surroundings { scope: "s".to_owned(), zone: "z".to_owned(), egress: "e".to_owned(), boot: "b".to_owned() };
+        node.target_by(route, &Reference::parse(image).expect("an image"))
+    }
+
+    #[test]
+    fn only_a_registry_of_the_host_itself_is_seen_from_one_boot() {
+        for (registry, boot) in [
+            ("localhost:5000", "b"),
+            ("127.0.0.1:5000", "b"),
+            ("127.8.0.1", "b"),
+            ("169.254.1.1:5000", "b"),
+            ("[::1]:5000", "b"),
+            ("registry.localhost:5000", "b"),
+            ("10.0.0.1:5000", ""),
+            ("registry.example", ""),
+            ("localhost.example:5000", ""),
+            ("docker.io", ""),
+        ] {
+            let image = format!("{registry}/a:1");
+            assert_eq!(target(&image, Route::default()).view.boot, boot, "{registry}");
+        }
+    }
+
+    #[test]
+    fn a_target_says_what_the_route_says_and_who_pays() {
+        let endpoints = ["mirror.example:443", "registry.example"].map(str::to_owned).to_vec();
+        let route = Route { hash: "h".to_owned(), endpoints, scope: "anonymous".to_owned(), ..Route::default() };
+        let target = target("registry.example/team/a:1", route);
+        assert_eq!(
+            (target.endpoint.as_str(), target.other_endpoints.as_slice()),
+            ("mirror.example:443", ["registry.example".to_owned()].as_slice())
+        );
+        assert_eq!((target.reference.as_str(), target.zone.as_str()), ("registry.example/team/a:1", "z"));
+        assert_eq!(target.budget_owner, "s|registry.example|h||anonymous|e");
+        assert_eq!(target.repository, "registry.example/team/a");
+    }
+}
