@@ -13,6 +13,7 @@ pub mod services;
 pub mod socket;
 
 pub use message::{Headers, MAX_PAYLOAD_BYTES, Message};
+pub use port::{AgedEntry, BucketStatus, Snapshot};
 pub use port::{Appended, BucketSpec, Entry, EntryChange, EntryWatch, StreamSpec};
 pub use port::{Bus, BusError, BusHealth, BusRef, HealthChanges, KeyValue, KeyValueError, Subscription};
 pub use port::{DEADLINE_HEADER, SUBSCRIPTION_CAPACITY};

@@ -12,6 +12,7 @@ mod link;
 mod login;
 mod options;
 mod replies;
+mod snapshot;
 mod streams;
 mod target;
 mod watch;

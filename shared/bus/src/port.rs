@@ -248,6 +248,46 @@ pub trait KeyValue: Send + Sync + 'static {
     /// # Errors
     /// As `get`.
     async fn watch(&self, prefix: &str) -> Result<EntryWatch, KeyValueError>;
+
+    /// Which bucket this is and how far it has come.
+    ///
+    /// # Errors
+    /// As `get`.
+    async fn status(&self) -> Result<BucketStatus, KeyValueError>;
+
+    /// All values that are there now, in the order in which they were stored, without a consumer on the server. Values stored
+    /// while it is read may be among them.
+    ///
+    /// # Errors
+    /// As `get`.
+    async fn snapshot(&self) -> Result<Snapshot, KeyValueError>;
+}
+
+/// Which bucket it is and how far it has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BucketStatus {
+    /// When it was made, as its server says it. Another value is another bucket.
+    pub created: String,
+    /// The revision of its last change; everything republished up to it is part of a snapshot taken after.
+    pub sequence: u64,
+}
+
+/// All values of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Of which bucket, as it was when the reading began.
+    pub status: BucketStatus,
+    /// The values.
+    pub entries: Vec<AgedEntry>,
+}
+
+/// A value, and how long it has been there by the clock of its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgedEntry {
+    /// The value.
+    pub entry: Entry,
+    /// Since when.
+    pub age: Duration,
 }
 
 /// Why a bucket did not do what was asked.

@@ -84,6 +84,8 @@ conformance! {
         a_put_without_time_to_live_stays,
         markers_of_deletion_go_without_a_trace,
         a_lost_bucket_is_made_again_by_who_touches_it,
+        a_snapshot_holds_every_value_with_its_age,
+        a_lost_bucket_is_another_one,
         changes_are_republished_with_their_place,
         an_expiry_is_republished,
         a_bucket_learns_to_expire_and_republish,

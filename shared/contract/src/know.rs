@@ -29,8 +29,6 @@ const TRY: &str = "try";
 pub const REPORTS: &str = "reports";
 /// The bucket of leases, and the topic below which it is republished.
 pub const LEASES: &str = "leases";
-/// The leases of leads, probes and slots, as a topic below which they are republished.
-pub const TRIES: &str = "leases.try";
 /// The bucket of pauses, and the topic below which it is republished.
 pub const PAUSES: &str = "pauses";
 

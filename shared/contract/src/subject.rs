@@ -77,10 +77,10 @@ impl Fleet {
         format!("{}.v1.know.{topic}", self.0)
     }
 
-    /// Matches all that is below a topic of shared knowledge.
+    /// Matches all shared knowledge: who hears all of it on one subscription hears it in the order in which it was said.
     #[must_use]
-    pub fn knowledge_below(&self, topic: &str) -> String {
-        format!("{}.>", self.knowledge(topic))
+    pub fn all_knowledge(&self) -> String {
+        format!("{}.v1.know.>", self.0)
     }
 
     /// The key in the bucket of that name whose change is republished on `subject`; none if it is another subject.
@@ -192,7 +192,7 @@ mod tests {
         );
         assert_eq!(fleet.event(EventReason::InspectFailed, None, &node), "fleetpull.v1.evt.InspectFailed._.n1_2eexample");
         assert_eq!(fleet.events(None, Some(&node)), "fleetpull.v1.evt.*.*.n1_2eexample");
-        assert_eq!(fleet.knowledge_below("reports"), "fleetpull.v1.know.reports.>");
+        assert_eq!(fleet.all_knowledge(), "fleetpull.v1.know.>");
         assert_eq!(fleet.key_of("reports", "fleetpull.v1.know.reports.a.b"), Some("a.b"));
         assert_eq!(fleet.key_of("reports", "fleetpull.v1.know.reportsx.a"), None);
     }

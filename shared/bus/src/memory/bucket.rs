@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::port::{BucketSpec, Entry, EntryChange, KeyValueError};
+use crate::port::{AgedEntry, BucketSpec, BucketStatus, Entry, EntryChange, KeyValueError, Snapshot};
 
 /// The state of a bucket.
 pub(super) struct Bucket {
     pub(super) spec: BucketSpec,
+    /// Names this bucket apart from one of the same name that was lost.
+    created: u64,
     revision: u64,
     slots: BTreeMap<String, Slot>,
     /// When keys go, earliest first.
@@ -22,6 +24,7 @@ struct Slot {
     content: Content,
     revision: u64,
     expires: Option<Duration>,
+    stored: Duration,
 }
 
 /// What stands under a key: a value, or a marker that tells why there is none.
@@ -52,8 +55,8 @@ pub(super) struct Stored {
 }
 
 impl Bucket {
-    pub(super) fn new(spec: BucketSpec) -> Self {
-        Self { spec, revision: 0, slots: BTreeMap::new(), expiring: BTreeSet::new(), bytes: 0 }
+    pub(super) fn new(spec: BucketSpec, created: u64) -> Self {
+        Self { spec, created, revision: 0, slots: BTreeMap::new(), expiring: BTreeSet::new(), bytes: 0 }
     }
 
     /// Takes over from `spec` what this bucket cannot do yet.
@@ -78,13 +81,25 @@ impl Bucket {
         entries
     }
 
-    /// Stores a value until `expires`, if the condition holds and the bucket has room.
+    pub(super) fn status(&self) -> BucketStatus {
+        BucketStatus { created: self.created.to_string(), sequence: self.revision }
+    }
+
+    /// All values with their ages, in the order in which they were stored.
+    pub(super) fn snapshot(&self, now: Duration) -> Snapshot {
+        let stored = |key: &str| self.slots.get(key).map(|slot| slot.stored).unwrap_or_default();
+        let aged = |entry: Entry| AgedEntry { age: now.saturating_sub(stored(&entry.key)), entry };
+        Snapshot { status: self.status(), entries: self.entries().into_iter().map(aged).collect() }
+    }
+
+    /// Stores a value for a time, if the condition holds and the bucket has room.
     pub(super) fn put(
         &mut self,
         key: &str,
         value: Bytes,
         condition: Condition,
-        expires: Option<Duration>,
+        now: Duration,
+        ttl: Option<Duration>,
     ) -> Result<Stored, KeyValueError> {
         self.check(key, condition)?;
         let content = Content::Value(value);
@@ -93,13 +108,13 @@ impl Bucket {
         if self.spec.max_bytes.is_some_and(|most| bytes > most) {
             return Err(KeyValueError::Full { key: key.to_owned() });
         }
-        Ok(self.store(key, content, expires))
+        Ok(self.store(key, content, now, ttl.map(|ttl| now + ttl)))
     }
 
     /// Stores a marker of deletion, if the condition holds.
     pub(super) fn delete(&mut self, key: &str, condition: Condition, now: Duration) -> Result<Stored, KeyValueError> {
         self.check(key, condition)?;
-        Ok(self.store(key, Content::Deleted, self.marker_end(now)))
+        Ok(self.store(key, Content::Deleted, now, self.marker_end(now)))
     }
 
     /// Puts markers where time is up, and removes markers whose own time is up.
@@ -113,7 +128,7 @@ impl Bucket {
                 continue;
             };
             if slot.content.value().is_some() {
-                stored.push(self.store(&key, Content::Expired, self.marker_end(now)));
+                stored.push(self.store(&key, Content::Expired, now, self.marker_end(now)));
             } else {
                 self.slots.remove(&key);
             }
@@ -131,7 +146,7 @@ impl Bucket {
         if holds { Ok(()) } else { Err(KeyValueError::Conflict { key: key.to_owned() }) }
     }
 
-    fn store(&mut self, key: &str, content: Content, expires: Option<Duration>) -> Stored {
+    fn store(&mut self, key: &str, content: Content, stored: Duration, expires: Option<Duration>) -> Stored {
         self.revision += 1;
         let revision = self.revision;
         let mut previous = 0;
@@ -146,7 +161,7 @@ impl Bucket {
         if let Some(at) = expires {
             self.expiring.insert((at, key.to_owned()));
         }
-        let slot = Slot { content: content.clone(), revision, expires };
+        let slot = Slot { content: content.clone(), revision, expires, stored };
         self.slots.insert(key.to_owned(), slot);
         Stored { key: key.to_owned(), content, revision, previous }
     }

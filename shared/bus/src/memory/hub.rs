@@ -17,7 +17,7 @@ use super::streams::Streams;
 use super::watch::Watcher;
 use crate::message::{Headers, Message};
 use crate::port::SUBSCRIPTION_CAPACITY;
-use crate::port::{Appended, BucketSpec, BusError, Entry, EntryChange, KeyValueError, StreamSpec};
+use crate::port::{Appended, BucketSpec, BucketStatus, BusError, Entry, EntryChange, KeyValueError, Snapshot, StreamSpec};
 
 /// A connection, in the order of connecting.
 pub(super) type ConnectionId = u64;
@@ -34,6 +34,7 @@ pub(super) struct Hub {
 #[derive(Default)]
 struct State {
     last_id: u64,
+    last_bucket: u64,
     closed: BTreeSet<ConnectionId>,
     routes: Routes,
     subscribers: BTreeMap<u64, Subscriber>,
@@ -157,6 +158,17 @@ impl Hub {
         self.state().current_bucket(spec, self.clock.now()).get(key)
     }
 
+    /// All values of a bucket now.
+    pub(super) fn snapshot(&self, spec: &BucketSpec) -> Snapshot {
+        let now = self.clock.now();
+        self.state().current_bucket(spec, now).snapshot(now.monotonic)
+    }
+
+    /// Which bucket it is now.
+    pub(super) fn status(&self, spec: &BucketSpec) -> BucketStatus {
+        self.state().current_bucket(spec, self.clock.now()).status()
+    }
+
     /// Stores what `write` makes of a bucket as it is now, tells whom it concerns, and returns the revision.
     pub(super) fn write(
         &self,
@@ -265,7 +277,11 @@ impl State {
 
     /// The bucket, made again if it was lost.
     fn bucket(&mut self, spec: &BucketSpec) -> &mut Bucket {
-        self.buckets.entry(spec.name.clone()).or_insert_with(|| Bucket::new(spec.clone()))
+        if !self.buckets.contains_key(&spec.name) {
+            self.last_bucket += 1;
+        }
+        let created = self.last_bucket;
+        self.buckets.entry(spec.name.clone()).or_insert_with(|| Bucket::new(spec.clone(), created))
     }
 
     /// The bucket after what time has done to it.

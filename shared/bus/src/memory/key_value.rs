@@ -10,7 +10,7 @@ use futures::stream::StreamExt;
 use super::bucket::Condition;
 use super::hub::{ConnectionId, Hub};
 use super::watch::MemoryWatch;
-use crate::port::{BucketSpec, Entry, EntryWatch, KeyValue, KeyValueError};
+use crate::port::{BucketSpec, BucketStatus, Entry, EntryWatch, KeyValue, KeyValueError, Snapshot};
 use crate::rules;
 
 /// A handle to a bucket; it makes the bucket again if it was lost.
@@ -34,7 +34,7 @@ impl MemoryKeyValue {
         self.check(key)?;
         rules::check_value(key, &value)?;
         rules::check_ttl(&self.spec, ttl)?;
-        let revision = self.hub.write(&self.spec, |bucket, now| bucket.put(key, value, condition, ttl.map(|ttl| now + ttl)))?;
+        let revision = self.hub.write(&self.spec, |bucket, now| bucket.put(key, value, condition, now, ttl))?;
         if let Some(ttl) = ttl {
             self.hub.expire_after(&self.spec, ttl);
         }
@@ -75,5 +75,15 @@ impl KeyValue for MemoryKeyValue {
         }
         let id = self.hub.watch(self.connection, &self.spec, prefix);
         Ok(MemoryWatch { id, hub: Arc::clone(&self.hub) }.boxed())
+    }
+
+    async fn status(&self) -> Result<BucketStatus, KeyValueError> {
+        self.hub.check_open(self.connection)?;
+        Ok(self.hub.status(&self.spec))
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, KeyValueError> {
+        self.hub.check_open(self.connection)?;
+        Ok(self.hub.snapshot(&self.spec))
     }
 }

@@ -110,6 +110,14 @@ impl JetStream {
         }
     }
 
+    /// Asks for a page of messages directly, to be sent to `reply_to`.
+    pub(super) async fn ask_for_page(&self, stream: &str, body: &Value, reply_to: &str) -> Result<(), BusError> {
+        self.check_available()?;
+        let subject = format!("{}.DIRECT.GET.{stream}", self.api_prefix);
+        let payload = body.to_string().into();
+        self.connection.send(Message { subject, reply_to: Some(reply_to.to_owned()), headers: Headers::new(), payload }).await
+    }
+
     /// Stores a message of a bucket and waits for the acknowledgement.
     pub(super) async fn store_in_bucket(&self, mut message: Message) -> Result<Appended, CallError> {
         message.subject.insert_str(0, &self.bucket_prefix);

@@ -11,9 +11,9 @@ use bytes::Bytes;
 
 use super::jetstream::{CallError, JetStream, code};
 use super::streams::{ensure_bucket, stream_of};
-use super::watch;
+use super::{snapshot, watch};
 use crate::message::{Headers, Message};
-use crate::port::{BucketSpec, BusError, Entry, EntryWatch, KeyValue, KeyValueError};
+use crate::port::{BucketSpec, BucketStatus, BusError, Entry, EntryWatch, KeyValue, KeyValueError, Snapshot};
 use crate::rules;
 
 /// How often a key is looked at while others change it, before that counts as a conflict.
@@ -139,6 +139,15 @@ impl KeyValue for NatsKeyValue {
             rules::check_key(prefix)?;
         }
         Ok(watch::begin(self.jetstream.clone(), self.spec.clone(), prefix).await?)
+    }
+
+    async fn status(&self) -> Result<BucketStatus, KeyValueError> {
+        let existing = ensure_bucket(&self.jetstream, &self.spec).await?;
+        Ok(BucketStatus { created: existing.created, sequence: existing.last_sequence })
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, KeyValueError> {
+        Ok(snapshot::read(&self.jetstream, &self.spec).await?)
     }
 }
 

@@ -15,6 +15,10 @@ const BUCKET_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 pub(super) struct Existing {
     /// When it was made, as the server writes it. Another time is another stream.
     pub(super) created: String,
+    /// The sequence of its last message.
+    pub(super) last_sequence: u64,
+    /// What the server's clock said then, as the server writes it; empty if it does not.
+    pub(super) server_time: String,
     config: Value,
 }
 
@@ -69,7 +73,9 @@ async fn ensure(jetstream: &JetStream, name: &str, config: Value) -> Result<Exis
     };
     let mut found = found.map_err(|error| error.into_bus(&doing))?;
     let created = found["created"].as_str().unwrap_or_default().to_owned();
-    Ok(Existing { created, config: found["config"].take() })
+    let server_time = found["ts"].as_str().unwrap_or_default().to_owned();
+    let last_sequence = found["state"]["last_seq"].as_u64().unwrap_or_default();
+    Ok(Existing { created, last_sequence, server_time, config: found["config"].take() })
 }
 
 /// Changes a few settings and leaves the rest, known here or not, as it is.

@@ -238,6 +238,43 @@ pub(crate) async fn a_lost_bucket_is_made_again_by_who_touches_it(bench: &Bench)
     assert_eq!(state.put("b", value("4"), None).await, Ok(2));
 }
 
+pub(crate) async fn a_snapshot_holds_every_value_with_its_age(bench: &Bench) {
+    let state = open(bench.bus(), &bucket("state")).await;
+    let empty = state.snapshot().await.unwrap();
+    assert_eq!((empty.status.sequence, empty.entries.len()), (0, 0));
+    // More than a page, and a marker among them.
+    for number in 0..600 {
+        state.put(&format!("a.{number}"), value("1"), None).await.unwrap();
+    }
+    state.put("b", value("2"), Some(600 * SECOND)).await.unwrap();
+    state.put("a.0", value("3"), None).await.unwrap();
+    state.delete("a.1", None).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    state.put("young", value("4"), None).await.unwrap();
+    let snapshot = state.snapshot().await.unwrap();
+    assert_eq!(snapshot.entries.len(), 601);
+    let revisions: Vec<u64> = snapshot.entries.iter().map(|aged| aged.entry.revision).collect();
+    assert!(revisions.is_sorted() && revisions.last() == Some(&604));
+    let of = |key: &str| snapshot.entries.iter().find(|aged| aged.entry.key == key).map(|aged| (aged.entry.value.clone(), aged.age));
+    assert_eq!(of("a.0").map(|(value, _)| value), Some(value("3")));
+    assert_eq!(of("a.1"), None);
+    assert!(of("b").is_some_and(|(_, age)| age >= SECOND && age < 60 * SECOND), "{:?}", of("b"));
+    assert!(of("young").is_some_and(|(_, age)| age < SECOND), "{:?}", of("young"));
+    assert_eq!(state.status().await.unwrap(), snapshot.status);
+    assert_eq!((snapshot.status.sequence, &snapshot.status.created), (604, &empty.status.created));
+}
+
+pub(crate) async fn a_lost_bucket_is_another_one(bench: &Bench) {
+    let state = open(bench.bus(), &bucket("state")).await;
+    state.put("a", value("1"), None).await.unwrap();
+    let before = state.status().await.unwrap();
+    assert_eq!(before.sequence, 1);
+    bench.lose_bucket("state").await;
+    let after = state.snapshot().await.unwrap();
+    assert_ne!(after.status.created, before.created);
+    assert_eq!((after.status.sequence, after.entries.len()), (0, 0));
+}
+
 fn republishing(name: &str) -> BucketSpec {
     BucketSpec { republish_to: Some(format!("told.{name}")), ..bucket(name) }
 }
