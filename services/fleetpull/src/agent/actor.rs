@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, ResponseActFuture, StreamHandler, WrapFuture as _};
+use actix::{Actor, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler, ResponseActFuture, StreamHandler, WrapFuture as _};
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
 use bus::{BusHealth, BusRef};
 use clock::{Clock, Now};
@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use super::condition::Condition;
 use super::counters::{Counts, PullCounts};
 use super::identity::{Identity, VERSION};
+use crate::node::presence::{CountPresence, Presence, PresenceCounts};
 use crate::node::{Actors, root_envelope};
 
 /// How often the runtime is looked at when nobody asks, so that its loss is logged and dated. It costs one call.
@@ -31,6 +32,7 @@ const RUNTIME_WITHIN: Duration = Duration::from_millis(250);
 pub(super) struct Agent {
     identity: Identity,
     services: Actors,
+    presence: Option<Addr<Presence>>,
     bus: BusRef,
     runtime: RuntimeRef,
     clock: Clock,
@@ -44,6 +46,8 @@ pub(super) struct Agent {
 pub(super) struct AgentParts {
     pub(super) identity: Identity,
     pub(super) services: Actors,
+    /// None: the node does not share.
+    pub(super) presence: Option<Addr<Presence>>,
     pub(super) bus: BusRef,
     pub(super) runtime: RuntimeRef,
     /// What the runtime said of itself at the start.
@@ -54,12 +58,12 @@ pub(super) struct AgentParts {
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Self {
-        let AgentParts { identity, services, bus, runtime, seen, clock, gravestone } = parts;
+        let AgentParts { identity, services, presence, bus, runtime, seen, clock, gravestone } = parts;
         let mut condition = Condition::new(identity.started);
         condition.see_bus(identity.started, &bus.health());
         condition.see_runtime(identity.started, problem_of(&seen));
         let seen_at = clock.now();
-        Self { identity, services, bus, runtime, clock, condition, seen, seen_at, _gravestone: gravestone }
+        Self { identity, services, presence, bus, runtime, clock, condition, seen, seen_at, _gravestone: gravestone }
     }
 
     fn see_runtime(&mut self, seen: RuntimeDescription) {
@@ -81,7 +85,7 @@ impl Agent {
 
     /// What the services count now, and the runtime's description if it is wanted, is old and comes in time.
     fn gather(&self, with_runtime: bool) -> impl Future<Output = Result<(Counts, Option<RuntimeDescription>), CallError>> + use<> {
-        let services = self.services.clone();
+        let (services, presence) = (self.services.clone(), self.presence.clone());
         let is_old = self.clock.now().monotonic.saturating_sub(self.seen_at.monotonic) > FRESH_FOR;
         let runtime = (with_runtime && is_old).then(|| self.runtime.clone());
         async move {
@@ -91,7 +95,7 @@ impl Agent {
                     None => None,
                 }
             };
-            let (counts, seen) = futures::join!(count(&services), look);
+            let (counts, seen) = futures::join!(count(&services, presence), look);
             Ok((counts?, seen))
         }
     }
@@ -170,8 +174,15 @@ impl Handler<Ask<CountAll>> for Agent {
     }
 }
 
-async fn count(services: &Actors) -> Result<Counts, CallError> {
-    let (pulls, backoff, permits, events) = futures::join!(
+async fn count(services: &Actors, presence: Option<Addr<Presence>>) -> Result<Counts, CallError> {
+    let presence = async move {
+        match presence {
+            Some(presence) => presence.send(CountPresence).await,
+            None => Ok(PresenceCounts::default()),
+        }
+    };
+    let (presence, pulls, backoff, permits, events) = futures::join!(
+        presence,
         services.coordinator.send(Ask(root_envelope(ListPulls {}))),
         services.backoff.send(Ask(root_envelope(CountBackoffs {}))),
         services.throttler.send(Ask(root_envelope(CountPermits {}))),
@@ -183,6 +194,7 @@ async fn count(services: &Actors) -> Result<Counts, CallError> {
         backoff: backoff.map_err(ended(Service::BackoffTracker))??,
         permits: permits.map_err(ended(Service::Throttler))??,
         events: events.map_err(ended(Service::EventRecorder))??,
+        presence: presence.map_err(ended(Service::Registrar))?,
     })
 }
 

@@ -7,6 +7,8 @@ use contract::messages::event_recorder::EventCounts;
 use contract::messages::pull_coordinator::{AnswerCounts, PullList, PullState};
 use contract::messages::throttler::PermitCounts;
 
+use crate::node::presence::PresenceCounts;
+
 /// What the services of a node count, asked at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
@@ -14,6 +16,8 @@ pub(super) struct Counts {
     pub(super) backoff: BackoffCounts,
     pub(super) permits: PermitCounts,
     pub(super) events: EventCounts,
+    /// Nothing where the node does not share.
+    pub(super) presence: PresenceCounts,
 }
 
 /// What a list of pulls adds up to.
@@ -40,7 +44,7 @@ impl PullCounts {
 impl Counts {
     /// By name, as `fleetpull nodes NAME` shows them.
     pub(super) fn by_name(&self) -> BTreeMap<String, u64> {
-        let Self { pulls, backoff, permits, events } = *self;
+        let Self { pulls, backoff, permits, events, presence } = self;
         [
             ("pulls_pulling", pulls.pulling),
             ("pulls_waiting", pulls.waiting),
@@ -66,6 +70,7 @@ impl Counts {
             ("events_unpublished_total", events.unpublished_total),
         ]
         .into_iter()
+        .chain(presence.0.iter().copied())
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }

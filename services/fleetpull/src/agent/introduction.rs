@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::actor::name_and_version;
 use super::identity::VERSION;
-use crate::node::shown_bus;
+use crate::node::{Sharing, shown_bus};
 
 /// How long the start waits for the runtime to say what it is.
 const DESCRIBE_WITHIN: Duration = Duration::from_secs(1);
@@ -32,8 +32,8 @@ pub(super) async fn describe(runtime: &RuntimeRef, settings: &Settings) -> Runti
     }
 }
 
-/// The one line that says what has started.
-pub(super) fn introduce(settings: &Settings, node: &NodeName, seen: &RuntimeDescription, socket: &Path) {
+/// The lines that say what has started, and what it shares.
+pub(super) fn introduce(settings: &Settings, sharing: Option<&Sharing>, node: &NodeName, seen: &RuntimeDescription, socket: &Path) {
     let runtime = name_and_version(seen);
     let bus = shown_bus(settings);
     let credentials = if seen.credential_sources.is_empty() { "anonymous".to_owned() } else { seen.credential_sources.join(", ") };
@@ -45,6 +45,14 @@ pub(super) fn introduce(settings: &Settings, node: &NodeName, seen: &RuntimeDesc
         RuntimeKind::Cri => {
             info!(version = VERSION, %node, runtime, runtime_endpoint = place, bus, credentials, %socket, "the agent has started")
         }
+    }
+    match sharing {
+        Some(sharing) => {
+            let (share, scope, egress, zone) = (sharing.share.as_str(), &sharing.scope, &sharing.egress, &sharing.zone);
+            info!(share, scope, egress, zone, fleet = settings.fleet.name, "what is learned is shared with the fleet");
+        }
+        None if settings.nats.is_wanted() => info!(share = settings.fleet.share.as_str(), "nothing is shared: each node learns for itself"),
+        None => info!("nothing is shared: there is no NATS, and so no fleet"),
     }
     if let Some(problem) = &seen.problem {
         warn!(problem, "the runtime cannot be used yet");

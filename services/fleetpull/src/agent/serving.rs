@@ -8,6 +8,7 @@ use bus::services::Announced;
 use bus::{BusError, BusRef};
 use clock::Clock;
 use contract::messages::agent::{CountAll, DescribeNode};
+use futures::future::join_all;
 
 use super::actor::Agent;
 use super::announcement::announce_services;
@@ -19,8 +20,7 @@ use crate::node::Node;
 #[derive(Debug)]
 pub(super) struct Serving {
     _announced: Announced,
-    _on_the_bus: Vec<Served>,
-    _behind_the_socket: Vec<Served>,
+    served: Vec<Served>,
 }
 
 impl Serving {
@@ -40,18 +40,23 @@ impl Serving {
         // What is taken behind the socket is nobody's to find on the fleet's bus.
         let announced = announce_services(&node.wiring, identity, node.served().iter().chain(&on_the_bus), clock).await?;
         let is_the_same = Arc::ptr_eq(local, &node.wiring.bus);
-        let behind_the_socket = if is_the_same { Vec::new() } else { serve_all(node, local, agent).await? };
-        Ok(Self { _announced: announced, _on_the_bus: on_the_bus, _behind_the_socket: behind_the_socket })
+        let mut served = on_the_bus;
+        if !is_the_same {
+            served.extend(serve_all(node, local, agent).await?);
+        }
+        Ok(Self { _announced: announced, served })
+    }
+
+    /// Takes no more commands, and tells whoever waits for an answer that none comes.
+    pub(super) async fn end(self) {
+        join_all(self.served.into_iter().map(Served::end)).await;
     }
 }
 
 /// Takes the commands of every service from another bus than the node's.
 async fn serve_all(node: &Node, bus: &BusRef, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
     let wiring = Wiring { bus: Arc::clone(bus), ..node.wiring.clone() };
-    let mut served = pull_coordinator::serve(&wiring, &node.actors.coordinator).await?;
-    served.extend(backoff_tracker::serve(&wiring, &node.actors.backoff).await?);
-    served.extend(throttler::serve(&wiring, &node.actors.throttler).await?);
-    served.extend(event_recorder::serve(&wiring, &node.actors.recorder).await?);
+    let mut served = node.actors.serve(&wiring).await?;
     // Rivals do not ask through the socket: nobody has to stand at the door.
     served.extend(serve_agent(&wiring, agent.clone().recipient(), agent).await?);
     Ok(served)

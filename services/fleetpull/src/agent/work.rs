@@ -9,11 +9,14 @@ use anyhow::{Context as _, Result, bail};
 use bus::memory::MemoryBus;
 use bus::socket::{SocketServer, serve_socket};
 use bus::{BusHealth, BusRef};
-use clock::Clock;
+use clock::{Clock, Random};
 use contract::subject::Fleet;
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
+use runtimes::keyring::FleetKey;
 use runtimes::{RuntimeDescription, RuntimeRef};
+use settings::Settings;
+use tokio::task::JoinHandle;
 
 use super::actor::{Agent, AgentParts};
 use super::door::{Door, Doorkeeper};
@@ -24,7 +27,8 @@ use super::serving::Serving;
 use super::state_dir::StateDir;
 use crate::cli::RegistryArgs;
 use crate::configuration::Configuration;
-use crate::node::{Node, NodeParts, Policies, node_name, open_bus, open_runtime};
+use crate::node::fleet_key::{keep_key, read_key_file};
+use crate::node::{Node, NodeOptions, NodeParts, Policies, Sharing, node_name, open_bus, open_shared_runtime};
 
 /// How long the start waits for the bus. One that is there takes milliseconds; without it the agent starts alone.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -36,6 +40,8 @@ pub(super) struct Work {
     rivals: LocalBoxFuture<'static, Rival>,
     serving: Serving,
     socket: SocketServer,
+    /// Looks after the fleet's key, where that is kept by the fleet itself.
+    _key_keeper: Option<JoinHandle<()>>,
     /// The lock goes last.
     _state: StateDir,
 }
@@ -56,6 +62,10 @@ struct Ground {
     runtime: RuntimeRef,
     /// What the runtime says of itself.
     seen: RuntimeDescription,
+    /// Under which the runtime tells whose logins it uses.
+    fleet_key: FleetKey,
+    /// None: there is no fleet, or nothing is to be shared with it.
+    sharing: Option<Sharing>,
     wiring: Wiring,
     door: Arc<Door>,
     rivals: Rivals,
@@ -67,7 +77,7 @@ struct Ground {
 /// Another agent has the name or the state directory, or something that is set cannot be used.
 pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let settings = configuration.settings();
-    let Ground { identity, clock, state, runtime, seen, wiring, door, rivals } = prepare(configuration).await?;
+    let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, rivals } = prepare(configuration).await?;
     let bus = wiring.bus;
     // Without a server it is the same bus, and else one of this process that works when the server does not.
     let local: BusRef = if settings.nats.is_wanted() { Arc::new(MemoryBus::new(clock.clone())) } else { bus.clone() };
@@ -76,12 +86,15 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let socket = serve_socket(&socket_path, local.clone());
     let socket = socket.with_context(|| format!("the socket {} cannot be made", socket_path.display()))?;
     let (name, policies) = (identity.node.clone(), Policies::of(settings));
+    let key_keeper = keep_key_if_shared(settings, sharing.as_ref(), fleet_key, &bus, &wiring.fleet);
     let parts = NodeParts { name, fleet: wiring.fleet, bus: bus.clone(), runtime: runtime.clone(), clock: clock.clone(), policies };
-    let node = Node::start(parts).await.context("the services cannot be reached through the bus")?;
+    let options = NodeOptions { sharing: sharing.clone() };
+    let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
     let (gravestone, agent_deaths) = actors::deaths();
     let agent = Agent::new(AgentParts {
         identity: identity.clone(),
         services: node.actors.clone(),
+        presence: node.presence.clone(),
         bus,
         runtime,
         seen: seen.clone(),
@@ -92,8 +105,20 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), gravestone("doorkeeper")).start();
     let serving = Serving::begin(&node, &local, &agent, &doorkeeper, &identity, &clock).await;
     let serving = serving.context("the agent cannot be reached through the bus")?;
-    introduce(settings, &identity.node, &seen, &socket_path);
-    Ok(Work { node, agent_deaths, rivals: Box::pin(rivals.next_older()), serving, socket, _state: state })
+    introduce(settings, sharing.as_ref(), &identity.node, &seen, &socket_path);
+    Ok(Work { node, agent_deaths, rivals: Box::pin(rivals.next_older()), serving, socket, _key_keeper: key_keeper, _state: state })
+}
+
+/// Begins to look after the fleet's key, unless nothing is shared or a file holds the key.
+fn keep_key_if_shared(
+    settings: &Settings,
+    sharing: Option<&Sharing>,
+    fleet_key: FleetKey,
+    bus: &BusRef,
+    fleet: &Fleet,
+) -> Option<JoinHandle<()>> {
+    let is_kept = sharing.is_some() && settings.fleet.key_file.is_none();
+    is_kept.then(|| actix::spawn(keep_key(fleet_key, bus.clone(), fleet.clone(), Random::from_system())))
 }
 
 /// Takes the name: on this machine by the lock, on the bus by asking.
@@ -105,7 +130,13 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let store = settings.store.dir_on(&configuration.host)?;
     let state = StateDir::lock(&settings.state.dir_on(&store, node.as_str()))?;
     let identity = Identity::new(node.clone(), settings.node.labels.clone(), &clock);
-    let runtime = open_runtime(configuration, RegistryArgs::default(), &clock)?;
+    let fleet_key = FleetKey::new();
+    if let Some(file) = &settings.fleet.key_file {
+        fleet_key.fill(&read_key_file(file)?);
+    }
+    let runtime = open_shared_runtime(configuration, RegistryArgs::default(), &clock, fleet_key.clone())?;
+    // Without NATS there is nobody to share with.
+    let sharing = Sharing::of(settings, identity.instance.clone()).filter(|_| settings.nats.is_wanted());
     let bus = open_bus(settings, &format!("fleetpull {node}"), &clock).await?;
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
     let wiring = Wiring { bus, fleet, node, delivery: Policies::of(settings).delivery };
@@ -114,7 +145,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     if is_connected && let Some(rival) = rivals.any().await {
         bail!("{rival}");
     }
-    Ok(Ground { identity, clock, state, runtime, seen, wiring, door, rivals })
+    Ok(Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, rivals })
 }
 
 /// Waits for a moment until messages flow; whether they do.
@@ -149,7 +180,7 @@ impl Work {
     /// Takes no more commands, and hands what is recorded to the bus.
     pub(super) async fn stop(self) {
         let Self { node, serving, socket, .. } = self;
-        drop(serving);
+        serving.end().await;
         drop(socket);
         node.stop().await;
     }

@@ -1,18 +1,21 @@
 //! The services of one node, composed on any bus with any runtime.
 
 mod connection;
+pub mod fleet_key;
 mod name;
 pub mod presence;
 mod runtime;
+mod sharing;
 
 pub use connection::{connect_client, open_bus, shown_bus};
 pub use name::node_name;
-pub use runtime::open_runtime;
+pub use runtime::{open_runtime, open_shared_runtime};
+pub use sharing::Sharing;
 
 use std::time::Duration;
 
 use actix::{Actor as _, Addr};
-use actors::{Deaths, Delivery, Sender, Served, Wiring};
+use actors::{Deaths, Delivery, Gravestone, Sender, Served, Wiring};
 use backoff_tracker::BackoffTracker;
 use backoff_tracker::core::BackoffPolicy;
 use bus::{BusError, BusRef};
@@ -21,6 +24,8 @@ use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, Meta, NodeName};
 use event_recorder::{EventRecorder, Flush};
+use futures::future::join_all;
+use presence::{Leave, Presence, PresenceParts};
 use pull_coordinator::{Neighbours, PullCoordinator};
 use runtimes::RuntimeRef;
 use settings::Settings;
@@ -41,6 +46,13 @@ pub struct NodeParts {
     pub clock: Clock,
     /// Its policies.
     pub policies: Policies,
+}
+
+/// What a node of a fleet has that a single pull has not.
+#[derive(Clone, Debug, Default)]
+pub struct NodeOptions {
+    /// What it shares with its fleet; none: it goes by kubelet's rule alone.
+    pub sharing: Option<Sharing>,
 }
 
 /// How a node behaves.
@@ -88,6 +100,8 @@ pub struct Node {
     pub wiring: Wiring,
     /// The actors.
     pub actors: Actors,
+    /// By which the fleet knows of the node, where it shares.
+    pub presence: Option<Addr<Presence>>,
     /// Which of them died.
     pub deaths: Deaths,
     served: Vec<Served>,
@@ -112,6 +126,14 @@ impl Node {
     /// # Errors
     /// The bus is closed.
     pub async fn start(parts: NodeParts) -> Result<Self, BusError> {
+        Self::start_with(parts, NodeOptions::default()).await
+    }
+
+    /// As [`Node::start`], as a member of its fleet.
+    ///
+    /// # Errors
+    /// The bus is closed.
+    pub async fn start_with(parts: NodeParts, options: NodeOptions) -> Result<Self, BusError> {
         let NodeParts { name, fleet, bus, runtime, clock, policies } = parts;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
         let (gravestone, deaths) = actors::deaths();
@@ -126,12 +148,17 @@ impl Node {
             record: Sender::local(wiring.clone(), recorder.clone().recipient()),
         };
         let coordinator =
-            PullCoordinator::new(name, runtime, neighbours, clock, policies.pull_timeout, gravestone("pull-coordinator")).start();
-        let mut served = backoff_tracker::serve(&wiring, &backoff).await?;
-        served.extend(throttler::serve(&wiring, &throttler).await?);
-        served.extend(event_recorder::serve(&wiring, &recorder).await?);
-        served.extend(pull_coordinator::serve(&wiring, &coordinator).await?);
-        Ok(Self { wiring, actors: Actors { coordinator, backoff, throttler, recorder }, deaths, served })
+            PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator")).start();
+        let actors = Actors { coordinator, backoff, throttler, recorder };
+        let presence = async {
+            match options.sharing {
+                Some(sharing) => Presence::new(presence_parts(&wiring, &sharing, clock, &actors, gravestone("presence"))).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let (served, presence) = futures::try_join!(actors.serve(&wiring), presence)?;
+        let presence = presence.map(actix::Actor::start);
+        Ok(Self { wiring, actors, presence, deaths, served })
     }
 
     /// A sender of the pull coordinator's `ensure`.
@@ -154,12 +181,45 @@ impl Node {
         self.ensure().call(root_envelope(ask), STANDING).await
     }
 
-    /// Takes no more commands from the bus, and waits until what is recorded is published.
+    /// Leaves the fleet, tells whoever waits for an answer that none comes, and waits until what is recorded is published.
     pub async fn stop(mut self) {
-        self.served.clear();
+        if let Some(presence) = self.presence.take() {
+            // It may be gone already; then its silence says so.
+            let _ = presence.send(Leave).await;
+        }
+        join_all(self.served.drain(..).map(Served::end)).await;
         // The recorder may be gone already; then there is nothing to wait for.
         let _ = self.actors.recorder.send(Flush).await;
         self.wiring.bus.drain().await;
+    }
+}
+
+impl Actors {
+    /// Takes the commands of the four services from a bus.
+    ///
+    /// # Errors
+    /// The bus is closed.
+    pub async fn serve(&self, wiring: &Wiring) -> Result<Vec<Served>, BusError> {
+        // At once, because each subscription waits for the server to confirm it.
+        let (one, two, three, four) = futures::try_join!(
+            pull_coordinator::serve(wiring, &self.coordinator),
+            backoff_tracker::serve(wiring, &self.backoff),
+            throttler::serve(wiring, &self.throttler),
+            event_recorder::serve(wiring, &self.recorder),
+        )?;
+        Ok([one, two, three, four].into_iter().flatten().collect())
+    }
+}
+
+fn presence_parts(wiring: &Wiring, sharing: &Sharing, clock: Clock, _actors: &Actors, gravestone: Gravestone) -> PresenceParts {
+    PresenceParts {
+        wiring: wiring.clone(),
+        instance: sharing.instance.clone(),
+        zone: sharing.zone.clone(),
+        clock,
+        random: Random::from_system(),
+        listeners: Vec::new(),
+        gravestone,
     }
 }
 

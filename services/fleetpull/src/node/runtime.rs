@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clock::Clock;
 use runtimes::RuntimeRef;
 use runtimes::cri::{CriOptions, CriRuntime};
-use runtimes::keyring::{Keyring, KeyringOptions};
+use runtimes::keyring::{FleetKey, Keyring, KeyringOptions};
 use runtimes::oci_layout::{OciLayout, OciLayoutOptions, Timeouts};
 use settings::{RuntimeKind, Settings};
 
@@ -19,8 +19,22 @@ use crate::configuration::Configuration;
 /// # Errors
 /// The store cannot be used, or no runtime's socket is known.
 pub fn open_runtime(configuration: &Configuration, registry: RegistryArgs, clock: &Clock) -> Result<RuntimeRef> {
+    open_shared_runtime(configuration, registry, clock, FleetKey::new())
+}
+
+/// As [`open_runtime`]; whose logins it uses is told to the fleet under `fleet_key`, which may be filled later.
+///
+/// # Errors
+/// As [`open_runtime`].
+pub fn open_shared_runtime(
+    configuration: &Configuration,
+    registry: RegistryArgs,
+    clock: &Clock,
+    fleet_key: FleetKey,
+) -> Result<RuntimeRef> {
     let settings = configuration.settings();
     let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
+    let keyring = keyring.shared_under(fleet_key, settings.fleet.credential_group.as_deref().unwrap_or_default());
     match settings.runtime.kind {
         RuntimeKind::OciLayout => open_layout(configuration, settings, keyring, registry, clock),
         RuntimeKind::Cri => {

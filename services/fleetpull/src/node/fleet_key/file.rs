@@ -1,0 +1,100 @@
+//! The fleet's key from a file that somebody has put on every node.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use runtimes::keyring::FLEET_KEY_BYTES;
+use sha2::{Digest as _, Sha256};
+use tracing::warn;
+
+/// A key is some dozen bytes; what is larger is another file.
+const FILE_MAX_BYTES: u64 = 64 * 1024;
+/// Who beside the owner may read or write.
+const OTHERS: u32 = 0o077;
+
+/// Why a key file was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// It cannot be read.
+    #[error("the fleet's key cannot be read from {}: check the path in fleet.key_file and who may read it", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// It is too short to be a secret.
+    #[error(
+        "the fleet's key in {} has {bytes} bytes, at least {FLEET_KEY_BYTES} are needed: make one with `head -c 32 /dev/urandom | base64` and put it on every node",
+        path.display()
+    )]
+    TooShort {
+        /// The file.
+        path: PathBuf,
+        /// How many bytes it has, without the line's end.
+        bytes: usize,
+    },
+    /// It is no key.
+    #[error("the fleet's key in {} is larger than {FILE_MAX_BYTES} bytes: fleet.key_file names another file", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Reads the key. A file that others may read is used, with a warning.
+///
+/// # Errors
+/// It cannot be read, is too short or no key.
+pub fn read_key_file(path: &Path) -> Result<[u8; FLEET_KEY_BYTES], KeyFileError> {
+    let unreadable = |source| KeyFileError::Unreadable { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.permissions().mode();
+    let mut content = Vec::new();
+    file.take(FILE_MAX_BYTES + 1).read_to_end(&mut content).map_err(unreadable)?;
+    if content.len() as u64 > FILE_MAX_BYTES {
+        return Err(KeyFileError::TooLarge { path: path.to_owned() });
+    }
+    // An editor's line end must not make another fleet.
+    let key = content.trim_ascii_end();
+    if key.len() < FLEET_KEY_BYTES {
+        return Err(KeyFileError::TooShort { path: path.to_owned(), bytes: key.len() });
+    }
+    if mode & OTHERS != 0 {
+        warn!(file = %path.display(), "others may read the fleet's key, and with it guess at logins: chmod 600");
+    }
+    Ok(Sha256::digest(key).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(content: &[u8]) -> Result<[u8; FLEET_KEY_BYTES], String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("key");
+        std::fs::write(&path, content).expect("a file");
+        read_key_file(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_key_is_what_stands_before_the_end_of_the_line() {
+        let key = read(&[b'k'; 32]).expect("long enough");
+        assert_eq!(read(&[&[b'k'; 32][..], b"\r\n"].concat()), Ok(key));
+        assert_ne!(read(&[b'k'; 33]), Ok(key));
+        assert!(read(&[0xff; 64]).is_ok(), "any bytes will do");
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_with_what_to_do_and_without_its_content() {
+        let short = read(b"s3cret-but-too-short\n").expect_err("20 bytes");
+        assert!(short.contains("has 20 bytes") && short.contains("/dev/urandom") && !short.contains("s3cret"), "{short}");
+        assert!(read(&[b'\n'; 100]).expect_err("nothing but lines").contains("has 0 bytes"));
+        assert!(read(&vec![b'k'; 70_000]).expect_err("a disk image").contains("larger than"));
+        let missing = read_key_file(Path::new("/nonexistent/key")).expect_err("it is not there").to_string();
+        assert!(missing.contains("/nonexistent/key") && missing.contains("fleet.key_file"), "{missing}");
+        assert!(read_key_file(Path::new("/")).is_err(), "a folder");
+    }
+}

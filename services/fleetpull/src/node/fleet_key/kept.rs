@@ -1,0 +1,172 @@
+//! The fleet's key as the fleet keeps it itself: made once by whichever agent is first, and read by the others.
+
+use std::time::Duration;
+
+use bus::{BucketSpec, BusRef, Entry, KeyValueError};
+use bytes::Bytes;
+use clock::Random;
+use contract::subject::Fleet;
+use runtimes::keyring::{FLEET_KEY_BYTES, FleetKey};
+use tracing::{debug, info, warn};
+
+/// The key under which the key is kept.
+const FLEET_KEY: &str = "fleet";
+/// It is one value.
+const KEYS_MAX_BYTES: u64 = 64 * 1024;
+/// While there is no key, logins are this node's own: it is looked for as often as the bus is.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A bucket that was wiped gets its key back within this, and a key that somebody else put there is taken up.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Longer than a server takes that is at all well.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+type Key = [u8; FLEET_KEY_BYTES];
+
+/// Why there is no key now.
+#[derive(Debug, thiserror::Error)]
+enum NoKey {
+    #[error("the bucket of keys does not answer")]
+    Silent,
+    #[error(transparent)]
+    Bucket(#[from] KeyValueError),
+    #[error(
+        "what is kept as the fleet's key is {0} bytes long instead of {FLEET_KEY_BYTES}: delete it, and the next agent makes a new one"
+    )]
+    NotAKey(usize),
+}
+
+/// Fills `handle` as soon as there is a key, making one where there is none, and keeps to what the fleet has from then on. Never returns.
+pub async fn keep_key(handle: FleetKey, bus: BusRef, fleet: Fleet, mut random: Random) {
+    let mut held: Option<Key> = None;
+    loop {
+        let own = held.unwrap_or_else(|| new_key(&mut random));
+        let answer = tokio::time::timeout(ANSWER_WITHIN, agree(&bus, &fleet, own)).await.unwrap_or(Err(NoKey::Silent));
+        match answer {
+            Ok(key) => {
+                if held != Some(key) {
+                    info!(changed = held.is_some(), "the fleet's key is known: logins are named by it");
+                    handle.fill(&key);
+                    held = Some(key);
+                }
+            }
+            Err(error @ NoKey::NotAKey(_)) => warn!(%error, "there is no key of the fleet"),
+            Err(error) => debug!(%error, "the fleet's key is not known yet, or could not be looked at"),
+        }
+        tokio::time::sleep(if held.is_some() { LOOK_EVERY } else { LOOK_AGAIN }).await;
+    }
+}
+
+/// The fleet's key: the one that is kept, else `own`, which is kept from now on. Of several who make one, all come to the same.
+async fn agree(bus: &BusRef, fleet: &Fleet, own: Key) -> Result<Key, NoKey> {
+    let keys = bus.bucket(&keys(fleet)).await.map_err(KeyValueError::from)?;
+    if let Some(kept) = keys.get(FLEET_KEY).await? {
+        return read(&kept);
+    }
+    match keys.create(FLEET_KEY, Bytes::copy_from_slice(&own), None).await {
+        Ok(_) => Ok(own),
+        Err(KeyValueError::Conflict { .. }) => keys.get(FLEET_KEY).await?.map_or(Err(NoKey::Silent), |kept| read(&kept)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Never republished: only who may read the bucket sees the key.
+fn keys(fleet: &Fleet) -> BucketSpec {
+    BucketSpec { name: fleet.bucket("keys"), marker_ttl: None, max_bytes: Some(KEYS_MAX_BYTES), republish_to: None }
+}
+
+fn read(kept: &Entry) -> Result<Key, NoKey> {
+    <Key>::try_from(&kept.value[..]).map_err(|_| NoKey::NotAKey(kept.value.len()))
+}
+
+fn new_key(random: &mut Random) -> Key {
+    let mut key = [0; FLEET_KEY_BYTES];
+    for piece in key.chunks_mut(size_of::<u64>()) {
+        piece.copy_from_slice(&random.word().to_be_bytes()[..piece.len()]);
+    }
+    key
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use std::sync::Arc;
+
+    use bus::Bus as _;
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+
+    use super::*;
+
+    /// A hub, and the key that is kept there.
+    fn hub() -> MemoryBus {
+        MemoryBus::new(Clock::simulated(Duration::from_secs(1_700_000_000)))
+    }
+
+    async fn kept(hub: &MemoryBus) -> Option<Bytes> {
+        let keys = hub.bucket(&keys(&Fleet::default())).await.unwrap();
+        keys.get(FLEET_KEY).await.unwrap().map(|entry| entry.value)
+    }
+
+    fn keep(hub: &MemoryBus, seed: u64) -> FleetKey {
+        let handle = FleetKey::new();
+        let bus: BusRef = Arc::new(hub.connect());
+        tokio::spawn(keep_key(handle.clone(), bus, Fleet::default(), Random::seeded(seed)));
+        handle
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_agents_that_begin_together_come_to_one_key() {
+        let hub = hub();
+        let agreed: Vec<Key> = futures::future::join_all((0..20).map(|seed| {
+            let bus: BusRef = Arc::new(hub.connect());
+            async move { agree(&bus, &Fleet::default(), new_key(&mut Random::seeded(seed))).await.unwrap() }
+        }))
+        .await;
+        assert!(agreed.iter().all(|key| *key == agreed[0]));
+        assert_eq!(kept(&hub).await.unwrap()[..], agreed[0][..]);
+        assert_ne!(agreed[0], new_key(&mut Random::seeded(999)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_was_wiped_is_put_back_as_it_was() {
+        let hub = hub();
+        let handle = keep(&hub, 1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(handle.is_filled());
+        let before = kept(&hub).await.unwrap();
+        hub.lose_bucket("fleetpull-keys");
+        tokio::time::sleep(Duration::from_secs(31)).await;
+        assert_eq!(kept(&hub).await, Some(before));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_no_key_is_neither_used_nor_replaced() {
+        let hub = hub();
+        let bucket = hub.bucket(&keys(&Fleet::default())).await.unwrap();
+        bucket.put(FLEET_KEY, Bytes::from_static(b"short"), None).await.unwrap();
+        let handle = keep(&hub, 1);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(!handle.is_filled());
+        assert_eq!(kept(&hub).await.unwrap()[..], b"short"[..]);
+        bucket.delete(FLEET_KEY, None).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(handle.is_filled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_an_operator_put_there_is_taken_up() {
+        let hub = hub();
+        let _first = keep(&hub, 1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let bucket = hub.bucket(&keys(&Fleet::default())).await.unwrap();
+        bucket.put(FLEET_KEY, Bytes::from(vec![7; FLEET_KEY_BYTES]), None).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(31)).await;
+        assert_eq!(kept(&hub).await.unwrap()[..], [7; FLEET_KEY_BYTES]);
+    }
+
+    #[test]
+    fn why_there_is_no_key_never_shows_what_is_there() {
+        let shown = read(&Entry { key: FLEET_KEY.to_owned(), value: Bytes::from_static(b"s3cret"), revision: 1 }).unwrap_err().to_string();
+        assert!(shown.contains("6 bytes") && !shown.contains("s3cret"), "{shown}");
+    }
+}
