@@ -1,6 +1,7 @@
-//! The sans-IO core: a token bucket, slots and a queue.
+//! The sans-IO core: a token bucket, slots and a queue for the node, and budgets for the fleet.
 
 mod bucket;
+pub mod budget;
 mod queue;
 
 pub use bucket::TokenBucket;

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Command, PermitId, Service};
+use crate::messages::registrar::FleetSeen;
+use crate::{Command, NodeName, PermitId, Service};
 
 /// Leave to pull now? Asking again with the same id keeps the place in the queue, and renews a permit that was granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,4 +108,265 @@ pub struct PermitCounts {
     pub refused_total: u64,
     /// Taken back because the holder did not renew.
     pub reclaimed_total: u64,
+}
+
+/// What the registry said of its limits when it answered, while the pull goes on: the sooner it is known, the sooner others go.
+/// To the node's own throttler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportLimits {
+    /// Of which permit.
+    pub permit: PermitId,
+    /// Empty: the registry answered, and told of none.
+    #[serde(default)]
+    pub limits: Vec<RegistryLimit>,
+}
+
+impl Command for ReportLimits {
+    type Reply = LimitsReported;
+    const SERVICE: Service = Service::Throttler;
+    const VERB: &'static str = "limits";
+}
+
+/// The answer to [`ReportLimits`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsReported {}
+
+/// To the node's throttler: how the fleet stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeeFleet(pub FleetSeen);
+
+impl Command for SeeFleet {
+    type Reply = FleetNoted;
+    const SERVICE: Service = Service::Throttler;
+    const VERB: &'static str = "fleet";
+}
+
+/// The answer to [`SeeFleet`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetNoted {}
+
+/// To the leader of a budget: a permit, please. Asking again with the same id keeps the place, and gets the permit once it is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantBudget {
+    /// Whose budget.
+    pub owner: String,
+    /// Who asks.
+    pub node: NodeName,
+    /// Chosen by the asker.
+    pub permit: PermitId,
+    /// What the asker knows of the owner's limits, for a leader that is new.
+    #[serde(default)]
+    pub known: KnownLimits,
+}
+
+impl Command for GrantBudget {
+    type Reply = BudgetAnswer;
+    const SERVICE: Service = Service::Throttler;
+    const VERB: &'static str = "grant-budget";
+}
+
+/// What a node knows of an owner's limits, by its own pulls and by a leader's word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KnownLimits {
+    /// The registry has answered, and told of none.
+    pub none_told: bool,
+    /// What it told, as much of it as is left by all permits that are out.
+    pub limits: Vec<RegistryLimit>,
+}
+
+/// The answer to [`GrantBudget`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetAnswer {
+    /// Go ahead: renew within the lease, counted from when this was asked for, and return.
+    Granted {
+        /// Of the leader. A lower one than was seen before is a leader's of the past, and counts for nothing.
+        epoch: u64,
+        /// How long the permit lasts without a renewal, in milliseconds.
+        lease_ms: u64,
+        /// The owner's limits.
+        #[serde(default)]
+        known: KnownLimits,
+    },
+    /// Not yet: [`BudgetTurn`] tells when to ask again.
+    Queued {
+        /// Of the leader.
+        epoch: u64,
+        /// How many are before it.
+        ahead: u64,
+        /// How long that takes, in milliseconds, as far as can be said.
+        wait_ms: u64,
+        /// The owner's limits.
+        #[serde(default)]
+        known: KnownLimits,
+    },
+    /// No: too many wait, or this permit was returned.
+    Refused {
+        /// Of the leader.
+        epoch: u64,
+        /// In words.
+        text: String,
+    },
+    /// The node asked does not lead this budget.
+    NotLeading {},
+}
+
+/// To the leader: these permits are in use. A leader that does not know one takes it over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewBudget {
+    /// Whose budget.
+    pub owner: String,
+    /// Who holds them.
+    pub node: NodeName,
+    /// All that it holds; at most [`BUDGET_PERMITS_PER_NODE`].
+    pub permits: Vec<PermitId>,
+    /// What the registry has said meanwhile.
+    #[serde(default)]
+    pub told: Vec<PermitLimits>,
+    /// What the node knows of the owner's limits, for a leader that is new.
+    #[serde(default)]
+    pub known: KnownLimits,
+}
+
+/// So many permits of one budget may be held by a node; a leader looks at no more. Many times what one node pulls at once.
+pub const BUDGET_PERMITS_PER_NODE: usize = 1_000;
+
+impl Command for RenewBudget {
+    type Reply = BudgetRenewed;
+    const SERVICE: Service = Service::Throttler;
+    const VERB: &'static str = "renew-budget";
+}
+
+/// What the registry said during one permit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermitLimits {
+    /// Which permit.
+    pub permit: PermitId,
+    /// Empty: it answered, and told of none.
+    #[serde(default)]
+    pub limits: Vec<RegistryLimit>,
+}
+
+/// The answer to [`RenewBudget`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BudgetRenewed {
+    /// Of the leader; 0: the node asked does not lead this budget.
+    pub epoch: u64,
+    /// The permits that go on.
+    pub kept: Vec<PermitId>,
+    /// The owner's limits.
+    pub known: KnownLimits,
+}
+
+/// To the leader: this permit is not needed any more, granted or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReturnBudget {
+    /// Whose budget.
+    pub owner: String,
+    /// Who held it.
+    pub node: NodeName,
+    /// Which.
+    pub permit: PermitId,
+    /// Whether a pull may have begun with it: then a quota counts it until the registry's own word includes it.
+    pub used: bool,
+    /// What the registry said; none: it was not heard. Empty: it answered, and told of none.
+    #[serde(default)]
+    pub told: Option<Vec<RegistryLimit>>,
+}
+
+impl Command for ReturnBudget {
+    type Reply = BudgetReturned;
+    const SERVICE: Service = Service::Throttler;
+    const VERB: &'static str = "return-budget";
+}
+
+/// The answer to [`ReturnBudget`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetReturned {
+    /// Of the leader; 0: the node asked does not lead this budget.
+    pub epoch: u64,
+}
+
+/// From the leader to who waits: your turn has come, ask again. It is no permit: a late one does no harm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetTurn {
+    /// Whose budget.
+    pub owner: String,
+    /// Who waits.
+    pub permit: PermitId,
+}
+
+impl Command for BudgetTurn {
+    type Reply = BudgetTurnHeard;
+    const SERVICE: Service = Service::Throttler;
+    const VERB: &'static str = "budget-turn";
+}
+
+/// The answer to [`BudgetTurn`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetTurnHeard {}
+
+/// What this node knows of the budgets of the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListBudgets {}
+
+impl Command for ListBudgets {
+    type Reply = BudgetList;
+    const SERVICE: Service = Service::Throttler;
+    const VERB: &'static str = "budgets";
+}
+
+/// The answer to [`ListBudgets`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BudgetList {
+    /// One for each owner, in the order of their names.
+    pub budgets: Vec<BudgetState>,
+    /// Owners forgotten since start because there were too many.
+    pub forgotten_total: u64,
+}
+
+/// How one budget stands, as this node sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BudgetState {
+    /// Whose.
+    pub owner: String,
+    /// Which node leads it; none: nobody is known to.
+    pub leader: Option<NodeName>,
+    /// The leader's epoch.
+    pub epoch: u64,
+    /// Whether the leader is this node: then the figures below are the fleet's, else this node's.
+    pub leads: bool,
+    /// Whether the leader is new and learns who holds what.
+    pub learns: bool,
+    /// Pulls a second that the fleet may begin; 0: no limit.
+    pub per_second: f64,
+    /// Pulls at once; 0: no limit.
+    pub at_once: u64,
+    /// Permits out.
+    pub in_flight: u64,
+    /// Who waits, the next first; at most 100.
+    pub waiting: Vec<BudgetWaiter>,
+    /// How many wait.
+    pub waiting_count: u64,
+    /// What the registry told, as much of it as is left by all permits that are out.
+    pub known: KnownLimits,
+    /// Whether no leader is reached, so that this node goes by its own share.
+    pub alone: bool,
+    /// Pulls begun without the fleet's permit since start, because no leader was reached.
+    pub alone_total: u64,
+    /// Permits that ran out while their pulls went on, since start.
+    pub overrun_total: u64,
+}
+
+/// One that waits for a budget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetWaiter {
+    /// Which node.
+    pub node: NodeName,
+    /// How long it was told to wait, in milliseconds from now.
+    pub wait_ms: u64,
 }

@@ -1,0 +1,401 @@
+//! Who leads one budget: gives the fleet's permits and takes them back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use contract::messages::throttler::{
+    BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetTurn, BudgetWaiter, GrantBudget, PermitLimits, RenewBudget, ReturnBudget,
+};
+use contract::{NodeName, PermitId};
+
+use super::fault::Fault;
+use super::line::{Line, Place, Waiter};
+use super::pace::Pace;
+use super::quota::{Allowance, Out, Quota};
+use super::{BudgetPolicy, FLEET_PERMIT_LEASE};
+
+/// A permit that was called out begins at once; one that is fetched later than this takes another turn of the rate, so that calls
+/// that were held up do not begin together.
+const FRESH: Duration = Duration::from_millis(40);
+/// Who is called and does not come loses the turn.
+const CALLED_FOR: Duration = Duration::from_secs(1);
+/// A late copy of a question must not get a permit after the permit was returned; messages are late by seconds.
+const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
+/// So many returned permits are remembered: 15 s of returns at twice the default rate.
+const RETURNED_MAX: usize = 6_000;
+/// A leader that was deaf for longer does not hold the silence against its holders.
+const DEAF: Duration = Duration::from_secs(1);
+/// What lapses is looked for no more often than this: a thousand may ask within one such time.
+const LOOKED_EVERY: Duration = Duration::from_millis(20);
+/// A leader with permits out looks at the time at least so often, to know when it was deaf.
+const AWAKE_EVERY: Duration = Duration::from_millis(500);
+/// So long a new leader believes what nodes tell of limits that they heard of; later it knows better.
+const HEARSAY: Duration = Duration::from_secs(30);
+/// The pull's length that stated waits begin with; then it is what pulls take.
+const PULL_EXPECTED: Duration = Duration::from_secs(5);
+/// The most permits that a leader counts at a time when the owner sets no limit.
+const PERMITS_MAX: usize = 50_000;
+
+#[derive(Clone, Debug)]
+enum Stage {
+    /// Its turn has come; it has not fetched it yet.
+    Called(Place, Waiter),
+    /// In use.
+    Claimed,
+}
+
+#[derive(Clone, Debug)]
+struct Permit {
+    node: NodeName,
+    granted: Duration,
+    heard: Duration,
+    stage: Stage,
+    /// The registry's word in this pull is known.
+    told: bool,
+}
+
+/// How a leader's time in office began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Office {
+    /// The revision of the lease when it was taken.
+    pub epoch: u64,
+    /// Nobody has led this budget lately, so there is nothing to learn.
+    pub first: bool,
+    /// Until when the lease lasts, on this node's clock.
+    pub until: Duration,
+}
+
+/// The leader of one budget.
+#[derive(Debug)]
+pub(super) struct Leader {
+    owner: String,
+    policy: BudgetPolicy,
+    pub(super) office: Office,
+    since: Duration,
+    learns_until: Duration,
+    pace: Pace,
+    quota: Quota,
+    line: Line,
+    permits: BTreeMap<PermitId, Permit>,
+    returned: BTreeMap<PermitId, Duration>,
+    /// Of the budget, the share that is kept for nodes that are not heard.
+    reserved: f64,
+    last_step: Duration,
+    /// When lapses were looked for last.
+    looked: Option<Duration>,
+    pull_takes: Duration,
+    turns: Vec<(NodeName, BudgetTurn)>,
+    fault: Option<Fault>,
+}
+
+impl Leader {
+    pub(super) fn new(now: Duration, owner: &str, policy: BudgetPolicy, office: Office, fault: Option<Fault>) -> Self {
+        let learns = !office.first && fault != Some(Fault::LearnsNothing);
+        Self {
+            owner: owner.to_owned(),
+            policy,
+            office,
+            since: now,
+            learns_until: if learns { now + FLEET_PERMIT_LEASE } else { now },
+            pace: Pace::new(policy.per_second),
+            quota: Quota::new(fault),
+            line: Line::default(),
+            permits: BTreeMap::new(),
+            returned: BTreeMap::new(),
+            reserved: 0.0,
+            last_step: now,
+            looked: None,
+            pull_takes: PULL_EXPECTED,
+            turns: Vec::new(),
+            fault,
+        }
+    }
+
+    /// Whether the lease still lasts.
+    pub(super) fn leads(&self, now: Duration) -> bool {
+        now < self.office.until || self.fault == Some(Fault::NoFence)
+    }
+
+    pub(super) fn learns(&self, now: Duration) -> bool {
+        now < self.learns_until
+    }
+
+    /// `silent` of `known` nodes are not heard: each may be going by its own share.
+    pub(super) fn reserve(&mut self, silent: u64, known: u64) {
+        self.reserved = if known == 0 { 0.0 } else { (silent as f64 / known as f64).clamp(0.0, 1.0) };
+        if self.policy.per_second > 0.0 {
+            let least = self.policy.per_second / known.max(1) as f64;
+            self.pace.set((self.policy.per_second * (1.0 - self.reserved)).max(least));
+        }
+    }
+
+    pub(super) fn ask(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
+        self.settle(now);
+        self.hearsay(now, &ask.node, &ask.known);
+        let epoch = self.office.epoch;
+        if self.returned.contains_key(&ask.permit) {
+            return BudgetAnswer::Refused { epoch, text: "this permit was returned".to_owned() };
+        }
+        if let Some(permit) = self.permits.get_mut(&ask.permit) {
+            match &permit.stage {
+                Stage::Called(place, waiter) if now > permit.granted + FRESH => {
+                    self.line.put(*place, waiter.clone());
+                    self.permits.remove(&ask.permit);
+                }
+                Stage::Called(..) | Stage::Claimed => return self.claimed(now, ask),
+            }
+        }
+        if !self.line.join(now, &ask.node, ask.permit) {
+            let text = format!("{} pulls wait already for the fleet's budget of {}: try again later", self.line.len(), self.owner);
+            return BudgetAnswer::Refused { epoch, text };
+        }
+        self.admit(now);
+        if self.permits.contains_key(&ask.permit) {
+            self.turns.retain(|(_, turn)| turn.permit != ask.permit);
+            return self.claimed(now, ask);
+        }
+        let ahead = self.line.ahead_of(ask.permit).unwrap_or_default();
+        let wait_ms = self.wait(now, ahead).as_millis() as u64;
+        BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.known(now) }
+    }
+
+    pub(super) fn renew(&mut self, now: Duration, renew: &RenewBudget) -> BudgetRenewed {
+        self.settle(now);
+        self.hearsay(now, &renew.node, &renew.known);
+        let mut kept = Vec::new();
+        let mut strangers = self.strangers_taken(now, &renew.node);
+        for id in renew.permits.iter().take(BUDGET_PERMITS_PER_NODE) {
+            let full = self.permits.len() >= PERMITS_MAX;
+            match self.permits.get_mut(id) {
+                Some(permit) if permit.node == renew.node => {
+                    permit.stage = Stage::Claimed;
+                    if self.fault != Some(Fault::RenewalsIgnored) {
+                        permit.heard = now;
+                    }
+                }
+                Some(_) => continue,
+                None if self.returned.contains_key(id) || strangers == 0 || full => continue,
+                None => {
+                    strangers -= u64::from(!self.learns(now));
+                    self.line.leave(*id);
+                    let permit = Permit { node: renew.node.clone(), granted: now, heard: now, stage: Stage::Claimed, told: false };
+                    self.permits.insert(*id, permit);
+                }
+            }
+            kept.push(*id);
+        }
+        for PermitLimits { permit, limits } in renew.told.iter().take(BUDGET_PERMITS_PER_NODE) {
+            self.told(now, &renew.node, *permit, limits);
+        }
+        self.admit(now);
+        BudgetRenewed { epoch: self.office.epoch, kept, known: self.known(now) }
+    }
+
+    pub(super) fn give_back(&mut self, now: Duration, back: &ReturnBudget) {
+        self.settle(now);
+        let held = self.permits.get(&back.permit);
+        if held.is_some_and(|permit| permit.node != back.node) {
+            return;
+        }
+        if let Some(limits) = &back.told {
+            self.told(now, &back.node, back.permit, limits);
+        }
+        self.line.leave(back.permit);
+        self.end(now, back.permit, back.used);
+        if self.returned.len() < RETURNED_MAX {
+            self.returned.insert(back.permit, now);
+        }
+        self.admit(now);
+    }
+
+    /// Lets time do its work.
+    pub(super) fn tick(&mut self, now: Duration) {
+        self.looked = None;
+        self.settle(now);
+        self.admit(now);
+    }
+
+    /// Whose turn has come since this was asked last.
+    pub(super) fn take_turns(&mut self) -> Vec<(NodeName, BudgetTurn)> {
+        std::mem::take(&mut self.turns)
+    }
+
+    /// When to tick next at the latest.
+    pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
+        let lapse = self.permits.values().map(Permit::lapses).min().map(|lapse| lapse.min(now + AWAKE_EVERY));
+        let turn = (!self.line.is_empty()).then(|| match self.quota.allows(now, self.out()) {
+            _ if self.learns(now) => self.learns_until,
+            _ if self.is_full() => now + Duration::from_secs(1),
+            Allowance::Yes => now + self.pace.ready_in(now, 0),
+            Allowance::But(_) | Allowance::No(_) => now + Duration::from_millis(500),
+        });
+        lapse.into_iter().chain(turn).min()
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.permits.len() as u64
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        self.line.len() as u64
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.permits.is_empty() && self.line.is_empty()
+    }
+
+    pub(super) fn waiters(&self, now: Duration, most: usize) -> Vec<BudgetWaiter> {
+        let waits = |(ahead, waiter): (usize, &Waiter)| BudgetWaiter {
+            node: waiter.node.clone(),
+            wait_ms: self.wait(now, ahead as u64).as_millis() as u64,
+        };
+        self.line.waiters().take(most).enumerate().map(waits).collect()
+    }
+
+    pub(super) fn known(&self, now: Duration) -> contract::messages::throttler::KnownLimits {
+        self.quota.known(now, self.out())
+    }
+
+    /// How long until the turn of who has so many before it, as far as can be said.
+    fn wait(&self, now: Duration, ahead: u64) -> Duration {
+        let rate = self.pace.ready_in(now, ahead);
+        let quota = self.quota.wait(now, self.out(), ahead);
+        let slots = match self.slots() {
+            None => Duration::ZERO,
+            Some(slots) => {
+                let free = slots.saturating_sub(self.permits.len() as u64);
+                let rounds = if ahead < free { 0 } else { (ahead - free) / slots + 1 };
+                self.pull_takes.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX))
+            }
+        };
+        rate.max(quota).max(slots).max(self.learns_until.saturating_sub(now))
+    }
+
+    fn claimed(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
+        let epoch = self.office.epoch;
+        match self.permits.get_mut(&ask.permit) {
+            Some(permit) if permit.node == ask.node => {
+                (permit.stage, permit.heard) = (Stage::Claimed, now);
+                BudgetAnswer::Granted { epoch, lease_ms: FLEET_PERMIT_LEASE.as_millis() as u64, known: self.known(now) }
+            }
+            _ => BudgetAnswer::Refused { epoch, text: "this permit is another node's".to_owned() },
+        }
+    }
+
+    fn admit(&mut self, now: Duration) {
+        if self.learns(now) || !self.leads(now) {
+            return;
+        }
+        while !self.line.is_empty() && !self.is_full() {
+            let but = match self.quota.allows(now, self.out()) {
+                Allowance::Yes => None,
+                Allowance::But(nodes) => Some(nodes),
+                Allowance::No(_) => return,
+            };
+            if !self.somebody_but(but.as_ref()) || !(self.fault == Some(Fault::Unpaced) || self.pace.take(now)) {
+                return;
+            }
+            let Some((place, waiter)) = self.line.next(but.as_ref()) else { return };
+            let (node, id) = (waiter.node.clone(), waiter.permit);
+            self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
+            let permit = Permit { node, granted: now, heard: now, stage: Stage::Called(place, waiter), told: false };
+            self.permits.insert(id, permit);
+        }
+    }
+
+    fn somebody_but(&self, nodes: Option<&BTreeSet<NodeName>>) -> bool {
+        nodes.is_none_or(|nodes| self.line.waiters().any(|waiter| !nodes.contains(&waiter.node)))
+    }
+
+    fn slots(&self) -> Option<u64> {
+        let at_once = self.policy.at_once as u64;
+        (at_once > 0).then(|| ((at_once as f64 * (1.0 - self.reserved)) as u64).max(1))
+    }
+
+    fn is_full(&self) -> bool {
+        let most = self.slots().map_or(PERMITS_MAX as u64, |slots| slots.min(PERMITS_MAX as u64));
+        self.permits.len() as u64 >= most
+    }
+
+    /// While it learns, a leader believes what nodes say they hold; later no more than a share, as a liar could fill the budget.
+    fn strangers_taken(&self, now: Duration, node: &NodeName) -> u64 {
+        match self.slots() {
+            Some(slots) if !self.learns(now) => {
+                let held = self.permits.values().filter(|permit| permit.node == *node).count() as u64;
+                (slots / 4).max(1).saturating_sub(held)
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    fn out(&self) -> Out {
+        let open = self.permits.values().filter(|permit| !permit.told);
+        let (mut count, mut since) = (0, None);
+        for permit in open {
+            count += 1;
+            since = Some(since.map_or(permit.granted, |since: Duration| since.min(permit.granted)));
+        }
+        Out { open: count, since }
+    }
+
+    fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[contract::messages::throttler::RegistryLimit]) {
+        let Some(permit) = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.told) else { return };
+        permit.told = true;
+        let granted = permit.granted;
+        let out = self.out();
+        self.quota.told(now, node, Some(granted), limits, out);
+    }
+
+    fn hearsay(&mut self, now: Duration, node: &NodeName, known: &contract::messages::throttler::KnownLimits) {
+        if now > self.since + HEARSAY {
+            return;
+        }
+        if !known.limits.is_empty() {
+            let out = self.out();
+            self.quota.told(now, node, None, &known.limits, out);
+        } else if known.none_told {
+            self.quota.none_told();
+        }
+    }
+
+    /// Ends a permit; `used`: a pull may have begun with it.
+    fn end(&mut self, now: Duration, id: PermitId, used: bool) {
+        let Some(permit) = self.permits.remove(&id) else { return };
+        if used && matches!(permit.stage, Stage::Claimed) {
+            self.pull_takes = (self.pull_takes * 7 + now.saturating_sub(permit.granted)) / 8;
+            if !permit.told {
+                self.quota.ended_unheard(now);
+            }
+        }
+    }
+
+    /// What time has done: silence, lapses, windows that are over.
+    fn settle(&mut self, now: Duration) {
+        let deaf = now.saturating_sub(self.last_step);
+        self.last_step = self.last_step.max(now);
+        if deaf > DEAF && self.fault != Some(Fault::RenewalsIgnored) {
+            self.permits.values_mut().for_each(|permit| permit.heard += deaf);
+        }
+        if self.looked.is_some_and(|looked| now < looked + LOOKED_EVERY) {
+            return;
+        }
+        self.looked = Some(now);
+        let lapsed: Vec<PermitId> = self.permits.iter().filter(|(_, permit)| permit.lapses() <= now).map(|(id, _)| *id).collect();
+        for id in lapsed {
+            self.end(now, id, true);
+        }
+        self.line.expire(now);
+        self.quota.expire(now);
+        self.returned.retain(|_, at| now < *at + RETURNED_REMEMBERED);
+    }
+}
+
+impl Permit {
+    fn lapses(&self) -> Duration {
+        self.heard
+            + match self.stage {
+                Stage::Called(..) => CALLED_FOR,
+                Stage::Claimed => FLEET_PERMIT_LEASE,
+            }
+    }
+}

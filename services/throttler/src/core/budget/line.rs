@@ -1,0 +1,168 @@
+//! Who waits for a budget: first come, first served, but a node that asks for much does not hold back the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use contract::{NodeName, PermitId};
+
+/// Who was not heard for so long does not wait any more. Askers ask again at least every [`super::ASK_AGAIN`].
+const PLACE_LAPSES_AFTER: Duration = Duration::from_secs(15);
+/// So many may wait for one budget: every node of a large fleet, twice over. The next is refused.
+pub(super) const WAITING_MAX: usize = 20_000;
+
+/// A place in the line: its round, then the order of coming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    round: u64,
+    number: u64,
+}
+
+/// Who has a place.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter {
+    pub(super) node: NodeName,
+    pub(super) permit: PermitId,
+    heard: Duration,
+}
+
+/// Fair queueing by start tags: a node's first wish is in the present round, each further one in a later round.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    round: u64,
+    numbers: u64,
+    places: BTreeMap<PermitId, Place>,
+    waiters: BTreeMap<Place, Waiter>,
+    /// The round of each node's last place, while it is not over.
+    last_rounds: BTreeMap<NodeName, u64>,
+    /// By the time when each was heard, so that silence is found without looking at all.
+    heard: BTreeSet<(Duration, PermitId)>,
+}
+
+impl Line {
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Takes a place, or keeps it. False: too many wait.
+    pub(super) fn join(&mut self, now: Duration, node: &NodeName, permit: PermitId) -> bool {
+        if let Some(waiter) = self.places.get(&permit).and_then(|place| self.waiters.get_mut(place)) {
+            self.heard.remove(&(waiter.heard, permit));
+            waiter.heard = now;
+            self.heard.insert((now, permit));
+            return true;
+        }
+        if self.waiters.len() >= WAITING_MAX {
+            return false;
+        }
+        let round = self.last_rounds.get(node).map_or(self.round, |last| self.round.max(last + 1));
+        self.last_rounds.insert(node.clone(), round);
+        self.numbers += 1;
+        let place = Place { round, number: self.numbers };
+        self.put(place, Waiter { node: node.clone(), permit, heard: now });
+        true
+    }
+
+    /// Puts back who had left with [`Line::next`], where it was.
+    pub(super) fn put(&mut self, place: Place, waiter: Waiter) {
+        self.heard.insert((waiter.heard, waiter.permit));
+        self.places.insert(waiter.permit, place);
+        self.waiters.insert(place, waiter);
+    }
+
+    /// Who is next, but for these nodes.
+    pub(super) fn next(&mut self, but: Option<&BTreeSet<NodeName>>) -> Option<(Place, Waiter)> {
+        let place = match but {
+            None => *self.waiters.first_key_value()?.0,
+            Some(nodes) => *self.waiters.iter().find(|(_, waiter)| !nodes.contains(&waiter.node))?.0,
+        };
+        let waiter = self.take(place)?;
+        self.round = self.round.max(place.round);
+        if self.last_rounds.len() > self.waiters.len() * 2 + 64 {
+            let round = self.round;
+            self.last_rounds.retain(|_, last| *last >= round);
+        }
+        Some((place, waiter))
+    }
+
+    pub(super) fn leave(&mut self, permit: PermitId) {
+        if let Some(place) = self.places.get(&permit).copied() {
+            self.take(place);
+        }
+    }
+
+    pub(super) fn ahead_of(&self, permit: PermitId) -> Option<u64> {
+        self.places.get(&permit).map(|place| self.waiters.range(..place).count() as u64)
+    }
+
+    /// Forgets who fell silent.
+    pub(super) fn expire(&mut self, now: Duration) {
+        while let Some((heard, permit)) = self.heard.first().copied() {
+            if now < heard + PLACE_LAPSES_AFTER {
+                return;
+            }
+            self.leave(permit);
+        }
+    }
+
+    /// In the order of their turns.
+    pub(super) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiters.values()
+    }
+
+    fn take(&mut self, place: Place) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&place)?;
+        self.places.remove(&waiter.permit);
+        self.heard.remove(&(waiter.heard, waiter.permit));
+        Some(waiter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+
+    use super::*;
+
+    fn order(line: &mut Line) -> String {
+        std::iter::from_fn(|| line.next(None)).map(|(_, waiter)| waiter.node.as_str().to_owned()).collect()
+    }
+
+    fn joined(names: &str) -> Line {
+        let (mut line, mut random) = (Line::default(), Random::seeded(1));
+        for name in names.chars() {
+            assert!(line.join(Duration::ZERO, &name.to_string().parse().expect("a name"), PermitId::random(&mut random)));
+        }
+        line
+    }
+
+    #[test]
+    fn nodes_take_turns_and_each_is_served_in_order() {
+        assert_eq!(order(&mut joined("aaabbc")), "abcaba");
+        assert_eq!(order(&mut joined("abcabc")), "abcabc");
+    }
+
+    #[test]
+    fn who_comes_late_is_not_behind_all_that_a_busy_node_wants() {
+        let mut line = joined("aaaa");
+        assert!(line.next(None).is_some());
+        assert!(line.next(None).is_some());
+        assert!(line.join(Duration::ZERO, &"b".parse().expect("a name"), PermitId::random(&mut Random::seeded(2))));
+        assert_eq!(order(&mut line), "baa".to_owned());
+    }
+
+    #[test]
+    fn the_silent_lose_their_place_and_who_asks_again_keeps_it() {
+        let mut line = joined("ab");
+        let first = line.waiters().next().cloned().expect("somebody waits");
+        assert!(line.join(Duration::from_secs(10), &first.node, first.permit));
+        line.expire(Duration::from_secs(15));
+        assert_eq!(line.ahead_of(first.permit), Some(0));
+        assert_eq!(line.len(), 1);
+        line.expire(Duration::from_secs(25));
+        assert!(line.is_empty());
+    }
+}

@@ -1,0 +1,537 @@
+//! A node's side of one budget: asks the leader, holds permits, renews and returns them, and knows what to do without one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::messages::throttler::{
+    BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetReturned, GrantBudget, KnownLimits, PermitLimits, RegistryLimit,
+    RenewBudget, ReturnBudget,
+};
+use contract::{NodeName, PermitId};
+
+use super::fault::Fault;
+use super::pace::Pace;
+use super::{
+    ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, Alone, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE, MISSES_TO_GONE,
+    RENEW_EVERY,
+};
+
+/// A place in the leader's line is asked for again this long after it should have been called.
+const CALL_LATE: Duration = Duration::from_millis(300);
+/// A wish of the node that nobody has asked for again is over: its asker died. As long as the node's own permits last.
+const WISH_LAPSES_AFTER: Duration = Duration::from_secs(30);
+/// A return that no leader took is told again for so long; by then the permit has come back by itself.
+const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
+/// So many returns of a node wait to be told; further ones come back by themselves.
+const RETURNS_MAX: usize = 1_000;
+/// Who finds no leader asks for the lease so often.
+const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
+
+/// What a member wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Wanted {
+    Call(NodeName, BudgetCall),
+    Campaign,
+    Granted { permit: PermitId, alone: bool },
+    Refused { permit: PermitId, text: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    Held { until: Duration },
+    Alone,
+}
+
+#[derive(Debug)]
+struct Claim {
+    stage: Stage,
+    /// When somebody on this node asked for it last.
+    wanted: Duration,
+    /// When the leader is asked next.
+    ask_at: Duration,
+    asked: Option<Duration>,
+    /// As the leader said, and when the wait is over.
+    ahead: u64,
+    turn_at: Option<Duration>,
+    told: Option<Vec<RegistryLimit>>,
+    told_sent: bool,
+    overran: bool,
+}
+
+#[derive(Debug)]
+struct Return {
+    used: bool,
+    told: Option<Vec<RegistryLimit>>,
+    since: Duration,
+    asked: Option<Duration>,
+}
+
+/// How long a wish has to wait, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetWait {
+    /// How many are before it in the fleet.
+    pub ahead: u64,
+    /// For how long; none: nobody could say yet.
+    pub wait: Option<Duration>,
+}
+
+/// One node's part in one budget.
+#[derive(Debug)]
+pub(super) struct Member {
+    owner: String,
+    node: NodeName,
+    policy: BudgetPolicy,
+    pub(super) leader: Option<(NodeName, u64)>,
+    /// The highest epoch that was heard, and when.
+    fence: (u64, Duration),
+    /// When a leader was heard last; at first, when one was looked for first.
+    heard: Duration,
+    misses: u32,
+    missed: Option<Duration>,
+    claims: BTreeMap<PermitId, Claim>,
+    returns: BTreeMap<PermitId, Return>,
+    none_told: bool,
+    /// What is known of limits, and when each is over.
+    limits: Vec<(RegistryLimit, Duration)>,
+    /// The epoch of the leader that was told of them.
+    told_epoch: u64,
+    renew_at: Duration,
+    renew_asked: Option<Duration>,
+    campaign_at: Option<Duration>,
+    alone_pace: Pace,
+    went_alone: bool,
+    pub(super) alive: u64,
+    /// In `[0, 1)`: so that not all nodes do the same at the same time.
+    stagger: f64,
+    pub(super) alone_total: u64,
+    pub(super) overrun_total: u64,
+    fault: Option<Fault>,
+}
+
+/// What a member is made with.
+#[derive(Clone, Debug)]
+pub(super) struct Membership {
+    pub(super) owner: String,
+    pub(super) node: NodeName,
+    pub(super) policy: BudgetPolicy,
+    pub(super) alive: u64,
+    pub(super) stagger: f64,
+    pub(super) fault: Option<Fault>,
+}
+
+impl Member {
+    /// `since`: when the bus was heard last, so that a node that is alone need not find it out for each owner.
+    pub(super) fn new(now: Duration, since: Duration, membership: Membership) -> Self {
+        let Membership { owner, node, policy, alive, stagger, fault } = membership;
+        Self {
+            owner,
+            node,
+            policy,
+            leader: None,
+            fence: (0, now),
+            heard: since.min(now),
+            misses: 0,
+            missed: None,
+            claims: BTreeMap::new(),
+            returns: BTreeMap::new(),
+            none_told: false,
+            limits: Vec::new(),
+            told_epoch: 0,
+            renew_at: now,
+            renew_asked: None,
+            campaign_at: None,
+            alone_pace: Pace::new(policy.per_second),
+            went_alone: false,
+            alive,
+            stagger,
+            alone_total: 0,
+            overrun_total: 0,
+            fault,
+        }
+    }
+
+    /// `since`: when the bus fell silent; now, if it did not.
+    pub(super) fn want(&mut self, now: Duration, since: Duration, permit: PermitId) -> Vec<Wanted> {
+        if self.is_idle() && !self.went_alone {
+            // Nobody had anything to ask a leader, so that none was heard says nothing.
+            self.heard = self.heard.max(since);
+        }
+        let fresh = Claim {
+            stage: Stage::Waiting,
+            wanted: now,
+            ask_at: now,
+            asked: None,
+            ahead: 0,
+            turn_at: None,
+            told: None,
+            told_sent: false,
+            overran: false,
+        };
+        let claim = self.claims.entry(permit).or_insert(fresh);
+        claim.wanted = now;
+        match claim.stage {
+            Stage::Held { .. } | Stage::Alone => vec![Wanted::Granted { permit, alone: claim.stage == Stage::Alone }],
+            Stage::Waiting => self.tick(now),
+        }
+    }
+
+    pub(super) fn report(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Wanted> {
+        self.learn(now, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
+        let Some(claim) = self.claims.get_mut(&permit) else { return Vec::new() };
+        (claim.told, claim.told_sent) = (Some(limits), false);
+        self.renew_at = now;
+        self.tick(now)
+    }
+
+    pub(super) fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Wanted> {
+        let Some(claim) = self.claims.remove(&permit) else { return Vec::new() };
+        let told = if limits.is_empty() { claim.told.filter(|_| !claim.told_sent) } else { Some(limits) };
+        if let Some(limits) = &told {
+            self.learn(now, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
+        }
+        if self.returns.len() < RETURNS_MAX {
+            let used = claim.stage != Stage::Waiting;
+            self.returns.insert(permit, Return { used, told, since: now, asked: None });
+        }
+        self.tick(now)
+    }
+
+    /// Who leads, as the lease says; none: nobody.
+    pub(super) fn led_by(&mut self, now: Duration, leader: Option<(NodeName, u64)>) -> Vec<Wanted> {
+        match leader {
+            Some((node, epoch)) if self.is_past(now, epoch) => {
+                tracing::debug!(owner = self.owner, %node, epoch, "a leader of the past is not listened to");
+            }
+            Some((node, epoch)) => {
+                if self.leader.as_ref() != Some(&(node.clone(), epoch)) {
+                    self.look_to(now, node, epoch);
+                }
+            }
+            None => {
+                self.leader = None;
+                let from = now + self.spread();
+                self.campaign_at = Some(self.campaign_at.map_or(from, |at| at.min(from)));
+            }
+        }
+        self.tick(now)
+    }
+
+    /// The leader has called: ask now.
+    pub(super) fn turn(&mut self, now: Duration, permit: PermitId) -> Vec<Wanted> {
+        match self.claims.get_mut(&permit) {
+            Some(claim) if claim.stage == Stage::Waiting => (claim.ask_at, claim.asked) = (now, None),
+            Some(_) => {}
+            // Not wanted any more: the leader is told, as its word of it was lost.
+            None if self.returns.len() < RETURNS_MAX => {
+                self.returns.entry(permit).or_insert(Return { used: false, told: None, since: now, asked: None });
+            }
+            None => {}
+        }
+        self.tick(now)
+    }
+
+    /// What came of a call that was made at `asked`.
+    pub(super) fn replied(&mut self, now: Duration, asked: Duration, call: &BudgetCall, reply: BudgetReply) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        match (call, reply) {
+            (BudgetCall::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, ask.permit, answer, &mut wanted),
+            (BudgetCall::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
+            (BudgetCall::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
+                if self.hear(now, epoch) {
+                    self.returns.remove(&back.permit);
+                }
+            }
+            (_, _) => {}
+        }
+        wanted.extend(self.tick(now));
+        wanted
+    }
+
+    pub(super) fn tick(&mut self, now: Duration) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        self.lapse(now);
+        self.count_misses(now);
+        self.go_alone(now, &mut wanted);
+        let Some((leader, epoch)) = self.leader.clone() else {
+            let from = now + self.spread();
+            if !self.is_idle() && *self.campaign_at.get_or_insert(from) <= now {
+                self.campaign_at = Some(now + CAMPAIGN_EVERY);
+                wanted.push(Wanted::Campaign);
+            }
+            return wanted;
+        };
+        self.call_renew(now, epoch, &leader, &mut wanted);
+        let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
+        for (permit, claim) in &mut self.claims {
+            if claim.stage == Stage::Waiting && claim.asked.is_none() && claim.ask_at <= now {
+                claim.asked = Some(now);
+                let (owner, node) = (self.owner.clone(), self.node.clone());
+                let ask = GrantBudget { owner, node, permit: *permit, known: known.clone() };
+                wanted.push(Wanted::Call(leader.clone(), BudgetCall::Grant(ask)));
+            }
+        }
+        for (permit, back) in &mut self.returns {
+            if back.asked.is_none() {
+                back.asked = Some(now);
+                let (owner, node, told) = (self.owner.clone(), self.node.clone(), back.told.clone());
+                let call = ReturnBudget { owner, node, permit: *permit, used: back.used, told };
+                wanted.push(Wanted::Call(leader.clone(), BudgetCall::Return(call)));
+            }
+        }
+        wanted
+    }
+
+    pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
+        if self.is_idle() {
+            return None;
+        }
+        let asked = |asked: Option<Duration>| asked.map(|asked| asked + ANSWER_WITHIN);
+        let claims = self.claims.values().filter(|claim| claim.stage == Stage::Waiting);
+        let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + ANSWER_WITHIN }));
+        let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(now + ANSWER_WITHIN));
+        let renew = (!self.held().is_empty()).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
+        let campaign = if self.leader.is_none() { self.campaign_at } else { None };
+        asks.chain(returns).chain(renew).chain(campaign).chain([now + CAMPAIGN_EVERY]).min()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.claims.is_empty() && self.returns.is_empty()
+    }
+
+    pub(super) fn holds(&self, permit: PermitId) -> bool {
+        self.claims.contains_key(&permit)
+    }
+
+    pub(super) fn wait_of(&self, now: Duration, permit: PermitId) -> Option<BudgetWait> {
+        let claim = self.claims.get(&permit).filter(|claim| claim.stage == Stage::Waiting)?;
+        Some(BudgetWait { ahead: claim.ahead, wait: claim.turn_at.map(|at| at.saturating_sub(now)) })
+    }
+
+    /// Whether no leader was reached for so long that the node goes by its own share.
+    pub(super) fn is_alone(&self, now: Duration) -> bool {
+        now >= self.heard + ALONE_AFTER
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.claims.values().filter(|claim| claim.stage != Stage::Waiting).count() as u64
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        self.claims.len() as u64 - self.in_flight()
+    }
+
+    pub(super) fn known(&self, now: Duration) -> KnownLimits {
+        let current = self.limits.iter().filter(|(_, over)| now < *over);
+        let left = |(limit, over): &(RegistryLimit, Duration)| RegistryLimit {
+            reset_ms: Some(over.saturating_sub(now).as_millis() as u64),
+            ..limit.clone()
+        };
+        KnownLimits { none_told: self.none_told, limits: current.map(left).collect() }
+    }
+
+    /// So that a thousand nodes do not ask for one lease at once: the first has it, and the others hear of that.
+    fn spread(&self) -> Duration {
+        Duration::from_secs_f64(self.stagger * (self.alive as f64 / 1_000.0).clamp(0.001, 1.0))
+    }
+
+    fn look_to(&mut self, now: Duration, node: NodeName, epoch: u64) {
+        self.leader = Some((node, epoch));
+        (self.misses, self.missed, self.campaign_at, self.renew_asked) = (0, None, None, None);
+        self.renew_at = now;
+        for claim in self.claims.values_mut() {
+            (claim.asked, claim.ask_at, claim.told_sent) = (None, now, false);
+        }
+        self.returns.values_mut().for_each(|back| back.asked = None);
+    }
+
+    /// Whether a leader's word counts; remembers it.
+    fn hear(&mut self, now: Duration, epoch: u64) -> bool {
+        if epoch == 0 {
+            // Whom the lease named does not lead: it is looked up again.
+            self.leader = None;
+            self.campaign_at.get_or_insert(now + ANSWER_WITHIN);
+            return false;
+        }
+        if self.is_past(now, epoch) {
+            return false;
+        }
+        self.fence = (epoch, now);
+        (self.heard, self.misses, self.missed, self.went_alone) = (now, 0, None, false);
+        true
+    }
+
+    /// An epoch counts as past while the leader of a later one may live; not for longer, as a bucket that was wiped begins anew.
+    fn is_past(&self, now: Duration, epoch: u64) -> bool {
+        epoch < self.fence.0 && now < self.fence.1 + 2 * LEADER_LEASE && self.fault != Some(Fault::NoFence)
+    }
+
+    fn answered(&mut self, now: Duration, asked: Duration, permit: PermitId, answer: BudgetAnswer, wanted: &mut Vec<Wanted>) {
+        let epoch = match &answer {
+            BudgetAnswer::Granted { epoch, .. } | BudgetAnswer::Queued { epoch, .. } | BudgetAnswer::Refused { epoch, .. } => *epoch,
+            BudgetAnswer::NotLeading {} => 0,
+        };
+        let counts = self.hear(now, epoch);
+        if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.asked == Some(asked)) {
+            claim.asked = None;
+            claim.ask_at = now + CALL_LATE;
+        }
+        if !counts {
+            return;
+        }
+        match answer {
+            BudgetAnswer::Granted { lease_ms, known, .. } => {
+                self.learn(now, &known);
+                self.told_epoch = epoch;
+                let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
+                // A grant that was long on its way is asked for again: it may have come back to the leader.
+                if asked + 2 * ANSWER_WITHIN < now || asked > now {
+                    return;
+                }
+                if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage == Stage::Waiting) {
+                    claim.stage = Stage::Held { until };
+                    wanted.push(Wanted::Granted { permit, alone: false });
+                }
+            }
+            BudgetAnswer::Queued { ahead, wait_ms, known, .. } => {
+                self.learn(now, &known);
+                self.told_epoch = epoch;
+                if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage == Stage::Waiting) {
+                    let wait = Duration::from_millis(wait_ms);
+                    (claim.ahead, claim.turn_at) = (ahead, Some(now + wait));
+                    claim.ask_at = now + (wait + CALL_LATE).min(ASK_AGAIN);
+                }
+            }
+            BudgetAnswer::Refused { text, .. } => {
+                if self.claims.get(&permit).is_some_and(|claim| claim.stage == Stage::Waiting) {
+                    self.claims.remove(&permit);
+                    wanted.push(Wanted::Refused { permit, text });
+                }
+            }
+            BudgetAnswer::NotLeading {} => {}
+        }
+    }
+
+    fn renewed(&mut self, now: Duration, asked: Duration, renew: &RenewBudget, renewed: BudgetRenewed) {
+        if self.renew_asked == Some(asked) {
+            self.renew_asked = None;
+        }
+        if !self.hear(now, renewed.epoch) {
+            return;
+        }
+        self.told_epoch = renewed.epoch;
+        self.learn(now, &renewed.known);
+        for told in &renew.told {
+            if let Some(claim) = self.claims.get_mut(&told.permit) {
+                claim.told_sent = true;
+            }
+        }
+        for permit in renewed.kept {
+            if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage != Stage::Waiting) {
+                claim.stage = Stage::Held { until: asked.min(now) + FLEET_PERMIT_LEASE };
+            }
+        }
+    }
+
+    fn call_renew(&mut self, now: Duration, epoch: u64, leader: &NodeName, wanted: &mut Vec<Wanted>) {
+        let permits = self.held();
+        let news = self.told_epoch != epoch && (self.none_told || !self.limits.is_empty());
+        if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news) {
+            return;
+        }
+        let untold = self.claims.iter().filter(|(_, claim)| !claim.told_sent);
+        let told = untold.filter_map(|(permit, claim)| Some(PermitLimits { permit: *permit, limits: claim.told.clone()? })).collect();
+        let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
+        (self.renew_asked, self.renew_at) = (Some(now), now + RENEW_EVERY);
+        let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, told, known };
+        wanted.push(Wanted::Call(leader.clone(), BudgetCall::Renew(renew)));
+    }
+
+    fn held(&self) -> Vec<PermitId> {
+        let held = self.claims.iter().filter(|(_, claim)| claim.stage != Stage::Waiting);
+        held.map(|(permit, _)| *permit).take(BUDGET_PERMITS_PER_NODE).collect()
+    }
+
+    fn lapse(&mut self, now: Duration) {
+        for claim in self.claims.values_mut() {
+            if let Stage::Held { until } = claim.stage {
+                let over = until <= now;
+                self.overrun_total += u64::from(over && !claim.overran);
+                claim.overran = over;
+            }
+        }
+        let over = |claim: &Claim| now >= claim.wanted + WISH_LAPSES_AFTER;
+        let dead: Vec<PermitId> = self.claims.iter().filter(|(_, claim)| over(claim)).map(|(permit, _)| *permit).collect();
+        for permit in dead {
+            let Some(claim) = self.claims.remove(&permit) else { continue };
+            if self.returns.len() < RETURNS_MAX {
+                let used = claim.stage != Stage::Waiting;
+                self.returns.insert(permit, Return { used, told: claim.told, since: now, asked: None });
+            }
+        }
+        self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
+    }
+
+    /// What was asked and not answered in time is asked again; after three times in a row the leader counts as gone.
+    fn count_misses(&mut self, now: Duration) {
+        let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + ANSWER_WITHIN);
+        let mut missed = false;
+        for claim in self.claims.values_mut().filter(|claim| late(claim.asked)) {
+            (claim.asked, claim.ask_at, missed) = (None, now, true);
+        }
+        for back in self.returns.values_mut().filter(|back| late(back.asked)) {
+            (back.asked, missed) = (None, true);
+        }
+        if late(self.renew_asked) {
+            (self.renew_asked, self.renew_at, missed) = (None, now, true);
+        }
+        if missed && self.missed.is_none_or(|at| now >= at + ANSWER_WITHIN / 2) {
+            self.missed = Some(now);
+            self.misses += 1;
+            if self.misses >= MISSES_TO_GONE {
+                self.leader = None;
+                self.misses = 0;
+                self.campaign_at.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Without a leader for long, a node goes on by its share, and never with less than one at a time.
+    fn go_alone(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
+        if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.quota_is_used_up(now)) {
+            return;
+        }
+        self.went_alone = true;
+        let nodes = self.alive.max(1);
+        let most = if self.policy.at_once == 0 { u64::MAX } else { (self.policy.at_once as u64 / nodes).max(1) };
+        self.alone_pace.set(self.policy.per_second / nodes as f64);
+        let mut in_flight = self.in_flight();
+        for (permit, claim) in self.claims.iter_mut().filter(|(_, claim)| claim.stage == Stage::Waiting) {
+            if in_flight >= most || !(self.alone_pace.take(now) || in_flight == 0) {
+                return;
+            }
+            in_flight += 1;
+            self.alone_total += 1;
+            claim.stage = Stage::Alone;
+            wanted.push(Wanted::Granted { permit: *permit, alone: true });
+        }
+    }
+
+    fn quota_is_used_up(&self, now: Duration) -> bool {
+        self.limits.iter().any(|(limit, over)| now < *over && limit.remaining == 0)
+    }
+
+    fn learn(&mut self, now: Duration, known: &KnownLimits) {
+        if known.limits.is_empty() {
+            self.none_told |= known.none_told && self.limits.iter().all(|(_, over)| *over <= now);
+            return;
+        }
+        self.none_told = false;
+        self.limits.retain(|(limit, over)| now < *over && known.limits.iter().all(|told| told.window_ms != limit.window_ms));
+        for limit in known.limits.iter().take(8) {
+            let length = limit.reset_ms.unwrap_or(limit.window_ms).min(24 * 3_600_000);
+            self.limits.push((limit.clone(), now + Duration::from_millis(length)));
+        }
+        self.limits.truncate(16);
+    }
+}

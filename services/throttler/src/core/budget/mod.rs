@@ -1,0 +1,76 @@
+//! What the fleet may ask of a registry: pulls a second, pulls at once, and what its quotas leave.
+//!
+//! Each budget owner has one leader, which holds a lease; everybody asks it for permits. A permit is a lease too: its holder renews
+//! it and returns it, and a dead node's permit comes back by itself. [`Budgets`] is all of it for one node: it asks, and leads those
+//! budgets whose lease the node has taken. It knows neither bus nor clock: see [`Input`] and [`Effect`].
+//!
+//! What holds among nodes that reach a leader, whatever is lost, late, doubled, cut off or dead:
+//! - permits in use are never more than `at_once`, but for pulls that went on after their permit had run out (counted);
+//! - no sliding second sees more grants than `per_second`;
+//! - never more pulls are let go than the registry has said are left, permits that are out included.
+//!
+//! Who reaches no leader for [`ALONE_AFTER`] goes on by its share of the budget, at least one at a time, and is counted.
+
+mod fault;
+mod leader;
+mod line;
+mod member;
+mod node;
+mod pace;
+mod quota;
+mod step;
+
+use std::time::Duration;
+
+pub use fault::Fault;
+pub use leader::Office;
+pub use member::BudgetWait;
+pub use node::Budgets;
+pub use pace::Pace;
+pub use step::{BudgetCall, BudgetReply, Effect, Input};
+
+/// How long a fleet permit lasts without a renewal, and so how long a new leader learns who holds what: three renewals.
+pub const FLEET_PERMIT_LEASE: Duration = Duration::from_secs(3);
+/// How often permits are renewed.
+pub const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// How long a leader's lease lasts without a renewal.
+pub const LEADER_LEASE: Duration = Duration::from_secs(3);
+/// How often a leader renews its lease.
+pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
+/// How long a leader's answer is waited for.
+pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+/// So many answers missing in a row mean that the leader is gone.
+pub const MISSES_TO_GONE: u32 = 3;
+/// Who waits asks again at least so often, as calls may be lost. Three times within the time after which a place lapses.
+pub const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// After so long without a leader a node goes on alone.
+pub const ALONE_AFTER: Duration = Duration::from_secs(15);
+/// Who was not heard for so long is not reckoned with any more.
+pub const KNOWN_FOR: Duration = Duration::from_millis(contract::messages::registrar::KNOWN_FOR_MS);
+
+/// What a node that reaches no leader does about a quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Alone {
+    /// It goes on: the registry's own answer decides.
+    #[default]
+    Open,
+    /// It waits until the quota's window is over.
+    Share,
+}
+
+/// The budget of one owner, the same for all owners. The leader's is what counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BudgetPolicy {
+    /// Pulls that the fleet may begin in a second; 0 for no limit.
+    pub per_second: f64,
+    /// Pulls at once in the fleet; 0 for no limit.
+    pub at_once: usize,
+    /// What a node without a leader does about a quota.
+    pub alone: Alone,
+}
+
+impl Default for BudgetPolicy {
+    fn default() -> Self {
+        Self { per_second: 200.0, at_once: 0, alone: Alone::Open }
+    }
+}

@@ -1,0 +1,358 @@
+//! All budgets of one node: those that it takes part in, and those that it leads.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use clock::{Now, Random};
+use contract::messages::throttler::{BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetState, BudgetTurn, RegistryLimit};
+use contract::{NodeName, PermitId};
+
+use super::fault::Fault;
+use super::leader::{Leader, Office};
+use super::member::{BudgetWait, Member, Membership, Wanted};
+use super::step::{BudgetCall, BudgetReply, Effect, Input};
+use super::{BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY};
+
+/// The most budget owners that a node remembers; the one used least lately is forgotten. Registries times logins in use on one node.
+pub const OWNERS_MAX: usize = 1_000;
+/// A leader whom nobody has asked for so long, and of whose registry no quota is known, gives the lease back.
+const IDLE_LEADER_KEPT: Duration = Duration::from_secs(60);
+/// How many waiters are listed for each budget.
+const WAITERS_LISTED: usize = 100;
+
+/// A leadership of this node.
+#[derive(Debug)]
+struct Lead {
+    core: Leader,
+    renew_at: Duration,
+    /// When somebody else asked last.
+    used: Duration,
+}
+
+/// What is still to be done in a step.
+enum Work {
+    Wanted(String, Wanted),
+    Turn(NodeName, BudgetTurn),
+}
+
+/// The fleet's budgets as one node takes part in them. The state machine of this module.
+#[derive(Debug)]
+pub struct Budgets {
+    node: NodeName,
+    policy: BudgetPolicy,
+    random: Random,
+    members: BTreeMap<String, (Duration, Member)>,
+    leads: BTreeMap<String, Lead>,
+    owners: BTreeMap<PermitId, String>,
+    /// How many nodes were alive when, falling: the first is the most within [`KNOWN_FOR`].
+    alive: VecDeque<(Duration, u64)>,
+    bus_gone: Option<Duration>,
+    forgotten_total: u64,
+    fault: Option<Fault>,
+}
+
+impl Budgets {
+    /// A node that takes part in no budget yet. `random` is for spreading alone.
+    #[must_use]
+    pub fn new(node: NodeName, policy: BudgetPolicy, random: Random) -> Self {
+        Self {
+            node,
+            policy,
+            random,
+            members: BTreeMap::new(),
+            leads: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            alive: VecDeque::new(),
+            bus_gone: None,
+            forgotten_total: 0,
+            fault: None,
+        }
+    }
+
+    /// With a rule broken on purpose, to test those who test.
+    #[must_use]
+    pub fn with_fault(mut self, fault: Option<Fault>) -> Self {
+        self.fault = fault;
+        self
+    }
+
+    /// Takes one input and says what follows from it.
+    pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
+        let now = now.monotonic;
+        let (mut effects, mut work) = (Vec::new(), VecDeque::new());
+        self.step_down(now, &mut work);
+        match input {
+            Input::Want { owner, permit } => self.want(now, owner, permit, &mut work, &mut effects),
+            Input::Report { permit, limits } => self.tell(now, permit, |member| member.report(now, permit, limits), &mut work),
+            Input::Release { permit, limits } => self.release(now, permit, limits, &mut work),
+            Input::Called { token, call } => {
+                let reply = self.serve(now, &call, true, &mut work);
+                effects.push(Effect::Reply { token, reply });
+            }
+            Input::Replied { asked, call, reply } => {
+                let owner = call.owner().to_owned();
+                self.member(now, &owner, |member| member.replied(now, asked, &call, reply), &mut work);
+            }
+            Input::Turn(turn) => work.push_back(Work::Turn(self.node.clone(), turn)),
+            Input::Lead { owner, leader } => self.led_by(now, &owner, leader, &mut work),
+            Input::Elected { owner, office } => self.elected(now, owner, office, &mut work),
+            Input::LeaseKept { owner, epoch, until } => {
+                if let Some(lead) = self.leads.get_mut(&owner).filter(|lead| lead.core.office.epoch == epoch) {
+                    lead.core.office.until = lead.core.office.until.max(until);
+                }
+            }
+            Input::LeaseLost { owner, epoch } => self.lease_lost(now, &owner, epoch, &mut work),
+            Input::Fleet { alive } => self.fleet(now, alive),
+            Input::BusGone => self.bus_gone = self.bus_gone.or(Some(now)),
+            Input::BusBack => self.bus_gone = None,
+            Input::Tick => self.tick(now, &mut work, &mut effects),
+        }
+        self.carry_out(now, work, &mut effects);
+        effects
+    }
+
+    /// When to tick next at the latest; none when nothing is pending.
+    #[must_use]
+    pub fn wake_in(&self, now: Now) -> Option<Duration> {
+        let now = now.monotonic;
+        let members = self.members.values().filter_map(|(_, member)| member.wake_at(now));
+        let leads = self.leads.values().filter_map(|lead| lead.core.wake_at(now).into_iter().chain([lead.renew_at]).min());
+        members.chain(leads).min().map(|at| at.saturating_sub(now))
+    }
+
+    /// How long a wish has to wait; none if it does not wait.
+    #[must_use]
+    pub fn wait_of(&self, now: Now, permit: PermitId) -> Option<BudgetWait> {
+        let (_, member) = self.members.get(self.owners.get(&permit)?)?;
+        member.wait_of(now.monotonic, permit)
+    }
+
+    /// Whether this permit is one of the fleet's.
+    #[must_use]
+    pub fn knows(&self, permit: PermitId) -> bool {
+        self.owners.contains_key(&permit)
+    }
+
+    /// What this node leads.
+    pub fn led(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.leads.iter().map(|(owner, lead)| (owner.as_str(), lead.core.office.epoch))
+    }
+
+    /// How all budgets stand.
+    #[must_use]
+    pub fn list(&self, now: Now) -> BudgetList {
+        let now = now.monotonic;
+        let budgets = self.members.iter().map(|(owner, (_, member))| self.state(now, owner, member)).collect();
+        BudgetList { budgets, forgotten_total: self.forgotten_total }
+    }
+
+    fn state(&self, now: Duration, owner: &str, member: &Member) -> BudgetState {
+        let lead = self.leads.get(owner);
+        BudgetState {
+            owner: owner.to_owned(),
+            leader: member.leader.as_ref().map(|(node, _)| node.clone()),
+            epoch: member.leader.as_ref().map_or(0, |(_, epoch)| *epoch),
+            leads: lead.is_some(),
+            learns: lead.is_some_and(|lead| lead.core.learns(now)),
+            per_second: self.policy.per_second,
+            at_once: self.policy.at_once as u64,
+            in_flight: lead.map_or(member.in_flight(), |lead| lead.core.in_flight()),
+            waiting: lead.map_or_else(Vec::new, |lead| lead.core.waiters(now, WAITERS_LISTED)),
+            waiting_count: lead.map_or(member.waiting(), |lead| lead.core.waiting()),
+            known: lead.map_or_else(|| member.known(now), |lead| lead.core.known(now)),
+            alone: member.is_alone(now) && !member.is_idle(),
+            alone_total: member.alone_total,
+            overrun_total: member.overrun_total,
+        }
+    }
+
+    fn want(&mut self, now: Duration, owner: String, permit: PermitId, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
+        let owner = self.owners.get(&permit).cloned().unwrap_or(owner);
+        if !self.members.contains_key(&owner) && !self.make_room() {
+            let text = format!("pulls of this node are counted on {OWNERS_MAX} budgets already: try again later");
+            return effects.push(Effect::Refused { permit, text });
+        }
+        let since = self.bus_gone.unwrap_or(now);
+        if !self.members.contains_key(&owner) {
+            let membership = Membership {
+                owner: owner.clone(),
+                node: self.node.clone(),
+                policy: self.policy,
+                alive: self.alive.back().map_or(1, |(_, alive)| *alive),
+                stagger: self.random.fraction(),
+                fault: self.fault,
+            };
+            self.members.insert(owner.clone(), (now, Member::new(now, since, membership)));
+        }
+        self.owners.insert(permit, owner.clone());
+        self.member(now, &owner, |member| member.want(now, since, permit), work);
+    }
+
+    fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, work: &mut VecDeque<Work>) {
+        self.tell(now, permit, |member| member.release(now, permit, limits), work);
+        self.owners.remove(&permit);
+    }
+
+    /// Room for one more owner, by forgetting the one used least lately if it must be.
+    fn make_room(&mut self) -> bool {
+        if self.members.len() < OWNERS_MAX {
+            return true;
+        }
+        let idle = self.members.iter().filter(|(owner, (_, member))| member.is_idle() && !self.leads.contains_key(*owner));
+        let Some(oldest) = idle.min_by_key(|(_, (used, _))| *used).map(|(owner, _)| owner.clone()) else { return false };
+        self.members.remove(&oldest);
+        self.forgotten_total += 1;
+        true
+    }
+
+    fn led_by(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
+        let mine = self.leads.get(owner).map(|lead| lead.core.office.epoch);
+        let says_mine = leader.as_ref().is_some_and(|(node, epoch)| *node == self.node && Some(*epoch) == mine);
+        if let Some(epoch) = mine.filter(|_| !says_mine) {
+            // News of before the election says nothing; a later epoch ends this one.
+            match &leader {
+                Some((_, theirs)) if *theirs > epoch => return self.lease_lost_to(now, owner, leader, work),
+                _ => return,
+            }
+        }
+        self.member(now, owner, |member| member.led_by(now, leader), work);
+    }
+
+    fn elected(&mut self, now: Duration, owner: String, office: Office, work: &mut VecDeque<Work>) {
+        if !self.members.contains_key(&owner) || office.until <= now {
+            return;
+        }
+        let mut core = Leader::new(now, &owner, self.policy, office, self.fault);
+        self.reserve(&mut core);
+        self.leads.insert(owner.clone(), Lead { core, renew_at: now + LEAD_RENEWED_EVERY, used: now });
+        let me = Some((self.node.clone(), office.epoch));
+        self.member(now, &owner, |member| member.led_by(now, me), work);
+    }
+
+    fn lease_lost(&mut self, now: Duration, owner: &str, epoch: u64, work: &mut VecDeque<Work>) {
+        if self.leads.get(owner).is_some_and(|lead| lead.core.office.epoch == epoch) && self.fault != Some(Fault::NoFence) {
+            self.lease_lost_to(now, owner, None, work);
+        }
+    }
+
+    fn lease_lost_to(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
+        self.leads.remove(owner);
+        self.member(now, owner, |member| member.led_by(now, leader), work);
+    }
+
+    /// Leads end with their leases, before anything else is done in their name.
+    fn step_down(&mut self, now: Duration, work: &mut VecDeque<Work>) {
+        let over: Vec<String> = self.leads.iter().filter(|(_, lead)| !lead.core.leads(now)).map(|(owner, _)| owner.clone()).collect();
+        for owner in over {
+            self.lease_lost_to(now, &owner, None, work);
+        }
+    }
+
+    fn fleet(&mut self, now: Duration, alive: u64) {
+        while self.alive.front().is_some_and(|(at, _)| *at + KNOWN_FOR <= now) {
+            self.alive.pop_front();
+        }
+        while self.alive.back().is_some_and(|(_, less)| *less <= alive) {
+            self.alive.pop_back();
+        }
+        self.alive.push_back((now, alive));
+        self.members.values_mut().for_each(|(_, member)| member.alive = alive);
+        let (silent, known) = self.silent();
+        self.leads.values_mut().for_each(|lead| lead.core.reserve(silent, known));
+    }
+
+    fn reserve(&self, core: &mut Leader) {
+        let (silent, known) = self.silent();
+        core.reserve(silent, known);
+    }
+
+    /// Of the nodes known in the last minutes, how many are silent, and how many there are.
+    fn silent(&self) -> (u64, u64) {
+        let known = self.alive.front().map_or(1, |(_, most)| *most);
+        let alive = self.alive.back().map_or(1, |(_, alive)| *alive);
+        (known.saturating_sub(alive), known)
+    }
+
+    fn tick(&mut self, now: Duration, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
+        for (owner, (_, member)) in &mut self.members {
+            work.extend(member.tick(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
+        }
+        let mut idle = Vec::new();
+        for (owner, lead) in &mut self.leads {
+            lead.core.tick(now);
+            work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
+            if lead.core.is_idle() && lead.core.known(now).limits.is_empty() && now >= lead.used + IDLE_LEADER_KEPT {
+                idle.push((owner.clone(), lead.core.office.epoch));
+            } else if lead.renew_at <= now {
+                lead.renew_at = now + LEAD_RENEWED_EVERY;
+                effects.push(Effect::KeepLease { owner: owner.clone(), epoch: lead.core.office.epoch });
+            }
+        }
+        for (owner, epoch) in idle {
+            self.lease_lost_to(now, &owner, None, work);
+            effects.push(Effect::DropLease { owner, epoch });
+        }
+        let members = &self.members;
+        self.owners.retain(|permit, owner| members.get(owner).is_some_and(|(_, member)| member.holds(*permit)));
+    }
+
+    fn tell(&mut self, now: Duration, permit: PermitId, act: impl FnOnce(&mut Member) -> Vec<Wanted>, work: &mut VecDeque<Work>) {
+        if let Some(owner) = self.owners.get(&permit).cloned() {
+            self.member(now, &owner, act, work);
+        }
+    }
+
+    fn member(&mut self, now: Duration, owner: &str, act: impl FnOnce(&mut Member) -> Vec<Wanted>, work: &mut VecDeque<Work>) {
+        let Some((used, member)) = self.members.get_mut(owner) else { return };
+        *used = now;
+        work.extend(act(member).into_iter().map(|wanted| Work::Wanted(owner.to_owned(), wanted)));
+    }
+
+    /// Answers as a leader.
+    fn serve(&mut self, now: Duration, call: &BudgetCall, of_others: bool, work: &mut VecDeque<Work>) -> BudgetReply {
+        let Some(lead) = self.leads.get_mut(call.owner()) else {
+            return match call {
+                BudgetCall::Grant(_) => BudgetReply::Granted(BudgetAnswer::NotLeading {}),
+                BudgetCall::Renew(_) => BudgetReply::Renewed(BudgetRenewed::default()),
+                BudgetCall::Return(_) => BudgetReply::Returned(BudgetReturned::default()),
+            };
+        };
+        if of_others || matches!(call, BudgetCall::Grant(_)) {
+            lead.used = now;
+        }
+        let reply = match call {
+            BudgetCall::Grant(ask) => BudgetReply::Granted(lead.core.ask(now, ask)),
+            BudgetCall::Renew(renew) => BudgetReply::Renewed(lead.core.renew(now, renew)),
+            BudgetCall::Return(back) => {
+                lead.core.give_back(now, back);
+                BudgetReply::Returned(BudgetReturned { epoch: lead.core.office.epoch })
+            }
+        };
+        work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
+        reply
+    }
+
+    /// What a member wants of a leader on its own node is done here and now.
+    fn carry_out(&mut self, now: Duration, mut work: VecDeque<Work>, effects: &mut Vec<Effect>) {
+        while let Some(one) = work.pop_front() {
+            match one {
+                Work::Wanted(owner, Wanted::Call(to, call)) if to == self.node => {
+                    let reply = self.serve(now, &call, false, &mut work);
+                    self.member(now, &owner, |member| member.replied(now, now, &call, reply), &mut work);
+                }
+                Work::Wanted(_, Wanted::Call(to, call)) => effects.push(Effect::Call { to, asked: now, call }),
+                Work::Wanted(owner, Wanted::Campaign) => effects.push(Effect::Campaign { owner }),
+                Work::Wanted(_, Wanted::Granted { permit, alone }) => effects.push(Effect::Granted { permit, alone }),
+                Work::Wanted(_, Wanted::Refused { permit, text }) => {
+                    self.owners.remove(&permit);
+                    effects.push(Effect::Refused { permit, text });
+                }
+                Work::Turn(to, turn) if to == self.node => {
+                    let owner = turn.owner.clone();
+                    self.member(now, &owner, |member| member.turn(now, turn.permit), &mut work);
+                }
+                Work::Turn(to, turn) => effects.push(Effect::Turn { to, turn }),
+            }
+        }
+    }
+}

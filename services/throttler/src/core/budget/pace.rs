@@ -1,0 +1,106 @@
+//! Grants spread over time.
+
+use std::time::Duration;
+
+/// Of the rate, so much is used: what a message is late must not put more into one second than the budget allows.
+const SHARE_USED: f64 = 0.95;
+/// So late a grant may be without the next one being later too: timers have whole milliseconds. Less than what [`SHARE_USED`] leaves
+/// free, so that no sliding second ever holds more grants than the rate.
+const CATCH_UP: Duration = Duration::from_millis(30);
+
+/// Allows at most `per_second` grants in any sliding second, one by one.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// Between two grants; zero: no limit.
+    spacing: Duration,
+    next: Duration,
+}
+
+impl Pace {
+    /// 0 for no limit.
+    #[must_use]
+    pub fn new(per_second: f64) -> Self {
+        let mut pace = Self { spacing: Duration::ZERO, next: Duration::ZERO };
+        pace.set(per_second);
+        pace
+    }
+
+    /// Another rate from now on.
+    pub fn set(&mut self, per_second: f64) {
+        let per_second = if per_second > 0.0 { (per_second * SHARE_USED).clamp(0.001, 1_000_000.0) } else { 0.0 };
+        self.spacing = if per_second > 0.0 { Duration::from_secs_f64(1.0 / per_second) } else { Duration::ZERO };
+    }
+
+    /// Takes the next grant if it is time.
+    pub fn take(&mut self, now: Duration) -> bool {
+        if self.spacing.is_zero() {
+            return true;
+        }
+        if now < self.next {
+            return false;
+        }
+        self.next = self.next.max(now.saturating_sub(CATCH_UP)) + self.spacing;
+        true
+    }
+
+    /// How long until the grant after `before` others can be had.
+    #[must_use]
+    pub fn ready_in(&self, now: Duration, before: u64) -> Duration {
+        let count = u32::try_from(before).unwrap_or(u32::MAX);
+        self.next.saturating_sub(now).saturating_add(self.spacing.saturating_mul(count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// The most grants in any sliding second, and all, when somebody tries every `step` for ten seconds, after a rest.
+    fn tried(per_second: f64, step: Duration) -> (usize, usize) {
+        let mut pace = Pace::new(per_second);
+        let mut grants = Vec::new();
+        let (mut now, end) = (Duration::from_secs(100), Duration::from_secs(110));
+        while now < end {
+            while pace.take(now) {
+                grants.push(now);
+            }
+            now += step;
+        }
+        let most = grants.iter().map(|from| grants.iter().filter(|at| *at >= from && **at <= *from + SECOND).count()).max();
+        (most.unwrap_or(0), grants.len())
+    }
+
+    #[test]
+    fn no_sliding_second_holds_more_than_the_rate_and_most_of_it_is_used() {
+        for rate in [1_u32, 2, 3, 7, 20, 200, 999] {
+            for step in [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(13)] {
+                let (most, all) = tried(f64::from(rate), step);
+                assert!(most <= rate as usize, "{most} in a second at {rate} a second, tried every {step:?}");
+                assert!(all as f64 >= f64::from(rate) * 10.0 * 0.9 - 1.0, "{all} in ten seconds at {rate} a second, tried every {step:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits() {
+        let mut pace = Pace::new(0.0);
+        assert!((0..1_000).all(|_| pace.take(Duration::ZERO)));
+        assert_eq!(pace.ready_in(Duration::ZERO, 50), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_stated_wait_is_when_the_grant_can_be_had() {
+        let mut pace = Pace::new(10.0);
+        let now = Duration::from_secs(5);
+        assert!(pace.take(now));
+        let mut waits = (0..5).map(|before| pace.ready_in(now, before)).collect::<Vec<_>>();
+        waits.dedup();
+        assert_eq!(waits.len(), 5);
+        for wait in waits {
+            assert!(!pace.take(now + wait - Duration::from_nanos(1)));
+            assert!(pace.take(now + wait));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! How many pulls a registry still allows, as far as it has told: never more are let go than are known to be left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use contract::NodeName;
+use contract::messages::throttler::{KnownLimits, RegistryLimit};
+
+use super::fault::Fault;
+
+/// The longest that a quota's window is believed to last.
+const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// The longest that a registry's wish to be left alone is obeyed.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
+/// A registry that says nothing of its window's length is asked again after this.
+const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
+/// Added to the end of a window: registries count in whole seconds.
+const WINDOW_MARGIN: Duration = Duration::from_secs(1);
+/// What other nodes' pulls do not explain, told by one node alone, holds the others so long; then another looks for itself.
+const BELIEVED_ALONE: Duration = Duration::from_secs(4);
+/// Whose word another has contradicted is not believed alone for so long.
+const DISBELIEVED: Duration = Duration::from_secs(600);
+/// So long one pull alone asks a registry whose limits are not known. When it has not answered by then, twice as many may ask each
+/// further second: a runtime that never tells of limits must not hold up the fleet.
+const PROBE_ALONE: Duration = Duration::from_secs(2);
+/// After so many pulls without a word of any answer, a registry counts as one without limits.
+const SILENT_PROBES: u32 = 3;
+/// The most windows of one owner; real registries tell of one or two. Those told of later are ignored.
+const WINDOWS_MAX: usize = 8;
+/// The most nodes that are remembered as contradicted; further ones are believed.
+const DISBELIEVED_MAX: usize = 1_000;
+
+/// May one more go?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Allowance {
+    Yes,
+    /// To find out whether it is true what these say.
+    But(BTreeSet<NodeName>),
+    /// Not before then, as far as is known; none: when an answer comes.
+    No(Option<Duration>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    /// Nobody has heard an answer yet.
+    Unheard,
+    /// It tells of no limits.
+    NoLimits,
+    /// See the windows.
+    Limits,
+}
+
+#[derive(Clone, Debug)]
+struct Window {
+    source: Option<String>,
+    limit: u64,
+    /// The least that was told.
+    remaining: u64,
+    told_at: Duration,
+    length: Duration,
+    resets: Duration,
+    tellers: BTreeSet<NodeName>,
+}
+
+/// What is out and not included in what the registry has told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Out {
+    /// Permits whose answer is not known yet.
+    pub(super) open: u64,
+    /// When the first of them was granted.
+    pub(super) since: Option<Duration>,
+}
+
+/// The quotas of one owner.
+#[derive(Debug)]
+pub(super) struct Quota {
+    word: Word,
+    windows: BTreeMap<u64, Window>,
+    /// When permits ended of which the registry's word is not known, and how many.
+    unsettled: BTreeMap<Duration, u64>,
+    silent: u32,
+    disbelieved: BTreeMap<NodeName, Duration>,
+    fault: Option<Fault>,
+}
+
+impl Quota {
+    pub(super) fn new(fault: Option<Fault>) -> Self {
+        Self { word: Word::Unheard, windows: BTreeMap::new(), unsettled: BTreeMap::new(), silent: 0, disbelieved: BTreeMap::new(), fault }
+    }
+
+    /// Windows that are over say nothing any more: the next pull finds out how the new one stands.
+    pub(super) fn expire(&mut self, now: Duration) {
+        let before = self.windows.len();
+        self.windows.retain(|_, window| now < window.resets);
+        if self.windows.len() < before {
+            self.unsettled.clear();
+            if self.windows.is_empty() {
+                (self.word, self.silent) = (Word::Unheard, 0);
+            }
+        }
+        self.disbelieved.retain(|_, until| now < *until);
+    }
+
+    /// May one more go, beside those that are out?
+    pub(super) fn allows(&self, now: Duration, out: Out) -> Allowance {
+        match self.word {
+            Word::NoLimits => Allowance::Yes,
+            Word::Unheard => {
+                let over = out.since.map_or(Duration::ZERO, |since| now.saturating_sub(since)).saturating_sub(PROBE_ALONE);
+                let doublings = over.as_millis().div_ceil(1_000).min(20) as u32;
+                if out.open < 1 << doublings { Allowance::Yes } else { Allowance::No(None) }
+            }
+            Word::Limits => {
+                self.windows.values().map(|window| self.room_in(now, window, out)).max_by_key(severity).unwrap_or(Allowance::Yes)
+            }
+        }
+    }
+
+    fn room_in(&self, now: Duration, window: &Window, out: Out) -> Allowance {
+        if self.left(window, out) > 0 {
+            return Allowance::Yes;
+        }
+        if window.tellers.len() < 2 && out.open == 0 && now >= window.told_at + BELIEVED_ALONE {
+            return Allowance::But(window.tellers.clone());
+        }
+        Allowance::No(Some(window.resets))
+    }
+
+    fn left(&self, window: &Window, out: Out) -> u64 {
+        let counted = if self.fault == Some(Fault::QuotaIsCountedLate) { 0 } else { out.open + self.unsettled() };
+        window.remaining.saturating_sub(counted)
+    }
+
+    fn unsettled(&self) -> u64 {
+        self.unsettled.values().sum()
+    }
+
+    /// How many may go now, and when the rest of a line may: in windows of the quota.
+    pub(super) fn wait(&self, now: Duration, out: Out, ahead: u64) -> Duration {
+        let wait_in = |window: &Window| {
+            let left = self.left(window, out);
+            if ahead < left {
+                return Duration::ZERO;
+            }
+            let windows = if window.limit == 0 { 0 } else { (ahead - left) / window.limit };
+            window.resets.saturating_sub(now).saturating_add(window.length.saturating_mul(u32::try_from(windows).unwrap_or(u32::MAX)))
+        };
+        self.windows.values().map(wait_in).max().unwrap_or_default()
+    }
+
+    /// A permit ended whose pull the registry may have counted, and nobody has heard of it.
+    pub(super) fn ended_unheard(&mut self, now: Duration) {
+        self.silent = self.silent.saturating_add(1);
+        match self.word {
+            Word::Unheard if self.silent >= SILENT_PROBES => self.word = Word::NoLimits,
+            Word::Limits => *self.unsettled.entry(now).or_default() += 1,
+            Word::Unheard | Word::NoLimits => {}
+        }
+        // Each is a permit that was granted within a known remainder, so this is bounded by it; times are merged all the same.
+        while self.unsettled.len() > 1_000 {
+            let Some((_, count)) = self.unsettled.pop_first() else { return };
+            if let Some(mut next) = self.unsettled.first_entry() {
+                *next.get_mut() += count;
+            }
+        }
+    }
+
+    /// What the registry said to `node` in a pull whose permit was granted at `granted`; none: at a time that is not known, as
+    /// another node or a leader before tells it. `out`: what else is out.
+    pub(super) fn told(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limits: &[RegistryLimit], out: Out) {
+        self.silent = 0;
+        if limits.is_empty() {
+            if self.word == Word::Unheard {
+                self.word = Word::NoLimits;
+            }
+            return;
+        }
+        let explained = out.open + self.unsettled() + 1;
+        for limit in limits {
+            self.told_one(now, node, granted, limit, explained);
+        }
+        if let Some(granted) = granted {
+            // Whatever ended before this one began is in what it was told.
+            self.unsettled = self.unsettled.split_off(&granted);
+        }
+    }
+
+    fn told_one(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limit: &RegistryLimit, explained: u64) {
+        let resets = now + stated_length(limit) + if granted.is_some() { WINDOW_MARGIN } else { Duration::ZERO };
+        let length = if limit.window_ms == 0 { stated_length(limit) } else { Duration::from_millis(limit.window_ms).min(WINDOW_MAX) };
+        let told = Window {
+            source: limit.source.clone(),
+            limit: limit.limit,
+            remaining: limit.remaining,
+            told_at: now,
+            length,
+            resets,
+            tellers: BTreeSet::from([node.clone()]),
+        };
+        let known = self.windows.len();
+        let Some(window) = self.windows.get_mut(&limit.window_ms) else {
+            let believed = limit.remaining > 0 || !self.disbelieved.contains_key(node);
+            if believed && known < WINDOWS_MAX {
+                self.word = Word::Limits;
+                self.windows.insert(limit.window_ms, told);
+            }
+            return;
+        };
+        if granted.is_some_and(|granted| granted > window.told_at) && limit.remaining > window.remaining {
+            // The registry said more later than it said less: a new window, or a lie.
+            if window.tellers.len() == 1 && !window.tellers.contains(node) && self.disbelieved.len() < DISBELIEVED_MAX {
+                self.disbelieved.extend(window.tellers.iter().map(|teller| (teller.clone(), now + DISBELIEVED)));
+            }
+            *window = told;
+        } else if limit.remaining.saturating_add(explained) >= window.remaining {
+            if limit.remaining < window.remaining {
+                (window.remaining, window.told_at) = (limit.remaining, now);
+            }
+            window.tellers.insert(node.clone());
+            if window.tellers.len() > 2 {
+                window.tellers.pop_last();
+            }
+            if granted.is_some() && limit.reset_ms.is_some() {
+                window.resets = window.resets.max(resets);
+            }
+        } else if !self.disbelieved.contains_key(node) {
+            // Less than all that is out explains: others share the quota, or it is a lie.
+            *window = Window { resets: window.resets.min(resets), ..told };
+        }
+    }
+
+    /// A leader before has found that the registry tells of no limits.
+    pub(super) fn none_told(&mut self) {
+        if self.word == Word::Unheard {
+            self.word = Word::NoLimits;
+        }
+    }
+
+    /// For nodes to keep for a leader to come, and for people.
+    pub(super) fn known(&self, now: Duration, out: Out) -> KnownLimits {
+        let limit = |(window_ms, window): (&u64, &Window)| RegistryLimit {
+            source: window.source.clone(),
+            limit: window.limit,
+            remaining: self.left(window, out),
+            window_ms: *window_ms,
+            reset_ms: Some(window.resets.saturating_sub(now).as_millis() as u64),
+        };
+        KnownLimits { none_told: self.word == Word::NoLimits, limits: self.windows.iter().map(limit).collect() }
+    }
+}
+
+/// The one that decides: the latest reset of those that allow nothing.
+fn severity(allowance: &Allowance) -> (u8, Option<Duration>) {
+    match allowance {
+        Allowance::Yes => (0, None),
+        Allowance::But(_) => (1, None),
+        Allowance::No(until) => (2, *until),
+    }
+}
+
+fn stated_length(limit: &RegistryLimit) -> Duration {
+    let most = if limit.limit == 0 { RETRY_AFTER_MAX } else { WINDOW_MAX };
+    let stated = match (limit.reset_ms, limit.window_ms) {
+        (Some(reset_ms), _) => Duration::from_millis(reset_ms),
+        (None, 0) => WINDOW_UNSTATED,
+        (None, window_ms) => Duration::from_millis(window_ms),
+    };
+    stated.min(most)
+}

@@ -1,0 +1,190 @@
+//! What a node's budgets are told and what they want done.
+
+use std::time::Duration;
+
+use contract::messages::throttler::{
+    BudgetAnswer, BudgetRenewed, BudgetReturned, BudgetTurn, GrantBudget, RegistryLimit, RenewBudget, ReturnBudget,
+};
+use contract::{NodeName, PermitId};
+
+use super::leader::Office;
+
+/// A call to the leader of a budget.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BudgetCall {
+    /// A permit, please.
+    Grant(GrantBudget),
+    /// These are in use.
+    Renew(RenewBudget),
+    /// This one is not needed any more.
+    Return(ReturnBudget),
+}
+
+impl BudgetCall {
+    /// Whose budget it is about.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        match self {
+            Self::Grant(ask) => &ask.owner,
+            Self::Renew(renew) => &renew.owner,
+            Self::Return(back) => &back.owner,
+        }
+    }
+}
+
+/// The leader's answer to a [`BudgetCall`] of the same kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BudgetReply {
+    /// To [`BudgetCall::Grant`].
+    Granted(BudgetAnswer),
+    /// To [`BudgetCall::Renew`].
+    Renewed(BudgetRenewed),
+    /// To [`BudgetCall::Return`].
+    Returned(BudgetReturned),
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A pull of this node wants a permit. To be said again at least every 30 s while it waits and while it pulls.
+    Want {
+        /// Whose budget.
+        owner: String,
+        /// Chosen by the asker, never twice.
+        permit: PermitId,
+    },
+    /// The registry has answered in a pull; no limits: it told of none.
+    Report {
+        /// Of which permit.
+        permit: PermitId,
+        /// What it said.
+        limits: Vec<RegistryLimit>,
+    },
+    /// A permit is not needed any more, granted or not.
+    Release {
+        /// Which.
+        permit: PermitId,
+        /// What the registry said; empty: not known.
+        limits: Vec<RegistryLimit>,
+    },
+    /// Another node calls this one as a leader. Answered in the same step by [`Effect::Reply`] with the same token.
+    Called {
+        /// Chosen by the caller of the core.
+        token: u64,
+        /// What it wants.
+        call: BudgetCall,
+    },
+    /// A leader has answered [`Effect::Call`].
+    Replied {
+        /// As in the effect.
+        asked: Duration,
+        /// As in the effect.
+        call: BudgetCall,
+        /// The answer.
+        reply: BudgetReply,
+    },
+    /// A leader says that the turn of one of this node's wishes has come.
+    Turn(BudgetTurn),
+    /// What the lease of a budget says, after [`Effect::Campaign`] or whenever it is heard.
+    Lead {
+        /// Whose budget.
+        owner: String,
+        /// Who leads, by which epoch; none: nobody.
+        leader: Option<(NodeName, u64)>,
+    },
+    /// This node has taken the lease.
+    Elected {
+        /// Whose budget.
+        owner: String,
+        /// How.
+        office: Office,
+    },
+    /// The lease that [`Effect::KeepLease`] asked for goes on.
+    LeaseKept {
+        /// Whose budget.
+        owner: String,
+        /// Of which leadership.
+        epoch: u64,
+        /// Until when: [`super::LEADER_LEASE`] from when it was asked for.
+        until: Duration,
+    },
+    /// Somebody else has the lease, or it is gone.
+    LeaseLost {
+        /// Whose budget.
+        owner: String,
+        /// Of which leadership.
+        epoch: u64,
+    },
+    /// So many nodes are alive, this one included.
+    Fleet {
+        /// As the registrar says.
+        alive: u64,
+    },
+    /// The bus cannot be reached.
+    BusGone,
+    /// It can again.
+    BusBack,
+    /// Time has passed: see [`super::Budgets::wake_in`].
+    Tick,
+}
+
+/// What shall be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Ask a leader; its answer comes as [`Input::Replied`]. No answer is found out by the core itself.
+    Call {
+        /// Which node.
+        to: NodeName,
+        /// To be given back with the answer.
+        asked: Duration,
+        /// What.
+        call: BudgetCall,
+    },
+    /// Answer [`Input::Called`].
+    Reply {
+        /// As in the input.
+        token: u64,
+        /// The answer.
+        reply: BudgetReply,
+    },
+    /// Tell a node that a turn has come; nothing is awaited.
+    Turn {
+        /// Which node.
+        to: NodeName,
+        /// Whose turn.
+        turn: BudgetTurn,
+    },
+    /// Look who has the lease of a budget, and take it if nobody has: [`Input::Lead`] or [`Input::Elected`] follows if the bus answers.
+    Campaign {
+        /// Whose budget.
+        owner: String,
+    },
+    /// Renew the lease.
+    KeepLease {
+        /// Whose budget.
+        owner: String,
+        /// Of which leadership.
+        epoch: u64,
+    },
+    /// Give the lease back: nobody holds or wants a permit, so that whoever leads next has nothing to learn.
+    DropLease {
+        /// Whose budget.
+        owner: String,
+        /// Of which leadership.
+        epoch: u64,
+    },
+    /// A wish may go ahead.
+    Granted {
+        /// Which.
+        permit: PermitId,
+        /// Without the fleet's permit, as no leader is reached.
+        alone: bool,
+    },
+    /// A wish is refused: too many wait.
+    Refused {
+        /// Which.
+        permit: PermitId,
+        /// In words.
+        text: String,
+    },
+}

@@ -1,0 +1,458 @@
+//! A small fleet in simulated time: nodes, a bus that loses, doubles, delays and cuts off, leases by compare-and-set, and a
+//! registry that counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use clock::{Now, Random};
+use contract::messages::throttler::{BudgetTurn, RegistryLimit};
+use contract::{NodeName, PermitId};
+use throttler::core::budget::{
+    BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, FLEET_PERMIT_LEASE, Fault, Input, LEADER_LEASE, Office,
+};
+
+/// The owner that everybody asks for.
+pub const OWNER: &str = "default/registry.example/anonymous";
+
+/// What may go wrong and what is asked for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub nodes: usize,
+    pub policy: BudgetPolicy,
+    /// Pulls in a window, and how long it is.
+    pub quota: Option<(u64, Duration)>,
+    pub wishes_per_node: usize,
+    /// Over which time the wishes come.
+    pub wished_within: Duration,
+    pub pull_takes: Duration,
+    pub loss: f64,
+    pub doubling: f64,
+    pub delay_most: Duration,
+    /// How many crashes, partitions and stalls in the first minute.
+    pub troubles: usize,
+    pub lasts: Duration,
+    pub fault: Option<Fault>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            nodes: 8,
+            policy: BudgetPolicy::default(),
+            quota: None,
+            wishes_per_node: 1,
+            wished_within: Duration::from_millis(500),
+            pull_takes: Duration::from_millis(50),
+            loss: 0.0,
+            doubling: 0.0,
+            delay_most: Duration::from_millis(2),
+            troubles: 0,
+            lasts: Duration::from_secs(120),
+            fault: None,
+        }
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// When each pull of a node that reaches a leader began.
+    pub begun: Vec<Duration>,
+    pub alone: usize,
+    pub served: usize,
+    /// Pulls that the registry refused, of nodes that had a permit.
+    pub over_quota: usize,
+    /// The most pulls at once whose permits had not run out.
+    pub most_at_once: usize,
+    pub refused: usize,
+    pub leaders: usize,
+    /// Troubles that acted.
+    pub troubles: usize,
+    /// The longest wait that was stated.
+    pub longest_stated: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Wish(usize),
+    Deliver(usize, u64, Box<Letter>),
+    Wake(usize, u64),
+    WantAgain(usize, u64, PermitId),
+    PullEnds(usize, u64, PermitId),
+    Trouble,
+    Heal(usize),
+    Restart(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Letter {
+    Call { from: usize, incarnation: u64, asked: Duration, call: BudgetCall },
+    Reply { asked: Duration, call: BudgetCall, reply: BudgetReply },
+    Turn(BudgetTurn),
+    Lead(Option<(NodeName, u64)>),
+    Elected(Office),
+    Kept(u64, Duration),
+    Lost(u64),
+}
+
+struct Node {
+    core: Budgets,
+    incarnation: u64,
+    up: bool,
+    cut: bool,
+    /// Adds to its clock: a monotonic clock that jumps.
+    stalled_until: Duration,
+    wake: u64,
+    wants: BTreeSet<PermitId>,
+    todo: usize,
+}
+
+struct Pull {
+    until: Duration,
+    alone: bool,
+    said: Option<RegistryLimit>,
+}
+
+#[derive(Default)]
+struct Lease {
+    holder: Option<(usize, u64, Duration)>,
+    revision: u64,
+    past_until: Duration,
+}
+
+pub struct World {
+    plan: Plan,
+    now: Duration,
+    random: Random,
+    queue: BTreeMap<(Duration, u64), Event>,
+    numbers: u64,
+    nodes: Vec<Node>,
+    lease: Lease,
+    pulls: BTreeMap<(usize, PermitId), Pull>,
+    window: Option<(Duration, u64)>,
+    seen: Seen,
+}
+
+impl World {
+    pub fn run(plan: Plan, seed: u64) -> Seen {
+        let mut random = Random::seeded(seed);
+        let node = |at: usize, random: &mut Random| Node {
+            core: core(&plan, at, random),
+            incarnation: 0,
+            up: true,
+            cut: false,
+            stalled_until: Duration::ZERO,
+            wake: 0,
+            wants: BTreeSet::new(),
+            todo: plan.wishes_per_node,
+        };
+        let nodes = (0..plan.nodes).map(|at| node(at, &mut random)).collect();
+        let mut world = Self {
+            plan,
+            now: Duration::from_secs(1),
+            random,
+            queue: BTreeMap::new(),
+            numbers: 0,
+            nodes,
+            lease: Lease::default(),
+            pulls: BTreeMap::new(),
+            window: None,
+            seen: Seen::default(),
+        };
+        world.begin();
+        while let Some(((at, _), event)) = world.queue.pop_first() {
+            if at > world.plan.lasts {
+                break;
+            }
+            world.now = at;
+            world.happen(event);
+        }
+        world.seen
+    }
+
+    fn begin(&mut self) {
+        for at in 0..self.nodes.len() {
+            let alive = self.plan.nodes as u64;
+            self.give(at, Input::Fleet { alive });
+            for _ in 0..self.plan.wishes_per_node {
+                let after = self.plan.wished_within.mul_f64(self.random.fraction());
+                self.later(after, Event::Wish(at));
+            }
+        }
+        for _ in 0..self.plan.troubles {
+            let after = Duration::from_secs_f64(2.0 + 58.0 * self.random.fraction());
+            self.later(after, Event::Trouble);
+        }
+    }
+
+    fn later(&mut self, after: Duration, event: Event) {
+        self.numbers += 1;
+        self.queue.insert((self.now + after, self.numbers), event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Wish(at) => self.wish(at),
+            Event::Deliver(to, incarnation, letter) => self.deliver(to, incarnation, *letter),
+            Event::Wake(at, number) => {
+                if self.nodes[at].wake == number {
+                    self.unless_stalled(at, Event::Wake(at, number), |world| world.give(at, Input::Tick));
+                }
+            }
+            Event::WantAgain(at, incarnation, permit) => {
+                let node = &self.nodes[at];
+                let pulls = self.pulls.contains_key(&(at, permit));
+                if node.up && node.incarnation == incarnation && (pulls || node.wants.contains(&permit)) {
+                    self.give(at, Input::Want { owner: OWNER.to_owned(), permit });
+                    self.later(Duration::from_secs(5), Event::WantAgain(at, incarnation, permit));
+                }
+            }
+            Event::PullEnds(at, incarnation, permit) => self.pull_ends(at, incarnation, permit),
+            Event::Trouble => self.trouble(),
+            Event::Heal(at) => self.nodes[at].cut = false,
+            Event::Restart(at) => self.restart(at),
+        }
+    }
+
+    fn unless_stalled(&mut self, at: usize, event: Event, act: impl FnOnce(&mut Self)) {
+        let until = self.nodes[at].stalled_until;
+        if until > self.now { self.later(until - self.now, event) } else { act(self) }
+    }
+
+    fn wish(&mut self, at: usize) {
+        let permit = PermitId::random(&mut self.random);
+        if self.nodes[at].up {
+            self.nodes[at].wants.insert(permit);
+            let incarnation = self.nodes[at].incarnation;
+            self.later(Duration::ZERO, Event::WantAgain(at, incarnation, permit));
+        }
+    }
+
+    fn give(&mut self, at: usize, input: Input) {
+        if !self.nodes[at].up {
+            return;
+        }
+        let now = Now { monotonic: self.now, wall: self.now };
+        for effect in self.nodes[at].core.step(now, input) {
+            self.carry_out(at, effect);
+        }
+        let waits = self.nodes[at].wants.iter().filter_map(|permit| self.nodes[at].core.wait_of(now, *permit)?.wait).max();
+        self.seen.longest_stated = self.seen.longest_stated.max(waits.unwrap_or_default());
+        if let Some(after) = self.nodes[at].core.wake_in(now) {
+            self.numbers += 1;
+            self.nodes[at].wake = self.numbers;
+            // Timers have whole milliseconds.
+            let after = Duration::from_millis(after.as_micros().div_ceil(1_000) as u64);
+            self.queue.insert((self.now + after, self.numbers), Event::Wake(at, self.numbers));
+        }
+    }
+
+    fn carry_out(&mut self, at: usize, effect: Effect) {
+        match effect {
+            Effect::Call { to, asked, call } => {
+                let to = index(&to);
+                self.send(at, to, Letter::Call { from: at, incarnation: self.nodes[at].incarnation, asked, call });
+            }
+            Effect::Reply { .. } => unreachable!("answered where it is asked"),
+            Effect::Turn { to, turn } => self.send(at, index(&to), Letter::Turn(turn)),
+            Effect::Campaign { .. } => self.campaign(at),
+            Effect::KeepLease { epoch, .. } => self.keep(at, epoch),
+            Effect::DropLease { epoch, .. } => {
+                if self.lease.holder.is_some_and(|(holder, of, _)| holder == at && of == epoch) {
+                    self.lease = Lease { revision: self.lease.revision + 1, ..Lease::default() };
+                }
+            }
+            Effect::Granted { permit, alone } => self.granted(at, permit, alone),
+            Effect::Refused { permit, .. } => {
+                self.nodes[at].wants.remove(&permit);
+                self.seen.refused += 1;
+            }
+        }
+    }
+
+    fn campaign(&mut self, at: usize) {
+        if self.nodes[at].cut {
+            return;
+        }
+        let now = self.now;
+        let letter = match self.lease.holder.filter(|(_, _, until)| now < *until) {
+            Some((holder, epoch, _)) => Letter::Lead(Some((name(holder), epoch))),
+            None => {
+                let first = self.lease.past_until <= now;
+                self.lease.revision += 1;
+                let epoch = self.lease.revision;
+                self.lease.holder = Some((at, epoch, now + LEADER_LEASE));
+                self.lease.past_until = now + Duration::from_secs(600);
+                self.seen.leaders += 1;
+                for other in (0..self.nodes.len()).filter(|other| *other != at) {
+                    self.send(usize::MAX, other, Letter::Lead(Some((name(at), epoch))));
+                }
+                Letter::Elected(Office { epoch, first, until: now + LEADER_LEASE })
+            }
+        };
+        self.send(usize::MAX, at, letter);
+    }
+
+    fn keep(&mut self, at: usize, epoch: u64) {
+        if self.nodes[at].cut {
+            return;
+        }
+        let now = self.now;
+        let letter = match &mut self.lease.holder {
+            Some((holder, of, until)) if *holder == at && *of == epoch && now < *until => {
+                *until = now + LEADER_LEASE;
+                Letter::Kept(epoch, *until)
+            }
+            _ => Letter::Lost(epoch),
+        };
+        self.send(usize::MAX, at, letter);
+    }
+
+    /// From a node, or from the server (`usize::MAX`).
+    fn send(&mut self, from: usize, to: usize, letter: Letter) {
+        let cut = |at: usize| at != usize::MAX && self.nodes[at].cut;
+        if cut(from) || cut(to) || self.random.fraction() < self.plan.loss {
+            return;
+        }
+        let copies = if self.random.fraction() < self.plan.doubling { 2 } else { 1 };
+        for copy in 0..copies {
+            let most = self.plan.delay_most * if copy == 0 { 1 } else { 1_000 };
+            let after = most.mul_f64(self.random.fraction());
+            let incarnation = self.nodes[to].incarnation;
+            self.later(after, Event::Deliver(to, incarnation, Box::new(letter.clone())));
+        }
+    }
+
+    fn deliver(&mut self, to: usize, incarnation: u64, letter: Letter) {
+        if !self.nodes[to].up || self.nodes[to].incarnation != incarnation {
+            return;
+        }
+        if self.nodes[to].stalled_until > self.now {
+            let event = Event::Deliver(to, incarnation, Box::new(letter));
+            return self.later(self.nodes[to].stalled_until - self.now, event);
+        }
+        let owner = OWNER.to_owned();
+        match letter {
+            Letter::Call { from, incarnation, asked, call } => self.serve(to, from, incarnation, asked, call),
+            Letter::Reply { asked, call, reply } => self.give(to, Input::Replied { asked, call, reply }),
+            Letter::Turn(turn) => self.give(to, Input::Turn(turn)),
+            Letter::Lead(leader) => self.give(to, Input::Lead { owner, leader }),
+            Letter::Elected(office) => self.give(to, Input::Elected { owner, office }),
+            Letter::Kept(epoch, until) => self.give(to, Input::LeaseKept { owner, epoch, until }),
+            Letter::Lost(epoch) => self.give(to, Input::LeaseLost { owner, epoch }),
+        }
+    }
+
+    fn serve(&mut self, at: usize, from: usize, _incarnation: u64, asked: Duration, call: BudgetCall) {
+        let now = Now { monotonic: self.now, wall: self.now };
+        let effects = self.nodes[at].core.step(now, Input::Called { token: 7, call: call.clone() });
+        for effect in effects {
+            match effect {
+                Effect::Reply { token: 7, reply } => self.send(at, from, Letter::Reply { asked, call: call.clone(), reply }),
+                other => self.carry_out(at, other),
+            }
+        }
+        self.give(at, Input::Tick);
+    }
+
+    fn granted(&mut self, at: usize, permit: PermitId, alone: bool) {
+        if !self.nodes[at].wants.remove(&permit) {
+            return;
+        }
+        let incarnation = self.nodes[at].incarnation;
+        let said = self.registry_asked();
+        if alone {
+            self.seen.alone += 1;
+        } else {
+            self.seen.begun.push(self.now);
+            self.seen.over_quota += usize::from(said.as_ref().is_some_and(|limit| limit.limit == 0));
+        }
+        let takes = self.plan.pull_takes.mul_f64(0.5 + self.random.fraction());
+        self.pulls.insert((at, permit), Pull { until: self.now + takes, alone, said });
+        let now = self.now;
+        let counted = self.pulls.iter().filter(|((node, _), pull)| !pull.alone && now < pull.until && !self.lapsed(*node));
+        self.seen.most_at_once = self.seen.most_at_once.max(counted.count());
+        self.later(takes, Event::PullEnds(at, incarnation, permit));
+    }
+
+    /// Whether a node's permits may have run out: it is cut off, dead or stalled, or was lately. Its pulls are counted apart.
+    fn lapsed(&self, at: usize) -> bool {
+        let node = &self.nodes[at];
+        !node.up || node.cut || node.stalled_until + FLEET_PERMIT_LEASE > self.now
+    }
+
+    fn registry_asked(&mut self) -> Option<RegistryLimit> {
+        let (limit, length) = self.plan.quota?;
+        let (began, used) = match self.window {
+            Some((began, used)) if self.now < began + length => (began, used),
+            _ => (self.now, 0),
+        };
+        self.window = Some((began, used + 1));
+        let window_ms = length.as_millis() as u64;
+        if used >= limit {
+            let reset_ms = Some((began + length - self.now).as_millis() as u64);
+            return Some(RegistryLimit { reset_ms, ..RegistryLimit::default() });
+        }
+        Some(RegistryLimit { source: None, limit, remaining: limit - used - 1, window_ms, reset_ms: None })
+    }
+
+    fn pull_ends(&mut self, at: usize, incarnation: u64, permit: PermitId) {
+        let Some(pull) = self.pulls.remove(&(at, permit)) else { return };
+        if self.nodes[at].incarnation != incarnation || !self.nodes[at].up {
+            return;
+        }
+        let refused = pull.said.as_ref().is_some_and(|limit| limit.limit == 0);
+        if refused {
+            self.later(Duration::from_secs(10), Event::Wish(at));
+        } else {
+            self.seen.served += 1;
+            self.nodes[at].todo = self.nodes[at].todo.saturating_sub(1);
+        }
+        self.give(at, Input::Release { permit, limits: pull.said.into_iter().collect() });
+    }
+
+    fn trouble(&mut self) {
+        let count = self.nodes.len() as f64;
+        let anybody = (self.random.fraction() * count) as usize;
+        let leader = self.lease.holder.map_or(anybody, |(holder, _, _)| holder);
+        let at = if self.random.fraction() < 0.5 { leader } else { anybody };
+        let takes = Duration::from_secs_f64(0.2 + 9.0 * self.random.fraction());
+        self.seen.troubles += 1;
+        match (self.random.fraction() * 3.0) as usize {
+            0 if self.nodes[at].up => {
+                self.nodes[at].up = false;
+                self.nodes[at].incarnation += 1;
+                self.later(takes, Event::Restart(at));
+            }
+            1 => {
+                self.nodes[at].cut = true;
+                self.later(takes, Event::Heal(at));
+            }
+            _ => self.nodes[at].stalled_until = self.now + takes,
+        }
+    }
+
+    fn restart(&mut self, at: usize) {
+        let wants = self.nodes[at].todo;
+        self.nodes[at].core = core(&self.plan, at, &mut self.random);
+        self.nodes[at].up = true;
+        self.nodes[at].wants.clear();
+        let alive = self.plan.nodes as u64;
+        self.give(at, Input::Fleet { alive });
+        for _ in 0..wants {
+            self.later(Duration::from_millis(10), Event::Wish(at));
+        }
+    }
+}
+
+fn core(plan: &Plan, at: usize, random: &mut Random) -> Budgets {
+    Budgets::new(name(at), plan.policy, Random::seeded(random.word())).with_fault(plan.fault)
+}
+
+fn name(at: usize) -> NodeName {
+    format!("n{at}").parse().unwrap()
+}
+
+fn index(name: &NodeName) -> usize {
+    name.as_str()[1..].parse().unwrap()
+}
