@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{LeaseAnswer, LeaseName, Report};
 use clock::Random;
+use throttler::core::budget::{self, LEADER_LEASE};
 
 /// One way takes from half of this to one and a half times this.
 const ONE_WAY: Duration = Duration::from_millis(1);
@@ -16,6 +17,20 @@ pub(crate) enum Upward {
     Publish(Arc<Report>, Duration),
     Acquire(LeaseName, Duration),
     Release(LeaseName),
+    /// To another node, by way of the server.
+    Letter(usize, Box<Letter>),
+    /// Who leads a budget? This node, if nobody does. Asked then.
+    Campaign(String, Duration),
+    /// The lease of a budget goes on. Asked then.
+    Keep(String, u64, Duration),
+    Drop(String, u64),
+}
+
+/// From node to node.
+#[derive(Clone, Debug)]
+pub(crate) enum Letter {
+    Call { from: usize, asked: Duration, call: budget::BudgetCall },
+    Told(budget::Input),
 }
 
 /// What the server sends to every node.
@@ -32,12 +47,37 @@ pub(crate) enum Spread {
         until: Duration,
     },
     Freed(LeaseName),
+    Leads {
+        owner: String,
+        leader: usize,
+        epoch: u64,
+    },
+}
+
+/// Who leads a budget.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Led {
+    pub(crate) by: usize,
+    pub(crate) epoch: u64,
+    until: Duration,
+    dropped: bool,
+}
+
+/// What a campaign comes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Campaigned {
+    /// Somebody leads already.
+    Led(Led),
+    /// Who asked leads from now on, as the first or after somebody who may have left permits behind.
+    Won { epoch: u64, first: bool },
 }
 
 /// The server and the lines to it. A line delivers in order.
 #[derive(Debug)]
 pub(crate) struct Bus {
     leases: BTreeMap<LeaseName, (usize, Duration)>,
+    budgets: BTreeMap<String, Led>,
+    epoch: u64,
     up: Vec<Duration>,
     down: Vec<Duration>,
     /// How many leases were given.
@@ -46,7 +86,8 @@ pub(crate) struct Bus {
 
 impl Bus {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { leases: BTreeMap::new(), up: vec![Duration::ZERO; nodes], down: vec![Duration::ZERO; nodes], granted: 0 }
+        let lines = vec![Duration::ZERO; nodes];
+        Self { leases: BTreeMap::new(), budgets: BTreeMap::new(), epoch: 0, up: lines.clone(), down: lines, granted: 0 }
     }
 
     /// When what a node sends now is at the server.
@@ -78,6 +119,31 @@ impl Bus {
             self.leases.remove(&name);
         }
         held
+    }
+
+    /// Gives the lease of a budget to one.
+    pub(crate) fn campaign(&mut self, now: Duration, node: usize, owner: &str) -> Campaigned {
+        let before = self.budgets.get(owner).copied();
+        if let Some(led) = before.filter(|led| now < led.until && !led.dropped) {
+            return Campaigned::Led(led);
+        }
+        self.epoch += 1;
+        let led = Led { by: node, epoch: self.epoch, until: now + LEADER_LEASE, dropped: false };
+        self.budgets.insert(owner.to_owned(), led);
+        Campaigned::Won { epoch: self.epoch, first: before.is_none_or(|led| led.dropped) }
+    }
+
+    /// Renews the lease of a budget. Returns whether it was still the node's.
+    pub(crate) fn keep(&mut self, now: Duration, owner: &str, epoch: u64) -> bool {
+        let led = self.budgets.get_mut(owner).filter(|led| led.epoch == epoch && now < led.until && !led.dropped);
+        led.map(|led| led.until = now + LEADER_LEASE).is_some()
+    }
+
+    /// Takes the lease of a budget back.
+    pub(crate) fn drop_lead(&mut self, owner: &str, epoch: u64) {
+        if let Some(led) = self.budgets.get_mut(owner).filter(|led| led.epoch == epoch) {
+            led.dropped = true;
+        }
     }
 }
 

@@ -1,6 +1,10 @@
 //! What a run comes to.
 
+use std::time::Duration;
+
 use serde::Serialize;
+
+use crate::registry::Request;
 
 /// One side of a storm, as the registry saw it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,4 +22,39 @@ pub struct Figures {
     /// Nodes that are well and had to wait for a registry that would have served them, for more than 10 s beyond what the
     /// budget takes for all.
     pub refused_on_healthy_nodes: u64,
+}
+
+/// The most requests in any sliding second. They come in the order of time.
+pub(crate) fn peak_per_second(requests: &[Request]) -> u64 {
+    let mut first = 0;
+    let mut peak = 0;
+    for (index, request) in requests.iter().enumerate() {
+        while requests[first].at + Duration::from_secs(1) <= request.at {
+            first += 1;
+        }
+        peak = peak.max(index - first + 1);
+    }
+    peak as u64
+}
+
+/// Seconds to a thousandth.
+pub(crate) fn round(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peak(at_ms: &[u64]) -> u64 {
+        let requests: Vec<Request> = at_ms.iter().map(|at| Request { at: Duration::from_millis(*at), failing: false }).collect();
+        peak_per_second(&requests)
+    }
+
+    #[test]
+    fn the_peak_is_of_any_second_not_of_the_clock_s() {
+        assert_eq!(peak(&[0, 900, 950, 1_050, 1_899, 3_000]), 4);
+        assert_eq!(peak(&[]), 0);
+        assert_eq!(peak(&[0, 1_000]), 1, "a second later is another second");
+    }
 }

@@ -13,6 +13,8 @@ use crate::scenario::{Answer, Scenario};
 pub(crate) const ASKED_WITHIN: Duration = Duration::from_millis(500);
 /// Kubelet looks at a pod again after this times a number in `[1, 1.5)`.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// How long its runtime waits for an answer.
+pub const RUNTIME_TIME_OUT: Duration = Duration::from_secs(30);
 
 enum Event {
     Look(usize),
@@ -23,7 +25,7 @@ enum Event {
 #[must_use]
 pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Registry {
     let mut random = Random::seeded(seed);
-    let mut registry = Registry::new(scenario, nodes);
+    let mut registry = Registry::new(scenario, nodes, RUNTIME_TIME_OUT);
     let mut delays: Vec<Delays<()>> = vec![Delays::new(BackoffPolicy::default()); nodes];
     let mut queue = Queue::default();
     for node in 0..nodes {
@@ -36,8 +38,8 @@ pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Regist
             }
             Event::Look(node) => {
                 registry.wanted(now, node);
-                let (answer, takes) = registry.request(now, node);
-                queue.plan(now + takes, Event::Answered(node, answer));
+                let reply = registry.request(now, node);
+                queue.plan(now + reply.takes, Event::Answered(node, reply.answer));
             }
             Event::Answered(_, Answer::Served) => {}
             Event::Answered(node, _) => {

@@ -8,6 +8,8 @@ mod bus;
 pub mod figures;
 pub mod fleet;
 pub mod kubelet;
+pub mod plot;
+pub mod policy;
 mod queue;
 pub mod registry;
 pub mod scenario;

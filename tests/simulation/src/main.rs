@@ -1,17 +1,25 @@
 //! `simulation storm`: what a storm does to a registry and to a fleet, by kubelet's rule and by ours.
-#![allow(clippy::print_stdout, reason = "a tool of the command line speaks there")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool of the command line speaks there")]
 
 mod table;
 
-use anyhow::ensure;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
+use settings::SettingsError;
+use simulation::plot;
+use simulation::policy::{Policy, is_simulated};
 use simulation::scenario::Scenario;
-use simulation::storm;
+use simulation::storm::{self, Storm, Traffic};
 
 /// The most nodes: figures beyond take minutes.
-const MOST_NODES: usize = 100_000;
+const MOST_NODES: u64 = 100_000;
 /// The most minutes: a week.
 const MOST_MINUTES: u64 = 7 * 24 * 60;
+/// What wrong usage ends with, as with clap.
+const WRONG_USAGE: u8 = 2;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
@@ -34,18 +42,24 @@ struct StormArguments {
     /// What happens; `all` is every one in turn.
     #[arg(long, value_enum, default_value_t = Choice::All)]
     scenario: Choice,
-    /// How many nodes.
-    #[arg(long, default_value_t = 1_000)]
-    nodes: usize,
+    /// How many nodes [default: 1000, of hub-quota 300].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MOST_NODES))]
+    nodes: Option<u64>,
     /// How long, in simulated minutes.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=MOST_MINUTES))]
     minutes: u64,
     /// Of all chance in the run; the same seed gives the same figures.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// A setting of Fleetpull's nodes other than its default, such as fleet.share=off or backoff.initial=1s; may come several times.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
     /// `json` is one object a scenario and nothing else on stdout.
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
+    /// Also draws requests per second of both sides over time, into <DIR>/<scenario>.svg.
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -56,6 +70,8 @@ enum Choice {
     Down,
     BlackHole,
     RateLimit,
+    HubQuota,
+    RollOut,
     SickNode,
 }
 
@@ -74,22 +90,56 @@ impl Choice {
             Self::Down => vec![Scenario::Down],
             Self::BlackHole => vec![Scenario::BlackHole],
             Self::RateLimit => vec![Scenario::RateLimit],
+            Self::HubQuota => vec![Scenario::HubQuota],
+            Self::RollOut => vec![Scenario::RollOut],
             Self::SickNode => vec![Scenario::SickNode],
         }
     }
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let Task::Storm(arguments) = Arguments::parse().task;
-    let (nodes, minutes) = (arguments.nodes, arguments.minutes);
-    ensure!((1..=MOST_NODES).contains(&nodes), "--nodes {nodes} is not between 1 and {MOST_NODES}");
-    ensure!((1..=MOST_MINUTES).contains(&minutes), "--minutes {minutes} is not between 1 and {MOST_MINUTES}");
+    match storms(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            if error.is::<SettingsError>() { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn storms(arguments: &StormArguments) -> anyhow::Result<()> {
+    let policy = Policy::with(arguments.set.clone())?;
+    for (key, _) in arguments.set.iter().filter(|(key, _)| !is_simulated(key)) {
+        eprintln!("note: {key} makes no difference here: only what nodes decide by is simulated");
+    }
+    if let Some(dir) = &arguments.plot {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {} for --plot", dir.display()))?;
+    }
     for scenario in arguments.scenario.scenarios() {
-        let storm = storm::run(scenario, nodes, minutes, arguments.seed);
+        let nodes = arguments.nodes.and_then(|nodes| usize::try_from(nodes).ok()).unwrap_or_else(|| scenario.usual_nodes());
+        let (storm, traffic) = storm::run(scenario, nodes, arguments.minutes, arguments.seed, &policy);
         match arguments.output {
             Format::Json => println!("{}", serde_json::to_string(&storm)?),
             Format::Text => println!("{}", table::of(&storm)),
         }
+        if let Some(dir) = &arguments.plot {
+            draw(dir, &storm, &traffic)?;
+        }
     }
     Ok(())
+}
+
+fn draw(dir: &Path, storm: &Storm, traffic: &Traffic) -> anyhow::Result<()> {
+    let path = dir.join(format!("{}.svg", storm.scenario.name()));
+    std::fs::write(&path, plot::svg(storm, traffic)).with_context(|| format!("cannot write {}", path.display()))?;
+    eprintln!("drew {}", path.display());
+    Ok(())
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err("a setting is given as key=value, such as fleet.share=off".to_owned()),
+    }
 }

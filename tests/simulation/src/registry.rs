@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::figures::Figures;
-use crate::scenario::{Answer, Scenario};
+use contract::messages::throttler::RegistryLimit;
+
+use crate::figures::{Figures, peak_per_second, round};
+use crate::scenario::{Answer, Quota, Scenario};
 
 /// How long an attempt takes that is answered, or refused.
 const ANSWER_TAKES: Duration = Duration::from_millis(50);
-/// How long a runtime waits for an answer.
-pub const RUNTIME_TIME_OUT: Duration = Duration::from_secs(30);
 /// Nobody shall be held longer than this on a registry that would serve it, the budget aside.
 const HELD_TOO_LONG: Duration = Duration::from_secs(10);
 /// Pulls a second that the registry's budget allows.
@@ -18,53 +18,105 @@ pub const BUDGET_PER_SECOND: u32 = 200;
 #[derive(Debug)]
 pub struct Registry {
     scenario: Scenario,
-    requests: Vec<Duration>,
-    failing: u64,
+    /// How long whoever asks waits for an answer that does not come.
+    time_out: Duration,
+    requests: Vec<Request>,
+    counted: Option<Window>,
     served: Vec<Option<Duration>>,
     asked: Vec<Option<Duration>>,
+}
+
+/// A request, for figures and plots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When it came.
+    pub at: Duration,
+    /// Whether it was answered with 400 and above, refused, or left hanging.
+    pub failing: bool,
+}
+
+/// What comes back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// What it is.
+    pub answer: Answer,
+    /// How long it takes.
+    pub takes: Duration,
+    /// What the headers say of limits.
+    pub limits: Vec<RegistryLimit>,
+}
+
+/// A quota in use.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    begun: Duration,
+    used: u64,
 }
 
 impl Registry {
     /// Nobody has asked yet.
     #[must_use]
-    pub fn new(scenario: Scenario, nodes: usize) -> Self {
-        Self { scenario, requests: Vec::new(), failing: 0, served: vec![None; nodes], asked: vec![None; nodes] }
+    pub fn new(scenario: Scenario, nodes: usize, time_out: Duration) -> Self {
+        Self { scenario, time_out, requests: Vec::new(), counted: None, served: vec![None; nodes], asked: vec![None; nodes] }
     }
 
-    /// A node wants the image from now on.
+    /// A node wants its image from now on.
     pub fn wanted(&mut self, now: Duration, node: usize) {
         self.asked[node].get_or_insert(now);
     }
 
     /// A request: what it gets and how long that takes.
-    pub fn request(&mut self, now: Duration, node: usize) -> (Answer, Duration) {
-        self.requests.push(now);
-        let answer = self.scenario.answer(now, node);
+    pub fn request(&mut self, now: Duration, node: usize) -> Reply {
+        let (answer, limits) = match self.scenario.quota() {
+            Some(quota) => self.count(now, quota),
+            None => (self.scenario.answer(now, node), Vec::new()),
+        };
+        self.requests.push(Request { at: now, failing: answer != Answer::Served });
         if answer == Answer::Served {
             self.served[node].get_or_insert(now);
-        } else {
-            self.failing += 1;
         }
-        (answer, if answer == Answer::Nothing { RUNTIME_TIME_OUT } else { ANSWER_TAKES })
+        Reply { takes: if answer == Answer::Nothing { self.time_out } else { ANSWER_TAKES }, answer, limits }
+    }
+
+    /// A pull on the quota. What is refused costs nothing; both tell how much is left, and not until when.
+    fn count(&mut self, now: Duration, quota: Quota) -> (Answer, Vec<RegistryLimit>) {
+        let window = self.counted.filter(|window| now < window.begun + quota.window).unwrap_or(Window { begun: now, used: 0 });
+        let answer = if window.used < quota.pulls { Answer::Served } else { Answer::RateLimited { retry_after: None } };
+        let used = (window.used + 1).min(quota.pulls);
+        self.counted = Some(Window { used, ..window });
+        let window_ms = u64::try_from(quota.window.as_millis()).unwrap_or(u64::MAX);
+        let limit = RegistryLimit { limit: quota.pulls, remaining: quota.pulls - used, window_ms, ..RegistryLimit::default() };
+        (answer, vec![limit])
+    }
+
+    /// All requests, in the order of time.
+    #[must_use]
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
     }
 
     /// Requests so far that failed.
     #[must_use]
     pub fn failing(&self) -> u64 {
-        self.failing
+        self.requests.iter().filter(|request| request.failing).count() as u64
+    }
+
+    /// When the last node was served.
+    #[must_use]
+    pub fn last_served(&self) -> Option<Duration> {
+        self.served.iter().flatten().max().copied()
     }
 
     /// The figures of the run that ended at `end`.
     #[must_use]
     pub fn figures(&self, end: Duration) -> Figures {
         let recovered = self.scenario.recovers_at();
-        let last = self.served.iter().flatten().max();
         Figures {
             requests: self.requests.len() as u64,
-            failing_requests: self.failing,
+            failing_requests: self.failing(),
             peak_per_second: peak_per_second(&self.requests),
             served: self.served.iter().flatten().count() as u64,
-            last_served_after_recovery_s: recovered.zip(last).map(|(recovered, last)| round(last.saturating_sub(recovered))),
+            last_served_after_recovery_s: recovered.zip(self.last_served()).map(|(recovered, last)| round(last.saturating_sub(recovered))),
             refused_on_healthy_nodes: (0..self.served.len()).filter(|node| self.held_too_long(*node, end)).count() as u64,
         }
     }
@@ -72,7 +124,7 @@ impl Registry {
     /// Whether a node that is well had to wait longer for a registry that would have served it than can be explained.
     fn held_too_long(&self, node: usize, end: Duration) -> bool {
         let servable_from = match self.scenario {
-            Scenario::BadTag => return false,
+            Scenario::BadTag | Scenario::HubQuota => return false,
             scenario => scenario.recovers_at().unwrap_or_default(),
         };
         let Some(asked) = self.asked[node].filter(|_| !self.scenario.is_sick(node)) else { return false };
@@ -81,47 +133,36 @@ impl Registry {
     }
 }
 
-/// The most requests in any sliding second. They come in the order of time.
-fn peak_per_second(requests: &[Duration]) -> u64 {
-    let mut first = 0;
-    let mut peak = 0;
-    for (index, at) in requests.iter().enumerate() {
-        while requests[first] + Duration::from_secs(1) <= *at {
-            first += 1;
-        }
-        peak = peak.max(index - first + 1);
-    }
-    peak as u64
-}
-
-/// Seconds to a thousandth.
-fn round(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_peak_is_of_any_second_not_of_the_clock_s() {
-        let at: Vec<Duration> = [0, 900, 950, 1_050, 1_899, 3_000].map(Duration::from_millis).to_vec();
-        assert_eq!(peak_per_second(&at), 4);
-        assert_eq!(peak_per_second(&[]), 0);
-        let edge: Vec<Duration> = [0, 1_000].map(Duration::from_millis).to_vec();
-        assert_eq!(peak_per_second(&edge), 1, "a second later is another second");
-    }
+    const TIME_OUT: Duration = Duration::from_secs(30);
 
     #[test]
     fn a_sick_node_s_own_wait_is_its_own() {
-        let mut registry = Registry::new(Scenario::SickNode, 6);
+        let mut registry = Registry::new(Scenario::SickNode, 6, TIME_OUT);
         for node in [0, 5] {
             registry.wanted(Duration::ZERO, node);
         }
-        assert_eq!(registry.request(Duration::ZERO, 0).0, Answer::Refused);
+        assert_eq!(registry.request(Duration::ZERO, 0).answer, Answer::Refused);
         assert_eq!(registry.figures(Duration::from_secs(60)).refused_on_healthy_nodes, 1);
-        assert_eq!(registry.request(Duration::from_secs(9), 5).0, Answer::Served);
+        assert_eq!(registry.request(Duration::from_secs(9), 5).answer, Answer::Served);
         let figures = registry.figures(Duration::from_secs(60));
         assert_eq!((figures.refused_on_healthy_nodes, figures.served, figures.failing_requests), (0, 1, 1));
+    }
+
+    #[test]
+    fn a_quota_counts_what_it_serves_and_begins_anew_after_its_window() {
+        let mut registry = Registry::new(Scenario::HubQuota, 300, TIME_OUT);
+        let left = |reply: &Reply| reply.limits.first().map(|limit| (limit.limit, limit.remaining, limit.window_ms));
+        for node in 0..100 {
+            let reply = registry.request(Duration::from_secs(1), node);
+            assert_eq!((reply.answer, left(&reply)), (Answer::Served, Some((100, 99 - node as u64, 21_600_000))));
+        }
+        let over = registry.request(Duration::from_secs(21_600), 100);
+        assert_eq!((over.answer, left(&over)), (Answer::RateLimited { retry_after: None }, Some((100, 0, 21_600_000))));
+        assert_eq!(registry.request(Duration::from_secs(21_601), 100).answer, Answer::Served);
+        assert_eq!(registry.failing(), 1);
     }
 }

@@ -13,6 +13,8 @@ const LIMITED_FOR: Duration = Duration::from_secs(5 * 60);
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Nodes that cannot reach the registry in `sick-node`.
 const SICK_NODES: usize = 5;
+/// New images of `roll-out`.
+const ROLLED_OUT: usize = 20;
 
 /// A storm that a fleet lives through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -28,6 +30,10 @@ pub enum Scenario {
     BlackHole,
     /// The registry answers 429 with Retry-After 60 for 5 minutes.
     RateLimit,
+    /// The registry serves 100 pulls in 6 hours to one address, as Docker Hub does, and all nodes stand behind that.
+    HubQuota,
+    /// 20 new images on a registry that is well, each wanted by a twentieth of the nodes.
+    RollOut,
     /// 5 nodes cannot reach a registry that is well. They do reach the bus, so that what they say is heard.
     SickNode,
 }
@@ -41,13 +47,22 @@ pub enum Answer {
     NotFound,
     /// 429.
     RateLimited {
-        /// What stands in Retry-After.
-        retry_after: Duration,
+        /// What stands in Retry-After, if anything does.
+        retry_after: Option<Duration>,
     },
     /// The connection is refused.
     Refused,
     /// Taken, and never answered.
     Nothing,
+}
+
+/// What a registry serves to one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// So many.
+    pub pulls: u64,
+    /// Within this time, which begins with the first.
+    pub window: Duration,
 }
 
 impl Scenario {
@@ -60,11 +75,13 @@ impl Scenario {
             Self::Down => "down",
             Self::BlackHole => "black-hole",
             Self::RateLimit => "rate-limit",
+            Self::HubQuota => "hub-quota",
+            Self::RollOut => "roll-out",
             Self::SickNode => "sick-node",
         }
     }
 
-    /// What the registry does with a request of a node at an instant.
+    /// What the registry does with a request of a node at an instant, its quota aside.
     #[must_use]
     pub fn answer(self, now: Duration, node: usize) -> Answer {
         let troubled = self.recovers_at().is_none_or(|healed| now < healed);
@@ -72,7 +89,7 @@ impl Scenario {
             Self::BadTag | Self::LateTag if troubled => Answer::NotFound,
             Self::Down if troubled => Answer::Refused,
             Self::BlackHole if troubled => Answer::Nothing,
-            Self::RateLimit if troubled => Answer::RateLimited { retry_after: RETRY_AFTER },
+            Self::RateLimit if troubled => Answer::RateLimited { retry_after: Some(RETRY_AFTER) },
             Self::SickNode if self.is_sick(node) => Answer::Refused,
             _ => Answer::Served,
         }
@@ -82,7 +99,7 @@ impl Scenario {
     #[must_use]
     pub fn recovers_at(self) -> Option<Duration> {
         match self {
-            Self::BadTag | Self::SickNode => None,
+            Self::BadTag | Self::HubQuota | Self::RollOut | Self::SickNode => None,
             Self::LateTag | Self::Down | Self::BlackHole => Some(HEALS_AT),
             Self::RateLimit => Some(LIMITED_FOR),
         }
@@ -92,5 +109,23 @@ impl Scenario {
     #[must_use]
     pub fn is_sick(self, node: usize) -> bool {
         self == Self::SickNode && node < SICK_NODES
+    }
+
+    /// How many nodes a run has when nobody says.
+    #[must_use]
+    pub fn usual_nodes(self) -> usize {
+        if self == Self::HubQuota { 300 } else { 1_000 }
+    }
+
+    /// Which of its images a node wants.
+    #[must_use]
+    pub fn image_of(self, node: usize) -> usize {
+        if self == Self::RollOut { node % ROLLED_OUT } else { 0 }
+    }
+
+    /// What the registry serves to all nodes together, if it counts.
+    #[must_use]
+    pub fn quota(self) -> Option<Quota> {
+        (self == Self::HubQuota).then_some(Quota { pulls: 100, window: Duration::from_secs(6 * 3_600) })
     }
 }

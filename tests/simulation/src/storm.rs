@@ -7,6 +7,8 @@ use serde::Serialize;
 use crate::figures::Figures;
 use crate::fleet::{self, Options};
 use crate::kubelet;
+use crate::policy::Policy;
+use crate::registry::Request;
 use crate::scenario::Scenario;
 
 /// Both sides of one scenario.
@@ -26,11 +28,22 @@ pub struct Storm {
     pub fleetpull: Figures,
 }
 
-/// Runs both sides.
+/// Every request of both sides, for a plot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Every node for itself.
+    pub kubelet: Vec<Request>,
+    /// Together.
+    pub fleetpull: Vec<Request>,
+}
+
+/// Runs both sides, ours by this policy.
 #[must_use]
-pub fn run(scenario: Scenario, nodes: usize, minutes: u64, seed: u64) -> Storm {
+pub fn run(scenario: Scenario, nodes: usize, minutes: u64, seed: u64, policy: &Policy) -> (Storm, Traffic) {
     let end = Duration::from_secs(minutes.saturating_mul(60));
-    let kubelet = kubelet::run(scenario, nodes, end, seed).figures(end);
-    let fleetpull = fleet::run(scenario, nodes, end, seed, Options::default()).registry.figures(end);
-    Storm { scenario, nodes, minutes, seed, kubelet, fleetpull }
+    let kubelet = kubelet::run(scenario, nodes, end, seed);
+    let options = Options { policy: policy.clone(), ..Options::default() };
+    let fleetpull = fleet::run(scenario, nodes, end, seed, options).registry;
+    let storm = Storm { scenario, nodes, minutes, seed, kubelet: kubelet.figures(end), fleetpull: fleetpull.figures(end) };
+    (storm, Traffic { kubelet: kubelet.requests().to_vec(), fleetpull: fleetpull.requests().to_vec() })
 }

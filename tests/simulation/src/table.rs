@@ -59,7 +59,9 @@ fn bars(scenario: Scenario, nodes: usize) -> Vec<Bar> {
         Scenario::LateTag => vec![bar(Figure::LastServed, 70.0 + release), budget],
         Scenario::Down | Scenario::BlackHole => vec![bar(Figure::Failing, 100.0), bar(Figure::LastServed, 10.0 + release), budget],
         Scenario::RateLimit => vec![budget],
-        Scenario::SickNode => vec![bar(Figure::Refused, 0.0)],
+        Scenario::HubQuota => vec![bar(Figure::Failing, 0.0), budget],
+        Scenario::RollOut => vec![bar(Figure::Failing, 0.0), bar(Figure::Refused, 0.0), budget],
+        Scenario::SickNode => vec![bar(Figure::Refused, 0.0), budget],
     }
 }
 

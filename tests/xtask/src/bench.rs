@@ -4,6 +4,8 @@ use std::path::Path;
 
 use crate::{command, tools};
 
+/// How a benchmark ends whose command line was wrong; it has said why.
+const WRONG_USAGE: i32 = 2;
 /// Needs no servers and no binary: everything in it is simulated.
 const STORM: &str = "storm";
 
@@ -21,6 +23,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
 fn measure(root: &Path, package: &str, arguments: &[String]) -> anyhow::Result<()> {
     let mut cargo = command::cargo(root);
     let status = cargo.args(["run", "--quiet", "--release", "--locked", "-p", package, "--"]).args(arguments).status()?;
+    if status.code() == Some(WRONG_USAGE) {
+        std::process::exit(WRONG_USAGE);
+    }
     anyhow::ensure!(status.success(), "the benchmarks failed: {status}");
     Ok(())
 }

@@ -1,0 +1,134 @@
+//! The fleet's budget: nodes ask its leader, one of them, for every request.
+
+use std::time::Duration;
+
+use clock::Now;
+use contract::messages::throttler::RegistryLimit;
+use contract::{NodeName, PermitId};
+use throttler::core::budget::{Effect, Input, LEADER_LEASE, Office};
+
+use super::{Event, Simulation};
+use crate::bus::{Campaigned, Letter, Spread, Upward};
+
+/// One registry and no login: one budget.
+const OWNER: &str = "registry.example/anonymous";
+
+impl Simulation {
+    /// Asks the fleet for a permit, or again for one that is waited for or in use.
+    pub(super) fn want(&mut self, node: usize, permit: PermitId) {
+        self.budget(node, Input::Want { owner: OWNER.to_owned(), permit });
+    }
+
+    /// The registry answered, and this is what it told of limits.
+    pub(super) fn told(&mut self, node: usize, permit: PermitId, limits: Vec<RegistryLimit>) {
+        if self.options.policy.shares {
+            self.budget(node, Input::Report { permit, limits });
+        }
+    }
+
+    /// A permit is not needed any more.
+    pub(super) fn give_back(&mut self, node: usize, permit: PermitId) {
+        if self.options.policy.shares {
+            self.budget(node, Input::Release { permit, limits: Vec::new() });
+        }
+    }
+
+    pub(super) fn budget(&mut self, node: usize, input: Input) {
+        let now = Now { monotonic: self.now, wall: self.now };
+        for effect in self.nodes[node].budgets.step(now, input) {
+            self.carry_out_budget(node, effect);
+        }
+        let at = &mut self.nodes[node];
+        if let Some(wake) = at.budgets.wake_in(now).map(|wait| self.now + wait)
+            && at.budget_tick.is_none_or(|tick| wake < tick)
+        {
+            at.budget_tick = Some(wake);
+            self.queue.plan(wake, Event::Budget(node));
+        }
+    }
+
+    fn carry_out_budget(&mut self, node: usize, effect: Effect) {
+        let asked = self.now;
+        match effect {
+            Effect::Call { to, asked, call } => self.post(node, &to, Letter::Call { from: node, asked, call }),
+            // Answered where it is called: see `open`.
+            Effect::Reply { .. } => {}
+            Effect::Turn { to, turn } => self.post(node, &to, Letter::Told(Input::Turn(turn))),
+            Effect::Campaign { owner } => self.send(node, Upward::Campaign(owner, asked)),
+            Effect::KeepLease { owner, epoch } => self.send(node, Upward::Keep(owner, epoch, asked)),
+            Effect::DropLease { owner, epoch } => self.send(node, Upward::Drop(owner, epoch)),
+            Effect::Granted { permit, .. } => self.attempt(node, permit, None),
+            Effect::Refused { permit, text } => self.attempt(node, permit, Some(text)),
+        }
+    }
+
+    fn post(&mut self, node: usize, to: &NodeName, letter: Letter) {
+        if let Some(to) = self.by_name.get(to).copied() {
+            self.send(node, Upward::Letter(to, Box::new(letter)));
+        }
+    }
+
+    /// A letter from another node.
+    pub(super) fn open(&mut self, node: usize, letter: Letter) {
+        match letter {
+            Letter::Told(input) => self.budget(node, input),
+            Letter::Call { from, asked, call } => {
+                let now = Now { monotonic: self.now, wall: self.now };
+                let input = Input::Called { token: 0, call: call.clone() };
+                for effect in self.nodes[node].budgets.step(now, input) {
+                    if let Effect::Reply { reply, .. } = effect {
+                        let answer = Letter::Told(Input::Replied { asked, call: call.clone(), reply });
+                        self.send(node, Upward::Letter(from, Box::new(answer)));
+                    } else {
+                        self.carry_out_budget(node, effect);
+                    }
+                }
+                // What a question changed may be due sooner than what was waited for.
+                self.budget(node, Input::Tick);
+            }
+        }
+    }
+
+    /// What the server does about the leases of budgets.
+    pub(super) fn at_server_budget(&mut self, node: usize, upward: Upward) {
+        match upward {
+            Upward::Letter(to, letter) => self.deliver(to, *letter),
+            Upward::Campaign(owner, asked) => match self.bus.campaign(self.now, node, &owner) {
+                Campaigned::Led(led) => {
+                    let leader = Some((self.nodes[led.by].name.clone(), led.epoch));
+                    self.deliver(node, Letter::Told(Input::Lead { owner, leader }));
+                }
+                Campaigned::Won { epoch, first } => {
+                    let office = Office { epoch, first, until: asked + LEADER_LEASE };
+                    self.deliver(node, Letter::Told(Input::Elected { owner: owner.clone(), office }));
+                    self.spread(&Spread::Leads { owner, leader: node, epoch });
+                }
+            },
+            Upward::Keep(owner, epoch, asked) => {
+                let kept = self.bus.keep(self.now, &owner, epoch);
+                let until = asked + LEADER_LEASE;
+                let answer = if kept { Input::LeaseKept { owner, epoch, until } } else { Input::LeaseLost { owner, epoch } };
+                self.deliver(node, Letter::Told(answer));
+            }
+            Upward::Drop(owner, epoch) => self.bus.drop_lead(&owner, epoch),
+            Upward::Publish(..) | Upward::Acquire(..) | Upward::Release(_) => {}
+        }
+    }
+
+    fn deliver(&mut self, node: usize, letter: Letter) {
+        if !self.bus_is_gone() {
+            let at = self.bus.arrives_down(self.now, node, &mut self.random);
+            self.queue.plan(at, Event::Letter(node, Box::new(letter)));
+        }
+    }
+
+    /// Nodes that want their image now and were told how long that takes, and those that were not.
+    pub(super) fn stated(&self) -> (usize, usize) {
+        let now = Now { monotonic: self.now, wall: self.now };
+        let waiting = self.nodes.iter().filter_map(|node| Some((node, node.tried.as_ref().filter(|tried| tried.attempt.is_none())?)));
+        let waits: Vec<Option<Duration>> =
+            waiting.map(|(node, tried)| node.budgets.wait_of(now, tried.permit).and_then(|wait| wait.wait)).collect();
+        let stated = waits.iter().flatten().count();
+        (stated, waits.len() - stated)
+    }
+}

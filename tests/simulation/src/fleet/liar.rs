@@ -1,0 +1,37 @@
+//! A node that says whatever could keep the others from a good image.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff_tracker::core::knowledge::{About, Finding, Report, Topic, Trouble};
+use contract::AttemptId;
+
+use super::node::target;
+use super::{Event, Simulation};
+use crate::bus::Upward;
+
+/// How often a liar says that the image is not there, not to be had, and not now.
+const LIES_EVERY: Duration = Duration::from_secs(3);
+
+impl Simulation {
+    /// The last node lies.
+    pub(super) fn lie(&mut self, number: u64) {
+        let target = target(0);
+        let about = match number % 3 {
+            0 => About::Reference { reference: target.reference, scope: target.scope, mirrored: false },
+            1 => About::Login { repository: target.repository, fingerprint: target.scope, anonymous: true },
+            _ => About::BudgetOwner(target.budget_owner),
+        };
+        let trouble = Trouble { message: "a lie".to_owned(), step: 1_000, retry_after: Some(Duration::MAX), ..Trouble::default() };
+        let liar = self.nodes.len() - 1;
+        let report = Report {
+            reporter: self.nodes[liar].name.clone(),
+            topic: Arc::new(Topic::new(target.view, about)),
+            attempt: AttemptId::random(&mut self.random),
+            trace: None,
+            finding: Finding::Failed(trouble),
+        };
+        self.send(liar, Upward::Publish(Arc::new(report), self.now));
+        self.queue.plan(self.now + LIES_EVERY, Event::Lie(number + 1));
+    }
+}
