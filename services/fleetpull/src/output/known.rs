@@ -16,6 +16,8 @@ const KEY_SHOWN: usize = 12;
 const KEY_LEAST: usize = 8;
 /// How many nodes are named where more are counted.
 const NODES_NAMED: usize = 10;
+/// The same, on a line with other things.
+const NODES_NAMED_ASIDE: usize = 4;
 
 /// One entry, and which nodes hold it.
 #[derive(Clone, Debug)]
@@ -229,11 +231,21 @@ fn found_by_all(entry: &BackoffEntry, nodes: &[NodeName]) -> String {
     }
 }
 
-/// The names of a few nodes, and how many more there are.
+/// The names of some nodes, and how many more there are.
 #[must_use]
 pub fn named(nodes: &[NodeName]) -> String {
-    let names: Vec<&str> = nodes.iter().take(NODES_NAMED).map(NodeName::as_str).collect();
-    match nodes.len().saturating_sub(NODES_NAMED) {
+    first_named(nodes, NODES_NAMED)
+}
+
+/// The names of so few nodes that they fit on a line beside other things.
+#[must_use]
+pub fn named_few(nodes: &[NodeName]) -> String {
+    first_named(nodes, NODES_NAMED_ASIDE)
+}
+
+fn first_named(nodes: &[NodeName], most: usize) -> String {
+    let names: Vec<&str> = nodes.iter().take(most).map(NodeName::as_str).collect();
+    match nodes.len().saturating_sub(most) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }

@@ -5,7 +5,9 @@ pub mod known;
 pub mod outcome;
 pub mod progress;
 pub mod refusal;
+pub mod screen;
 pub mod table;
+pub mod tally;
 pub mod units;
 pub mod wish;
 

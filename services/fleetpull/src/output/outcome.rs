@@ -1,9 +1,10 @@
 //! How a pull ended, as a row.
 
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
-use contract::{FailureClass, NodeName};
+use contract::{FailureClass, NodeName, WishId};
 use serde::Serialize;
 
+use super::refusal::Refusal;
 use super::units;
 use crate::cli::OutputFormat;
 
@@ -16,6 +17,8 @@ pub struct Row {
     pub node: NodeName,
     /// How it ended.
     pub outcome: PullOutcome,
+    /// When that was known, milliseconds since 1970.
+    pub at_ms: u64,
 }
 
 /// The row in JSON: the names and their meaning are an interface.
@@ -23,7 +26,8 @@ pub struct Row {
 struct JsonRow<'a> {
     image: &'a str,
     node: &'a str,
-    outcome: OutcomeKind,
+    /// `pulled`, `present`, `failed`, `backoff`, or `standing` for a wish that was left with the agent.
+    outcome: &'static str,
     /// Kubelet's word, or empty.
     reason: &'static str,
     message: &'a str,
@@ -39,6 +43,13 @@ struct JsonRow<'a> {
     auth: &'a str,
     trace_id: &'a str,
     timed_out: bool,
+    /// On a refusal, which node found out what it goes by, else empty.
+    learned_by: &'a str,
+    learned_ms_ago: Option<u64>,
+    /// 32 hex digits, or empty.
+    learned_trace_id: &'a str,
+    /// The standing wish, if it is one.
+    wish: Option<WishId>,
 }
 
 impl Row {
@@ -55,7 +66,7 @@ impl Row {
         JsonRow {
             image: &self.image,
             node: self.node.as_str(),
-            outcome: outcome.outcome,
+            outcome: self.word(),
             reason: outcome.reason.map_or("", |reason| reason.as_str()),
             message: &outcome.message,
             class: outcome.class.map_or("", |class| class.as_str()),
@@ -69,14 +80,62 @@ impl Row {
             auth: &outcome.auth,
             trace_id: &outcome.trace_id,
             timed_out: outcome.timed_out,
+            learned_by: self.learned_by(),
+            learned_ms_ago: outcome.learned_ms_ago,
+            learned_trace_id: outcome.learned_trace_id.as_deref().unwrap_or_default(),
+            wish: outcome.wish,
         }
+    }
+
+    /// How it ended, in one word.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self.outcome.outcome {
+            _ if self.outcome.stands => "standing",
+            OutcomeKind::Pulled => "pulled",
+            OutcomeKind::Present => "present",
+            OutcomeKind::Failed => "failed",
+            OutcomeKind::Backoff => "backoff",
+        }
+    }
+
+    /// Whether the image is there.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        !self.outcome.stands && matches!(self.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)
+    }
+
+    /// On a refusal, who found out what it goes by.
+    fn learned_by(&self) -> &str {
+        match (&self.outcome.learned_by, self.outcome.outcome) {
+            (Some(node), _) => node,
+            (None, OutcomeKind::Backoff) if !self.outcome.stands => self.node.as_str(),
+            (None, _) => "",
+        }
+    }
+
+    /// Why it waits, where another node found out.
+    fn refusal(&self) -> Option<String> {
+        let outcome = &self.outcome;
+        let refusal = Refusal {
+            node: self.node.as_str(),
+            learned_by: outcome.learned_by.as_deref()?,
+            learned_at_ms: outcome.learned_ms_ago.map(|ago| self.at_ms.saturating_sub(ago)),
+            trace_id: outcome.learned_trace_id.as_deref().unwrap_or_default(),
+            class: outcome.class.unwrap_or(FailureClass::Unknown),
+            cause: &outcome.message,
+            next_try_ms: outcome.next_try_ms,
+            next_by: "",
+        };
+        Some(refusal.sentence())
     }
 
     /// One line: what, where, how, and what to know of it.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let PullOutcome { outcome, size_bytes, duration_ms, waiting_ms, .. } = &self.outcome;
+        let PullOutcome { outcome, size_bytes, duration_ms, waiting_ms, wish, stands, .. } = &self.outcome;
         let told = match outcome {
+            _ if *stands => wish.map(|wish| format!("wish {wish}")).unwrap_or_default(),
             OutcomeKind::Pulled => {
                 let waited = if *waiting_ms > 0 { format!(", waited {}", units::milliseconds(*waiting_ms)) } else { String::new() };
                 let digest = self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default();
@@ -87,15 +146,10 @@ impl Row {
                 units::bytes(*size_bytes),
                 self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default()
             ),
-            OutcomeKind::Failed | OutcomeKind::Backoff => self.failure(),
+            OutcomeKind::Backoff => self.refusal().unwrap_or_else(|| self.failure()),
+            OutcomeKind::Failed => self.failure(),
         };
-        let word = match outcome {
-            OutcomeKind::Pulled => "pulled",
-            OutcomeKind::Present => "present",
-            OutcomeKind::Failed => "failed",
-            OutcomeKind::Backoff => "backoff",
-        };
-        format!("{word:<7}  {}  {}  {told}", self.node, self.image)
+        format!("{:<7}  {}  {}  {told}", self.word(), self.node, self.image)
     }
 
     fn failure(&self) -> String {
@@ -119,7 +173,7 @@ mod tests {
     use super::*;
 
     fn row(outcome: PullOutcome) -> Row {
-        Row { image: "busybox".to_owned(), node: "n1".parse().expect("a name"), outcome }
+        Row { image: "busybox".to_owned(), node: "n3".parse().expect("a name"), outcome, at_ms: 43_203_500 }
     }
 
     #[test]
@@ -142,11 +196,35 @@ mod tests {
             "next_try_ms",
             "auth",
             "trace_id",
+            "learned_by",
+            "learned_ms_ago",
+            "learned_trace_id",
+            "wish",
         ];
         for field in fields {
             assert!(json.get(field).is_some(), "{field}");
         }
         assert_eq!((&json["outcome"], &json["reason"], &json["class"]), (&"pulled".into(), &"".into(), &"".into()));
+    }
+
+    #[test]
+    fn a_refusal_says_who_found_out() {
+        let own = PullOutcome { outcome: OutcomeKind::Backoff, class: Some(FailureClass::NotFound), ..PullOutcome::default() };
+        let learned = PullOutcome {
+            learned_by: Some("n1".to_owned()),
+            learned_ms_ago: Some(500),
+            learned_trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736".to_owned()),
+            message: "Back-off pulling image \"busybox\": ErrImagePull: 503 Service Unavailable".to_owned(),
+            next_try_ms: Some(3_100),
+            ..own.clone()
+        };
+        assert_eq!(
+            row(learned.clone()).to_text(),
+            "backoff  n3  busybox  n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s"
+        );
+        assert_eq!((row(own.clone()).to_json().learned_by, row(learned).to_json().learned_by), ("n3", "n1"));
+        let stands = PullOutcome { stands: true, ..own };
+        assert_eq!((row(stands.clone()).word(), row(stands.clone()).is_there(), row(stands).to_json().learned_by), ("standing", false, ""));
     }
 
     #[test]
@@ -161,7 +239,7 @@ mod tests {
         };
         assert_eq!(
             row(outcome).to_text(),
-            "backoff  n1  busybox  ImagePullBackOff: Back-off pulling image \"busybox\": ErrImagePull: a b [2J [not_found] (next try in 9.5s)"
+            "backoff  n3  busybox  ImagePullBackOff: Back-off pulling image \"busybox\": ErrImagePull: a b [2J [not_found] (next try in 9.5s)"
         );
     }
 }

@@ -61,7 +61,7 @@ async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     if args.output.format == OutputFormat::Text && !args.output.quiet {
         place.say(&rows);
     }
-    Ok(super::exit_of(&rows))
+    Ok(super::exit_of(&rows, None))
 }
 
 /// Asks for all images at once (the throttler lets as many run as may) and prints each row when it is known.
@@ -122,5 +122,5 @@ async fn pull_one(args: &PullArgs, node: &Node, name: &NodeName, image: &str) ->
             ..PullOutcome::default()
         },
     };
-    Row { image: image.to_owned(), node: name.clone(), outcome }
+    Row { image: image.to_owned(), node: name.clone(), outcome, at_ms: Clock::host().now().wall_ms() }
 }

@@ -1,18 +1,23 @@
 //! `fleetpull pull`
 
 pub(super) mod advice;
+mod digests;
+mod dry_run;
 mod here;
+mod node_pull;
 mod place;
+mod plan;
 mod remote;
+mod withdraw;
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use clock::Random;
+use clock::{Clock, Random};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
 use contract::{FailureClass, NodeName, TraceContext};
 
-use crate::cli::{OutputFormat, PullArgs};
+use crate::cli::{OutputFormat, Percentage, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::output;
@@ -40,6 +45,11 @@ fn check(args: &PullArgs) -> Result<(), UsageError> {
     if !args.has_target() && (args.fleet.nats.nats.is_some() || args.fleet.agent.is_some()) {
         return usage(
             "--nats and --agent need to know where to pull: add --node NAME, --all-nodes or --selector LABELS (without them the pull is done in this process)",
+        );
+    }
+    if !args.has_target() && args.many.is_given() {
+        return usage(
+            "--parallelism, --canary, --success-threshold, --dry-run and --detach are for many nodes: add --node NAME, --all-nodes or --selector LABELS",
         );
     }
     if args.has_target() && (args.registry.plain_http || !args.registry.tls_verify) {
@@ -79,7 +89,8 @@ fn not_begun(args: &PullArgs, nodes: &[NodeName], class: FailureClass, error: an
     }
     let message = output::told(&error);
     for (node, image) in nodes.iter().flat_map(|node| args.images.iter().map(move |image| (node, image))) {
-        Row { image: image.clone(), node: node.clone(), outcome: unanswered(message.clone(), class) }.print(args.output.format);
+        let outcome = unanswered(message.clone(), class);
+        Row { image: image.clone(), node: node.clone(), outcome, at_ms: Clock::host().now().wall_ms() }.print(args.output.format);
     }
     output::complain(&error);
     Ok(Exit::Failure)
@@ -96,14 +107,39 @@ fn unanswered(message: String, class: FailureClass) -> PullOutcome {
     }
 }
 
-fn exit_of(rows: &[Row]) -> Exit {
-    let outcomes: Vec<(OutcomeKind, bool)> = rows.iter().map(|row| (row.outcome.outcome, row.outcome.timed_out)).collect();
+/// With a threshold, so many of a hundred are enough.
+fn exit_of(rows: &[Row], threshold: Option<Percentage>) -> Exit {
+    // That a wish stands is all that was asked for.
+    let good = rows.iter().filter(|row| row.is_there() || row.outcome.stands).count();
+    if threshold.is_some_and(|threshold| !rows.is_empty() && good >= threshold.of(rows.len())) {
+        return Exit::Success;
+    }
+    let kind = |row: &Row| if row.outcome.stands { OutcomeKind::Present } else { row.outcome.outcome };
+    let outcomes: Vec<(OutcomeKind, bool)> = rows.iter().map(|row| (kind(row), row.outcome.timed_out)).collect();
     Exit::of_outcomes(&outcomes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn row(outcome: OutcomeKind, timed_out: bool) -> Row {
+        let outcome = PullOutcome { outcome, timed_out, ..PullOutcome::default() };
+        Row { image: "a".to_owned(), node: "n1".parse().expect("a name"), outcome, at_ms: 0 }
+    }
+
+    #[test]
+    fn enough_of_a_hundred_are_a_success() {
+        use OutcomeKind::{Failed, Pulled};
+        let rows = [row(Pulled, false), row(Pulled, false), row(Failed, true)];
+        for (threshold, exit) in
+            [(None, Exit::TimedOut), (Some("66%"), Exit::Success), (Some("67%"), Exit::TimedOut), (Some("1%"), Exit::Success)]
+        {
+            let parsed = threshold.map(|text| text.parse().expect("a percentage"));
+            assert_eq!(exit_of(&rows, parsed), exit, "{threshold:?}");
+        }
+        assert_eq!(exit_of(&[], Some("1%".parse().expect("a percentage"))), Exit::Failure);
+    }
 
     #[test]
     fn naming_something_twice_asks_for_it_once() {

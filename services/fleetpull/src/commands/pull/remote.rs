@@ -1,33 +1,34 @@
-//! The job on other nodes, through their agents.
+//! The job on other nodes: who begins when, what comes of it, and what is left when somebody ends it.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
-use bus::BusHealth;
-use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome, PullStatus};
-use contract::{CallError, FailureClass, NodeName};
+use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, WishState};
+use contract::{FailureClass, NodeName};
 use futures::StreamExt as _;
-use futures::stream;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
-use crate::cli::{OutputFormat, PullArgs};
+use super::node_pull::{self, Job, News};
+use super::plan::Plan;
+use super::{digests, dry_run, withdraw};
+use crate::cli::{OutputFormat, Parallelism, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
-use crate::fleet::{ANSWER_WITHIN, FleetClient, connect};
-use crate::node::STANDING;
+use crate::fleet::{FleetClient, connect};
 use crate::output;
 use crate::output::outcome::Row;
-use crate::output::progress::ProgressView;
+use crate::output::screen::Screen;
+use crate::output::tally::Tally;
+use crate::output::units;
 
 /// How many nodes pull at a time for one command: each holds a request open and is asked for its progress.
-const NODES_AT_ONCE: usize = 100;
-/// How often a node that pulls is asked how far it is; that is also how its silence is noticed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After so many questions without an answer a node counts as silent.
-const SILENT_AFTER: u32 = 3;
-/// How long after its own time-out a node may take to say so.
-const GRACE: Duration = Duration::from_secs(2);
+const AT_A_TIME: Parallelism = Parallelism::Nodes(100);
+/// How many pieces of news wait to be read; then the nodes' tasks wait.
+const NEWS_KEPT: usize = 100;
+/// How often the screen is drawn: what an eye follows.
+const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     actix::System::new().block_on(async {
@@ -35,133 +36,208 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
             Ok(client) => client,
             Err(error) => return super::not_begun(args, &args.nodes, FailureClass::Unknown, error),
         };
-        let nodes = match args.nodes.as_slice() {
-            [] => client.answering(args.fleet.selector.as_ref()).await?.into_iter().map(|node| node.node).collect(),
-            named => named.to_vec(),
-        };
-        tokio::select! {
-            biased;
-            rows = pull_on(args, &client, &nodes) => {
-                super::advice::give(args, &rows);
-                sum_up(args, &rows);
-                Ok(super::exit_of(&rows))
-            }
-            _ = tokio::signal::ctrl_c() => {
-                output::remark("interrupted: the agents go on with what is under way; `fleetpull pulls` shows it");
-                std::process::exit(130)
-            }
+        let (nodes, silent) = whom(args, &client).await?;
+        if args.many.dry_run {
+            return dry_run::carry_out(args, &client, &nodes, &silent).await;
         }
+        let job = Job::new(args, &client);
+        let mut errand = Errand::new(&job, nodes, &silent);
+        let ended = tokio::select! {
+            biased;
+            () = errand.carry_out() => true,
+            _ = tokio::signal::ctrl_c() => false,
+        };
+        if !ended {
+            errand.screen.clear();
+            withdraw::interrupted(&job, &errand.plan).await;
+        }
+        Ok(errand.conclude())
     })
 }
 
+/// The nodes to ask, and those that are known and silent with how long they are.
+async fn whom(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, Vec<(NodeName, Duration)>)> {
+    let selector = args.fleet.selector.as_ref();
+    let nodes = client.named_or_answering(&args.nodes, selector).await?;
+    if !args.nodes.is_empty() {
+        return Ok((nodes, Vec::new()));
+    }
+    if selector.is_none() {
+        let silent = client.silent(&nodes).await;
+        return Ok((nodes, silent));
+    }
+    let answering: Vec<NodeName> = client.nodes().await?.into_iter().map(|node| node.node).collect();
+    let silent: Vec<NodeName> = client.silent(&answering).await.into_iter().map(|(node, _)| node).collect();
+    if !silent.is_empty() && !args.output.quiet {
+        output::remark(&format!("{}: known, but silent: whether the labels fit is not known", output::known::named(&silent)));
+    }
+    Ok((nodes, Vec::new()))
+}
+
+/// One command at work.
+struct Errand<'a> {
+    job: &'a Job<'a>,
+    plan: Plan,
+    tally: Tally,
+    screen: Screen,
+    rows: Vec<Row>,
+    /// How many of the rows are of what was not begun.
+    not_begun: usize,
+}
+
+impl<'a> Errand<'a> {
+    fn new(job: &'a Job<'a>, nodes: Vec<NodeName>, silent: &[(NodeName, Duration)]) -> Self {
+        let args = job.args;
+        let at_a_time = args.many.parallelism.unwrap_or(AT_A_TIME).of(nodes.len());
+        let tally = Tally::of((nodes.len() + silent.len()) * args.images.len());
+        let plan = Plan::new(nodes, at_a_time, usize::from(args.many.canary.unwrap_or_default()), args.wait.is_some());
+        let mut errand = Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), not_begun: 0 };
+        for (node, ago) in silent {
+            let ago = units::seconds(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX));
+            let message = format!("known to the fleet, but its agent does not answer; it was heard {ago} ago");
+            errand.spare(node, &super::unanswered(message, FailureClass::Unknown));
+        }
+        errand
+    }
+
+    async fn carry_out(&mut self) {
+        let (tell, mut news) = mpsc::channel(NEWS_KEPT);
+        let mut work: FuturesUnordered<LocalBoxFuture<'_, NodeName>> = FuturesUnordered::new();
+        let mut draw = tokio::time::interval(DRAW_EVERY);
+        loop {
+            self.begin_more(&mut work, &tell);
+            let over = work.is_empty() && (!self.plan.is_paused() || self.job.left().is_some_and(|left| left.is_zero()));
+            tokio::select! {
+                biased;
+                Some(arrived) = news.recv(), if !over || !news.is_empty() => self.hear(arrived),
+                Some(node) = work.next(), if !work.is_empty() => {
+                    // What it said last is still to be read.
+                    while let Ok(arrived) = news.try_recv() {
+                        self.hear(arrived);
+                    }
+                    self.plan.end(&node);
+                    self.tally.forget(&node);
+                }
+                _ = draw.tick(), if !over => self.draw(),
+                else => break,
+            }
+        }
+        self.spare_the_rest();
+        self.screen.clear();
+    }
+
+    fn begin_more(&mut self, work: &mut FuturesUnordered<LocalBoxFuture<'a, NodeName>>, tell: &mpsc::Sender<News>) {
+        if self.job.left().is_some_and(|left| left.is_zero()) {
+            return;
+        }
+        while let Some(begin) = self.plan.begin(&self.job.args.images) {
+            for image in self.job.args.images.iter().filter(|image| !begin.images.contains(image)) {
+                let outcome = self.not_begun_outcome(image);
+                self.print_not_begun(image, &begin.node, outcome);
+            }
+            work.push(Box::pin(node_pull::pull(self.job, begin, tell.clone())));
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Row(row) => {
+                self.plan.see(&row);
+                self.print(*row);
+            }
+            News::Progress(node, pulls, wishes) => {
+                for status in &wishes {
+                    let held_by = status.class.filter(|_| status.state == WishState::Held);
+                    self.plan.see_wish(&node, &status.image, held_by);
+                }
+                self.tally.see_node(&node, &pulls, &wishes, self.job.client.clock().now().wall_ms());
+            }
+        }
+    }
+
+    fn draw(&mut self) {
+        self.tally.see_plan(self.plan.not_begun(), self.plan.is_paused());
+        self.screen.show(&self.tally, self.job.lasts());
+    }
+
+    fn print(&mut self, row: Row) {
+        self.tally.see_row(&row);
+        self.screen.pause(|| row.print(self.job.args.output.format));
+        self.rows.push(row);
+    }
+
+    fn print_not_begun(&mut self, image: &str, node: &NodeName, outcome: PullOutcome) {
+        self.not_begun += 1;
+        self.print(self.job.row(image, node, outcome));
+    }
+
+    /// A row of `outcome` for each image on `node`.
+    fn spare(&mut self, node: &NodeName, outcome: &PullOutcome) {
+        for image in &self.job.args.images {
+            self.print(self.job.row(image, node, outcome.clone()));
+        }
+    }
+
+    fn spare_the_rest(&mut self) {
+        for node in self.plan.left_over() {
+            for image in &self.job.args.images {
+                let outcome = self.not_begun_outcome(image);
+                self.print_not_begun(image, &node, outcome);
+            }
+        }
+    }
+
+    /// Nobody was asked: what somebody else got says why.
+    fn not_begun_outcome(&self, image: &str) -> PullOutcome {
+        let Some(why) = self.plan.why_not(image) else {
+            let message = "not begun: the time was over before its turn came".to_owned();
+            return PullOutcome { timed_out: true, ..super::unanswered(message, FailureClass::Unknown) };
+        };
+        let class = why.outcome.class.unwrap_or(FailureClass::Unknown);
+        PullOutcome {
+            outcome: OutcomeKind::Backoff,
+            learned_by: Some(why.node.to_string()),
+            learned_ms_ago: Some(self.job.client.clock().now().wall_ms().saturating_sub(why.at_ms)),
+            learned_trace_id: Some(why.outcome.trace_id.clone()),
+            ..super::unanswered(format!("not begun: {} got {}", why.node, output::one_line(&why.outcome.message)), class)
+        }
+    }
+
+    /// What it came to, on stderr, and as an exit status.
+    fn conclude(self) -> Exit {
+        let Self { job, rows, not_begun, .. } = self;
+        super::advice::give(job.args, &rows);
+        digests::warnings(&rows).iter().for_each(|warning| output::warn(warning));
+        sum_up(job.args, &rows, not_begun);
+        super::exit_of(&rows, job.args.many.success_threshold)
+    }
+}
+
 /// Says on stderr how many answers were what, and how to ask about the image.
-fn sum_up(args: &PullArgs, rows: &[Row]) {
+fn sum_up(args: &PullArgs, rows: &[Row], not_begun: usize) {
     if args.output.quiet || args.output.format != OutputFormat::Text {
         return;
     }
-    let count = |kind: OutcomeKind| rows.iter().filter(|row| row.outcome.outcome == kind).count();
+    let count = |kind: OutcomeKind| rows.iter().filter(|row| !row.outcome.stands && row.outcome.outcome == kind).count();
     let (pulled, present) = (count(OutcomeKind::Pulled), count(OutcomeKind::Present));
-    let (failed, backoff) = (count(OutcomeKind::Failed), count(OutcomeKind::Backoff));
+    let (failed, backoff) = (count(OutcomeKind::Failed), count(OutcomeKind::Backoff).saturating_sub(not_begun));
+    let standing = rows.iter().filter(|row| row.outcome.stands).count();
+    let mut more = String::new();
+    if not_begun > 0 {
+        more.push_str(&format!(" {not_begun} were not begun."));
+    }
+    if standing > 0 {
+        more.push_str(&format!(" {standing} wishes stand: `fleetpull pulls` lists them, `fleetpull cancel` ends them."));
+    }
     output::remark(&format!(
-        "{} of {} are there ({pulled} pulled, {present} present before), {failed} failed, {backoff} in back-off.",
+        "{} of {} are there ({pulled} pulled, {present} present before), {failed} failed, {backoff} in back-off.{more}",
         pulled + present,
         rows.len()
     ));
-    if let Some(row) = rows.iter().find(|row| matches!(row.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)) {
+    if let Some(row) = rows.iter().find(|row| row.is_there()) {
         let bus = if args.fleet.nats.nats.is_some() { " --nats ..." } else { "" };
         let agent = args.fleet.agent.as_ref().map(|agent| format!(" --agent {agent}")).unwrap_or_default();
         output::remark("The images lie on the nodes, where each agent's runtime keeps them. To ask about one:");
         output::remark(&format!("  fleetpull explain {} --node {}{bus}{agent}", row.image, row.node));
     }
-}
-
-/// What arrives while nodes pull.
-enum News {
-    Row(Box<Row>),
-    Progress(NodeName, Vec<PullStatus>),
-}
-
-async fn pull_on(args: &PullArgs, client: &FleetClient, nodes: &[NodeName]) -> Vec<Row> {
-    let (tell, mut news) = mpsc::channel(NODES_AT_ONCE);
-    // Owns the sender, so that the news end when the work does.
-    let mut work = std::pin::pin!(async move {
-        stream::iter(nodes).for_each_concurrent(NODES_AT_ONCE, |node| pull_on_node(args, client, node, tell.clone())).await;
-        drop(tell);
-    });
-    let mut view = ProgressView::new(!args.output.quiet);
-    let mut rows = Vec::new();
-    let mut working = true;
-    loop {
-        tokio::select! {
-            biased;
-            arrived = news.recv() => match arrived {
-                Some(News::Row(row)) => {
-                    view.pause(|| row.print(args.output.format));
-                    rows.push(*row);
-                }
-                Some(News::Progress(node, pulls)) => view.show(&node, &pulls),
-                None => break,
-            },
-            () = &mut work, if working => working = false,
-        }
-    }
-    view.clear();
-    rows
-}
-
-/// Asks one node for all images at once and tells each answer when it is there, or that the node went silent.
-async fn pull_on_node(args: &PullArgs, client: &FleetClient, node: &NodeName, tell: mpsc::Sender<News>) {
-    let limit = args.timeout.map_or(STANDING, |timeout| timeout + GRACE);
-    let ask = |image: String| {
-        let command = super::ask(args, &image);
-        async move { (image, client.ask(node, command, limit).await) }
-    };
-    let ask_all = |images: Vec<String>| stream::iter(images).map(ask).buffer_unordered(super::IMAGES_AT_ONCE);
-    let mut pulls = ask_all(args.images.clone());
-    let mut open: BTreeSet<String> = args.images.iter().cloned().collect();
-    let mut look = tokio::time::interval(LOOK_EVERY);
-    // The first word is how the bus is now; each `Connected` after it means that the link was lost in between.
-    let mut links = client.bus().health_changes().skip(1);
-    let mut unanswered = 0;
-    while !open.is_empty() {
-        tokio::select! {
-            biased;
-            Some(BusHealth::Connected | BusHealth::Degraded { .. }) = links.next() => {
-                // A question or its answer may have been lost with the link. Asking again joins the pull that is under way.
-                pulls = ask_all(open.iter().cloned().collect());
-            }
-            Some((image, answer)) = pulls.next() => {
-                open.remove(&image);
-                let outcome = answer.unwrap_or_else(|error| unanswered_outcome(args, client, node, &error));
-                send(&tell, image, node, outcome).await;
-            }
-            _ = look.tick() => match client.ask(node, ListPulls {}, ANSWER_WITHIN).await {
-                Ok(list) => {
-                    unanswered = 0;
-                    // Progress that nobody reads in time is old by then.
-                    let _ = tell.try_send(News::Progress(node.clone(), list.pulls));
-                }
-                Err(error) => {
-                    unanswered += 1;
-                    if unanswered >= SILENT_AFTER {
-                        for image in open {
-                            send(&tell, image, node, unanswered_outcome(args, client, node, &error)).await;
-                        }
-                        return;
-                    }
-                }
-            }
-        }
-    }
-}
-
-async fn send(tell: &mpsc::Sender<News>, image: String, node: &NodeName, outcome: PullOutcome) {
-    // The reader goes on until every sender is gone.
-    let _ = tell.send(News::Row(Box::new(Row { image, node: node.clone(), outcome }))).await;
-}
-
-/// A row for a node that gave no answer: nothing is left out.
-fn unanswered_outcome(args: &PullArgs, client: &FleetClient, node: &NodeName, error: &CallError) -> PullOutcome {
-    let timed_out = args.timeout.is_some() && matches!(error, CallError::TimedOut { .. });
-    PullOutcome { timed_out, ..super::unanswered(client.explain_silence(node, error), FailureClass::Unknown) }
 }

@@ -1,0 +1,197 @@
+//! The job on one other node, through its agent.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bus::BusHealth;
+use clock::Random;
+use contract::messages::pull_coordinator::{EnsureImage, ListPulls, ListWishes, PullOutcome, PullStatus, WishStatus};
+use contract::{CallError, FailureClass, NodeName, WishId};
+use futures::StreamExt as _;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+
+use super::plan::Begin;
+use crate::cli::PullArgs;
+use crate::fleet::{ANSWER_WITHIN, FleetClient};
+use crate::node::STANDING;
+use crate::output::outcome::Row;
+
+/// How often a node that pulls is asked how far it is; that is also how its silence is noticed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After so many questions without an answer a node counts as silent.
+const SILENT_AFTER: u32 = 3;
+/// How long after its own time-out a node may take to say so.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What one command wants of its nodes.
+pub(super) struct Job<'a> {
+    pub(super) args: &'a PullArgs,
+    pub(super) client: &'a FleetClient,
+    /// The standing wish for each image, the same on all nodes so that one id cancels it; empty without `--wait`.
+    pub(super) wishes: BTreeMap<String, WishId>,
+    began: Duration,
+}
+
+/// What arrives while nodes pull.
+pub(super) enum News {
+    Row(Box<Row>),
+    Progress(NodeName, Vec<PullStatus>, Vec<WishStatus>),
+}
+
+/// An answer to a question for one image.
+type Answer = (String, Result<PullOutcome, CallError>);
+
+impl<'a> Job<'a> {
+    /// Begins now.
+    pub(super) fn new(args: &'a PullArgs, client: &'a FleetClient) -> Self {
+        let mut random = Random::from_system();
+        let images = args.images.iter().filter(|_| args.wait.is_some());
+        let wishes = images.map(|image| (image.clone(), WishId::random(&mut random))).collect();
+        Self { args, client, wishes, began: client.clock().now().monotonic }
+    }
+
+    /// How long it goes on already.
+    pub(super) fn lasts(&self) -> Duration {
+        self.client.clock().now().monotonic.saturating_sub(self.began)
+    }
+
+    /// What is left of `--wait`; none without it.
+    pub(super) fn left(&self) -> Option<Duration> {
+        self.args.wait.map(|wait| wait.saturating_sub(self.lasts()))
+    }
+
+    /// A row of this moment.
+    pub(super) fn row(&self, image: &str, node: &NodeName, outcome: PullOutcome) -> Row {
+        Row { image: image.to_owned(), node: node.clone(), outcome, at_ms: self.client.clock().now().wall_ms() }
+    }
+
+    fn ask(&self, node: &NodeName, image: String) -> LocalBoxFuture<'a, Answer> {
+        let mut command: EnsureImage = super::ask(self.args, &image);
+        let left = self.left();
+        command.wait_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1));
+        command.wish = self.wishes.get(&image).copied();
+        command.detach = self.args.many.detach;
+        let limit = match (left, self.args.many.detach) {
+            (_, true) => ANSWER_WITHIN,
+            (Some(left), false) => left + GRACE,
+            (None, false) => self.args.timeout.map_or(STANDING, |timeout| timeout + GRACE),
+        };
+        let (client, node) = (self.client, node.clone());
+        Box::pin(async move { (image, client.ask(&node, command, limit).await) })
+    }
+
+    /// A row for a node that gave no answer: nothing is left out.
+    fn unanswered(&self, node: &NodeName, error: &CallError) -> PullOutcome {
+        let out_of_time = self.left().is_some_and(|left| left.is_zero());
+        let timed_out = out_of_time || (self.args.timeout.is_some() && matches!(error, CallError::TimedOut { .. }));
+        PullOutcome { timed_out, ..super::unanswered(self.client.explain_silence(node, error), FailureClass::Unknown) }
+    }
+}
+
+/// One node's part of the job.
+struct NodePull<'a> {
+    job: &'a Job<'a>,
+    node: NodeName,
+    tell: mpsc::Sender<News>,
+    /// Not answered yet.
+    open: BTreeSet<String>,
+    /// To be asked for.
+    queue: VecDeque<String>,
+    asked: FuturesUnordered<LocalBoxFuture<'a, Answer>>,
+    /// Wishes whose answer was lost with the agent or the link; they stand, and are asked for again.
+    again: Vec<String>,
+    /// The agent has answered once, so that it is there and may come back.
+    seen: bool,
+    unanswered: u32,
+}
+
+/// Asks one node for its images at once and tells each answer when it is there, or that the node went silent.
+pub(super) async fn pull<'a>(job: &'a Job<'a>, begin: Begin, tell: mpsc::Sender<News>) -> NodeName {
+    let open: BTreeSet<String> = begin.images.iter().cloned().collect();
+    let queue = begin.images.into();
+    let (asked, again) = (FuturesUnordered::new(), Vec::new());
+    let mut pull = NodePull { job, node: begin.node, tell, open, queue, asked, again, seen: false, unanswered: 0 };
+    pull.carry_out().await;
+    pull.node
+}
+
+impl NodePull<'_> {
+    async fn carry_out(&mut self) {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        // The first word is how the bus is now; each `Connected` after it means that the link was lost in between.
+        let mut links = self.job.client.bus().health_changes().skip(1);
+        while !self.open.is_empty() {
+            while self.asked.len() < super::IMAGES_AT_ONCE
+                && let Some(image) = self.queue.pop_front()
+            {
+                self.asked.push(self.job.ask(&self.node, image));
+            }
+            tokio::select! {
+                biased;
+                Some(BusHealth::Connected | BusHealth::Degraded { .. }) = links.next() => {
+                    // A question or its answer may have been lost with the link. Asking again joins the pull that is under way.
+                    self.asked.clear();
+                    self.again.clear();
+                    self.queue = self.open.iter().cloned().collect();
+                }
+                Some((image, answer)) = self.asked.next() => self.hear(image, answer).await,
+                _ = look.tick() => self.look().await,
+            }
+        }
+    }
+
+    async fn hear(&mut self, image: String, answer: Result<PullOutcome, CallError>) {
+        match answer {
+            Ok(outcome) => self.end(image, outcome).await,
+            Err(error) if self.may_ask_again(&error) => self.again.push(image),
+            Err(error) => {
+                let outcome = self.job.unanswered(&self.node, &error);
+                self.end(image, outcome).await;
+            }
+        }
+    }
+
+    /// A wish outlives its agent: one that was there comes back, and goes on with it.
+    fn may_ask_again(&self, error: &CallError) -> bool {
+        let left = self.job.left().is_some_and(|left| !left.is_zero());
+        left && self.seen && !self.job.args.many.detach && !matches!(error, CallError::Refused { .. })
+    }
+
+    async fn look(&mut self) {
+        match self.job.client.ask(&self.node, ListPulls {}, ANSWER_WITHIN).await {
+            Ok(list) => {
+                (self.seen, self.unanswered) = (true, 0);
+                self.queue.extend(self.again.drain(..));
+                let mut wishes = Vec::new();
+                if !self.job.wishes.is_empty() {
+                    let told = self.job.client.ask(&self.node, ListWishes {}, ANSWER_WITHIN).await.unwrap_or_default().wishes;
+                    wishes = told.into_iter().filter(|status| self.job.wishes.get(&status.image) == Some(&status.wish)).collect();
+                }
+                let pulls = list.pulls.into_iter().filter(|pull| self.open.contains(&pull.image)).collect();
+                // Progress that nobody reads in time is old by then.
+                let _ = self.tell.try_send(News::Progress(self.node.clone(), pulls, wishes));
+            }
+            Err(error) => {
+                self.unanswered += 1;
+                if self.unanswered >= SILENT_AFTER && !self.may_ask_again(&error) {
+                    for image in std::mem::take(&mut self.open) {
+                        let outcome = self.job.unanswered(&self.node, &error);
+                        self.send(&image, outcome).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn end(&mut self, image: String, outcome: PullOutcome) {
+        self.open.remove(&image);
+        self.send(&image, outcome).await;
+    }
+
+    async fn send(&self, image: &str, outcome: PullOutcome) {
+        // The reader goes on until every sender is gone.
+        let _ = self.tell.send(News::Row(Box::new(self.job.row(image, &self.node, outcome)))).await;
+    }
+}

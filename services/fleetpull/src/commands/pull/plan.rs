@@ -1,0 +1,234 @@
+//! Which nodes may begin, and when: so many at a time, canaries first, and none any more when it would fail everywhere.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use contract::messages::pull_coordinator::OutcomeKind;
+use contract::{FailureClass, NodeName};
+
+use crate::output::outcome::Row;
+
+/// What another node would get as well: who has not begun need not ask.
+const EVERYWHERE: [FailureClass; 4] =
+    [FailureClass::NotFound, FailureClass::Denied, FailureClass::ContentInvalid, FailureClass::SignatureInvalid];
+
+/// Whether a failure of this class would come on every node.
+pub(super) fn is_everywhere(class: FailureClass) -> bool {
+    EVERYWHERE.contains(&class)
+}
+
+/// The nodes of one command, and how far they are.
+pub(super) struct Plan {
+    /// In the order in which they begin.
+    waiting: VecDeque<NodeName>,
+    at_work: BTreeSet<NodeName>,
+    at_a_time: usize,
+    /// Nodes that are still to show that it works before the others begin.
+    canaries: usize,
+    /// Canaries that have begun and not ended.
+    open_canaries: BTreeSet<NodeName>,
+    /// The row of a canary that failed: nobody else begins.
+    dead_canary: Option<Box<Row>>,
+    /// Images that would fail everywhere, each with the row that showed it.
+    stopped: BTreeMap<String, Box<Row>>,
+    /// With standing wishes, who is held by what would fail everywhere: nobody else begins until they are not.
+    holding: BTreeSet<(NodeName, String)>,
+    /// Wishes stand: a failure ends nothing.
+    standing: bool,
+}
+
+/// What a node that may begin pulls, and what it is spared.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Begin {
+    pub(super) node: NodeName,
+    pub(super) images: Vec<String>,
+}
+
+impl Plan {
+    pub(super) fn new(nodes: Vec<NodeName>, at_a_time: usize, canaries: usize, standing: bool) -> Self {
+        let canaries = canaries.min(nodes.len());
+        Self {
+            waiting: nodes.into(),
+            at_work: BTreeSet::new(),
+            at_a_time: at_a_time.max(1),
+            canaries,
+            open_canaries: BTreeSet::new(),
+            dead_canary: None,
+            stopped: BTreeMap::new(),
+            holding: BTreeSet::new(),
+            standing,
+        }
+    }
+
+    /// The next node that may begin, with what of `images` is worth asking for.
+    pub(super) fn begin(&mut self, images: &[String]) -> Option<Begin> {
+        if self.at_work.len() >= self.at_a_time || self.dead_canary.is_some() || !self.holding.is_empty() {
+            return None;
+        }
+        if self.canaries == 0 && !self.open_canaries.is_empty() {
+            return None;
+        }
+        let images: Vec<String> = images.iter().filter(|image| !self.stopped.contains_key(*image)).cloned().collect();
+        if images.is_empty() {
+            return None;
+        }
+        let node = self.waiting.pop_front()?;
+        if self.canaries > 0 {
+            self.canaries -= 1;
+            self.open_canaries.insert(node.clone());
+        }
+        self.at_work.insert(node.clone());
+        Some(Begin { node, images })
+    }
+
+    /// A row is known.
+    pub(super) fn see(&mut self, row: &Row) {
+        self.holding.remove(&(row.node.clone(), row.image.clone()));
+        if row.is_there() || row.outcome.stands {
+            return;
+        }
+        if self.open_canaries.contains(&row.node) && self.dead_canary.is_none() {
+            self.dead_canary = Some(Box::new(row.clone()));
+        }
+        let failed = matches!(row.outcome.outcome, OutcomeKind::Failed | OutcomeKind::Backoff);
+        if failed && !self.standing && row.outcome.class.is_some_and(is_everywhere) {
+            self.stopped.entry(row.image.clone()).or_insert_with(|| Box::new(row.clone()));
+        }
+    }
+
+    /// How a standing wish stands: whether what holds it would hold it everywhere.
+    pub(super) fn see_wish(&mut self, node: &NodeName, image: &str, held_by: Option<FailureClass>) {
+        let place = (node.clone(), image.to_owned());
+        if held_by.is_some_and(is_everywhere) && self.at_work.contains(node) {
+            self.holding.insert(place);
+        } else {
+            self.holding.remove(&place);
+        }
+    }
+
+    /// A node has given all its rows.
+    pub(super) fn end(&mut self, node: &NodeName) {
+        self.at_work.remove(node);
+        self.open_canaries.remove(node);
+        self.holding.retain(|(holder, _)| holder != node);
+    }
+
+    /// Whether nobody may begin until what holds a wish is gone.
+    pub(super) fn is_paused(&self) -> bool {
+        !self.holding.is_empty() && !self.waiting.is_empty()
+    }
+
+    /// How many have not begun.
+    pub(super) fn not_begun(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Who is at work, by name.
+    pub(super) fn at_work(&self) -> impl Iterator<Item = &NodeName> {
+        self.at_work.iter()
+    }
+
+    /// Nodes that will not begin, as things stand when nobody is at work any more.
+    pub(super) fn left_over(&mut self) -> Vec<NodeName> {
+        std::mem::take(&mut self.waiting).into()
+    }
+
+    /// Why `image` was not asked for on a node: the row that stopped it.
+    pub(super) fn why_not(&self, image: &str) -> Option<&Row> {
+        self.stopped.get(image).or(self.dead_canary.as_ref()).map(AsRef::as_ref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::messages::pull_coordinator::PullOutcome;
+
+    use super::*;
+
+    fn nodes(count: usize) -> Vec<NodeName> {
+        (1..=count).map(|number| format!("n{number:02}").parse().expect("a name")).collect()
+    }
+
+    fn images() -> Vec<String> {
+        vec!["a".to_owned(), "b".to_owned()]
+    }
+
+    fn row(node: &NodeName, image: &str, outcome: OutcomeKind, class: Option<FailureClass>) -> Row {
+        let outcome = PullOutcome { outcome, class, ..PullOutcome::default() };
+        Row { image: image.to_owned(), node: node.clone(), outcome, at_ms: 0 }
+    }
+
+    fn begin_all(plan: &mut Plan) -> Vec<Begin> {
+        std::iter::from_fn(|| plan.begin(&images())).collect()
+    }
+
+    #[test]
+    fn no_more_begin_than_may_at_a_time() {
+        let mut plan = Plan::new(nodes(5), 2, 0, false);
+        let begun = begin_all(&mut plan);
+        assert_eq!((begun.len(), plan.not_begun()), (2, 3));
+        plan.end(&begun[0].node);
+        assert_eq!(begin_all(&mut plan).len(), 1);
+        assert_eq!(plan.at_work().count(), 2);
+    }
+
+    #[test]
+    fn the_others_begin_when_every_canary_has_it() {
+        let mut plan = Plan::new(nodes(5), 10, 2, false);
+        let canaries = begin_all(&mut plan);
+        assert_eq!(canaries.len(), 2);
+        plan.see(&row(&canaries[0].node, "a", OutcomeKind::Pulled, None));
+        plan.end(&canaries[0].node);
+        assert!(begin_all(&mut plan).is_empty(), "one canary is not done");
+        plan.see(&row(&canaries[1].node, "a", OutcomeKind::Present, None));
+        plan.end(&canaries[1].node);
+        assert_eq!(begin_all(&mut plan).len(), 3);
+    }
+
+    #[test]
+    fn a_dead_canary_stops_the_others_whatever_it_died_of() {
+        let mut plan = Plan::new(nodes(5), 10, 1, false);
+        let canary = begin_all(&mut plan).remove(0);
+        plan.see(&row(&canary.node, "a", OutcomeKind::Failed, Some(FailureClass::NodeLocal)));
+        plan.end(&canary.node);
+        assert!(begin_all(&mut plan).is_empty());
+        assert_eq!((plan.left_over().len(), plan.why_not("b").map(|row| row.image.as_str())), (4, Some("a")));
+    }
+
+    #[test]
+    fn what_would_fail_everywhere_is_not_begun_and_other_images_are() {
+        for (class, stops) in [
+            (FailureClass::NotFound, true),
+            (FailureClass::Denied, true),
+            (FailureClass::ContentInvalid, true),
+            (FailureClass::SignatureInvalid, true),
+            (FailureClass::RegistryUnavailable, false),
+            (FailureClass::RateLimited, false),
+            (FailureClass::NodeLocal, false),
+            (FailureClass::Unknown, false),
+        ] {
+            let mut plan = Plan::new(nodes(3), 1, 0, false);
+            let first = plan.begin(&images()).expect("one may begin");
+            plan.see(&row(&first.node, "a", OutcomeKind::Backoff, Some(class)));
+            plan.end(&first.node);
+            let second = plan.begin(&images()).expect("b is worth asking for");
+            assert_eq!(second.images.len(), if stops { 1 } else { 2 }, "{class}");
+            assert_eq!(plan.why_not("a").is_some(), stops, "{class}");
+        }
+    }
+
+    #[test]
+    fn with_standing_wishes_it_pauses_until_the_image_is_there() {
+        let mut plan = Plan::new(nodes(3), 2, 0, true);
+        let first = plan.begin(&images()).expect("one may begin");
+        plan.see_wish(&first.node, "a", Some(FailureClass::NotFound));
+        assert!(plan.is_paused() && plan.begin(&images()).is_none());
+        plan.see_wish(&first.node, "a", Some(FailureClass::RegistryUnavailable));
+        assert!(!plan.is_paused(), "that would not come everywhere");
+        plan.see_wish(&first.node, "a", Some(FailureClass::Denied));
+        plan.see(&row(&first.node, "a", OutcomeKind::Pulled, None));
+        assert_eq!(plan.begin(&images()).map(|begin| begin.images.len()), Some(2));
+        plan.see_wish(&first.node, "b", Some(FailureClass::Denied));
+        plan.end(&first.node);
+        assert!(!plan.is_paused(), "a node that has ended holds nobody up");
+    }
+}

@@ -1,0 +1,65 @@
+//! Ctrl-C: the command's wishes end with it, and what goes on all the same is said.
+
+use contract::NodeName;
+use contract::messages::pull_coordinator::{CancelWish, ListPulls};
+
+use super::node_pull::Job;
+use super::plan::Plan;
+use crate::output;
+use crate::output::known::named;
+
+/// As a shell counts a process that SIGINT has ended.
+const INTERRUPTED: i32 = 130;
+
+/// Withdraws what the command wished for, says what is left running, and ends the program. A second Ctrl-C ends it at once.
+pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan) {
+    let nodes: Vec<NodeName> = plan.at_work().cloned().collect();
+    if job.wishes.is_empty() {
+        let at_work = if nodes.is_empty() { String::new() } else { format!(" ({})", named(&nodes)) };
+        output::remark(&format!("interrupted: the agents go on with what is under way; `fleetpull pulls` shows it{at_work}"));
+        std::process::exit(INTERRUPTED);
+    }
+    output::remark("interrupted: the wishes are withdrawn; Ctrl-C again leaves them with the agents");
+    tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => output::remark("the wishes that are left stand until their time is over; `fleetpull cancel` ends them"),
+        () = withdraw(job, &nodes) => {}
+    }
+    std::process::exit(INTERRUPTED);
+}
+
+async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
+    let (mut withdrawn, mut silent) = (0, Vec::new());
+    for id in job.wishes.values() {
+        for (node, answer) in job.client.ask_each(nodes, &CancelWish { what: id.to_string() }).await {
+            match answer {
+                Ok(done) => withdrawn += done.cancelled.len(),
+                Err(_) if silent.contains(&node) => {}
+                Err(_) => silent.push(node),
+            }
+        }
+    }
+    output::remark(&format!("{withdrawn} {} withdrawn", if withdrawn == 1 { "wish was" } else { "wishes were" }));
+    if !silent.is_empty() {
+        output::remark(&format!(
+            "{} did not answer: what stands there ends when its time is over, or by `fleetpull cancel`",
+            named(&silent)
+        ));
+    }
+    let mut left = false;
+    for image in job.wishes.keys() {
+        let mut running = Vec::new();
+        for (node, answer) in job.client.ask_each(nodes, &ListPulls {}).await {
+            if answer.is_ok_and(|list| list.pulls.iter().any(|pull| pull.image == *image)) {
+                running.push(node);
+            }
+        }
+        if !running.is_empty() {
+            left = true;
+            output::remark(&format!("left running, as somebody else wants it: {image} on {}", named(&running)));
+        }
+    }
+    if !left && silent.is_empty() {
+        output::remark("nothing is left running");
+    }
+}
