@@ -1,25 +1,107 @@
 //! The actix shell: a mailbox, a clock and the core.
 
-use actix::{Actor, Context, Handler, MessageResult};
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
-use clock::Clock;
-use contract::messages::backoff_tracker::{CheckBackoff, CountBackoffs, ReportAttempt};
+use std::time::Duration;
 
+use actix::{Actor, Context, Handler, MessageResult, SpawnHandle};
+use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use clock::{Clock, Random};
+use contract::NodeName;
+use contract::messages::backoff_tracker::{CheckBackoff, CountBackoffs, FleetNoted, ReportAttempt, SeeFleet};
+
+use crate::core::knowledge::{Fault, Input, Knowledge};
 use crate::core::{BackoffPolicy, Tracker};
+use crate::shell::{SharedBus, Sharing, Wishes};
 
 /// The actor that answers whether an image may be tried.
-#[derive(Debug)]
 pub struct BackoffTracker {
-    core: Tracker,
-    clock: Clock,
+    pub(crate) core: Core,
+    pub(crate) clock: Clock,
+    pub(crate) share: Share,
+    pub(crate) sharing: Option<Sharing>,
+    pub(crate) wishes: Wishes,
+    pub(crate) alarm: Option<(SpawnHandle, Duration)>,
     _gravestone: Gravestone,
 }
 
+/// What the actor goes by.
+pub(crate) enum Core {
+    /// Kubelet's rule, and nobody to share with.
+    Alone(Tracker),
+    /// What the fleet knows, and kubelet's rule for the rest.
+    Sharing(Box<Knowledge>),
+}
+
+/// How a node takes part in what the fleet knows (`fleet.share`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// It says what it learns, and goes by what others say.
+    #[default]
+    Enforce,
+    /// It says what it learns, and counts what it would have refused by what others say, but refuses nothing.
+    Observe,
+    /// It neither says nor hears anything.
+    Off,
+}
+
+impl Share {
+    /// As it is set.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// What a tracker that shares is made of.
+pub struct TrackerParts {
+    /// The node's name.
+    pub node: NodeName,
+    /// How long a failed image is left alone by the node's own rule.
+    pub policy: BackoffPolicy,
+    /// Its clock.
+    pub clock: Clock,
+    /// Chance, for spreading.
+    pub random: Random,
+    /// Tells of its death.
+    pub gravestone: Gravestone,
+    /// How it takes part.
+    pub share: Share,
+    /// With whom.
+    pub shared: SharedBus,
+    /// A rule broken on purpose, for tests of tests.
+    pub fault: Option<Fault>,
+}
+
 impl BackoffTracker {
-    /// Ready to be started.
+    /// Ready to be started, on its own: kubelet's rule, and nobody to share with.
     #[must_use]
     pub fn new(policy: BackoffPolicy, clock: Clock, gravestone: Gravestone) -> Self {
-        Self { core: Tracker::new(policy), clock, _gravestone: gravestone }
+        let (core, share) = (Core::Alone(Tracker::new(policy)), Share::Off);
+        Self { core, clock, share, sharing: None, wishes: Wishes::default(), alarm: None, _gravestone: gravestone }
+    }
+
+    /// Ready to be started, as one of a fleet. Sharing [`Share::Off`] it is on its own.
+    #[must_use]
+    pub fn sharing(parts: TrackerParts) -> Self {
+        let TrackerParts { node, policy, clock, random, gravestone, share, shared, fault } = parts;
+        if share == Share::Off {
+            return Self::new(policy, clock, gravestone);
+        }
+        let mut knowledge = Knowledge::new(node.clone(), policy);
+        if share == Share::Observe {
+            knowledge = knowledge.observing();
+        }
+        if let Some(fault) = fault {
+            knowledge = knowledge.with_fault(fault);
+        }
+        // Until the bus has answered.
+        knowledge.step(clock.now().monotonic, Input::BusGone);
+        let core = Core::Sharing(Box::new(knowledge));
+        let sharing = Some(Sharing::new(node, shared, random));
+        Self { core, clock, share, sharing, wishes: Wishes::default(), alarm: None, _gravestone: gravestone }
     }
 }
 
@@ -28,6 +110,7 @@ impl Actor for BackoffTracker {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
+        self.begin_sharing(context);
     }
 }
 
@@ -35,15 +118,28 @@ impl Handler<Ask<CheckBackoff>> for BackoffTracker {
     type Result = MessageResult<Ask<CheckBackoff>>;
 
     fn handle(&mut self, Ask(check): Ask<CheckBackoff>, _: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(self.core.check(self.clock.now(), &check.body)))
+        let now = self.clock.now();
+        MessageResult(Ok(match &mut self.core {
+            Core::Alone(tracker) => tracker.check(now, &check.body),
+            Core::Sharing(knowledge) => knowledge.check(now, &check.body),
+        }))
     }
 }
 
 impl Handler<Ask<ReportAttempt>> for BackoffTracker {
     type Result = MessageResult<Ask<ReportAttempt>>;
 
-    fn handle(&mut self, Ask(report): Ask<ReportAttempt>, _: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(self.core.report(self.clock.now(), report.body)))
+    fn handle(&mut self, Ask(report): Ask<ReportAttempt>, context: &mut Self::Context) -> Self::Result {
+        let now = self.clock.now();
+        MessageResult(Ok(match &mut self.core {
+            Core::Alone(tracker) => tracker.report(now, report.body),
+            Core::Sharing(knowledge) => {
+                let (reported, effects) = knowledge.report(now, report.body);
+                self.carry_out(now.monotonic, effects, context);
+                self.set_alarm(context);
+                reported
+            }
+        }))
     }
 }
 
@@ -51,6 +147,15 @@ impl Handler<Ask<CountBackoffs>> for BackoffTracker {
     type Result = MessageResult<Ask<CountBackoffs>>;
 
     fn handle(&mut self, _: Ask<CountBackoffs>, _: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(self.core.counts(self.clock.now())))
+        MessageResult(Ok(self.counts()))
+    }
+}
+
+impl Handler<Ask<SeeFleet>> for BackoffTracker {
+    type Result = MessageResult<Ask<SeeFleet>>;
+
+    fn handle(&mut self, Ask(seen): Ask<SeeFleet>, context: &mut Self::Context) -> Self::Result {
+        self.see_fleet(&seen.body.0, context);
+        MessageResult(Ok(FleetNoted {}))
     }
 }

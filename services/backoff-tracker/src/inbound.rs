@@ -1,11 +1,26 @@
 //! From the bus to the actor.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use actix::Addr;
 use actors::{Served, Wiring};
-use bus::BusError;
-use contract::messages::backoff_tracker::{CheckBackoff, CountBackoffs, ReportAttempt};
+use bus::{BusError, Message};
+use contract::know::{AboutKind, Found, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode};
+use contract::messages::backoff_tracker::{
+    AwaitLeave, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, PauseSharing, ReportAttempt, ResolveAttempt, SeeFleet,
+    WithdrawWish,
+};
+
+use contract::{AttemptId, NodeName};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::actor::BackoffTracker;
+use crate::core::knowledge::{About, Finding, Input, LeaseName, PROBE_DEADLINE, Report, Topic, TopicId, Trouble};
+
+/// Topics that one clear may name; an image has a handful.
+const MAX_TOPICS_CLEARED: usize = 64;
 
 /// Takes this service's commands from the bus until what is returned is dropped.
 ///
@@ -16,5 +31,117 @@ pub async fn serve(wiring: &Wiring, actor: &Addr<BackoffTracker>) -> Result<Vec<
         actors::serve::<CheckBackoff>(wiring, actor.clone().recipient()).await?,
         actors::serve::<ReportAttempt>(wiring, actor.clone().recipient()).await?,
         actors::serve::<CountBackoffs>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<AwaitLeave>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<ResolveAttempt>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<WithdrawWish>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<SeeFleet>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<ListBackoffs>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<ClearBackoff>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<PauseSharing>(wiring, actor.clone().recipient()).await?,
     ])
+}
+
+/// What stands under a key of the bucket of reports, stored this long ago. None if it cannot be read, is of a kind that is not
+/// known here, or is not what its key says.
+pub(crate) fn heard(key: &str, value: &[u8], stored: Duration) -> Option<Input> {
+    let key = ReportKey::read(key)?;
+    let Some(class) = key.class else { return cleared(value, stored) };
+    let report: StoredReport = decode(value).ok()?;
+    let topic = Topic::new(report.view, about(report.about)?);
+    if topic.id().0 != key.topic || topic.class() != class {
+        return None;
+    }
+    let trouble = Trouble {
+        message: report.message,
+        step: report.step,
+        retry_after: report.retry_after_ms.map(Duration::from_millis),
+        repository: report.repository,
+    };
+    let finding = match report.found {
+        Found::Succeeded => Finding::Succeeded,
+        Found::Failed => Finding::Failed(trouble.bounded()),
+        Found::Unanswered => Finding::Unanswered(trouble.bounded()),
+        Found::Unknown => return None,
+    };
+    let age = Duration::from_millis(report.age_ms).saturating_add(stored);
+    let report = Report { reporter: key.node, topic: Arc::new(topic), attempt: report.attempt, trace: report.trace, finding };
+    Some(Input::Heard { report: Arc::new(report), age })
+}
+
+fn cleared(value: &[u8], stored: Duration) -> Option<Input> {
+    let clear: StoredClear = decode(value).ok()?;
+    let topic = |text: &String| u128::from_str_radix(text, 16).ok().map(TopicId);
+    let topics = clear.topics.iter().take(MAX_TOPICS_CLEARED).filter_map(topic).collect();
+    Some(Input::Cleared { image: clear.image, topics, age: Duration::from_millis(clear.age_ms).saturating_add(stored) })
+}
+
+/// A change of a lease, as it is republished.
+pub(crate) fn lease(key: &str, message: &Message) -> Option<Input> {
+    let name = lease_name(&TryKey::read(key)?)?;
+    if is_gone(message) {
+        return Some(Input::LeaseFreed(name));
+    }
+    let lease: StoredLease = decode(&message.payload).ok()?;
+    Some(Input::LeaseTaken { name, holder: lease.holder, left: PROBE_DEADLINE })
+}
+
+/// A pause under its key, stored this long ago; without a value it is over.
+pub(crate) fn pause(key: &str, value: Option<&[u8]>, stored: Duration) -> Option<Input> {
+    let Some(value) = value else {
+        let registry = match key.strip_prefix("registry.") {
+            Some(token) => Some(contract::subject::name_of(token)?),
+            None => None,
+        };
+        return Some(Input::Pause { registry, left: Duration::ZERO, by: String::new() });
+    };
+    let pause: StoredPause = decode(value).ok()?;
+    if contract::know::pause_key(pause.registry.as_deref()) != key {
+        return None;
+    }
+    let left = Duration::from_millis(pause.for_ms).saturating_sub(stored);
+    Some(Input::Pause { registry: pause.registry, left, by: pause.by })
+}
+
+/// Whether a republished change says that there is no value any more.
+pub(crate) fn is_gone(message: &Message) -> bool {
+    let header = |name| message.headers.get(name);
+    header("Nats-Marker-Reason").is_some() || matches!(header("KV-Operation"), Some("DEL" | "PURGE"))
+}
+
+/// Whether a key is a node's own.
+pub(crate) fn is_of(key: &str, node: &NodeName) -> bool {
+    ReportKey::read(key).is_some_and(|key| key.node == *node)
+}
+
+/// When the server stored a change, in nanoseconds of its clock.
+pub(crate) fn stamp_of(message: &Message) -> Option<i128> {
+    let stamp = message.headers.get("Nats-Time-Stamp")?;
+    Some(OffsetDateTime::parse(stamp, &Rfc3339).ok()?.unix_timestamp_nanos())
+}
+
+fn lease_name(key: &TryKey) -> Option<LeaseName> {
+    let topic = TopicId(key.topic);
+    match key.kind.as_str() {
+        "probe" => Some(LeaseName::Probe(topic, AttemptId::try_from(format!("{:032x}", key.which)).ok()?)),
+        "lead" => Some(LeaseName::Lead(topic, u8::try_from(key.which).ok()?)),
+        "slot" => Some(LeaseName::Slot(topic, u8::try_from(key.which).ok()?)),
+        _ => None,
+    }
+}
+
+fn about(stored: StoredAbout) -> Option<About> {
+    let StoredAbout { kind, owner, endpoint, zone, repository, reference, scope, mirrored, fingerprint, anonymous, platform, policy } =
+        stored;
+    Some(match kind {
+        AboutKind::BudgetOwner => About::BudgetOwner(owner),
+        AboutKind::Endpoint => About::Endpoint { endpoint, zone },
+        AboutKind::Registry => About::Registry,
+        AboutKind::Repository => About::Repository(repository),
+        AboutKind::Reference => About::Reference { reference, scope, mirrored },
+        AboutKind::Login => About::Login { repository, fingerprint, anonymous },
+        AboutKind::Platform => About::Platform { reference, platform },
+        AboutKind::Content => About::Content { reference, endpoint },
+        AboutKind::Signature => About::Signature { reference, policy },
+        AboutKind::Unknown => return None,
+    })
 }

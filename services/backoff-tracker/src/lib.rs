@@ -1,6 +1,6 @@
 //! Who failed, why, and when to try again.
 //!
-//! [`core`] decides; the shell around it is an actor that takes `check`, `report` and `count`.
+//! [`core`] decides; the shell around it is an actor that takes commands, and shares what it learns on the fleet's bus.
 
 pub mod core;
 
@@ -8,8 +8,14 @@ pub mod core;
 mod actor;
 #[cfg(feature = "shell")]
 mod inbound;
+#[cfg(feature = "shell")]
+mod outbound;
+#[cfg(feature = "shell")]
+mod shell;
 
 #[cfg(feature = "shell")]
-pub use actor::BackoffTracker;
+pub use actor::{BackoffTracker, Share, TrackerParts};
 #[cfg(feature = "shell")]
 pub use inbound::serve;
+#[cfg(feature = "shell")]
+pub use shell::SharedBus;

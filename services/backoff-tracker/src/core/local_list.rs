@@ -42,3 +42,14 @@ pub(crate) fn keys_of_image(tracker: &Tracker, image: &str, before: Duration) ->
     let of_image = tracker.known().filter(|(key, _)| is_of_image(&key.image, image));
     of_image.filter(|(_, cause)| cause.is_none_or(|cause| cause.at <= before)).map(|(key, _)| key.clone()).collect()
 }
+
+/// The keys that are named: one as it is listed, or all of an image.
+pub(crate) fn keys_named(tracker: &Tracker, what: &str, now: Duration) -> Vec<BackoffKey> {
+    let listed = tracker.known().map(|(key, _)| key).find(|key| in_words(key) == what).cloned();
+    let image = Reference::parse(what).map_or_else(|_| what.to_owned(), |reference| reference.normalised().to_owned());
+    let mut keys = keys_of_image(tracker, &image, now);
+    keys.extend(listed);
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}

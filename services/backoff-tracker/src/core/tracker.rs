@@ -32,12 +32,12 @@ pub struct Tracker {
 
 /// Why a key is held.
 #[derive(Clone, Debug)]
-pub(super) struct Cause {
-    pub(super) failure: AttemptFailure,
+pub(crate) struct Cause {
+    pub(crate) failure: AttemptFailure,
     /// When it was.
-    pub(super) at: Duration,
+    pub(crate) at: Duration,
     /// What others may know of it: who else succeeds there shows that the cause is gone.
-    pub(super) topics: Vec<Arc<Topic>>,
+    pub(crate) topics: Vec<Arc<Topic>>,
 }
 
 impl Tracker {
@@ -111,12 +111,12 @@ impl Tracker {
     }
 
     /// Every key that has a delay, with its cause if that is known.
-    pub(super) fn known(&self) -> impl Iterator<Item = (&BackoffKey, Option<&Cause>)> {
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&BackoffKey, Option<&Cause>)> {
         self.delays.keys().map(|key| (key, self.causes.get(key)))
     }
 
     /// Forgets a key.
-    pub(super) fn clear(&mut self, key: &BackoffKey) {
+    pub(crate) fn clear(&mut self, key: &BackoffKey) {
         self.delays.clear(key);
         self.causes.remove(key);
     }

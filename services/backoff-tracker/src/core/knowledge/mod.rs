@@ -45,7 +45,7 @@ pub use replica::{CONTRADICTED_FOR, LONGEST_KEPT, MAX_REPORTS, MAX_TOPICS_OF_ONE
 pub use report::{Finding, MAX_MESSAGE_BYTES, Report, Trouble};
 pub use request::Clearing;
 pub use target::Failure;
-pub use topic::{About, Reach, Topic, TopicId};
+pub use topic::{About, Reach, Topic, TopicId, hash128};
 
 /// A resolution without an answer for so long is told to the others.
 pub const UNANSWERED_AFTER: Duration = Duration::from_secs(2);

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::BackoffKey;
+use clock::Now;
+use contract::messages::backoff_tracker::{BackoffCounts, BackoffKey};
 use contract::{FailureClass, NodeName};
 
 use super::UNANSWERED_AFTER;
@@ -122,6 +123,18 @@ impl Knowledge {
     #[must_use]
     pub fn entries(&self, now: Duration) -> Vec<Entry> {
         self.replica.topics().filter_map(|topic| self.entry(now, topic)).collect()
+    }
+
+    /// Whether a wish is known here.
+    #[must_use]
+    pub fn wants(&self, wish: WishId) -> bool {
+        self.wishes.contains_key(&wish)
+    }
+
+    /// The node's own counts.
+    #[must_use]
+    pub fn own_counts(&self, now: Now) -> BackoffCounts {
+        self.local.counts(now)
     }
 
     /// Whether the node goes by its own rule, for want of a bus.

@@ -208,7 +208,8 @@ fn words<'a>(view: &'a View, about: &'a About) -> Vec<&'a str> {
 }
 
 /// 128 bits of SHA-256 over length-prefixed words, so that no two lists of words run together.
-pub(super) fn hash128(words: &[&str]) -> u128 {
+#[must_use]
+pub fn hash128(words: &[&str]) -> u128 {
     let mut hasher = Sha256::new();
     for word in words {
         hasher.update((word.len() as u64).to_be_bytes());

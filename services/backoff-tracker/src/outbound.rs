@@ -1,0 +1,128 @@
+//! From the actor to the bus: reports under the node's own name, and leases given back, one after the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bus::KeyValue;
+use contract::FailureClass;
+use contract::know::{AboutKind, Found, KnowError, ReportKey, StoredAbout, StoredReport, TryKey, encode};
+use tokio::sync::mpsc;
+
+use crate::core::knowledge::{About, Finding, LeaseName, Report, Trouble, keep_for};
+
+/// Writes that wait for the bus; a node says a few things a second at most. Beyond it what is new is dropped, counted, and
+/// written again from the replica when the bus is back.
+pub(crate) const WRITES_WAITING: usize = 1_024;
+/// How long one write may take before the next is tried: what is lost so is written again.
+const WRITE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Something to be written.
+#[derive(Debug)]
+pub(crate) enum Write {
+    /// A word of this node's own.
+    Report { key: String, value: Vec<u8>, ttl: Duration },
+    /// A lease that is this node's.
+    Release { key: String, revision: u64 },
+}
+
+/// How the writing goes.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Reports that the bus has taken.
+    pub(crate) sent: AtomicU64,
+    /// Reports that it has not.
+    pub(crate) unsent: AtomicU64,
+}
+
+/// Writes until the actor is gone. In the order of the actor's effects: a report before the lease of its attempt is given back.
+pub(crate) async fn write_all(
+    reports: Arc<dyn KeyValue>,
+    leases: Arc<dyn KeyValue>,
+    mut writes: mpsc::Receiver<Write>,
+    written: Arc<Written>,
+) {
+    while let Some(write) = writes.recv().await {
+        match write {
+            Write::Report { key, value, ttl } => {
+                let put = tokio::time::timeout(WRITE_LIMIT, reports.put(&key, value.into(), Some(ttl))).await;
+                let count = if matches!(put, Ok(Ok(_))) { &written.sent } else { &written.unsent };
+                count.fetch_add(1, Ordering::Relaxed);
+                if let Ok(Err(error)) = put {
+                    tracing::debug!(key, %error, "a report was not written; it will be when the bus is back");
+                }
+            }
+            Write::Release { key, revision } => {
+                // Another revision is somebody else's lease by now; without an answer it runs out by itself.
+                let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&key, Some(revision))).await;
+                if let Ok(Err(error)) = released {
+                    tracing::debug!(key, %error, "a lease was not given back; it runs out");
+                }
+            }
+        }
+    }
+}
+
+/// A report as it is stored, that was so this long ago.
+///
+/// # Errors
+/// It is too large.
+pub(crate) fn report(report: &Report, age: Duration) -> Result<Write, KnowError> {
+    let nothing = Trouble::default();
+    let (found, trouble) = match &report.finding {
+        Finding::Succeeded => (Found::Succeeded, &nothing),
+        Finding::Failed(trouble) => (Found::Failed, trouble),
+        Finding::Unanswered(trouble) => (Found::Unanswered, trouble),
+    };
+    let stored = StoredReport {
+        view: report.topic.view().clone(),
+        about: about(report.topic.about()),
+        attempt: report.attempt,
+        trace: report.trace,
+        found,
+        message: trouble.message.clone(),
+        step: trouble.step,
+        retry_after_ms: trouble.retry_after.map(milliseconds),
+        repository: trouble.repository.clone(),
+        age_ms: milliseconds(age),
+    };
+    let class: FailureClass = report.topic.class();
+    let key = ReportKey { node: report.reporter.clone(), class: Some(class), topic: report.topic.id().0 }.text();
+    // Whole seconds, and one more than anybody keeps it.
+    let ttl = Duration::from_secs(keep_for(report).as_secs() + 1);
+    Ok(Write::Report { key, value: encode(&stored)?, ttl })
+}
+
+/// The key of a lease.
+pub(crate) fn lease_key(name: LeaseName) -> String {
+    let (kind, topic, which) = match name {
+        LeaseName::Probe(topic, attempt) => ("probe", topic, attempt_number(attempt)),
+        LeaseName::Lead(topic, number) => ("lead", topic, u128::from(number)),
+        LeaseName::Slot(topic, number) => ("slot", topic, u128::from(number)),
+    };
+    TryKey { kind: kind.to_owned(), topic: topic.0, which }.text()
+}
+
+fn attempt_number(attempt: contract::AttemptId) -> u128 {
+    // An id is 32 hex digits by its own Display.
+    u128::from_str_radix(&attempt.to_string(), 16).unwrap_or_default()
+}
+
+fn about(about: &About) -> StoredAbout {
+    let of = |kind| StoredAbout { kind, ..StoredAbout::default() };
+    match about.clone() {
+        About::BudgetOwner(owner) => StoredAbout { owner, ..of(AboutKind::BudgetOwner) },
+        About::Endpoint { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::Endpoint) },
+        About::Registry => of(AboutKind::Registry),
+        About::Repository(repository) => StoredAbout { repository, ..of(AboutKind::Repository) },
+        About::Reference { reference, scope, mirrored } => StoredAbout { reference, scope, mirrored, ..of(AboutKind::Reference) },
+        About::Login { repository, fingerprint, anonymous } => StoredAbout { repository, fingerprint, anonymous, ..of(AboutKind::Login) },
+        About::Platform { reference, platform } => StoredAbout { reference, platform, ..of(AboutKind::Platform) },
+        About::Content { reference, endpoint } => StoredAbout { reference, endpoint, ..of(AboutKind::Content) },
+        About::Signature { reference, policy } => StoredAbout { reference, policy, ..of(AboutKind::Signature) },
+    }
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,262 @@
+//! Keeping up with the fleet: what arrives, what was missed, what must be said again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, StreamHandler, WrapFuture as _};
+use bus::{BusHealth, KeyValueError, Message};
+use contract::know::{LEASES, PAUSES, REPORTS};
+use contract::messages::registrar::FleetSeen;
+use tokio::sync::mpsc;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
+
+use super::link::{self, Arrived, Found, Opened};
+use crate::actor::{BackoffTracker, Core};
+use crate::core::knowledge::{BUS_ANSWER, Input};
+use crate::inbound;
+use crate::outbound::{self, WRITES_WAITING};
+
+/// How often a bus that is not there, or does not answer, is tried again.
+const TRIED_EVERY: Duration = Duration::from_secs(1);
+/// Snapshots are this far apart at least, whatever arrives.
+const SNAPSHOTS_APART: Duration = Duration::from_secs(2);
+/// Snapshots of all nodes are spread over this at most, and so that a server gives 200 a second.
+const LONGEST_SPREAD: Duration = Duration::from_secs(2);
+const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
+/// How long a snapshot may take: some ten MiB over a slow line.
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
+/// A change this far ahead of a snapshot did not come while it was read.
+const PLAUSIBLY_AHEAD: u64 = 10_000;
+
+impl StreamHandler<Arrived> for BackoffTracker {
+    fn handle(&mut self, arrived: Arrived, context: &mut Self::Context) {
+        match arrived {
+            Arrived::Knowledge(messages) => self.take_in(&messages, context),
+            // The first word on it is how it was when the way was opened.
+            Arrived::Health(BusHealth::Connected) if !self.greeted() => {}
+            Arrived::Health(BusHealth::Connected) => self.bus_is_back(context),
+            Arrived::Health(BusHealth::Degraded { .. } | BusHealth::Disconnected { .. }) => {
+                self.step(Input::BusGone, context);
+                self.find_the_bus(context);
+            }
+        }
+    }
+
+    fn finished(&mut self, _: &mut Self::Context) {
+        // The bus was drained: the agent ends. Until it has, the node goes by its own rule.
+    }
+}
+
+impl BackoffTracker {
+    /// Begins: what is known to the fleet shall be known here before the first question, if the bus answers in time.
+    pub(crate) fn begin_sharing(&mut self, context: &mut Context<Self>) {
+        let Some(sharing) = &self.sharing else { return };
+        let opening = timeout(BUS_ANSWER, link::open(sharing.shared.clone()));
+        context.wait(opening.into_actor(self).map(|opened, tracker, context| tracker.opened(opened, context)));
+    }
+
+    fn opened(&mut self, opened: Result<Result<Opened, KeyValueError>, Elapsed>, context: &mut Context<Self>) {
+        match opened {
+            Ok(Ok(opened)) => return self.linked(opened, context),
+            Ok(Err(error)) => tracing::debug!(%error, "the fleet's knowledge cannot be read yet"),
+            Err(_) => tracing::debug!("the fleet's knowledge is not read yet: the bus takes its time"),
+        }
+        context.run_later(TRIED_EVERY, |tracker, context| {
+            let Some(sharing) = &tracker.sharing else { return };
+            let opening = timeout(SNAPSHOT_LIMIT, link::open(sharing.shared.clone()));
+            context.spawn(opening.into_actor(tracker).map(|opened, tracker, context| tracker.opened(opened, context)));
+        });
+    }
+
+    fn linked(&mut self, opened: Opened, context: &mut Context<Self>) {
+        let Some(sharing) = &mut self.sharing else { return };
+        let Opened { link, arriving, found } = opened;
+        let (writes, waiting) = mpsc::channel(WRITES_WAITING);
+        // Not among the actor's own tasks, which run before a caller on the same thread sees its answer.
+        tokio::spawn(outbound::write_all(Arc::clone(&link.reports), Arc::clone(&link.leases), waiting, Arc::clone(&sharing.written)));
+        sharing.link = Some(link);
+        sharing.writes = Some(writes);
+        context.add_stream(arriving);
+        self.take_snapshot(found, context);
+        self.step(Input::BusBack, context);
+    }
+
+    /// Takes in what has been said.
+    fn take_in(&mut self, messages: &[Message], context: &mut Context<Self>) {
+        let now = self.clock.now().monotonic;
+        let Some(sharing) = &mut self.sharing else { return };
+        let mut inputs = Vec::with_capacity(messages.len());
+        let mut missed = false;
+        for message in messages {
+            let fleet = &sharing.shared.fleet;
+            let header = |name| message.headers.get(name);
+            if let Some(key) = fleet.key_of(REPORTS, &message.subject) {
+                let (sequence, stamp) = (header("Nats-Sequence").and_then(|number| number.parse().ok()), inbound::stamp_of(message));
+                let (Some(sequence), Some(stamp)) = (sequence, stamp) else {
+                    // Nobody but the server publishes here.
+                    sharing.counts.refused += 1;
+                    continue;
+                };
+                let late = sharing.server_time.late(now, stamp);
+                let gap = sharing.follow(sequence);
+                sharing.counts.gaps += u64::from(gap);
+                missed |= gap;
+                if inbound::is_gone(message) || inbound::is_of(key, &sharing.node) {
+                    continue;
+                }
+                let heard = inbound::heard(key, &message.payload, late);
+                sharing.counts.refused += u64::from(heard.is_none());
+                inputs.extend(heard);
+            } else if let Some(key) = fleet.key_of(LEASES, &message.subject) {
+                let Some(input) = inbound::lease(key, message) else { continue };
+                match &input {
+                    Input::LeaseTaken { name, holder, .. } => sharing.holders.took(*name, holder.clone()),
+                    Input::LeaseFreed(name) => {
+                        sharing.holders.freed(*name);
+                        if let Some(freed) = sharing.asked.get_mut(name) {
+                            *freed = true;
+                        }
+                    }
+                    _ => {}
+                }
+                inputs.push(input);
+            } else if let Some(key) = fleet.key_of(PAUSES, &message.subject) {
+                let value = (!inbound::is_gone(message)).then_some(&*message.payload);
+                inputs.extend(inbound::pause(key, value, Duration::ZERO));
+            }
+        }
+        self.step_all(inputs, context);
+        if missed {
+            self.catch_up(context);
+        }
+    }
+
+    /// The bus can be reached again.
+    fn bus_is_back(&mut self, context: &mut Context<Self>) {
+        self.step(Input::BusBack, context);
+        self.catch_up(context);
+    }
+
+    /// Whether the bus has said before how it is.
+    fn greeted(&mut self) -> bool {
+        self.sharing.as_mut().is_some_and(|sharing| std::mem::replace(&mut sharing.greeted, true))
+    }
+
+    /// While the bus is gone although it was there: asks it each second.
+    pub(crate) fn find_the_bus(&mut self, context: &mut Context<Self>) {
+        let Core::Sharing(knowledge) = &self.core else { return };
+        let alone = knowledge.is_alone();
+        let Some(sharing) = self.sharing.as_mut().filter(|sharing| alone && !sharing.pinging && sharing.link.is_some()) else { return };
+        sharing.pinging = true;
+        context.run_later(TRIED_EVERY, |tracker, context| {
+            let Some(link) = tracker.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()) else { return };
+            let leases = Arc::clone(&link.leases);
+            let asking = async move { timeout(BUS_ANSWER, leases.get("try.anybody")).await.is_ok_and(|answer| answer.is_ok()) };
+            context.spawn(asking.into_actor(tracker).map(|answered, tracker, context| {
+                if let Some(sharing) = &mut tracker.sharing {
+                    sharing.pinging = false;
+                }
+                if answered { tracker.bus_is_back(context) } else { tracker.find_the_bus(context) }
+            }));
+        });
+    }
+
+    /// Reads all reports soon: something was missed.
+    pub(crate) fn catch_up(&mut self, context: &mut Context<Self>) {
+        let now = self.clock.now().monotonic;
+        let Some(sharing) = self.sharing.as_mut().filter(|sharing| !sharing.catching_up && sharing.link.is_some()) else { return };
+        sharing.catching_up = true;
+        let all = SPREAD_OF_ONE.saturating_mul(u32::try_from(sharing.alive).unwrap_or(u32::MAX)).min(LONGEST_SPREAD);
+        let spread = all.mul_f64(sharing.random.fraction());
+        let apart = sharing.caught_up_at.map(|at| (at + SNAPSHOTS_APART).saturating_sub(now)).unwrap_or_default();
+        context.run_later(spread.max(apart), |tracker, context| {
+            let Some(link) = tracker.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()) else { return };
+            let reading = timeout(SNAPSHOT_LIMIT, link.read());
+            context.spawn(reading.into_actor(tracker).map(|read, tracker, context| {
+                if let Some(sharing) = &mut tracker.sharing {
+                    sharing.catching_up = false;
+                }
+                match read {
+                    Ok(Ok(found)) => tracker.take_snapshot(found, context),
+                    Ok(Err(_)) | Err(_) => {
+                        if let Some(sharing) = &mut tracker.sharing {
+                            sharing.caught_up_at = Some(tracker.clock.now().monotonic);
+                        }
+                        tracker.catch_up(context);
+                    }
+                }
+            }));
+        });
+    }
+
+    /// Takes in all that is stored; in a bucket that was made anew, or when own words did not get through, says them again.
+    fn take_snapshot(&mut self, found: Found, context: &mut Context<Self>) {
+        let now = self.clock.now();
+        let Some(sharing) = &mut self.sharing else { return };
+        sharing.counts.snapshots += 1;
+        sharing.caught_up_at = Some(now.monotonic);
+        let status = found.reports.status;
+        let wiped = !sharing.followed.created.is_empty() && sharing.followed.created != status.created;
+        let ahead = sharing.followed.sequence.saturating_sub(status.sequence);
+        if wiped || ahead == 0 || ahead > PLAUSIBLY_AHEAD {
+            sharing.followed.sequence = status.sequence;
+        }
+        sharing.followed.created = status.created;
+        let mut inputs = Vec::with_capacity(found.reports.entries.len());
+        for stored in &found.reports.entries {
+            let heard = inbound::heard(&stored.entry.key, &stored.entry.value, stored.age);
+            sharing.counts.refused += u64::from(heard.is_none());
+            inputs.extend(heard);
+        }
+        let again = wiped || sharing.owes_words();
+        let Core::Sharing(knowledge) = &self.core else { return };
+        let stored = |registry: Option<&str>| {
+            let key = contract::know::pause_key(registry);
+            found.pauses.entries.iter().any(|stored| stored.entry.key == key)
+        };
+        let over = knowledge.pauses(now.monotonic).filter(|pause| !stored(pause.registry.as_deref()));
+        let ended = |registry| Input::Pause { registry, left: Duration::ZERO, by: String::new() };
+        inputs.extend(over.map(|pause| ended(pause.registry.clone())));
+        let pauses = found.pauses.entries.iter();
+        inputs.extend(pauses.filter_map(|stored| inbound::pause(&stored.entry.key, Some(&stored.entry.value), stored.age)));
+        self.step_all(inputs, context);
+        if again {
+            self.say_again(now.monotonic);
+        }
+    }
+
+    fn say_again(&mut self, now: Duration) {
+        let Core::Sharing(knowledge) = &self.core else { return };
+        for (report, age) in knowledge.own_reports(now) {
+            self.publish(outbound::report(&report, age));
+        }
+    }
+
+    /// The registrar says how the fleet stands.
+    pub(crate) fn see_fleet(&mut self, seen: &FleetSeen, context: &mut Context<Self>) {
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let Some(sharing) = &mut self.sharing else { return };
+        if seen.place.alive > 0 {
+            sharing.alive = seen.place.alive;
+            let fleet = Input::Fleet { alive: count(seen.place.alive), rank: seen.place.rank.map(count) };
+            let zone = (seen.place.alive_in_zone > 0).then(|| Input::Zone(count(seen.place.alive_in_zone)));
+            self.step_all([fleet].into_iter().chain(zone), context);
+        }
+        let (Some(digest), Some(sharing)) = (&seen.digest, &self.sharing) else { return };
+        let followed = &sharing.followed;
+        let created = &digest.reports_created;
+        if !created.is_empty() && !followed.created.is_empty() && *created != followed.created {
+            return self.catch_up(context);
+        }
+        let told = digest.reports_sequence;
+        if told > followed.sequence {
+            // What is told of may be on its way still.
+            context.run_later(BUS_ANSWER, move |tracker, context| {
+                let Some(sharing) = tracker.sharing.as_mut().filter(|sharing| sharing.followed.sequence < told) else { return };
+                sharing.counts.gaps += 1;
+                tracker.catch_up(context);
+            });
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Leave for a flight: the core's inputs and effects, answers held back, and the alarm.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, WrapFuture as _};
+use actors::Ask;
+use bus::KeyValueError;
+use contract::know::{StoredLease, encode};
+use contract::messages::backoff_tracker::{AttemptResolved, AwaitLeave, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish};
+use contract::{CallError, WishId};
+
+use super::wishes::{self, Stage};
+use crate::actor::{BackoffTracker, Core};
+use crate::core::knowledge::{Effect, Failure, Input, LeaseAnswer, LeaseName, Outcome, PROBE_DEADLINE};
+use crate::outbound::{self, Write};
+
+/// tokio's timers count milliseconds: a shorter wait is none.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+impl Handler<Ask<AwaitLeave>> for BackoffTracker {
+    type Result = ResponseFuture<Result<Leave, CallError>>;
+
+    fn handle(&mut self, Ask(asked): Ask<AwaitLeave>, context: &mut Self::Context) -> Self::Result {
+        let Core::Sharing(_) = &self.core else {
+            // Kubelet's rule alone, which was asked before.
+            return Box::pin(async { Ok(Leave::Granted { for_all: false, answer_within_ms: None }) });
+        };
+        let now = self.clock.now().monotonic;
+        let AwaitLeave { wish, attempt, key, target, standing, patience_ms } = asked.body;
+        if let Some(overtaken) = self.wishes.overtaken(wish, attempt) {
+            self.step(Input::Withdraw(overtaken), context);
+        }
+        let patience = Duration::from_millis(patience_ms);
+        let ask = wishes::Ask { attempt, trace: asked.meta.trace, standing };
+        let (number, anew) = self.wishes.ask(now, wish, &ask);
+        let Some(answered) = self.wishes.hold_back(now, wish, patience) else {
+            return Box::pin(async { Ok(Leave::Waiting { held: None }) });
+        };
+        let resolved = self.wishes.get(wish).is_some_and(|wish| wish.stage == Stage::Resolved);
+        if self.wishes.get(wish).is_some_and(wishes::Wish::is_abandoned) {
+            self.wishes.answer(wish, Leave::Abandoned);
+        } else if anew || !(resolved || self.wants(number)) {
+            self.step(Input::Ask { wish: number, key, target }, context);
+        }
+        self.settle(wish, context);
+        self.set_alarm(context);
+        // The sender is dropped when the same wish is asked for again; then the newer ask has the answer.
+        Box::pin(async move { Ok(answered.await.unwrap_or(Leave::Waiting { held: None })) })
+    }
+}
+
+impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
+    type Result = MessageResult<Ask<ResolveAttempt>>;
+
+    fn handle(&mut self, Ask(resolve): Ask<ResolveAttempt>, context: &mut Self::Context) -> Self::Result {
+        let ResolveAttempt { wish, attempt, failure } = resolve.body;
+        if let Some((number, standing)) = self.wishes.resolved(wish, attempt) {
+            let failed = failure.is_some();
+            let outcome = failure.as_ref().map_or(Outcome::Resolved, |failure| Outcome::Failed(Failure::from(failure)));
+            let now = self.clock.now().monotonic;
+            self.wishes.answer(wish, wishes::granted(now, false, None));
+            self.step(Input::Resolved { wish: number, attempt, outcome }, context);
+            if failed && !standing {
+                // It has its answer; the core would find it another turn.
+                self.step(Input::Withdraw(number), context);
+            }
+        }
+        MessageResult(Ok(AttemptResolved {}))
+    }
+}
+
+impl Handler<Ask<WithdrawWish>> for BackoffTracker {
+    type Result = MessageResult<Ask<WithdrawWish>>;
+
+    fn handle(&mut self, Ask(withdraw): Ask<WithdrawWish>, context: &mut Self::Context) -> Self::Result {
+        if let Some(number) = self.wishes.remove(withdraw.body.wish) {
+            self.step(Input::Withdraw(number), context);
+        }
+        MessageResult(Ok(WishWithdrawn {}))
+    }
+}
+
+impl BackoffTracker {
+    /// One thing happened.
+    pub(crate) fn step(&mut self, input: Input, context: &mut Context<Self>) {
+        self.step_all([input], context);
+    }
+
+    /// Several things happened at once.
+    pub(crate) fn step_all(&mut self, inputs: impl IntoIterator<Item = Input>, context: &mut Context<Self>) {
+        let now = self.clock.now().monotonic;
+        for input in inputs {
+            let Core::Sharing(knowledge) = &mut self.core else { return };
+            let effects = knowledge.step(now, input);
+            self.carry_out(now, effects, context);
+        }
+        self.set_alarm(context);
+    }
+
+    pub(crate) fn carry_out(&mut self, now: Duration, effects: Vec<Effect>, context: &mut Context<Self>) {
+        let mut effects = VecDeque::from(effects);
+        while let Some(effect) = effects.pop_front() {
+            match effect {
+                Effect::Tell(number, verdict) => {
+                    if let Some(wish) = self.wishes.told(number, verdict) {
+                        effects.extend(self.settled(now, wish));
+                    }
+                }
+                Effect::Abandon(number) => {
+                    self.wishes.abandon(number);
+                    if let Some(sharing) = &mut self.sharing {
+                        sharing.counts.abandoned += 1;
+                    }
+                }
+                Effect::Publish(report, age) => self.publish(outbound::report(&report, age)),
+                Effect::AcquireLease(name, ttl) => self.acquire(name, ttl, context),
+                Effect::ReleaseLease(name) => self.release(name),
+            }
+        }
+    }
+
+    /// Answers a wish that is decided, and does what follows.
+    fn settle(&mut self, wish: WishId, context: &mut Context<Self>) {
+        let now = self.clock.now().monotonic;
+        let effects = self.settled(now, wish);
+        self.carry_out(now, effects, context);
+    }
+
+    fn settled(&mut self, now: Duration, id: WishId) -> Vec<Effect> {
+        let Core::Sharing(knowledge) = &mut self.core else { return vec![] };
+        if !self.wishes.waits(id) {
+            return vec![];
+        }
+        if let Some((wish, attempt, trace, for_all)) = self.wishes.begin(id) {
+            let effects = knowledge.step(now, Input::Begun { wish, attempt, trace: Some(trace) });
+            if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, |held| knowledge.told(now, held))) {
+                self.wishes.answer(id, leave);
+            }
+            if let Some(sharing) = &mut self.sharing {
+                sharing.counts.for_all += u64::from(for_all);
+            }
+            return effects;
+        }
+        match self.wishes.get(id) {
+            Some(wish) if !wish.standing => {
+                let Stage::Held(held) = &wish.stage else { return vec![] };
+                let held = knowledge.told(now, held.clone());
+                self.wishes.answer(id, Leave::Held(held));
+                // It has its answer. Were it kept, it would take a probe that nobody makes.
+                let number = self.wishes.remove(id);
+                number.map(|number| knowledge.step(now, Input::Withdraw(number))).unwrap_or_default()
+            }
+            _ => vec![],
+        }
+    }
+
+    fn wants(&self, number: crate::core::knowledge::WishId) -> bool {
+        matches!(&self.core, Core::Sharing(knowledge) if knowledge.wants(number))
+    }
+
+    /// Wakes when the core or somebody's patience wants it.
+    pub(crate) fn set_alarm(&mut self, context: &mut Context<Self>) {
+        let Core::Sharing(knowledge) = &self.core else { return };
+        let next = [knowledge.next_wake(), self.wishes.next_wake()].into_iter().flatten().min();
+        if self.alarm.as_ref().map(|(_, at)| *at) == next {
+            return;
+        }
+        if let Some((alarm, _)) = self.alarm.take() {
+            context.cancel_future(alarm);
+        }
+        if let Some(at) = next {
+            let wait = at.saturating_sub(self.clock.now().monotonic).max(SHORTEST_WAIT);
+            let alarm = context.run_later(wait, |tracker, context| {
+                tracker.alarm = None;
+                tracker.wake(context);
+            });
+            self.alarm = Some((alarm, at));
+        }
+    }
+
+    fn wake(&mut self, context: &mut Context<Self>) {
+        let now = self.clock.now().monotonic;
+        self.step(Input::Tick, context);
+        for id in self.wishes.impatient(now) {
+            let Core::Sharing(knowledge) = &self.core else { return };
+            if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, |held| knowledge.told(now, held))) {
+                self.wishes.answer(id, leave);
+                self.wishes.heard(now, id);
+            }
+        }
+        for id in self.wishes.lapsed(now) {
+            if let Some(number) = self.wishes.remove(id) {
+                tracing::debug!(wish = %id, "nobody asks for a wish any more: it is withdrawn");
+                if let Some(sharing) = &mut self.sharing {
+                    sharing.counts.lapsed += 1;
+                }
+                self.step(Input::Withdraw(number), context);
+            }
+        }
+        self.find_the_bus(context);
+        self.set_alarm(context);
+    }
+
+    pub(crate) fn publish(&mut self, write: Result<Write, contract::know::KnowError>) {
+        let Some(sharing) = &mut self.sharing else { return };
+        match write {
+            Ok(write) => sharing.write(write),
+            Err(error) => tracing::warn!(%error, "a report is not shared: its names are longer than any registry's"),
+        }
+    }
+
+    fn acquire(&mut self, name: LeaseName, ttl: Duration, context: &mut Context<Self>) {
+        let Some(sharing) = &mut self.sharing else { return };
+        let Some(link) = &sharing.link else { return };
+        let Ok(value) = encode(&StoredLease { holder: sharing.node.clone() }) else { return };
+        sharing.asked.insert(name, false);
+        let (leases, key) = (std::sync::Arc::clone(&link.leases), outbound::lease_key(name));
+        // Without a limit of its own: the core waits as long as it wants to, and gives back what comes too late.
+        let asking = async move { leases.create(&key, value.into(), Some(ttl)).await };
+        context.spawn(asking.into_actor(self).map(move |answer, tracker, context| tracker.lease_answered(name, answer, context)));
+    }
+
+    fn lease_answered(&mut self, name: LeaseName, answer: Result<u64, KeyValueError>, context: &mut Context<Self>) {
+        let Some(sharing) = &mut self.sharing else { return };
+        let freed_since = sharing.asked.remove(&name).unwrap_or_default();
+        match answer {
+            Ok(revision) => {
+                sharing.leases.insert(name, revision);
+                self.step(Input::Lease(name, LeaseAnswer::Won), context);
+            }
+            Err(KeyValueError::Conflict { .. }) => {
+                let lost = Input::Lease(name, LeaseAnswer::Lost(PROBE_DEADLINE));
+                let freed = freed_since.then_some(Input::LeaseFreed(name));
+                self.step_all([lost].into_iter().chain(freed), context);
+            }
+            Err(error) => tracing::debug!(%error, "the bus gave no answer about a lease"),
+        }
+    }
+
+    fn release(&mut self, name: LeaseName) {
+        let Some(sharing) = &mut self.sharing else { return };
+        if let Some(revision) = sharing.leases.remove(&name) {
+            sharing.write(Write::Release { key: outbound::lease_key(name), revision });
+        }
+    }
+}

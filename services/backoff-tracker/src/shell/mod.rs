@@ -1,0 +1,12 @@
+//! What the actor is made of besides its core.
+
+mod keep_up;
+mod leave;
+mod link;
+mod operate;
+mod sharing;
+mod wishes;
+
+pub use link::SharedBus;
+pub(crate) use sharing::Sharing;
+pub(crate) use wishes::Wishes;

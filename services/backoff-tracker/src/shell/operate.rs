@@ -1,0 +1,175 @@
+//! What operators ask for: counts, lists, clears and pauses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{ActorFutureExt as _, Context, Handler, MessageResult, ResponseActFuture, WrapFuture as _};
+use actors::Ask;
+use contract::CallError;
+use contract::know::{ReportKey, StoredClear, StoredPause, encode, pause_key};
+use contract::messages::backoff_tracker::{
+    BackoffCleared, BackoffCounts, BackoffList, ClearBackoff, ListBackoffs, Pause, PauseSharing, SharedCounts, SharingPaused,
+};
+use tokio::time::timeout;
+
+use super::sharing::read;
+use crate::actor::{BackoffTracker, Core};
+use crate::core::knowledge::{Clearing, Input, LONGEST_KEPT, LONGEST_PAUSE, LeaseName, hash128};
+use crate::core::local_list;
+use crate::outbound::{Write, milliseconds};
+
+/// The most entries of one list.
+const LISTED: usize = 1_000;
+/// How long a pause may take to be stored before its operator is told that it was not.
+const PAUSE_LIMIT: Duration = Duration::from_secs(2);
+
+impl Handler<Ask<ListBackoffs>> for BackoffTracker {
+    type Result = MessageResult<Ask<ListBackoffs>>;
+
+    fn handle(&mut self, _: Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
+        let now = self.clock.now();
+        let (mut entries, alone) = match &self.core {
+            Core::Alone(tracker) => (local_list::own(tracker, now.monotonic).collect(), false),
+            Core::Sharing(knowledge) => (knowledge.list(now), knowledge.is_alone()),
+        };
+        let left_out = entries.len().saturating_sub(LISTED) as u64;
+        entries.truncate(LISTED);
+        for (name, holder) in self.sharing.iter().flat_map(|sharing| sharing.holders.iter()) {
+            let (LeaseName::Probe(topic, _) | LeaseName::Lead(topic, _) | LeaseName::Slot(topic, _)) = name;
+            let key = format!("{:032x}", topic.0);
+            entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.probed_by = Some(holder.to_string()));
+        }
+        let share = self.share.as_str().to_owned();
+        MessageResult(Ok(BackoffList { entries, left_out, share, alone, pauses: self.pauses() }))
+    }
+}
+
+impl Handler<Ask<ClearBackoff>> for BackoffTracker {
+    type Result = MessageResult<Ask<ClearBackoff>>;
+
+    fn handle(&mut self, Ask(clear): Ask<ClearBackoff>, context: &mut Self::Context) -> Self::Result {
+        let ClearBackoff { what, by } = clear.body;
+        let now = self.clock.now().monotonic;
+        let cleared = match &mut self.core {
+            Core::Alone(tracker) => {
+                let keys = local_list::keys_named(tracker, &what, now);
+                keys.iter().for_each(|key| tracker.clear(key));
+                BackoffCleared { cleared: keys.iter().map(local_list::in_words).collect(), still_binding: vec![] }
+            }
+            Core::Sharing(knowledge) => match knowledge.to_clear(&what) {
+                None => BackoffCleared::default(),
+                Some(clearing) => {
+                    let cleared = knowledge.would_clear(now, &clearing);
+                    self.clear(clearing, &by, context);
+                    cleared
+                }
+            },
+        };
+        tracing::info!(what, by, cleared = cleared.cleared.len(), "a back-off was cleared");
+        MessageResult(Ok(cleared))
+    }
+}
+
+impl Handler<Ask<PauseSharing>> for BackoffTracker {
+    type Result = ResponseActFuture<Self, Result<SharingPaused, CallError>>;
+
+    fn handle(&mut self, Ask(pause): Ask<PauseSharing>, _: &mut Self::Context) -> Self::Result {
+        let PauseSharing { registry, for_ms, by } = pause.body;
+        let left = Duration::from_millis(for_ms).min(LONGEST_PAUSE);
+        tracing::info!(registry, for_s = left.as_secs(), by, "sharing is paused, or goes on");
+        let pauses = self.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()).map(|link| Arc::clone(&link.pauses));
+        let key = pause_key(registry.as_deref());
+        let stored = StoredPause { registry: registry.clone(), for_ms: milliseconds(left), by: by.clone() };
+        let storing = async move {
+            let Some(pauses) = pauses else {
+                return Err("this node shares nothing, or its bus is gone".to_owned());
+            };
+            let stored = async {
+                if left.is_zero() {
+                    return pauses.delete(&key, None).await.map_err(|error| error.to_string());
+                }
+                let value = encode(&stored).map_err(|error| error.to_string())?;
+                // Whole seconds, not fewer than asked for; who hears of it counts for itself.
+                let ttl = Duration::from_secs(left.as_secs() + 1);
+                pauses.put(&key, value.into(), Some(ttl)).await.map(|_| ()).map_err(|error| error.to_string())
+            };
+            timeout(PAUSE_LIMIT, stored).await.unwrap_or_else(|_| Err("the bus does not answer".to_owned()))
+        };
+        Box::pin(storing.into_actor(self).map(move |stored, tracker, context| {
+            // Here it holds whether the others hear of it or not.
+            tracker.step(Input::Pause { registry, left, by }, context);
+            match stored {
+                Ok(()) => Ok(SharingPaused { pauses: tracker.pauses() }),
+                Err(why) => Err(CallError::Refused { reason: format!("only this node was told: {why}; try again on a node that shares") }),
+            }
+        }))
+    }
+}
+
+impl BackoffTracker {
+    fn clear(&mut self, clearing: Clearing, by: &str, context: &mut Context<Self>) {
+        let Clearing { image, topics } = clearing;
+        let words: Vec<String> = topics.iter().map(|topic| format!("{:032x}", topic.0)).collect();
+        let what = hash128(&[image.as_deref().unwrap_or_default(), &words.join(" ")]);
+        let stored = StoredClear { image: image.clone(), topics: words, by: by.to_owned(), age_ms: 0 };
+        if let Some(sharing) = &mut self.sharing {
+            let key = ReportKey { node: sharing.node.clone(), class: None, topic: what }.text();
+            match encode(&stored) {
+                Ok(value) => sharing.write(Write::Report { key, value, ttl: LONGEST_KEPT }),
+                Err(error) => tracing::warn!(%error, "what was cleared here is not told to the other nodes"),
+            }
+        }
+        self.step(Input::Cleared { image, topics, age: Duration::ZERO }, context);
+    }
+
+    fn pauses(&self) -> Vec<Pause> {
+        let now = self.clock.now().monotonic;
+        let Core::Sharing(knowledge) = &self.core else { return vec![] };
+        let told = |pause: &crate::core::knowledge::PauseInForce| Pause {
+            registry: pause.registry.clone(),
+            left_ms: milliseconds(pause.until.saturating_sub(now)),
+            by: pause.by.clone(),
+        };
+        knowledge.pauses(now).map(told).collect()
+    }
+
+    pub(crate) fn counts(&self) -> BackoffCounts {
+        let now = self.clock.now();
+        let knowledge = match &self.core {
+            Core::Alone(tracker) => return tracker.counts(now),
+            Core::Sharing(knowledge) => knowledge,
+        };
+        let counts = knowledge.counts();
+        let mut shared = SharedCounts {
+            alone: knowledge.is_alone(),
+            entries: knowledge.entries(now.monotonic).len() as u64,
+            reports: counts.replica.reports,
+            wishes: counts.wishes,
+            pauses: knowledge.pauses(now.monotonic).count() as u64,
+            refused_total: counts.refused_by_shared_total,
+            observed_total: counts.observed_total,
+            late_results_total: counts.late_results_total,
+            no_room_total: counts.refused_total,
+            reports_heard_total: counts.replica.heard_total,
+            reports_stale_total: counts.replica.stale_total,
+            reports_clamped_total: counts.replica.clamped_total,
+            reports_evicted_total: counts.replica.evicted_total,
+            contradicted_total: counts.replica.contradicted_total,
+            kept_to_itself_total: counts.kept_to_itself_total,
+            bus_misses_total: counts.bus_misses_total,
+            cleared_total: counts.cleared_total,
+            ..SharedCounts::default()
+        };
+        if let Some(sharing) = &self.sharing {
+            shared.for_all_total = sharing.counts.for_all;
+            shared.abandoned_total = sharing.counts.abandoned;
+            shared.lapsed_total = sharing.counts.lapsed;
+            shared.reports_refused_total = sharing.counts.refused;
+            shared.gaps_total = sharing.counts.gaps;
+            shared.snapshots_total = sharing.counts.snapshots;
+            shared.reports_sent_total = read(&sharing.written.sent);
+            shared.reports_unsent_total = read(&sharing.written.unsent);
+        }
+        BackoffCounts { shared, ..knowledge.own_counts(now) }
+    }
+}

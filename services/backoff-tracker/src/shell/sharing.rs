@@ -1,0 +1,192 @@
+//! What the actor keeps of its dealings with the bus.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bus::BucketStatus;
+use clock::Random;
+use contract::NodeName;
+use tokio::sync::mpsc;
+
+use super::link::{Link, SharedBus};
+use crate::core::knowledge::LeaseName;
+use crate::outbound::{Write, Written};
+
+/// Leases of others remembered to say who probes; each is out for 15 s.
+const HOLDERS_REMEMBERED: usize = 1_024;
+/// The least delay of a message is forgotten after so long, in case a server's clock was set back.
+const SERVER_TIME_KEPT: Duration = Duration::from_secs(60);
+/// The most that a message counts as delayed: beyond it, it is rather a clock that was set.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// The sharing part of the actor.
+pub(crate) struct Sharing {
+    pub(crate) node: NodeName,
+    pub(crate) shared: SharedBus,
+    pub(crate) random: Random,
+    pub(crate) link: Option<Link>,
+    pub(crate) writes: Option<mpsc::Sender<Write>>,
+    pub(crate) written: Arc<Written>,
+    /// How far the replica has followed the bucket of reports.
+    pub(crate) followed: BucketStatus,
+    /// Whether a snapshot is planned or being read.
+    pub(crate) catching_up: bool,
+    pub(crate) caught_up_at: Option<Duration>,
+    /// Whether the bus has said how it is.
+    pub(crate) greeted: bool,
+    /// Whether the bus is being asked whether it is there.
+    pub(crate) pinging: bool,
+    /// Reports that did not reach the bus when own words were last written again.
+    pub(crate) unsent_seen: u64,
+    /// Leases of this node's, by the revision that gives them back.
+    pub(crate) leases: BTreeMap<LeaseName, u64>,
+    /// Leases asked for, and whether they were freed since.
+    pub(crate) asked: BTreeMap<LeaseName, bool>,
+    pub(crate) holders: Holders,
+    pub(crate) server_time: ServerTime,
+    /// Nodes alive, as far as is known.
+    pub(crate) alive: u64,
+    pub(crate) counts: Counts,
+}
+
+/// Counted by the shell.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) for_all: u64,
+    pub(crate) abandoned: u64,
+    pub(crate) lapsed: u64,
+    pub(crate) refused: u64,
+    pub(crate) gaps: u64,
+    pub(crate) snapshots: u64,
+}
+
+impl Sharing {
+    pub(crate) fn new(node: NodeName, shared: SharedBus, random: Random) -> Self {
+        Self {
+            node,
+            shared,
+            random,
+            link: None,
+            writes: None,
+            written: Arc::default(),
+            followed: BucketStatus::default(),
+            catching_up: false,
+            caught_up_at: None,
+            greeted: false,
+            pinging: false,
+            unsent_seen: 0,
+            leases: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            holders: Holders::default(),
+            server_time: ServerTime::default(),
+            alive: 1,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Puts a write into the queue; what has no room is written again later.
+    pub(crate) fn write(&mut self, write: Write) {
+        let taken = self.writes.as_ref().is_some_and(|writes| writes.try_send(write).is_ok());
+        if !taken {
+            self.written.unsent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether words of this node did not reach the bus since this was last asked.
+    pub(crate) fn owes_words(&mut self) -> bool {
+        let unsent = read(&self.written.unsent);
+        std::mem::replace(&mut self.unsent_seen, unsent) != unsent
+    }
+
+    /// Follows the bucket of reports by the sequence of a change; whether something was missed.
+    pub(crate) fn follow(&mut self, sequence: u64) -> bool {
+        let followed = &mut self.followed.sequence;
+        if sequence > *followed {
+            let gap = sequence != *followed + 1;
+            *followed = sequence;
+            return gap;
+        }
+        // Twice the same is nothing; an earlier one came late, or the bucket begins anew.
+        sequence < *followed
+    }
+}
+
+/// Who holds which lease of others.
+#[derive(Debug, Default)]
+pub(crate) struct Holders {
+    by_name: BTreeMap<LeaseName, NodeName>,
+    order: VecDeque<LeaseName>,
+}
+
+impl Holders {
+    pub(crate) fn took(&mut self, name: LeaseName, holder: NodeName) {
+        if self.by_name.insert(name, holder).is_none() {
+            self.order.push_back(name);
+        }
+        if self.order.len() > HOLDERS_REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_name.remove(&oldest);
+        }
+    }
+
+    pub(crate) fn freed(&mut self, name: LeaseName) {
+        self.by_name.remove(&name);
+        self.order.retain(|known| *known != name);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&LeaseName, &NodeName)> {
+        self.by_name.iter()
+    }
+}
+
+/// How late messages are, by their server's time stamps: compared with the least delay seen, so that it does not matter
+/// how the clocks of server and node differ.
+#[derive(Debug, Default)]
+pub(crate) struct ServerTime {
+    /// The least difference between this node's clock and a stamp, in nanoseconds: of now, and of the time before.
+    least: Option<i128>,
+    least_before: Option<i128>,
+    since: Duration,
+}
+
+impl ServerTime {
+    /// How much later than the fastest this message came.
+    pub(crate) fn late(&mut self, now: Duration, stamp: i128) -> Duration {
+        if now >= self.since + SERVER_TIME_KEPT {
+            (self.least_before, self.least, self.since) = (self.least.take(), None, now);
+        }
+        let apart = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - stamp;
+        let least = self.least.map_or(apart, |least| least.min(apart));
+        self.least = Some(least);
+        let least = self.least_before.map_or(least, |before| before.min(least));
+        Duration::from_nanos(u64::try_from(apart - least).unwrap_or_default()).min(LONGEST_DELAY)
+    }
+}
+
+pub(crate) fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_is_measured_against_the_fastest_whatever_the_clocks_say() {
+        let mut time = ServerTime::default();
+        let minute = 60_000_000_000_i128;
+        let at = Duration::from_secs;
+        // The server's clock is five minutes ahead.
+        assert_eq!(time.late(at(10), 10_000_000_000 + 5 * minute), Duration::ZERO);
+        assert_eq!(time.late(at(20), 18_000_000_000 + 5 * minute), at(2));
+        assert_eq!(time.late(at(30), 30_000_000_000 + 5 * minute), Duration::ZERO);
+        // It is set back: for a while everything seems late, by a minute at most; then the new time is known.
+        assert_eq!(time.late(at(40), 40_000_000_000), at(60));
+        assert_eq!(time.late(at(101), 101_000_000_000), at(60));
+        assert_eq!(time.late(at(170), 170_000_000_000), Duration::ZERO);
+    }
+}

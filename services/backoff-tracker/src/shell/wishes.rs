@@ -1,0 +1,222 @@
+//! The wishes that callers ask leave for, and the answers that are held back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::messages::backoff_tracker::{Held, LEAVE_LAPSES_AFTER_MS, Leave};
+use contract::{AttemptId, TraceContext, WishId};
+use tokio::sync::oneshot;
+
+use crate::core::knowledge::{self, Duty, Verdict};
+
+/// The longest that an answer is held back, whatever the caller's patience: well before its wish would lapse.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS / 2);
+/// Who is not heard of for so long wishes no more.
+const LAPSES_AFTER: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS);
+
+/// All wishes of the node, by the caller's id and by the core's.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    by_id: BTreeMap<WishId, Wish>,
+    by_number: BTreeMap<knowledge::WishId, WishId>,
+    last_number: u64,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) number: knowledge::WishId,
+    pub(super) attempt: AttemptId,
+    pub(super) trace: TraceContext,
+    pub(super) standing: bool,
+    pub(super) stage: Stage,
+    /// Waits for an answer, until then.
+    waiting: Option<(oneshot::Sender<Leave>, Duration)>,
+    /// The last attempt that was abandoned.
+    abandoned: Option<AttemptId>,
+    heard: Duration,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stage {
+    /// Nothing is decided.
+    Waiting,
+    /// A standing wish is held.
+    Held(knowledge::Held),
+    /// It may go ahead, and nobody has been told yet.
+    Cleared { for_all: bool, answer_by: Option<Duration> },
+    /// It goes ahead.
+    Granted { for_all: bool, answer_by: Option<Duration> },
+    /// Its attempt is to end without a word.
+    Abandoned,
+    /// Its attempt has come to something.
+    Resolved,
+}
+
+/// An ask for leave.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) attempt: AttemptId,
+    pub(super) trace: TraceContext,
+    pub(super) standing: bool,
+}
+
+impl Wishes {
+    /// Takes note of an ask: the wish's number, and whether the core does not know of it yet.
+    pub(super) fn ask(&mut self, now: Duration, id: WishId, ask: &Ask) -> (knowledge::WishId, bool) {
+        let known = self.by_id.get_mut(&id).filter(|wish| wish.attempt == ask.attempt || wish.takes_another_attempt());
+        if let Some(wish) = known {
+            let anew = wish.attempt != ask.attempt;
+            if anew && matches!(wish.stage, Stage::Resolved | Stage::Abandoned) {
+                wish.stage = Stage::Waiting;
+            }
+            (wish.attempt, wish.trace, wish.standing, wish.heard) = (ask.attempt, ask.trace, ask.standing, now);
+            return (wish.number, anew);
+        }
+        self.last_number += 1;
+        let number = knowledge::WishId(self.last_number);
+        let (attempt, trace, standing) = (ask.attempt, ask.trace, ask.standing);
+        let wish = Wish { number, attempt, trace, standing, stage: Stage::Waiting, waiting: None, abandoned: None, heard: now };
+        self.by_id.insert(id, wish);
+        self.by_number.insert(number, id);
+        (number, true)
+    }
+
+    /// The number of a wish that is given up because its caller has begun another attempt without a word on the last.
+    pub(super) fn overtaken(&mut self, id: WishId, attempt: AttemptId) -> Option<knowledge::WishId> {
+        let wish = self.by_id.get(&id)?;
+        if wish.attempt == attempt || wish.takes_another_attempt() { None } else { self.remove(id) }
+    }
+
+    /// Holds the answer to a wish back; whoever waited before gets none.
+    pub(super) fn hold_back(&mut self, now: Duration, id: WishId, patience: Duration) -> Option<oneshot::Receiver<Leave>> {
+        let wish = self.by_id.get_mut(&id)?;
+        let (answer, answered) = oneshot::channel();
+        wish.waiting = Some((answer, now + patience.min(LONGEST_PATIENCE)));
+        Some(answered)
+    }
+
+    pub(super) fn get(&self, id: WishId) -> Option<&Wish> {
+        self.by_id.get(&id)
+    }
+
+    pub(super) fn id_of(&self, number: knowledge::WishId) -> Option<WishId> {
+        self.by_number.get(&number).copied()
+    }
+
+    /// What the core says of a wish.
+    pub(super) fn told(&mut self, number: knowledge::WishId, verdict: Verdict) -> Option<WishId> {
+        let id = self.id_of(number)?;
+        let wish = self.by_id.get_mut(&id)?;
+        wish.stage = match verdict {
+            Verdict::Clear { duty, answer_by } => Stage::Cleared { for_all: duty != Duty::None, answer_by },
+            Verdict::Held(held) => Stage::Held(held),
+            Verdict::Wait => Stage::Waiting,
+        };
+        Some(id)
+    }
+
+    /// The attempt under way hangs while others are answered.
+    pub(super) fn abandon(&mut self, number: knowledge::WishId) {
+        if let Some(wish) = self.id_of(number).and_then(|id| self.by_id.get_mut(&id)) {
+            wish.stage = Stage::Abandoned;
+            wish.abandoned = Some(wish.attempt);
+            wish.answer(Leave::Abandoned);
+        }
+    }
+
+    /// The attempt has come to something; its number, if it is the one under way.
+    pub(super) fn resolved(&mut self, id: WishId, attempt: AttemptId) -> Option<(knowledge::WishId, bool)> {
+        let wish = self.by_id.get_mut(&id).filter(|wish| wish.attempt == attempt && matches!(wish.stage, Stage::Granted { .. }))?;
+        wish.stage = Stage::Resolved;
+        Some((wish.number, wish.standing))
+    }
+
+    /// Goes ahead; what the core is to be told of.
+    pub(super) fn begin(&mut self, id: WishId) -> Option<(knowledge::WishId, AttemptId, TraceContext, bool)> {
+        let wish = self.by_id.get_mut(&id)?;
+        let Stage::Cleared { for_all, answer_by } = wish.stage else { return None };
+        if wish.is_abandoned() {
+            return None;
+        }
+        wish.stage = Stage::Granted { for_all, answer_by };
+        Some((wish.number, wish.attempt, wish.trace, for_all))
+    }
+
+    /// Answers whoever waits.
+    pub(super) fn answer(&mut self, id: WishId, leave: Leave) {
+        if let Some(wish) = self.by_id.get_mut(&id) {
+            wish.answer(leave);
+        }
+    }
+
+    pub(super) fn waits(&self, id: WishId) -> bool {
+        self.by_id.get(&id).is_some_and(|wish| wish.waiting.is_some())
+    }
+
+    /// Forgets a wish; its number.
+    pub(super) fn remove(&mut self, id: WishId) -> Option<knowledge::WishId> {
+        let wish = self.by_id.remove(&id)?;
+        self.by_number.remove(&wish.number);
+        Some(wish.number)
+    }
+
+    /// Those whose patience is over.
+    pub(super) fn impatient(&self, now: Duration) -> Vec<WishId> {
+        self.by_id.iter().filter(|(_, wish)| wish.waiting.as_ref().is_some_and(|(_, until)| *until <= now)).map(|(id, _)| *id).collect()
+    }
+
+    /// Those that nobody has asked for in a long time.
+    pub(super) fn lapsed(&self, now: Duration) -> Vec<WishId> {
+        let silent = |wish: &Wish| wish.waiting.is_none() && wish.heard + LAPSES_AFTER <= now;
+        self.by_id.iter().filter(|(_, wish)| silent(wish)).map(|(id, _)| *id).collect()
+    }
+
+    /// When somebody's patience is over or a wish lapses next.
+    pub(super) fn next_wake(&self) -> Option<Duration> {
+        self.by_id.values().map(|wish| wish.waiting.as_ref().map_or(wish.heard + LAPSES_AFTER, |(_, until)| *until)).min()
+    }
+
+    /// Whoever answers now heard of its caller.
+    pub(super) fn heard(&mut self, now: Duration, id: WishId) {
+        if let Some(wish) = self.by_id.get_mut(&id) {
+            wish.heard = now;
+        }
+    }
+}
+
+impl Wish {
+    /// Whether its caller still goes on with an attempt that is to end.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned == Some(self.attempt)
+    }
+
+    /// Between attempts another one may begin.
+    fn takes_another_attempt(&self) -> bool {
+        !matches!(self.stage, Stage::Granted { .. })
+    }
+
+    fn answer(&mut self, leave: Leave) {
+        if let Some((waiting, _)) = self.waiting.take() {
+            // Whoever gave up waiting asks again, or its wish lapses.
+            let _ = waiting.send(leave);
+        }
+    }
+
+    /// What a caller is told whose patience is over, given how a refusal travels.
+    pub(super) fn as_it_stands(&self, now: Duration, told: impl Fn(knowledge::Held) -> Held) -> Leave {
+        match &self.stage {
+            Stage::Held(held) => Leave::Waiting { held: Some(told(held.clone())) },
+            Stage::Waiting | Stage::Cleared { .. } => Leave::Waiting { held: None },
+            Stage::Granted { for_all, answer_by } => granted(now, *for_all, *answer_by),
+            Stage::Resolved => granted(now, false, None),
+            Stage::Abandoned => Leave::Abandoned,
+        }
+    }
+}
+
+pub(super) fn granted(now: Duration, for_all: bool, answer_by: Option<Duration>) -> Leave {
+    let left = |by: Duration| u64::try_from(by.saturating_sub(now).as_millis()).unwrap_or(u64::MAX);
+    Leave::Granted { for_all, answer_within_ms: answer_by.map(left) }
+}

@@ -1,0 +1,177 @@
+//! Trackers as nodes have them, and the bus between them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor as _, Addr, Handler};
+use actors::Ask;
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
+use bus::memory::MemoryBus;
+use clock::{Clock, Random};
+use contract::messages::backoff_tracker::{
+    AttemptFailure, AwaitLeave, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, CountBackoffs, Held, Leave, ReportAttempt,
+    ResolveAttempt, SeeFleet, WithdrawWish,
+};
+use contract::messages::registrar::{FleetSeen, Place};
+use contract::subject::Fleet;
+use contract::{AttemptId, Command, Envelope, FailureClass, Meta, Target, View, WishId};
+
+/// Far more than an answer takes, on the paused clock.
+pub(crate) const PATIENCE_MS: u64 = 1_000;
+
+pub(crate) struct Nodes {
+    pub(crate) bus: MemoryBus,
+    pub(crate) clock: Clock,
+    pub(crate) nodes: Vec<Node>,
+}
+
+pub(crate) struct Node {
+    pub(crate) tracker: Addr<BackoffTracker>,
+    pub(crate) connection: MemoryBus,
+}
+
+impl Nodes {
+    pub(crate) async fn start(count: usize) -> Self {
+        Self::sharing(count, Share::Enforce).await
+    }
+
+    pub(crate) async fn sharing(count: usize, share: Share) -> Self {
+        let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+        let bus = MemoryBus::new(clock.clone());
+        let mut nodes = Self { bus, clock, nodes: vec![] };
+        for number in 0..count {
+            let node = nodes.join(&format!("n{}", number + 1), share);
+            nodes.nodes.push(node);
+        }
+        nodes.see(count).await;
+        nodes
+    }
+
+    pub(crate) fn join(&self, name: &str, share: Share) -> Node {
+        let connection = self.bus.connect();
+        let (gravestone, _) = actors::deaths();
+        let parts = TrackerParts {
+            node: name.parse().unwrap(),
+            policy: BackoffPolicy::default(),
+            clock: self.clock.clone(),
+            random: Random::seeded(7),
+            gravestone: gravestone("backoff-tracker"),
+            share,
+            shared: SharedBus { bus: Arc::new(connection.clone()), fleet: Fleet::default() },
+            fault: None,
+        };
+        Node { tracker: BackoffTracker::sharing(parts).start(), connection }
+    }
+
+    /// Tells each how many there are.
+    pub(crate) async fn see(&self, count: usize) {
+        for (rank, node) in self.nodes.iter().enumerate() {
+            let place = Place { alive: count as u64, alive_in_zone: count as u64, rank: Some(rank as u64) };
+            node.put(SeeFleet(FleetSeen { place, digest: None })).await;
+        }
+    }
+}
+
+impl Node {
+    pub(crate) async fn put<C: Command>(&self, body: C) -> C::Reply
+    where
+        BackoffTracker: Handler<Ask<C>>,
+    {
+        self.tracker.send(Ask(envelope(body))).await.expect("the tracker lives").expect("the tracker answers")
+    }
+
+    pub(crate) async fn check(&self, image: &str) -> BackoffAnswer {
+        self.put(CheckBackoff { key: key(image), peek: false, target: Some(target(image)) }).await
+    }
+
+    pub(crate) async fn held(&self, image: &str) -> Held {
+        match self.check(image).await {
+            BackoffAnswer::Held(held) => held,
+            BackoffAnswer::Clear => panic!("{image} is not held"),
+        }
+    }
+
+    pub(crate) async fn leave(&self, wish: WishId, attempt: AttemptId, image: &str, patience_ms: u64) -> Leave {
+        self.put(ask(wish, attempt, image, patience_ms, false)).await
+    }
+
+    pub(crate) async fn stand(&self, wish: WishId, attempt: AttemptId, image: &str, patience_ms: u64) -> Leave {
+        self.put(ask(wish, attempt, image, patience_ms, true)).await
+    }
+
+    /// A whole flight that fails so.
+    pub(crate) async fn fails(&self, number: u64, image: &str, failure: AttemptFailure) {
+        let (wish, attempt) = ids(number);
+        let leave = self.leave(wish, attempt, image, PATIENCE_MS).await;
+        assert!(matches!(leave, Leave::Granted { .. }), "{leave:?}");
+        self.ends(number, image, Some(failure)).await;
+    }
+
+    /// The end of a flight that had leave.
+    pub(crate) async fn ends(&self, number: u64, image: &str, failure: Option<AttemptFailure>) {
+        let (wish, attempt) = ids(number);
+        self.put(ResolveAttempt { wish, attempt, failure: failure.clone() }).await;
+        self.put(ReportAttempt { key: key(image), attempt, failure }).await;
+        self.put(WithdrawWish { wish }).await;
+    }
+
+    pub(crate) async fn counts(&self) -> BackoffCounts {
+        self.put(CountBackoffs {}).await
+    }
+}
+
+pub(crate) fn envelope<C: Command>(body: C) -> Envelope<C> {
+    Envelope { meta: Meta::root(&mut Random::seeded(11)), body }
+}
+
+pub(crate) fn ask(wish: WishId, attempt: AttemptId, image: &str, patience_ms: u64, standing: bool) -> AwaitLeave {
+    AwaitLeave { wish, attempt, key: key(image), target: target(image), standing, patience_ms }
+}
+
+/// A wish and an attempt, the same for the same number.
+pub(crate) fn ids(number: u64) -> (WishId, AttemptId) {
+    let mut random = Random::seeded(number);
+    (WishId::random(&mut random), AttemptId::random(&mut random))
+}
+
+pub(crate) fn key(image: &str) -> BackoffKey {
+    BackoffKey { pod: None, image: image.to_owned() }
+}
+
+pub(crate) fn target(image: &str) -> Target {
+    let repository = image.rsplit_once(':').map_or(image, |(repository, _)| repository).to_owned();
+    Target {
+        view: View { scope: "default".to_owned(), registry: "r.example".to_owned(), route: "direct".to_owned(), boot: String::new() },
+        endpoint: "r.example:443".to_owned(),
+        zone: "z".to_owned(),
+        repository,
+        reference: image.to_owned(),
+        platform: "linux/amd64".to_owned(),
+        scope: "anonymous".to_owned(),
+        budget_owner: "anonymous@default".to_owned(),
+        ..Target::default()
+    }
+}
+
+pub(crate) fn not_found() -> AttemptFailure {
+    AttemptFailure {
+        class: FailureClass::NotFound,
+        cause: "ErrImagePull: manifest unknown".to_owned(),
+        authoritative: true,
+        ..AttemptFailure::default()
+    }
+}
+
+pub(crate) fn refused() -> AttemptFailure {
+    AttemptFailure {
+        class: FailureClass::RegistryUnavailable,
+        cause: "ErrImagePull: connection refused".to_owned(),
+        ..AttemptFailure::default()
+    }
+}
+
+/// Lets what is on its way arrive.
+pub(crate) async fn pass(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}

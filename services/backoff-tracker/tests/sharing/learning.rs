@@ -1,0 +1,178 @@
+//! What one finds out, all know; one asks for all; all go on when one has succeeded.
+
+use std::time::Duration;
+
+use backoff_tracker::Share;
+use contract::messages::backoff_tracker::{BackoffAnswer, LEAVE_LAPSES_AFTER_MS, Leave};
+
+use crate::fleet::{Nodes, PATIENCE_MS, ids, not_found, pass, refused};
+
+const IMAGE: &str = "r.example/a:1";
+
+#[actix::test]
+async fn what_one_does_not_find_the_others_do_not_ask_for() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    pass(5).await;
+    for other in &fleet.nodes[1..] {
+        let held = other.held(IMAGE).await;
+        assert_eq!(held.learned_by.as_ref().map(|node| node.as_str()), Some("n1"));
+        assert_eq!(held.cause, "ErrImagePull: manifest unknown");
+        assert!(held.learned_ms_ago < 100 && held.learned_trace.is_some() && held.next_try_ms > 3_000, "{held:?}");
+        let (wish, attempt) = ids(20);
+        assert!(matches!(other.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Held(_)));
+        assert_eq!(other.check("r.example/b:1").await, BackoffAnswer::Clear, "another image is not held");
+    }
+    let own = fleet.nodes[0].held(IMAGE).await;
+    assert_eq!(own.learned_by, None, "its own");
+    assert_eq!(fleet.nodes[0].counts().await.held, 0, "kubelet's rule did not move: all go by the entry");
+}
+
+#[actix::test]
+async fn one_leads_and_the_others_wait_for_its_word() {
+    tokio::time::pause();
+    let fleet = Nodes::start(5).await;
+    let mut granted = Vec::new();
+    let mut waiting = Vec::new();
+    for (number, node) in fleet.nodes.iter().enumerate() {
+        let (wish, attempt) = ids(number as u64);
+        match node.leave(wish, attempt, IMAGE, 300).await {
+            Leave::Granted { for_all, answer_within_ms } => {
+                assert!(for_all && answer_within_ms.is_some_and(|within| within <= 15_000));
+                granted.push(number);
+            }
+            Leave::Waiting { held: None } => waiting.push(number),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((granted.len(), waiting.len()), (1, 4));
+    let asked: Vec<_> = waiting
+        .iter()
+        .map(|number| {
+            let (wish, attempt) = ids(*number as u64);
+            fleet.nodes[*number].leave(wish, attempt, IMAGE, 10_000)
+        })
+        .collect();
+    let begun = fleet.clock.now().monotonic;
+    let lead = granted[0];
+    let (answers, ()) = futures::future::join(futures::future::join_all(asked), fleet.nodes[lead].ends(lead as u64, IMAGE, None)).await;
+    assert!(answers.iter().all(|leave| matches!(leave, Leave::Granted { .. })), "{answers:?}");
+    assert!(fleet.clock.now().monotonic - begun < Duration::from_secs(1), "at once, in their turn");
+}
+
+#[actix::test]
+async fn one_probes_when_the_time_is_up_and_a_success_lets_all_go_on() {
+    tokio::time::pause();
+    let fleet = Nodes::start(4).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    let asked: Vec<_> = fleet.nodes[1..]
+        .iter()
+        .zip(10..)
+        .map(|(node, number)| {
+            let (wish, attempt) = ids(number);
+            node.stand(wish, attempt, IMAGE, 12_000)
+        })
+        .collect();
+    let answers = futures::future::join_all(asked).await;
+    let probing: Vec<usize> = (0..answers.len()).filter(|at| matches!(answers[*at], Leave::Granted { for_all: true, .. })).collect();
+    assert_eq!(probing.len(), 1, "{answers:?}");
+    assert!(answers.iter().all(|leave| matches!(leave, Leave::Granted { .. } | Leave::Waiting { .. })));
+    let asked: Vec<_> = (0..answers.len())
+        .filter(|at| !probing.contains(at))
+        .map(|at| {
+            let (wish, attempt) = ids(10 + at as u64);
+            fleet.nodes[at + 1].stand(wish, attempt, IMAGE, 5_000)
+        })
+        .collect();
+    let prober = probing[0];
+    let success = fleet.nodes[prober + 1].ends(10 + prober as u64, IMAGE, None);
+    let (answers, ()) = futures::future::join(futures::future::join_all(asked), success).await;
+    assert!(answers.iter().all(|leave| matches!(leave, Leave::Granted { .. })), "{answers:?}");
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+}
+
+#[actix::test]
+async fn a_registry_that_one_node_cannot_reach_holds_that_node_alone() {
+    tokio::time::pause();
+    let fleet = Nodes::start(10).await;
+    fleet.nodes[0].fails(1, IMAGE, refused()).await;
+    pass(5).await;
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    let own = fleet.nodes[0].held(IMAGE).await;
+    assert!(own.next_try_ms > 9_000, "kubelet's rule: {own:?}");
+}
+
+#[actix::test]
+async fn who_observes_refuses_nothing_and_counts() {
+    tokio::time::pause();
+    let mut fleet = Nodes::start(2).await;
+    let observer = fleet.join("observer", Share::Observe);
+    fleet.nodes.push(observer);
+    fleet.see(3).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    pass(5).await;
+    let observer = &fleet.nodes[2];
+    assert_eq!(observer.check(IMAGE).await, BackoffAnswer::Clear);
+    observer.fails(2, IMAGE, not_found()).await;
+    let counts = observer.counts().await;
+    assert_eq!((counts.shared.observed_total, counts.shared.reports_sent_total, counts.held), (1, 1, 1));
+    assert!(observer.held(IMAGE).await.next_try_ms > 9_000, "kubelet's rule");
+}
+
+#[actix::test]
+async fn without_a_bus_a_node_goes_by_kubelets_rule() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    bus::Bus::drain(&fleet.nodes[0].connection).await;
+    let (wish, attempt) = ids(1);
+    let mut granted = 0;
+    for _ in 0..3 {
+        let leave = fleet.nodes[0].leave(wish, attempt, IMAGE, PATIENCE_MS).await;
+        granted += u64::from(matches!(leave, Leave::Granted { .. }));
+    }
+    assert!(granted >= 1);
+    fleet.nodes[0].ends(1, IMAGE, Some(not_found())).await;
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear, "nobody heard of it");
+}
+
+#[actix::test]
+async fn a_wish_that_nobody_asks_for_any_more_lapses() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let (wish, attempt) = ids(1);
+    assert!(matches!(fleet.nodes[0].leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { .. }));
+    pass(LEAVE_LAPSES_AFTER_MS + 100).await;
+    let counts = fleet.nodes[0].counts().await.shared;
+    assert_eq!((counts.lapsed_total, counts.wishes), (1, 0));
+    let (other, attempt) = ids(2);
+    assert!(matches!(fleet.nodes[1].leave(other, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { .. }));
+}
+
+#[actix::test]
+async fn who_joins_late_knows_what_was_said_before() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    pass(1_000).await;
+    let late = fleet.join("late", Share::Enforce);
+    let held = late.held(IMAGE).await;
+    assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n1"));
+    assert!((1_000..1_100).contains(&held.learned_ms_ago), "{}", held.learned_ms_ago);
+}
+
+#[actix::test]
+async fn a_wiped_bucket_is_filled_again_by_those_who_know() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    pass(500).await;
+    fleet.bus.lose_bucket("fleetpull-reports");
+    // Somebody says something: its number is a new bucket's.
+    fleet.nodes[1].fails(2, "r.example/b:1", not_found()).await;
+    pass(3_000).await;
+    let late = fleet.join("late", Share::Enforce);
+    let held = late.held(IMAGE).await;
+    assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n1"));
+    assert!(held.learned_ms_ago >= 3_400, "{}", held.learned_ms_ago);
+}

@@ -1,0 +1,91 @@
+//! Pauses and clears.
+
+use backoff_tracker::Share;
+use contract::messages::backoff_tracker::{BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};
+
+use crate::fleet::{Nodes, not_found, pass, refused};
+
+const IMAGE: &str = "r.example/a:1";
+
+fn pause(registry: Option<&str>, for_ms: u64) -> PauseSharing {
+    PauseSharing { registry: registry.map(str::to_owned), for_ms, by: "ops@desk".to_owned() }
+}
+
+#[actix::test]
+async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    fleet.nodes[2].fails(1, IMAGE, not_found()).await;
+    pass(5).await;
+    fleet.nodes[1].held(IMAGE).await;
+    let paused = fleet.nodes[0].put(pause(Some("r.example"), 2_500)).await;
+    assert_eq!((paused.pauses.len(), paused.pauses[0].by.as_str()), (1, "ops@desk"));
+    pass(5).await;
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[1].counts().await.shared.observed_total, 1);
+    let late = fleet.join("late", Share::Enforce);
+    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Clear, "who starts anew hears of it");
+    pass(2_600).await;
+    fleet.nodes[1].held(IMAGE).await;
+    late.held(IMAGE).await;
+}
+
+#[actix::test]
+async fn a_pause_is_of_its_registry_and_can_be_ended() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    fleet.nodes[0].put(pause(Some("other.example"), 60_000)).await;
+    pass(5).await;
+    fleet.nodes[1].held(IMAGE).await;
+    fleet.nodes[0].put(pause(None, 60_000)).await;
+    pass(5).await;
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    fleet.nodes[1].put(pause(None, 0)).await;
+    pass(5).await;
+    assert_eq!(fleet.nodes[0].put(ListBackoffs {}).await.pauses.len(), 1, "the other one");
+    fleet.nodes[1].held(IMAGE).await;
+}
+
+#[actix::test]
+async fn a_clear_reaches_every_node_and_its_own_back_off() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    fleet.nodes[2].fails(2, "r.example/b:1", refused()).await;
+    pass(5).await;
+    fleet.nodes[2].held("r.example/b:1").await;
+    let cleared = fleet.nodes[1].put(ClearBackoff { what: IMAGE.to_owned(), by: "ops@desk".to_owned() }).await;
+    assert_eq!(cleared.cleared, [format!("image {IMAGE}")]);
+    pass(5).await;
+    for node in &fleet.nodes {
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear);
+    }
+    fleet.nodes[2].put(ClearBackoff { what: "r.example/b:1".to_owned(), by: "ops@desk".to_owned() }).await;
+    assert_eq!(fleet.nodes[2].check("r.example/b:1").await, BackoffAnswer::Clear);
+    let late = fleet.join("late", Share::Enforce);
+    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Clear, "who reads the old report reads of the clear as well");
+    let nothing = fleet.nodes[0].put(ClearBackoff { what: "r.example/never:1".to_owned(), by: "ops@desk".to_owned() }).await;
+    assert_eq!(nothing.cleared, Vec::<String>::new());
+    fleet.nodes[1].fails(3, IMAGE, not_found()).await;
+    pass(5).await;
+    fleet.nodes[0].held(IMAGE).await;
+}
+
+#[actix::test]
+async fn what_is_known_can_be_listed() {
+    tokio::time::pause();
+    let fleet = Nodes::start(4).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    fleet.nodes[1].fails(2, "r.example/b:1", refused()).await;
+    pass(5).await;
+    let list = fleet.nodes[1].put(ListBackoffs {}).await;
+    let seen: Vec<_> = list.entries.iter().map(|entry| (entry.about.as_str(), entry.binds.as_str())).collect();
+    assert!(seen.contains(&("image r.example/a:1", "everybody")), "{seen:?}");
+    assert!(seen.contains(&("registry r.example:443 from zone z", "reporters")), "{seen:?}");
+    assert!(seen.contains(&("image r.example/b:1 on this node", "this node")), "{seen:?}");
+    assert_eq!((list.share.as_str(), list.alone), ("enforce", false));
+    let key = &list.entries.iter().find(|entry| entry.binds == "everybody").unwrap().key;
+    let cleared = fleet.nodes[2].put(ClearBackoff { what: key.clone(), by: "ops@desk".to_owned() }).await;
+    assert_eq!(cleared.cleared, ["image r.example/a:1"]);
+}
