@@ -1,13 +1,14 @@
 //! A core with everything around it played by the test: what the core wants done stands here until the test answers it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ReportAttempt};
+use contract::messages::backoff_tracker::{AttemptFailure, AwaitLeave, BackoffAnswer, Held, Leave, ReportAttempt, ResolveAttempt};
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
-use contract::{EventReason, FailureClass, PodRef, PullEvent, TraceContext};
+use contract::{EventReason, FailureClass, PodRef, PullEvent, Target, TraceContext, View};
 use pull_coordinator::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, Policy, PulledFacts, RequestId};
 
 /// A core and what it has said so far.
@@ -65,6 +66,65 @@ impl World {
         let effects = self.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear });
         self.give(Input::Recorded { request });
         (request, effects)
+    }
+
+    /// As [`World::board`], on a node that shares: up to the question for leave. A run of a wish is not checked for back-off.
+    pub(crate) fn board_sharing(&mut self, ask: EnsureImage) -> (RequestId, Vec<Effect>) {
+        let (request, effects) = self.ask(ask);
+        (request, self.on_to_leave(effects))
+    }
+
+    /// Answers what stands before the question for leave: absent, looked around, no back-off.
+    pub(crate) fn on_to_leave(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        let (mut open, mut last) = (effects, Vec::new());
+        while let Some(effect) = open.pop() {
+            let input = match effect {
+                Effect::Inspect { request, .. } => Input::Inspected { request, found: Ok(None) },
+                Effect::LookAround { request, .. } => {
+                    Input::LookedAround { request, target: Some(Arc::new(target())), free_bytes: Some(u64::MAX) }
+                }
+                Effect::CheckBackoff { request, .. } => Input::BackoffChecked { request, answer: BackoffAnswer::Clear },
+                _ => continue,
+            };
+            last = self.give(input);
+            open.extend(last.iter().cloned());
+        }
+        last
+    }
+
+    /// Answers the last question for leave of a flight.
+    pub(crate) fn leave(&mut self, flight: FlightId, answer: Option<Leave>) -> Vec<Effect> {
+        let turn = self.asked_for_leave(flight).last().expect("leave was asked for").0;
+        self.give(Input::LeaveAnswered { flight, turn, answer })
+    }
+
+    /// Every question for leave of a flight.
+    pub(crate) fn asked_for_leave(&self, wanted: FlightId) -> Vec<(u64, AwaitLeave)> {
+        let asked = |effect: &Effect| match effect {
+            Effect::AwaitLeave { flight, turn, ask, .. } if *flight == wanted => Some((*turn, (**ask).clone())),
+            _ => None,
+        };
+        self.said.iter().filter_map(asked).collect()
+    }
+
+    /// Time passes, and every alarm rings when it is due.
+    pub(crate) fn let_pass(&mut self, milliseconds: u64) -> Vec<Effect> {
+        let end = self.now.after(Duration::from_millis(milliseconds));
+        let mut all = Vec::new();
+        while let Some(time) = self.core.next_alarm().filter(|time| *time <= end.monotonic) {
+            self.now = self.now.after(time.saturating_sub(self.now.monotonic));
+            all.extend(self.give(Input::AlarmRang));
+        }
+        self.now = end;
+        all
+    }
+
+    pub(crate) fn told(&self) -> Vec<ResolveAttempt> {
+        let told = |effect: &Effect| match effect {
+            Effect::Resolve { resolve, .. } => Some((**resolve).clone()),
+            _ => None,
+        };
+        self.said.iter().filter_map(told).collect()
     }
 
     pub(crate) fn grant(&mut self, flight: FlightId) -> Vec<Effect> {
@@ -139,6 +199,43 @@ impl World {
     pub(crate) fn count(&self, kind: &str) -> usize {
         self.said.iter().filter(|effect| name(effect) == kind).count()
     }
+}
+
+/// A node that shares, where a pull waits ten seconds for the fleet.
+pub(crate) fn sharing() -> Policy {
+    Policy { leave_within: Some(Duration::from_secs(10)), ..Policy::default() }
+}
+
+pub(crate) fn target() -> Target {
+    let view = View { registry: "registry.example".to_owned(), ..View::default() };
+    Target { view, budget_owner: "owner".to_owned(), scope: "anonymous".to_owned(), ..Target::default() }
+}
+
+/// Leave without haste.
+pub(crate) fn granted() -> Option<Leave> {
+    Some(Leave::Granted { for_all: false, answer_within_ms: None })
+}
+
+/// Leave to find out for all.
+pub(crate) fn granted_for_all() -> Option<Leave> {
+    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000) })
+}
+
+/// What another node found out two seconds ago.
+pub(crate) fn held() -> Held {
+    Held {
+        cause: "ErrImagePull: gone".to_owned(),
+        class: FailureClass::NotFound,
+        next_try_ms: 8_000,
+        learned_by: Some("n9".parse().expect("a name")),
+        learned_ms_ago: 2_000,
+        learned_trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    }
+}
+
+/// A wish that stands for a minute.
+pub(crate) fn standing(image: &str) -> EnsureImage {
+    EnsureImage { wait_ms: Some(60_000), ..wish(image, PullPolicy::IfNotPresent) }
 }
 
 /// What an effect is called.

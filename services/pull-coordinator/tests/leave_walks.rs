@@ -1,0 +1,409 @@
+//! Flights of a node that shares, walked through by hand.
+//!
+//! Contracts: no permit before the fleet's leave, and Pulling is said with it; who has no standing wish is refused when it is known
+//! what holds it, or when it has waited long enough for the fleet, with who learned it in answer and event; a silent tracker holds
+//! nobody back; what the attempt came to is told once, and the wish is always given back; a flight that was abandoned, that came too
+//! late to its permit or that lost its leave in the queue asks again; what comes late or twice changes nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
+use contract::messages::pull_coordinator::{OutcomeKind, PullPolicy};
+use contract::messages::throttler::PermitAnswer;
+use contract::{EventReason, FailureClass, Reason};
+use pull_coordinator::core::{Effect, Failure, FlightId, Input, Policy, RequestId};
+
+use EventReason::{BackOff, Failed, Pulled, Pulling};
+use PullPolicy::{Always, IfNotPresent};
+use world::{World, failure, granted, granted_for_all, held, names, pod, sharing, target, there, wish};
+
+const FLIGHT: FlightId = FlightId(1);
+
+fn queued(budget_wait_ms: Option<u64>) -> Input {
+    Input::Permitted { flight: FLIGHT, answer: PermitAnswer::Queued { ahead: 0, budget_wait_ms } }
+}
+
+/// A node that shares, with one caller that waits for leave.
+fn waiting() -> (World, RequestId) {
+    let mut world = World::pulling(sharing());
+    let (request, effects) = world.board_sharing(wish("a:1", IfNotPresent));
+    assert_eq!(names(&effects), ["AwaitLeave"]);
+    (world, request)
+}
+
+/// The same with leave, recorded.
+fn allowed(leave: Option<Leave>) -> (World, RequestId) {
+    let (mut world, request) = waiting();
+    assert_eq!(names(&world.leave(FLIGHT, leave)), ["Record", "AcquirePermit"]);
+    world.give(Input::Recorded { request });
+    (world, request)
+}
+
+/// The same with the runtime at work.
+fn pulling(leave: Option<Leave>) -> (World, RequestId) {
+    let (mut world, request) = allowed(leave);
+    assert_eq!(names(&world.grant(FLIGHT)), ["StartPull"]);
+    (world, request)
+}
+
+#[test]
+fn a_pull_asks_for_leave_before_its_permit_and_tells_what_came_of_it() {
+    let (mut world, request) = pulling(granted_for_all());
+    assert_eq!(names(&world.give(Input::Resolved { flight: FLIGHT, seen: true })), ["Resolve"]);
+    assert_eq!(names(&world.pulled(FLIGHT)), ["Verify"], "it is told once");
+    let landed = world.verified(FLIGHT);
+    assert_eq!(names(&landed)[..2], ["Release", "Withdraw"]);
+    world.settle(landed);
+    assert_eq!(world.reasons_of(request), [Pulling, Pulled]);
+    assert_eq!(world.answer_to(request).outcome, OutcomeKind::Pulled);
+    let ask = world.asked_for_leave(FLIGHT)[0].1.clone();
+    assert_eq!((ask.target, ask.standing), (target(), false));
+    let told = world.told();
+    assert_eq!((told.len(), told[0].wish, told[0].attempt, told[0].failure.clone()), (1, ask.wish, ask.attempt, None));
+    let budgets = |effect: &Effect| match effect {
+        Effect::AcquirePermit { budget, .. } | Effect::StartPull { budget, .. } => Some(budget.clone()),
+        _ => None,
+    };
+    assert_eq!(world.said.iter().filter_map(budgets).collect::<Vec<_>>(), vec![Some("owner".to_owned()); 2]);
+    assert_eq!(world.core.next_alarm(), None, "nothing is left to wake it");
+}
+
+#[test]
+fn the_back_off_is_checked_with_the_target() {
+    let mut world = World::pulling(sharing());
+    let (request, effects) = world.ask(wish("a:1", Always));
+    assert_eq!(names(&effects), ["LookAround"]);
+    let effects = world.give(Input::LookedAround { request, target: Some(Arc::new(target())), free_bytes: None });
+    let Effect::CheckBackoff { target: asked, .. } = &effects[0] else { panic!("{effects:?}") };
+    assert_eq!(asked.as_deref(), Some(&target()));
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Held(held()) });
+    assert_eq!(names(&effects), ["Record"]);
+    world.settle(effects);
+    check_refusal(&world, request, &[BackOff]);
+}
+
+/// It is refused in kubelet's words, and says who found out.
+fn check_refusal(world: &World, request: RequestId, events: &[EventReason]) {
+    let answer = world.answer_to(request);
+    assert_eq!((answer.outcome, answer.reason), (OutcomeKind::Backoff, Some(Reason::ImagePullBackOff)));
+    assert_eq!(answer.message, "Back-off pulling image \"a:1\": ErrImagePull: gone");
+    assert_eq!((answer.class, answer.next_try_ms), (Some(FailureClass::NotFound), Some(8_000)));
+    assert_eq!((answer.learned_by.as_deref(), answer.learned_ms_ago), (Some("n9"), Some(2_000)));
+    assert_eq!(answer.learned_trace_id.as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
+    assert_eq!(world.reasons_of(request), events);
+    let event = world.events_of(request).pop().unwrap();
+    assert_eq!(event.message, "Back-off pulling image \"a:1\"");
+    assert_eq!((event.learned_by, event.learned_trace), (held().learned_by, held().learned_trace));
+    assert_eq!((event.learned_ms_ago, event.next_try_ms), (Some(2_000), Some(8_000)));
+}
+
+#[test]
+fn who_waits_for_leave_is_refused_when_it_is_known_what_holds_it() {
+    for answer in [Leave::Held(held()), Leave::Waiting { held: Some(held()) }] {
+        let (mut world, request) = waiting();
+        let effects = world.leave(FLIGHT, Some(answer));
+        assert_eq!(names(&effects), ["Cancel", "Withdraw", "Record"], "no permit was asked for");
+        world.settle(effects);
+        check_refusal(&world, request, &[BackOff]);
+        assert!(world.core.flights(world.now).is_empty());
+        assert_eq!(world.core.next_alarm(), None);
+    }
+}
+
+#[test]
+fn each_caller_waits_for_leave_as_long_as_the_policy_says() {
+    let (mut world, first) = waiting();
+    world.let_pass(4_000);
+    let (second, effects) = world.board_sharing(wish("a:1", IfNotPresent));
+    assert_eq!(names(&effects), [""; 0], "it joins");
+    world.let_pass(5_999);
+    assert_eq!(world.answers_to(first), []);
+    let effects = world.let_pass(1);
+    world.settle(effects);
+    let answer = world.answer_to(first);
+    assert_eq!((answer.outcome, answer.waiting_ms, answer.class), (OutcomeKind::Backoff, 10_000, Some(FailureClass::Unknown)));
+    assert_eq!(
+        answer.message,
+        "Back-off pulling image \"a:1\": ErrImagePull: no leave within 10s: another node is finding out whether it can be had"
+    );
+    assert_eq!((answer.learned_by, answer.learned_ms_ago), (None, None));
+    assert_eq!(world.answers_to(second), []);
+    let effects = world.let_pass(4_000);
+    assert_eq!(names(&effects), ["Cancel", "Withdraw", "Record"]);
+    world.settle(effects);
+    assert_eq!(world.answer_to(second).waiting_ms, 10_000);
+    assert_eq!(world.count("StartPull") + world.count("Release"), 0);
+}
+
+#[test]
+fn a_tracker_that_decides_nothing_is_asked_again_but_not_without_end() {
+    let (mut world, _) = waiting();
+    let waiting = Some(Leave::Waiting { held: None });
+    assert_eq!(names(&world.leave(FLIGHT, waiting.clone())), [""; 0]);
+    for _ in 0..5 {
+        assert_eq!(names(&world.let_pass(1_000)), ["AwaitLeave"]);
+        world.leave(FLIGHT, waiting.clone());
+    }
+    // One that took its time is asked again at once.
+    world.let_pass(1_000);
+    world.pass(2_000);
+    assert_eq!(names(&world.leave(FLIGHT, waiting)), ["AwaitLeave"]);
+    let asked = world.asked_for_leave(FLIGHT);
+    assert!(asked.iter().all(|(_, ask)| (ask.wish, ask.attempt) == (asked[0].1.wish, asked[0].1.attempt)), "it is one wish");
+}
+
+#[test]
+fn a_silent_tracker_holds_nobody_back() {
+    let (mut world, request) = pulling(None);
+    world.pulled(FLIGHT);
+    let landed = world.verified(FLIGHT);
+    world.settle(landed);
+    assert_eq!(world.answer_to(request).outcome, OutcomeKind::Pulled);
+}
+
+#[test]
+fn an_answer_to_another_question_changes_nothing() {
+    let (mut world, _) = waiting();
+    for turn in [0, 2, 77] {
+        assert_eq!(world.give(Input::LeaveAnswered { flight: FLIGHT, turn, answer: granted() }), []);
+    }
+    world.leave(FLIGHT, granted());
+    for answer in [granted(), None, Some(Leave::Held(held())), Some(Leave::Abandoned)] {
+        assert_eq!(world.leave(FLIGHT, answer), [], "twice");
+    }
+    world.grant(FLIGHT);
+    assert_eq!(world.leave(FLIGHT, Some(Leave::Abandoned)), []);
+}
+
+#[test]
+fn a_failure_is_told_with_all_that_the_runtime_knows() {
+    let (mut world, request) = pulling(granted_for_all());
+    let failure = Failure {
+        authoritative: true,
+        endpoint: Some("mirror.example:443".to_owned()),
+        no_such_platform: true,
+        retry_after: Some(Duration::from_secs(20)),
+        ..failure("gone")
+    };
+    let landed = world.give(Input::Pulled { flight: FLIGHT, result: Err(failure) });
+    assert_eq!(names(&landed), ["Resolve", "Release", "Withdraw", "Report", "Record"]);
+    world.settle(landed);
+    let told = world.told()[0].failure.clone().unwrap();
+    assert_eq!(world.reports()[0].failure.as_ref(), Some(&told));
+    assert_eq!((told.cause.as_str(), told.class, told.authoritative), ("ErrImagePull: gone", FailureClass::NotFound, true));
+    assert_eq!((told.endpoint.as_deref(), told.no_such_platform, told.retry_after_ms), (Some("mirror.example:443"), true, Some(20_000)));
+    assert_eq!(world.reasons_of(request), [Pulling, Failed]);
+}
+
+#[test]
+fn what_fails_after_the_manifest_is_not_told_again() {
+    let (mut world, _) = pulling(granted_for_all());
+    world.give(Input::Resolved { flight: FLIGHT, seen: true });
+    let landed = world.give(Input::Pulled { flight: FLIGHT, result: Err(failure("short")) });
+    assert_eq!(names(&landed)[..3], ["Release", "Withdraw", "Report"]);
+    assert_eq!(world.told().len(), 1);
+}
+
+#[test]
+fn an_attempt_without_a_manifest_in_time_ends_as_failed() {
+    let (mut world, request) = pulling(granted_for_all());
+    let effects = world.let_pass(15_000);
+    assert!(names(&effects).starts_with(&["AwaitLeave"]), "it is asked after meanwhile");
+    assert_eq!(names(&effects)[1..], ["Cancel", "Resolve", "Release", "Withdraw", "Report", "Record"]);
+    world.settle(effects);
+    let told = world.told()[0].failure.clone().unwrap();
+    assert_eq!((told.class, told.authoritative), (FailureClass::RegistryUnavailable, false));
+    let answer = world.answer_to(request);
+    assert_eq!(answer.message, "no answer within 15s: docker.io has not given the manifest");
+    assert_eq!(answer.reason, Some(Reason::ErrImagePull));
+}
+
+#[test]
+fn a_manifest_that_cannot_be_seen_to_come_is_waited_for() {
+    let (mut world, _) = pulling(granted_for_all());
+    world.give(Input::Resolved { flight: FLIGHT, seen: false });
+    assert_eq!(world.told(), []);
+    world.let_pass(60_000);
+    assert_eq!((world.count("Cancel"), world.core.flights(world.now).len()), (0, 1));
+    assert_eq!(names(&world.pulled(FLIGHT)), ["Verify", "Resolve"]);
+}
+
+#[test]
+fn an_abandoned_attempt_ends_without_a_word_and_begins_anew() {
+    let (mut world, request) = pulling(granted());
+    assert_eq!(names(&world.let_pass(10_000)), ["AwaitLeave"]);
+    let effects = world.leave(FLIGHT, Some(Leave::Abandoned));
+    assert_eq!(names(&effects), ["Cancel", "Release", "AwaitLeave"]);
+    let asked = world.asked_for_leave(FLIGHT);
+    let (first, last) = (&asked[0].1, &asked[2].1);
+    assert_eq!(first.wish, last.wish);
+    assert_ne!(first.attempt, last.attempt);
+    assert_eq!((world.told().len(), world.answers_to(request).len()), (0, 0));
+    // What the first attempt's runtime says is nobody's any more.
+    assert_eq!(world.pulled(FLIGHT), []);
+    assert_eq!(names(&world.leave(FLIGHT, granted())), ["AcquirePermit"], "Pulling is said once");
+    world.grant(FLIGHT);
+    world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) });
+    world.pulled(FLIGHT);
+    assert_eq!(world.told()[0].attempt, last.attempt);
+    assert_eq!(world.count("Release"), 1);
+}
+
+#[test]
+fn a_permit_that_comes_when_leave_is_nearly_over_asks_again_with_the_permit_in_hand() {
+    let (mut world, _) = allowed(granted_for_all());
+    world.pass(7_501);
+    assert_eq!(names(&world.grant(FLIGHT)), ["Recheck"]);
+    let effects = world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) });
+    assert_eq!(names(&effects), ["Withdraw", "AwaitLeave"]);
+    let asked = world.asked_for_leave(FLIGHT);
+    assert_ne!(asked[0].1.wish, asked[1].1.wish, "a wish that was given back does not come again");
+    assert_eq!(asked[1].1.patience_ms, 500, "others wait for the permit");
+    assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["StartPull"]);
+}
+
+#[test]
+fn a_permit_in_hand_goes_back_when_leave_does_not_come() {
+    let (mut world, _) = allowed(granted_for_all());
+    world.let_pass(15_000);
+    assert_eq!(world.count("Withdraw"), 1, "others may lead while it waits for the node");
+    assert_eq!(names(&world.grant(FLIGHT)), ["Recheck"]);
+    world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) });
+    assert_eq!(names(&world.leave(FLIGHT, Some(Leave::Waiting { held: None }))), ["Release"]);
+    world.let_pass(1_000);
+    assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["AcquirePermit"]);
+    let permits: std::collections::BTreeSet<_> = world.said.iter().filter_map(permit_of).collect();
+    assert_eq!(permits.len(), 2, "what was given back is not asked for again");
+}
+
+fn permit_of(effect: &Effect) -> Option<contract::PermitId> {
+    match effect {
+        Effect::AcquirePermit { permit, .. } => Some(*permit),
+        _ => None,
+    }
+}
+
+#[test]
+fn leave_that_is_lost_in_the_queue_is_asked_for_again_at_the_permit() {
+    for answer in [Leave::Abandoned, Leave::Held(held()), Leave::Waiting { held: None }] {
+        let (mut world, _) = allowed(granted());
+        assert_eq!(names(&world.let_pass(10_000)), ["AwaitLeave"]);
+        assert_eq!(world.leave(FLIGHT, Some(answer)), []);
+        assert_eq!(world.let_pass(60_000), [], "its place in the queue counts");
+        world.grant(FLIGHT);
+        assert_eq!(names(&world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) })), ["AwaitLeave"]);
+        let asked = world.asked_for_leave(FLIGHT);
+        assert_ne!(asked[1].1.attempt, asked[2].1.attempt);
+    }
+}
+
+#[test]
+fn the_nodes_own_queue_is_waited_for_without_limit_and_the_fleets_budget_is_not() {
+    let (mut world, request) = allowed(granted());
+    for _ in 0..10 {
+        assert_eq!(names(&world.give(queued(None))), ["AcquirePermit"]);
+        world.let_pass(10_000);
+    }
+    assert_eq!(names(&world.give(queued(Some(6_000)))), ["AcquirePermit"]);
+    world.let_pass(9_999);
+    assert_eq!(world.answers_to(request), []);
+    let effects = world.let_pass(1);
+    let without_watch: Vec<_> = names(&effects).into_iter().filter(|name| *name != "AwaitLeave").collect();
+    assert_eq!(without_watch, ["Cancel", "Release", "Withdraw", "Record"]);
+    world.settle(effects);
+    let answer = world.answer_to(request);
+    assert_eq!((answer.outcome, answer.class, answer.next_try_ms), (OutcomeKind::Backoff, Some(FailureClass::RateLimited), Some(6_000)));
+    assert_eq!(
+        answer.message,
+        "Back-off pulling image \"a:1\": ErrImagePull: the fleet's budget for registry.example is used up: its turn comes in 6s"
+    );
+    assert_eq!(world.reasons_of(request), [Pulling, BackOff]);
+}
+
+#[test]
+fn a_longer_stated_wait_for_the_budget_is_answered_at_once() {
+    let (mut world, request) = allowed(granted());
+    let effects = world.give(queued(Some(10_001)));
+    assert_eq!(names(&effects), ["Cancel", "Release", "Withdraw", "Record"]);
+    world.settle(effects);
+    assert_eq!(world.answer_to(request).next_try_ms, Some(10_001));
+}
+
+#[test]
+fn a_permit_refused_is_told_to_nobody_but_the_pod() {
+    let (mut world, _) = allowed(granted_for_all());
+    let answer = PermitAnswer::Refused { text: "pull QPS exceeded".to_owned() };
+    let effects = world.give(Input::Permitted { flight: FLIGHT, answer });
+    assert_eq!(names(&effects), ["Release", "Withdraw", "Report", "Record"]);
+    assert_eq!(world.told(), [], "no registry was asked");
+}
+
+#[test]
+fn an_image_that_came_meanwhile_gives_leave_back_untold() {
+    let (mut world, request) = allowed(granted_for_all());
+    world.pass(1_000);
+    world.grant(FLIGHT);
+    let effects = world.give(Input::Rechecked { flight: FLIGHT, found: Ok(Some(there())) });
+    assert_eq!(names(&effects), ["Release", "Withdraw", "Record"]);
+    world.settle(effects);
+    assert_eq!(world.answer_to(request).outcome, OutcomeKind::Present);
+}
+
+#[test]
+fn the_last_caller_to_leave_gives_back_what_its_flight_has() {
+    for (stage, given_back) in [
+        ("leave", &["Cancel", "Withdraw", "Answer"][..]),
+        ("queue", &["Cancel", "Release", "Withdraw", "Answer"]),
+        ("pull", &["Cancel", "Release", "Withdraw", "Answer"]),
+    ] {
+        let (mut world, request) = match stage {
+            "leave" => waiting(),
+            "queue" => allowed(granted_for_all()),
+            _ => pulling(granted_for_all()),
+        };
+        assert_eq!(names(&world.give(Input::TimeOver { request })), given_back, "{stage}");
+        assert_eq!((world.core.next_alarm(), world.told().len()), (None, 0), "{stage}");
+        assert_eq!(world.leave(FLIGHT, granted()), [], "{stage}");
+    }
+}
+
+#[test]
+fn a_login_that_changed_flies_by_itself() {
+    let (mut world, _) = waiting();
+    let (request, _) = world.ask(wish("a:1", Always));
+    let other = contract::Target { fingerprint: "new".to_owned(), ..target() };
+    world.give(Input::LookedAround { request, target: Some(Arc::new(other)), free_bytes: None });
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear });
+    assert_eq!(names(&effects), ["AwaitLeave"]);
+}
+
+#[test]
+fn a_pull_that_no_pod_asked_for_must_leave_room() {
+    let policy = Policy { keep_free: Some(2_000), ..Policy::default() };
+    for (asked_by, free, reason) in
+        [(None, Some(1_999), Some(Reason::ErrImagePull)), (None, Some(2_000), None), (None, None, None), (pod("web"), Some(0), None)]
+    {
+        let mut world = World::pulling(policy);
+        let ask = contract::messages::pull_coordinator::EnsureImage { pod: asked_by.clone(), ..wish("a:1", Always) };
+        let (request, effects) = world.ask(ask);
+        assert_eq!(names(&effects), [if asked_by.is_some() { "CheckBackoff" } else { "LookAround" }]);
+        let effects = world.give(Input::LookedAround { request, target: None, free_bytes: free });
+        world.settle(effects);
+        let answers = world.answers_to(request);
+        assert_eq!(answers.first().and_then(|answer| answer.reason), reason);
+        if let [answer] = answers.as_slice() {
+            assert_eq!(answer.class, Some(FailureClass::NodeLocal));
+            assert_eq!(
+                answer.message,
+                "\"a:1\" is not pulled: no pod asked for it, and with 1999 bytes free the node is 1 bytes short of pull.keep_free = 2000; \
+                 remove images that nobody needs, or lower pull.keep_free"
+            );
+            assert_eq!(world.reasons_of(request), [Failed]);
+            assert_eq!(world.reports(), [], "nothing was tried");
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Standing wishes walked through by hand.
+//!
+//! Contracts: a wish stands through failures and refusals until the image is there, its time is over or somebody ends it; on a node
+//! that shares the fleet says when it goes on, else its own back-off; who asks again by its id joins it, who hangs up leaves it; who
+//! detaches is answered when it is written down; there is a bound; it lives through a restart with the time that is left.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod world;
+
+use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishState};
+use contract::{EventReason, FailureClass, WishId};
+use pull_coordinator::core::{Effect, FlightId, Input, KeptWish, Policy, RequestId};
+
+use EventReason::{BackOff, Failed, Pulling};
+use world::{World, failure, flight_of, granted, held, names, sharing, standing, there, wish};
+
+fn id(number: u8) -> WishId {
+    format!("{number:032x}").try_into().unwrap()
+}
+
+fn named(image: &str, number: u8) -> EnsureImage {
+    EnsureImage { wish: Some(id(number)), ..standing(image) }
+}
+
+/// Lets every open flight fail; the alarms that follow do not ring.
+fn fail(world: &mut World, flight: FlightId) -> Vec<Effect> {
+    world.grant(flight);
+    let rechecked = world.give(Input::Rechecked { flight, found: Ok(None) });
+    let landed = world.give(Input::Pulled { flight, result: Err(failure("gone")) });
+    world.settle([rechecked, landed].concat())
+}
+
+/// Lets a flight bring its image.
+fn bring(world: &mut World, flight: FlightId) {
+    world.grant(flight);
+    world.give(Input::Rechecked { flight, found: Ok(None) });
+    world.pulled(flight);
+    let landed = world.verified(flight);
+    world.settle(landed);
+}
+
+/// Lets time pass until a run asks for leave or for its permit; its Pulling is recorded.
+fn next_flight(world: &mut World, milliseconds: u64) -> FlightId {
+    let effects = world.let_pass(milliseconds);
+    let last = world.on_to_leave(effects);
+    let flight = flight_of(&last);
+    world.settle(last);
+    flight
+}
+
+fn reasons(world: &World) -> Vec<EventReason> {
+    let reason = |effect: &Effect| match effect {
+        Effect::Record { event, .. } => Some(event.reason),
+        _ => None,
+    };
+    world.said.iter().filter_map(reason).collect()
+}
+
+#[test]
+fn a_wish_of_a_node_alone_goes_on_by_its_own_back_off() {
+    let mut world = World::new();
+    let (caller, effects) = world.ask(named("a:1", 1));
+    let effects = world.on_to_leave(effects);
+    let flight = flight_of(&effects);
+    world.settle(effects);
+    fail(&mut world, flight);
+    assert_eq!(world.answers_to(caller), [], "a failure does not end it");
+    let status = world.core.wishes(world.now).remove(0);
+    assert_eq!((status.state, status.next_try_ms, status.callers), (WishState::Held, Some(10_000), 1));
+    assert_eq!((status.cause.as_str(), status.class), ("ErrImagePull: gone", Some(FailureClass::NotFound)));
+    assert_eq!(world.let_pass(9_999), []);
+    let flight = next_flight(&mut world, 1);
+    bring(&mut world, flight);
+    let answer = world.answer_to(caller);
+    assert_eq!((answer.outcome, answer.wish), (OutcomeKind::Pulled, Some(id(1))));
+    assert_eq!(reasons(&world), [Pulling, Failed, Pulling, EventReason::Pulled]);
+    assert_eq!((world.core.wishes(world.now), world.core.next_alarm()), (vec![], None));
+}
+
+#[test]
+fn a_refusal_does_not_end_a_wish_either() {
+    let mut world = World::new();
+    let (caller, effects) = world.ask(named("a:1", 1));
+    let Effect::Inspect { request, .. } = effects[0] else { panic!("{effects:?}") };
+    world.give(Input::Inspected { request, found: Ok(None) });
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Held(held()) });
+    world.settle(effects);
+    assert_eq!(world.answers_to(caller), []);
+    assert_eq!(world.core.wishes(world.now)[0].learned_by.as_deref(), Some("n9"));
+    next_flight(&mut world, 8_000);
+    assert_eq!(reasons(&world), [BackOff, Pulling]);
+}
+
+#[test]
+fn on_a_node_that_shares_the_fleet_says_when_a_wish_goes_on() {
+    let mut world = World::pulling(sharing());
+    let (caller, effects) = world.board_sharing(named("a:1", 1));
+    assert_eq!(names(&effects), ["AwaitLeave"], "a standing wish is not checked, but held where leave is given");
+    let flight = flight_of(&effects);
+    assert!(world.asked_for_leave(flight)[0].1.standing);
+    let told = world.leave(flight, Some(Leave::Waiting { held: Some(held()) }));
+    world.settle(told);
+    let status = world.core.wishes(world.now).remove(0);
+    assert_eq!((status.state, status.next_try_ms, status.learned_by.as_deref()), (WishState::Held, Some(8_000), Some("n9")));
+    // It says once what holds it, however often it hears so.
+    for _ in 0..5 {
+        let effects = world.let_pass(1_000);
+        assert_eq!(names(&effects), ["AwaitLeave"]);
+        assert_eq!(names(&world.leave(flight, Some(Leave::Waiting { held: Some(held()) }))), [""; 0]);
+    }
+    world.let_pass(1_000);
+    let effects = world.leave(flight, granted());
+    world.settle(effects);
+    fail(&mut world, flight);
+    assert_eq!(reasons(&world), [BackOff, Pulling, Failed]);
+    // It has waited long enough already: it asks for leave again at once, whatever its own back-off says.
+    let flight = next_flight(&mut world, 0);
+    assert_eq!(flight, FlightId(2));
+    let effects = world.leave(flight, granted());
+    world.settle(effects);
+    fail(&mut world, flight);
+    assert_eq!(names(&world.let_pass(999)), [""; 0], "not more than one run a second, should the fleet allow all");
+    let flight = next_flight(&mut world, 1);
+    let effects = world.leave(flight, granted());
+    world.settle(effects);
+    bring(&mut world, flight);
+    assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Pulled);
+}
+
+#[test]
+fn who_has_no_wish_is_refused_beside_one_who_has() {
+    let mut world = World::pulling(sharing());
+    let (plain, effects) = world.board_sharing(wish("a:1", PullPolicy::IfNotPresent));
+    let flight = flight_of(&effects);
+    world.board_sharing(named("a:1", 1));
+    let effects = world.leave(flight, Some(Leave::Held(held())));
+    world.settle(effects);
+    assert_eq!(world.answer_to(plain).outcome, OutcomeKind::Backoff);
+    world.let_pass(1_000);
+    assert!(world.asked_for_leave(flight).last().unwrap().1.standing, "from now on it stands");
+    assert_eq!(world.core.wishes(world.now)[0].state, WishState::Held);
+}
+
+#[test]
+fn a_wish_is_not_refused_for_waiting_long() {
+    let mut world = World::pulling(sharing());
+    let (caller, effects) = world.board_sharing(named("a:1", 1));
+    let flight = flight_of(&effects);
+    world.let_pass(30_000);
+    world.leave(flight, granted());
+    let queued = contract::messages::throttler::PermitAnswer::Queued { ahead: 0, budget_wait_ms: Some(25_000) };
+    assert_eq!(names(&world.give(Input::Permitted { flight, answer: queued })), ["AcquirePermit"]);
+    assert_eq!(world.answers_to(caller), []);
+}
+
+#[test]
+fn a_wish_whose_time_is_over_says_what_held_it() {
+    let mut world = World::pulling(sharing());
+    let (caller, effects) = world.board_sharing(named("a:1", 1));
+    let flight = flight_of(&effects);
+    let told = world.leave(flight, Some(Leave::Waiting { held: Some(held()) }));
+    world.settle(told);
+    let effects = world.let_pass(60_000);
+    assert!(names(&effects).ends_with(&["Cancel", "Withdraw", "Answer"]), "{:?}", names(&effects));
+    let answer = world.answer_to(caller);
+    assert!(answer.timed_out);
+    assert_eq!(answer.message, "not there within 1m0s: the time given with --wait is over; the last answer was: ErrImagePull: gone");
+    assert_eq!((answer.class, answer.learned_by.as_deref()), (Some(FailureClass::NotFound), Some("n9")));
+    assert_eq!((answer.learned_ms_ago, answer.next_try_ms), (Some(62_000), Some(0)), "aged with the time");
+    assert_eq!((world.core.wishes(world.now), world.core.next_alarm()), (vec![], None));
+}
+
+#[test]
+fn a_wish_under_way_at_its_end_ends_its_pull_unless_it_has_ended_already() {
+    let mut world = World::new();
+    let (caller, effects) = world.ask(named("a:1", 1));
+    let effects = world.on_to_leave(effects);
+    world.settle(effects);
+    world.grant(FlightId(1));
+    let effects = world.let_pass(60_000);
+    assert_eq!(names(&effects), ["Cancel", "Release", "Answer"]);
+    assert!(world.answer_to(caller).timed_out);
+
+    let mut world = World::new();
+    let (caller, effects) = world.ask(named("a:1", 1));
+    let effects = world.on_to_leave(effects);
+    world.settle(effects);
+    world.grant(FlightId(1));
+    world.pulled(FlightId(1));
+    let landed = world.verified(FlightId(1));
+    assert_eq!(world.let_pass(60_000), [], "its image is there, and that is being recorded");
+    world.settle(landed);
+    assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Pulled);
+}
+
+#[test]
+fn asking_again_by_the_same_id_joins() {
+    let mut world = World::new();
+    let (first, _) = world.ask(named("a:1", 1));
+    let (second, effects) = world.ask(named("a:1", 1));
+    assert_eq!(effects, []);
+    let (other, _) = world.ask(named("b:1", 1));
+    let answer = world.answer_to(other);
+    assert_eq!((answer.outcome, answer.message.as_str()), (OutcomeKind::Failed, "the wish of this id is for \"a:1\": choose another id"));
+    let Effect::Inspect { request, .. } = world.said[0].clone() else { panic!("it looks first") };
+    let effects = world.give(Input::Inspected { request, found: Ok(Some(there())) });
+    world.settle(effects);
+    for caller in [first, second] {
+        assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Present);
+    }
+}
+
+#[test]
+fn who_hangs_up_leaves_the_wish_standing() {
+    let mut world = World::new();
+    let (hasty, _) = world.ask(EnsureImage { timeout_ms: Some(1_000), ..named("a:1", 1) });
+    assert_eq!(names(&world.give(Input::TimeOver { request: hasty })), ["Answer"]);
+    let answer = world.answer_to(hasty);
+    assert_eq!((answer.timed_out, answer.wish), (true, Some(id(1))));
+    let status = world.core.wishes(world.now).remove(0);
+    assert_eq!((status.callers, status.tries), (0, 1));
+    assert_eq!(world.give(Input::TimeOver { request: hasty }), []);
+}
+
+#[test]
+fn a_cancelled_wish_ends_with_an_answer_and_others_fly_on() {
+    let mut world = World::new();
+    let (caller, effects) = world.ask(named("a:1", 1));
+    let effects = world.on_to_leave(effects);
+    world.settle(effects);
+    let (plain, _) = world.board(wish("a:1", PullPolicy::IfNotPresent));
+    assert_eq!(names(&world.give(Input::WishCancelled { wish: id(1) })), ["Answer"]);
+    assert_eq!(world.answer_to(caller).message, "the wish for \"a:1\" was cancelled");
+    assert!(!world.answer_to(caller).timed_out);
+    assert_eq!(world.give(Input::WishCancelled { wish: id(1) }), [], "twice");
+    bring(&mut world, FlightId(1));
+    assert_eq!(world.answer_to(plain).outcome, OutcomeKind::Pulled);
+}
+
+fn writing() -> Policy {
+    Policy { writes_wishes: true, ..Policy::default() }
+}
+
+#[test]
+fn who_detaches_is_answered_when_the_wish_is_written_down() {
+    let mut world = World::pulling(writing());
+    let (caller, effects) = world.ask(EnsureImage { detach: true, ..named("a:1", 1) });
+    assert_eq!(names(&effects), ["KeepWishes", "Inspect"]);
+    // While it is being written another one comes: that is written next.
+    let (second, effects) = world.ask(EnsureImage { detach: true, ..named("b:1", 2) });
+    assert_eq!(names(&effects), ["Inspect"]);
+    assert_eq!(names(&world.give(Input::WishesKept { error: None })), ["Answer", "KeepWishes"]);
+    let answer = world.answer_to(caller);
+    assert_eq!((answer.stands, answer.wish, answer.message.as_str()), (true, Some(id(1)), ""));
+    assert_eq!(world.answers_to(second), []);
+    let effects = world.give(Input::WishesKept { error: Some("disk full".to_owned()) });
+    assert_eq!(names(&effects), ["Answer"], "it is not tried again and again");
+    assert_eq!(world.answer_to(second).message, "the wish stands, but not beyond a restart of the agent: disk full");
+    assert_eq!(world.give(Input::WishesKept { error: None }), [], "twice");
+    assert_eq!(world.core.wishes(world.now).len(), 2);
+    // An end is written too.
+    assert_eq!(names(&world.give(Input::WishCancelled { wish: id(1) })), ["KeepWishes"]);
+}
+
+#[test]
+fn without_a_file_who_detaches_is_answered_at_once() {
+    let mut world = World::new();
+    let (caller, effects) = world.ask(EnsureImage { detach: true, ..standing("a:1") });
+    assert_eq!(names(&effects), ["Inspect", "Answer"]);
+    assert!(world.answer_to(caller).stands && world.answer_to(caller).wish.is_some());
+}
+
+#[test]
+fn a_wish_lives_through_a_restart_with_the_time_that_is_left() {
+    let kept = |number, image: &str, until_ms| KeptWish { wish: id(number), ask: named(image, number), since_ms: 0, until_ms };
+    let mut world = World::pulling(writing());
+    world.pass(40_000);
+    let wishes = vec![kept(1, "a:1", 60_000), kept(2, "b:1", 39_000), kept(1, "a:1", 70_000), kept(3, "NO GOOD", 70_000)];
+    assert_eq!(world.give(Input::WishesLoaded { wishes }), []);
+    let effects = world.let_pass(0);
+    assert_eq!(names(&effects), ["Inspect", "KeepWishes"], "one goes on, the other was over while the agent was away");
+    let status = world.core.wishes(world.now).remove(0);
+    assert_eq!((status.wish, status.since_ms, status.left_ms, status.callers), (id(1), 40_000, 20_000, 0));
+    let (caller, effects) = world.ask(named("a:1", 1));
+    assert_eq!(effects, [], "who asks again joins it");
+    world.let_pass(20_000);
+    assert_eq!(world.answer_to(caller).message, "not there within 1m0s: the time given with --wait is over");
+}
+
+#[test]
+fn a_node_keeps_a_thousand_wishes_and_no_more() {
+    let mut world = World::new();
+    for _ in 0..1_000 {
+        world.ask(standing("a:1"));
+    }
+    let (one_more, _) = world.ask(standing("a:1"));
+    let answer: PullOutcome = world.answer_to(one_more);
+    assert_eq!((answer.outcome, answer.class), (OutcomeKind::Failed, Some(FailureClass::NodeLocal)));
+    assert_eq!(answer.message, "1000 wishes stand on this node, more are not kept: end some with fleetpull cancel, or pull without --wait");
+    assert_eq!(world.core.wishes(world.now).len(), 1_000);
+}
+
+#[test]
+fn what_cannot_be_pulled_at_all_is_answered_at_once() {
+    for ask in [
+        EnsureImage { image: "NO GOOD".to_owned(), ..standing("a:1") },
+        EnsureImage { platform: Some("linux".to_owned()), ..standing("a:1") },
+        EnsureImage { policy: Some(PullPolicy::Never), ..standing("a:1") },
+        EnsureImage { wait_ms: Some(0), ..standing("NO GOOD") },
+    ] {
+        let mut world = World::new();
+        let (caller, mut effects) = world.ask(ask);
+        if let Some(Effect::Inspect { request, .. }) = effects.first().cloned() {
+            effects = world.give(Input::Inspected { request, found: Ok(None) });
+        }
+        world.settle(effects);
+        assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Failed);
+        assert_eq!(world.core.wishes(world.now), []);
+    }
+}
+
+#[test]
+fn inputs_for_no_wish_change_nothing() {
+    let mut world = World::new();
+    for input in [Input::WishCancelled { wish: id(7) }, Input::WishesKept { error: None }, Input::AlarmRang] {
+        assert_eq!(world.give(input.clone()), [], "{input:?}");
+    }
+    assert_eq!(world.answers_to(RequestId(1)), []);
+}
