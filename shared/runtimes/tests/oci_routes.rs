@@ -91,7 +91,16 @@ async fn a_mirror_without_the_image_is_passed_over() {
     let (mirror, origin) = (registry().await, filled().await);
     let node = node_with(&origin, &host(&mirror));
     node.pull(&image(&origin)).await.unwrap();
-    assert!(mirror.counts().requests >= 1);
+    assert_eq!(mirror.counts().requests, 1, "it said that it has no such image, and is not asked for each blob of it");
+}
+
+#[tokio::test]
+async fn a_failed_attempt_costs_each_endpoint_one_request() {
+    let (mirror, origin) = (registry().await, registry().await);
+    let node = node_with(&origin, &host(&mirror));
+    let failure = node.pull(&image(&origin)).await.unwrap_err();
+    assert_eq!((failure.class, failure.authoritative), (FailureClass::NotFound, true));
+    assert_eq!((mirror.counts().requests, origin.counts().requests), (1, 1));
 }
 
 #[tokio::test]
@@ -263,6 +272,54 @@ async fn tls_where_none_is_spoken_and_the_other_way_round() {
     assert!(failure.text.contains("does not speak plain HTTP"), "{failure}");
 }
 
+/// Go's and nginx's servers answer plain HTTP on their TLS port, in plain HTTP.
+#[tokio::test]
+async fn a_server_that_says_that_it_wants_tls_is_understood() {
+    let nginx = "<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>";
+    for (body, class, says) in [
+        ("Client sent an HTTP request to an HTTPS server.\n", FailureClass::NodeLocal, "speaks TLS"),
+        (nginx, FailureClass::NodeLocal, "speaks TLS"),
+        ("", FailureClass::Unknown, "400 Bad Request"),
+    ] {
+        let registry = filled().await;
+        registry.faults().add(Fault::answer("/manifests/", 400, &[], body));
+        let failure = Node::new().pull(&image(&registry)).await.unwrap_err();
+        assert_eq!((failure.class, failure.authoritative), (class, false), "{failure}");
+        assert!(failure.text.contains(says) && failure.text.contains("leave out --plain-http"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_is_this_nodes_affair() {
+    let of = |params: CertificateParams| {
+        let key = KeyPair::generate().unwrap();
+        Tls { certificate_pem: params.self_signed(&key).unwrap().pem(), key_pem: key.serialize_pem(), client_ca_pem: None }
+    };
+    let names = || CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let mut authority = names();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let mut expired = names();
+    expired.not_after = rcgen::date_time_ymd(2000, 1, 1);
+    let elsewhere = CertificateParams::new(vec!["elsewhere.test".to_owned()]).unwrap();
+    for (params, trusted, says) in [
+        (names(), false, "unknown authority"),
+        (authority.clone(), false, "unknown authority"),
+        (authority, true, "self-signed"),
+        (expired, true, "has expired"),
+        (elsewhere, true, "not good"),
+    ] {
+        let tls = of(params);
+        let ca_pem = tls.certificate_pem.clone();
+        let registry = with_tls(tls).await;
+        let ca = if trusted { "ca = \"ca.pem\"\n" } else { "" };
+        let node = node_with(&registry, &format!("server = \"{}\"\n{ca}", registry.url()));
+        std::fs::write(node.folder.path().join("certs.d").join(registry.host()).join("ca.pem"), ca_pem).unwrap();
+        let failure = node.pull(&image(&registry)).await.unwrap_err();
+        assert_eq!((failure.class, failure.authoritative), (FailureClass::NodeLocal, false), "{failure}");
+        assert!(failure.text.contains(says), "{says}: {failure}");
+    }
+}
+
 /// The names that the child below is told by.
 const CHILD: &str = "FLEETPULL_TEST_CHILD_IMAGE";
 
@@ -282,13 +339,24 @@ async fn child_that_pulls() {
 
 /// Whether a process with these variables can pull.
 async fn child_pulls(image: &str, variables: &[(&str, &str)]) -> bool {
+    child(image, variables).await.status.success()
+}
+
+/// What a process with these variables says when it fails to pull.
+async fn child_says(image: &str, variables: &[(&str, &str)]) -> String {
+    let output = child(image, variables).await;
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+async fn child(image: &str, variables: &[(&str, &str)]) -> std::process::Output {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "child_that_pulls"]).env(CHILD, image);
     for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"] {
         child.env_remove(name);
     }
     child.envs(variables.iter().copied());
-    tokio::task::spawn_blocking(move || child.output().unwrap().status.success()).await.unwrap()
+    tokio::task::spawn_blocking(move || child.output().unwrap()).await.unwrap()
 }
 
 #[tokio::test]
@@ -340,6 +408,18 @@ async fn https_goes_through_a_tunnel() {
     assert!(child_pulls("registry.test/demo/app:1", &variables).await);
     assert!(registry.counts().requests > 0);
     serving.abort();
+}
+
+#[tokio::test]
+async fn a_dead_proxy_is_named_as_what_failed() {
+    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let address = format!("http://user:hunter2@{dead}");
+    for variables in [[("HTTP_PROXY", address.as_str()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")], [("HTTPS_PROXY", &address), ("X", "")]] {
+        let said = child_says("registry.test/demo/app:1", &variables).await;
+        assert!(said.contains(&format!("RegistryUnavailable: {dead}: this proxy, which stands before registry.test:")), "{said}");
+        assert!(said.contains("connection refused; check the proxy") && said.contains(&format!("endpoint: Some(\"{dead}\")")), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
 }
 
 /// The other end of CONNECT, whatever host is asked for.

@@ -8,7 +8,7 @@ use http::StatusCode;
 use image::Digest;
 
 use super::failure::{Reach, StepFailure};
-use super::layout::{Partial, PartialLock, failed};
+use super::layout::{Partial, PartialLock, failed, holding};
 use super::pull::Pull;
 use super::registry::{Answer, Question, Session};
 use super::sources::Purpose;
@@ -34,23 +34,29 @@ impl Wanted {
         let here = |failure| vec![failure];
         match locked.map_err(failed("fetch a blob into", layout.root())).map_err(here)? {
             PartialLock::Present => {}
-            PartialLock::Ours(mut partial) => {
-                let connection = pull.connections.acquire().await;
-                let outcome = self.fill(&pull, &mut partial).await;
-                drop(connection);
-                if outcome.is_err() && partial.received() == 0 {
-                    partial.discard();
-                    return outcome;
-                }
-                outcome?;
-                let path = partial.path().clone();
-                let published =
-                    tokio::task::spawn_blocking(move || partial.publish()).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-                published.map_err(failed("put a blob into the store from", &path)).map_err(here)?;
+            PartialLock::Ours(partial) => {
+                let lock_file = partial.lock_file().map_err(failed("fetch a blob into", layout.root())).map_err(here)?;
+                holding(&lock_file, self.fetch_locked(&pull, partial)).await?;
             }
         }
         progress.advance(self.index, self.size);
         Ok(())
+    }
+
+    /// Fetches the blob that nobody else may fetch now. It may wait long for a connection.
+    async fn fetch_locked(&self, pull: &Pull, mut partial: Partial) -> Result<(), Vec<StepFailure>> {
+        let connection = pull.connections.acquire().await;
+        let outcome = self.fill(pull, &mut partial).await;
+        drop(connection);
+        if outcome.is_err() && partial.received() == 0 {
+            partial.discard();
+            return outcome;
+        }
+        outcome?;
+        let path = partial.path().clone();
+        let published =
+            tokio::task::spawn_blocking(move || partial.publish()).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        published.map_err(failed("put a blob into the store from", &path)).map_err(|failure| vec![failure])
     }
 
     /// Fills the partial blob from the first endpoint that can, and verifies it.

@@ -96,6 +96,7 @@ impl StepFailure {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 "make the store writable for this user, or name another folder with --store"
             }
+            io::ErrorKind::TimedOut => "end that process, or name another folder with --store",
             _ => "look after the store's file system, or name another folder with --store",
         };
         let full_disk = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);

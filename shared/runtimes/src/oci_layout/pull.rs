@@ -169,7 +169,7 @@ impl Pull {
             match self.manifest_from(source, name, digest).await {
                 Ok(fetched) => return Ok(fetched),
                 Err(failure) => {
-                    source.note(&failure);
+                    source.pass_over();
                     let over = failure.reach == Reach::Pull;
                     failures.push(failure);
                     if over {

@@ -27,7 +27,7 @@ pub(super) struct Sources(Vec<Source>);
 pub(super) struct Source {
     endpoint: Endpoint,
     session: OnceCell<Session>,
-    /// It could not be reached, or sent us away: not asked again in this pull while there are others.
+    /// It could not be reached, sent us away or has not the image: not asked again in this pull while there are others.
     down: AtomicBool,
 }
 
@@ -73,10 +73,15 @@ impl Source {
         Ok(Session::new(registries, self.endpoint.clone(), reference.path(), logins, &pull.request.trace.traceparent()))
     }
 
-    /// Remembers a failure that makes the endpoint not worth asking again soon.
+    /// Remembers a failure of a blob that makes the endpoint not worth asking again soon.
     pub(super) fn note(&self, failure: &StepFailure) {
         if failure.transport || matches!(failure.class, FailureClass::RegistryUnavailable | FailureClass::RateLimited) {
-            self.down.store(true, Ordering::Relaxed);
+            self.pass_over();
         }
+    }
+
+    /// It has not given the manifest: it is not asked for what the manifest names either, while others can be.
+    pub(super) fn pass_over(&self) {
+        self.down.store(true, Ordering::Relaxed);
     }
 }

@@ -29,6 +29,8 @@ const INDEX_MAX_BYTES: u64 = 64 * 1024 * 1024;
 pub(in crate::oci_layout) enum IndexProblem {
     #[error("cannot read {}: {source}; make the store readable for this user, or name another folder with --store", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
+    #[error("cannot enter the image in {}: {source}; end that process, or name another folder with --store", .path.display())]
+    Held { path: PathBuf, source: io::Error },
     #[error("{} is damaged ({problem}); mend it, or move it away and pull again: blobs that are there are not fetched again", .path.display())]
     Damaged { path: PathBuf, problem: String },
 }
@@ -179,8 +181,9 @@ impl Layout {
         if let Some(wrapper) = image.wrapper() {
             self.put_blob(&Hasher::sha256(&wrapper), &wrapper).map_err(unreadable)?;
         }
-        let guard = File::options().write(true).create(true).truncate(false).open(self.own().join("index.lock")).map_err(unreadable)?;
-        lock::lock(&guard, || {}).await.map_err(unreadable)?;
+        let lock_path = self.own().join("index.lock");
+        let guard = File::options().write(true).create(true).truncate(false).open(&lock_path).map_err(unreadable)?;
+        lock::lock(&guard, &lock_path, |_| {}).await.map_err(|source| IndexProblem::Held { path: path.clone(), source })?;
         let mut index = self.read_index()?;
         index.enter(image);
         let text = serde_json::to_vec(&index).map_err(|error| unreadable(io::Error::other(error)))?;

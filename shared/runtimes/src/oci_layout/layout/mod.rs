@@ -19,6 +19,7 @@ use image::{Algorithm, Digest};
 use super::failure::StepFailure;
 use index::Index;
 pub(super) use index::{NewImage, PlatformFields};
+pub(super) use lock::holding;
 pub(super) use partial::{Hasher, Partial, PartialLock};
 pub(super) use status::StatusCache;
 

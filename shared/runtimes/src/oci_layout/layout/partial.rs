@@ -53,7 +53,7 @@ impl Layout {
                 return Ok(PartialLock::Present);
             }
             let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
-            lock::lock(&file, || waiting(file.metadata().map_or(0, |entry| entry.len()))).await?;
+            lock::lock(&file, &path, &mut waiting).await?;
             // Whoever held the lock may have renamed the file away, or removed it.
             let same = fs::metadata(&path).is_ok_and(|entry| file.metadata().is_ok_and(|own| own.ino() == entry.ino()));
             if !same {
@@ -127,6 +127,11 @@ impl Partial {
     /// Bytes received so far.
     pub(in crate::oci_layout) fn received(&self) -> u64 {
         self.received
+    }
+
+    /// The file that is locked, to show on it that its holder lives.
+    pub(in crate::oci_layout) fn lock_file(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     pub(in crate::oci_layout) fn path(&self) -> &PathBuf {

@@ -131,6 +131,10 @@ impl Answer {
         let retry_after = retry_after(self.header(RETRY_AFTER.as_str()), wall);
         let web_page = self.is_web_page(&body);
         let status = self.status();
+        if status == StatusCode::BAD_REQUEST && self.url.scheme() == "http" && wants_tls(&body) {
+            let what = format!("{status}: what answers there speaks TLS, and was spoken to in plain HTTP");
+            return StepFailure::at(&self.host(), FailureClass::NodeLocal, what).advising(transport::SPEAK_TLS);
+        }
         let limits = self.limits(wall);
         // What stands before a registry may add its header to pages of its own.
         let of_registry = self.headers().contains_key(REGISTRY_HEADER) && !web_page;
@@ -143,7 +147,9 @@ impl Answer {
         };
         let subject = bounded(question.name, 140);
         let what = format!("{status}{said} for {} {subject}", question.kind.trim_end_matches('s'));
-        StepFailure { retry_after, authoritative, limits, ..StepFailure::at(&self.host(), class, what) }
+        let failure = StepFailure { retry_after, authoritative, limits, ..StepFailure::at(&self.host(), class, what) };
+        let bare = status == StatusCode::BAD_REQUEST && self.url.scheme() == "http" && !authoritative;
+        if bare { failure.advising(transport::SPEAK_TLS) } else { failure }
     }
 
     /// What the registry says of its limits. `wall` is as in [`Answer::failure`].
@@ -186,6 +192,12 @@ impl std::fmt::Display for RegistryError {
             (code, message) => write!(formatter, "{code}: {message}"),
         }
     }
+}
+
+/// Whether a server says that it was to be spoken to in TLS, in the words of Go or nginx.
+fn wants_tls(body: &[u8]) -> bool {
+    let body = String::from_utf8_lossy(body);
+    ["HTTP request to an HTTPS server", "plain HTTP request was sent to HTTPS port"].iter().any(|words| body.contains(words))
 }
 
 /// The class of an answer. What is not a registry's own word is taken for one only where the status leaves no doubt.

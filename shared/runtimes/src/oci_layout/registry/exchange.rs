@@ -6,7 +6,7 @@ use url::Url;
 use super::answer::Answer;
 use super::{Registries, transport};
 use crate::oci_layout::failure::StepFailure;
-use crate::oci_layout::route::{TlsProfile, host_label};
+use crate::oci_layout::route::{Proxies, TlsProfile, host_label};
 use contract::FailureClass;
 
 /// Redirects followed for one question: registries need one, two where a blob host has moved.
@@ -70,7 +70,10 @@ impl Exchange<'_> {
         let timeouts = self.registries.timeouts;
         match tokio::time::timeout(timeouts.first_byte, request.send()).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(transport::failure(&host, url.scheme(), timeouts.connect, &error)),
+            Ok(Err(error)) => {
+                let proxy = Proxies::of_process().of(url);
+                Err(transport::failure(&host, url.scheme(), proxy.as_ref(), timeouts.connect, &error))
+            }
             Err(_) => Err(StepFailure::connection(&host, format!("no answer within {:?}", timeouts.first_byte))),
         }
     }

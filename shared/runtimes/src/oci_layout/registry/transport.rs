@@ -8,9 +8,15 @@ use contract::FailureClass;
 use rustls::CertificateError;
 
 use crate::oci_layout::failure::{StepFailure, quotable};
+use crate::oci_layout::route::Proxy;
 
 /// Longest quoted text of an error. Bytes.
 const TEXT_MAX_BYTES: usize = 200;
+
+/// What to do where TLS is spoken and plain HTTP was.
+pub(super) const SPEAK_TLS: &str = "if it speaks TLS, give it server = \"https://...\" in a hosts.toml, or leave out --plain-http";
+/// What to do about an authority that is not trusted.
+const TRUST_CA: &str = "add its CA to the system's or to ca in a hosts.toml, or use --tls-verify=false";
 
 /// The last error of a chain, in words: what really happened.
 pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
@@ -21,10 +27,13 @@ pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
     quotable(&cause.to_string(), TEXT_MAX_BYTES)
 }
 
-/// A request without an answer.
-pub(super) fn failure(host: &str, scheme: &str, connect: Duration, error: &reqwest::Error) -> StepFailure {
+/// A request without an answer. `proxy` is whom it went through.
+pub(super) fn failure(host: &str, scheme: &str, proxy: Option<&Proxy>, connect: Duration, error: &reqwest::Error) -> StepFailure {
     if let Some(tls) = cause::<rustls::Error>(error) {
         return of_tls(host, tls);
+    }
+    if let Some(proxy) = proxy.filter(|_| error.is_connect()) {
+        return of_proxy(host, proxy, connect, error);
     }
     if error.is_connect() && error.is_timeout() {
         return StepFailure::connection(host, format!("no connection within {connect:?}"));
@@ -45,10 +54,23 @@ pub(super) fn failure(host: &str, scheme: &str, connect: Duration, error: &reqwe
     StepFailure::connection(host, format!("{what}: {}", root_cause(error)))
 }
 
+/// The way to the registry ends at the proxy, so the proxy is what failed.
+fn of_proxy(host: &str, proxy: &Proxy, connect: Duration, error: &reqwest::Error) -> StepFailure {
+    let what = match cause::<io::Error>(error) {
+        _ if error.is_timeout() => format!("this proxy, which stands before {host}, takes no connection within {connect:?}"),
+        Some(io) if io.kind() == io::ErrorKind::ConnectionRefused => {
+            format!("this proxy, which stands before {host}, cannot be reached: connection refused")
+        }
+        Some(_) => format!("this proxy, which stands before {host}, cannot be reached: {}", root_cause(error)),
+        None => format!("this proxy does not let us through to {host}: {}", root_cause(error)),
+    };
+    StepFailure::connection(&proxy.host, what).advising("check the proxy and HTTP_PROXY and HTTPS_PROXY, or name the registry in NO_PROXY")
+}
+
 fn not_http(host: &str, scheme: &str) -> StepFailure {
     if scheme == "http" {
         let failure = StepFailure::at(host, FailureClass::NodeLocal, "what answers there does not speak plain HTTP");
-        return failure.advising("if it speaks TLS, give it server = \"https://...\" in a hosts.toml, or leave out --plain-http");
+        return failure.advising(SPEAK_TLS);
     }
     StepFailure::at(host, FailureClass::Unknown, "what answers there does not speak HTTP")
 }
@@ -75,25 +97,28 @@ fn of_tls(host: &str, error: &rustls::Error) -> StepFailure {
     StepFailure::at(host, class, what).advising(advice)
 }
 
+/// Whether a certificate is trusted is this node's own affair, whatever is wrong with it.
 fn of_certificate(error: &CertificateError) -> (FailureClass, String, &'static str) {
-    match error {
-        CertificateError::UnknownIssuer => (
-            FailureClass::NodeLocal,
-            "the certificate is signed by an unknown authority".to_owned(),
-            "add its CA to the system's or to ca in a hosts.toml, or use --tls-verify=false",
-        ),
+    let (what, advice) = match error {
+        CertificateError::UnknownIssuer => ("the certificate is signed by an unknown authority".to_owned(), TRUST_CA),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            (FailureClass::NodeLocal, "the certificate is not valid yet".to_owned(), "check this node's clock")
+            ("the certificate is not valid yet".to_owned(), "check this node's clock")
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            (FailureClass::Unknown, "the certificate has expired".to_owned(), "renew it on the registry, or check this node's clock")
+            ("the certificate has expired".to_owned(), "renew it on the registry, or check this node's clock")
         }
-        other => (
-            FailureClass::Unknown,
-            format!("the certificate is not good: {}", quotable(&other.to_string(), TEXT_MAX_BYTES)),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
+            format!("the certificate is not good: {}", quotable(&error.to_string(), TEXT_MAX_BYTES)),
             "give the registry a certificate for this name",
         ),
-    }
+        // The checker of certificates has a type of its own for it, which is told apart by its name alone.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => (
+            "the certificate is self-signed and an authority's own, from an unknown authority".to_owned(),
+            "give the registry a certificate that a CA has signed and add that CA to ca in a hosts.toml, or use --tls-verify=false",
+        ),
+        other => (format!("the certificate is not trusted: {}", quotable(&other.to_string(), TEXT_MAX_BYTES)), TRUST_CA),
+    };
+    (FailureClass::NodeLocal, what, advice)
 }
 
 /// The first error of a type in the chain. `io::Error` hides what it carries from `source()`, so it is looked into.

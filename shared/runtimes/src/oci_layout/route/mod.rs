@@ -12,6 +12,7 @@ use url::Url;
 
 use super::failure::StepFailure;
 use hosts_file::HostsFile;
+pub(super) use proxies::{Proxies, Proxy};
 pub(crate) use way::way;
 
 /// Longest `hosts.toml` that is read. A file of twenty mirrors has 4 KiB.
