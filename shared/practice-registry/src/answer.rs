@@ -54,14 +54,23 @@ pub(crate) async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> io
             return Err(io::Error::other("closed by a fault"));
         }
         Some(Deed::Answer { status, headers, body }) => shared.given(*status, headers, body),
+        Some(Deed::Quota(quota)) if is_pull(&request) && !quota.takes() => {
+            error(StatusCode::TOO_MANY_REQUESTS, "TOOMANYREQUESTS", "You have reached your pull rate limit.")
+        }
         _ => shared.answer(request, deed.as_ref()).await,
     };
     held(&shared.counters).answered(number, Some(answer.status().as_u16()));
     Ok(match deed {
         Some(Deed::Header { name, value }) => with_header(answer, &name, &value),
+        Some(Deed::Quota(quota)) => quota.headers().iter().fold(answer, |answer, (name, value)| with_header(answer, name, value)),
         Some(Deed::Headers(headers)) => headers.iter().fold(answer, |answer, (name, value)| with_header(answer, name, value)),
         _ => answer,
     })
+}
+
+/// Docker Hub counts what asks for a manifest's content.
+fn is_pull(request: &Request<Incoming>) -> bool {
+    request.method() == Method::GET && matches!(Route::of(request.uri().path()), Route::Manifest { .. })
 }
 
 fn logged(request: &Request<Incoming>) -> LoggedRequest {

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::quota::Quota;
+
 /// What goes wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
@@ -23,6 +25,8 @@ pub enum Deed {
     },
     /// The true answer with these headers set over it, by name and value.
     Headers(Vec<(String, String)>),
+    /// The true answer, as long as there is quota left for it.
+    Quota(Quota),
     /// No answer, ever; the connection stays open.
     Hang,
     /// The connection is closed without an answer.

@@ -24,6 +24,7 @@ mod crc;
 mod faults;
 mod layer;
 mod made_image;
+mod quota;
 mod server;
 mod tls;
 
@@ -32,6 +33,7 @@ pub use catalogue::{AddedImage, AddedManifest, BlobInfo};
 pub use counters::{Counts, LoggedRequest};
 pub use faults::{BodyFault, Deed, Fault, Faults};
 pub use made_image::{Flavour, MadeImage};
+pub use quota::Quota;
 pub use server::{Options, PracticeRegistry};
 pub use tls::Tls;
 
