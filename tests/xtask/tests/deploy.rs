@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus, BusError, Message};
+use bus::{BucketSpec, Bus, BusError, KeyValue, Message};
 use bytes::Bytes;
 use futures::StreamExt;
 use nkeys::KeyPair;
@@ -16,6 +17,8 @@ use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
+/// A server refuses by not answering. What comes later than this was not refused, and would fail the next run.
+const REFUSED_AFTER: Duration = Duration::from_secs(1);
 
 fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)
@@ -139,6 +142,112 @@ async fn a_node_commands_no_other_node_and_a_reader_none_at_all() {
     }
     operator.publish(message("fleetpull.v1.cmd.n2.agent.describe")).await.unwrap();
     assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.cmd.n2.agent.describe");
+}
+
+/// A bucket of the fleet as agents make it.
+async fn bucket(bus: &NatsBus, purpose: &str) -> Result<Arc<dyn KeyValue>, BusError> {
+    let republish_to = (purpose != "keys").then(|| format!("fleetpull.v1.know.{purpose}"));
+    let marker_ttl = republish_to.is_some().then_some(Duration::from_secs(60));
+    bus.bucket(&BucketSpec { name: format!("fleetpull-{purpose}"), marker_ttl, max_bytes: Some(1 << 20), republish_to }).await
+}
+
+/// Whether what is asked for is never answered, which is how a server refuses. Told of at once where nobody subscribes.
+async fn is_refused<T, E: std::fmt::Debug>(asking: impl Future<Output = Result<T, E>>) -> bool {
+    !matches!(tokio::time::timeout(REFUSED_AFTER, asking).await, Ok(Ok(_)))
+}
+
+#[tokio::test]
+async fn a_node_writes_reports_in_its_own_name_alone_and_the_server_tells_all_nodes() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let (n1, n2) = (fleet.connect("n1").await, fleet.connect("n2").await);
+    let reports = bucket(&n1, "reports").await.unwrap();
+    let of_n2 = bucket(&n2, "reports").await.unwrap();
+    let mut heard = n2.subscribe("fleetpull.v1.know.>", None).await.unwrap();
+    assert!(is_refused(reports.put("n2.not_found.ab", "x".into(), None)).await);
+    reports.put("n1.not_found.ab", "x".into(), Some(Duration::from_secs(60))).await.unwrap();
+    let told = next(&mut heard).await;
+    assert_eq!(told.subject, "fleetpull.v1.know.reports.n1.not_found.ab");
+    assert_eq!(of_n2.get("n1.not_found.ab").await.unwrap().map(|entry| entry.value), Some(Bytes::from_static(b"x")));
+    assert_eq!(of_n2.snapshot().await.unwrap().entries.len(), 1);
+    assert!(of_n2.status().await.unwrap().sequence >= 1);
+
+    let leases = bucket(&n1, "leases").await.unwrap();
+    let revision = leases.create("registrar", "n1".into(), Some(Duration::from_secs(10))).await.unwrap();
+    assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.know.leases.registrar");
+    assert!(bucket(&n2, "leases").await.unwrap().create("registrar", "n2".into(), None).await.is_err(), "it is taken");
+    leases.update("registrar", "n1".into(), revision, Some(Duration::from_secs(10))).await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_but_the_server_publishes_knowledge_and_a_digest_comes_from_whom_it_names() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let (n1, n2, operator) = (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("operator").await);
+    let mut heard = n2.subscribe("fleetpull.v1.know.>", None).await.unwrap();
+    let forged = ["reports.n1.not_found.ab", "reports.n2.not_found.ab", "leases.registrar", "pauses.all", "digest", "digest.n2"];
+    for topic in forged {
+        let subject = format!("fleetpull.v1.know.{topic}");
+        n1.publish(message(&subject)).await.unwrap();
+        operator.publish(message(&subject)).await.unwrap();
+    }
+    // A round trip of the operator's: what was published before it has been judged.
+    drop(operator.subscribe("fleetpull.v1.evt.>", None).await.unwrap());
+    n1.publish(message("fleetpull.v1.know.digest.n1")).await.unwrap();
+    assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.know.digest.n1");
+}
+
+#[tokio::test]
+async fn the_key_of_the_fleet_is_for_agents_alone() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let (n1, n2) = (fleet.connect("n1").await, fleet.connect("n2").await);
+    bucket(&n1, "keys").await.unwrap().create("fleet", "k".into(), None).await.unwrap();
+    let read = bucket(&n2, "keys").await.unwrap().get("fleet").await.unwrap();
+    assert_eq!(read.map(|entry| entry.value), Some(Bytes::from_static(b"k")));
+    for stranger in ["operator", "reader"] {
+        let stranger = fleet.connect(stranger).await;
+        let mut overheard = stranger.subscribe("$KV.fleetpull-keys.>", None).await.unwrap();
+        assert!(
+            is_refused(async {
+                bucket(&stranger, "keys").await?.get("fleet").await.map_err(|error| BusError::Other { reason: error.to_string() })
+            })
+            .await
+        );
+        let direct = stranger.request(message("$JS.API.DIRECT.GET.KV_fleetpull-keys.$KV.fleetpull-keys.fleet"), REFUSED_AFTER).await;
+        assert!(direct.is_err(), "{direct:?}");
+        bucket(&n1, "keys").await.unwrap().put("fleet", "k".into(), None).await.unwrap();
+        assert!(tokio::time::timeout(REFUSED_AFTER, overheard.next()).await.is_err(), "the key was overheard");
+    }
+}
+
+#[tokio::test]
+async fn a_node_reports_to_the_registrar_and_claims_budgets_of_any_node_and_of_nobody_else_anything() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let (n1, n2) = (fleet.connect("n1").await, fleet.connect("n2").await);
+    let mut registrar = n2.subscribe("fleetpull.v1.cmd._leader.registrar.alive", None).await.unwrap();
+    let mut leader = n2.subscribe("fleetpull.v1.cmd.n2.throttler.grant-budget", None).await.unwrap();
+    let mut permits = n2.subscribe("fleetpull.v1.cmd.n2.throttler.release", None).await.unwrap();
+    let answering = async {
+        answer(&n2, &mut registrar).await;
+        answer(&n2, &mut leader).await;
+    };
+    let asking = async {
+        n1.publish(message("fleetpull.v1.cmd.n2.throttler.release")).await.unwrap();
+        n1.request(message("fleetpull.v1.cmd._leader.registrar.alive"), LIMIT).await.unwrap();
+        n1.request(message("fleetpull.v1.cmd.n2.throttler.grant-budget"), LIMIT).await.unwrap();
+    };
+    tokio::join!(answering, asking);
+    assert!(futures::FutureExt::now_or_never(permits.next()).is_none(), "a permit of another node was released");
 }
 
 #[test]

@@ -11,6 +11,8 @@ use anyhow::{Context as _, Result, bail};
 const LOCK_FILE: &str = "lock";
 /// The socket on which the agent answers this machine.
 const SOCKET_FILE: &str = "agent.sock";
+/// What the agent is to go on with after a restart.
+const WISHES_FILE: &str = "wishes.json";
 /// Only the agent's user looks in.
 const DIR_MODE: u32 = 0o700;
 const LOCK_MODE: u32 = 0o600;
@@ -55,6 +57,10 @@ impl StateDir {
 
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join(SOCKET_FILE)
+    }
+
+    pub(super) fn wishes(&self) -> PathBuf {
+        self.path.join(WISHES_FILE)
     }
 }
 

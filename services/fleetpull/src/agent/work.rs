@@ -13,6 +13,7 @@ use clock::{Clock, Random};
 use contract::subject::Fleet;
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
+use pull_coordinator::FileWishStore;
 use runtimes::keyring::FleetKey;
 use runtimes::{RuntimeDescription, RuntimeRef};
 use settings::Settings;
@@ -88,7 +89,11 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let (name, policies) = (identity.node.clone(), Policies::of(settings));
     let key_keeper = keep_key_if_shared(settings, sharing.as_ref(), fleet_key, &bus, &wiring.fleet);
     let parts = NodeParts { name, fleet: wiring.fleet, bus: bus.clone(), runtime: runtime.clone(), clock: clock.clone(), policies };
-    let options = NodeOptions { sharing: sharing.clone() };
+    let options = NodeOptions {
+        sharing: sharing.clone(),
+        wishes: Some(Arc::new(FileWishStore::new(state.wishes()))),
+        keep_free: Some(settings.pull.keep_free).filter(|bytes| *bytes > 0),
+    };
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
     let (gravestone, agent_deaths) = actors::deaths();
     let agent = Agent::new(AgentParts {

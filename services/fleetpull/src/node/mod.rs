@@ -26,7 +26,7 @@ use contract::{CallError, Command, Envelope, Meta, NodeName};
 use event_recorder::{EventRecorder, Flush};
 use futures::future::join_all;
 use presence::{Leave, Presence, PresenceParts};
-use pull_coordinator::{Neighbours, PullCoordinator};
+use pull_coordinator::{Extras, Neighbours, PullCoordinator, WishStoreRef};
 use runtimes::RuntimeRef;
 use settings::Settings;
 use throttler::Throttler;
@@ -53,6 +53,10 @@ pub struct NodeParts {
 pub struct NodeOptions {
     /// What it shares with its fleet; none: it goes by kubelet's rule alone.
     pub sharing: Option<Sharing>,
+    /// Where standing wishes are written down; none: they end with the process.
+    pub wishes: Option<WishStoreRef>,
+    /// Bytes that a pull which no pod asked for must leave free; none: however few.
+    pub keep_free: Option<u64>,
 }
 
 /// How a node behaves.
@@ -147,11 +151,14 @@ impl Node {
             release: Sender::local(wiring.clone(), throttler.clone().recipient()),
             record: Sender::local(wiring.clone(), recorder.clone().recipient()),
         };
+        let NodeOptions { sharing, wishes, keep_free } = options;
+        let extras = Extras { sharing: None, wishes, keep_free };
         let coordinator =
-            PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator")).start();
+            PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator"));
+        let coordinator = coordinator.with(extras).start();
         let actors = Actors { coordinator, backoff, throttler, recorder };
         let presence = async {
-            match options.sharing {
+            match sharing {
                 Some(sharing) => Presence::new(presence_parts(&wiring, &sharing, clock, &actors, gravestone("presence"))).await.map(Some),
                 None => Ok(None),
             }

@@ -180,9 +180,12 @@ impl Presence {
         }));
     }
 
-    fn publish(&self, digest: FleetDigest, context: &mut Context<Self>) {
+    fn publish(&self, mut digest: FleetDigest, context: &mut Context<Self>) {
         let (bus, fleet, node) = (self.wiring.bus.clone(), self.wiring.fleet.clone(), self.wiring.node.clone());
+        let lease = self.lease.clone();
         let publishing = async move {
+            let reports = lease.reports_status().await;
+            (digest.reports_sequence, digest.reports_created) = (reports.sequence, reports.created);
             if let Err(error) = bus.publish(outbound::digest_message(&fleet, &node, &digest)).await {
                 debug!(%error, "the digest was not published");
             }

@@ -1,9 +1,10 @@
-//! The registrar's lease in the fleet's bucket `leases`.
+//! The registrar's lease in the fleet's bucket `leases`, and how far the bucket `reports` has come.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{BucketSpec, BusRef, Entry, KeyValue, KeyValueError};
+use bus::{BucketSpec, BucketStatus, BusRef, Entry, KeyValue, KeyValueError};
+use contract::know::{LEASES, REPORTS};
 use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
 use contract::subject::Fleet;
 use tracing::debug;
@@ -18,27 +19,41 @@ const MARKERS_FOR: Duration = Duration::from_secs(60);
 /// Of all leases of a fleet: some thousand of some hundred bytes.
 const LEASES_MAX_BYTES: u64 = 16 << 20;
 
+/// Of all reports of a fleet, as the trackers make that bucket.
+const REPORTS_MAX_BYTES: u64 = 64 << 20;
+
 /// Asks for the lease in the name of one agent.
 #[derive(Clone)]
 pub(super) struct LeaseKeeper {
     bus: BusRef,
-    spec: BucketSpec,
+    leases: BucketSpec,
+    reports: BucketSpec,
     own: RegistrarLease,
-}
-
-/// The bucket of a fleet's leases, whose changes the server tells to all.
-pub(super) fn leases(fleet: &Fleet) -> BucketSpec {
-    BucketSpec {
-        name: fleet.bucket("leases"),
-        marker_ttl: Some(MARKERS_FOR),
-        max_bytes: Some(LEASES_MAX_BYTES),
-        republish_to: Some(fleet.knowledge("leases")),
-    }
 }
 
 impl LeaseKeeper {
     pub(super) fn new(bus: BusRef, fleet: &Fleet, own: RegistrarLease) -> Self {
-        Self { bus, spec: leases(fleet), own }
+        // The server tells all agents of changes in both.
+        let shared = |purpose: &str, max_bytes: u64| BucketSpec {
+            name: fleet.bucket(purpose),
+            marker_ttl: Some(MARKERS_FOR),
+            max_bytes: Some(max_bytes),
+            republish_to: Some(fleet.knowledge(purpose)),
+        };
+        Self { bus, leases: shared(LEASES, LEASES_MAX_BYTES), reports: shared(REPORTS, REPORTS_MAX_BYTES), own }
+    }
+
+    /// How far the bucket of reports has come; nothing where that cannot be said now.
+    pub(super) async fn reports_status(&self) -> BucketStatus {
+        let look = async { self.bus.bucket(&self.reports).await?.status().await };
+        match tokio::time::timeout(ANSWER_WITHIN, look).await {
+            Ok(Ok(status)) => status,
+            Ok(Err(error)) => {
+                debug!(%error, "how far the reports have come is not known");
+                BucketStatus::default()
+            }
+            Err(_) => BucketStatus::default(),
+        }
     }
 
     /// Takes the lease if nobody holds it.
@@ -64,7 +79,7 @@ impl LeaseKeeper {
     /// Gives the lease of that revision back. It ends by itself where this fails.
     pub(super) async fn give_back(&self, revision: u64) {
         let given = async {
-            let leases = self.bus.bucket(&self.spec).await?;
+            let leases = self.bus.bucket(&self.leases).await?;
             leases.delete(REGISTRAR_LEASE, Some(revision)).await
         };
         if let Ok(Err(error)) = tokio::time::timeout(ANSWER_WITHIN, given).await {
@@ -75,7 +90,7 @@ impl LeaseKeeper {
     /// Who holds the lease; none: nobody, or it is not known.
     pub(super) async fn holder(&self) -> Option<RegistrarLease> {
         let look = async {
-            let leases = self.bus.bucket(&self.spec).await?;
+            let leases = self.bus.bucket(&self.leases).await?;
             leases.get(REGISTRAR_LEASE).await
         };
         let found = tokio::time::timeout(ANSWER_WITHIN, look).await.ok()?.ok()??;
@@ -87,7 +102,7 @@ impl LeaseKeeper {
         F: Future<Output = (Arc<dyn KeyValue>, Result<u64, KeyValueError>)>,
     {
         let asking = async {
-            let (leases, written) = write(self.bus.bucket(&self.spec).await?).await;
+            let (leases, written) = write(self.bus.bucket(&self.leases).await?).await;
             match written {
                 // An answer that was lost: what was asked for had been done.
                 Err(KeyValueError::Conflict { .. }) => Ok(leases.get(REGISTRAR_LEASE).await?.map_or(Asked::Taken, |held| self.read(&held))),
