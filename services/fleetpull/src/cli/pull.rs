@@ -109,7 +109,7 @@ pub struct FleetPullArgs {
     #[arg(long, conflicts_with_all = ["wait", "detach"])]
     pub dry_run: bool,
     /// Leave the wishes with the agents, print their ids and end.
-    #[arg(long, requires = "wait")]
+    #[arg(long, requires = "wait", conflicts_with = "canary")]
     pub detach: bool,
 }
 

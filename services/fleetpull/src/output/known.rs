@@ -106,7 +106,9 @@ impl Known {
         let mut words = self.entry.about.split_whitespace();
         match words.next() {
             Some("image") => words.next().is_some_and(|word| is_same(word, image)),
-            Some("repository" | "login") => words.any(|word| word == image.repository()),
+            // `content of ...`
+            Some("content" | "signature") => words.nth(1).is_some_and(|word| is_same(word, image)),
+            Some("repository") => words.next() == Some(image.repository()),
             _ => true,
         }
     }

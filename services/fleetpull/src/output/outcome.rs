@@ -135,7 +135,12 @@ impl Row {
     pub fn to_text(&self) -> String {
         let PullOutcome { outcome, size_bytes, duration_ms, waiting_ms, wish, stands, .. } = &self.outcome;
         let told = match outcome {
-            _ if *stands => wish.map(|wish| format!("wish {wish}")).unwrap_or_default(),
+            // With what the agent has to say of it: that it would not outlive the agent.
+            _ if *stands => {
+                let message = super::one_line(&self.outcome.message);
+                let wish = wish.map(|wish| format!("wish {wish}")).unwrap_or_default();
+                if message.is_empty() { wish } else { format!("{wish}  {message}") }
+            }
             OutcomeKind::Pulled => {
                 let waited = if *waiting_ms > 0 { format!(", waited {}", units::milliseconds(*waiting_ms)) } else { String::new() };
                 let digest = self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default();

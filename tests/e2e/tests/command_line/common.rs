@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// The fields that every row of `pull --output json` has.
-pub(crate) const FIELDS: [&str; 15] = [
+pub(crate) const FIELDS: [&str; 19] = [
     "image",
     "node",
     "outcome",
@@ -24,6 +24,10 @@ pub(crate) const FIELDS: [&str; 15] = [
     "next_try_ms",
     "auth",
     "trace_id",
+    "learned_by",
+    "learned_ms_ago",
+    "learned_trace_id",
+    "wish",
 ];
 /// The longest text of a failure of the embedded runtime. Characters.
 pub(crate) const TEXT_MAX: usize = 1_500;

@@ -2,77 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use e2e::{Finished, Registry, Signal, Started, Workplace, until};
+use e2e::{Finished, Registry, Signal, Workplace, until};
 use practice_registry::{BodyFault, Fault, MadeImage};
 use serde_json::{Value, json};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
 use crate::common::{check_row, small};
-
-const NODES: [&str; 3] = ["n1", "n2", "n3"];
-
-/// The label of each node: n3 stands in another zone.
-fn label_of(node: &str) -> &'static str {
-    if node == "n3" { "zone=b" } else { "zone=a" }
-}
-
-/// Agents and the server between them.
-struct Fleet {
-    nats: NatsServer,
-    place: Workplace,
-    agents: BTreeMap<&'static str, Started>,
-}
-
-impl Fleet {
-    /// Three agents, with more variables in their environment and that of the commands; none if there is no nats-server.
-    fn start(variables: &[(&str, &str)]) -> Option<Self> {
-        met(current_program())?;
-        let nats = NatsServer::start(NatsConfig::default());
-        let place = variables.iter().fold(Workplace::new().with("NATS_URL", nats.url()), |place, (name, value)| place.with(name, *value));
-        let start =
-            |node| (node, place.start(&["run", "--node", node, "--store", node, "--label", label_of(node), "--log-level", "debug"]));
-        let agents = NODES.into_iter().map(start).collect();
-        let fleet = Self { nats, place, agents };
-        until("all agents answer", || (fleet.answering() == BTreeSet::from(NODES.map(str::to_owned))).then_some(()));
-        Some(fleet)
-    }
-
-    fn run(&self, arguments: &[&str]) -> Finished {
-        self.place.run(arguments)
-    }
-
-    fn rows(&self, arguments: &[&str], status: i32) -> Vec<Value> {
-        self.run(&[arguments, &["-o", "json"]].concat()).expect(status).objects()
-    }
-
-    fn answering(&self) -> BTreeSet<String> {
-        let names = |done: Finished| done.objects().iter().map(|row| row["node"].as_str().unwrap().to_owned()).collect();
-        names(self.run(&["nodes", "-o", "json"]))
-    }
-
-    /// The URL of an agent's socket.
-    fn socket(&self, node: &str) -> String {
-        format!("unix://{}", self.place.path(node).join("state").join(node).join("agent.sock").display())
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            for (node, agent) in &self.agents {
-                assert!(!agent.stderr().contains("panicked at"), "{node}: {}", agent.stderr());
-            }
-        }
-    }
-}
-
-/// Node and what came of it, of each row; every row is checked.
-fn outcomes(rows: &[Value]) -> BTreeMap<&str, String> {
-    let outcomes: BTreeMap<&str, String> = rows.iter().map(|row| (row["node"].as_str().unwrap(), check_row(row))).collect();
-    assert_eq!(outcomes.len(), rows.len(), "one row a node: {rows:?}");
-    outcomes
-}
+use crate::three_agents::{Fleet, NODES, outcomes};
 
 #[test]
 fn every_node_that_is_asked_has_its_row() {

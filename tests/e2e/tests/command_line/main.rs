@@ -5,9 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+mod three_agents;
 
 mod first_steps;
 mod fleet;
+mod fleet_backoff;
+mod fleet_pull;
+mod fleet_wishes;
 mod pull_cri;
 mod pull_exit_status;
 mod pull_faults;

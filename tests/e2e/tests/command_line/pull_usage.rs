@@ -5,7 +5,7 @@ use e2e::Workplace;
 #[test]
 fn wrong_usage_says_what_is_right() {
     let place = Workplace::new();
-    let table: [(&[&str], &str); 24] = [
+    let table: [(&[&str], &str); 43] = [
         (&["pull"], "<IMAGE>"),
         (&["pull", ""], "give its name, like busybox"),
         (&["pull", " "], "give its name, like busybox"),
@@ -30,6 +30,25 @@ fn wrong_usage_says_what_is_right() {
         (&["pull", "a", "--config", "nowhere.toml"], "nowhere.toml"),
         (&["pul", "a"], "pull"),
         (&["nodes"], "give --nats URL"),
+        (&["pull", "a", "--all-nodes", "--parallelism", "0"], "1 to 10000, or 1% to 100%"),
+        (&["pull", "a", "--all-nodes", "--parallelism", "-3"], "--parallelism"),
+        (&["pull", "a", "--all-nodes", "--parallelism", "101%"], "1 to 10000, or 1% to 100%"),
+        (&["pull", "a", "--all-nodes", "--parallelism", "half"], "1 to 10000, or 1% to 100%"),
+        (&["pull", "a", "--all-nodes", "--parallelism", "99999999999999999999"], "1 to 10000, or 1% to 100%"),
+        (&["pull", "a", "--all-nodes", "--canary", "0"], "1..=10000"),
+        (&["pull", "a", "--all-nodes", "--success-threshold", "95"], "like 95%"),
+        (&["pull", "a", "--all-nodes", "--wait", "30"], "a duration needs a unit"),
+        (&["pull", "a", "--all-nodes", "--wait", "30s", "--timeout", "5s"], "cannot be used with"),
+        (&["pull", "a", "--all-nodes", "--detach"], "--wait"),
+        (&["pull", "a", "--all-nodes", "--wait", "1m", "--detach", "--canary", "1"], "cannot be used with"),
+        (&["pull", "a", "--all-nodes", "--wait", "1m", "--dry-run"], "cannot be used with"),
+        (&["pull", "a", "--dry-run"], "are for many nodes"),
+        (&["pull", "a", "--parallelism", "3"], "are for many nodes"),
+        (&["backoff"], "list"),
+        (&["backoff", "pause", "--for", "5"], "a duration needs a unit"),
+        (&["backoff", "pause", "--registry", "https://registry.example"], "is no registry"),
+        (&["backoff", "clear"], "<KEY|IMAGE>"),
+        (&["cancel"], "<ID|IMAGE>"),
     ];
     for (arguments, text) in table {
         let done = place.run(arguments).expect(2);

@@ -11,6 +11,7 @@ mod remote;
 mod withdraw;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::Result;
 use clock::{Clock, Random};
@@ -77,9 +78,14 @@ fn ask(args: &PullArgs, image: &str) -> EnsureImage {
         policy: args.policy,
         platform: args.platform.as_ref().map(ToString::to_string),
         pod: args.pod.clone(),
-        timeout_ms: args.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+        timeout_ms: args.timeout.map(milliseconds),
+        wait_ms: args.wait.map(milliseconds),
         ..EnsureImage::default()
     }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What could not even begin has its row too, for each image on each of `nodes`. For people one complaint says it.

@@ -70,7 +70,8 @@ impl<'a> Job<'a> {
     fn ask(&self, node: &NodeName, image: String) -> LocalBoxFuture<'a, Answer> {
         let mut command: EnsureImage = super::ask(self.args, &image);
         let left = self.left();
-        command.wait_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1));
+        // What is asked for later stands for what is left.
+        command.wait_ms = left.map(|left| super::milliseconds(left).max(1));
         command.wish = self.wishes.get(&image).copied();
         command.detach = self.args.many.detach;
         let limit = match (left, self.args.many.detach) {

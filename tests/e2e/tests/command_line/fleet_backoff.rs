@@ -1,0 +1,124 @@
+//! `backoff` and `budget`: what the fleet has learned, explained and overruled.
+
+use std::collections::BTreeMap;
+
+use e2e::{Registry, until};
+use practice_registry::Fault;
+use serde_json::{Value, json};
+
+use crate::common::{check_row, small};
+use crate::three_agents::Fleet;
+
+/// The entries of a list, shared ones and nodes' own.
+fn entries(fleet: &Fleet) -> Vec<Value> {
+    fleet.rows(&["backoff", "list"], 0).into_iter().filter(|row| row["kind"] == "entry").collect()
+}
+
+/// The one shared entry, once all three nodes hold it.
+fn shared_by_three(fleet: &Fleet) -> Value {
+    until("three nodes hold the shared entry", || {
+        entries(fleet).into_iter().find(|entry| entry["shared"] == true && entry["node_count"] == 3)
+    })
+}
+
+#[test]
+fn what_one_node_finds_out_all_know_and_can_explain() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v9");
+    let nothing = fleet.run(&["backoff", "list"]).expect(0);
+    assert!(nothing.stdout.is_empty() && nothing.stderr.contains("nothing is held back"), "{nothing}");
+    let first = fleet.rows(&["pull", &image, "--node", "n1"], 1).remove(0);
+    let entry = shared_by_three(&fleet);
+    assert_eq!((&entry["class"], &entry["reporters"]), (&json!("not_found"), &json!(["n1"])), "{entry}");
+    assert_eq!(entry["trace_id"], first["trace_id"], "the attempt that failed");
+    assert!(entry["view"]["registry"].as_str().unwrap().starts_with("127.0.0.1:"), "{entry}");
+
+    let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
+    assert_eq!(check_row(&refused), "backoff ImagePullBackOff not_found");
+    assert_eq!((&refused["learned_by"], &refused["learned_trace_id"]), (&json!("n1"), &first["trace_id"]), "{refused}");
+    assert!(refused["learned_ms_ago"].is_u64() && refused["next_try_ms"].is_u64(), "{refused}");
+    let text = fleet.run(&["pull", &image, "--node", "n3"]).expect(4);
+    assert!(text.stdout.contains("  n3 waits: n1 got 404 at "), "{text}");
+    assert_eq!(registry.counts().failing, 1, "nobody has asked again");
+
+    let table = fleet.run(&["backoff", "list"]).expect(0);
+    assert!(table.stdout.starts_with("KEY ") && table.stdout.contains("not_found"), "{table}");
+    let key = entry["key"].as_str().unwrap();
+    for what in [image.as_str(), key, &key[..8]] {
+        for command in [&["backoff", "explain", what][..], &["explain", &image]] {
+            let told = fleet.run(command).expect(0);
+            for part in ["since:", "found by:", "it got:", "binds:", "next try:", "view:", "n1", "404", first["trace_id"].as_str().unwrap()]
+            {
+                assert!(told.stdout.contains(part), "{part} in {told}");
+            }
+            assert!(told.stdout.lines().count() <= 24, "one screen: {told}");
+        }
+    }
+    let other = fleet.run(&["backoff", "explain", "shop/other:v1"]).expect(1);
+    assert!(other.stdout.is_empty() && other.stderr.contains("nothing of that name is held back"), "{other}");
+}
+
+#[test]
+fn what_is_cleared_is_asked_for_again() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v1");
+    let _ = fleet.run(&["pull", &image, "--node", "n1"]).expect(1);
+    let entry = shared_by_three(&fleet);
+    let none = fleet.run(&["backoff", "clear", "shop/other:v1"]).expect(1);
+    assert!(none.stdout.is_empty() && none.stderr.contains(&entry["key"].as_str().unwrap()[..12]), "it says what is there: {none}");
+    registry.add_image("shop/web", "v1", &small());
+    let _ = fleet.run(&["pull", &image, "--all-nodes"]).expect(4);
+    let cleared = fleet.run(&["backoff", "clear", &image]).expect(0);
+    assert!(cleared.stdout.starts_with("cleared  ") && cleared.stdout.contains("on 3 nodes"), "{cleared}");
+    let rows = fleet.rows(&["pull", &image, "--all-nodes"], 0);
+    assert!(rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
+    assert!(fleet.run(&["backoff", "clear", &image]).expect(1).stderr.contains("nothing is held back"));
+}
+
+#[test]
+fn a_pause_lets_every_node_ask_by_itself() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v9");
+    let _ = fleet.run(&["pull", &image, "--node", "n1"]).expect(1);
+    let _ = shared_by_three(&fleet);
+    let paused = fleet.rows(&["backoff", "pause", "--registry", registry.host().as_ref(), "--for", "10m"], 0).remove(0);
+    assert_eq!((&paused["kind"], &paused["registry"]), (&json!("pause"), &json!(registry.host())), "{paused}");
+    assert!(paused["left_ms"].as_u64() <= Some(600_000) && paused["by"].as_str().unwrap().contains('@'), "{paused}");
+    until("n3 asks by itself", || {
+        let row = fleet.rows_any(&["pull", &image, "--node", "n3"]).remove(0);
+        (check_row(&row) == "failed ErrImagePull not_found").then_some(())
+    });
+    let listed = fleet.run(&["backoff", "list"]).expect(0);
+    assert!(listed.stdout.contains(&format!("paused: sharing of {}", registry.host())), "{listed}");
+    let wrong = fleet.run(&["backoff", "resume"]).expect(1);
+    assert!(wrong.stderr.contains("sharing of all registries is not paused"), "{wrong}");
+    let resumed = fleet.run(&["backoff", "resume", "--registry", registry.host().as_ref()]).expect(0);
+    assert!(resumed.stdout.starts_with("resumed  "), "{resumed}");
+    until("no pause is in force any more", || {
+        let list = fleet.rows(&["backoff", "list"], 0);
+        list.iter().all(|row| row["kind"] != "pause").then_some(())
+    });
+}
+
+#[test]
+fn budgets_are_listed_once_with_their_leader() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    let quota = [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "70;w=21600")];
+    for (name, value) in quota {
+        let deed = practice_registry::Deed::Header { name: name.to_owned(), value: value.to_owned() };
+        registry.faults().add(Fault::new("/manifests/", deed));
+    }
+    let image = registry.image("shop/web:v1");
+    let _ = fleet.run(&["pull", &image, "--all-nodes", "-q"]).expect(0);
+    let budgets = fleet.rows(&["budget", "list"], 0);
+    let owners: BTreeMap<&str, &Value> = budgets.iter().map(|budget| (budget["owner"].as_str().unwrap(), budget)).collect();
+    assert_eq!(owners.len(), budgets.len(), "each once: {budgets:?}");
+    assert!(!budgets.is_empty() && budgets.iter().any(|budget| budget["leader"].is_string()), "{budgets:?}");
+    let table = fleet.run(&["budget", "list"]).expect(0);
+    assert!(table.stdout.starts_with("OWNER") && table.stdout.contains("LEADER"), "{table}");
+}

@@ -1,0 +1,154 @@
+//! `pull` on many nodes: who begins when, what stops the rest, what is said of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use e2e::{Registry, Signal, Watch};
+use practice_registry::MadeImage;
+use serde_json::{Value, json};
+
+use crate::common::small;
+use crate::three_agents::{Fleet, outcomes};
+
+/// A row of what was not begun.
+fn is_not_begun(row: &Value) -> bool {
+    row["message"].as_str().unwrap().starts_with("not begun: ")
+}
+
+#[test]
+fn what_would_fail_everywhere_is_not_asked_for_again() {
+    let Some(fleet) = Fleet::start(&[("FLEETPULL_FLEET_SHARE", "off")]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    let (missing, there) = (registry.image("shop/web:v9"), registry.image("shop/web:v1"));
+    let rows = fleet.rows(&["pull", &missing, &there, "--all-nodes", "--parallelism", "1"], 3);
+    assert_eq!(rows.len(), 6, "{rows:?}");
+    let (of_missing, of_there): (Vec<Value>, Vec<Value>) = rows.into_iter().partition(|row| row["image"] == missing);
+    assert!(outcomes(&of_there).values().all(|outcome| outcome == "pulled"), "another image goes on: {of_there:?}");
+    let told = outcomes(&of_missing);
+    assert_eq!((told["n1"].as_str(), told["n2"].as_str()), ("failed ErrImagePull not_found", "backoff  not_found"), "{told:?}");
+    assert_eq!(registry.counts().failing, 1, "one node has asked");
+    let spared: Vec<&Value> = of_missing.iter().filter(|row| is_not_begun(row)).collect();
+    assert_eq!(spared.len(), 2);
+    let first = of_missing.iter().find(|row| row["node"] == "n1").unwrap();
+    for row in spared {
+        assert_eq!((&row["learned_by"], &row["learned_trace_id"]), (&json!("n1"), &first["trace_id"]), "{row}");
+        assert!(row["learned_ms_ago"].is_u64() && row["message"].as_str().unwrap().contains("404"), "{row}");
+    }
+    let text = fleet.run(&["pull", &registry.image("shop/web:v8"), "--all-nodes", "--parallelism", "34%"]).expect(1);
+    assert!(text.stdout.contains("  n3 waits: n1 got 404 at ") || text.stdout.contains("  n3 waits: n2 got 404 at "), "{text}");
+    assert!(text.stderr.contains("1 were not begun."), "two of three began, as 34% is rounded up: {text}");
+}
+
+#[test]
+fn the_others_begin_when_the_canary_has_it() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    let (there, unreachable) = (registry.image("shop/web:v1"), format!("{}/shop/web:v1", crate::common::NOBODY));
+    let rows = fleet.rows(&["pull", &there, "--all-nodes", "--canary", "1"], 0);
+    assert!(outcomes(&rows).values().all(|outcome| outcome == "pulled"), "{rows:?}");
+    assert_eq!(rows[0]["node"], "n1", "the canary is the first by name, and its row is there before any other: {rows:?}");
+    let rows = fleet.rows(&["pull", &unreachable, "--all-nodes", "--canary", "1"], 1);
+    let told: BTreeMap<&str, bool> = rows.iter().map(|row| (row["node"].as_str().unwrap(), is_not_begun(row))).collect();
+    assert_eq!(told, BTreeMap::from([("n1", false), ("n2", true), ("n3", true)]), "{rows:?}");
+}
+
+#[test]
+fn so_many_of_a_hundred_can_be_enough() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let nodes = ["--node", "n1", "--node", "n2", "--node", "ghost"];
+    let pull = |threshold: &str| fleet.run(&[&["pull", &image, "--success-threshold", threshold, "-q"], nodes.as_slice()].concat());
+    let _ = pull("66%").expect(0);
+    let _ = pull("67%").expect(3);
+}
+
+#[test]
+fn a_dry_run_says_who_has_it_and_asks_no_registry() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let _ = fleet.run(&["pull", &image, "--node", "n2", "-q"]).expect(0);
+    registry.reset_counts();
+    let rows = fleet.rows(&["pull", &image, "--all-nodes", "--dry-run"], 0);
+    let present: BTreeMap<&str, &Value> = rows.iter().map(|row| (row["node"].as_str().unwrap(), &row["present"])).collect();
+    assert_eq!(present, BTreeMap::from([("n1", &json!(false)), ("n2", &json!(true)), ("n3", &json!(false))]), "{rows:?}");
+    let bytes = |node: &str| rows.iter().find(|row| row["node"] == node).map(|row| row["bytes_to_fetch"].clone());
+    assert_eq!((bytes("n1"), bytes("n2")), (Some(Value::Null), Some(json!(0))), "{rows:?}");
+    let text = fleet.run(&["pull", &image, "--all-nodes", "--dry-run"]).expect(0);
+    assert!(text.stdout.starts_with("NODE  IMAGE") && text.stderr.contains("1 of 3 are there"), "{text}");
+    assert_eq!(registry.counts().requests, 0, "no registry is asked");
+    let ghost = fleet.rows(&["pull", &image, "--node", "ghost", "--dry-run"], 1).remove(0);
+    assert_eq!((&ghost["present"], ghost["error"].as_str().map(str::is_empty)), (&Value::Null, Some(false)), "{ghost}");
+}
+
+#[test]
+fn a_moved_tag_is_warned_of() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let old = registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let _ = fleet.run(&["pull", &image, "--node", "n1", "-q"]).expect(0);
+    let new = registry.add_image("shop/web", "v1", &MadeImage::of_layers([5_000]).seeded(7));
+    let text = fleet.run(&["pull", &image, "--all-nodes"]).expect(0);
+    assert!(text.stdout.contains(&old.digest) && text.stdout.contains(&new.digest), "the digest has its column: {text}");
+    let told = format!("{image} is not the same everywhere: {} on n2, n3; {} on n1", new.digest, old.digest);
+    assert!(text.stderr.contains(&told), "{text}");
+    let same = fleet.run(&["pull", &image, "--all-nodes", "--policy", "Always"]).expect(0);
+    assert!(!same.stderr.contains("not the same"), "{same}");
+}
+
+#[test]
+fn a_node_that_is_known_and_silent_has_a_row() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    // Whoever keeps the list of nodes must have heard all of them, and must not be the one that falls silent.
+    let heard = |nodes: usize| move |fleet: &Fleet| (fleet.rows(&["nodes"], 0).len() == nodes).then_some(());
+    fleet.agents["n3"].signal(Signal::Stop);
+    let silent = e2e::until("the silence of n3 is told", || {
+        heard(3)(&fleet)?;
+        fleet.rows(&["nodes"], 0).into_iter().find(|row| row["node"] == "n3" && row["state"] == "silent")
+    });
+    assert!(silent["since_ms"].is_u64(), "{silent}");
+    let rows = fleet.rows(&["pull", &image, "--all-nodes"], 3);
+    let told = outcomes(&rows);
+    assert_eq!((told["n1"].as_str(), told["n3"].as_str()), ("pulled", "failed  unknown"), "{told:?}");
+    let table = fleet.run(&["nodes"]).expect(0);
+    assert!(table.stdout.lines().any(|line| line.starts_with("n3 ") && line.contains("silent")), "{table}");
+    fleet.agents["n3"].signal(Signal::Continue);
+}
+
+#[test]
+fn a_port_that_refuses_is_said_at_once() {
+    let place = e2e::Workplace::new();
+    let url = format!("nats://{}", crate::common::NOBODY);
+    for command in
+        [&["nodes"][..], &["pulls"], &["pull", "a:1", "--all-nodes"], &["backoff", "list"], &["budget", "list"], &["cancel", "a:1"]]
+    {
+        let watch = Watch::start();
+        let done = place.run(&[command, &["--nats", &url]].concat()).expect(1);
+        assert!(done.stderr.contains("refused") && done.stderr.contains("--agent unix://"), "{done}");
+        // Five seconds were the limit for a server that says nothing at all.
+        assert!(watch.elapsed() < Duration::from_secs(4), "{done}: {:?}", watch.elapsed());
+    }
+}
+
+#[test]
+fn an_agents_socket_speaks_for_its_own_node() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let url = fleet.socket("n1");
+    for command in
+        [&["pull", "a:1", "--node", "n2"][..], &["nodes", "n2"], &["pulls", "--node", "n2"], &["backoff", "list", "--node", "n2"]]
+    {
+        let done = fleet.run(&[command, &["--agent", &url]].concat()).expect(2);
+        let told = format!("the agent behind {url} is n1 and answers for that node alone: to ask n2, give --nats URL");
+        assert!(done.stdout.is_empty() && done.stderr.contains(&told), "{done}");
+    }
+    assert_eq!(fleet.rows(&["pulls", "--node", "n1", "--agent", &url], 0).len(), 0);
+}

@@ -1,0 +1,128 @@
+//! Standing wishes: `pull --wait`, `pull --detach`, `pulls` and `cancel`.
+
+use std::collections::BTreeSet;
+
+use e2e::{Finished, Registry, Signal, until};
+use practice_registry::{BodyFault, Fault, MadeImage};
+use serde_json::{Value, json};
+
+use crate::common::small;
+use crate::three_agents::{Fleet, NODES};
+
+/// The wishes that stand.
+fn wishes(fleet: &Fleet) -> Vec<Value> {
+    fleet.rows(&["pulls"], 0).into_iter().filter(|row| row["wish"].is_string()).collect()
+}
+
+#[test]
+fn a_wish_stands_until_the_image_is_there() {
+    let Some(fleet) = Fleet::start(&[("FLEETPULL_BACKOFF_INITIAL", "1s")]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v1");
+    let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];
+    let waiting = fleet.place.start(&arguments);
+    let standing = until("a wish is held on each node", || {
+        let standing = wishes(&fleet);
+        (standing.len() == 3 && standing.iter().all(|wish| !wish["cause"].as_str().unwrap().is_empty())).then_some(standing)
+    });
+    let ids: BTreeSet<&str> = standing.iter().map(|wish| wish["wish"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), 1, "one id cancels all of them");
+    assert!(standing.iter().all(|wish| wish["left_ms"].as_u64() <= Some(50_000) && wish["class"] == "not_found"), "{standing:?}");
+    let table = fleet.run(&["pulls"]).expect(0);
+    assert!(table.stdout.contains("WHY") && table.stdout.contains(" waits: "), "{table}");
+    registry.add_image("shop/web", "v1", &small());
+    let rows = Finished::of(&arguments, waiting).expect(0).objects();
+    assert!(rows.len() == 3 && rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
+    assert!(wishes(&fleet).is_empty());
+}
+
+#[test]
+fn out_of_time_is_an_exit_status_of_its_own() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let rows = fleet.rows(&["pull", &registry.image("shop/web:v9"), "--all-nodes", "--wait", "2s"], 5);
+    assert!(rows.len() == 3 && rows.iter().all(|row| row["timed_out"] == true), "{rows:?}");
+    assert!(wishes(&fleet).is_empty(), "a wish ends with its time");
+}
+
+#[test]
+fn ctrl_c_withdraws_the_wishes() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v9");
+    let arguments = ["pull", &image, "--all-nodes", "--wait", "10m"];
+    let waiting = fleet.place.start(&arguments);
+    until("the wishes stand", || (wishes(&fleet).len() == 3).then_some(()));
+    waiting.signal(Signal::Interrupt);
+    let done = Finished::of(&arguments, waiting).expect(130);
+    assert!(done.stderr.contains("3 wishes were withdrawn") && done.stderr.contains("nothing is left running"), "{done}");
+    assert!(wishes(&fleet).is_empty());
+}
+
+#[test]
+fn ctrl_c_says_what_goes_on_for_others() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([600_000]));
+    registry.faults().add(Fault::body("/blobs/", BodyFault::BytesPerSecond(100_000)));
+    let image = registry.image("shop/web:v1");
+    let other = fleet.place.start(&["pull", &image, "--node", "n2"]);
+    let arguments = ["pull", &image, "--node", "n2", "--node", "n3", "--wait", "10m"];
+    let waiting = fleet.place.start(&arguments);
+    until("both nodes fetch, n2 for two", || {
+        let pulls = fleet.rows(&["pulls"], 0);
+        let callers =
+            |node: &str| pulls.iter().find(|pull| pull["node"] == node && pull["wish"].is_null()).map(|pull| pull["callers"].clone());
+        (callers("n2")? == 2 && callers("n3")? == 1).then_some(())
+    });
+    waiting.signal(Signal::Interrupt);
+    let done = Finished::of(&arguments, waiting).expect(130);
+    assert!(done.stderr.contains(&format!("left running, as somebody else wants it: {image} on n2")), "{done}");
+    let _ = Finished::of(&["pull"], other).expect(0);
+}
+
+#[test]
+fn a_killed_command_withdraws_nothing() {
+    let Some(fleet) = Fleet::start(&[("FLEETPULL_BACKOFF_INITIAL", "1s")]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v1");
+    let waiting = fleet.place.start(&["pull", &image, "--all-nodes", "--wait", "50s"]);
+    until("the wishes stand", || (wishes(&fleet).len() == 3).then_some(()));
+    waiting.signal(Signal::Kill);
+    let _ = waiting.wait();
+    assert_eq!(wishes(&fleet).len(), 3);
+    registry.add_image("shop/web", "v1", &small());
+    until("every node has it", || {
+        let rows = fleet.rows(&["pull", &image, "--all-nodes", "--dry-run"], 0);
+        rows.iter().all(|row| row["present"] == true).then_some(())
+    });
+}
+
+#[test]
+fn detached_wishes_are_listed_and_cancelled() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let (first, second) = (registry.image("shop/web:v8"), registry.image("shop/web:v9"));
+    let rows = fleet.rows(&["pull", &first, "--all-nodes", "--wait", "10m", "--detach"], 0);
+    assert!(rows.len() == 3 && rows.iter().all(|row| row["outcome"] == "standing"), "{rows:?}");
+    let id = rows[0]["wish"].as_str().unwrap().to_owned();
+    let text = fleet.run(&["pull", &second, "--node", "n1", "--wait", "10m", "--detach"]).expect(0);
+    assert!(
+        text.stdout.starts_with("standing  n1  ") && text.stdout.contains("  wish ") && text.stderr.contains("1 wishes stand"),
+        "{text}"
+    );
+    assert_eq!(wishes(&fleet).len(), 4);
+
+    let none = fleet.run(&["cancel", "shop/other:v1"]).expect(1);
+    assert!(none.stdout.is_empty() && none.stderr.contains("4 others do") && none.stderr.contains(&second), "{none}");
+    let of_one = fleet.rows(&["cancel", &id, "--node", "n2"], 0);
+    assert_eq!((of_one.len(), &of_one[0]["node"], &of_one[0]["image"]), (1, &json!("n2"), &json!(first)));
+    let by_id = fleet.rows(&["cancel", &id[..10]], 0);
+    let nodes: BTreeSet<&str> = by_id.iter().map(|row| row["node"].as_str().unwrap()).collect();
+    assert_eq!(nodes, BTreeSet::from([NODES[0], NODES[2]]), "the beginning of an id is enough: {by_id:?}");
+    let by_image = fleet.run(&["cancel", &second]).expect(0);
+    assert!(by_image.stdout.starts_with("cancelled  n1  "), "{by_image}");
+    assert!(wishes(&fleet).is_empty());
+    let nothing = fleet.run(&["cancel", &second]).expect(1);
+    assert!(nothing.stderr.contains("none stands at all"), "{nothing}");
+}
