@@ -1,0 +1,55 @@
+//! What version 1 has written is read for as long as there is a version 1: the bytes under `golden/v1` never change.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use contract::know::{AboutKind, Found, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, decode, encode};
+use contract::{AttemptId, TraceContext, View};
+
+fn report() -> StoredReport {
+    StoredReport {
+        view: View {
+            scope: "default".to_owned(),
+            registry: "registry.example".to_owned(),
+            route: "direct".to_owned(),
+            boot: String::new(),
+        },
+        about: StoredAbout {
+            kind: AboutKind::Reference,
+            reference: "registry.example/a:1".to_owned(),
+            scope: "anonymous".to_owned(),
+            ..StoredAbout::default()
+        },
+        attempt: AttemptId::try_from("000102030405060708090a0b0c0d0e0f".to_owned()).unwrap(),
+        trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        found: Found::Failed,
+        message: "ErrImagePull: manifest unknown".to_owned(),
+        step: 2,
+        retry_after_ms: Some(20_000),
+        repository: "registry.example/a".to_owned(),
+        age_ms: 1_500,
+    }
+}
+
+#[test]
+fn a_report_of_version_1_is_read() {
+    assert_eq!(decode::<StoredReport>(include_bytes!("golden/v1/report.msgpack")), Ok(report()));
+    assert_eq!(decode::<StoredReport>(&encode(&report()).unwrap()), Ok(report()));
+}
+
+#[test]
+fn leases_pauses_and_clears_of_version_1_are_read() {
+    let lease = StoredLease { holder: "n1.example".parse().unwrap() };
+    assert_eq!(decode::<StoredLease>(include_bytes!("golden/v1/lease.msgpack")), Ok(lease));
+    let (registry, by) = (Some("registry.example".to_owned()), "ops@desk".to_owned());
+    let pause = StoredPause { registry, for_ms: 1_800_000, by: by.clone() };
+    assert_eq!(decode::<StoredPause>(include_bytes!("golden/v1/pause.msgpack")), Ok(pause));
+    let topics = vec!["316e2d029ab1c464307b9b74a4007f6a".to_owned()];
+    let clear = StoredClear { image: Some("registry.example/a:1".to_owned()), topics, by, age_ms: 0 };
+    assert_eq!(decode::<StoredClear>(include_bytes!("golden/v1/clear.msgpack")), Ok(clear));
+}
+
+#[test]
+fn what_a_newer_version_adds_is_unknown_and_harmless() {
+    let newer = decode::<StoredReport>(include_bytes!("golden/v1/report-of-a-newer-version.msgpack")).unwrap();
+    assert_eq!((newer.about.kind, newer.found), (AboutKind::Unknown, Found::Unknown));
+    assert_eq!((newer.view, newer.attempt), (report().view, report().attempt));
+}

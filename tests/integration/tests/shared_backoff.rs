@@ -1,0 +1,225 @@
+//! Trackers that share on a real nats-server: each with a connection of its own, as agents have.
+//!
+//! Contracts: what one finds out holds the others at once; one leads; a pause and a clear reach all; a server that is killed
+//! makes each go by kubelet's rule; what a wiped store has lost is said again.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor as _, Addr, Handler};
+use actors::Ask;
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
+use bus::nats::{NatsBus, NatsOptions};
+use clock::{Clock, Random};
+use contract::messages::backoff_tracker::{
+    AttemptFailure, AwaitLeave, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, ClearBackoff, CountBackoffs, Held, Leave,
+    PauseSharing, ReportAttempt, ResolveAttempt, SeeFleet, WithdrawWish,
+};
+use contract::messages::registrar::{FleetSeen, Place};
+use contract::subject::Fleet;
+use contract::{AttemptId, Command, Envelope, FailureClass, Meta, Target, View, WishId};
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+
+/// How long something that is on its way may take on a busy machine before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+const IMAGE: &str = "r.example/a:1";
+
+struct Node(Addr<BackoffTracker>);
+
+/// None where there is no nats-server and that is allowed.
+async fn start(count: usize) -> Option<(NatsServer, Vec<Node>)> {
+    met(current_program())?;
+    let server = NatsServer::start(NatsConfig::default());
+    let mut nodes = Vec::new();
+    for number in 1..=count {
+        nodes.push(join(&server, &format!("n{number}")).await);
+    }
+    for (rank, node) in (0..).zip(&nodes) {
+        let place = Place { alive: count as u64, alive_in_zone: count as u64, rank: Some(rank) };
+        node.put(SeeFleet(FleetSeen { place, digest: None })).await;
+    }
+    Some((server, nodes))
+}
+
+async fn join(server: &NatsServer, name: &str) -> Node {
+    let bus = NatsBus::connect(NatsOptions { urls: Some(server.url()), ..NatsOptions::default() }).await.unwrap();
+    bus.wait_connected(PATIENCE).await.unwrap();
+    let (gravestone, _) = actors::deaths();
+    let parts = TrackerParts {
+        node: name.parse().unwrap(),
+        policy: BackoffPolicy::default(),
+        clock: Clock::host(),
+        random: Random::from_system(),
+        gravestone: gravestone("backoff-tracker"),
+        share: Share::Enforce,
+        shared: SharedBus { bus: Arc::new(bus), fleet: Fleet::default() },
+        fault: None,
+    };
+    let node = Node(BackoffTracker::sharing(parts).start());
+    node.until(|counts| !counts.shared.alone).await;
+    node
+}
+
+impl Node {
+    async fn put<C: Command>(&self, body: C) -> C::Reply
+    where
+        BackoffTracker: Handler<Ask<C>>,
+    {
+        let envelope = Envelope { meta: Meta::root(&mut Random::from_system()), body };
+        self.0.send(Ask(envelope)).await.expect("the tracker lives").expect("the tracker answers")
+    }
+
+    async fn check(&self, image: &str) -> BackoffAnswer {
+        self.put(CheckBackoff { key: key(image), peek: true, target: Some(target(image)) }).await
+    }
+
+    /// Waits until an image is held.
+    async fn held(&self, image: &str) -> Held {
+        let waiting = async {
+            loop {
+                if let BackoffAnswer::Held(held) = self.check(image).await {
+                    return held;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("the image is held in time")
+    }
+
+    /// Waits until an image is free.
+    async fn free(&self, image: &str) {
+        let waiting = async {
+            while self.check(image).await != BackoffAnswer::Clear {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("the image is free in time");
+    }
+
+    async fn until(&self, holds: impl Fn(&BackoffCounts) -> bool) {
+        let waiting = async {
+            while !holds(&self.put(CountBackoffs {}).await) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to that in time");
+    }
+
+    async fn leave(&self, (wish, attempt): (WishId, AttemptId), image: &str, patience_ms: u64) -> Leave {
+        self.put(AwaitLeave { wish, attempt, key: key(image), target: target(image), standing: false, patience_ms }).await
+    }
+
+    async fn ends(&self, (wish, attempt): (WishId, AttemptId), image: &str, failure: Option<AttemptFailure>) {
+        self.put(ResolveAttempt { wish, attempt, failure: failure.clone() }).await;
+        self.put(ReportAttempt { key: key(image), attempt, failure }).await;
+        self.put(WithdrawWish { wish }).await;
+    }
+
+    async fn fails(&self, image: &str) {
+        let flight = flight();
+        assert!(matches!(self.leave(flight, image, 10_000).await, Leave::Granted { .. }));
+        self.ends(flight, image, Some(not_found())).await;
+    }
+}
+
+fn flight() -> (WishId, AttemptId) {
+    let mut random = Random::from_system();
+    (WishId::random(&mut random), AttemptId::random(&mut random))
+}
+
+fn key(image: &str) -> BackoffKey {
+    BackoffKey { pod: None, image: image.to_owned() }
+}
+
+fn target(image: &str) -> Target {
+    Target {
+        view: View { scope: "default".to_owned(), registry: "r.example".to_owned(), route: "direct".to_owned(), boot: String::new() },
+        endpoint: "r.example:443".to_owned(),
+        zone: "z".to_owned(),
+        repository: "r.example/a".to_owned(),
+        reference: image.to_owned(),
+        platform: "linux/amd64".to_owned(),
+        scope: "anonymous".to_owned(),
+        budget_owner: "anonymous@default".to_owned(),
+        ..Target::default()
+    }
+}
+
+fn not_found() -> AttemptFailure {
+    let cause = "ErrImagePull: manifest unknown".to_owned();
+    AttemptFailure { class: FailureClass::NotFound, cause, authoritative: true, ..AttemptFailure::default() }
+}
+
+#[actix::test]
+async fn what_one_finds_out_holds_the_others() {
+    let Some((server, nodes)) = start(3).await else { return };
+    nodes[0].fails(IMAGE).await;
+    for other in &nodes[1..] {
+        let held = other.held(IMAGE).await;
+        assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n1"));
+        assert!(held.learned_trace.is_some());
+    }
+    let late = join(&server, "late").await;
+    let held = late.held(IMAGE).await;
+    assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n1"), "who joins later reads what was said before");
+}
+
+#[actix::test]
+async fn one_leads_and_its_success_lets_the_others_go_on() {
+    let Some((_server, nodes)) = start(5).await else { return };
+    let flights: Vec<_> = nodes.iter().map(|_| flight()).collect();
+    let asked = nodes.iter().zip(&flights).map(|(node, flight)| node.leave(*flight, IMAGE, 1_000));
+    let answers = futures::future::join_all(asked).await;
+    let granted: Vec<usize> = (0..answers.len()).filter(|at| matches!(answers[*at], Leave::Granted { .. })).collect();
+    assert_eq!(granted.len(), 1, "{answers:?}");
+    let lead = granted[0];
+    nodes[lead].ends(flights[lead], IMAGE, None).await;
+    for (number, node) in nodes.iter().enumerate().filter(|(number, _)| *number != lead) {
+        let leave = node.leave(flights[number], IMAGE, 10_000).await;
+        assert!(matches!(leave, Leave::Granted { for_all: false, .. }), "{leave:?}");
+    }
+}
+
+#[actix::test]
+async fn pauses_and_clears_reach_every_node() {
+    let Some((_server, nodes)) = start(3).await else { return };
+    nodes[0].fails(IMAGE).await;
+    nodes[1].held(IMAGE).await;
+    nodes[2].put(PauseSharing { registry: None, for_ms: 600_000, by: "ops@desk".to_owned() }).await;
+    nodes[1].free(IMAGE).await;
+    nodes[1].put(PauseSharing { registry: None, for_ms: 0, by: "ops@desk".to_owned() }).await;
+    nodes[0].until(|counts| counts.shared.pauses == 0).await;
+    nodes[0].until(|counts| counts.shared.entries == 1).await;
+    let cleared = nodes[2].put(ClearBackoff { what: IMAGE.to_owned(), by: "ops@desk".to_owned() }).await;
+    assert_eq!(cleared.cleared, ["image r.example/a:1"]);
+    for node in &nodes {
+        node.until(|counts| counts.shared.entries == 0).await;
+    }
+}
+
+#[actix::test]
+async fn a_server_that_dies_makes_no_node_worse_and_what_it_lost_is_said_again() {
+    let Some((mut server, nodes)) = start(3).await else { return };
+    nodes[0].fails(IMAGE).await;
+    nodes[1].held(IMAGE).await;
+    nodes[0].until(|counts| counts.shared.reports_sent_total >= 2).await;
+    server.kill();
+    for node in &nodes {
+        node.until(|counts| counts.shared.alone).await;
+    }
+    let flight = flight();
+    assert!(matches!(nodes[1].leave(flight, "r.example/b:1", 1_000).await, Leave::Granted { for_all: false, .. }), "on its own");
+    nodes[1].ends(flight, "r.example/b:1", Some(not_found())).await;
+    nodes[1].held("r.example/b:1").await;
+    server.wipe_store();
+    server.restart();
+    for node in &nodes {
+        node.until(|counts| !counts.shared.alone && counts.shared.snapshots_total >= 2).await;
+    }
+    nodes[2].held("r.example/b:1").await;
+    let late = join(&server, "late").await;
+    late.until(|counts| counts.shared.entries >= 1).await;
+}
