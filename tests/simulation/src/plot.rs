@@ -65,13 +65,25 @@ pub fn svg(storm: &Storm, traffic: &Traffic) -> String {
         let foot = TOP + PANEL_HEIGHT + number * (PANEL_HEIGHT + BETWEEN);
         if let Some(recovers_at) = storm.scenario.recovers_at() {
             let width = scale.x(recovers_at.as_secs_f64()) - LEFT as f64;
-            line(&mut svg, &format!("<rect class=\"trouble\" x=\"{LEFT}\" y=\"{}\" width=\"{width:.1}\" height=\"{PANEL_HEIGHT}\"/>", foot - PANEL_HEIGHT));
+            line(
+                &mut svg,
+                &format!(
+                    "<rect class=\"trouble\" x=\"{LEFT}\" y=\"{}\" width=\"{width:.1}\" height=\"{PANEL_HEIGHT}\"/>",
+                    foot - PANEL_HEIGHT
+                ),
+            );
         }
         grid(&mut svg, &scale, foot as f64);
         bars(&mut svg, &scale, foot as f64, &columns(requests, end_s));
         text(&mut svg, LEFT as f64, (foot - PANEL_HEIGHT) as f64 - 8.0, "", &summary(name, figures));
     }
-    text(&mut svg, (LEFT + columns_wide() / 2) as f64, height as f64 - 10.0, "small", "minutes; requests per second upwards, each step ten times the last");
+    text(
+        &mut svg,
+        (LEFT + columns_wide() / 2) as f64,
+        height as f64 - 10.0,
+        "small",
+        "minutes; requests per second upwards, each step ten times the last",
+    );
     svg.push_str("</svg>\n");
     svg
 }
@@ -84,7 +96,8 @@ fn summary(name: &str, figures: &Figures) -> String {
 
 fn legend(svg: &mut String) {
     let mut x = LEFT as f64;
-    for (mark, words, width) in [("all", "requests", 84.0), ("failing", "failing requests", 128.0), ("trouble", "the trouble lasts", 132.0)] {
+    for (mark, words, width) in [("all", "requests", 84.0), ("failing", "failing requests", 128.0), ("trouble", "the trouble lasts", 132.0)]
+    {
         line(svg, &format!("<rect class=\"{mark}\" x=\"{x}\" y=\"36\" width=\"12\" height=\"12\"/>"));
         text(svg, x + 17.0, 46.0, "small", words);
         x += width;
@@ -98,7 +111,10 @@ fn grid(svg: &mut String, scale: &Scale, foot: f64) {
     for decade in 0..=scale.decades {
         let y = foot - scale.height(10_f64.powi(i32::try_from(decade).unwrap_or(i32::MAX)));
         line(svg, &format!("<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/>"));
-        line(svg, &format!("<text class=\"small\" text-anchor=\"end\" x=\"{}\" y=\"{:.1}\">{}</text>", LEFT - 6, y + 4.0, 10_u64.pow(decade)));
+        line(
+            svg,
+            &format!("<text class=\"small\" text-anchor=\"end\" x=\"{}\" y=\"{:.1}\">{}</text>", LEFT - 6, y + 4.0, 10_u64.pow(decade)),
+        );
     }
     let budget = foot - scale.height(f64::from(BUDGET_PER_SECOND));
     line(svg, &format!("<line class=\"budget\" x1=\"{LEFT}\" y1=\"{budget:.1}\" x2=\"{right}\" y2=\"{budget:.1}\"/>"));
@@ -106,7 +122,14 @@ fn grid(svg: &mut String, scale: &Scale, foot: f64) {
     for sixth in 0..=6 {
         let seconds = scale.end_s * f64::from(sixth) / 6.0;
         let minutes = ((seconds / 6.0).round() / 10.0).to_string();
-        line(svg, &format!("<text class=\"small\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{minutes}</text>", scale.x(seconds), foot + 16.0));
+        line(
+            svg,
+            &format!(
+                "<text class=\"small\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{minutes}</text>",
+                scale.x(seconds),
+                foot + 16.0
+            ),
+        );
     }
 }
 

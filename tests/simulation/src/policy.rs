@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
-use settings::{ConfigFile, Settings, SettingsError, Share, Sources};
+use settings::{ConfigFile, Origin, Settings, SettingsError, Share, Sources};
 use throttler::core::budget::{Alone, BudgetPolicy};
 use throttler::core::{OnExhausted, ThrottlePolicy};
 
+use crate::kubelet::RUNTIME_TIME_OUT;
+
+/// Of this key only what is set counts, so that both sides wait equally long for a registry that does not answer.
+const TIME_OUT: &str = "registry.first_byte_timeout";
 /// The keys that make a difference here.
 const SIMULATED: [&str; 13] = [
     "fleet.share",
-    "registry.first_byte_timeout",
+    TIME_OUT,
     "pull.parallel",
     "pull.serial",
     "pull.queue",
@@ -35,8 +39,8 @@ pub struct Policy {
     pub throttle: ThrottlePolicy,
     /// The fleet's budget.
     pub budget: BudgetPolicy,
-    /// How long a node waits for an answer that does not come.
-    pub first_byte_timeout: Duration,
+    /// How long a node waits for an answer that does not come: as long as kubelet's side, unless it is set.
+    pub answer_time_out: Duration,
 }
 
 impl Policy {
@@ -46,7 +50,11 @@ impl Policy {
     /// Everything that is wrong with them, in the words of the command line.
     pub fn with(set: Vec<(String, String)>) -> Result<Self, SettingsError> {
         let loaded = Settings::load(Sources { file: ConfigFile::None, environment: Vec::new(), flags: set })?;
-        Ok(Self::of(&loaded.settings))
+        let mut policy = Self::of(&loaded.settings);
+        if loaded.origins.get(TIME_OUT).is_some_and(|origin| *origin != Origin::Default) {
+            policy.answer_time_out = loaded.settings.registry.first_byte_timeout;
+        }
+        Ok(policy)
     }
 
     fn of(settings: &Settings) -> Self {
@@ -72,7 +80,7 @@ impl Policy {
                     settings::Alone::Share => Alone::Share,
                 },
             },
-            first_byte_timeout: settings.registry.first_byte_timeout,
+            answer_time_out: RUNTIME_TIME_OUT,
         }
     }
 }
@@ -91,6 +99,8 @@ pub fn is_simulated(key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -102,6 +112,8 @@ mod tests {
     fn settings_are_read_and_refused_as_everywhere() {
         let set = |key: &str, value: &str| Policy::with(vec![(key.to_owned(), value.to_owned())]);
         assert!(!set("fleet.share", "off").unwrap().shares && set("fleet.share", "enforce").unwrap().shares);
+        assert_eq!(set("backoff.max", "9m").unwrap().answer_time_out, RUNTIME_TIME_OUT);
+        assert_eq!(set(TIME_OUT, "10s").unwrap().answer_time_out, Duration::from_secs(10));
         assert_eq!(set("backoff.initial", "3s").unwrap().backoff.initial, Duration::from_secs(3));
         assert_eq!(set("budget.pulls_per_second", "50").unwrap().budget.per_second, 50.0);
         let wrong = set("budget.pulls_per_secnd", "50").unwrap_err().to_string();

@@ -34,9 +34,7 @@ fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
         Scenario::SickNode => u64::MAX,
     };
     must(figures.failing_requests <= most_failing, format!("{} failing requests", figures.failing_requests));
-    {
-        must(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND), format!("{} requests in a second", figures.peak_per_second));
-    }
+    must(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND), format!("{} requests in a second", figures.peak_per_second));
     if scenario == Scenario::BlackHole {
         must(run.most_hanging <= 3, format!("{} resolutions hung at once", run.most_hanging));
     }
@@ -52,8 +50,16 @@ fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
     broken
 }
 
-const STORMS: [Scenario; 6] =
-    [Scenario::BadTag, Scenario::LateTag, Scenario::Down, Scenario::BlackHole, Scenario::RateLimit, Scenario::SickNode];
+const STORMS: [Scenario; 8] = [
+    Scenario::BadTag,
+    Scenario::LateTag,
+    Scenario::Down,
+    Scenario::BlackHole,
+    Scenario::RateLimit,
+    Scenario::HubQuota,
+    Scenario::RollOut,
+    Scenario::SickNode,
+];
 
 #[test]
 fn every_storm_stays_within_its_bars_whatever_the_seed() {

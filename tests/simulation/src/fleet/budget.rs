@@ -13,10 +13,26 @@ use crate::bus::{Campaigned, Letter, Spread, Upward};
 /// One registry and no login: one budget.
 const OWNER: &str = "registry.example/anonymous";
 
+/// A timer has whole milliseconds: nothing that is due already is looked at twice in one.
+const TIMER: Duration = Duration::from_millis(1);
+
 impl Simulation {
     /// Asks the fleet for a permit, or again for one that is waited for or in use.
     pub(super) fn want(&mut self, node: usize, permit: PermitId) {
         self.budget(node, Input::Want { owner: OWNER.to_owned(), permit });
+        // Who leads was heard before anything was wanted.
+        if let Some(leader) = self.nodes[node].heard_leader.take() {
+            self.budget(node, Input::Lead { owner: OWNER.to_owned(), leader: Some(leader) });
+        }
+    }
+
+    /// The lease of the budget was taken.
+    pub(super) fn hear_leader(&mut self, node: usize, owner: &str, leader: (NodeName, u64)) {
+        if self.nodes[node].budgets.list(Now::default()).budgets.is_empty() {
+            self.nodes[node].heard_leader = Some(leader);
+        } else {
+            self.budget(node, Input::Lead { owner: owner.to_owned(), leader: Some(leader) });
+        }
     }
 
     /// The registry answered, and this is what it told of limits.
@@ -39,7 +55,7 @@ impl Simulation {
             self.carry_out_budget(node, effect);
         }
         let at = &mut self.nodes[node];
-        if let Some(wake) = at.budgets.wake_in(now).map(|wait| self.now + wait)
+        if let Some(wake) = at.budgets.wake_in(now).map(|wait| self.now + wait.max(TIMER))
             && at.budget_tick.is_none_or(|tick| wake < tick)
         {
             at.budget_tick = Some(wake);

@@ -135,7 +135,7 @@ impl Simulation {
             queue,
             random,
             scenario,
-            registry: Registry::new(scenario, nodes.len(), options.policy.first_byte_timeout),
+            registry: Registry::new(scenario, nodes.len(), options.policy.answer_time_out),
             bus: Bus::new(nodes.len()),
             by_name: nodes.iter().enumerate().map(|(rank, node)| (node.name.clone(), rank)).collect(),
             nodes,
@@ -344,8 +344,8 @@ impl Simulation {
             }
             Spread::Freed(name) => Input::LeaseFreed(*name),
             Spread::Leads { owner, leader, epoch } => {
-                let leader = Some((self.nodes[*leader].name.clone(), *epoch));
-                return self.budget(node, fleet_budget::Input::Lead { owner: owner.clone(), leader });
+                let leader = (self.nodes[*leader].name.clone(), *epoch);
+                return self.hear_leader(node, owner, leader);
             }
         };
         self.step(node, input);

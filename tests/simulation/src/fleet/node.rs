@@ -27,6 +27,8 @@ pub(super) struct Node {
     pub(super) throttle_tick: Option<Duration>,
     pub(super) budgets: Budgets,
     pub(super) budget_tick: Option<Duration>,
+    /// Who leads the budget, heard before this node wanted anything of it.
+    pub(super) heard_leader: Option<(NodeName, u64)>,
     /// What its wish is at.
     pub(super) tried: Option<Tried>,
 }
@@ -56,7 +58,7 @@ impl Node {
         let random = Random::seeded(seed.wrapping_mul(OTHER_CHANCE).wrapping_add(rank as u64));
         let mut budgets = Budgets::new(name.clone(), options.policy.budget, random);
         budgets.step(Now::default(), throttler::core::budget::Input::Fleet { alive: alive as u64 });
-        Some(Self { name, core, tick: None, throttle, throttle_tick: None, budgets, budget_tick: None, tried: None })
+        Some(Self { name, core, tick: None, throttle, throttle_tick: None, budgets, budget_tick: None, heard_leader: None, tried: None })
     }
 }
 

@@ -1,0 +1,111 @@
+//! `storm` as it is typed: what it prints, draws and refuses.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn storm(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_simulation")).arg("storm").args(arguments).output().unwrap()
+}
+
+fn rows(arguments: &[&str]) -> Vec<Value> {
+    let output = storm(&[arguments, &["--output", "json"]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+const SIDE: [&str; 6] =
+    ["failing_requests", "last_served_after_recovery_s", "peak_per_second", "refused_on_healthy_nodes", "requests", "served"];
+
+#[test]
+fn json_is_one_object_a_scenario_with_these_keys_and_nothing_else() {
+    let rows = rows(&["--scenario", "all", "--nodes", "20", "--minutes", "12"]);
+    let names: Vec<&str> = rows.iter().map(|row| row["scenario"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bad-tag", "late-tag", "down", "black-hole", "rate-limit", "hub-quota", "roll-out", "sick-node"]);
+    for row in &rows {
+        assert_eq!(keys(row), ["fleetpull", "kubelet", "minutes", "nodes", "scenario", "seed"]);
+        assert_eq!((&row["nodes"], &row["minutes"], &row["seed"]), (&20.into(), &12.into(), &1.into()));
+        for side in ["kubelet", "fleetpull"] {
+            assert_eq!(keys(&row[side]), SIDE);
+        }
+    }
+}
+
+#[test]
+fn a_hub_has_its_own_usual_number_of_nodes() {
+    let nodes = |arguments: &[&str]| rows(&[&["--scenario", "hub-quota", "--minutes", "1"], arguments].concat())[0]["nodes"].clone();
+    assert_eq!((nodes(&[]), nodes(&["--nodes", "30"])), (300.into(), 30.into()));
+}
+
+#[test]
+fn figures_follow_the_settings() {
+    let ours = |set: &[&str], figure: &str| {
+        let set: Vec<&str> = set.iter().flat_map(|one| ["--set", *one]).collect();
+        rows(&[&["--scenario", "down", "--nodes", "60", "--minutes", "12"], set.as_slice()].concat())[0]["fleetpull"][figure]
+            .as_u64()
+            .unwrap()
+    };
+    assert!(ours(&[], "failing_requests") <= 100);
+    assert!(ours(&[], "peak_per_second") > 20, "60 nodes wait for one release");
+    let slow = ours(&["budget.pulls_per_second=20"], "peak_per_second");
+    assert!(slow <= 20, "{slow} in a second");
+    // 60 nodes in 660 s at 10, 20, 40, 80, 160 and 300 s: seven tries each.
+    for share in ["fleet.share=off", "fleet.share=observe"] {
+        assert_eq!(ours(&[share], "failing_requests"), 420, "{share}");
+    }
+    // Every 10 s, but for the 50 ms that a try takes.
+    assert_eq!(ours(&["fleet.share=off", "backoff.max=10s"], "failing_requests"), 60 * 66);
+}
+
+#[test]
+fn wrong_words_are_refused_as_everywhere() {
+    let table: [(&[&str], &str); 8] = [
+        (&["--scenario", "flood"], "invalid value 'flood'"),
+        (&["--nodes", "0"], "0 is not in 1..=100000"),
+        (&["--minutes", "many"], "invalid value 'many'"),
+        (&["--set", "fleet.share"], "a setting is given as key=value, such as fleet.share=off"),
+        (&["--set", "fleet.shar=off"], "fleet.shar: is not a known key; did you mean fleet.share?"),
+        (&["--set", "backoff.initial=soon"], "backoff.initial = \"soon\": must be a duration"),
+        (&["--set", "a.b=1", "--set", "budget.pulls_at_once=-1"], "2 settings are wrong:"),
+        (&["--output", "yaml"], "invalid value 'yaml'"),
+    ];
+    for (arguments, words) in table {
+        let output = storm(arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains(words) && output.stdout.is_empty(), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn a_setting_without_a_part_in_it_is_named() {
+    let output = storm(&["--scenario", "roll-out", "--nodes", "5", "--minutes", "1", "--set", "log.level=debug"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("log.level makes no difference here"));
+}
+
+#[test]
+fn a_plot_is_one_picture_a_scenario() {
+    let dir = tempfile::tempdir().unwrap();
+    let into = dir.path().join("new/plots");
+    let output = storm(&["--scenario", "down", "--nodes", "20", "--minutes", "12", "--plot", into.to_str().unwrap()]);
+    assert!(output.status.success());
+    let svg = std::fs::read_to_string(into.join("down.svg")).unwrap();
+    assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"));
+    let opened = svg.matches('<').count() - svg.matches("</").count();
+    assert_eq!(opened, svg.matches("/>").count() + svg.matches("</").count(), "every element is closed");
+    for words in ["kubelet: ", "fleetpull: ", "the trouble lasts", "class=\"failing\" d=\"M", "class=\"all\" d=\"M"] {
+        assert!(svg.contains(words), "{words}");
+    }
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let output = storm(&["--scenario", "roll-out", "--nodes", "5", "--minutes", "1", "--plot", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("for --plot"));
+}
