@@ -104,6 +104,11 @@ impl<'a> Agent<'a> {
         Finished::of(&arguments, self.process)
     }
 
+    /// Waits for its end, however that comes: status, what it wrote to stdout, its log.
+    pub fn wait(self) -> (i32, String, String) {
+        self.process.wait()
+    }
+
     /// Kills it, as a crash does, and starts it again.
     pub fn kill_and_start_again(self) -> Self {
         let Self { place, process, arguments, socket, .. } = self;

@@ -21,6 +21,8 @@ pub enum Signal {
     Stop,
     /// Go on after a stop.
     Continue,
+    /// Make an actor panic, in a debug build.
+    Break,
 }
 
 impl Signal {
@@ -31,6 +33,7 @@ impl Signal {
             Self::Kill => libc::SIGKILL,
             Self::Stop => libc::SIGSTOP,
             Self::Continue => libc::SIGCONT,
+            Self::Break => libc::SIGUSR2,
         }
     }
 }

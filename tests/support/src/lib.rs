@@ -3,6 +3,7 @@
 
 pub mod containerd;
 pub mod docker_registry;
+pub mod far_away;
 pub mod nats;
 pub mod requirement;
 pub mod scripted_cri;

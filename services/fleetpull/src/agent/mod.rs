@@ -5,6 +5,8 @@
 
 mod actor;
 mod announcement;
+#[cfg(debug_assertions)]
+mod breaking;
 mod condition;
 mod counters;
 mod door;

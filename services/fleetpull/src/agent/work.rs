@@ -107,6 +107,8 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         gravestone: gravestone("agent"),
     });
     let agent = agent.start();
+    #[cfg(debug_assertions)]
+    super::breaking::break_by_signal(agent.clone());
     let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), gravestone("doorkeeper")).start();
     let serving = Serving::begin(&node, &local, &agent, &doorkeeper, &identity, &clock).await;
     let serving = serving.context("the agent cannot be reached through the bus")?;

@@ -15,7 +15,7 @@ pub use sharing::Sharing;
 use std::time::Duration;
 
 use actix::{Actor as _, Addr};
-use actors::{Deaths, Delivery, Gravestone, Sender, Served, Wiring};
+use actors::{Deaths, Delivery, Sender, Served, Wiring};
 use backoff_tracker::BackoffTracker;
 use backoff_tracker::core::BackoffPolicy;
 use bus::{BusError, BusRef};
@@ -25,7 +25,7 @@ use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, Meta, NodeName};
 use event_recorder::{EventRecorder, Flush};
 use futures::future::join_all;
-use presence::{Leave, Presence, PresenceParts};
+use presence::{Leave, Presence};
 use pull_coordinator::{Extras, Neighbours, PullCoordinator, WishStoreRef};
 use runtimes::RuntimeRef;
 use settings::Settings;
@@ -139,9 +139,14 @@ impl Node {
     /// The bus is closed.
     pub async fn start_with(parts: NodeParts, options: NodeOptions) -> Result<Self, BusError> {
         let NodeParts { name, fleet, bus, runtime, clock, policies } = parts;
+        let NodeOptions { sharing, wishes, keep_free } = options;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
         let (gravestone, deaths) = actors::deaths();
-        let backoff = BackoffTracker::new(policies.backoff, clock.clone(), gravestone("backoff-tracker")).start();
+        let backoff = match &sharing {
+            Some(sharing) => sharing.tracker(&wiring, policies.backoff, clock.clone(), gravestone("backoff-tracker")),
+            None => BackoffTracker::new(policies.backoff, clock.clone(), gravestone("backoff-tracker")),
+        };
+        let backoff = backoff.start();
         let throttler = Throttler::new(policies.throttle, clock.clone(), gravestone("throttler")).start();
         let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder")).start();
         let neighbours = Neighbours {
@@ -151,15 +156,14 @@ impl Node {
             release: Sender::local(wiring.clone(), throttler.clone().recipient()),
             record: Sender::local(wiring.clone(), recorder.clone().recipient()),
         };
-        let NodeOptions { sharing, wishes, keep_free } = options;
-        let extras = Extras { sharing: None, wishes, keep_free };
+        let extras = Extras { sharing: sharing.as_ref().map(|sharing| sharing.of_coordinator(&wiring, &backoff)), wishes, keep_free };
         let coordinator =
             PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras).start();
         let actors = Actors { coordinator, backoff, throttler, recorder };
         let presence = async {
             match sharing {
-                Some(sharing) => Presence::new(presence_parts(&wiring, &sharing, clock, &actors, gravestone("presence"))).await.map(Some),
+                Some(sharing) => Presence::new(sharing.presence(&wiring, &actors, clock, gravestone("presence"))).await.map(Some),
                 None => Ok(None),
             }
         };
@@ -215,18 +219,6 @@ impl Actors {
             event_recorder::serve(wiring, &self.recorder),
         )?;
         Ok([one, two, three, four].into_iter().flatten().collect())
-    }
-}
-
-fn presence_parts(wiring: &Wiring, sharing: &Sharing, clock: Clock, _actors: &Actors, gravestone: Gravestone) -> PresenceParts {
-    PresenceParts {
-        wiring: wiring.clone(),
-        instance: sharing.instance.clone(),
-        zone: sharing.zone.clone(),
-        clock,
-        random: Random::from_system(),
-        listeners: Vec::new(),
-        gravestone,
     }
 }
 

@@ -2,7 +2,21 @@
 
 use std::time::Duration;
 
+use actix::Addr;
+use actors::{Ask, Gravestone, Sender, Wiring};
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::{BackoffTracker, SharedBus, TrackerParts};
+use clock::{Clock, Random};
+use contract::messages::backoff_tracker as backoff_tracker_messages;
+use contract::messages::registrar::FleetSeen;
+use pull_coordinator::{FleetNeighbours, Surroundings};
 use settings::{Budget, Settings, Share};
+
+use super::presence::PresenceParts;
+use super::{Actors, root_envelope};
+
+/// Where the kernel says which boot this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What it takes to share. A node without it goes by kubelet's rule alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +52,61 @@ impl Sharing {
         };
         (sharing.share != Share::Off).then_some(sharing)
     }
+
+    /// The tracker of a node that shares.
+    pub(super) fn tracker(&self, wiring: &Wiring, policy: BackoffPolicy, clock: Clock, gravestone: Gravestone) -> BackoffTracker {
+        BackoffTracker::sharing(TrackerParts {
+            node: wiring.node.clone(),
+            policy,
+            clock,
+            random: Random::from_system(),
+            gravestone,
+            share: match self.share {
+                Share::Enforce => backoff_tracker::Share::Enforce,
+                Share::Observe => backoff_tracker::Share::Observe,
+                Share::Off => backoff_tracker::Share::Off,
+            },
+            shared: SharedBus { bus: wiring.bus.clone(), fleet: wiring.fleet.clone() },
+            fault: None,
+        })
+    }
+
+    /// What the coordinator of a node that shares asks besides, and where the node stands.
+    pub(super) fn of_coordinator(&self, wiring: &Wiring, backoff: &Addr<BackoffTracker>) -> pull_coordinator::Sharing {
+        pull_coordinator::Sharing {
+            neighbours: FleetNeighbours {
+                leave: Sender::local(wiring.clone(), backoff.clone().recipient()),
+                resolve: Sender::local(wiring.clone(), backoff.clone().recipient()),
+                withdraw: Sender::local(wiring.clone(), backoff.clone().recipient()),
+                list: Sender::local(wiring.clone(), backoff.clone().recipient()),
+            },
+            surroundings: Surroundings { scope: self.scope.clone(), zone: self.zone.clone(), egress: self.egress.clone(), boot: boot_id() },
+            max_wait: self.max_wait,
+        }
+    }
+
+    /// By what the fleet knows of the node, and who on the node hears how the fleet stands.
+    pub(super) fn presence(&self, wiring: &Wiring, actors: &Actors, clock: Clock, gravestone: Gravestone) -> PresenceParts {
+        let backoff = actors.backoff.clone();
+        let tell_backoff = move |seen: &FleetSeen| {
+            // One that is lost is followed by another in a few seconds.
+            let _ = backoff.try_send(Ask(root_envelope(backoff_tracker_messages::SeeFleet(seen.clone()))));
+        };
+        PresenceParts {
+            wiring: wiring.clone(),
+            instance: self.instance.clone(),
+            zone: self.zone.clone(),
+            clock,
+            random: Random::from_system(),
+            listeners: vec![Box::new(tell_backoff)],
+            gravestone,
+        }
+    }
+}
+
+/// Tells this boot of this host from all others. Where the kernel does not say, this process is a host of its own.
+fn boot_id() -> String {
+    std::fs::read_to_string(BOOT_ID).map_or_else(|_| format!("{:032x}", Random::from_system().id()), |id| id.trim().to_owned())
 }
 
 #[cfg(test)]

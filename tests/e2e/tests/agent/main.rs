@@ -3,6 +3,8 @@
 
 mod alone;
 mod bus_lost;
+mod ending;
+mod far_away;
 mod on_the_bus;
 mod one_of_a_name;
 mod runtime;

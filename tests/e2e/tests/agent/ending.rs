@@ -1,0 +1,47 @@
+//! How an agent ends, and what those hear who wait for it.
+
+use e2e::{Agent, Registry, Signal, Workplace, until};
+use practice_registry::{Deed, Fault, MadeImage};
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+
+#[test]
+fn who_waits_for_an_answer_over_the_bus_is_told_when_the_agent_stops() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, registry, place) = (NatsServer::start(NatsConfig::default()), Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    registry.faults().add(Fault::new("/manifests/", Deed::Hang));
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    let (image, url) = (registry.image("shop/web:v1"), server.url());
+    let arguments = ["pull", "--node", "n1", "--nats", &url, &image];
+    let waiting = place.start(&arguments);
+    until("the pull is under way", || (agent.described()["pulling"].as_u64() == Some(1)).then_some(()));
+    agent.signal(Signal::Terminate);
+    let ended = agent.end();
+    assert_eq!(ended.status, 0, "{ended}");
+    let told = e2e::Finished::of(&arguments, waiting).expect(1);
+    assert!(told.output().contains("the service pull-coordinator has ended"), "{told}");
+}
+
+/// Only a debug build can be made to panic.
+#[cfg(debug_assertions)]
+#[test]
+fn an_agent_whose_service_panics_says_so_and_ends_so_that_it_is_started_anew() {
+    if std::env::var_os("FLEETPULL_BINARY").is_some() {
+        return;
+    }
+    let place = Workplace::new();
+    let agent = Agent::start(&place, "n1", &[]).ready();
+    agent.signal(Signal::Break);
+    let (status, _, said) = agent.wait();
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains("an actor panicked; its service is gone"), "{said}");
+    assert!(said.contains("the service agent panicked; the log above says where. The agent ends, so that it is started anew"), "{said}");
+    // Nothing of it is in the way of the next.
+    let again = Agent::start(&place, "n1", &[]).ready();
+    assert_eq!(again.state(), "ok");
+    let unit = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/systemd/fleetpull.service")).unwrap();
+    assert!(unit.lines().any(|line| matches!(line, "Restart=always" | "Restart=on-failure")), "systemd would leave it dead");
+}
