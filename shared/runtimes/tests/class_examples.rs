@@ -1,0 +1,206 @@
+//! The reference example of each class, provoked against docker-registry for the embedded runtime and for containerd alike: the
+//! two must tell the fleet the same of the same trouble.
+//!
+//! A full disk needs a disk of its own for each runtime: `oci_store.rs` and `cri_containerd.rs` fill one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod oci_support;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use contract::FailureClass::{self, ContentInvalid, Denied, NodeLocal, NotFound, RegistryUnavailable};
+use oci_support::{keyring, options, registry, request};
+use practice_registry::MadeImage;
+use runtimes::cri::{CriOptions, CriRuntime};
+use runtimes::oci_layout::OciLayout;
+use runtimes::{ImageRuntime, Progress, PullFailure};
+use support::containerd::{self, Containerd, ContainerdConfig};
+use support::docker_registry::{self, DockerRegistry};
+use support::nats::Authority;
+use support::requirement::met;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// Longest that anything here is waited for.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The name of the registry that speaks TLS: to an address of this host containerd 1.6 speaks plain HTTP.
+const SECURE: &str = "secure.example";
+
+/// What is pulled and what must be told of it.
+struct Example {
+    name: &'static str,
+    image: String,
+    class: FailureClass,
+    /// Whether it is a registry's own word.
+    authoritative: bool,
+    no_such_platform: bool,
+}
+
+/// The registries that give the examples.
+struct Registries {
+    open: DockerRegistry,
+    closed: DockerRegistry,
+    spoilt: OwnRegistry,
+    secure: OwnRegistry,
+    /// Nobody listens there.
+    dead: String,
+}
+
+impl Registries {
+    async fn start() -> Self {
+        let source = registry().await;
+        source.add_image("app", "1", &MadeImage::of_layers([60_000]));
+        source.add_image("foreign", "1", &MadeImage::of_layers([2_000]).for_platforms(["linux/s390x"]));
+        let (open, closed) = (DockerRegistry::start(), DockerRegistry::start_with_login());
+        open.copy_in(&format!("{}/app:1", source.host()), "app:1").await;
+        open.copy_in(&format!("{}/foreign:1", source.host()), "foreign:1").await;
+        closed.copy_in(&format!("{}/app:1", source.host()), "app:1").await;
+        // Other content, so that no store has its layers from the good one.
+        let other = source.add_image("other", "1", &MadeImage::of_layers([60_000]).seeded(9));
+        let spoilt = OwnRegistry::start(None).await;
+        spoilt.copy_in(&format!("{}/other:1", source.host()), "other:1").await;
+        spoilt.spoil(&other.manifests[0].layers[0].digest);
+        let secure = OwnRegistry::start(Some(&Authority::new("practice authority"))).await;
+        let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().to_string();
+        Self { open, closed, spoilt, secure, dead }
+    }
+
+    fn examples(&self) -> Vec<Example> {
+        let example = |name, image: String, class, authoritative| Example { name, image, class, authoritative, no_such_platform: false };
+        vec![
+            example("refused", format!("{}/app:1", self.dead), RegistryUnavailable, false),
+            example("not found", format!("{}/app:2", self.open.host()), NotFound, true),
+            example("no such repository", format!("{}/none:1", self.open.host()), NotFound, true),
+            Example {
+                no_such_platform: true,
+                ..example("no such platform", format!("{}/foreign:1", self.open.host()), ContentInvalid, true)
+            },
+            example("denied", format!("{}/app:1", self.closed.host()), Denied, true),
+            example("digest mismatch", format!("{}/other:1", self.spoilt.host), ContentInvalid, false),
+            example("unknown CA", format!("{SECURE}/app:1"), NodeLocal, false),
+        ]
+    }
+
+    /// Where [`SECURE`] is.
+    fn hosts_toml(&self) -> String {
+        format!("server = \"https://{}\"\n", self.secure.host)
+    }
+}
+
+/// A docker-registry whose files are at hand.
+struct OwnRegistry {
+    host: String,
+    folder: TempDir,
+    _child: Child,
+}
+
+impl OwnRegistry {
+    async fn start(authority: Option<&Authority>) -> Self {
+        let folder = TempDir::with_prefix("registry-").unwrap();
+        let path = |path: PathBuf| format!("{:?}", path.display().to_string());
+        let root = path(folder.path().join("root"));
+        let mut settings = format!("version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {root}\nhttp:\n  addr: 127.0.0.1:0\n");
+        if let Some(authority) = authority {
+            let (certificate, key) = authority.issue("127.0.0.1");
+            let copy = |from: &Path, name: &str| std::fs::copy(from, folder.path().join(name)).map(|_| folder.path().join(name)).unwrap();
+            let (certificate, key) = (path(copy(&certificate, "cert.pem")), path(copy(&key, "key.pem")));
+            settings += &format!("  tls:\n    certificate: {certificate}\n    key: {key}\n");
+        }
+        let file = folder.path().join("config.yml");
+        std::fs::write(&file, settings).unwrap();
+        // Ends with this process, however that ends.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "docker-registry", "serve"]).arg(file).kill_on_drop(true);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = async {
+            loop {
+                let line = lines.next_line().await.unwrap().expect("docker-registry listens before it ends");
+                if let Some((_, address)) = line.split_once("listening on ") {
+                    return address.chars().take_while(|letter| letter.is_ascii_digit() || ".:".contains(*letter)).collect();
+                }
+            }
+        };
+        let host = tokio::time::timeout(LIMIT, address).await.expect("docker-registry listens in time");
+        // Read on, so that its log never blocks it.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Self { host, folder, _child: child }
+    }
+
+    async fn copy_in(&self, image: &str, name: &str) {
+        let mut command = Command::new("skopeo");
+        command.args(["copy", "--src-tls-verify=false", "--dest-tls-verify=false"]);
+        let copied = command.args([format!("docker://{image}"), format!("docker://{}/{name}", self.host)]).output().await.unwrap();
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    }
+
+    /// Turns a byte of a blob.
+    fn spoil(&self, digest: &str) {
+        let hex = digest.strip_prefix("sha256:").unwrap();
+        let path = self.folder.path().join("root/docker/registry/v2/blobs/sha256").join(&hex[..2]).join(hex).join("data");
+        let mut content = std::fs::read(&path).unwrap();
+        let middle = content.len() / 2;
+        content[middle] ^= 1;
+        std::fs::write(path, content).unwrap();
+    }
+}
+
+async fn failure_of(runtime: &dyn ImageRuntime, image: &str) -> PullFailure {
+    let pull = runtime.pull(request(image, None), Progress::new());
+    tokio::time::timeout(LIMIT, pull).await.expect("the pull ends in time").expect_err("the pull fails")
+}
+
+async fn assert_told(runtime: &dyn ImageRuntime, registries: &Registries) {
+    for example in registries.examples() {
+        let failure = failure_of(runtime, &example.image).await;
+        let told = (failure.class, failure.authoritative, failure.no_such_platform);
+        assert_eq!(told, (example.class, example.authoritative, example.no_such_platform), "{}: {failure:?}", example.name);
+        assert_eq!(failure.retry_after, None, "{}", example.name);
+        let registry = example.image.split_once('/').unwrap().0;
+        let host = if registry == SECURE { &registries.secure.host } else { registry };
+        assert!(failure.endpoint.is_none_or(|endpoint| endpoint == host), "{}", example.name);
+    }
+}
+
+#[tokio::test]
+async fn the_embedded_runtime_tells_each_class() {
+    let Some(()) = met(docker_registry::available()) else { return };
+    let registries = Registries::start().await;
+    let folder = TempDir::with_prefix("node-").unwrap();
+    let options = options(folder.path());
+    let hosts = options.config_path.join(SECURE);
+    std::fs::create_dir_all(&hosts).unwrap();
+    std::fs::write(hosts.join("hosts.toml"), registries.hosts_toml()).unwrap();
+    let runtime = OciLayout::open(options).unwrap();
+    assert_told(&runtime, &registries).await;
+}
+
+#[tokio::test]
+async fn containerd_tells_each_class() {
+    let Some(()) = met(containerd::available().and_then(|()| docker_registry::available())) else { return };
+    let registries = Registries::start().await;
+    // containerd 1.6 passes over a file without mirrors.
+    let hosts_toml = format!("[host.\"https://{}\"]\n", registries.secure.host);
+    let node = Containerd::start(ContainerdConfig::default().with_hosts(SECURE, &hosts_toml)).await;
+    let folder = TempDir::with_prefix("node-").unwrap();
+    let options = CriOptions { endpoint: node.endpoint(), keyring: keyring(folder.path(), None) };
+    let runtime = CriRuntime::new(options).unwrap().with_hosts_in(node.folder().join("certs.d"));
+    assert_told(&runtime, &registries).await;
+
+    let told = |image: &str| {
+        let reference = image::Reference::parse(image).unwrap();
+        let runtime = &runtime;
+        async move { runtime.route(&reference, None).await }
+    };
+    let (secure, open) = (told(&format!("{SECURE}/app:1")).await, told(&format!("{}/app:1", registries.open.host())).await);
+    let endpoints = vec![registries.secure.host.clone(), format!("{SECURE}:443")];
+    assert_eq!((secure.endpoints, secure.mirrored), (endpoints, true));
+    assert_eq!((open.endpoints.as_slice(), open.mirrored), (&[registries.open.host().to_owned()][..], false));
+    assert_ne!(secure.hash, open.hash);
+    assert!(runtime.free_bytes().await.is_some_and(|bytes| bytes > 0));
+}
