@@ -97,7 +97,7 @@ pub struct PullArgs {
 #[command(next_help_heading = "Many nodes")]
 pub struct FleetPullArgs {
     /// How many nodes pull at a time, or which part of them: 100, 25% [default: 100].
-    #[arg(long, value_name = "N|P%")]
+    #[arg(long, value_name = "N|P%", allow_hyphen_values = true)]
     pub parallelism: Option<Parallelism>,
     /// So many nodes pull first; the others begin when all of these have it, and not at all if one fails.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]

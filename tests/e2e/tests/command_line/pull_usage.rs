@@ -31,7 +31,7 @@ fn wrong_usage_says_what_is_right() {
         (&["pul", "a"], "pull"),
         (&["nodes"], "give --nats URL"),
         (&["pull", "a", "--all-nodes", "--parallelism", "0"], "1 to 10000, or 1% to 100%"),
-        (&["pull", "a", "--all-nodes", "--parallelism", "-3"], "--parallelism"),
+        (&["pull", "a", "--all-nodes", "--parallelism", "-3"], "1 to 10000, or 1% to 100%"),
         (&["pull", "a", "--all-nodes", "--parallelism", "101%"], "1 to 10000, or 1% to 100%"),
         (&["pull", "a", "--all-nodes", "--parallelism", "half"], "1 to 10000, or 1% to 100%"),
         (&["pull", "a", "--all-nodes", "--parallelism", "99999999999999999999"], "1 to 10000, or 1% to 100%"),
