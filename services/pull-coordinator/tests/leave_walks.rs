@@ -38,7 +38,7 @@ fn waiting() -> (World, RequestId) {
 /// The same with leave, recorded.
 fn allowed(leave: Option<Leave>) -> (World, RequestId) {
     let (mut world, request) = waiting();
-    assert_eq!(names(&world.leave(FLIGHT, leave)), ["Record", "AcquirePermit"]);
+    assert_eq!(names(&world.leave(FLIGHT, leave)), ["Record", "AcquirePermit", "AwaitLeave"], "it hears when leave is lost");
     world.give(Input::Recorded { request });
     (world, request)
 }
@@ -173,10 +173,14 @@ fn an_answer_to_another_question_changes_nothing() {
     }
     world.leave(FLIGHT, granted());
     for answer in [granted(), None, Some(Leave::Held(held())), Some(Leave::Abandoned)] {
-        assert_eq!(world.leave(FLIGHT, answer), [], "twice");
+        assert_eq!(world.give(Input::LeaveAnswered { flight: FLIGHT, turn: 1, answer }), [], "twice");
     }
     world.grant(FLIGHT);
-    assert_eq!(world.leave(FLIGHT, Some(Leave::Abandoned)), []);
+    assert_eq!(world.give(Input::LeaveAnswered { flight: FLIGHT, turn: 1, answer: Some(Leave::Abandoned) }), []);
+    // Leave that is confirmed at once is not asked after again and again.
+    assert_eq!(world.leave(FLIGHT, granted()), []);
+    assert_eq!(world.let_pass(9_999), []);
+    assert_eq!(names(&world.let_pass(1)), ["AwaitLeave"]);
 }
 
 #[test]
@@ -212,8 +216,7 @@ fn what_fails_after_the_manifest_is_not_told_again() {
 fn an_attempt_without_a_manifest_in_time_ends_as_failed() {
     let (mut world, request) = pulling(granted_for_all());
     let effects = world.let_pass(15_000);
-    assert!(names(&effects).starts_with(&["AwaitLeave"]), "it is asked after meanwhile");
-    assert_eq!(names(&effects)[1..], ["Cancel", "Resolve", "Release", "Withdraw", "Report", "Record"]);
+    assert_eq!(names(&effects), ["Cancel", "Resolve", "Release", "Withdraw", "Report", "Record"]);
     world.settle(effects);
     let told = world.told()[0].failure.clone().unwrap();
     assert_eq!((told.class, told.authoritative), (FailureClass::RegistryUnavailable, false));
@@ -235,7 +238,7 @@ fn a_manifest_that_cannot_be_seen_to_come_is_waited_for() {
 #[test]
 fn an_abandoned_attempt_ends_without_a_word_and_begins_anew() {
     let (mut world, request) = pulling(granted());
-    assert_eq!(names(&world.let_pass(10_000)), ["AwaitLeave"]);
+    world.let_pass(4_000);
     let effects = world.leave(FLIGHT, Some(Leave::Abandoned));
     assert_eq!(names(&effects), ["Cancel", "Release", "AwaitLeave"]);
     let asked = world.asked_for_leave(FLIGHT);
@@ -245,7 +248,7 @@ fn an_abandoned_attempt_ends_without_a_word_and_begins_anew() {
     assert_eq!((world.told().len(), world.answers_to(request).len()), (0, 0));
     // What the first attempt's runtime says is nobody's any more.
     assert_eq!(world.pulled(FLIGHT), []);
-    assert_eq!(names(&world.leave(FLIGHT, granted())), ["AcquirePermit"], "Pulling is said once");
+    assert_eq!(names(&world.leave(FLIGHT, granted())), ["AcquirePermit", "AwaitLeave"], "Pulling is said once");
     world.grant(FLIGHT);
     world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) });
     world.pulled(FLIGHT);
@@ -261,9 +264,9 @@ fn a_permit_that_comes_when_leave_is_nearly_over_asks_again_with_the_permit_in_h
     let effects = world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) });
     assert_eq!(names(&effects), ["Withdraw", "AwaitLeave"]);
     let asked = world.asked_for_leave(FLIGHT);
-    assert_ne!(asked[0].1.wish, asked[1].1.wish, "a wish that was given back does not come again");
-    assert_eq!(asked[1].1.patience_ms, 500, "others wait for the permit");
-    assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["StartPull"]);
+    assert_ne!(asked[0].1.wish, asked[2].1.wish, "a wish that was given back does not come again");
+    assert_eq!(asked[2].1.patience_ms, 500, "others wait for the permit");
+    assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["StartPull", "AwaitLeave"]);
 }
 
 #[test]
@@ -275,7 +278,7 @@ fn a_permit_in_hand_goes_back_when_leave_does_not_come() {
     world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) });
     assert_eq!(names(&world.leave(FLIGHT, Some(Leave::Waiting { held: None }))), ["Release"]);
     world.let_pass(1_000);
-    assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["AcquirePermit"]);
+    assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["AcquirePermit", "AwaitLeave"]);
     let permits: std::collections::BTreeSet<_> = world.said.iter().filter_map(permit_of).collect();
     assert_eq!(permits.len(), 2, "what was given back is not asked for again");
 }
@@ -291,7 +294,6 @@ fn permit_of(effect: &Effect) -> Option<contract::PermitId> {
 fn leave_that_is_lost_in_the_queue_is_asked_for_again_at_the_permit() {
     for answer in [Leave::Abandoned, Leave::Held(held()), Leave::Waiting { held: None }] {
         let (mut world, _) = allowed(granted());
-        assert_eq!(names(&world.let_pass(10_000)), ["AwaitLeave"]);
         assert_eq!(world.leave(FLIGHT, Some(answer)), []);
         assert_eq!(world.let_pass(60_000), [], "its place in the queue counts");
         world.grant(FLIGHT);
@@ -312,8 +314,7 @@ fn the_nodes_own_queue_is_waited_for_without_limit_and_the_fleets_budget_is_not(
     world.let_pass(9_999);
     assert_eq!(world.answers_to(request), []);
     let effects = world.let_pass(1);
-    let without_watch: Vec<_> = names(&effects).into_iter().filter(|name| *name != "AwaitLeave").collect();
-    assert_eq!(without_watch, ["Cancel", "Release", "Withdraw", "Record"]);
+    assert_eq!(names(&effects), ["Cancel", "Release", "Withdraw", "Record"]);
     world.settle(effects);
     let answer = world.answer_to(request);
     assert_eq!((answer.outcome, answer.class, answer.next_try_ms), (OutcomeKind::Backoff, Some(FailureClass::RateLimited), Some(6_000)));

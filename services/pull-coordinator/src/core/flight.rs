@@ -84,6 +84,8 @@ pub(super) struct FleetSide {
     pub(super) target: Arc<Target>,
     /// The flight's wish for leave.
     pub(super) wish: WishId,
+    /// The tracker has heard of that wish.
+    pub(super) is_known: bool,
     /// The last question for leave; an answer to another one is late.
     pub(super) turn: u64,
     /// It is not answered yet.
@@ -113,6 +115,7 @@ impl FleetSide {
         Self {
             target,
             wish,
+            is_known: false,
             turn: 0,
             asking: false,
             asked_at: Duration::ZERO,

@@ -215,7 +215,7 @@ impl Coordinator {
         if flight.wants_permit() {
             effects.push(Effect::Release { permit: flight.permit, limits, trace: flight.trace });
         }
-        if let Some(fleet) = &flight.fleet {
+        if let Some(fleet) = flight.fleet.as_ref().filter(|fleet| fleet.is_known) {
             effects.push(Effect::Withdraw { wish: fleet.wish, trace: flight.trace });
         }
         flight.callers

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(500);
 /// Leave is asked for at most this often, should the tracker answer at once again and again.
 const ASK_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
-/// How often leave that was given is asked after.
+/// Whether leave that was given still holds is asked at most this often, likewise.
 const WATCH_EVERY: Duration = Duration::from_millis(LEAVE_WATCHED_EVERY_MS);
 
 impl Coordinator {
@@ -47,6 +47,7 @@ impl Coordinator {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
         fleet.turn += 1;
+        fleet.is_known = true;
         fleet.asking = true;
         fleet.asked_at = now.monotonic;
         let ask = AwaitLeave {
@@ -79,7 +80,16 @@ impl Coordinator {
                 flight.attempt = AttemptId::random(&mut self.random);
             }
             _ if fleet.lapsed => {}
-            _ => self.alarms.set(Alarm::Leave(id), now.monotonic + WATCH_EVERY),
+            _ => self.ask_after(now, id, WATCH_EVERY, effects),
+        }
+    }
+
+    /// Asks the tracker again, so long after the last time: for leave, or whether leave that was given still holds.
+    fn ask_after(&mut self, now: Now, id: FlightId, every: Duration, effects: &mut Vec<Effect>) {
+        let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return };
+        match fleet.asked_at + every {
+            soon if soon > now.monotonic => self.alarms.set(Alarm::Leave(id), soon),
+            _ => self.ask_leave(now, id, PATIENCE, effects),
         }
     }
 
@@ -110,17 +120,16 @@ impl Coordinator {
         if let Some((_, by)) = fleet.answer_by {
             self.alarms.set(Alarm::Manifest(id), by);
         }
-        self.alarms.set(Alarm::Leave(id), now.monotonic + WATCH_EVERY);
         for caller in callers {
             self.note_pulling(now, caller, effects);
         }
         if has_permit {
-            return self.start_pull(id, effects);
-        }
-        if let Some(flight) = self.flights.get_mut(&id) {
+            self.start_pull(id, effects);
+        } else if let Some(flight) = self.flights.get_mut(&id) {
             flight.stage = FlightStage::Queued;
             effects.push(acquire(id, flight));
         }
+        self.ask_after(now, id, Duration::ZERO, effects);
     }
 
     /// Not yet. A flight that waits for the fleet holds no slot. Who has no standing wish is refused if it is known what holds it.
@@ -134,19 +143,14 @@ impl Coordinator {
         }
         let known = |held: &Held| (held.class, held.cause.clone(), held.learned_trace);
         let news = held.as_ref().map(known) != fleet.held.as_ref().map(|(held, _)| known(held));
-        let (asked_at, callers) = (fleet.asked_at, flight.callers.clone());
+        let callers = flight.callers.clone();
         fleet.held = held.clone().map(|held| (held, now.monotonic));
         if let Some(held) = held {
             for caller in callers {
                 self.hold(now, caller, &held, news, effects);
             }
         }
-        if self.flights.contains_key(&id) {
-            match asked_at + ASK_EVERY_AT_LEAST {
-                soon if soon > now.monotonic => self.alarms.set(Alarm::Leave(id), soon),
-                _ => self.ask_leave(now, id, PATIENCE, effects),
-            }
-        }
+        self.ask_after(now, id, ASK_EVERY_AT_LEAST, effects);
     }
 
     /// A standing wish says so once; anybody else is refused.
@@ -256,6 +260,7 @@ impl Coordinator {
         let Some(fleet) = &mut flight.fleet else { return };
         effects.push(Effect::Withdraw { wish: fleet.wish, trace: flight.trace });
         fleet.wish = WishId::random(&mut self.random);
+        fleet.is_known = false;
         fleet.lapsed = true;
         fleet.asking = false;
         fleet.answer_by = None;
@@ -288,8 +293,7 @@ impl Coordinator {
         if flight.fleet.as_ref().is_none_or(|fleet| fleet.asking || fleet.told || fleet.lapsed) {
             return;
         }
-        let patience = if flight.stage == FlightStage::AwaitingLeave { PATIENCE } else { Duration::ZERO };
-        self.ask_leave(now, id, patience, effects);
+        self.ask_leave(now, id, PATIENCE, effects);
     }
 
     /// The attempt hangs while others are answered: it ends without a word, and the next one asks for leave.

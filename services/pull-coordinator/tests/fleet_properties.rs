@@ -1,0 +1,333 @@
+//! The core of a node that shares, with standing wishes, under random interleavings.
+//!
+//! Contracts, for every order of inputs, with late and repeated ones among them: every caller gets exactly one answer; no pull without
+//! leave and permit of its own; every permit that was asked for is given back exactly once, and so is every wish for leave, after
+//! which nothing is asked in its name; what an attempt came to is told at most once, and only of an attempt that was made; when
+//! everything is over nothing is kept, and nothing wakes the core; the same inputs lead to the same effects.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
+use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
+use contract::messages::throttler::PermitAnswer;
+use contract::{AttemptId, PermitId, WishId};
+use proptest::prelude::*;
+use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, Policy, PulledFacts, RequestId};
+
+use world::{World, failure, granted, granted_for_all, held, sharing, target, there, wish};
+
+/// One thing that happens; the numbers choose among what can happen then.
+#[derive(Clone, Debug)]
+enum Move {
+    Ask { image: usize, how: usize },
+    Answer { which: usize, how: usize },
+    Repeat { which: usize },
+    Resolve { which: usize },
+    TimeOver { which: usize },
+    Cancel { number: u8 },
+    Pass { milliseconds: u64 },
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        4 => (0..3_usize, any::<usize>()).prop_map(|(image, how)| Move::Ask { image, how }),
+        14 => (any::<usize>(), any::<usize>()).prop_map(|(which, how)| Move::Answer { which, how }),
+        2 => any::<usize>().prop_map(|which| Move::Repeat { which }),
+        1 => any::<usize>().prop_map(|which| Move::Resolve { which }),
+        1 => any::<usize>().prop_map(|which| Move::TimeOver { which }),
+        1 => (0..4_u8).prop_map(|number| Move::Cancel { number }),
+        3 => (0..9_000_u64).prop_map(|milliseconds| Move::Pass { milliseconds }),
+    ];
+    proptest::collection::vec(one, 0..150)
+}
+
+fn id(number: u8) -> WishId {
+    format!("{number:032x}").try_into().unwrap()
+}
+
+/// What a flight has been given and not lost.
+#[derive(Debug, Default)]
+struct Flown {
+    wish: Option<WishId>,
+    turn: u64,
+    leave: bool,
+    permit: Option<PermitId>,
+    has_permit: bool,
+    pulling: Option<AttemptId>,
+    attempt: Option<AttemptId>,
+}
+
+struct Model {
+    world: World,
+    open: Vec<Effect>,
+    given: Vec<Input>,
+    asked: BTreeSet<RequestId>,
+    answered: BTreeSet<RequestId>,
+    flights: BTreeMap<FlightId, Flown>,
+    acquired: BTreeSet<PermitId>,
+    released: BTreeSet<PermitId>,
+    wished: BTreeSet<WishId>,
+    withdrawn: BTreeSet<WishId>,
+    told: BTreeSet<AttemptId>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let policy = Policy { writes_wishes: true, keep_free: Some(1_000), ..sharing() };
+        Self {
+            world: World::pulling(policy),
+            open: Vec::new(),
+            given: Vec::new(),
+            asked: BTreeSet::new(),
+            answered: BTreeSet::new(),
+            flights: BTreeMap::new(),
+            acquired: BTreeSet::new(),
+            released: BTreeSet::new(),
+            wished: BTreeSet::new(),
+            withdrawn: BTreeSet::new(),
+            told: BTreeSet::new(),
+        }
+    }
+
+    fn make(&mut self, one: &Move) {
+        match *one {
+            Move::Ask { image, how } => self.ask(image, how),
+            Move::Answer { which, how } if !self.open.is_empty() => {
+                let question = self.open.remove(which % self.open.len());
+                let input = answer(&question, how);
+                if is_harmless_twice(&input) {
+                    self.given.push(input.clone());
+                }
+                self.give(input);
+            }
+            Move::Repeat { which } if !self.given.is_empty() => {
+                let input = self.given[which % self.given.len()].clone();
+                let effects = self.world.give(input.clone());
+                assert_eq!(effects, [], "{input:?} again");
+            }
+            Move::Resolve { which } if !self.flights.is_empty() => {
+                let flight = *self.flights.keys().nth(which % self.flights.len()).unwrap();
+                self.give(Input::Resolved { flight, seen: which % 2 == 0 });
+            }
+            Move::TimeOver { which } if !self.asked.is_empty() => {
+                let request = *self.asked.iter().nth(which % self.asked.len()).unwrap();
+                self.give(Input::TimeOver { request });
+            }
+            Move::Cancel { number } => self.give(Input::WishCancelled { wish: id(number) }),
+            Move::Pass { milliseconds } => self.pass(milliseconds),
+            _ => {}
+        }
+    }
+
+    fn ask(&mut self, image: usize, how: usize) {
+        let image = ["a:1", "docker.io/library/a:1", "b"][image];
+        let policy = [PullPolicy::Always, PullPolicy::IfNotPresent][how % 2];
+        let wait_ms = [None, Some(30_000), Some(3_000)][how / 2 % 3];
+        let number = u8::try_from(how / 6 % 4).unwrap();
+        let detach = how / 24 % 3 == 0;
+        let ask = EnsureImage { wait_ms, wish: wait_ms.map(|_| id(number)), detach, timeout_ms: Some(5), ..wish(image, policy) };
+        let (request, effects) = self.world.ask(ask);
+        self.asked.insert(request);
+        self.take(effects);
+    }
+
+    /// Time passes, alarm by alarm.
+    fn pass(&mut self, milliseconds: u64) {
+        let end = self.world.now.after(std::time::Duration::from_millis(milliseconds));
+        while let Some(time) = self.world.core.next_alarm().filter(|time| *time <= end.monotonic) {
+            self.world.now = self.world.now.after(time.saturating_sub(self.world.now.monotonic));
+            self.give(Input::AlarmRang);
+        }
+        self.world.now = end;
+    }
+
+    fn give(&mut self, input: Input) {
+        match &input {
+            Input::Permitted { flight, answer: PermitAnswer::Granted { .. } } => {
+                self.flights.get_mut(flight).unwrap().has_permit = true;
+            }
+            Input::LeaveAnswered { flight, turn, answer: None | Some(Leave::Granted { .. }) } => {
+                let flown = self.flights.get_mut(flight).unwrap();
+                flown.leave |= flown.turn == *turn;
+            }
+            _ => {}
+        }
+        let effects = self.world.give(input);
+        self.take(effects);
+    }
+
+    /// Checks each effect against what may be said now.
+    fn take(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match &effect {
+                Effect::AwaitLeave { flight, turn, ask, .. } => {
+                    assert!(!self.withdrawn.contains(&ask.wish), "nothing is asked in the name of what was given back");
+                    self.wished.insert(ask.wish);
+                    let flown = self.flights.entry(*flight).or_default();
+                    assert!(*turn > flown.turn);
+                    // Another attempt has no leave yet.
+                    flown.leave &= flown.attempt == Some(ask.attempt);
+                    (flown.turn, flown.wish, flown.attempt) = (*turn, Some(ask.wish), Some(ask.attempt));
+                }
+                Effect::AcquirePermit { flight, permit, budget, .. } => {
+                    assert!(!self.released.contains(permit), "what was given back is not asked for again");
+                    assert!(budget.is_some());
+                    self.acquired.insert(*permit);
+                    let flown = self.flights.get_mut(flight).unwrap();
+                    assert!(flown.leave, "no permit is asked for without leave");
+                    flown.permit = Some(*permit);
+                    self.open.retain(|open| work_of(open) != Some(*flight));
+                }
+                Effect::StartPull { flight, permit, .. } => {
+                    let flown = self.flights.get_mut(flight).unwrap();
+                    assert!(flown.leave && flown.has_permit && flown.permit == Some(*permit), "{flown:?}");
+                    flown.pulling = flown.attempt;
+                }
+                Effect::Release { permit, .. } => {
+                    assert!(self.acquired.contains(permit) && self.released.insert(*permit), "each permit is given back once");
+                    for flown in self.flights.values_mut().filter(|flown| flown.permit == Some(*permit)) {
+                        (flown.has_permit, flown.pulling, flown.permit) = (false, None, None);
+                    }
+                }
+                Effect::Resolve { resolve, .. } => {
+                    assert!(!self.withdrawn.contains(&resolve.wish), "it is told before the wish is given back");
+                    assert!(self.told.insert(resolve.attempt), "each attempt is told once");
+                    let made = |flown: &&Flown| flown.pulling == Some(resolve.attempt) && flown.wish == Some(resolve.wish);
+                    assert!(self.flights.values().any(|flown| made(&flown)), "only of what was tried");
+                }
+                Effect::Withdraw { wish, .. } => {
+                    assert!(self.wished.contains(wish) && self.withdrawn.insert(*wish), "each wish is given back once");
+                }
+                Effect::Cancel { flight } => self.open.retain(|open| work_of(open) != Some(*flight)),
+                Effect::Answer { request, .. } => {
+                    assert!(self.asked.contains(request) && self.answered.insert(*request), "{request:?} is answered once");
+                }
+                _ => {}
+            }
+            let question = !matches!(
+                effect,
+                Effect::Cancel { .. } | Effect::Release { .. } | Effect::Answer { .. } | Effect::Resolve { .. } | Effect::Withdraw { .. }
+            );
+            if question {
+                self.open.push(effect);
+            }
+        }
+    }
+
+    /// Answers whatever stands open, well, and lets time pass, until nothing is left.
+    fn come_to_rest(&mut self) {
+        for _ in 0..20_000 {
+            match self.open.pop() {
+                Some(question) => self.give(answer(&question, 0)),
+                None if self.world.core.next_alarm().is_some() => self.pass(1_000),
+                None => return,
+            }
+        }
+        panic!("it does not come to rest: {:?}", self.open);
+    }
+}
+
+/// What the shell never says twice, as it cancels what it asked for, is left out.
+fn is_harmless_twice(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::Inspected { .. }
+            | Input::LookedAround { .. }
+            | Input::BackoffChecked { .. }
+            | Input::LeaveAnswered { .. }
+            | Input::Reported { .. }
+    )
+}
+
+fn answer(question: &Effect, how: usize) -> Input {
+    let bad = how % 3 == 1;
+    let found = || match how % 3 {
+        0 => Ok(Some(there())),
+        1 => Err(failure("cannot say")),
+        _ => Ok(None::<ImageFacts>),
+    };
+    match question {
+        Effect::Inspect { request, .. } => Input::Inspected { request: *request, found: found() },
+        Effect::LookAround { request, .. } => {
+            let free_bytes = [Some(1_000), Some(999), None, Some(5_000), Some(5_000)][how % 5];
+            Input::LookedAround { request: *request, target: Some(Arc::new(target())), free_bytes }
+        }
+        Effect::CheckBackoff { request, .. } => {
+            let answer = if bad { BackoffAnswer::Held(held()) } else { BackoffAnswer::Clear };
+            Input::BackoffChecked { request: *request, answer }
+        }
+        Effect::AwaitLeave { flight, turn, .. } => {
+            let answers = [granted(), granted_for_all(), None, Some(Leave::Held(held())), Some(Leave::Abandoned)];
+            let waiting = [Some(Leave::Waiting { held: None }), Some(Leave::Waiting { held: Some(held()) })];
+            let answer = answers.iter().chain(&waiting).nth(how % 7).unwrap().clone();
+            Input::LeaveAnswered { flight: *flight, turn: *turn, answer }
+        }
+        Effect::AcquirePermit { flight, .. } => {
+            let queued = |budget_wait_ms| PermitAnswer::Queued { ahead: 1, budget_wait_ms };
+            let answer = match how % 7 {
+                1 => PermitAnswer::Refused { text: "pull QPS exceeded".to_owned() },
+                2 => queued(None),
+                3 => queued(Some(4_000)),
+                4 => queued(Some(40_000)),
+                _ => PermitAnswer::Granted { lease_ms: 30_000 },
+            };
+            Input::Permitted { flight: *flight, answer }
+        }
+        Effect::Recheck { flight, .. } => Input::Rechecked { flight: *flight, found: found() },
+        Effect::StartPull { flight, .. } => {
+            let result = if bad { Err(failure("gone")) } else { Ok(PulledFacts { image_ref: "ref".to_owned(), ..PulledFacts::default() }) };
+            Input::Pulled { flight: *flight, result }
+        }
+        Effect::Verify { flight, .. } => Input::Verified { flight: *flight, found: found() },
+        Effect::Report { request, report, .. } => {
+            Input::Reported { request: *request, next_try_ms: report.failure.as_ref().map(|_| 10_000) }
+        }
+        Effect::Record { request, .. } => Input::Recorded { request: *request },
+        Effect::KeepWishes { .. } => Input::WishesKept { error: bad.then(|| "disk full".to_owned()) },
+        _ => panic!("{question:?} is no question"),
+    }
+}
+
+/// The flight whose work a question is: the shell cancels it with the flight.
+fn work_of(effect: &Effect) -> Option<FlightId> {
+    match effect {
+        Effect::AcquirePermit { flight, .. }
+        | Effect::Recheck { flight, .. }
+        | Effect::StartPull { flight, .. }
+        | Effect::Verify { flight, .. } => Some(*flight),
+        _ => None,
+    }
+}
+
+fn run(moves: &[Move]) -> Model {
+    let mut model = Model::new();
+    for one in moves {
+        model.make(one);
+    }
+    model.come_to_rest();
+    model
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_everybody_is_answered_and_everything_is_given_back(moves in moves()) {
+        let model = run(&moves);
+        prop_assert_eq!(&model.answered, &model.asked);
+        prop_assert_eq!(&model.acquired, &model.released);
+        prop_assert_eq!(&model.wished, &model.withdrawn);
+        prop_assert!(model.world.core.flights(model.world.now).is_empty());
+        prop_assert!(model.world.core.wishes(model.world.now).is_empty());
+        prop_assert_eq!(model.world.core.next_alarm(), None);
+    }
+
+    #[test]
+    fn the_same_inputs_lead_to_the_same_effects(moves in moves()) {
+        prop_assert_eq!(run(&moves).world.said, run(&moves).world.said);
+    }
+}
