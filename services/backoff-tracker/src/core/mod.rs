@@ -2,7 +2,7 @@
 
 mod delays;
 pub mod knowledge;
-pub(crate) mod local_list;
+mod local_list;
 mod tracker;
 
 pub use delays::{BackoffPolicy, Delays};

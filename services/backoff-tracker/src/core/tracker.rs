@@ -7,11 +7,12 @@ use std::time::Duration;
 use clock::Now;
 use contract::AttemptId;
 use contract::messages::backoff_tracker::{
-    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, Held, ReportAttempt,
+    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffEntry, BackoffKey, CheckBackoff, Held, ReportAttempt,
 };
 
 use super::delays::{BackoffPolicy, Delays};
 use super::knowledge::{Topic, TopicId};
+use super::local_list;
 
 /// How many keys a node remembers: a hundred pods with a hundred images. At one more, the one that failed the longest ago is
 /// forgotten, so that it may be tried: memory is bounded and nothing is held for want of it.
@@ -119,6 +120,19 @@ impl Tracker {
     pub(crate) fn clear(&mut self, key: &BackoffKey) {
         self.delays.clear(key);
         self.causes.remove(key);
+    }
+
+    /// What the node itself knows of failures, as it is listed.
+    #[must_use]
+    pub fn list(&self, now: Now) -> Vec<BackoffEntry> {
+        local_list::own(self, now.monotonic).collect()
+    }
+
+    /// Forgets a key as listed, or all of an image; returns what was forgotten, as it is listed.
+    pub fn clear_named(&mut self, now: Now, what: &str) -> Vec<String> {
+        let keys = local_list::keys_named(self, what, now.monotonic);
+        keys.iter().for_each(|key| self.clear(key));
+        keys.iter().map(local_list::in_words).collect()
     }
 
     /// The counters.

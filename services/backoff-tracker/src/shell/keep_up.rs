@@ -26,6 +26,8 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(2);
 const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
 /// How long a snapshot may take: some ten MiB over a slow line.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
+/// How long opening may take before it is begun anew.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
 /// A change this far ahead of a snapshot did not come while it was read.
 const PLAUSIBLY_AHEAD: u64 = 10_000;
 
@@ -64,7 +66,7 @@ impl BackoffTracker {
         }
         context.run_later(TRIED_EVERY, |tracker, context| {
             let Some(sharing) = &tracker.sharing else { return };
-            let opening = timeout(SNAPSHOT_LIMIT, link::open(sharing.shared.clone()));
+            let opening = timeout(OPEN_LIMIT, link::open(sharing.shared.clone()));
             context.spawn(opening.into_actor(tracker).map(|opened, tracker, context| tracker.opened(opened, context)));
         });
     }
@@ -135,6 +137,10 @@ impl BackoffTracker {
     /// The bus can be reached again.
     fn bus_is_back(&mut self, context: &mut Context<Self>) {
         self.step(Input::BusBack, context);
+        if let Some(sharing) = &mut self.sharing {
+            // What was begun before may hang for as long as it may.
+            sharing.catching_up = false;
+        }
         self.catch_up(context);
     }
 

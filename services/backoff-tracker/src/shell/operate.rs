@@ -15,7 +15,6 @@ use tokio::time::timeout;
 use super::sharing::read;
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Clearing, Input, LONGEST_KEPT, LONGEST_PAUSE, LeaseName, hash128};
-use crate::core::local_list;
 use crate::outbound::{Write, milliseconds};
 
 /// The most entries of one list.
@@ -29,7 +28,7 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
     fn handle(&mut self, _: Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
         let now = self.clock.now();
         let (mut entries, alone) = match &self.core {
-            Core::Alone(tracker) => (local_list::own(tracker, now.monotonic).collect(), false),
+            Core::Alone(tracker) => (tracker.list(now), false),
             Core::Sharing(knowledge) => (knowledge.list(now), knowledge.is_alone()),
         };
         let left_out = entries.len().saturating_sub(LISTED) as u64;
@@ -49,17 +48,13 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
 
     fn handle(&mut self, Ask(clear): Ask<ClearBackoff>, context: &mut Self::Context) -> Self::Result {
         let ClearBackoff { what, by } = clear.body;
-        let now = self.clock.now().monotonic;
+        let now = self.clock.now();
         let cleared = match &mut self.core {
-            Core::Alone(tracker) => {
-                let keys = local_list::keys_named(tracker, &what, now);
-                keys.iter().for_each(|key| tracker.clear(key));
-                BackoffCleared { cleared: keys.iter().map(local_list::in_words).collect(), still_binding: vec![] }
-            }
+            Core::Alone(tracker) => BackoffCleared { cleared: tracker.clear_named(now, &what), still_binding: vec![] },
             Core::Sharing(knowledge) => match knowledge.to_clear(&what) {
                 None => BackoffCleared::default(),
                 Some(clearing) => {
-                    let cleared = knowledge.would_clear(now, &clearing);
+                    let cleared = knowledge.would_clear(now.monotonic, &clearing);
                     self.clear(clearing, &by, context);
                     cleared
                 }

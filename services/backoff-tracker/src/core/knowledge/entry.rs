@@ -89,15 +89,19 @@ impl Entry {
         self.newest.attempt
     }
 
-    /// Derives it; none if nothing fails, or so long ago that nobody cares.
+    /// Whether it was not so long ago that nobody cares.
+    pub(super) fn matters(&self, now: Duration) -> bool {
+        now <= self.next_try + OUTLIVES
+    }
+
+    /// Derives it; none if nothing fails.
     pub(super) fn derive<'a>(heard: impl Iterator<Item = &'a Heard> + Clone, eyes: Eyes<'_>) -> Option<Self> {
         let success = heard.clone().filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date).max();
         let since = success.max(eyes.cleared);
         let stands = |heard: &&'a Heard| heard.report.finding.trouble().is_some() && since.is_none_or(|since| heard.date > since);
         let standing: Vec<&Heard> = heard.filter(stands).collect();
         let newest = *standing.iter().max_by_key(|heard| (heard.date, &heard.report.reporter))?;
-        let entry = Self::of(&standing, newest, success, eyes)?;
-        (eyes.now <= entry.next_try + OUTLIVES).then_some(entry)
+        Self::of(&standing, newest, success, eyes)
     }
 
     fn of(standing: &[&Heard], newest: &Heard, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {

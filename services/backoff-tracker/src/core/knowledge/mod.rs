@@ -14,6 +14,7 @@
 
 mod cadence;
 mod decide;
+mod derived;
 mod entry;
 mod fault;
 mod fleet;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use contract::{FailureClass, NodeName};
 
 use super::cadence;
+use super::derived::Derived;
 use super::entry::{Binding, Entry, Eyes, Heard};
 use super::report::{Finding, Report, Trouble};
 use super::topic::{Topic, TopicId};
@@ -80,6 +81,8 @@ pub struct Replica {
     cleared: BTreeMap<TopicId, Duration>,
     collected: Duration,
     counts: ReplicaCounts,
+    /// What was derived from it, until something is said that matters.
+    derived: Derived,
 }
 
 impl Replica {
@@ -105,6 +108,7 @@ impl Replica {
             self.held += 1;
         }
         self.topics.entry(topic).or_default().insert(reporter.clone(), heard);
+        self.derived.forget(topic);
         self.contradict(topic);
         self.make_room(&reporter);
         self.counts.heard_total += 1;
@@ -117,6 +121,7 @@ impl Replica {
             return false;
         }
         self.cleared.insert(topic, date);
+        self.derived.forget(topic);
         if self.cleared.len() > MAX_CLEARED
             && let Some(oldest) = self.cleared.iter().min_by_key(|(_, date)| **date).map(|(topic, _)| *topic)
         {
@@ -142,8 +147,13 @@ impl Replica {
 
     /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
     pub(super) fn entry(&self, topic: TopicId, eyes: Eyes<'_>) -> Option<Entry> {
-        let nobody = BTreeMap::new();
         let words = self.topics.get(&topic)?;
+        let entry = self.derived.entry(topic, eyes, || (self.derive(topic, words, eyes), self.trust_changes(eyes.now)));
+        entry.filter(|entry| entry.matters(eyes.now))
+    }
+
+    fn derive(&self, topic: TopicId, words: &BTreeMap<NodeName, Heard>, eyes: Eyes<'_>) -> Option<Entry> {
+        let nobody = BTreeMap::new();
         let eyes = Eyes { cleared: self.cleared.get(&topic).copied(), ..eyes };
         let of_kind = words.values().next().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
         let counts = |heard: &&Heard| {
@@ -157,6 +167,12 @@ impl Replica {
         Some(entry)
     }
 
+    /// When somebody who is not heard now is heard again.
+    fn trust_changes(&self, now: Duration) -> Duration {
+        let ends = self.distrust.values().flat_map(BTreeMap::values).map(|distrust| distrust.contradicted_at + CONTRADICTED_FOR);
+        ends.filter(|end| now < *end).min().unwrap_or(Duration::MAX)
+    }
+
     /// Whether others have shown a reporter to be at fault for any kind of failure in the view: then it is not believed alone.
     fn doubtful(&self, now: Duration, report: &Report) -> bool {
         let view = report.topic.view_id();
@@ -167,8 +183,9 @@ impl Replica {
     /// When a topic was last seen in order.
     #[must_use]
     pub fn succeeded_at(&self, topic: TopicId) -> Option<Duration> {
-        let words = self.topics.get(&topic)?.values();
-        words.filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date).max()
+        let words = self.topics.get(&topic)?;
+        let dates = || words.values().filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date);
+        self.derived.success(topic, || dates().max())
     }
 
     /// Whether anybody says that a topic fails, and nobody since that it does not.
@@ -235,6 +252,7 @@ impl Replica {
             let nodes = self.distrust.entry(kind(&report.topic)).or_default();
             let distrust = nodes.entry(report.reporter.clone()).or_default();
             distrust.sound_at = distrust.sound_at.max(sound_at);
+            self.derived.forget_all();
             if distrust.contradicted_at < success {
                 distrust.contradicted_at = success;
                 self.counts.contradicted_total += 1;
@@ -252,6 +270,7 @@ impl Replica {
     /// Who succeeds itself is sound again, but not time after time.
     fn pardon(&mut self, now: Duration, report: &Report, date: Duration) {
         if let Some(distrust) = self.distrust.get_mut(&kind(&report.topic)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
+            self.derived.forget_all();
             distrust.pardons += u32::from(distrust.holds(now));
             distrust.sound_at = distrust.sound_at.max(Some(date));
         }
@@ -277,6 +296,7 @@ impl Replica {
     }
 
     fn forget(&mut self, topic: TopicId, node: &NodeName) {
+        self.derived.forget(topic);
         if let Some(words) = self.topics.get_mut(&topic) {
             words.remove(node);
             if words.is_empty() {
