@@ -12,5 +12,7 @@ mod port;
 mod progress;
 pub mod scripted;
 
-pub use port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef};
+pub use port::{
+    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef,
+};
 pub use progress::{LayerProgress, Progress, ProgressSnapshot};

@@ -34,6 +34,12 @@ pub trait ImageRuntime: Send + Sync + 'static {
         Route::unknown(reference, platform)
     }
 
+    /// Asks for the image's manifest over the way that a pull would take, without pulling. None if this runtime cannot. That it
+    /// fails is no knowledge of the image or the registry: the runtime itself may fare better.
+    async fn probe(&self, _reference: &Reference, _trace: &TraceContext) -> Option<Probe> {
+        None
+    }
+
     /// How many bytes there is room for where images are put; none if that cannot be told.
     async fn free_bytes(&self) -> Option<u64> {
         None
@@ -118,6 +124,21 @@ impl Route {
     pub(crate) fn asking_as(identity: Identity, way: Self) -> Self {
         Self { scope: identity.scope, fingerprint: identity.fingerprint, ..way }
     }
+}
+
+/// What came of asking for a manifest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Probe {
+    /// Whether an endpoint has it.
+    pub resolved: bool,
+    /// Its digest, if the endpoint named it.
+    pub digest: Option<String>,
+    /// Who answered, or was asked last.
+    pub endpoint: Option<String>,
+    /// As [`PullFailure::retry_after`].
+    pub retry_after: Option<Duration>,
+    /// As [`PulledImage::limits`].
+    pub limits: Vec<RegistryLimit>,
 }
 
 /// Why the runtime could not say whether an image is there.

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use contract::TraceContext;
 use image::{Platform, Reference};
 use tokio::sync::{Semaphore, watch};
 
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use crate::progress::Progress;
 
 /// What a question for an image is answered.
@@ -54,6 +55,7 @@ struct State {
     pull_answers: BTreeMap<String, VecDeque<PullAnswer>>,
     gates: BTreeMap<String, Arc<Semaphore>>,
     routes: BTreeMap<String, Route>,
+    probes: BTreeMap<String, Probe>,
     free_bytes: Option<u64>,
     /// The pulls that run, by their number.
     pulling: BTreeMap<u64, (String, Progress)>,
@@ -91,6 +93,11 @@ impl ScriptedRuntime {
     /// From now on this is the route to this image; without one, nothing is known of it.
     pub fn set_route(&self, image: &str, route: Route) {
         self.state().routes.insert(image.to_owned(), route);
+    }
+
+    /// From now on this comes of asking for this image's manifest; without it, it cannot be asked for.
+    pub fn set_probe(&self, image: &str, probe: Probe) {
+        self.state().probes.insert(image.to_owned(), probe);
     }
 
     /// From now on there is so much room; without it, that cannot be told.
@@ -227,6 +234,10 @@ impl ImageRuntime for ScriptedRuntime {
         scripted.unwrap_or_else(|| Route::unknown(reference, platform))
     }
 
+    async fn probe(&self, reference: &Reference, _: &TraceContext) -> Option<Probe> {
+        self.state().probes.get(reference.runtime_reference()).cloned()
+    }
+
     async fn free_bytes(&self) -> Option<u64> {
         self.state().free_bytes
     }
@@ -238,8 +249,6 @@ impl ImageRuntime for ScriptedRuntime {
 
 #[cfg(test)]
 mod tests {
-    use contract::TraceContext;
-
     use super::*;
 
     fn reference(image: &str) -> Reference {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use contract::FailureClass::{self, ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
 use contract::messages::throttler::RegistryLimit;
+use image::Reference;
 use oci_support::{LIMIT, Node, keyring, registry, request};
 use practice_registry::{Auth, BodyFault, Deed, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
-use runtimes::{ImageRuntime, Progress};
+use runtimes::{ImageRuntime, Probe, Progress};
 
 const REGISTRY: (&str, &str) = ("docker-distribution-api-version", "registry/2.0");
 const PAGE: &str = "<html><body>The service is down</body></html>";
@@ -154,4 +155,21 @@ async fn who_waits_for_the_manifest_is_woken_before_the_layers_are_there() {
 async fn the_room_of_the_store_is_told() {
     let free = Node::new().runtime.free_bytes().await.expect("the store is there");
     assert!(free > 0);
+}
+
+/// Docker Hub counts no HEAD, so a probe must be nothing else.
+#[tokio::test]
+async fn a_probe_asks_for_the_head_alone_and_tells_the_limits() {
+    let registry = registry().await;
+    let added = registry.add_image("demo/app", "1", &MadeImage::of_layers([50_000]));
+    registry.faults().add(Fault::new(MANIFEST, Deed::Headers(hub_headers("76;w=21600"))).times(1));
+    registry.faults().add(Fault::answer(MANIFEST, 429, &[("retry-after", "20")], ""));
+    let (node, reference) = (Node::new(), Reference::parse(&image(&registry)).unwrap());
+    let endpoint = Some(registry.host().to_owned());
+    let found = node.runtime.probe(&reference, &request("x", None).trace).await.unwrap();
+    let (digest, limits) = (Some(added.digest), vec![hub_limit(76)]);
+    assert_eq!(found, Probe { resolved: true, digest, endpoint: endpoint.clone(), retry_after: None, limits });
+    let refused = node.runtime.probe(&reference, &request("x", None).trace).await.unwrap();
+    assert_eq!(refused, Probe { endpoint, retry_after: Some(Duration::from_secs(20)), ..Probe::default() });
+    assert!(registry.requests().iter().all(|request| request.method == "HEAD"), "{:?}", registry.requests());
 }

@@ -29,10 +29,10 @@ use watch::Watcher;
 
 use crate::failure;
 use crate::keyring::{Credential, Keyring};
-use crate::oci_layout::{RouteOptions, way};
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
+use crate::oci_layout::{Prober, RouteOptions, prober, way};
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use crate::progress::Progress;
-use contract::FailureClass;
+use contract::{FailureClass, TraceContext};
 
 /// Kubelet's `runtimeRequestTimeout`. A pull itself has none, as in kubelet.
 const REQUEST_LIMIT: Duration = Duration::from_secs(120);
@@ -64,6 +64,7 @@ pub struct CriRuntime {
     versions: RuntimeServiceClient<Channel>,
     watcher: Watcher,
     hosts: RouteOptions,
+    prober: Prober,
 }
 
 impl CriRuntime {
@@ -76,6 +77,7 @@ impl CriRuntime {
         let channel = endpoint::channel(&socket);
         Ok(Self {
             socket,
+            prober: prober(options.keyring.clone(), hosts_in(HOSTS_FOLDER)),
             keyring: options.keyring,
             images: ImageServiceClient::new(channel.clone()).max_decoding_message_size(ANSWER_MAX_BYTES),
             versions: RuntimeServiceClient::new(channel.clone()),
@@ -87,7 +89,8 @@ impl CriRuntime {
     /// The same runtime, whose `<host>/hosts.toml` files lie in this folder (containerd's `registry.config_path`).
     #[must_use]
     pub fn with_hosts_in(self, config_path: impl Into<PathBuf>) -> Self {
-        Self { hosts: hosts_in(config_path), ..self }
+        let hosts = hosts_in(config_path);
+        Self { prober: prober(self.keyring.clone(), hosts.clone()), hosts, ..self }
     }
 
     /// The way that containerd takes. CRI-O's files are others, and who does not answer may be either.
@@ -201,6 +204,10 @@ impl ImageRuntime for CriRuntime {
         // A login is given to the runtime with the pull; which endpoint it shows it to is its own affair.
         let identity = self.keyring.identity(&[reference.repository().to_owned()]).await;
         Route::asking_as(identity, self.way(reference, Route::unknown(reference, None)).await)
+    }
+
+    async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Option<Probe> {
+        Some(self.prober.probe(reference, trace).await)
     }
 
     async fn free_bytes(&self) -> Option<u64> {

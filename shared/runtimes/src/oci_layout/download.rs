@@ -139,7 +139,7 @@ impl Wanted {
 
     /// Asks for what is missing; where the endpoint cannot give a part, for the whole.
     async fn ask(&self, session: &Session, partial: &mut Partial) -> Result<Answer, StepFailure> {
-        let question = |from| Question { kind: "blobs", name: self.digest.as_str(), accept: "*/*", from };
+        let question = |from| Question { kind: "blobs", name: self.digest.as_str(), accept: "*/*", from, head: false };
         let from = partial.received();
         let restart = |partial: &mut Partial| partial.restart().map_err(failed("write", partial.path()));
         let mut answer = session.ask(question(from)).await?;

@@ -11,6 +11,7 @@ mod failure;
 mod layout;
 mod manifest;
 mod options;
+mod probe;
 mod pull;
 mod registry;
 mod route;
@@ -21,21 +22,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use contract::FailureClass;
+use clock::Clock;
+use contract::{FailureClass, TraceContext};
 use image::{Platform, Reference};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
+use crate::keyring::Keyring;
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use crate::progress::Progress;
 use layout::{Layout, StatusCache};
 pub use options::{OciLayoutOptions, Timeouts};
+pub(crate) use probe::Prober;
 use pull::Shared;
 use registry::Registries;
 pub(crate) use route::{RouteOptions, way};
 
 /// Threads that download. Two keep up with four connections on loopback; hashing is what they are busy with.
 const WORKERS: usize = 2;
+
+/// Questions to one endpoint at a time for another runtime: probes are rare and small.
+const PROBES_PER_REGISTRY: usize = 2;
 
 /// Why the embedded runtime cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +73,7 @@ impl OciLayout {
     /// # Errors
     /// The store cannot be written, or is no image layout of version 1.0.0.
     pub fn open(options: OciLayoutOptions) -> Result<Self, OpenError> {
-        // Whoever came first has installed the same.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        install_cryptography();
         let layout = Layout::open(&options.store, options.fsync, options.clock.now().wall)
             .map_err(|source| OpenError::Store { path: options.store.clone(), source })?;
         let registries = Registries::new(options.timeouts, options.connections_per_registry, options.clock);
@@ -114,6 +120,12 @@ impl ImageRuntime for OciLayout {
         }
     }
 
+    async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Option<Probe> {
+        let shared = &self.shared;
+        let (registries, keyring, route) = (Arc::clone(&shared.registries), shared.keyring.clone(), shared.route.clone());
+        Some(Prober { registries, keyring, route }.probe(reference, trace).await)
+    }
+
     async fn free_bytes(&self) -> Option<u64> {
         crate::free_space::free_bytes(self.shared.layout.root())
     }
@@ -127,6 +139,18 @@ impl ImageRuntime for OciLayout {
             credential_sources: self.shared.keyring.sources(),
         }
     }
+}
+
+/// Asks over the way of another runtime, with the patience of the reference configuration.
+pub(crate) fn prober(keyring: Keyring, route: RouteOptions) -> Prober {
+    install_cryptography();
+    let registries = Registries::new(Timeouts::default(), PROBES_PER_REGISTRY, Clock::host());
+    Prober { registries: Arc::new(registries), keyring, route }
+}
+
+fn install_cryptography() {
+    // Whoever came first has installed the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// A download that ends when nobody waits for it any more; what it fetched is kept.

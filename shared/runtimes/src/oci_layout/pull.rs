@@ -183,7 +183,7 @@ impl Pull {
 
     async fn manifest_from(&self, source: &Source, name: &str, digest: Option<&Digest>) -> Result<Fetched, StepFailure> {
         let session = source.session(self).await?;
-        let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0 }).await?;
+        let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0, head: false }).await?;
         let limits = session.limits(&answer);
         Ok(Fetched { limits, ..receive_manifest(answer, digest).await? })
     }

@@ -22,8 +22,17 @@ pub(super) struct Exchange<'a> {
     pub(super) own_headers: HeaderMap,
     /// How TLS is spoken to the host asked first.
     pub(super) tls: &'a TlsProfile,
-    /// A form to post instead of a GET.
-    pub(super) form: Option<String>,
+    pub(super) body: Body,
+}
+
+/// What is sent and wanted beside headers.
+pub(super) enum Body {
+    /// The answer's: a GET.
+    Wanted,
+    /// None: a HEAD.
+    Unwanted,
+    /// This form is sent, and the answer's is wanted: a POST.
+    Form(String),
 }
 
 impl Exchange<'_> {
@@ -57,9 +66,10 @@ impl Exchange<'_> {
         let own = url.origin() == self.url.origin();
         let strangers = TlsProfile { skip_verify: self.tls.skip_verify, ..TlsProfile::default() };
         let client = self.registries.clients.of(url, if own { self.tls } else { &strangers })?;
-        let mut request = match &self.form {
-            None => client.get(url.clone()),
-            Some(form) => {
+        let mut request = match &self.body {
+            Body::Wanted => client.get(url.clone()),
+            Body::Unwanted => client.head(url.clone()),
+            Body::Form(form) => {
                 client.post(url.clone()).header(http::header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(form.clone())
             }
         };

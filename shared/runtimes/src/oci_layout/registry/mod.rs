@@ -25,12 +25,12 @@ pub(super) use access::Access;
 pub(super) use answer::Answer;
 use challenge::Challenges;
 use clients::Clients;
-use exchange::Exchange;
+use exchange::{Body, Exchange};
 use permits::Permits;
 use tokens::TokenCache;
 
 /// What all pulls share: connections, tokens, and how many may talk to one endpoint.
-pub(super) struct Registries {
+pub(crate) struct Registries {
     clients: Clients,
     tokens: TokenCache,
     challenges: Challenges,
@@ -59,6 +59,8 @@ pub(super) struct Question<'a> {
     pub(super) accept: &'a str,
     /// The first byte wanted, where an earlier answer broke off.
     pub(super) from: u64,
+    /// Whether only the head of the answer is wanted.
+    pub(super) head: bool,
 }
 
 impl Registries {
@@ -146,7 +148,7 @@ impl Session {
             headers,
             own_headers: self.own_headers(authorization),
             tls: &self.endpoint.tls,
-            form: None,
+            body: if question.head { Body::Unwanted } else { Body::Wanted },
         }
     }
 

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use url::Url;
 
-use super::exchange::Exchange;
+use super::exchange::{Body, Exchange};
 use super::{Question, Registries};
 use crate::keyring::Credential;
 use crate::oci_layout::failure::StepFailure;
@@ -120,7 +120,7 @@ impl Registries {
         let own = realm.origin() == registry.origin();
         let strangers = TlsProfile { skip_verify: tls.skip_verify, ..TlsProfile::default() };
         let mut answer = self.token_request(key, realm, if own { tls } else { &strangers }).run().await.map_err(NoToken::Failed)?;
-        let question = Question { kind: "token", name: &key.scope, accept: "", from: 0 };
+        let question = Question { kind: "token", name: &key.scope, accept: "", from: 0, head: false };
         match answer.status() {
             status if status.is_success() => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
@@ -149,14 +149,14 @@ impl Registries {
         if let Some(refresh) = refresh {
             fields.extend([("grant_type", "refresh_token"), ("client_id", CLIENT_ID), ("refresh_token", refresh)]);
             let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-            return Exchange { registries: self, url: realm, headers: HeaderMap::new(), own_headers, tls, form: Some(form) };
+            return Exchange { registries: self, url: realm, headers: HeaderMap::new(), own_headers, tls, body: Body::Form(form) };
         }
         if let Some(login) = &key.login {
             fields.push(("account", login.username()));
             own_headers.extend(basic(login).map(|value| (http::header::AUTHORIZATION, value)));
         }
         realm.query_pairs_mut().extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));
-        Exchange { registries: self, url: realm, headers: HeaderMap::new(), own_headers, tls, form: None }
+        Exchange { registries: self, url: realm, headers: HeaderMap::new(), own_headers, tls, body: Body::Wanted }
     }
 }
 

@@ -1,0 +1,55 @@
+//! Asking for a manifest without fetching it.
+//!
+//! It costs a registry little, and Docker Hub does not count it. So it is how a node learns of limits that its runtime does not
+//! show.
+
+use std::sync::Arc;
+
+use contract::TraceContext;
+use image::{Digest, Reference};
+
+use super::failure::StepFailure;
+use super::manifest;
+use super::registry::{Question, Registries, Session};
+use super::route::{self, Endpoint, RouteOptions};
+use crate::keyring::Keyring;
+use crate::port::Probe;
+
+/// Asks registries for manifests.
+#[derive(Clone)]
+pub(crate) struct Prober {
+    pub(super) registries: Arc<Registries>,
+    pub(super) keyring: Keyring,
+    pub(super) route: RouteOptions,
+}
+
+impl Prober {
+    /// Asks each endpoint in turn until one has the manifest.
+    pub(crate) async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Probe {
+        let mut probe = Probe::default();
+        let by_digest = reference.digest().is_some();
+        let able = |endpoint: &Endpoint| if by_digest { endpoint.pull } else { endpoint.resolve };
+        for endpoint in route::endpoints(reference, &self.route).unwrap_or_default().into_iter().filter(able) {
+            let host = endpoint.host.clone();
+            match self.ask(endpoint, reference, trace).await {
+                Ok(found) => return found,
+                Err(failure) => {
+                    let endpoint = failure.endpoint.or(Some(host));
+                    probe = Probe { resolved: false, digest: None, endpoint, retry_after: failure.retry_after, limits: failure.limits };
+                }
+            }
+        }
+        probe
+    }
+
+    async fn ask(&self, endpoint: Endpoint, reference: &Reference, trace: &TraceContext) -> Result<Probe, StepFailure> {
+        let logins = self.keyring.lookup(&endpoint.login_repository(reference)).await;
+        let logins = logins.map_err(|error| StepFailure::here(error.to_string(), ""))?;
+        let host = endpoint.host.clone();
+        let session = Session::new(Arc::clone(&self.registries), endpoint, reference.path(), logins, &trace.traceparent());
+        let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
+        let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0, head: true }).await?;
+        let digest = Digest::parse(answer.header("docker-content-digest")).ok().map(|digest| digest.to_string());
+        Ok(Probe { resolved: true, digest, endpoint: Some(host), retry_after: None, limits: session.limits(&answer) })
+    }
+}
