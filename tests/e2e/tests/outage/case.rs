@@ -1,0 +1,61 @@
+//! What the registry does to whoever asks, how often it may be asked meanwhile, and how soon it must be over after it.
+
+use std::time::Duration;
+
+use practice_registry::{Deed, Fault};
+
+/// How long the registry fails.
+pub(crate) const OUTAGE: Duration = Duration::from_secs(60);
+
+/// One kind of failure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Case {
+    /// The tag is not there yet.
+    NotFound,
+    /// 503 without a word of the registry's own.
+    Unavailable,
+    /// 429 with `Retry-After: 20`.
+    RateLimited,
+    /// The connection ends without an answer.
+    Reset,
+    /// No answer.
+    Hang,
+}
+
+impl Case {
+    pub(crate) const ALL: [Self; 5] = [Self::NotFound, Self::Unavailable, Self::RateLimited, Self::Reset, Self::Hang];
+
+    pub(crate) fn fault(self) -> Fault {
+        match self {
+            Self::NotFound => {
+                let body = r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#;
+                Fault::answer("/manifests/", 404, &[("content-type", "application/json")], body)
+            }
+            Self::Unavailable => Fault::answer("/v2/", 503, &[("content-type", "text/plain")], "upstream connect error"),
+            Self::RateLimited => {
+                let body = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
+                Fault::answer("/v2/", 429, &[("content-type", "application/json"), ("retry-after", "20")], body)
+            }
+            Self::Reset => Fault::new("/v2/", Deed::Close),
+            Self::Hang => Fault::new("/v2/", Deed::Hang),
+        }
+    }
+
+    /// The most failing requests within [`OUTAGE`], whatever the size of the fleet.
+    pub(crate) fn failing_at_most(self) -> u64 {
+        match self {
+            Self::NotFound | Self::RateLimited => 8,
+            Self::Unavailable | Self::Reset => 18,
+            Self::Hang => 14,
+        }
+    }
+
+    /// Everybody has the image so soon after the registry has healed. For 429: 5 s after the last `Retry-After` can be over.
+    pub(crate) fn served_within(self) -> Duration {
+        match self {
+            Self::NotFound => Duration::from_secs(65),
+            Self::RateLimited => Duration::from_secs(25),
+            Self::Unavailable | Self::Reset | Self::Hang => Duration::from_secs(15),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A fleet under an outage.
+
+use std::time::Duration;
+
+use e2e::{Agent, Registry, Started, Watch, Workplace, until_within};
+use practice_registry::MadeImage;
+use serde_json::Value;
+use support::nats::{NatsConfig, NatsServer};
+
+use crate::case::{Case, OUTAGE};
+
+/// Longer than any case takes; the wish stands as long as that.
+const WISH: &str = "10m";
+/// How long a fleet may take to know itself: each agent tells the registrar within five seconds that it is there.
+const KNOWN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Agents, their bus and their registry.
+pub(crate) struct Outage<'a> {
+    pub(crate) case: Case,
+    pub(crate) place: &'a Workplace,
+    pub(crate) server: NatsServer,
+    pub(crate) registry: Registry,
+    pub(crate) agents: Vec<Agent<'a>>,
+    pub(crate) began: Watch,
+}
+
+impl<'a> Outage<'a> {
+    /// A fleet that knows itself, before a registry that fails.
+    pub(crate) fn begin(place: &'a Workplace, case: Case, nodes: usize) -> Self {
+        let (server, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
+        registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+        registry.faults().add(case.fault());
+        let start = |node: usize| Agent::start(place, &format!("n{node:02}"), &["--nats", &server.url()]);
+        let agents: Vec<_> = (1..=nodes).map(start).collect();
+        let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
+        let knows_all = |agent: &Agent<'_>| {
+            until_within("the fleet knows itself", KNOWN_WITHIN, || (agent.counter("presence_alive") == nodes as u64).then_some(()))
+        };
+        agents.iter().for_each(knows_all);
+        Self { case, place, server, registry, agents, began: Watch::start() }
+    }
+
+    pub(crate) fn image(&self) -> String {
+        self.registry.image("shop/web:v1")
+    }
+
+    /// A wish on every node, standing until it is fulfilled.
+    pub(crate) fn wish(&self) -> Started {
+        let arguments = ["pull", "--all-nodes", "--wait", WISH, "-o", "json", "--nats", &self.server.url(), &self.image()];
+        self.place.start(&arguments)
+    }
+
+    /// Waits for the end of the outage, and holds the failing requests against the bar.
+    pub(crate) fn heals_after(&self, failing_at_most: u64) -> Watch {
+        self.began.until(OUTAGE);
+        let failing = self.registry.counts().failing;
+        self.registry.faults().clear();
+        let (case, nodes) = (self.case, self.agents.len());
+        eprintln!("{case:?}, {nodes} agents: {failing} failing requests in {OUTAGE:?} (at most {failing_at_most})");
+        assert!(failing >= 1, "the outage was felt");
+        assert!(failing <= failing_at_most, "{case:?}, {nodes} agents: {failing} failing requests");
+        Watch::start()
+    }
+
+    /// Waits until the command has a row of each node, all of them pulled, and ends well.
+    pub(crate) fn all_rows(&self, command: Started, healed: Watch) {
+        let nodes = self.agents.len();
+        let limit = self.case.served_within();
+        let what = format!("{:?}: {nodes} rows after healing", self.case);
+        let rows = until_within(&what, limit.saturating_sub(healed.elapsed()), || {
+            let rows: Vec<Value> = command.stdout().lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
+            (rows.len() >= nodes).then_some(rows)
+        });
+        eprintln!("{:?}, {nodes} agents: all served {:?} after healing", self.case, healed.elapsed());
+        assert!(rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
+        let (status, ..) = command.wait();
+        assert_eq!(status, 0);
+    }
+
+    /// Waits until the image is in each node's store, whoever asked for it.
+    pub(crate) fn all_stored(&self, healed: Watch) {
+        let limit = self.case.served_within();
+        for node in 1..=self.agents.len() {
+            let index = self.place.path(&format!("store-of-n{node:02}")).join("index.json");
+            until_within(&format!("{:?}: n{node:02} has the image", self.case), limit.saturating_sub(healed.elapsed()), || {
+                std::fs::read_to_string(&index).ok().filter(|index| index.contains("shop/web:v1")).map(|_| ())
+            });
+        }
+        eprintln!("{:?}, {} agents: all served {:?} after healing", self.case, self.agents.len(), healed.elapsed());
+    }
+}
