@@ -1,57 +1,160 @@
-//! The actix shell: a mailbox, a clock, the core, and the answers that are held back.
+//! The actix shell: a mailbox, a clock, the cores, and the answers that are held back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix::{Actor, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle};
+use actix::{Actor, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle, StreamHandler};
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use bus::BusHealth;
 use clock::Clock;
-use contract::messages::throttler::{AcquirePermit, CountPermits, PermitAnswer, PermitReleased, ReleasePermit};
+use contract::messages::throttler::{
+    AcquirePermit, BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetTurn, BudgetTurnHeard, CountPermits, FleetNoted,
+    GrantBudget, LimitsReported, ListBudgets, PermitAnswer, PermitReleased, ReleasePermit, RenewBudget, ReportLimits, ReturnBudget,
+    SeeFleet,
+};
 use contract::{CallError, PermitId};
 use tokio::sync::oneshot;
 
+use crate::core::budget::{self, BudgetCall, BudgetReply};
 use crate::core::{Effect, Input, PERMIT_LEASE, Queue, ThrottlePolicy};
+use crate::sharing::{FleetParts, Sharing};
 
 /// The actor that gives permits.
-#[derive(Debug)]
 pub struct Throttler {
     core: Queue,
-    clock: Clock,
-    answers: BTreeMap<PermitId, oneshot::Sender<PermitAnswer>>,
+    pub(crate) clock: Clock,
+    pub(crate) sharing: Option<Sharing>,
+    answers: BTreeMap<PermitId, Waiting>,
+    /// Those that are counted on a budget, to take their place in the node's own queue once the fleet lets them go.
+    wishes: BTreeMap<PermitId, Wish>,
+    /// Refused by the node's own queue: the fleet has to know.
+    pub(crate) refused: Vec<PermitId>,
     alarm: Option<SpawnHandle>,
     _gravestone: Gravestone,
 }
 
+/// A pull that is counted on a budget.
+struct Wish {
+    image: String,
+    /// It was told once that the wait is longer than its patience; asked again, it is patient.
+    told: bool,
+}
+
+/// An answer that is held back.
+struct Waiting {
+    answer: oneshot::Sender<PermitAnswer>,
+    patience: Duration,
+}
+
 impl Throttler {
-    /// Ready to be started.
+    /// Ready to be started, on its own: the node's bucket and slots decide alone.
     #[must_use]
     pub fn new(policy: ThrottlePolicy, clock: Clock, gravestone: Gravestone) -> Self {
-        Self { core: Queue::new(policy), clock, answers: BTreeMap::new(), alarm: None, _gravestone: gravestone }
+        Self {
+            core: Queue::new(policy),
+            clock,
+            sharing: None,
+            answers: BTreeMap::new(),
+            wishes: BTreeMap::new(),
+            refused: Vec::new(),
+            alarm: None,
+            _gravestone: gravestone,
+        }
+    }
+
+    /// Ready to be started, as one of a fleet: what is asked for on somebody's budget needs the fleet's permit first.
+    #[must_use]
+    pub fn sharing(policy: ThrottlePolicy, clock: Clock, gravestone: Gravestone, fleet: FleetParts) -> Self {
+        let sharing = Some(Sharing::new(fleet, clock.clone()));
+        Self { sharing, ..Self::new(policy, clock, gravestone) }
     }
 
     fn step(&mut self, input: Input, context: &mut Context<Self>) {
+        self.queue(input);
+        self.set_alarm(context);
+    }
+
+    fn queue(&mut self, input: Input) {
         let now = self.clock.now();
-        self.answers.retain(|_, waiting| !waiting.is_closed());
+        self.answers.retain(|_, waiting| !waiting.answer.is_closed());
         for effect in self.core.step(now, input) {
-            let (permit, answer) = match effect {
-                Effect::Grant { permit } => (permit, PermitAnswer::Granted { lease_ms: PERMIT_LEASE.as_millis() as u64 }),
-                Effect::Refuse { permit, text } => (permit, PermitAnswer::Refused { text }),
-            };
-            if let Some(waiting) = self.answers.remove(&permit) {
-                // Whoever gave up waiting asks again, or its permit expires.
-                let _ = waiting.send(answer);
+            match effect {
+                Effect::Grant { permit } => self.answer(permit, PermitAnswer::Granted { lease_ms: PERMIT_LEASE.as_millis() as u64 }),
+                Effect::Refuse { permit, text } => {
+                    self.refused.extend(self.wishes.remove(&permit).map(|_| permit));
+                    self.answer(permit, PermitAnswer::Refused { text });
+                }
             }
         }
+    }
+
+    fn answer(&mut self, permit: PermitId, answer: PermitAnswer) {
+        if let Some(waiting) = self.answers.remove(&permit) {
+            // Whoever gave up waiting asks again, or its permit expires.
+            let _ = waiting.answer.send(answer);
+        }
+    }
+
+    /// The fleet lets it go: now it is the node's bucket and slots that decide.
+    pub(crate) fn fleet_granted(&mut self, permit: PermitId) {
+        if let Some(image) = self.wishes.get(&permit).map(|wish| wish.image.clone()) {
+            self.queue(Input::Acquire { permit, image });
+        }
+    }
+
+    pub(crate) fn fleet_refused(&mut self, permit: PermitId, text: String) {
+        self.wishes.remove(&permit);
+        self.answer(permit, PermitAnswer::Refused { text });
+    }
+
+    /// Who is known to wait for the fleet longer than it may is told so at once.
+    pub(crate) fn answer_long_waits(&mut self) {
+        let Some(sharing) = &self.sharing else { return };
+        let now = self.clock.now();
+        let too_long = |(permit, waiting): (&PermitId, &Waiting)| {
+            let wait = sharing.core.wait_of(now, *permit)?;
+            self.wishes.get(permit).filter(|wish| !wish.told)?;
+            (wait.wait? > waiting.patience).then(|| (*permit, queued(wait)))
+        };
+        let told: Vec<_> = self.answers.iter().filter_map(too_long).collect();
+        for (permit, answer) in told {
+            if let Some(wish) = self.wishes.get_mut(&permit) {
+                wish.told = true;
+            }
+            self.answer(permit, answer);
+        }
+    }
+
+    pub(crate) fn set_alarm(&mut self, context: &mut Context<Self>) {
+        let now = self.clock.now();
         if let Some(alarm) = self.alarm.take() {
             context.cancel_future(alarm);
         }
-        if let Some(wake_in) = self.core.wake_in(now) {
-            self.alarm = Some(context.run_later(wake_in, |throttler, context| {
-                throttler.alarm = None;
-                throttler.step(Input::Tick, context);
-            }));
-        }
+        let shared = self.sharing.as_ref().and_then(|sharing| sharing.core.wake_in(now));
+        let Some(wake_in) = self.core.wake_in(now).into_iter().chain(shared).min() else { return };
+        self.alarm = Some(context.run_later(wake_in, |throttler, context| {
+            throttler.alarm = None;
+            throttler.step(Input::Tick, context);
+            throttler.share(budget::Input::Tick, context);
+        }));
     }
+
+    /// Where a permit stands that is not granted yet.
+    fn standing(&self, permit: PermitId) -> PermitAnswer {
+        let of_fleet = self.sharing.as_ref().and_then(|sharing| sharing.core.wait_of(self.clock.now(), permit));
+        let ahead = self.core.ahead_of(permit).unwrap_or_default();
+        of_fleet.map_or(PermitAnswer::Queued { ahead, budget_wait_ms: None }, queued)
+    }
+
+    /// Answers another node as the leader of a budget.
+    fn lead(&mut self, call: BudgetCall, context: &mut Context<Self>) -> Option<BudgetReply> {
+        self.share(budget::Input::Called { token: 0, call }, context)
+    }
+}
+
+fn queued(wait: budget::BudgetWait) -> PermitAnswer {
+    let budget_wait_ms = Some(wait.wait.unwrap_or_default().as_millis() as u64);
+    PermitAnswer::Queued { ahead: wait.ahead, budget_wait_ms }
 }
 
 impl Actor for Throttler {
@@ -59,29 +162,67 @@ impl Actor for Throttler {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
+        if let Some(sharing) = &self.sharing {
+            context.add_stream(sharing.health());
+        }
     }
+}
+
+impl StreamHandler<BusHealth> for Throttler {
+    fn handle(&mut self, health: BusHealth, context: &mut Self::Context) {
+        self.bus_changed(&health, context);
+    }
+
+    /// The bus was drained. The node goes on.
+    fn finished(&mut self, _: &mut Self::Context) {}
 }
 
 impl Handler<Ask<AcquirePermit>> for Throttler {
     type Result = ResponseFuture<Result<PermitAnswer, CallError>>;
 
     fn handle(&mut self, Ask(acquire): Ask<AcquirePermit>, context: &mut Self::Context) -> Self::Result {
-        let AcquirePermit { permit, image, patience_ms, budget: _ } = acquire.body;
+        let AcquirePermit { permit, image, patience_ms, budget } = acquire.body;
+        let patience = Duration::from_millis(patience_ms).min(PERMIT_LEASE / 2);
         let (answer, mut answered) = oneshot::channel();
-        self.answers.insert(permit, answer);
-        self.step(Input::Acquire { permit, image }, context);
+        self.answers.insert(permit, Waiting { answer, patience });
+        match budget.filter(|_| self.sharing.is_some()) {
+            Some(owner) => {
+                self.wishes.entry(permit).or_insert(Wish { image, told: false });
+                self.share(budget::Input::Want { owner, permit }, context);
+                // Those whose askers died are forgotten by the core.
+                let sharing = self.sharing.as_ref();
+                self.wishes.retain(|permit, _| sharing.is_some_and(|sharing| sharing.core.knows(*permit)));
+            }
+            None => self.step(Input::Acquire { permit, image }, context),
+        }
         if let Ok(at_once) = answered.try_recv() {
             return Box::pin(async { Ok(at_once) });
         }
-        let ahead = self.core.ahead_of(permit).unwrap_or_default();
+        let standing = self.standing(permit);
+        let address = context.address();
         Box::pin(async move {
-            let patience = Duration::from_millis(patience_ms).min(PERMIT_LEASE / 2);
             match tokio::time::timeout(patience, answered).await {
                 Ok(Ok(answer)) => Ok(answer),
                 // The sender is dropped when the same permit is asked for again or the actor ends; then the newer ask has the answer.
-                Ok(Err(_)) | Err(_) => Ok(PermitAnswer::Queued { ahead, budget_wait_ms: None }),
+                Ok(Err(_)) => Ok(standing),
+                Err(_) => Ok(address.send(Standing(permit)).await.unwrap_or(standing)),
             }
         })
+    }
+}
+
+/// Where does a permit stand now?
+struct Standing(PermitId);
+
+impl actix::Message for Standing {
+    type Result = PermitAnswer;
+}
+
+impl Handler<Standing> for Throttler {
+    type Result = MessageResult<Standing>;
+
+    fn handle(&mut self, Standing(permit): Standing, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.standing(permit))
     }
 }
 
@@ -89,9 +230,22 @@ impl Handler<Ask<ReleasePermit>> for Throttler {
     type Result = MessageResult<Ask<ReleasePermit>>;
 
     fn handle(&mut self, Ask(release): Ask<ReleasePermit>, context: &mut Self::Context) -> Self::Result {
-        self.answers.remove(&release.body.permit);
-        self.step(Input::Release { permit: release.body.permit }, context);
+        let ReleasePermit { permit, limits } = release.body;
+        self.answers.remove(&permit);
+        self.wishes.remove(&permit);
+        self.step(Input::Release { permit }, context);
+        self.share(budget::Input::Release { permit, limits }, context);
         MessageResult(Ok(PermitReleased {}))
+    }
+}
+
+impl Handler<Ask<ReportLimits>> for Throttler {
+    type Result = MessageResult<Ask<ReportLimits>>;
+
+    fn handle(&mut self, Ask(report): Ask<ReportLimits>, context: &mut Self::Context) -> Self::Result {
+        let ReportLimits { permit, limits } = report.body;
+        self.share(budget::Input::Report { permit, limits }, context);
+        MessageResult(Ok(LimitsReported {}))
     }
 }
 
@@ -100,5 +254,68 @@ impl Handler<Ask<CountPermits>> for Throttler {
 
     fn handle(&mut self, _: Ask<CountPermits>, _: &mut Self::Context) -> Self::Result {
         MessageResult(Ok(self.core.counts()))
+    }
+}
+
+impl Handler<Ask<SeeFleet>> for Throttler {
+    type Result = MessageResult<Ask<SeeFleet>>;
+
+    fn handle(&mut self, Ask(seen): Ask<SeeFleet>, context: &mut Self::Context) -> Self::Result {
+        let alive = seen.body.0.place.alive;
+        if alive > 0 {
+            self.share(budget::Input::Fleet { alive }, context);
+        }
+        MessageResult(Ok(FleetNoted {}))
+    }
+}
+
+impl Handler<Ask<ListBudgets>> for Throttler {
+    type Result = MessageResult<Ask<ListBudgets>>;
+
+    fn handle(&mut self, _: Ask<ListBudgets>, _: &mut Self::Context) -> Self::Result {
+        let now = self.clock.now();
+        MessageResult(Ok(self.sharing.as_ref().map_or_else(BudgetList::default, |sharing| sharing.core.list(now))))
+    }
+}
+
+impl Handler<Ask<GrantBudget>> for Throttler {
+    type Result = MessageResult<Ask<GrantBudget>>;
+
+    fn handle(&mut self, Ask(ask): Ask<GrantBudget>, context: &mut Self::Context) -> Self::Result {
+        MessageResult(Ok(match self.lead(BudgetCall::Grant(ask.body), context) {
+            Some(BudgetReply::Granted(answer)) => answer,
+            _ => BudgetAnswer::NotLeading {},
+        }))
+    }
+}
+
+impl Handler<Ask<RenewBudget>> for Throttler {
+    type Result = MessageResult<Ask<RenewBudget>>;
+
+    fn handle(&mut self, Ask(renew): Ask<RenewBudget>, context: &mut Self::Context) -> Self::Result {
+        MessageResult(Ok(match self.lead(BudgetCall::Renew(renew.body), context) {
+            Some(BudgetReply::Renewed(renewed)) => renewed,
+            _ => BudgetRenewed::default(),
+        }))
+    }
+}
+
+impl Handler<Ask<ReturnBudget>> for Throttler {
+    type Result = MessageResult<Ask<ReturnBudget>>;
+
+    fn handle(&mut self, Ask(back): Ask<ReturnBudget>, context: &mut Self::Context) -> Self::Result {
+        MessageResult(Ok(match self.lead(BudgetCall::Return(back.body), context) {
+            Some(BudgetReply::Returned(returned)) => returned,
+            _ => BudgetReturned::default(),
+        }))
+    }
+}
+
+impl Handler<Ask<BudgetTurn>> for Throttler {
+    type Result = MessageResult<Ask<BudgetTurn>>;
+
+    fn handle(&mut self, Ask(turn): Ask<BudgetTurn>, context: &mut Self::Context) -> Self::Result {
+        self.share(budget::Input::Turn(turn.body), context);
+        MessageResult(Ok(BudgetTurnHeard {}))
     }
 }

@@ -1,6 +1,7 @@
-//! The node's share of pulls: how many begin in a second and how many run at once.
+//! The node's share of pulls: how many begin in a second and how many run at once; and the fleet's budget for each registry.
 //!
-//! [`core`] decides; the shell around it is an actor that takes `acquire`, `release` and `count`.
+//! [`core`] decides; the shell around it is an actor that takes `acquire`, `release` and `count`, and, for a budget that the node
+//! leads, what other nodes ask.
 
 pub mod core;
 
@@ -8,8 +9,14 @@ pub mod core;
 mod actor;
 #[cfg(feature = "shell")]
 mod inbound;
+#[cfg(feature = "shell")]
+mod lease;
+#[cfg(feature = "shell")]
+mod sharing;
 
 #[cfg(feature = "shell")]
 pub use actor::Throttler;
 #[cfg(feature = "shell")]
 pub use inbound::serve;
+#[cfg(feature = "shell")]
+pub use sharing::FleetParts;

@@ -8,7 +8,7 @@ mod world;
 
 use std::time::Duration;
 
-use throttler::core::budget::BudgetPolicy;
+use throttler::core::budget::{BudgetPolicy, Fault};
 use world::{Plan, Seen, World};
 
 fn most_in_a_second(begun: &[Duration]) -> usize {
@@ -50,6 +50,82 @@ fn no_more_at_once_than_allowed() {
     assert_eq!((seen.served, seen.most_at_once), (40, 5));
 }
 
-fn _unused(seen: &Seen) -> usize {
-    seen.troubles
+/// Loss, doubles, crashes, partitions and stalls, a tight budget and a quota.
+fn troubled(fault: Option<Fault>) -> Plan {
+    let policy = BudgetPolicy { per_second: 20.0, at_once: 6, ..BudgetPolicy::default() };
+    Plan {
+        nodes: 12,
+        policy,
+        quota: Some((60, Duration::from_secs(60))),
+        wishes_per_node: 12,
+        wished_within: Duration::from_secs(60),
+        pull_takes: Duration::from_secs(2),
+        loss: 0.02,
+        doubling: 0.05,
+        delay_most: Duration::from_millis(4),
+        troubles: 8,
+        lasts: Duration::from_secs(400),
+        fault,
+    }
+}
+
+/// The same troubles while all nodes want much at once of a registry without limits.
+fn rush(fault: Option<Fault>) -> Plan {
+    let policy = BudgetPolicy { per_second: 20.0, ..BudgetPolicy::default() };
+    let wished_within = Duration::from_secs(40);
+    Plan { policy, quota: None, wishes_per_node: 60, wished_within, pull_takes: Duration::from_millis(50), ..troubled(fault) }
+}
+
+/// What one seed shows of broken promises.
+fn broken(seen: &Seen, plan: &Plan) -> Vec<String> {
+    let mut broken = Vec::new();
+    let at_once = plan.policy.at_once;
+    let most = most_in_a_second(&seen.begun);
+    if most as f64 > plan.policy.per_second {
+        broken.push(format!("{most} began within a second, {} may", plan.policy.per_second));
+    }
+    if at_once > 0 && seen.most_at_once > at_once {
+        broken.push(format!("{} ran at once, {at_once} may", seen.most_at_once));
+    }
+    // When a node that was just let go and the leader die together, nobody knows of that pull.
+    if seen.over_quota > 1 {
+        broken.push(format!("{} were refused by the registry", seen.over_quota));
+    }
+    broken
+}
+
+const SEEDS: u64 = 40;
+
+#[test]
+fn whatever_goes_wrong_the_budget_holds_and_all_are_served() {
+    let (mut troubles, mut leaders, mut over_quota) = (0, 0, 0);
+    for seed in 0..SEEDS {
+        let plan = if seed % 4 == 0 { rush(None) } else { troubled(None) };
+        let seen = World::run(plan.clone(), seed);
+        assert_eq!(broken(&seen, &plan), Vec::<String>::new(), "seed {seed}: {} troubles, {} leaders", seen.troubles, seen.leaders);
+        assert!(seen.served >= plan.nodes * plan.wishes_per_node, "seed {seed}: {} served", seen.served);
+        over_quota += seen.over_quota;
+        troubles += seen.troubles;
+        leaders += seen.leaders;
+    }
+    assert!(over_quota <= 2, "{over_quota} over the quota in all");
+    assert!(troubles >= 8 * SEEDS as usize && leaders > SEEDS as usize, "{troubles} troubles, {leaders} leaders");
+}
+
+#[test]
+fn each_planted_bug_is_found() {
+    for fault in [Fault::LearnsNothing, Fault::NoFence, Fault::Unpaced, Fault::QuotaIsCountedLate, Fault::RenewalsIgnored] {
+        let found = (0..SEEDS).find(|seed| {
+            let plan = if seed % 4 == 0 { rush(Some(fault)) } else { troubled(Some(fault)) };
+            !broken(&World::run(plan.clone(), *seed), &plan).is_empty()
+        });
+        assert!(found.is_some(), "{fault:?} is not found within {SEEDS} seeds");
+    }
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    let run = |seed| format!("{:?}", World::run(troubled(None), seed));
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4));
 }

@@ -12,26 +12,26 @@ use throttler::core::budget::{
 };
 
 /// The owner that everybody asks for.
-pub const OWNER: &str = "default/registry.example/anonymous";
+pub(crate) const OWNER: &str = "default/registry.example/anonymous";
 
 /// What may go wrong and what is asked for.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    pub nodes: usize,
-    pub policy: BudgetPolicy,
+pub(crate) struct Plan {
+    pub(crate) nodes: usize,
+    pub(crate) policy: BudgetPolicy,
     /// Pulls in a window, and how long it is.
-    pub quota: Option<(u64, Duration)>,
-    pub wishes_per_node: usize,
+    pub(crate) quota: Option<(u64, Duration)>,
+    pub(crate) wishes_per_node: usize,
     /// Over which time the wishes come.
-    pub wished_within: Duration,
-    pub pull_takes: Duration,
-    pub loss: f64,
-    pub doubling: f64,
-    pub delay_most: Duration,
+    pub(crate) wished_within: Duration,
+    pub(crate) pull_takes: Duration,
+    pub(crate) loss: f64,
+    pub(crate) doubling: f64,
+    pub(crate) delay_most: Duration,
     /// How many crashes, partitions and stalls in the first minute.
-    pub troubles: usize,
-    pub lasts: Duration,
-    pub fault: Option<Fault>,
+    pub(crate) troubles: usize,
+    pub(crate) lasts: Duration,
+    pub(crate) fault: Option<Fault>,
 }
 
 impl Default for Plan {
@@ -55,21 +55,21 @@ impl Default for Plan {
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// When each pull of a node that reaches a leader began.
-    pub begun: Vec<Duration>,
-    pub alone: usize,
-    pub served: usize,
+    pub(crate) begun: Vec<Duration>,
+    pub(crate) alone: usize,
+    pub(crate) served: usize,
     /// Pulls that the registry refused, of nodes that had a permit.
-    pub over_quota: usize,
+    pub(crate) over_quota: usize,
     /// The most pulls at once whose permits had not run out.
-    pub most_at_once: usize,
-    pub refused: usize,
-    pub leaders: usize,
+    pub(crate) most_at_once: usize,
+    pub(crate) refused: usize,
+    pub(crate) leaders: usize,
     /// Troubles that acted.
-    pub troubles: usize,
+    pub(crate) troubles: usize,
     /// The longest wait that was stated.
-    pub longest_stated: Duration,
+    pub(crate) longest_stated: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ struct Lease {
     past_until: Duration,
 }
 
-pub struct World {
+pub(crate) struct World {
     plan: Plan,
     now: Duration,
     random: Random,
@@ -131,10 +131,13 @@ pub struct World {
     pulls: BTreeMap<(usize, PermitId), Pull>,
     window: Option<(Duration, u64)>,
     seen: Seen,
+    events: u64,
+    /// Events at the same time.
+    same: u64,
 }
 
 impl World {
-    pub fn run(plan: Plan, seed: u64) -> Seen {
+    pub(crate) fn run(plan: Plan, seed: u64) -> Seen {
         let mut random = Random::seeded(seed);
         let node = |at: usize, random: &mut Random| Node {
             core: core(&plan, at, random),
@@ -158,12 +161,26 @@ impl World {
             pulls: BTreeMap::new(),
             window: None,
             seen: Seen::default(),
+            events: 0,
+            same: 0,
         };
         world.begin();
         while let Some(((at, _), event)) = world.queue.pop_first() {
             if at > world.plan.lasts {
                 break;
             }
+            assert!(
+                world.events < 20_000_000
+                    && (at > world.now || {
+                        world.same += 1;
+                        world.same < 200_000
+                    }),
+                "time stands still at {at:?}: {event:?}"
+            );
+            if at > world.now {
+                world.same = 0;
+            }
+            world.events += 1;
             world.now = at;
             world.happen(event);
         }
@@ -242,7 +259,7 @@ impl World {
             self.numbers += 1;
             self.nodes[at].wake = self.numbers;
             // Timers have whole milliseconds.
-            let after = Duration::from_millis(after.as_micros().div_ceil(1_000) as u64);
+            let after = Duration::from_millis(after.as_nanos().div_ceil(1_000_000) as u64);
             self.queue.insert((self.now + after, self.numbers), Event::Wake(at, self.numbers));
         }
     }

@@ -38,7 +38,7 @@ pub enum PermitAnswer {
     Queued {
         /// How many are before it on this node.
         ahead: u64,
-        /// When the fleet's budget is what it waits for: milliseconds until its turn, as far as the leader can say.
+        /// When the fleet's budget is what it waits for: milliseconds until its turn, as far as the leader has said; 0 while it has not.
         #[serde(default)]
         budget_wait_ms: Option<u64>,
     },
@@ -307,6 +307,18 @@ impl Command for BudgetTurn {
 /// The answer to [`BudgetTurn`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetTurnHeard {}
+
+/// Who leads a budget: the value of its lease in the bucket of leases, under `budget.<hash of the owner>.lead`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredBudgetLease {
+    /// Whose budget.
+    pub owner: String,
+    /// Which node leads.
+    pub holder: NodeName,
+    /// The revision of the lease when it was taken; 0: this is that revision.
+    #[serde(default)]
+    pub epoch: u64,
+}
 
 /// What this node knows of the budgets of the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

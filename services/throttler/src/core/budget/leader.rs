@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::messages::throttler::{
-    BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetTurn, BudgetWaiter, GrantBudget, PermitLimits, RenewBudget, ReturnBudget,
+    BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetTurn, BudgetWaiter, GrantBudget, KnownLimits, PermitLimits, RegistryLimit,
+    RenewBudget, ReturnBudget,
 };
 use contract::{NodeName, PermitId};
 
@@ -29,6 +30,8 @@ const DEAF: Duration = Duration::from_secs(1);
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
 /// A leader with permits out looks at the time at least so often, to know when it was deaf.
 const AWAKE_EVERY: Duration = Duration::from_millis(500);
+/// When no other node was heard for so long, a leader pulls without having told one.
+const OTHERS_AWAITED: Duration = Duration::from_secs(10);
 /// So long a new leader believes what nodes tell of limits that they heard of; later it knows better.
 const HEARSAY: Duration = Duration::from_secs(30);
 /// The pull's length that stated waits begin with; then it is what pulls take.
@@ -69,6 +72,7 @@ pub struct Office {
 #[derive(Debug)]
 pub(super) struct Leader {
     owner: String,
+    node: NodeName,
     policy: BudgetPolicy,
     pub(super) office: Office,
     since: Duration,
@@ -85,14 +89,20 @@ pub(super) struct Leader {
     looked: Option<Duration>,
     pull_takes: Duration,
     turns: Vec<(NodeName, BudgetTurn)>,
+    /// Others were told of a quota as if this node had pulled once more, so it may: when a leader dies, nobody else knows of its
+    /// own pulls.
+    own_pull_told: bool,
+    /// When another node was heard.
+    others_heard: Option<Duration>,
     fault: Option<Fault>,
 }
 
 impl Leader {
-    pub(super) fn new(now: Duration, owner: &str, policy: BudgetPolicy, office: Office, fault: Option<Fault>) -> Self {
+    pub(super) fn new(now: Duration, node: NodeName, owner: &str, policy: BudgetPolicy, office: Office, fault: Option<Fault>) -> Self {
         let learns = !office.first && fault != Some(Fault::LearnsNothing);
         Self {
             owner: owner.to_owned(),
+            node,
             policy,
             office,
             since: now,
@@ -107,6 +117,8 @@ impl Leader {
             looked: None,
             pull_takes: PULL_EXPECTED,
             turns: Vec::new(),
+            own_pull_told: false,
+            others_heard: None,
             fault,
         }
     }
@@ -142,6 +154,12 @@ impl Leader {
                     self.line.put(*place, waiter.clone());
                     self.permits.remove(&ask.permit);
                 }
+                // Who asks again has not begun, as the answer was lost: it begins late, in a turn of its own.
+                Stage::Claimed if now > permit.granted + FRESH && !self.pace.take(now) => {
+                    permit.heard = now;
+                    let wait_ms = self.pace.ready_in(now, 0).as_millis() as u64;
+                    return BudgetAnswer::Queued { epoch, ahead: 0, wait_ms, known: self.tell(now, &ask.node) };
+                }
                 Stage::Called(..) | Stage::Claimed => return self.claimed(now, ask),
             }
         }
@@ -156,7 +174,7 @@ impl Leader {
         }
         let ahead = self.line.ahead_of(ask.permit).unwrap_or_default();
         let wait_ms = self.wait(now, ahead).as_millis() as u64;
-        BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.known(now) }
+        BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
     }
 
     pub(super) fn renew(&mut self, now: Duration, renew: &RenewBudget) -> BudgetRenewed {
@@ -188,7 +206,7 @@ impl Leader {
             self.told(now, &renew.node, *permit, limits);
         }
         self.admit(now);
-        BudgetRenewed { epoch: self.office.epoch, kept, known: self.known(now) }
+        BudgetRenewed { epoch: self.office.epoch, kept, known: self.tell(now, &renew.node) }
     }
 
     pub(super) fn give_back(&mut self, now: Duration, back: &ReturnBudget) {
@@ -252,7 +270,7 @@ impl Leader {
         self.line.waiters().take(most).enumerate().map(waits).collect()
     }
 
-    pub(super) fn known(&self, now: Duration) -> contract::messages::throttler::KnownLimits {
+    pub(super) fn known(&self, now: Duration) -> KnownLimits {
         self.quota.known(now, self.out())
     }
 
@@ -276,7 +294,8 @@ impl Leader {
         match self.permits.get_mut(&ask.permit) {
             Some(permit) if permit.node == ask.node => {
                 (permit.stage, permit.heard) = (Stage::Claimed, now);
-                BudgetAnswer::Granted { epoch, lease_ms: FLEET_PERMIT_LEASE.as_millis() as u64, known: self.known(now) }
+                let known = self.tell(now, &ask.node);
+                BudgetAnswer::Granted { epoch, lease_ms: FLEET_PERMIT_LEASE.as_millis() as u64, known }
             }
             _ => BudgetAnswer::Refused { epoch, text: "this permit is another node's".to_owned() },
         }
@@ -288,7 +307,8 @@ impl Leader {
         }
         while !self.line.is_empty() && !self.is_full() {
             let but = match self.quota.allows(now, self.out()) {
-                Allowance::Yes => None,
+                Allowance::Yes if self.may_pull_itself(now) => None,
+                Allowance::Yes => Some(BTreeSet::from([self.node.clone()])),
                 Allowance::But(nodes) => Some(nodes),
                 Allowance::No(_) => return,
             };
@@ -297,10 +317,26 @@ impl Leader {
             }
             let Some((place, waiter)) = self.line.next(but.as_ref()) else { return };
             let (node, id) = (waiter.node.clone(), waiter.permit);
+            self.own_pull_told &= node != self.node;
             self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
             let permit = Permit { node, granted: now, heard: now, stage: Stage::Called(place, waiter), told: false };
             self.permits.insert(id, permit);
         }
+    }
+
+    fn may_pull_itself(&self, now: Duration) -> bool {
+        !self.quota.is_limited() || self.own_pull_told || self.others_heard.is_none_or(|heard| now > heard + OTHERS_AWAITED)
+    }
+
+    /// What is told to a node of the limits.
+    fn tell(&mut self, now: Duration, node: &NodeName) -> KnownLimits {
+        let mut known = self.known(now);
+        if *node != self.node {
+            known.limits.iter_mut().for_each(|limit| limit.remaining = limit.remaining.saturating_sub(1));
+            self.own_pull_told = true;
+            self.others_heard = Some(now);
+        }
+        known
     }
 
     fn somebody_but(&self, nodes: Option<&BTreeSet<NodeName>>) -> bool {
@@ -338,7 +374,7 @@ impl Leader {
         Out { open: count, since }
     }
 
-    fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[contract::messages::throttler::RegistryLimit]) {
+    fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[RegistryLimit]) {
         let Some(permit) = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.told) else { return };
         permit.told = true;
         let granted = permit.granted;
@@ -346,7 +382,7 @@ impl Leader {
         self.quota.told(now, node, Some(granted), limits, out);
     }
 
-    fn hearsay(&mut self, now: Duration, node: &NodeName, known: &contract::messages::throttler::KnownLimits) {
+    fn hearsay(&mut self, now: Duration, node: &NodeName, known: &KnownLimits) {
         if now > self.since + HEARSAY {
             return;
         }

@@ -254,7 +254,8 @@ impl Member {
         self.count_misses(now);
         self.go_alone(now, &mut wanted);
         let Some((leader, epoch)) = self.leader.clone() else {
-            let from = now + self.spread();
+            // Who has known a leader asks with the others; who has not finds one there.
+            let from = if self.fence.0 == 0 { now } else { now + self.spread() };
             if !self.is_idle() && *self.campaign_at.get_or_insert(from) <= now {
                 self.campaign_at = Some(now + CAMPAIGN_EVERY);
                 wanted.push(Wanted::Campaign);
@@ -290,7 +291,7 @@ impl Member {
         let claims = self.claims.values().filter(|claim| claim.stage == Stage::Waiting);
         let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + ANSWER_WITHIN }));
         let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(now + ANSWER_WITHIN));
-        let renew = (!self.held().is_empty()).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
+        let renew = (self.leader.is_some() && !self.held().is_empty()).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
         asks.chain(returns).chain(renew).chain(campaign).chain([now + CAMPAIGN_EVERY]).min()
     }
@@ -333,6 +334,11 @@ impl Member {
     /// So that a thousand nodes do not ask for one lease at once: the first has it, and the others hear of that.
     fn spread(&self) -> Duration {
         Duration::from_secs_f64(self.stagger * (self.alive as f64 / 1_000.0).clamp(0.001, 1.0))
+    }
+
+    /// Whether a leader was heard so lately that its permits may be out.
+    pub(super) fn was_led(&self, now: Duration) -> bool {
+        self.fence.0 > 0 && now < self.fence.1 + LEADER_LEASE + FLEET_PERMIT_LEASE
     }
 
     fn look_to(&mut self, now: Duration, node: NodeName, epoch: u64) {

@@ -14,7 +14,7 @@ use super::step::{BudgetCall, BudgetReply, Effect, Input};
 use super::{BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY};
 
 /// The most budget owners that a node remembers; the one used least lately is forgotten. Registries times logins in use on one node.
-pub const OWNERS_MAX: usize = 1_000;
+const OWNERS_MAX: usize = 1_000;
 /// A leader whom nobody has asked for so long, and of whose registry no quota is known, gives the lease back.
 const IDLE_LEADER_KEPT: Duration = Duration::from_secs(60);
 /// How many waiters are listed for each budget.
@@ -219,10 +219,10 @@ impl Budgets {
     }
 
     fn elected(&mut self, now: Duration, owner: String, office: Office, work: &mut VecDeque<Work>) {
-        if !self.members.contains_key(&owner) || office.until <= now {
-            return;
-        }
-        let mut core = Leader::new(now, &owner, self.policy, office, self.fault);
+        let Some((_, member)) = self.members.get(&owner).filter(|_| now < office.until) else { return };
+        // The bucket may have been wiped: that it remembers nobody is no proof.
+        let office = Office { first: office.first && !member.was_led(now), ..office };
+        let mut core = Leader::new(now, self.node.clone(), &owner, self.policy, office, self.fault);
         self.reserve(&mut core);
         self.leads.insert(owner.clone(), Lead { core, renew_at: now + LEAD_RENEWED_EVERY, used: now });
         let me = Some((self.node.clone(), office.epoch));

@@ -78,6 +78,8 @@ pub(super) struct Quota {
     windows: BTreeMap<u64, Window>,
     /// When permits ended of which the registry's word is not known, and how many.
     unsettled: BTreeMap<Duration, u64>,
+    /// Whether the registry's own word was heard since this leader leads; until then one pull at a time finds out.
+    first_hand: bool,
     silent: u32,
     disbelieved: BTreeMap<NodeName, Duration>,
     fault: Option<Fault>,
@@ -85,7 +87,15 @@ pub(super) struct Quota {
 
 impl Quota {
     pub(super) fn new(fault: Option<Fault>) -> Self {
-        Self { word: Word::Unheard, windows: BTreeMap::new(), unsettled: BTreeMap::new(), silent: 0, disbelieved: BTreeMap::new(), fault }
+        Self {
+            word: Word::Unheard,
+            windows: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
+            first_hand: false,
+            silent: 0,
+            disbelieved: BTreeMap::new(),
+            fault,
+        }
     }
 
     /// Windows that are over say nothing any more: the next pull finds out how the new one stands.
@@ -99,6 +109,11 @@ impl Quota {
             }
         }
         self.disbelieved.retain(|_, until| now < *until);
+    }
+
+    /// Whether a quota is known.
+    pub(super) fn is_limited(&self) -> bool {
+        self.word == Word::Limits
     }
 
     /// May one more go, beside those that are out?
@@ -118,7 +133,8 @@ impl Quota {
 
     fn room_in(&self, now: Duration, window: &Window, out: Out) -> Allowance {
         if self.left(window, out) > 0 {
-            return Allowance::Yes;
+            let goes = self.first_hand || out.open == 0 || self.fault == Some(Fault::QuotaIsCountedLate);
+            return if goes { Allowance::Yes } else { Allowance::No(None) };
         }
         if window.tellers.len() < 2 && out.open == 0 && now >= window.told_at + BELIEVED_ALONE {
             return Allowance::But(window.tellers.clone());
@@ -180,6 +196,7 @@ impl Quota {
             self.told_one(now, node, granted, limit, explained);
         }
         if let Some(granted) = granted {
+            self.first_hand = true;
             // Whatever ended before this one began is in what it was told.
             self.unsettled = self.unsettled.split_off(&granted);
         }

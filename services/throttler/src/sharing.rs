@@ -1,0 +1,171 @@
+//! The throttler's part in the fleet's budgets: what the core wants is carried to the bus, and what comes of it back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use actix::fut::{ActorFutureExt as _, wrap_future};
+use actix::{AsyncContext as _, Context};
+use actors::{Delivery, Sender, Wiring};
+use bus::{BusHealth, BusRef};
+use clock::{Clock, Random};
+use contract::messages::throttler::{BudgetTurn, GrantBudget, RenewBudget, ReturnBudget};
+use contract::subject::Fleet;
+use contract::{CallError, Command, Envelope, Meta, NodeName};
+
+use crate::actor::Throttler;
+use crate::core::budget::{ANSWER_WITHIN, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Fault, Input};
+use crate::lease::{Held, Leases};
+
+/// What a throttler that shares its budgets is made of, besides the node's own.
+pub struct FleetParts {
+    /// The bus.
+    pub bus: BusRef,
+    /// The fleet.
+    pub fleet: Fleet,
+    /// The node's name.
+    pub node: NodeName,
+    /// The budget of each owner.
+    pub budget: BudgetPolicy,
+    /// Chance, for ids and for spreading.
+    pub random: Random,
+    /// A rule broken on purpose, for tests of tests.
+    pub fault: Option<Fault>,
+}
+
+/// The state of sharing.
+pub(crate) struct Sharing {
+    pub(crate) core: Budgets,
+    bus: BusRef,
+    fleet: Fleet,
+    random: Random,
+    leases: Arc<Leases>,
+    /// The leases of the budgets that this node leads; as many as the core's owners at most.
+    held: BTreeMap<String, Held>,
+    /// Being renewed now: a bucket that is slow is not asked twice.
+    renewing: BTreeMap<String, u64>,
+}
+
+impl Sharing {
+    pub(crate) fn new(parts: FleetParts, clock: Clock) -> Self {
+        let FleetParts { bus, fleet, node, budget, mut random, fault } = parts;
+        let leases = Arc::new(Leases::new(Arc::clone(&bus), fleet.clone(), node.clone(), clock));
+        let core = Budgets::new(node, budget, Random::seeded(random.word())).with_fault(fault);
+        Self { core, bus, fleet, random, leases, held: BTreeMap::new(), renewing: BTreeMap::new() }
+    }
+
+    /// How the bus is, as it changes.
+    pub(crate) fn health(&self) -> bus::HealthChanges {
+        self.bus.health_changes()
+    }
+
+    fn sender<C: Command>(&self, to: NodeName) -> Sender<C> {
+        Sender::remote(Wiring { bus: Arc::clone(&self.bus), fleet: self.fleet.clone(), node: to, delivery: Delivery::Bus })
+    }
+
+    fn envelope<C>(&mut self, body: C) -> Envelope<C> {
+        Envelope { meta: Meta::root(&mut self.random), body }
+    }
+}
+
+impl Throttler {
+    /// Gives the core an input and does what follows. Returns the answer if the input was a leader's question.
+    pub(crate) fn share(&mut self, input: Input, context: &mut Context<Self>) -> Option<BudgetReply> {
+        let now = self.clock.now();
+        let effects = self.sharing.as_mut()?.core.step(now, input);
+        let mut answer = None;
+        for effect in effects {
+            match effect {
+                Effect::Reply { reply, .. } => answer = Some(reply),
+                Effect::Granted { permit, .. } => self.fleet_granted(permit),
+                Effect::Refused { permit, text } => self.fleet_refused(permit, text),
+                effect => self.carry_to_the_bus(effect, context),
+            }
+        }
+        for permit in std::mem::take(&mut self.refused) {
+            self.share(Input::Release { permit, limits: Vec::new() }, context);
+        }
+        self.answer_long_waits();
+        self.set_alarm(context);
+        answer
+    }
+
+    /// A change of the bus's health.
+    pub(crate) fn bus_changed(&mut self, health: &BusHealth, context: &mut Context<Self>) {
+        let input = if *health == BusHealth::Connected { Input::BusBack } else { Input::BusGone };
+        self.share(input, context);
+    }
+
+    fn carry_to_the_bus(&mut self, effect: Effect, context: &mut Context<Self>) {
+        let Some(sharing) = self.sharing.as_mut() else { return };
+        match effect {
+            Effect::Call { to, asked, call } => {
+                let answer: std::pin::Pin<Box<dyn Future<Output = Result<BudgetReply, CallError>>>> = match call.clone() {
+                    BudgetCall::Grant(body) => {
+                        let asked = sharing.sender::<GrantBudget>(to).call(sharing.envelope(body), ANSWER_WITHIN);
+                        Box::pin(async { asked.await.map(BudgetReply::Granted) })
+                    }
+                    BudgetCall::Renew(body) => {
+                        let asked = sharing.sender::<RenewBudget>(to).call(sharing.envelope(body), ANSWER_WITHIN);
+                        Box::pin(async { asked.await.map(BudgetReply::Renewed) })
+                    }
+                    BudgetCall::Return(body) => {
+                        let asked = sharing.sender::<ReturnBudget>(to).call(sharing.envelope(body), ANSWER_WITHIN);
+                        Box::pin(async { asked.await.map(BudgetReply::Returned) })
+                    }
+                };
+                // No answer is nothing to tell: the core counts the time itself.
+                context.spawn(wrap_future(answer).map(move |answer, throttler: &mut Self, context| {
+                    if let Ok(reply) = answer {
+                        throttler.share(Input::Replied { asked, call, reply }, context);
+                    }
+                }));
+            }
+            Effect::Turn { to, turn } => {
+                let told = sharing.sender::<BudgetTurn>(to).call(sharing.envelope(turn), ANSWER_WITHIN);
+                context.spawn(wrap_future(told).map(|_, _: &mut Self, _| ()));
+            }
+            Effect::Campaign { owner } => {
+                let leases = Arc::clone(&sharing.leases);
+                let campaign = async move { (leases.campaign(&owner).await, owner) };
+                context.spawn(wrap_future(campaign).map(|(outcome, owner), throttler: &mut Self, context| {
+                    throttler.lease_answered(owner, outcome, context);
+                }));
+            }
+            Effect::KeepLease { owner, epoch } => {
+                let Some(held) = sharing.held.get(&owner).copied().filter(|held| held.epoch == epoch) else { return };
+                if sharing.renewing.get(&owner) == Some(&epoch) {
+                    return;
+                }
+                sharing.renewing.insert(owner.clone(), epoch);
+                let leases = Arc::clone(&sharing.leases);
+                let keep = async move { (leases.keep(&owner, held).await, owner) };
+                context.spawn(wrap_future(keep).map(|(outcome, owner), throttler: &mut Self, context| {
+                    if let Some(sharing) = &mut throttler.sharing {
+                        sharing.renewing.remove(&owner);
+                    }
+                    throttler.lease_answered(owner, outcome, context);
+                }));
+            }
+            Effect::DropLease { owner, epoch } => {
+                let Some(held) = sharing.held.remove(&owner).filter(|held| held.epoch == epoch) else { return };
+                let leases = Arc::clone(&sharing.leases);
+                context.spawn(wrap_future(async move { leases.release(&owner, held).await }));
+            }
+            Effect::Reply { .. } | Effect::Granted { .. } | Effect::Refused { .. } => {}
+        }
+    }
+
+    fn lease_answered(&mut self, owner: String, outcome: Option<crate::lease::Outcome>, context: &mut Context<Self>) {
+        let (Some(sharing), Some(outcome)) = (&mut self.sharing, outcome) else { return };
+        match (outcome.held, &outcome.input) {
+            (Some(held), _) => {
+                sharing.held.insert(owner, held);
+            }
+            (None, Input::LeaseLost { .. }) => {
+                sharing.held.remove(&owner);
+            }
+            _ => {}
+        }
+        self.share(outcome.input, context);
+    }
+}
