@@ -7,6 +7,9 @@ use contract::messages::event_recorder::EventCounts;
 use contract::messages::pull_coordinator::{AnswerCounts, PullList, PullState};
 use contract::messages::throttler::PermitCounts;
 
+use serde::Serialize;
+use serde_json::Value;
+
 use crate::node::presence::PresenceCounts;
 
 /// What the services of a node count, asked at one time.
@@ -72,8 +75,18 @@ impl Counts {
         .into_iter()
         .chain(presence.0.iter().copied())
         .map(|(name, value)| (name.to_owned(), value))
+        .chain(presence.is_shared().then(|| by_field("shared", &backoff.shared)).into_iter().flatten())
         .collect()
     }
+}
+
+/// Every number and switch of an answer under the name of its field, so that what a service counts anew is shown without a word here.
+fn by_field(prefix: &str, counts: &impl Serialize) -> Vec<(String, u64)> {
+    // Numbers and switches always encode.
+    let fields = serde_json::to_value(counts).unwrap_or_default();
+    let number = |value: &Value| value.as_u64().or_else(|| value.as_bool().map(u64::from));
+    let fields = fields.as_object().into_iter().flatten();
+    fields.filter_map(|(name, value)| Some((format!("{prefix}_{name}"), number(value)?))).collect()
 }
 
 #[cfg(test)]
@@ -81,6 +94,19 @@ mod tests {
     use contract::messages::pull_coordinator::PullStatus;
 
     use super::*;
+
+    #[test]
+    fn what_is_shared_is_counted_where_there_is_a_fleet() {
+        let mut counts = Counts::default();
+        counts.backoff.shared.alone = true;
+        counts.backoff.shared.refused_total = 3;
+        assert!(!counts.by_name().contains_key("shared_alone"));
+        counts.presence = PresenceCounts(vec![("presence_alive", 2)]);
+        let by_name = counts.by_name();
+        let value = |name: &str| by_name.get(name).copied();
+        assert_eq!((value("shared_alone"), value("shared_refused_total"), value("presence_alive")), (Some(1), Some(3), Some(2)));
+        assert_eq!(value("backoff_refused_total"), Some(0));
+    }
 
     #[test]
     fn pulls_are_counted_by_what_they_do() {

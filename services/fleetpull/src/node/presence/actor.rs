@@ -74,6 +74,14 @@ pub struct CountPresence;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PresenceCounts(pub Vec<(&'static str, u64)>);
 
+impl PresenceCounts {
+    /// Whether the node shares at all.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
 /// Tells the registrar that the node goes, and gives the lease back. Answered when that is said.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
