@@ -9,6 +9,7 @@ use contract::{FailureClass, TraceContext};
 use image::{Platform, Reference};
 
 use crate::keyring::Identity;
+use crate::oci_layout::endpoint_by_name;
 use crate::progress::Progress;
 
 /// A shared runtime of any kind.
@@ -113,7 +114,7 @@ impl Route {
     pub fn unknown(reference: &Reference, platform: Option<&Platform>) -> Self {
         Self {
             hash: "unknown".to_owned(),
-            endpoints: vec![reference.registry().to_owned()],
+            endpoints: vec![endpoint_by_name(reference)],
             scope: "anonymous".to_owned(),
             platform: platform.cloned().unwrap_or_else(Platform::host).to_string(),
             ..Self::default()

@@ -142,7 +142,7 @@ async fn behind_cri_the_runtimes_own_files_are_read() {
         let cri = CriRuntime::new(options).unwrap().with_hosts_in(node.folder.path().join("certs.d"));
         let route = cri.route(&Reference::parse("registry.example/app:1").unwrap(), None).await;
         assert_eq!((route.hash != "unknown", route.mirrored), (hash_known, mirrored), "{name}: {route:?}");
-        let endpoints = if hash_known { &["mirror.example:443", "registry.example:443"][..] } else { &["registry.example"] };
+        let endpoints = if hash_known { &["mirror.example:443", "registry.example:443"][..] } else { &["registry.example:443"] };
         assert_eq!(route.endpoints, endpoints);
         let single = cri.route(&Reference::parse("other.example/app:1").unwrap(), None).await;
         assert_eq!(single.mirrored, !hash_known);

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use image::{Platform, Reference};
+use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
@@ -44,6 +45,10 @@ const ROUTE_LIMIT: Duration = Duration::from_secs(1);
 const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Where containerd is told of mirrors, unless its administrator says otherwise.
 const HOSTS_FOLDER: &str = "/etc/containerd/certs.d";
+/// Where CRI-O is told which signatures an image must have.
+const POLICY_FILE: &str = "/etc/containers/policy.json";
+/// Bytes of a policy's hash that are told: a fleet has a handful of policies.
+const POLICY_TOLD_BYTES: usize = 8;
 /// How a pull without login is called.
 const ANONYMOUS: &str = "anonymous";
 
@@ -96,14 +101,18 @@ impl CriRuntime {
     /// The way that containerd takes. CRI-O's files are others, and who does not answer may be either.
     async fn way(&self, reference: &Reference, unknown: Route) -> Route {
         // Whether a runtime has mirrors whose settings cannot be read is not known: then a "not found" may be one mirror's.
-        let unreadable = Route { mirrored: true, ..unknown };
+        let unreadable = Route { mirrored: true, policy: policy_in(Path::new(POLICY_FILE)), ..unknown };
         let is_containerd = tokio::time::timeout(ROUTE_LIMIT, self.watcher.is_containerd()).await;
         if !is_containerd.unwrap_or_default() {
             return unreadable;
         }
         match way(reference, &self.hosts) {
             None => unreadable,
-            Some(way) => Route { hash: way.hash, mirrored: way.endpoints.len() > 1, endpoints: way.endpoints, ..unreadable },
+            // containerd has verifiers instead of a policy, which are programs.
+            Some(way) => {
+                let mirrored = way.endpoints.len() > 1;
+                Route { hash: way.hash, mirrored, endpoints: way.endpoints, policy: String::new(), ..unreadable }
+            }
         }
     }
 
@@ -233,6 +242,12 @@ impl ImageRuntime for CriRuntime {
             Err(failure) => RuntimeDescription { problem: Some(self.problem(&failure)), ..description },
         }
     }
+}
+
+/// Hash of a signature policy; empty if it cannot be read.
+fn policy_in(file: &Path) -> String {
+    let hash = |content: Vec<u8>| Sha256::digest(content).iter().take(POLICY_TOLD_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    std::fs::read(file).map(hash).unwrap_or_default()
 }
 
 /// How containerd reads the files of a folder. Its proxies are its own.

@@ -36,7 +36,7 @@ pub use options::{OciLayoutOptions, Timeouts};
 pub(crate) use probe::Prober;
 use pull::Shared;
 use registry::Registries;
-pub(crate) use route::{RouteOptions, way};
+pub(crate) use route::{RouteOptions, endpoint_by_name, way};
 
 /// Threads that download. Two keep up with four connections on loopback; hashing is what they are busy with.
 const WORKERS: usize = 2;

@@ -241,4 +241,24 @@ mod tests {
         assert_eq!(written["annotations"], json!({"a": "b"}));
         assert_eq!(names(&index), ["one a"]);
     }
+
+    /// On a paused clock the minute is over at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_process_is_not_waited_for_and_its_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
+        let image = image("one", 'a', "linux/amd64");
+        let blob = format!("partial/sha256-{}", image.manifest.hex());
+        let held = ["index.lock", blob.as_str()].map(|name| {
+            let file = File::create(layout.own().join(name)).unwrap();
+            file.try_lock().unwrap();
+            file
+        });
+        let text = layout.enter(&image).await.unwrap_err().to_string();
+        assert!(text.contains(".fleetpull/index.lock and has shown no sign of life for 60 s; end that process"), "{text}");
+        let Err(error) = layout.lock_partial(&image.manifest, 7, |_| {}).await else { panic!("it is held") };
+        assert!(error.to_string().contains(&blob), "{error}");
+        drop(held);
+        layout.enter(&image).await.unwrap();
+    }
 }

@@ -13,7 +13,7 @@ use url::Url;
 use super::failure::StepFailure;
 use hosts_file::HostsFile;
 pub(super) use proxies::{Proxies, Proxy};
-pub(crate) use way::way;
+pub(crate) use way::{endpoint_by_name, way};
 
 /// Longest `hosts.toml` that is read. A file of twenty mirrors has 4 KiB.
 const HOSTS_FILE_MAX_BYTES: u64 = 1024 * 1024;

@@ -1,11 +1,12 @@
 //! The way to a registry in short: what two nodes must have in common to see the same.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
 use super::proxies::Proxies;
-use super::{Endpoint, RouteOptions, endpoints};
+use super::{Endpoint, RouteOptions, endpoints, registry_itself};
 use image::Reference;
 
 /// Bytes of the hash that are told: ways are a handful, and nobody gains by making two alike.
@@ -37,6 +38,12 @@ pub(crate) fn way(reference: &Reference, options: &RouteOptions) -> Option<Way> 
         }
     }
     Some(way)
+}
+
+/// `host:port` of whoever answers for a registry where no file says otherwise.
+pub(crate) fn endpoint_by_name(reference: &Reference) -> String {
+    let options = RouteOptions { config_path: PathBuf::new(), plain_http: false, tls_verify: true, own_proxies: false };
+    registry_itself(reference.registry(), &options).map_or_else(|_| reference.registry().to_owned(), |itself| itself.host)
 }
 
 fn hash(endpoints: &[Endpoint], proxies: &Proxies) -> String {
@@ -113,5 +120,13 @@ mod tests {
         let way = way(&Reference::parse("busybox").unwrap(), &options(Path::new("/nonexistent"))).unwrap();
         assert_eq!(way.endpoints, ["registry-1.docker.io:443"]);
         assert_eq!(way.login_repositories, ["docker.io/library/busybox"]);
+        for (image, endpoint) in [
+            ("busybox", "registry-1.docker.io:443"),
+            ("registry.example/app", "registry.example:443"),
+            ("registry.example:5000/app", "registry.example:5000"),
+            ("localhost/app", "localhost:80"),
+        ] {
+            assert_eq!(endpoint_by_name(&Reference::parse(image).unwrap()), endpoint);
+        }
     }
 }
