@@ -1,17 +1,30 @@
 //! Chance, from the operating system or from a seed.
 
+use std::cell::RefCell;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+thread_local! {
+    /// Where what is "seeded by the operating system" on this thread comes from instead.
+    static REPEATED: RefCell<Option<StdRng>> = const { RefCell::new(None) };
+}
 
 /// A source of random numbers that is passed in, so that a seed repeats a run.
 #[derive(Debug)]
 pub struct Random(StdRng);
 
 impl Random {
-    /// Seeded by the operating system.
+    /// Seeded by the operating system; on a thread that shall repeat itself, by that thread's seed.
     #[must_use]
     pub fn from_system() -> Self {
-        Self(StdRng::from_os_rng())
+        let repeated = REPEATED.with_borrow_mut(|seeds| seeds.as_mut().map(|seeds| StdRng::seed_from_u64(seeds.random())));
+        Self(repeated.unwrap_or_else(StdRng::from_os_rng))
+    }
+
+    /// From now on all chance on this thread follows from a seed: for simulations of whole services, whose parts draw their own.
+    pub fn repeat_on_this_thread(seed: u64) {
+        REPEATED.set(Some(StdRng::seed_from_u64(seed)));
     }
 
     /// The same numbers for the same seed.
@@ -46,5 +59,20 @@ mod tests {
         assert_eq!((one.id(), one.word()), (two.id(), two.word()));
         assert_ne!(Random::seeded(8).id(), Random::seeded(7).id());
         assert!((0.0..1.0).contains(&one.fraction()));
+    }
+
+    #[test]
+    fn a_thread_that_is_seeded_repeats_itself_and_no_other_does() {
+        let drawn = |seed: Option<u64>| {
+            let draw = move || {
+                seed.map(Random::repeat_on_this_thread);
+                [Random::from_system().id(), Random::from_system().id()]
+            };
+            std::thread::spawn(draw).join().unwrap_or_default()
+        };
+        assert_eq!(drawn(Some(5)), drawn(Some(5)));
+        assert_ne!(drawn(Some(5)), drawn(Some(6)));
+        assert_ne!(drawn(Some(5))[0], drawn(Some(5))[1]);
+        assert_ne!(drawn(None), drawn(None));
     }
 }
