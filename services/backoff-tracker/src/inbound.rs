@@ -8,8 +8,8 @@ use actors::{Served, Wiring};
 use bus::{BusError, Message};
 use contract::know::{AboutKind, Found, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode};
 use contract::messages::backoff_tracker::{
-    AwaitLeave, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, PauseSharing, ReportAttempt, ResolveAttempt, SeeFleet,
-    WithdrawWish,
+    AwaitLeave, BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, PauseSharing, ReportAttempt, ResolveAttempt,
+    SeeFleet, WithdrawWish,
 };
 
 use contract::{AttemptId, NodeName};
@@ -32,6 +32,7 @@ pub async fn serve(wiring: &Wiring, actor: &Addr<BackoffTracker>) -> Result<Vec<
         actors::serve::<ReportAttempt>(wiring, actor.clone().recipient()).await?,
         actors::serve::<CountBackoffs>(wiring, actor.clone().recipient()).await?,
         actors::serve::<AwaitLeave>(wiring, actor.clone().recipient()).await?,
+        actors::serve::<BeginAttempt>(wiring, actor.clone().recipient()).await?,
         actors::serve::<ResolveAttempt>(wiring, actor.clone().recipient()).await?,
         actors::serve::<WithdrawWish>(wiring, actor.clone().recipient()).await?,
         actors::serve::<SeeFleet>(wiring, actor.clone().recipient()).await?,

@@ -7,7 +7,9 @@ use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageRes
 use actors::Ask;
 use bus::KeyValueError;
 use contract::know::{StoredLease, encode};
-use contract::messages::backoff_tracker::{AttemptResolved, AwaitLeave, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish};
+use contract::messages::backoff_tracker::{
+    AttemptBegun, AttemptResolved, AwaitLeave, BeginAttempt, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish,
+};
 use contract::{CallError, WishId};
 
 use super::wishes::{self, Stage};
@@ -55,7 +57,10 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
 
     fn handle(&mut self, Ask(resolve): Ask<ResolveAttempt>, context: &mut Self::Context) -> Self::Result {
         let ResolveAttempt { wish, attempt, failure } = resolve.body;
-        if let Some((number, standing)) = self.wishes.resolved(wish, attempt) {
+        if let Some((number, not_begun, standing)) = self.wishes.resolved(wish, attempt) {
+            if not_begun.is_some() {
+                self.step(Input::Begun { wish: number, attempt, trace: not_begun }, context);
+            }
             let failed = failure.is_some();
             let outcome = failure.as_ref().map_or(Outcome::Resolved, |failure| Outcome::Failed(Failure::from(failure)));
             let now = self.clock.now().monotonic;
@@ -67,6 +72,18 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
             }
         }
         MessageResult(Ok(AttemptResolved {}))
+    }
+}
+
+impl Handler<Ask<BeginAttempt>> for BackoffTracker {
+    type Result = MessageResult<Ask<BeginAttempt>>;
+
+    fn handle(&mut self, Ask(begin): Ask<BeginAttempt>, context: &mut Self::Context) -> Self::Result {
+        let BeginAttempt { wish, attempt } = begin.body;
+        if let Some((number, trace)) = self.wishes.started(wish, attempt) {
+            self.step(Input::Started { wish: number, attempt, trace: Some(trace) }, context);
+        }
+        MessageResult(Ok(AttemptBegun {}))
     }
 }
 
@@ -133,7 +150,9 @@ impl BackoffTracker {
             return vec![];
         }
         if let Some((wish, attempt, trace, for_all)) = self.wishes.begin(id) {
-            let effects = knowledge.step(now, Input::Begun { wish, attempt, trace: Some(trace) });
+            // Leads and probes are made at once: their caller has a deadline. Any other may wait for its permit first.
+            let begun = Input::Begun { wish, attempt, trace: Some(trace) };
+            let effects = if for_all { knowledge.step(now, begun) } else { vec![] };
             if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, |held| knowledge.told(now, held))) {
                 self.wishes.answer(id, leave);
             }

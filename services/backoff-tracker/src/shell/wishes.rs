@@ -32,6 +32,8 @@ pub(super) struct Wish {
     pub(super) stage: Stage,
     /// Waits for an answer, until then.
     waiting: Option<(oneshot::Sender<Leave>, Duration)>,
+    /// Whether the core was told that the attempt has begun.
+    begun: bool,
     /// The last attempt that was abandoned.
     abandoned: Option<AttemptId>,
     heard: Duration,
@@ -77,7 +79,8 @@ impl Wishes {
         self.last_number += 1;
         let number = knowledge::WishId(self.last_number);
         let (attempt, trace, standing) = (ask.attempt, ask.trace, ask.standing);
-        let wish = Wish { number, attempt, trace, standing, stage: Stage::Waiting, waiting: None, abandoned: None, heard: now };
+        let wish =
+            Wish { number, attempt, trace, standing, stage: Stage::Waiting, waiting: None, begun: false, abandoned: None, heard: now };
         self.by_id.insert(id, wish);
         self.by_number.insert(number, id);
         (number, true)
@@ -126,11 +129,19 @@ impl Wishes {
         }
     }
 
-    /// The attempt has come to something; its number, if it is the one under way.
-    pub(super) fn resolved(&mut self, id: WishId, attempt: AttemptId) -> Option<(knowledge::WishId, bool)> {
-        let wish = self.by_id.get_mut(&id).filter(|wish| wish.attempt == attempt && matches!(wish.stage, Stage::Granted { .. }))?;
+    /// The attempt has come to something; its number if it is the one under way, its span if the core does not know that it
+    /// has begun, and whether the wish stands.
+    pub(super) fn resolved(&mut self, id: WishId, attempt: AttemptId) -> Option<(knowledge::WishId, Option<TraceContext>, bool)> {
+        let wish = self.by_id.get_mut(&id).filter(|wish| wish.is_granted(attempt))?;
         wish.stage = Stage::Resolved;
-        Some((wish.number, wish.standing))
+        Some((wish.number, (!wish.begun).then_some(wish.trace), wish.standing))
+    }
+
+    /// The attempt under way asks the registry from now on; its number and span.
+    pub(super) fn started(&mut self, id: WishId, attempt: AttemptId) -> Option<(knowledge::WishId, TraceContext)> {
+        let wish = self.by_id.get_mut(&id).filter(|wish| wish.is_granted(attempt))?;
+        wish.begun = true;
+        Some((wish.number, wish.trace))
     }
 
     /// Goes ahead; what the core is to be told of.
@@ -141,6 +152,7 @@ impl Wishes {
             return None;
         }
         wish.stage = Stage::Granted { for_all, answer_by };
+        wish.begun = for_all;
         Some((wish.number, wish.attempt, wish.trace, for_all))
     }
 
@@ -190,6 +202,10 @@ impl Wish {
     /// Whether its caller still goes on with an attempt that is to end.
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned == Some(self.attempt)
+    }
+
+    fn is_granted(&self, attempt: AttemptId) -> bool {
+        self.attempt == attempt && matches!(self.stage, Stage::Granted { .. })
     }
 
     /// Between attempts another one may begin.

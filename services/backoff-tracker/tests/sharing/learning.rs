@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use backoff_tracker::Share;
-use contract::messages::backoff_tracker::{BackoffAnswer, LEAVE_LAPSES_AFTER_MS, Leave};
+use contract::messages::backoff_tracker::{BackoffAnswer, BeginAttempt, LEAVE_LAPSES_AFTER_MS, Leave, ResolveAttempt, SeeFleet};
+use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 
 use crate::fleet::{Nodes, PATIENCE_MS, ids, not_found, pass, refused};
 
@@ -175,4 +176,63 @@ async fn a_wiped_bucket_is_filled_again_by_those_who_know() {
     let held = late.held(IMAGE).await;
     assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n1"));
     assert!(held.learned_ms_ago >= 3_400, "{}", held.learned_ms_ago);
+}
+
+#[actix::test]
+async fn an_attempt_that_hangs_while_others_are_answered_is_to_be_begun_anew() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let (wish, attempt) = ids(1);
+    let hanging = &fleet.nodes[0];
+    assert!(matches!(hanging.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { for_all: true, .. }));
+    let watched = hanging.leave(wish, attempt, IMAGE, 14_000);
+    let answered = async {
+        pass(3_000).await;
+        fleet.nodes[1].fails(2, "r.example/b:1", not_found()).await;
+    };
+    let (leave, ()) = futures::future::join(watched, answered).await;
+    assert_eq!(leave, Leave::Abandoned, "who says not there has answered");
+    assert_eq!(hanging.leave(wish, attempt, IMAGE, 0).await, Leave::Abandoned, "and so as often as it is asked");
+    let (_, anew) = ids(3);
+    assert!(matches!(hanging.leave(wish, anew, IMAGE, PATIENCE_MS).await, Leave::Granted { .. }));
+    assert_eq!(hanging.counts().await.shared.abandoned_total, 1);
+}
+
+#[actix::test]
+async fn who_waits_for_its_permit_says_nothing_of_the_registry() {
+    tokio::time::pause();
+    let fleet = Nodes::start(30).await;
+    let lead = &fleet.nodes[0];
+    let (wish, attempt) = ids(1);
+    assert!(matches!(lead.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { for_all: true, .. }));
+    lead.ends(1, IMAGE, None).await;
+    pass(5).await;
+    for (node, number) in fleet.nodes.iter().zip(100..) {
+        let (wish, attempt) = ids(number);
+        assert!(matches!(node.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { for_all: false, .. }));
+    }
+    pass(5_000).await;
+    assert_eq!(lead.counts().await.shared.entries, 0, "they are in their queues");
+    for (node, number) in fleet.nodes.iter().zip(100..) {
+        let (wish, attempt) = ids(number);
+        node.put(BeginAttempt { wish, attempt }).await;
+    }
+    pass(3_000).await;
+    assert_eq!(lead.counts().await.shared.entries, 1, "now the registry does not answer");
+    let (wish, attempt) = ids(100);
+    fleet.nodes[0].put(ResolveAttempt { wish, attempt, failure: None }).await;
+    pass(5).await;
+    assert_eq!(lead.counts().await.shared.entries, 0);
+}
+
+#[actix::test]
+async fn a_digest_that_is_ahead_is_followed_by_a_snapshot() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let digest = FleetDigest { reports_sequence: 7, ..FleetDigest::default() };
+    let place = Place { alive: 2, alive_in_zone: 2, rank: Some(1) };
+    fleet.nodes[1].put(SeeFleet(FleetSeen { place, digest: Some(digest) })).await;
+    pass(3_000).await;
+    let counts = fleet.nodes[1].counts().await.shared;
+    assert_eq!((counts.gaps_total, counts.snapshots_total), (1, 2));
 }

@@ -119,6 +119,26 @@ pub enum Leave {
     Abandoned,
 }
 
+/// An attempt that had leave has its permit and begins now. Until this is said, or the attempt is made for all, its silence is
+/// the queue's and not the registry's: nobody is told that it is unanswered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeginAttempt {
+    /// Of which wish.
+    pub wish: WishId,
+    /// Which attempt.
+    pub attempt: AttemptId,
+}
+
+impl Command for BeginAttempt {
+    type Reply = AttemptBegun;
+    const SERVICE: Service = Service::BackoffTracker;
+    const VERB: &'static str = "begin";
+}
+
+/// The answer to [`BeginAttempt`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptBegun {}
+
 /// What an attempt that had leave has come to, as far as the fleet is concerned: said once, when the registry has given the manifest or
 /// the attempt has failed, whichever is first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

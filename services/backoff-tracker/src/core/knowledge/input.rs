@@ -35,6 +35,15 @@ pub enum Input {
         /// Its span.
         trace: Option<TraceContext>,
     },
+    /// The attempt asks the registry from now on: what it did before was wait in a queue.
+    Started {
+        /// Of which wish.
+        wish: WishId,
+        /// Its id.
+        attempt: AttemptId,
+        /// Its span.
+        trace: Option<TraceContext>,
+    },
     /// The attempt has had the manifest, or failed. Said once; anything else is ignored.
     Resolved {
         /// Of which wish.

@@ -181,6 +181,16 @@ impl Knowledge {
                 }
                 vec![]
             }
+            Input::Started { wish, attempt, trace } => {
+                if let Some(Wish { state: State::Going(going), wake, .. }) = self.wishes.get_mut(&wish)
+                    && !going.told_unanswered
+                {
+                    going.attempt = Some((attempt, trace));
+                    going.begun = now;
+                    *wake = Some(now + UNANSWERED_AFTER);
+                }
+                vec![]
+            }
             Input::Resolved { wish, attempt, outcome } => self.resolved(now, wish, attempt, outcome, effects),
             Input::Heard { report, age } => self.heard(now, report, age, effects),
             Input::Lease(name, answer) => self.lease(now, name, answer, effects),
@@ -335,6 +345,11 @@ impl Knowledge {
     /// An attempt without an answer is told of, once.
     fn watch(&mut self, now: Duration, wish: &mut Wish, effects: &mut Vec<Effect>) {
         let State::Going(going) = &mut wish.state else { return };
+        if going.attempt.is_none() {
+            // It waits in a queue of this node: its silence says nothing.
+            wish.wake = None;
+            return;
+        }
         let late_at = going.begun + UNANSWERED_AFTER;
         wish.wake = (!going.told_unanswered && now < late_at).then_some(late_at);
         if going.told_unanswered || now < late_at {
