@@ -54,6 +54,8 @@ fn id(number: u8) -> WishId {
 struct Flown {
     wish: Option<WishId>,
     turn: u64,
+    /// By when the tracker should have answered: after that it is silent, which counts as leave.
+    due: std::time::Duration,
     leave: bool,
     permit: Option<PermitId>,
     has_permit: bool,
@@ -150,9 +152,17 @@ impl Model {
             Input::Permitted { flight, answer: PermitAnswer::Granted { .. } } => {
                 self.flights.get_mut(flight).unwrap().has_permit = true;
             }
-            Input::LeaveAnswered { flight, turn, answer: None | Some(Leave::Granted { .. }) } => {
+            Input::LeaveAnswered { flight, turn, answer } => {
                 let flown = self.flights.get_mut(flight).unwrap();
-                flown.leave |= flown.turn == *turn;
+                if flown.turn == *turn {
+                    flown.leave |= matches!(answer, None | Some(Leave::Granted { .. }));
+                    flown.due = std::time::Duration::MAX;
+                }
+            }
+            Input::AlarmRang => {
+                for flown in self.flights.values_mut() {
+                    flown.leave |= flown.due < self.world.now.monotonic;
+                }
             }
             _ => {}
         }
@@ -171,6 +181,7 @@ impl Model {
                     assert!(*turn > flown.turn);
                     // Another attempt has no leave yet.
                     flown.leave &= flown.attempt == Some(ask.attempt);
+                    flown.due = self.world.now.monotonic + std::time::Duration::from_millis(ask.patience_ms);
                     (flown.turn, flown.wish, flown.attempt) = (*turn, Some(ask.wish), Some(ask.attempt));
                 }
                 Effect::AcquirePermit { flight, permit, budget, .. } => {

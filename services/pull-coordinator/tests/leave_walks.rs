@@ -120,7 +120,10 @@ fn each_caller_waits_for_leave_as_long_as_the_policy_says() {
     world.let_pass(4_000);
     let (second, effects) = world.board_sharing(wish("a:1", IfNotPresent));
     assert_eq!(names(&effects), [""; 0], "it joins");
-    world.let_pass(5_999);
+    let nothing = Some(Leave::Waiting { held: None });
+    world.let_pass(1_000);
+    assert_eq!(names(&world.leave(FLIGHT, nothing.clone())), ["AwaitLeave"]);
+    world.let_pass(4_999);
     assert_eq!(world.answers_to(first), []);
     let effects = world.let_pass(1);
     world.settle(effects);
@@ -132,6 +135,7 @@ fn each_caller_waits_for_leave_as_long_as_the_policy_says() {
     );
     assert_eq!((answer.learned_by, answer.learned_ms_ago), (None, None));
     assert_eq!(world.answers_to(second), []);
+    world.leave(FLIGHT, nothing);
     let effects = world.let_pass(4_000);
     assert_eq!(names(&effects), ["Cancel", "Withdraw", "Record"]);
     world.settle(effects);
@@ -154,6 +158,14 @@ fn a_tracker_that_decides_nothing_is_asked_again_but_not_without_end() {
     assert_eq!(names(&world.leave(FLIGHT, waiting)), ["AwaitLeave"]);
     let asked = world.asked_for_leave(FLIGHT);
     assert!(asked.iter().all(|(_, ask)| (ask.wish, ask.attempt) == (asked[0].1.wish, asked[0].1.attempt)), "it is one wish");
+}
+
+#[test]
+fn a_tracker_that_stays_silent_refuses_nobody() {
+    let (mut world, request) = waiting();
+    assert_eq!(names(&world.let_pass(10_000)), ["Record", "AcquirePermit", "AwaitLeave"]);
+    assert_eq!(world.answers_to(request), []);
+    assert_eq!(world.give(Input::LeaveAnswered { flight: FLIGHT, turn: 1, answer: Some(Leave::Held(held())) }), [], "late");
 }
 
 #[test]

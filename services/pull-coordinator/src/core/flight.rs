@@ -91,6 +91,8 @@ pub(super) struct FleetSide {
     /// It is not answered yet.
     pub(super) asking: bool,
     pub(super) asked_at: Duration,
+    /// By when the tracker should have answered.
+    pub(super) answer_due: Duration,
     /// The last answer came from the tracker, and not from its silence.
     pub(super) answered: bool,
     /// The permit is there already: leave was given before and given back.
@@ -119,6 +121,7 @@ impl FleetSide {
             turn: 0,
             asking: false,
             asked_at: Duration::ZERO,
+            answer_due: Duration::ZERO,
             answered: false,
             has_permit: false,
             lapsed: false,

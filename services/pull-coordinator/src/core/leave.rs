@@ -15,8 +15,9 @@ use super::request::{Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, RequestId};
 use super::words;
 
-/// How long the tracker may hold an answer back before it is asked again: well within the time after which it forgets a wish.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the tracker may hold an answer back before it is asked again: well within the time after which it forgets a wish, and
+/// short enough that its silence is found out before a caller has waited long enough for the fleet.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The same while a permit is in hand, which others wait for: what a lead costs on the bus, twice.
 const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(500);
 /// Leave is asked for at most this often, should the tracker answer at once again and again.
@@ -50,6 +51,8 @@ impl Coordinator {
         fleet.is_known = true;
         fleet.asking = true;
         fleet.asked_at = now.monotonic;
+        let patience = patience.min(self.policy.leave_within.unwrap_or_default() / 2);
+        fleet.answer_due = now.monotonic + patience;
         let ask = AwaitLeave {
             wish: fleet.wish,
             attempt: flight.attempt,
@@ -199,6 +202,15 @@ impl Coordinator {
     }
 
     pub(super) fn patience_over(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        if let (FlightStage::AwaitingLeave, Some(fleet)) = (&flight.stage, &mut flight.fleet)
+            && fleet.asking
+            && fleet.answer_due < now.monotonic
+        {
+            // Its tracker is silent: that is no reason to refuse anybody.
+            (fleet.asking, fleet.answered) = (false, false);
+            return self.leave_decided(now, id, None, effects);
+        }
         let held = self.why_it_waits(now, id);
         for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| left.is_zero()) {
             self.refuse(now, caller, held.clone(), effects);
