@@ -30,8 +30,10 @@ const DEAF: Duration = Duration::from_secs(1);
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
 /// A leader with permits out looks at the time at least so often, to know when it was deaf.
 const AWAKE_EVERY: Duration = Duration::from_millis(500);
-/// When no other node was heard for so long, a leader pulls without having told one.
-const OTHERS_AWAITED: Duration = Duration::from_secs(10);
+/// When no other node was heard for so long, a leader pulls without having told one: who waits asks more often than this.
+const OTHERS_AWAITED: Duration = Duration::from_secs(6);
+/// How often a leader looks whether it may pull itself.
+const OWN_PULL_LOOKED_AT: Duration = Duration::from_millis(20);
 /// So long a new leader believes what nodes tell of limits that they heard of; later it knows better.
 const HEARSAY: Duration = Duration::from_secs(30);
 /// The pull's length that stated waits begin with; then it is what pulls take.
@@ -244,7 +246,8 @@ impl Leader {
         let turn = (!self.line.is_empty()).then(|| match self.quota.allows(now, self.out()) {
             _ if self.learns(now) => self.learns_until,
             _ if self.is_full() => now + Duration::from_secs(1),
-            Allowance::Yes => now + self.pace.ready_in(now, 0),
+            Allowance::Yes if self.may_pull_itself(now) => now + self.pace.ready_in(now, 0),
+            Allowance::Yes => now + self.pace.ready_in(now, 0).max(OWN_PULL_LOOKED_AT),
             Allowance::But(_) | Allowance::No(_) => now + Duration::from_millis(500),
         });
         lapse.into_iter().chain(turn).min()

@@ -17,6 +17,8 @@ use super::{BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY};
 const OWNERS_MAX: usize = 1_000;
 /// A leader whom nobody has asked for so long, and of whose registry no quota is known, gives the lease back.
 const IDLE_LEADER_KEPT: Duration = Duration::from_secs(60);
+/// Never is it ticked again sooner, whatever is due.
+const TICK_LEAST: Duration = Duration::from_micros(500);
 /// How many waiters are listed for each budget.
 const WAITERS_LISTED: usize = 100;
 
@@ -117,7 +119,7 @@ impl Budgets {
         let now = now.monotonic;
         let members = self.members.values().filter_map(|(_, member)| member.wake_at(now));
         let leads = self.leads.values().filter_map(|lead| lead.core.wake_at(now).into_iter().chain([lead.renew_at]).min());
-        members.chain(leads).min().map(|at| at.saturating_sub(now))
+        members.chain(leads).min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
     }
 
     /// How long a wish has to wait; none if it does not wait.
