@@ -24,7 +24,8 @@ pub(super) fn break_by_signal(agent: Addr<Agent>) {
     let Ok(mut asked) = signal(SignalKind::user_defined2()) else { return };
     actix::spawn(async move {
         while asked.recv().await.is_some() {
-            agent.do_send(Break);
+            // It does not answer: that it died is told elsewhere.
+            let _ = agent.send(Break).await;
         }
     });
 }

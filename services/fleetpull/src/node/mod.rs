@@ -147,7 +147,11 @@ impl Node {
             None => BackoffTracker::new(policies.backoff, clock.clone(), gravestone("backoff-tracker")),
         };
         let backoff = backoff.start();
-        let throttler = Throttler::new(policies.throttle, clock.clone(), gravestone("throttler")).start();
+        let throttler = match &sharing {
+            Some(sharing) => sharing.throttler(&wiring, policies.throttle, clock.clone(), gravestone("throttler")),
+            None => Throttler::new(policies.throttle, clock.clone(), gravestone("throttler")),
+        };
+        let throttler = throttler.start();
         let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder")).start();
         let neighbours = Neighbours {
             check: Sender::local(wiring.clone(), backoff.clone().recipient()),

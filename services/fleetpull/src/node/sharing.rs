@@ -7,10 +7,13 @@ use actors::{Ask, Gravestone, Sender, Wiring};
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::{BackoffTracker, SharedBus, TrackerParts};
 use clock::{Clock, Random};
-use contract::messages::backoff_tracker as backoff_tracker_messages;
+use contract::messages;
 use contract::messages::registrar::FleetSeen;
 use pull_coordinator::{FleetNeighbours, Surroundings};
 use settings::{Budget, Settings, Share};
+use throttler::core::ThrottlePolicy;
+use throttler::core::budget::{Alone, BudgetPolicy};
+use throttler::{FleetParts, Throttler};
 
 use super::presence::PresenceParts;
 use super::{Actors, root_envelope};
@@ -71,6 +74,24 @@ impl Sharing {
         })
     }
 
+    /// The throttler of a node that shares. One that only observes is held back by nobody's budget but its own.
+    pub(super) fn throttler(&self, wiring: &Wiring, policy: ThrottlePolicy, clock: Clock, gravestone: Gravestone) -> Throttler {
+        if self.share != Share::Enforce {
+            return Throttler::new(policy, clock, gravestone);
+        }
+        let budget = BudgetPolicy {
+            per_second: self.budget.pulls_per_second,
+            at_once: usize::try_from(self.budget.pulls_at_once).unwrap_or(usize::MAX),
+            alone: match self.budget.alone {
+                settings::Alone::Open => Alone::Open,
+                settings::Alone::Share => Alone::Share,
+            },
+        };
+        let (bus, fleet, node) = (wiring.bus.clone(), wiring.fleet.clone(), wiring.node.clone());
+        let parts = FleetParts { bus, fleet, node, budget, random: Random::from_system(), fault: None };
+        Throttler::sharing(policy, clock, gravestone, parts)
+    }
+
     /// What the coordinator of a node that shares asks besides, and where the node stands.
     pub(super) fn of_coordinator(&self, wiring: &Wiring, backoff: &Addr<BackoffTracker>) -> pull_coordinator::Sharing {
         pull_coordinator::Sharing {
@@ -87,10 +108,11 @@ impl Sharing {
 
     /// By what the fleet knows of the node, and who on the node hears how the fleet stands.
     pub(super) fn presence(&self, wiring: &Wiring, actors: &Actors, clock: Clock, gravestone: Gravestone) -> PresenceParts {
-        let backoff = actors.backoff.clone();
-        let tell_backoff = move |seen: &FleetSeen| {
+        let Actors { backoff, throttler, .. } = actors.clone();
+        let tell = move |seen: &FleetSeen| {
             // One that is lost is followed by another in a few seconds.
-            let _ = backoff.try_send(Ask(root_envelope(backoff_tracker_messages::SeeFleet(seen.clone()))));
+            let _ = backoff.try_send(Ask(root_envelope(messages::backoff_tracker::SeeFleet(seen.clone()))));
+            let _ = throttler.try_send(Ask(root_envelope(messages::throttler::SeeFleet(seen.clone()))));
         };
         PresenceParts {
             wiring: wiring.clone(),
@@ -98,7 +120,7 @@ impl Sharing {
             zone: self.zone.clone(),
             clock,
             random: Random::from_system(),
-            listeners: vec![Box::new(tell_backoff)],
+            listeners: vec![Box::new(tell)],
             gravestone,
         }
     }

@@ -154,7 +154,7 @@ impl World {
 }
 
 fn agent(index: usize, seed: u64, now: Duration) -> Membership {
-    let zone = if index % 2 == 0 { "even" } else { "odd" };
+    let zone = if index.is_multiple_of(2) { "even" } else { "odd" };
     let member = Member { node: name(index), instance: format!("{seed:x}"), zone: zone.to_owned(), reads_versions: vec![1] };
     Membership::new(member, Random::seeded(seed), now)
 }
