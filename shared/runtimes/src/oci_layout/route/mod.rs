@@ -146,6 +146,10 @@ pub(super) fn is_loopback(host: &str) -> bool {
 
 /// The folder that speaks for a registry: `host_port_`, then `host:port`, then `_default`.
 fn folder(config_path: &Path, registry: &str) -> Result<Option<PathBuf>, StepFailure> {
+    if config_path.as_os_str().is_empty() {
+        // No folder is named; names by themselves would be looked for wherever this process was started.
+        return Ok(None);
+    }
     let with_port = registry.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let names = [with_port.map(|(host, port)| format!("{host}_{port}_")), Some(registry.to_owned()), Some("_default".to_owned())];
     for name in names.into_iter().flatten() {
@@ -211,6 +215,13 @@ mod tests {
         ] {
             assert_eq!(route(nowhere, image), [base], "{image}");
         }
+    }
+
+    #[test]
+    fn without_a_folder_nothing_is_looked_for_where_the_process_was_started() {
+        // Tests are started in the crate's folder, which has a folder of that name.
+        assert_eq!(folder(Path::new(""), "src").unwrap(), None);
+        assert!(folder(Path::new("."), "src").unwrap().is_some());
     }
 
     #[test]
