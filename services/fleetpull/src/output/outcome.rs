@@ -115,7 +115,8 @@ impl Row {
     }
 
     /// Why it waits, where another node found out.
-    fn refusal(&self) -> Option<String> {
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
         let outcome = &self.outcome;
         let refusal = Refusal {
             node: self.node.as_str(),

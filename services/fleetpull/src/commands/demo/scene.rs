@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use bus::memory::MemoryBus;
-use clock::Clock;
+use clock::{Clock, Random};
 use contract::PullEvent;
 use contract::messages::event_recorder::ListEvents;
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use super::told::{StepCounts, line};
-use crate::node::{Node, NodeParts, Policies, root_envelope};
+use crate::node::{Node, NodeOptions, NodeParts, Policies, Sharing, root_envelope};
 
 /// The image that is there.
 pub(super) const APP: &str = "shop/web:v1";
@@ -30,15 +30,18 @@ pub(super) const MISSING: &str = "shop/web:v2";
 /// The layers of the image, in bytes: sizes that a web service has, small enough for a debug build.
 const LAYERS: [u64; 5] = [12_000_000, 6_000_000, 3_000_000, 800_000, 20_000];
 /// The nodes.
-const NODES: [&str; 3] = ["n1", "n2", "n3"];
+pub(super) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// A registry and three nodes.
 pub(super) struct Scene {
     pub(super) registry: PracticeRegistry,
     pub(super) image: AddedManifest,
-    nodes: BTreeMap<&'static str, Node>,
+    crew: Crew,
     stores: TempDir,
 }
+
+/// Some nodes on a bus of their own.
+pub(super) struct Crew(BTreeMap<&'static str, Node>);
 
 /// One step of the demo: what the registry and a node's events were before it.
 pub(super) struct Step<'a> {
@@ -54,28 +57,9 @@ impl Scene {
         let added = registry.add_image("shop/web", APP_TAG, &MadeImage::of_layers(LAYERS));
         let image = added.manifests.into_iter().next().context("the registry made no image")?;
         let stores = tempfile::Builder::new().prefix("fleetpull-demo-").tempdir().context("no temporary folder can be made")?;
-        let clock = Clock::host();
-        let hub = MemoryBus::new(clock.clone());
-        let mut nodes = BTreeMap::new();
-        for name in NODES {
-            let keyring = Keyring::new(KeyringOptions {
-                authfile: None,
-                environment: Environment::default(),
-                kubelet_file: PathBuf::from("/nonexistent"),
-            });
-            let options = OciLayoutOptions::new(stores.path().join(name), keyring, clock.clone());
-            let runtime = Arc::new(OciLayout::open(options).context("a store cannot be made")?);
-            let parts = NodeParts {
-                name: name.parse()?,
-                fleet: Fleet::default(),
-                bus: Arc::new(hub.connect()),
-                runtime,
-                clock: clock.clone(),
-                policies: Policies::of(&Settings::default()),
-            };
-            nodes.insert(name, Node::start(parts).await?);
-        }
-        Ok(Self { registry, image, nodes, stores })
+        let sharing = Sharing::of(&Settings::default(), format!("{:032x}", Random::from_system().id()));
+        let crew = Crew::start(NODES, stores.path(), sharing).await?;
+        Ok(Self { registry, image, crew, stores })
     }
 
     /// Where the stores lie.
@@ -119,21 +103,18 @@ impl Scene {
 
     /// Ends everything and keeps the stores.
     pub(super) async fn keep(self) -> PathBuf {
-        for (_, node) in self.nodes {
-            node.stop().await;
-        }
+        self.crew.stop().await;
         self.stores.keep()
     }
 
     /// Ends everything.
     pub(super) async fn strike(self) {
-        for (_, node) in self.nodes {
-            node.stop().await;
-        }
+        self.crew.stop().await;
     }
 
-    fn node(&self, name: &'static str) -> Result<&Node> {
-        self.nodes.get(name).context("no such node")
+    /// One of the nodes.
+    pub(super) fn node(&self, name: &'static str) -> Result<&Node> {
+        self.crew.node(name)
     }
 
     fn counts(&self) -> StepCounts {
@@ -145,6 +126,46 @@ impl Scene {
         let Ok(node) = self.node(node) else { return Vec::new() };
         let ask = actors::Ask(root_envelope(ListEvents::default()));
         node.actors.recorder.send(ask).await.ok().and_then(Result::ok).map(|list| list.events).unwrap_or_default()
+    }
+}
+
+impl Crew {
+    /// Starts nodes of these names with their stores in `folder`; without `sharing` each goes by kubelet's rule.
+    pub(super) async fn start<const N: usize>(names: [&'static str; N], folder: &Path, sharing: Option<Sharing>) -> Result<Self> {
+        let clock = Clock::host();
+        let hub = MemoryBus::new(clock.clone());
+        let mut nodes = BTreeMap::new();
+        for name in names {
+            let keyring = Keyring::new(KeyringOptions {
+                authfile: None,
+                environment: Environment::default(),
+                kubelet_file: PathBuf::from("/nonexistent"),
+            });
+            let options = OciLayoutOptions::new(folder.join(name), keyring, clock.clone());
+            let runtime = Arc::new(OciLayout::open(options).context("a store cannot be made")?);
+            let parts = NodeParts {
+                name: name.parse()?,
+                fleet: Fleet::default(),
+                bus: Arc::new(hub.connect()),
+                runtime,
+                clock: clock.clone(),
+                policies: Policies::of(&Settings::default()),
+            };
+            nodes.insert(name, Node::start_with(parts, NodeOptions { sharing: sharing.clone(), ..NodeOptions::default() }).await?);
+        }
+        Ok(Self(nodes))
+    }
+
+    /// One of them.
+    pub(super) fn node(&self, name: &'static str) -> Result<&Node> {
+        self.0.get(name).context("no such node")
+    }
+
+    /// Ends all of them.
+    pub(super) async fn stop(self) {
+        for (_, node) in self.0 {
+            node.stop().await;
+        }
     }
 }
 

@@ -1,0 +1,248 @@
+//! Two equal registries break together: three nodes that share ask one, three nodes by kubelet's rule the other.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clock::{Clock, Random};
+use contract::PodRef;
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
+use futures::StreamExt as _;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use practice_registry::{Fault, MadeImage, Options, PracticeRegistry};
+
+use super::scene::{Crew, NODES, Scene};
+use super::told::{StepCounts, Told, line, title};
+use crate::node::Node;
+use crate::output::outcome::Row;
+use crate::output::units;
+
+/// The nodes that go by kubelet's rule.
+const KUBELETS: [&str; 3] = ["k1", "k2", "k3"];
+/// What each node wants: the services of a small shop.
+const SERVICES: [&str; 8] = ["api", "cart", "login", "mail", "offers", "pay", "search", "stock"];
+/// The bytes of each image: small, as what is shown is who asks when.
+const LAYERS: [u64; 2] = [60_000, 4_000];
+/// How long the registries are broken. An outage of minutes would show more of the same.
+const OUTAGE: Duration = Duration::from_secs(12);
+/// How often both counters are shown.
+const SHOWN_EVERY: Duration = Duration::from_secs(2);
+/// After healing nobody who shares waits longer than the longest step between two probes and its jitter; with room for a busy machine.
+const RESUMED_WITHIN: Duration = Duration::from_secs(14);
+/// How long a wish stands.
+const WAIT: Duration = Duration::from_secs(60);
+/// All first ask within this, as pods do that are rolled out.
+const ASKED_WITHIN: Duration = Duration::from_millis(500);
+/// Kubelet looks at a pod again after this times a number in `[1, 1.5)`.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// One side: a registry and whoever asks it.
+struct Side<'a> {
+    registry: PracticeRegistry,
+    /// The pulls that go on.
+    asking: FuturesUnordered<LocalBoxFuture<'a, ()>>,
+    board: Board,
+}
+
+/// What each pull of a side has come to so far.
+type Board = Rc<RefCell<BTreeMap<(&'static str, &'static str), Standing>>>;
+
+/// How one pull stands.
+struct Standing {
+    outcome: PullOutcome,
+    /// When that was answered.
+    at: Duration,
+}
+
+impl Side<'_> {
+    async fn new() -> Result<Self> {
+        let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for a registry")?;
+        for (seed, service) in SERVICES.iter().enumerate() {
+            registry.add_image(&format!("shop/{service}"), "v1", &MadeImage::of_layers(LAYERS).seeded(seed as u64));
+        }
+        // Its own words, as a registry's front says them whose store is down.
+        let body = r#"{"errors":[{"code":"UNAVAILABLE","message":"the store of this registry is down"}]}"#;
+        registry.faults().add(Fault::answer("/v2/", 503, &[("content-type", "application/json")], body));
+        Ok(Self { registry, asking: FuturesUnordered::new(), board: Board::default() })
+    }
+
+    fn image(&self, service: &str) -> String {
+        format!("{}/shop/{service}:v1", self.registry.host())
+    }
+
+    fn failing(&self) -> u64 {
+        self.registry.counts().failing
+    }
+
+    fn there(&self) -> usize {
+        let there = |kind| matches!(kind, OutcomeKind::Pulled | OutcomeKind::Present);
+        self.board.borrow().values().filter(|standing| there(standing.outcome.outcome)).count()
+    }
+}
+
+/// Plays the scene.
+pub(super) async fn play(scene: &Scene) -> Result<Vec<Told>> {
+    title("6. two equal registries break together");
+    let crew = Crew::start(KUBELETS, &scene.folder().join("by-kubelets-rule"), None).await?;
+    let told = contrast(scene, &crew).await;
+    crew.stop().await;
+    told
+}
+
+async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<Told>> {
+    let (ours, theirs) = (Side::new().await?, Side::new().await?);
+    line(&format!("   n1 n2 n3 share what they learn and ask {} with standing wishes.", ours.registry.host()));
+    line(&format!("   k1 k2 k3, the same actors with sharing off, ask {} as kubelet does.", theirs.registry.host()));
+    line(&format!(
+        "   Each node wants {} images within half a second. Shortened: the outage lasts {OUTAGE:?}, not minutes; nothing else is.",
+        SERVICES.len()
+    ));
+    let clock = Clock::host();
+    let mut random = Random::from_system();
+    for service in SERVICES {
+        for (node, kubelet) in NODES.into_iter().zip(KUBELETS) {
+            let (image, delay) = (ours.image(service), ASKED_WITHIN.mul_f64(random.fraction()));
+            ours.asking.push(Box::pin(wish(scene.node(node)?, (node, service), image, delay, Rc::clone(&ours.board), clock.clone())));
+            let looks = Looks { delay: ASKED_WITHIN.mul_f64(random.fraction()), random: Random::seeded(random.word()) };
+            let (image, board) = (theirs.image(service), Rc::clone(&theirs.board));
+            theirs.asking.push(Box::pin(look_again_and_again(crew.node(kubelet)?, (kubelet, service), image, looks, board, clock.clone())));
+        }
+    }
+    watch(scene, ours, theirs, &clock).await
+}
+
+/// A standing wish: asked once, answered when the image is there.
+async fn wish(node: &Node, place: (&'static str, &'static str), image: String, delay: Duration, board: Board, clock: Clock) {
+    tokio::time::sleep(delay).await;
+    let wait_ms = u64::try_from(WAIT.as_millis()).ok();
+    let ask = EnsureImage { image, policy: Some(PullPolicy::IfNotPresent), wait_ms, ..EnsureImage::default() };
+    if let Ok(outcome) = node.pull(ask).await {
+        board.borrow_mut().insert(place, Standing { outcome, at: clock.now().monotonic });
+    }
+}
+
+/// When kubelet looks at a pod.
+struct Looks {
+    /// For the first time.
+    delay: Duration,
+    random: Random,
+}
+
+/// Kubelet's pod worker: it asks, and looks again some seconds later until the image is there.
+async fn look_again_and_again(
+    node: &Node,
+    place: (&'static str, &'static str),
+    image: String,
+    mut looks: Looks,
+    board: Board,
+    clock: Clock,
+) {
+    let mut wait = looks.delay;
+    loop {
+        tokio::time::sleep(wait).await;
+        let ask = EnsureImage { image: image.clone(), policy: Some(PullPolicy::IfNotPresent), ..EnsureImage::default() };
+        let Ok(outcome) = node.pull(ask).await else { return };
+        let is_over = matches!(outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present);
+        board.borrow_mut().insert(place, Standing { outcome, at: clock.now().monotonic });
+        if is_over {
+            return;
+        }
+        wait = LOOK_AGAIN.mul_f64(1.0 + looks.random.fraction() / 2.0);
+    }
+}
+
+async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, clock: &Clock) -> Result<Vec<Told>> {
+    let began = clock.now().monotonic;
+    let wanted = NODES.len() * SERVICES.len();
+    let mut shown = tokio::time::interval(SHOWN_EVERY);
+    shown.tick().await;
+    let heal = tokio::time::sleep(OUTAGE);
+    let mut heal = std::pin::pin!(heal);
+    let mut healed: Option<Duration> = None;
+    let mut refused = false;
+    loop {
+        let since = || clock.now().monotonic.saturating_sub(began);
+        tokio::select! {
+            biased;
+            Some(()) = ours.asking.next(), if !ours.asking.is_empty() => {
+                if ours.asking.is_empty() {
+                    break;
+                }
+            }
+            Some(()) = theirs.asking.next(), if !theirs.asking.is_empty() => {}
+            () = &mut heal, if healed.is_none() => {
+                for side in [&ours, &theirs] {
+                    side.registry.faults().clear();
+                }
+                healed = Some(since());
+                line(&format!("   {:>4}  both are healed", units::seconds(milliseconds(since()))));
+            }
+            _ = shown.tick() => {
+                show_counters(since(), &ours, &theirs);
+                if !refused {
+                    refused = show_refusal(scene, &ours, clock).await?;
+                }
+            }
+        }
+        ensure!(since() < OUTAGE + RESUMED_WITHIN, "not everybody has resumed {RESUMED_WITHIN:?} after healing");
+    }
+    let took = clock.now().monotonic.saturating_sub(began + healed.unwrap_or(OUTAGE));
+    ensure!(ours.there() == wanted, "{} of {wanted} images came", ours.there());
+    show_end(&ours, &theirs, took, clock);
+    ensure!(ours.failing() < theirs.failing(), "sharing has spared nothing: {} and {}", ours.failing(), theirs.failing());
+    let told = |node: &str, what: &str, side: &Side<'_>| {
+        let counts = StepCounts { requests: side.registry.counts().requests, failing: side.failing() };
+        let outcome = format!("{} of {wanted} there", side.there());
+        Told { node: node.to_owned(), what: what.to_owned(), outcome, counts }
+    };
+    Ok(vec![told("n1-n3", "outage, shared", &ours), told("k1-k3", "outage, kubelet's rule", &theirs)])
+}
+
+fn show_counters(since: Duration, ours: &Side<'_>, theirs: &Side<'_>) {
+    line(&format!(
+        "   {:>4}  failing requests: {:>3} by n1 n2 n3, {:>3} by kubelet's rule   measured",
+        units::seconds(milliseconds(since)),
+        ours.failing(),
+        theirs.failing()
+    ));
+}
+
+/// Asks without a wish on each node, until one says what another found out.
+async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<bool> {
+    let Some(service) = SERVICES.first() else { return Ok(false) };
+    for name in NODES.into_iter().rev() {
+        let image = ours.image(service);
+        let pod = Some(PodRef { namespace: "shop".to_owned(), name: (*service).to_owned(), uid: String::new() });
+        let outcome = scene.node(name)?.pull(EnsureImage { image: image.clone(), pod, ..EnsureImage::default() }).await?;
+        let row = Row { image, node: name.parse()?, outcome, at_ms: clock.now().wall_ms() };
+        if let Some(sentence) = row.refusal() {
+            line(&format!("         {sentence}   measured"));
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn show_end(ours: &Side<'_>, theirs: &Side<'_>, took: Duration, clock: &Clock) {
+    let wanted = NODES.len() * SERVICES.len();
+    line(&format!("   n1 n2 n3: all {wanted} images are there {} after healing   measured", units::seconds(milliseconds(took))));
+    let now = clock.now().monotonic;
+    let left = |standing: &Standing| {
+        let next = Duration::from_millis(standing.outcome.next_try_ms?);
+        Some((standing.at + next).saturating_sub(now))
+    };
+    let waits: Vec<Duration> = theirs.board.borrow().values().filter_map(left).collect();
+    let longest = waits.into_iter().max().unwrap_or_default();
+    line(&format!(
+        "   k1 k2 k3: {} of {wanted} by then, the last may not ask before another {}   measured",
+        theirs.there(),
+        units::seconds(milliseconds(longest))
+    ));
+    line(&format!("   failing requests in all: {} and {}   measured", ours.failing(), theirs.failing()));
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,257 @@
+//! A thousand nodes on simulated time: the cores that agents run, a bus of a millisecond each way, a registry without the tag.
+//!
+//! Kubelet's rule, node by node, meets the same registry. `cargo xtask bench storm` has more: other troubles, budgets, plots.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff_tracker::core::knowledge::{Effect, Failure, Input, Knowledge, LeaseAnswer, LeaseName, Outcome, Report, Verdict, WishId};
+use backoff_tracker::core::{BackoffPolicy, Delays};
+use clock::Random;
+use contract::messages::backoff_tracker::BackoffKey;
+use contract::{AttemptId, FailureClass, NodeName, Target, View};
+
+/// How many nodes want the image.
+pub(super) const NODES: usize = 1_000;
+/// For how long they do.
+pub(super) const LASTS: Duration = Duration::from_secs(30 * 60);
+/// All nodes first ask within this.
+const ASKED_WITHIN: Duration = Duration::from_millis(500);
+/// How long the registry takes to say that the tag is not there.
+const ANSWER_TAKES: Duration = Duration::from_millis(50);
+/// One way between a node and the server of the bus.
+const ONE_WAY: Duration = Duration::from_millis(1);
+/// Kubelet looks at a pod again after this times a number in `[1, 1.5)`.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// The same figures each time.
+const SEED: u64 = 1;
+/// The only wish of each node.
+const WISH: WishId = WishId(1);
+
+/// Failing requests of both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failing {
+    pub(super) kubelet: u64,
+    pub(super) fleetpull: u64,
+}
+
+/// Runs both sides. It takes a second or two of one core.
+pub(super) fn run() -> Failing {
+    Failing { kubelet: kubelet(), fleetpull: Fleet::new().run() }
+}
+
+/// Events in the order of time; of the same instant in the order in which they were planned.
+struct Queue<E> {
+    order: BinaryHeap<Reverse<(Duration, u64)>>,
+    events: BTreeMap<u64, E>,
+    planned: u64,
+}
+
+impl<E> Queue<E> {
+    fn new() -> Self {
+        Self { order: BinaryHeap::new(), events: BTreeMap::new(), planned: 0 }
+    }
+
+    fn plan(&mut self, at: Duration, event: E) {
+        self.planned += 1;
+        self.order.push(Reverse((at, self.planned)));
+        self.events.insert(self.planned, event);
+    }
+
+    fn next(&mut self) -> Option<(Duration, E)> {
+        let Reverse((at, number)) = self.order.pop()?;
+        if at >= LASTS { None } else { Some((at, self.events.remove(&number)?)) }
+    }
+}
+
+/// Every node for itself: asked, refused, and asked again when its delay is over and somebody looks.
+fn kubelet() -> u64 {
+    let mut random = Random::seeded(SEED);
+    let mut delays: Vec<Delays<()>> = vec![Delays::new(BackoffPolicy::default()); NODES];
+    let mut queue = Queue::new();
+    for node in 0..NODES {
+        queue.plan(ASKED_WITHIN.mul_f64(random.fraction()), node);
+    }
+    let mut failing = 0;
+    while let Some((now, node)) = queue.next() {
+        let Some(delays) = delays.get_mut(node) else { continue };
+        if delays.held(&(), now).is_none() {
+            failing += 1;
+            delays.next((), now + ANSWER_TAKES);
+        }
+        queue.plan(now + LOOK_AGAIN.mul_f64(1.0 + random.fraction() / 2.0), node);
+    }
+    failing
+}
+
+/// What happens on a node, or between the nodes.
+enum Event {
+    Ask,
+    Tick,
+    Answered(AttemptId),
+    Heard { report: Arc<Report>, date: Duration },
+    Lease(LeaseName, LeaseAnswer),
+    Taken { name: LeaseName, holder: usize, until: Duration },
+    Freed(LeaseName),
+}
+
+/// One node.
+struct Node {
+    name: NodeName,
+    core: Knowledge,
+    /// When it is to be woken, so that older plans count for nothing.
+    tick: Option<Duration>,
+}
+
+/// The nodes together.
+struct Fleet {
+    now: Duration,
+    queue: Queue<(usize, Event)>,
+    nodes: Vec<Node>,
+    /// Who holds each lease, until when.
+    leases: BTreeMap<LeaseName, (usize, Duration)>,
+    random: Random,
+    failing: u64,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let mut random = Random::seeded(SEED);
+        let mut queue = Queue::new();
+        let node = |rank: usize| {
+            let name: NodeName = format!("n{rank}").parse().ok()?;
+            let mut core = Knowledge::new(name.clone(), BackoffPolicy::default());
+            core.step(Duration::ZERO, Input::Fleet { alive: NODES, rank: Some(rank) });
+            Some(Node { name, core, tick: None })
+        };
+        let nodes: Vec<Node> = (0..NODES).filter_map(node).collect();
+        for node in 0..nodes.len() {
+            queue.plan(ASKED_WITHIN.mul_f64(random.fraction()), (node, Event::Ask));
+        }
+        Self { now: Duration::ZERO, queue, nodes, leases: BTreeMap::new(), random, failing: 0 }
+    }
+
+    fn run(mut self) -> u64 {
+        while let Some((now, (node, event))) = self.queue.next() {
+            self.now = now;
+            let Some(input) = self.input(node, event) else { continue };
+            self.step(node, input);
+        }
+        self.failing
+    }
+
+    fn input(&mut self, node: usize, event: Event) -> Option<Input> {
+        Some(match event {
+            Event::Ask => Input::Ask { wish: WISH, key: BackoffKey { pod: None, image: image() }, target: target() },
+            Event::Tick => {
+                self.nodes.get_mut(node)?.tick.take_if(|planned| *planned == self.now)?;
+                Input::Tick
+            }
+            Event::Answered(attempt) => {
+                self.failing += 1;
+                let cause = "ErrImagePull: manifest unknown".to_owned();
+                let failure = Failure { class: FailureClass::NotFound, authoritative: true, cause, ..Failure::default() };
+                Input::Resolved { wish: WISH, attempt, outcome: Outcome::Failed(failure) }
+            }
+            Event::Heard { report, date } => Input::Heard { report, age: self.now.saturating_sub(date) },
+            Event::Lease(name, answer) => Input::Lease(name, answer),
+            Event::Taken { name, holder, until } => {
+                Input::LeaseTaken { name, holder: self.nodes.get(holder)?.name.clone(), left: until.saturating_sub(self.now) }
+            }
+            Event::Freed(name) => Input::LeaseFreed(name),
+        })
+    }
+
+    fn step(&mut self, node: usize, input: Input) {
+        let Some(at) = self.nodes.get_mut(node) else { return };
+        let effects = at.core.step(self.now, input);
+        let wake = at.core.next_wake().map(|wake| wake.max(self.now)).filter(|wake| at.tick.is_none_or(|tick| *wake < tick));
+        if let Some(wake) = wake {
+            at.tick = Some(wake);
+            self.queue.plan(wake, (node, Event::Tick));
+        }
+        for effect in effects {
+            self.carry_out(node, effect);
+        }
+    }
+
+    fn carry_out(&mut self, node: usize, effect: Effect) {
+        match effect {
+            Effect::Tell(_, Verdict::Clear { .. }) => {
+                let attempt = AttemptId::random(&mut self.random);
+                self.step(node, Input::Begun { wish: WISH, attempt, trace: None });
+                self.queue.plan(self.now + ANSWER_TAKES, (node, Event::Answered(attempt)));
+            }
+            Effect::Tell(..) | Effect::Abandon(_) => {}
+            Effect::Publish(report, age) => {
+                let date = self.now.saturating_sub(age);
+                self.tell_all(|| Event::Heard { report: Arc::clone(&report), date });
+            }
+            Effect::AcquireLease(name, ttl) => self.acquire(node, name, ttl),
+            Effect::ReleaseLease(name) => {
+                if self.leases.get(&name).is_some_and(|(holder, _)| *holder == node) {
+                    self.leases.remove(&name);
+                    self.tell_all(|| Event::Freed(name));
+                }
+            }
+        }
+    }
+
+    /// The server gives a lease to one, and tells all.
+    fn acquire(&mut self, node: usize, name: LeaseName, ttl: Duration) {
+        let answer = match self.leases.get(&name) {
+            Some((holder, until)) if self.now < *until && *holder != node => LeaseAnswer::Lost(*until - self.now),
+            _ => LeaseAnswer::Won,
+        };
+        self.queue.plan(self.now + ONE_WAY * 2, (node, Event::Lease(name, answer)));
+        if answer == LeaseAnswer::Won {
+            let until = self.now + ttl;
+            self.leases.insert(name, (node, until));
+            self.tell_all(|| Event::Taken { name, holder: node, until });
+        }
+    }
+
+    /// From the server to every node.
+    fn tell_all(&mut self, event: impl Fn() -> Event) {
+        for node in 0..self.nodes.len() {
+            self.queue.plan(self.now + ONE_WAY * 2, (node, event()));
+        }
+    }
+}
+
+fn image() -> String {
+    "registry.example/shop/web:v2".to_owned()
+}
+
+fn target() -> Target {
+    Target {
+        view: View {
+            scope: "default".to_owned(),
+            registry: "registry.example".to_owned(),
+            route: "direct".to_owned(),
+            boot: String::new(),
+        },
+        endpoint: "registry.example:443".to_owned(),
+        zone: "default".to_owned(),
+        repository: "registry.example/shop/web".to_owned(),
+        reference: image(),
+        platform: "linux/amd64".to_owned(),
+        scope: "anonymous".to_owned(),
+        budget_owner: "anonymous".to_owned(),
+        ..Target::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_nodes_ask_no_more_than_a_few() {
+        let failing = run();
+        assert!((9_000..=12_000).contains(&failing.kubelet), "{failing:?}");
+        assert!((10..=40).contains(&failing.fleetpull), "{failing:?}");
+    }
+}
