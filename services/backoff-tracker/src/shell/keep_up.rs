@@ -28,6 +28,8 @@ const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
 /// How long opening may take before it is begun anew.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
+/// Own words that the bus did not take are offered again this often at most.
+const SAID_AGAIN_EVERY: Duration = Duration::from_secs(30);
 /// A change this far ahead of a snapshot did not come while it was read.
 const PLAUSIBLY_AHEAD: u64 = 10_000;
 
@@ -239,6 +241,21 @@ impl BackoffTracker {
         }
     }
 
+    /// Says again what the bus did not take, although it is there: now and then, as it may be full.
+    fn say_what_was_not_taken(&mut self) {
+        let now = self.clock.now().monotonic;
+        let Core::Sharing(knowledge) = &self.core else { return };
+        let Some(sharing) =
+            self.sharing.as_mut().filter(|sharing| !knowledge.is_alone() && sharing.said_again_at + SAID_AGAIN_EVERY <= now)
+        else {
+            return;
+        };
+        if sharing.owes_words() {
+            sharing.said_again_at = now;
+            self.say_again(now);
+        }
+    }
+
     /// The registrar says how the fleet stands.
     pub(crate) fn see_fleet(&mut self, seen: &FleetSeen, context: &mut Context<Self>) {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -249,6 +266,7 @@ impl BackoffTracker {
             let zone = (seen.place.alive_in_zone > 0).then(|| Input::Zone(count(seen.place.alive_in_zone)));
             self.step_all([fleet].into_iter().chain(zone), context);
         }
+        self.say_what_was_not_taken();
         let (Some(digest), Some(sharing)) = (&seen.digest, &self.sharing) else { return };
         let followed = &sharing.followed;
         let created = &digest.reports_created;

@@ -24,12 +24,17 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
     type Result = ResponseFuture<Result<Leave, CallError>>;
 
     fn handle(&mut self, Ask(asked): Ask<AwaitLeave>, context: &mut Self::Context) -> Self::Result {
-        let Core::Sharing(_) = &self.core else {
+        let Core::Sharing(knowledge) = &self.core else {
             // Kubelet's rule alone, which was asked before.
             return Box::pin(async { Ok(Leave::Granted { for_all: false, answer_within_ms: None }) });
         };
         let now = self.clock.now().monotonic;
         let AwaitLeave { wish, attempt, key, target, standing, patience_ms } = asked.body;
+        if self.wishes.is_full_for(wish) {
+            let held = knowledge.told(now, knowledge.no_room(now));
+            let leave = if standing { Leave::Waiting { held: Some(held) } } else { Leave::Held(held) };
+            return Box::pin(async { Ok(leave) });
+        }
         if let Some(overtaken) = self.wishes.overtaken(wish, attempt) {
             self.step(Input::Withdraw(overtaken), context);
         }

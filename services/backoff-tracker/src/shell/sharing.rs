@@ -41,6 +41,8 @@ pub(crate) struct Sharing {
     pub(crate) pinging: bool,
     /// Reports that did not reach the bus when own words were last written again.
     pub(crate) unsent_seen: u64,
+    /// When own words were last offered again while the bus was there.
+    pub(crate) said_again_at: Duration,
     /// Leases of this node's, by the revision that gives them back.
     pub(crate) leases: BTreeMap<LeaseName, u64>,
     /// Leases asked for, and whether they were freed since.
@@ -78,6 +80,7 @@ impl Sharing {
             greeted: false,
             pinging: false,
             unsent_seen: 0,
+            said_again_at: Duration::ZERO,
             leases: BTreeMap::new(),
             asked: BTreeMap::new(),
             holders: Holders::default(),

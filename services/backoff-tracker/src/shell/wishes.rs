@@ -7,7 +7,7 @@ use contract::messages::backoff_tracker::{Held, LEAVE_LAPSES_AFTER_MS, Leave};
 use contract::{AttemptId, TraceContext, WishId};
 use tokio::sync::oneshot;
 
-use crate::core::knowledge::{self, Duty, Verdict};
+use crate::core::knowledge::{self, Duty, MAX_WISHES, Verdict};
 
 /// The longest that an answer is held back, whatever the caller's patience: well before its wish would lapse.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS / 2);
@@ -98,6 +98,11 @@ impl Wishes {
         let (answer, answered) = oneshot::channel();
         wish.waiting = Some((answer, now + patience.min(LONGEST_PATIENCE)));
         Some(answered)
+    }
+
+    /// Whether there is no room for a wish that is not known yet.
+    pub(super) fn is_full_for(&self, id: WishId) -> bool {
+        self.by_id.len() >= MAX_WISHES && !self.by_id.contains_key(&id)
     }
 
     pub(super) fn get(&self, id: WishId) -> Option<&Wish> {

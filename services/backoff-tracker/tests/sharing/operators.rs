@@ -1,7 +1,8 @@
 //! Pauses and clears.
 
 use backoff_tracker::Share;
-use contract::messages::backoff_tracker::{BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};
+use contract::FailureClass;
+use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};
 
 use crate::fleet::{Nodes, not_found, pass, refused};
 
@@ -70,6 +71,28 @@ async fn a_clear_reaches_every_node_and_its_own_back_off() {
     fleet.nodes[1].fails(3, IMAGE, not_found()).await;
     pass(5).await;
     fleet.nodes[0].held(IMAGE).await;
+}
+
+#[actix::test]
+async fn a_clear_reaches_nodes_whose_own_rule_holds_and_names_what_still_binds() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    let unknown = AttemptFailure { cause: "ErrImagePull: odd".to_owned(), ..AttemptFailure::default() };
+    fleet.nodes[0].fails(1, IMAGE, unknown).await;
+    let limited = AttemptFailure {
+        class: FailureClass::RateLimited,
+        cause: "ErrImagePull: too many requests".to_owned(),
+        authoritative: true,
+        retry_after_ms: Some(60_000),
+        ..AttemptFailure::default()
+    };
+    fleet.nodes[1].fails(2, "r.example/b:1", limited).await;
+    pass(5).await;
+    let cleared = fleet.nodes[2].put(ClearBackoff { what: IMAGE.to_owned(), by: "ops@desk".to_owned() }).await;
+    assert_eq!(cleared.cleared, Vec::<String>::new(), "nothing here");
+    assert_eq!(cleared.still_binding, ["budget anonymous@default of registry r.example: ErrImagePull: too many requests"]);
+    pass(5).await;
+    assert_eq!(fleet.nodes[0].counts().await.known, 0, "its own back-off has gone");
 }
 
 #[actix::test]

@@ -233,7 +233,9 @@ impl Knowledge {
         vec![id]
     }
 
-    fn no_room(&self, now: Duration) -> Held {
+    /// The refusal of one wish too many.
+    #[must_use]
+    pub fn no_room(&self, now: Duration) -> Held {
         Held {
             class: FailureClass::NodeLocal,
             cause: format!("{MAX_WISHES} images are wanted on this node already: wait for some of them, or cancel them"),

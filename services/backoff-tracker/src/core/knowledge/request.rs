@@ -14,7 +14,7 @@ use super::lease::WishId;
 use super::lenience::PauseInForce;
 use super::node::Knowledge;
 use super::target::Aim;
-use super::topic::TopicId;
+use super::topic::{About, TopicId};
 use super::wish::State;
 use crate::core::local_list;
 use crate::core::tracker::milliseconds;
@@ -105,18 +105,17 @@ impl Knowledge {
         }
     }
 
-    /// What an operator means by a key as listed, or an image; none if nothing here is like it.
+    /// What an operator means by a key as listed, or an image; none if it is neither.
     #[must_use]
     pub fn to_clear(&self, what: &str) -> Option<Clearing> {
         let topic = u128::from_str_radix(what, 16).ok().filter(|_| what.len() == 32).map(TopicId);
         if let Some(topic) = topic.filter(|topic| self.replica.topics().any(|known| known == *topic)) {
             return Some(Clearing { image: None, topics: vec![topic] });
         }
+        // Others may hold back for an image that nothing is known of here.
         let image = Reference::parse(what.rsplit(' ').next().unwrap_or(what)).ok()?.normalised().to_owned();
         let topics = self.replica.topics_of_image(&image);
-        let wanted = self.aims_of(&image).next().is_some();
-        let here = self.local.known().any(|(key, _)| local_list::is_of_image(&key.image, &image));
-        (!topics.is_empty() || wanted || here).then_some(Clearing { image: Some(image), topics })
+        Some(Clearing { image: Some(image), topics })
     }
 
     /// What would go by a clear, and what would still bind the image after it.
@@ -128,8 +127,11 @@ impl Knowledge {
         let own = self.local.known().filter(|(key, _)| image.is_some_and(|image| local_list::is_of_image(&key.image, image)));
         let cleared = shared.chain(own.map(|(key, _)| local_list::in_words(key))).collect();
         let other = |entry: &Entry| now < entry.next_try && !clearing.topics.contains(&entry.topic.id());
-        let aim = image.and_then(|image| self.aims_of(image).next());
-        let still = aim.map(|aim| self.binding(now, aim)).unwrap_or_default();
+        let still = match image.map(|image| (image, self.aims_of(image).next())) {
+            Some((_, Some(aim))) => self.binding(now, aim),
+            Some((image, None)) => self.entries(now).into_iter().filter(|entry| may_bind(entry, image)).collect(),
+            None => vec![],
+        };
         let because = |entry: &Entry| format!("{}: {}", entry.topic.in_words(), held(now, entry).cause);
         BackoffCleared { cleared, still_binding: still.iter().filter(|entry| other(entry)).map(because).collect() }
     }
@@ -167,4 +169,15 @@ impl Knowledge {
         let wanted = self.wishes.values().map(|wish| &wish.aim).filter(move |aim| aim.target.reference == image);
         wanted.chain(self.tried.aims_of(image))
     }
+}
+
+/// Whether an entry binds an image of which no more is known here than its name.
+fn may_bind(entry: &Entry, image: &str) -> bool {
+    let Ok(reference) = Reference::parse(image) else { return false };
+    let of_repository = |repository: &str| [reference.repository(), reference.path()].contains(&repository);
+    let concerns = match entry.topic.about() {
+        About::Repository(repository) | About::Login { repository, .. } => of_repository(repository),
+        about => about.reference().is_none_or(|of| of == image),
+    };
+    concerns && entry.binding == Binding::Everybody && entry.topic.view().registry == reference.registry()
 }
