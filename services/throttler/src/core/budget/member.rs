@@ -9,8 +9,10 @@ use contract::messages::throttler::{
 };
 use contract::{NodeName, PermitId};
 
+use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
 use super::fault::Fault;
 use super::pace::Pace;
+use super::remembered::Remembered;
 use super::{
     ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, Alone, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE, MISSES_TO_GONE,
     RENEW_EVERY,
@@ -27,55 +29,6 @@ const RETURNS_MAX: usize = 1_000;
 /// Who finds no leader asks for the lease so often.
 const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 
-/// What a member wants done.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Wanted {
-    Call(NodeName, BudgetCall),
-    Campaign,
-    Granted { permit: PermitId, alone: bool },
-    Refused { permit: PermitId, text: String },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Waiting,
-    Held { until: Duration },
-    Alone,
-}
-
-#[derive(Debug)]
-struct Claim {
-    stage: Stage,
-    /// When somebody on this node asked for it last.
-    wanted: Duration,
-    /// When the leader is asked next.
-    ask_at: Duration,
-    asked: Option<Duration>,
-    /// As the leader said, and when the wait is over.
-    ahead: u64,
-    turn_at: Option<Duration>,
-    told: Option<Vec<RegistryLimit>>,
-    told_sent: bool,
-    overran: bool,
-}
-
-#[derive(Debug)]
-struct Return {
-    used: bool,
-    told: Option<Vec<RegistryLimit>>,
-    since: Duration,
-    asked: Option<Duration>,
-}
-
-/// How long a wish has to wait, as far as is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BudgetWait {
-    /// How many are before it in the fleet.
-    pub ahead: u64,
-    /// For how long; none: nobody could say yet.
-    pub wait: Option<Duration>,
-}
-
 /// One node's part in one budget.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -91,10 +44,8 @@ pub(super) struct Member {
     missed: Option<Duration>,
     claims: BTreeMap<PermitId, Claim>,
     returns: BTreeMap<PermitId, Return>,
-    none_told: bool,
-    /// What is known of limits, and when each is over.
-    limits: Vec<(RegistryLimit, Duration)>,
-    /// The epoch of the leader that was told of them.
+    remembered: Remembered,
+    /// The epoch of the leader that was told of it.
     told_epoch: u64,
     renew_at: Duration,
     renew_asked: Option<Duration>,
@@ -135,8 +86,7 @@ impl Member {
             missed: None,
             claims: BTreeMap::new(),
             returns: BTreeMap::new(),
-            none_told: false,
-            limits: Vec::new(),
+            remembered: Remembered::default(),
             told_epoch: 0,
             renew_at: now,
             renew_asked: None,
@@ -177,7 +127,7 @@ impl Member {
     }
 
     pub(super) fn report(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Wanted> {
-        self.learn(now, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
+        self.remembered.learn(now, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
         let Some(claim) = self.claims.get_mut(&permit) else { return Vec::new() };
         (claim.told, claim.told_sent) = (Some(limits), false);
         self.renew_at = now;
@@ -188,7 +138,7 @@ impl Member {
         let Some(claim) = self.claims.remove(&permit) else { return Vec::new() };
         let told = if limits.is_empty() { claim.told.filter(|_| !claim.told_sent) } else { Some(limits) };
         if let Some(limits) = &told {
-            self.learn(now, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
+            self.remembered.learn(now, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
         }
         if self.returns.len() < RETURNS_MAX {
             let used = claim.stage != Stage::Waiting;
@@ -323,12 +273,7 @@ impl Member {
     }
 
     pub(super) fn known(&self, now: Duration) -> KnownLimits {
-        let current = self.limits.iter().filter(|(_, over)| now < *over);
-        let left = |(limit, over): &(RegistryLimit, Duration)| RegistryLimit {
-            reset_ms: Some(over.saturating_sub(now).as_millis() as u64),
-            ..limit.clone()
-        };
-        KnownLimits { none_told: self.none_told, limits: current.map(left).collect() }
+        self.remembered.known(now)
     }
 
     /// So that a thousand nodes do not ask for one lease at once: the first has it, and the others hear of that.
@@ -387,7 +332,7 @@ impl Member {
         }
         match answer {
             BudgetAnswer::Granted { lease_ms, known, .. } => {
-                self.learn(now, &known);
+                self.remembered.learn(now, &known);
                 self.told_epoch = epoch;
                 let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
                 // A grant that was long on its way is asked for again: it may have come back to the leader.
@@ -400,7 +345,7 @@ impl Member {
                 }
             }
             BudgetAnswer::Queued { ahead, wait_ms, known, .. } => {
-                self.learn(now, &known);
+                self.remembered.learn(now, &known);
                 self.told_epoch = epoch;
                 if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage == Stage::Waiting) {
                     let wait = Duration::from_millis(wait_ms);
@@ -426,7 +371,7 @@ impl Member {
             return;
         }
         self.told_epoch = renewed.epoch;
-        self.learn(now, &renewed.known);
+        self.remembered.learn(now, &renewed.known);
         for told in &renew.told {
             if let Some(claim) = self.claims.get_mut(&told.permit) {
                 claim.told_sent = true;
@@ -441,7 +386,7 @@ impl Member {
 
     fn call_renew(&mut self, now: Duration, epoch: u64, leader: &NodeName, wanted: &mut Vec<Wanted>) {
         let permits = self.held();
-        let news = self.told_epoch != epoch && (self.none_told || !self.limits.is_empty());
+        let news = self.told_epoch != epoch && !self.remembered.is_empty();
         if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news) {
             return;
         }
@@ -504,7 +449,7 @@ impl Member {
 
     /// Without a leader for long, a node goes on by its share, and never with less than one at a time.
     fn go_alone(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
-        if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.quota_is_used_up(now)) {
+        if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.remembered.is_used_up(now)) {
             return;
         }
         self.went_alone = true;
@@ -521,23 +466,5 @@ impl Member {
             claim.stage = Stage::Alone;
             wanted.push(Wanted::Granted { permit: *permit, alone: true });
         }
-    }
-
-    fn quota_is_used_up(&self, now: Duration) -> bool {
-        self.limits.iter().any(|(limit, over)| now < *over && limit.remaining == 0)
-    }
-
-    fn learn(&mut self, now: Duration, known: &KnownLimits) {
-        if known.limits.is_empty() {
-            self.none_told |= known.none_told && self.limits.iter().all(|(_, over)| *over <= now);
-            return;
-        }
-        self.none_told = false;
-        self.limits.retain(|(limit, over)| now < *over && known.limits.iter().all(|told| told.window_ms != limit.window_ms));
-        for limit in known.limits.iter().take(8) {
-            let length = limit.reset_ms.unwrap_or(limit.window_ms).min(24 * 3_600_000);
-            self.limits.push((limit.clone(), now + Duration::from_millis(length)));
-        }
-        self.limits.truncate(16);
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! Who reaches no leader for [`ALONE_AFTER`] goes on by its share of the budget, at least one at a time, and is counted.
 
+mod claim;
 mod fault;
 mod leader;
 mod line;
@@ -18,13 +19,14 @@ mod member;
 mod node;
 mod pace;
 mod quota;
+mod remembered;
 mod step;
 
 use std::time::Duration;
 
+pub use claim::BudgetWait;
 pub use fault::Fault;
 pub use leader::Office;
-pub use member::BudgetWait;
 pub use node::Budgets;
 pub use pace::Pace;
 pub use step::{BudgetCall, BudgetReply, Effect, Input};

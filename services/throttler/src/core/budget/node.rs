@@ -7,9 +7,10 @@ use clock::{Now, Random};
 use contract::messages::throttler::{BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetState, BudgetTurn, RegistryLimit};
 use contract::{NodeName, PermitId};
 
+use super::claim::{BudgetWait, Wanted};
 use super::fault::Fault;
 use super::leader::{Leader, Office};
-use super::member::{BudgetWait, Member, Membership, Wanted};
+use super::member::{Member, Membership};
 use super::step::{BudgetCall, BudgetReply, Effect, Input};
 use super::{BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY};
 

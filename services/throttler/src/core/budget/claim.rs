@@ -1,0 +1,57 @@
+//! What a node has asked a leader for, and how far that has come.
+
+use std::time::Duration;
+
+use contract::messages::throttler::RegistryLimit;
+use contract::{NodeName, PermitId};
+
+use super::BudgetCall;
+
+/// What a member wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Wanted {
+    Call(NodeName, BudgetCall),
+    Campaign,
+    Granted { permit: PermitId, alone: bool },
+    Refused { permit: PermitId, text: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Held { until: Duration },
+    Alone,
+}
+
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) stage: Stage,
+    /// When somebody on this node asked for it last.
+    pub(super) wanted: Duration,
+    /// When the leader is asked next.
+    pub(super) ask_at: Duration,
+    pub(super) asked: Option<Duration>,
+    /// As the leader said, and when the wait is over.
+    pub(super) ahead: u64,
+    pub(super) turn_at: Option<Duration>,
+    pub(super) told: Option<Vec<RegistryLimit>>,
+    pub(super) told_sent: bool,
+    pub(super) overran: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Return {
+    pub(super) used: bool,
+    pub(super) told: Option<Vec<RegistryLimit>>,
+    pub(super) since: Duration,
+    pub(super) asked: Option<Duration>,
+}
+
+/// How long a wish has to wait, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetWait {
+    /// How many are before it in the fleet.
+    pub ahead: u64,
+    /// For how long; none: nobody could say yet.
+    pub wait: Option<Duration>,
+}

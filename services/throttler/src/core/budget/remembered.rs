@@ -1,0 +1,50 @@
+//! What a node remembers of an owner's limits, by its own pulls and by leaders' words, for a leader to come.
+
+use std::time::Duration;
+
+use contract::messages::throttler::{KnownLimits, RegistryLimit};
+
+/// The longest that a window is remembered.
+const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// So many windows are remembered; real registries tell of one or two.
+const WINDOWS_MAX: usize = 8;
+
+/// The limits of one owner.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    none_told: bool,
+    /// Each with the time when it is over.
+    limits: Vec<(RegistryLimit, Duration)>,
+}
+
+impl Remembered {
+    pub(super) fn learn(&mut self, now: Duration, known: &KnownLimits) {
+        if known.limits.is_empty() {
+            self.none_told |= known.none_told && self.limits.iter().all(|(_, over)| *over <= now);
+            return;
+        }
+        self.none_told = false;
+        self.limits.retain(|(limit, over)| now < *over && known.limits.iter().all(|told| told.window_ms != limit.window_ms));
+        for limit in known.limits.iter().take(WINDOWS_MAX.saturating_sub(self.limits.len())) {
+            let length = Duration::from_millis(limit.reset_ms.unwrap_or(limit.window_ms)).min(WINDOW_MAX);
+            self.limits.push((limit.clone(), now + length));
+        }
+    }
+
+    pub(super) fn known(&self, now: Duration) -> KnownLimits {
+        let current = self.limits.iter().filter(|(_, over)| now < *over);
+        let left = |(limit, over): &(RegistryLimit, Duration)| RegistryLimit {
+            reset_ms: Some(over.saturating_sub(now).as_millis() as u64),
+            ..limit.clone()
+        };
+        KnownLimits { none_told: self.none_told, limits: current.map(left).collect() }
+    }
+
+    pub(super) fn is_used_up(&self, now: Duration) -> bool {
+        self.limits.iter().any(|(limit, over)| now < *over && limit.remaining == 0)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        !self.none_told && self.limits.is_empty()
+    }
+}
