@@ -1,0 +1,442 @@
+//! A coordinator that shares, with a tracker that says what the test tells it, over the real actors with a paused clock.
+//!
+//! Contracts: the tracker is asked with the node's own view and told what came of an attempt, in order; a pull is ended and begun anew
+//! when its leave is taken away, and ends as failed without a manifest in time; a tracker that says nothing holds a pull back for a
+//! bounded time; wishes stand through failures and restarts, are listed, cancelled and detached; little room refuses a pull that no
+//! pod asked for; an explanation says who learned it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Addr, Context, Handler, ResponseFuture};
+use actors::{Ask, Delivery, Sender, Wiring};
+use bus::memory::MemoryBus;
+use clock::{Clock, Random};
+use contract::messages::backoff_tracker::{
+    AttemptResolved, AwaitLeave, BackoffAnswer, BackoffEntry, BackoffList, CheckBackoff, Held, Leave, ListBackoffs, ResolveAttempt,
+    WishWithdrawn, WithdrawWish,
+};
+use contract::messages::pull_coordinator::{
+    CancelWish, EnsureImage, ExplainImage, Explanation, ListWishes, OutcomeKind, PullOutcome, PullPolicy, WishState, WishStatus,
+};
+use contract::subject::Fleet;
+use contract::{CallError, Command, Envelope, FailureClass, Meta, Reason, TraceContext};
+use integration::{ask, paused, pod, until};
+use pull_coordinator::{Extras, FileWishStore, FleetNeighbours, Neighbours, PullCoordinator, Sharing, Surroundings};
+use runtimes::PullFailure;
+use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
+use tokio::sync::oneshot;
+
+const IMAGE: &str = "localhost:5000/app:v1";
+/// The wall time at which paused tests begin.
+const WALL: Duration = Duration::from_secs(1_700_000_000);
+
+/// What a tracker was asked and told.
+#[derive(Clone, Debug, PartialEq)]
+enum Said {
+    Check(Box<CheckBackoff>),
+    Leave(Box<AwaitLeave>),
+    Resolve(Box<ResolveAttempt>),
+    Withdraw(WithdrawWish),
+}
+
+/// A tracker that plays what it is told; when nothing is left it holds its answers back.
+#[derive(Clone, Default)]
+struct Script {
+    said: Rc<RefCell<Vec<Said>>>,
+    leaves: Rc<RefCell<VecDeque<Leave>>>,
+    waiting: Rc<RefCell<Vec<oneshot::Sender<Leave>>>>,
+    held: Rc<RefCell<Option<Held>>>,
+}
+
+struct ScriptedTracker(Script);
+
+impl Actor for ScriptedTracker {
+    type Context = Context<Self>;
+}
+
+impl Handler<Ask<CheckBackoff>> for ScriptedTracker {
+    type Result = Result<BackoffAnswer, CallError>;
+
+    fn handle(&mut self, Ask(check): Ask<CheckBackoff>, _: &mut Self::Context) -> Self::Result {
+        self.0.said.borrow_mut().push(Said::Check(Box::new(check.body)));
+        Ok(self.0.held.borrow().clone().map_or(BackoffAnswer::Clear, BackoffAnswer::Held))
+    }
+}
+
+impl Handler<Ask<AwaitLeave>> for ScriptedTracker {
+    type Result = ResponseFuture<Result<Leave, CallError>>;
+
+    fn handle(&mut self, Ask(ask): Ask<AwaitLeave>, _: &mut Self::Context) -> Self::Result {
+        let patience = Duration::from_millis(ask.body.patience_ms);
+        self.0.said.borrow_mut().push(Said::Leave(Box::new(ask.body)));
+        if let Some(leave) = self.0.leaves.borrow_mut().pop_front() {
+            return Box::pin(async { Ok(leave) });
+        }
+        let (answer, answered) = oneshot::channel();
+        self.0.waiting.borrow_mut().push(answer);
+        Box::pin(async move {
+            let said = tokio::time::timeout(patience, answered).await;
+            Ok(said.map_or(Leave::Waiting { held: None }, |said| said.unwrap_or(Leave::Waiting { held: None })))
+        })
+    }
+}
+
+impl Handler<Ask<ResolveAttempt>> for ScriptedTracker {
+    type Result = Result<AttemptResolved, CallError>;
+
+    fn handle(&mut self, Ask(resolve): Ask<ResolveAttempt>, _: &mut Self::Context) -> Self::Result {
+        self.0.said.borrow_mut().push(Said::Resolve(Box::new(resolve.body)));
+        Ok(AttemptResolved {})
+    }
+}
+
+impl Handler<Ask<WithdrawWish>> for ScriptedTracker {
+    type Result = Result<WishWithdrawn, CallError>;
+
+    fn handle(&mut self, Ask(withdraw): Ask<WithdrawWish>, _: &mut Self::Context) -> Self::Result {
+        self.0.said.borrow_mut().push(Said::Withdraw(withdraw.body));
+        Ok(WishWithdrawn {})
+    }
+}
+
+impl Handler<Ask<ListBackoffs>> for ScriptedTracker {
+    type Result = Result<BackoffList, CallError>;
+
+    fn handle(&mut self, _: Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
+        let entry = BackoffEntry { trace: held().learned_trace, since_ms: 9_000, binds: "everybody".to_owned(), ..BackoffEntry::default() };
+        Ok(BackoffList { entries: vec![entry], ..BackoffList::default() })
+    }
+}
+
+impl Script {
+    /// The next questions for leave are answered so.
+    fn then(&self, leaves: impl IntoIterator<Item = Leave>) {
+        self.leaves.borrow_mut().extend(leaves);
+    }
+
+    /// Answers whoever waits for an answer.
+    fn answer(&self, leave: &Leave) {
+        for waiting in self.waiting.borrow_mut().drain(..) {
+            // Who does not wait any more does not want to know.
+            let _ = waiting.send(leave.clone());
+        }
+    }
+
+    fn said(&self) -> Vec<Said> {
+        self.said.borrow().clone()
+    }
+
+    fn leaves_asked(&self) -> Vec<AwaitLeave> {
+        let leave = |said: Said| if let Said::Leave(ask) = said { Some(*ask) } else { None };
+        self.said().into_iter().filter_map(leave).collect()
+    }
+
+    fn told(&self) -> Vec<ResolveAttempt> {
+        let told = |said: Said| if let Said::Resolve(resolve) = said { Some(*resolve) } else { None };
+        self.said().into_iter().filter_map(told).collect()
+    }
+}
+
+fn held() -> Held {
+    Held {
+        cause: "ErrImagePull: gone".to_owned(),
+        class: FailureClass::NotFound,
+        next_try_ms: 8_000,
+        learned_by: Some("n9".parse().unwrap()),
+        learned_ms_ago: 2_000,
+        learned_trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    }
+}
+
+fn leave() -> Leave {
+    Leave::Granted { for_all: false, answer_within_ms: None }
+}
+
+fn lead() -> Leave {
+    Leave::Granted { for_all: true, answer_within_ms: Some(15_000) }
+}
+
+fn gone() -> PullFailure {
+    PullFailure { text: "gone".to_owned(), class: FailureClass::NotFound, authoritative: true, ..PullFailure::default() }
+}
+
+/// A coordinator at work: throttler and recorder are not there.
+struct Node {
+    coordinator: Addr<PullCoordinator>,
+    runtime: ScriptedRuntime,
+}
+
+impl Node {
+    /// One that shares, with a tracker that plays the script.
+    fn sharing(runtime: &ScriptedRuntime, script: &Script, wishes: Option<&Path>) -> Self {
+        Self::start(runtime, script, |tracker, wiring| Extras {
+            sharing: Some(Sharing {
+                neighbours: FleetNeighbours {
+                    leave: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                    resolve: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                    withdraw: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                    list: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                },
+                surroundings: Surroundings {
+                    scope: "eu".to_owned(),
+                    zone: "a".to_owned(),
+                    egress: "nat-1".to_owned(),
+                    boot: "boot".to_owned(),
+                },
+                max_wait: Duration::from_secs(10),
+            }),
+            wishes: wishes.map(|path| Arc::new(FileWishStore::new(path.to_owned())) as _),
+            keep_free: None,
+        })
+    }
+
+    fn start(runtime: &ScriptedRuntime, script: &Script, extras: impl FnOnce(&Addr<ScriptedTracker>, &Wiring) -> Extras) -> Self {
+        let tracker = ScriptedTracker(script.clone()).start();
+        let clock = Clock::simulated(WALL);
+        let bus = Arc::new(MemoryBus::new(clock.clone()));
+        let wiring = Wiring { bus, fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Local };
+        let neighbours = Neighbours {
+            check: Sender::local(wiring.clone(), tracker.clone().recipient()),
+            report: Sender::remote(wiring.clone()),
+            acquire: Sender::remote(wiring.clone()),
+            release: Sender::remote(wiring.clone()),
+            record: Sender::remote(wiring.clone()),
+        };
+        let (gravestone, _) = actors::deaths();
+        let shared = Arc::new(runtime.clone());
+        let node = wiring.node.clone();
+        let coordinator = PullCoordinator::new(node, shared, neighbours, clock, None, gravestone("pull-coordinator"));
+        let coordinator = coordinator.with(extras(&tracker, &wiring)).start();
+        Self { coordinator, runtime: runtime.clone() }
+    }
+
+    async fn put<C: Command>(&self, body: C) -> C::Reply
+    where
+        PullCoordinator: Handler<Ask<C>>,
+        <PullCoordinator as Handler<Ask<C>>>::Result: actix::dev::MessageResponse<PullCoordinator, Ask<C>>,
+    {
+        put(&self.coordinator, body).await
+    }
+
+    fn begin(&self, body: EnsureImage) -> tokio::task::JoinHandle<PullOutcome> {
+        let coordinator = self.coordinator.clone();
+        actix::spawn(async move { put(&coordinator, body).await })
+    }
+
+    async fn wishes(&self) -> Vec<WishStatus> {
+        self.put(ListWishes {}).await.wishes
+    }
+
+    fn pulls(&self) -> usize {
+        self.runtime.calls().into_iter().filter(|call| matches!(call, ScriptedCall::Pull(_))).count()
+    }
+}
+
+async fn put<C: Command>(coordinator: &Addr<PullCoordinator>, body: C) -> C::Reply
+where
+    PullCoordinator: Handler<Ask<C>>,
+{
+    let meta = Meta::root(&mut Random::from_system());
+    coordinator.send(Ask(Envelope { meta, body })).await.unwrap().unwrap()
+}
+
+fn wanted() -> EnsureImage {
+    ask(IMAGE, PullPolicy::IfNotPresent)
+}
+
+fn standing() -> EnsureImage {
+    EnsureImage { wait_ms: Some(600_000), wish: "1".to_owned().try_into().ok(), ..wanted() }
+}
+
+#[test]
+fn a_tracker_is_asked_with_the_nodes_own_view_and_told_in_order() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.hold(IMAGE);
+        script.then([lead()]);
+        let node = Node::sharing(&runtime, &script, None);
+        let pull = node.begin(wanted());
+        runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+        assert_eq!(script.told(), []);
+        runtime.resolve(IMAGE);
+        until("the manifest is told", || async { script.told().len() == 1 }).await;
+        runtime.let_go(IMAGE);
+        assert_eq!(pull.await.unwrap().outcome, OutcomeKind::Pulled);
+        until("the wish is given back", || async { matches!(script.said().last(), Some(Said::Withdraw(_))) }).await;
+        let said = script.said();
+        let Said::Check(check) = &said[0] else { panic!("{said:?}") };
+        let asked = script.leaves_asked().remove(0);
+        assert_eq!(check.target.as_ref(), Some(&asked.target));
+        let target = asked.target;
+        assert_eq!((target.view.scope.as_str(), target.view.registry.as_str()), ("eu", "localhost:5000"));
+        assert_eq!((target.view.boot.as_str(), target.zone.as_str()), ("boot", "a"));
+        assert_eq!(target.budget_owner, "eu|localhost:5000|unknown|boot|anonymous|nat-1");
+        let told = script.told();
+        assert_eq!((told.len(), told[0].wish, told[0].attempt, told[0].failure.clone()), (1, asked.wish, asked.attempt, None));
+    });
+}
+
+#[test]
+fn an_attempt_that_is_abandoned_ends_and_begins_anew() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.hold(IMAGE);
+        script.then([leave()]);
+        let node = Node::sharing(&runtime, &script, None);
+        let pull = node.begin(wanted());
+        runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+        script.answer(&Leave::Abandoned);
+        runtime.wait_for(&ScriptedCall::GivenUp(IMAGE.to_owned()), 1).await;
+        runtime.let_go(IMAGE);
+        until("leave is asked for again", || async { script.waiting.borrow().len() == 1 }).await;
+        script.answer(&leave());
+        assert_eq!(pull.await.unwrap().outcome, OutcomeKind::Pulled);
+        let asked = script.leaves_asked();
+        assert_eq!(asked[0].wish, asked[2].wish);
+        assert_ne!(asked[0].attempt, asked[2].attempt);
+        assert!(script.told().iter().all(|told| told.failure.is_none()), "an abandoned attempt is nobody's failure");
+    });
+}
+
+#[test]
+fn a_registry_that_hangs_fails_for_all_in_time() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.hold(IMAGE);
+        script.then([lead()]);
+        let node = Node::sharing(&runtime, &script, None);
+        let outcome = node.put(wanted()).await;
+        assert_eq!((outcome.reason, outcome.class), (Some(Reason::ErrImagePull), Some(FailureClass::RegistryUnavailable)));
+        assert_eq!(outcome.message, "no answer within 15s: localhost:5000 has not given the manifest");
+        assert_eq!(outcome.duration_ms, 15_000);
+        assert!(runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())));
+        let told = script.told().remove(0).failure.unwrap();
+        assert_eq!((told.class, told.authoritative), (FailureClass::RegistryUnavailable, false));
+    });
+}
+
+#[test]
+fn a_tracker_that_says_nothing_holds_a_pull_back_for_a_bounded_time() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        let node = Node::sharing(&runtime, &script, None);
+        let clock = Clock::simulated(Duration::ZERO);
+        // It holds its answers back, and says no more than that nothing is decided.
+        let outcome = node.put(wanted()).await;
+        assert_eq!((outcome.outcome, outcome.waiting_ms), (OutcomeKind::Backoff, 10_000));
+        assert!(outcome.message.ends_with("no leave within 10s: another node is finding out whether it can be had"));
+        assert_eq!(clock.now().monotonic, Duration::from_secs(10));
+        assert_eq!(node.pulls(), 0);
+    });
+}
+
+#[test]
+fn who_is_held_hears_who_learned_it() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        script.then([Leave::Held(held())]);
+        let node = Node::sharing(&runtime, &script, None);
+        let outcome = node.put(wanted()).await;
+        assert_eq!(outcome.message, format!("Back-off pulling image \"{IMAGE}\": ErrImagePull: gone"));
+        assert_eq!((outcome.learned_by.as_deref(), outcome.learned_ms_ago), (Some("n9"), Some(2_000)));
+        *script.held.borrow_mut() = Some(held());
+        let wanted = ExplainImage { image: IMAGE.to_owned(), policy: None, pod: None };
+        let said: Explanation = node.put(wanted).await;
+        assert_eq!((said.next_try_ms, said.since_ms, said.binds.as_deref()), (Some(8_000), Some(9_000), Some("everybody")));
+        assert_eq!(said.learned_trace_id.as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
+        assert_eq!(said.view.map(|view| view.boot).as_deref(), Some("boot"));
+    });
+}
+
+#[test]
+fn a_standing_wish_goes_on_when_the_fleet_says_so() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.answer_pulls(IMAGE, [Err(gone())]);
+        script.then([lead()]);
+        let node = Node::sharing(&runtime, &script, None);
+        let caller = node.begin(standing());
+        until("it has failed", || async { script.told().len() == 1 }).await;
+        assert_eq!(script.told()[0].failure.as_ref().map(|failure| failure.authoritative), Some(true));
+        // Far beyond kubelet's back-off, while another node probes.
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(node.pulls(), 1);
+        runtime.answer_pulls(IMAGE, []);
+        let status = node.wishes().await.remove(0);
+        assert_eq!((status.state, status.callers, status.tries), (WishState::Waiting, 1, 2));
+        assert_eq!(status.cause, "ErrImagePull: gone");
+        script.answer(&leave());
+        let outcome = caller.await.unwrap();
+        assert_eq!((outcome.outcome, outcome.wish), (OutcomeKind::Pulled, standing().wish));
+        assert_eq!(node.wishes().await, []);
+    });
+}
+
+#[test]
+fn a_wish_lives_through_a_restart_of_the_agent_and_of_its_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("wishes.json");
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        let node = Node::sharing(&runtime, &script, Some(&path));
+        let outcome = node.put(EnsureImage { detach: true, ..standing() }).await;
+        assert!(outcome.stands && outcome.wish == standing().wish && path.exists());
+    });
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        script.then([leave()]);
+        let node = Node::sharing(&runtime, &script, Some(&path));
+        assert_eq!(node.wishes().await.len(), 1, "it stands before anybody asks again");
+        let outcome = node.put(standing()).await;
+        assert_eq!((outcome.outcome, outcome.wish, node.pulls()), (OutcomeKind::Pulled, standing().wish, 1));
+    });
+    std::fs::write(&path, "{").unwrap();
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        script.then([leave()]);
+        let node = Node::sharing(&runtime, &script, Some(&path));
+        assert_eq!(node.wishes().await, [], "a damaged file stops no agent");
+        assert_eq!(node.put(wanted()).await.outcome, OutcomeKind::Pulled);
+    });
+}
+
+#[test]
+fn wishes_are_cancelled_by_id_and_by_image_however_spelled() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        let node = Node::sharing(&runtime, &script, None);
+        let wish =
+            |image: &str, number: &str| EnsureImage { image: image.to_owned(), wish: number.to_owned().try_into().ok(), ..standing() };
+        let callers = [node.begin(wish("busybox", "a")), node.begin(wish("busybox:latest", "b")), node.begin(wish(IMAGE, "c"))];
+        until("all stand", || async { node.wishes().await.len() == 3 }).await;
+        let cancel = |what: &str| CancelWish { what: what.to_owned() };
+        assert_eq!(node.put(cancel("alpine")).await.cancelled, []);
+        assert_eq!(node.put(cancel("docker.io/library/busybox")).await.cancelled.len(), 2);
+        assert_eq!(node.put(cancel(&format!("{:032x}", 12))).await.cancelled.len(), 1);
+        for caller in callers {
+            assert!(caller.await.unwrap().message.ends_with("was cancelled"));
+        }
+        assert_eq!((node.wishes().await, node.pulls()), (vec![], 0));
+    });
+}
+
+#[test]
+fn little_room_refuses_what_no_pod_asked_for() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.set_free_bytes(Some(999));
+        let node = Node::start(&runtime, &script, |_, _| Extras { keep_free: Some(1_000), ..Extras::default() });
+        let outcome = node.put(wanted()).await;
+        assert_eq!((outcome.reason, outcome.class), (Some(Reason::ErrImagePull), Some(FailureClass::NodeLocal)));
+        assert!(outcome.message.contains("the node is 1 bytes short of pull.keep_free = 1000"), "{}", outcome.message);
+        let outcome = node.put(EnsureImage { pod: Some(pod("web")), ..wanted() }).await;
+        assert_eq!(outcome.outcome, OutcomeKind::Pulled);
+        assert_eq!(script.leaves_asked(), [], "a node that shares nothing asks nobody");
+    });
+}
