@@ -9,3 +9,4 @@ mod on_the_bus;
 mod one_of_a_name;
 mod runtime;
 mod services_api;
+mod sharing;

@@ -180,11 +180,15 @@ impl Presence {
                 serve_as_leader::<ListNodes>(&wiring, own.recipient())
             )
         };
-        context.spawn(serving.into_actor(self).map(|served, presence, _| match served {
+        context.spawn(serving.into_actor(self).map(|served, presence, context| match served {
             // It may have been over before it began.
             Ok((alive, list)) if presence.core.counts().is_registrar => presence.served = vec![alive, list],
             Ok(_) => {}
-            Err(error) => warn!(%error, "the registrar's commands cannot be taken"),
+            Err(error) => {
+                warn!(%error, "the registrar's commands cannot be taken: the lease is left to others");
+                let now = presence.now();
+                presence.take_in(Input::Asked(now, Asked::Taken), context);
+            }
         }));
     }
 
