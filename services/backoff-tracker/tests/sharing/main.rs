@@ -6,3 +6,4 @@ mod fleet;
 mod forged;
 mod learning;
 mod operators;
+mod storm;
