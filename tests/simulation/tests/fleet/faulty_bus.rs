@@ -1,0 +1,347 @@
+//! A bus between a node and the hub that does what networks do: it loses, doubles, delays, and is cut.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bus::memory::MemoryBus;
+use bus::{
+    Appended, BucketSpec, BucketStatus, Bus, BusError, BusHealth, Entry, EntryWatch, HealthChanges, KeyValue, KeyValueError, Message,
+    Snapshot, StreamSpec, Subscription,
+};
+use bytes::Bytes;
+use clock::Random;
+use futures::StreamExt as _;
+use futures::stream;
+use tokio::sync::watch;
+
+/// How long a change of a bucket is waited for, as on a real server.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest that a message is delayed.
+const LONGEST_DELAY: Duration = Duration::from_millis(1_500);
+
+/// What may happen to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// It is gone.
+    Loss,
+    /// It comes twice.
+    Duplication,
+    /// It comes late.
+    Delay,
+    /// The line that it was to take is cut.
+    Partition,
+}
+
+/// How often what happens, of 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Odds {
+    pub loss: f64,
+    pub duplication: f64,
+    pub delay: f64,
+}
+
+/// How a node's line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    Up,
+    /// Nothing gets through, and the node knows.
+    Cut,
+    /// Nothing gets through, and the node has to find out.
+    Silent,
+}
+
+/// What the network does to all nodes of a fleet.
+#[derive(Clone)]
+pub struct Weather(Arc<Mutex<State>>);
+
+struct State {
+    random: Random,
+    odds: Odds,
+    lines: BTreeMap<usize, Line>,
+    health: BTreeMap<usize, watch::Sender<BusHealth>>,
+    counts: BTreeMap<Kind, u64>,
+}
+
+impl Weather {
+    /// Fair.
+    pub fn new(random: Random) -> Self {
+        let state = State { random, odds: Odds::default(), lines: BTreeMap::new(), health: BTreeMap::new(), counts: BTreeMap::new() };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    pub fn set_odds(&self, odds: Odds) {
+        self.state().odds = odds;
+    }
+
+    pub fn set_line(&self, node: usize, line: Line) {
+        let mut state = self.state();
+        state.lines.insert(node, line);
+        let health = if line == Line::Cut { gone() } else { BusHealth::Connected };
+        if let Some(told) = state.health.get(&node) {
+            told.send_if_modified(|known| std::mem::replace(known, health.clone()) != health);
+        }
+    }
+
+    /// How often what has happened.
+    pub fn counts(&self) -> BTreeMap<Kind, u64> {
+        self.state().counts.clone()
+    }
+
+    /// A connection of a node through this weather.
+    pub fn over(&self, inner: MemoryBus, node: usize) -> FaultyBus {
+        let line = self.line(node);
+        let first = if line == Line::Cut { gone() } else { BusHealth::Connected };
+        self.state().health.entry(node).or_insert_with(|| watch::Sender::new(first));
+        FaultyBus { inner, node, weather: self.clone() }
+    }
+
+    fn line(&self, node: usize) -> Line {
+        self.state().lines.get(&node).copied().unwrap_or(Line::Up)
+    }
+
+    /// Whether a message of this node gets through, as the odds have it.
+    fn fate(&self, node: usize) -> Fate {
+        let mut state = self.state();
+        if state.lines.get(&node).is_some_and(|line| *line != Line::Up) {
+            return state.count(Kind::Partition, Fate::Lost);
+        }
+        let odds = state.odds;
+        if odds == Odds::default() {
+            return Fate::Fine;
+        }
+        let drawn = state.random.fraction();
+        if drawn < odds.loss {
+            state.count(Kind::Loss, Fate::Lost)
+        } else if drawn < odds.loss + odds.duplication {
+            state.count(Kind::Duplication, Fate::Doubled)
+        } else if drawn < odds.loss + odds.duplication + odds.delay {
+            let late = LONGEST_DELAY.mul_f64(state.random.fraction());
+            state.count(Kind::Delay, Fate::Late(late))
+        } else {
+            Fate::Fine
+        }
+    }
+
+    fn either(&self) -> bool {
+        self.state().random.fraction() < 0.5
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn count(&mut self, kind: Kind, fate: Fate) -> Fate {
+        *self.counts.entry(kind).or_default() += 1;
+        fate
+    }
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Fine,
+    Lost,
+    Doubled,
+    Late(Duration),
+}
+
+/// A node's connection.
+pub struct FaultyBus {
+    inner: MemoryBus,
+    node: usize,
+    weather: Weather,
+}
+
+impl FaultyBus {
+    fn cut(&self) -> Result<(), BusError> {
+        if self.weather.line(self.node) == Line::Cut {
+            self.weather.fate(self.node);
+            return Err(BusError::Disconnected { reason: "the line is cut".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Bus for FaultyBus {
+    async fn publish(&self, message: Message) -> Result<(), BusError> {
+        self.cut()?;
+        match self.weather.fate(self.node) {
+            Fate::Fine => {}
+            Fate::Lost => return Ok(()),
+            Fate::Doubled => self.inner.publish(message.clone()).await?,
+            Fate::Late(by) => tokio::time::sleep(by).await,
+        }
+        self.inner.publish(message).await
+    }
+
+    async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError> {
+        let arriving = self.inner.subscribe(subject, queue).await?;
+        let (weather, node) = (self.weather.clone(), self.node);
+        let arriving = arriving.then(move |message| {
+            let fate = weather.fate(node);
+            async move {
+                if let Fate::Late(by) = fate {
+                    tokio::time::sleep(by).await;
+                }
+                let copies = match fate {
+                    Fate::Lost => 0,
+                    Fate::Doubled => 2,
+                    Fate::Fine | Fate::Late(_) => 1,
+                };
+                stream::iter(std::iter::repeat_n(message, copies))
+            }
+        });
+        Ok(arriving.flatten().boxed())
+    }
+
+    async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError> {
+        self.cut()?;
+        let subject = message.subject.clone();
+        let lost = || async move {
+            tokio::time::sleep(timeout).await;
+            Err(BusError::TimedOut { subject, timeout })
+        };
+        match self.weather.fate(self.node) {
+            Fate::Fine => {}
+            // The question or its answer.
+            Fate::Lost if self.weather.line(self.node) == Line::Up && self.weather.either() => {
+                let _ = self.inner.publish(message).await;
+                return lost().await;
+            }
+            Fate::Lost => return lost().await,
+            Fate::Doubled => {
+                let again = self.inner.new_inbox();
+                let mut copy = message.clone();
+                copy.reply_to = Some(again);
+                self.inner.publish(copy).await?;
+            }
+            Fate::Late(by) if by >= timeout => return lost().await,
+            Fate::Late(by) => tokio::time::sleep(by).await,
+        }
+        self.inner.request(message, timeout).await
+    }
+
+    fn new_inbox(&self) -> String {
+        self.inner.new_inbox()
+    }
+
+    async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
+        self.cut()?;
+        let inner = self.inner.bucket(spec).await?;
+        Ok(Arc::new(FaultyBucket { inner, node: self.node, name: spec.name.clone(), weather: self.weather.clone() }))
+    }
+
+    async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError> {
+        self.cut()?;
+        self.inner.stream(spec).await
+    }
+
+    async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError> {
+        self.cut()?;
+        self.inner.append(message, message_id).await
+    }
+
+    fn health(&self) -> BusHealth {
+        if self.weather.line(self.node) == Line::Cut { gone() } else { self.inner.health() }
+    }
+
+    fn health_changes(&self) -> HealthChanges {
+        let Some(told) = self.weather.state().health.get(&self.node).map(watch::Sender::subscribe) else {
+            return self.inner.health_changes();
+        };
+        let changes = stream::unfold((told, true), |(mut told, first)| async move {
+            if !first {
+                told.changed().await.ok()?;
+            }
+            let health = told.borrow_and_update().clone();
+            Some((health, (told, false)))
+        });
+        changes.boxed()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.inner.dropped()
+    }
+
+    async fn drain(&self) {
+        self.inner.drain().await;
+    }
+}
+
+/// A bucket at the far end of a line.
+struct FaultyBucket {
+    inner: Arc<dyn KeyValue>,
+    node: usize,
+    name: String,
+    weather: Weather,
+}
+
+impl FaultyBucket {
+    /// Carries out what is asked, and perhaps loses the question or the answer.
+    async fn ask<T>(&self, asked: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
+        let line = self.weather.line(self.node);
+        let fate = self.weather.fate(self.node);
+        if line == Line::Cut {
+            return Err(BusError::Disconnected { reason: "the line is cut".to_owned() }.into());
+        }
+        let lost = BusError::TimedOut { subject: self.name.clone(), timeout: STORE_TIMEOUT };
+        match fate {
+            Fate::Fine | Fate::Doubled => asked.await,
+            Fate::Late(by) => {
+                tokio::time::sleep(by).await;
+                asked.await
+            }
+            Fate::Lost => {
+                if line == Line::Up && self.weather.either() {
+                    let _ = asked.await;
+                }
+                tokio::time::sleep(STORE_TIMEOUT).await;
+                Err(lost.into())
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl KeyValue for FaultyBucket {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
+        self.ask(self.inner.get(key)).await
+    }
+
+    async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.ask(self.inner.put(key, value, ttl)).await
+    }
+
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.ask(self.inner.create(key, value, ttl)).await
+    }
+
+    async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.ask(self.inner.update(key, value, revision, ttl)).await
+    }
+
+    async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
+        self.ask(self.inner.delete(key, revision)).await
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<EntryWatch, KeyValueError> {
+        self.ask(self.inner.watch(prefix)).await
+    }
+
+    async fn status(&self) -> Result<BucketStatus, KeyValueError> {
+        self.ask(self.inner.status()).await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, KeyValueError> {
+        self.ask(self.inner.snapshot()).await
+    }
+}
+
+fn gone() -> BusHealth {
+    BusHealth::Disconnected { reason: "the line is cut".to_owned() }
+}

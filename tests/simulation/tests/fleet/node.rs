@@ -1,0 +1,155 @@
+//! A node of the simulated fleet: the real actors, composed as the program does, with chance and planted faults of the test's.
+
+use actix::{Actor as _, Addr};
+use actors::{Ask, Delivery, Sender, Served, Wiring};
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::{BackoffTracker, SharedBus, TrackerParts};
+use bus::BusRef;
+use clock::{Clock, Random};
+use contract::messages::backoff_tracker as of_tracker;
+use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
+use contract::messages::registrar::FleetSeen;
+use contract::messages::throttler as of_throttler;
+use contract::subject::Fleet;
+use contract::{Envelope, Meta, NodeName};
+use event_recorder::EventRecorder;
+use fleetpull::node::presence::{Presence, PresenceParts};
+use pull_coordinator::{Extras, FleetNeighbours, Neighbours, PullCoordinator, Surroundings};
+use runtimes::RuntimeRef;
+use std::sync::Arc;
+use std::time::Duration;
+use throttler::core::budget::BudgetPolicy;
+use throttler::core::{OnExhausted, ThrottlePolicy};
+use throttler::{FleetParts, Throttler};
+
+/// The node's own bucket is of no interest here.
+const NO_THROTTLE: ThrottlePolicy = ThrottlePolicy { per_second: 0.0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 1_000 };
+/// How long a wish of a caller stands: longer than a run.
+const STANDS: Duration = Duration::from_secs(3_600);
+/// Events are of no interest here.
+const EVENTS_KEPT: usize = 4;
+
+/// A rule of the cores that is broken on purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    pub knowledge: Option<backoff_tracker::core::knowledge::Fault>,
+    pub budget: Option<throttler::core::budget::Fault>,
+}
+
+/// What a node is made of.
+pub struct Parts {
+    pub name: NodeName,
+    pub instance: String,
+    pub bus: BusRef,
+    pub runtime: RuntimeRef,
+    pub clock: Clock,
+    pub budget: BudgetPolicy,
+    pub planted: Planted,
+}
+
+/// A node at work. Dropping it is a crash: nothing is said to anybody.
+pub struct Node {
+    bus: BusRef,
+    coordinator: Addr<PullCoordinator>,
+    _presence: Addr<Presence>,
+    _served: Vec<Served>,
+}
+
+impl Node {
+    pub async fn start(parts: Parts) -> Self {
+        let Parts { name, instance, bus, runtime, clock, budget, planted } = parts;
+        let fleet = Fleet::default();
+        let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: Delivery::Local };
+        let (gravestone, _) = actors::deaths();
+        let tracker = BackoffTracker::sharing(TrackerParts {
+            node: name.clone(),
+            policy: BackoffPolicy::default(),
+            clock: clock.clone(),
+            random: Random::from_system(),
+            gravestone: gravestone("backoff-tracker"),
+            share: backoff_tracker::Share::Enforce,
+            shared: SharedBus { bus: bus.clone(), fleet: fleet.clone() },
+            fault: planted.knowledge,
+        });
+        let tracker = tracker.start();
+        let parts = FleetParts {
+            bus: bus.clone(),
+            fleet: fleet.clone(),
+            node: name.clone(),
+            budget,
+            random: Random::from_system(),
+            fault: planted.budget,
+        };
+        let throttler = Throttler::sharing(NO_THROTTLE, clock.clone(), gravestone("throttler"), parts).start();
+        let recorder = EventRecorder::new(EVENTS_KEPT, bus.clone(), fleet, gravestone("event-recorder")).start();
+        let neighbours = Neighbours {
+            check: Sender::local(wiring.clone(), tracker.clone().recipient()),
+            report: Sender::local(wiring.clone(), tracker.clone().recipient()),
+            acquire: Sender::local(wiring.clone(), throttler.clone().recipient()),
+            release: Sender::local(wiring.clone(), throttler.clone().recipient()),
+            record: Sender::local(wiring.clone(), recorder.clone().recipient()),
+        };
+        let sharing = pull_coordinator::Sharing {
+            neighbours: FleetNeighbours {
+                leave: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                resolve: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                withdraw: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                list: Sender::local(wiring.clone(), tracker.clone().recipient()),
+            },
+            surroundings: Surroundings {
+                scope: "default".to_owned(),
+                zone: "default".to_owned(),
+                egress: "default".to_owned(),
+                boot: instance.clone(),
+            },
+            max_wait: Duration::from_secs(10),
+        };
+        let extras = Extras { sharing: Some(sharing), ..Extras::default() };
+        let coordinator = PullCoordinator::new(name, runtime, neighbours, clock.clone(), None, gravestone("pull-coordinator"));
+        let coordinator = coordinator.with(extras).start();
+        let (told_tracker, told_throttler) = (tracker.clone(), throttler.clone());
+        let tell = move |seen: &FleetSeen| {
+            let _ = told_tracker.try_send(Ask(root(of_tracker::SeeFleet(seen.clone()))));
+            let _ = told_throttler.try_send(Ask(root(of_throttler::SeeFleet(seen.clone()))));
+        };
+        let presence = Presence::new(PresenceParts {
+            wiring: wiring.clone(),
+            instance,
+            zone: "default".to_owned(),
+            clock,
+            random: Random::from_system(),
+            listeners: vec![Box::new(tell)],
+            gravestone: gravestone("presence"),
+        });
+        let presence = presence.await.expect("the bus is open").start();
+        let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");
+        Self { bus, coordinator, _presence: presence, _served: served }
+    }
+
+    /// A wish that stands until the image is there.
+    pub fn wish(&self, image: &str) -> impl Future<Output = Option<PullOutcome>> + 'static {
+        let ask = EnsureImage {
+            image: image.to_owned(),
+            policy: Some(PullPolicy::IfNotPresent),
+            wait_ms: u64::try_from(STANDS.as_millis()).ok(),
+            ..EnsureImage::default()
+        };
+        let asked = self.coordinator.send(Ask(root(ask)));
+        async move { asked.await.ok()?.ok() }
+    }
+
+    /// Nothing of it is heard any more.
+    pub async fn crash(self) {
+        let Self { bus, .. } = self;
+        bus.drain().await;
+    }
+}
+
+fn root<B>(body: B) -> Envelope<B> {
+    Envelope { meta: Meta::root(&mut Random::from_system()), body }
+}
+
+/// A bus for a node.
+pub fn shared(bus: impl bus::Bus) -> BusRef {
+    Arc::new(bus)
+}

@@ -1,0 +1,198 @@
+//! What happens in a run: drawn from its seed alone.
+
+use std::time::Duration;
+
+use clock::Random;
+
+use crate::faulty_bus::{Line, Odds};
+use crate::registry::Mood;
+
+/// How long a run lasts, in seconds of its own time: an outage, a healing, and a calm time with sick and lying nodes.
+pub const ENDS: Duration = Duration::from_secs(905);
+/// All nodes are up, and want their first image, from here on.
+const FIRST_WISH: f64 = 20.0;
+/// The registry is well again.
+pub const HEALS_AT: Duration = Duration::from_secs(500);
+/// The bus is well again, so that what heals at [`HEALS_AT`] is told to all.
+pub const BUS_HEALS_AT: Duration = Duration::from_secs(440);
+/// From here on some nodes are sick and one lies, and the registry is well.
+pub const CALM_FROM: Duration = Duration::from_secs(660);
+/// How often a liar lies.
+const LIES_EVERY: f64 = 3.0;
+
+/// All want it before anything happens; whose login is wrong never gets it.
+pub const BASE: &str = "r.example/private/base:1";
+/// Healthy nodes want it one after the other when all is calm.
+pub const TOOL: &str = "r.example/team/tool:1";
+
+/// Something that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    Start(usize),
+    Crash(usize),
+    Want(usize, &'static str),
+    Registry(&'static str, Mood),
+    Odds(Odds),
+    Line(usize, Line),
+    Wipe(&'static str),
+    Sick(Vec<usize>),
+    Rotate(Vec<usize>),
+    Lie(usize, u64),
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub seed: u64,
+    pub nodes: usize,
+    /// How the registry fails.
+    pub outage: Mood,
+    /// When.
+    pub fails_at: Duration,
+    /// The image that all want then.
+    pub app: &'static str,
+    /// What is wrong with nodes, and how their wall clocks are set.
+    pub sick: Vec<usize>,
+    pub rotated: Vec<usize>,
+    pub liar: usize,
+    pub skews: Vec<i64>,
+    /// When a node had no line, or was down.
+    pub away: Vec<(usize, Duration, Duration)>,
+    pub acts: Vec<(Duration, Act)>,
+}
+
+impl Plan {
+    pub fn draw(seed: u64, nodes: usize) -> Self {
+        let mut draw = Draw(Random::seeded(seed ^ 0x5eed));
+        let outages = [Mood::NotFound, Mood::Limited, Mood::Unavailable, Mood::Refused, Mood::Hang];
+        let fails_at = seconds(draw.between(60.0, 100.0));
+        let sick = draw.some(nodes, (nodes / 10).clamp(3, 5));
+        let mut plan = Self {
+            seed,
+            nodes,
+            outage: outages[draw.below(outages.len())],
+            fails_at,
+            app: if draw.below(2) == 0 { "r.example/team/app:1" } else { "r.example/private/app:1" },
+            rotated: draw.some(nodes, 2),
+            liar: draw.below(nodes),
+            skews: (0..nodes).map(|_| draw.between(-300.0, 300.0) as i64).collect(),
+            sick,
+            away: Vec::new(),
+            acts: Vec::new(),
+        };
+        plan.lives(&mut draw);
+        plan.bus_troubles(&mut draw);
+        plan.calm(&mut draw);
+        plan.acts.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Nodes start, want, and some crash and come back.
+    fn lives(&mut self, draw: &mut Draw) {
+        let outage = self.fails_at.as_secs_f64();
+        self.at(1.0, Act::Rotate(self.rotated.clone()));
+        for node in 0..self.nodes {
+            self.at(draw.between(1.0, 3.0), Act::Start(node));
+            self.at(FIRST_WISH + draw.between(0.0, 10.0), Act::Want(node, BASE));
+            self.at(outage + 1.0 + draw.between(0.0, 0.5), Act::Want(node, self.app));
+        }
+        self.at(outage, Act::Registry("app", self.outage));
+        self.at(HEALS_AT.as_secs_f64(), Act::Registry("app", Mood::Well));
+        for node in draw.some(self.nodes, self.nodes / 2) {
+            let crash = draw.between(outage + 20.0, BUS_HEALS_AT.as_secs_f64() - 30.0);
+            self.down(node, crash, crash + draw.between(0.5, 20.0));
+        }
+    }
+
+    fn bus_troubles(&mut self, draw: &mut Draw) {
+        let (from, to) = (self.fails_at.as_secs_f64() + 20.0, BUS_HEALS_AT.as_secs_f64());
+        let odds = Odds { loss: draw.between(0.002, 0.02), duplication: draw.between(0.002, 0.02), delay: draw.between(0.002, 0.02) };
+        self.at(from, Act::Odds(odds));
+        self.at(to, Act::Odds(Odds::default()));
+        for _ in 0..3 {
+            let begins = draw.between(from, to - 70.0);
+            let ends = begins + draw.between(5.0, 60.0);
+            let line = if draw.below(2) == 0 { Line::Cut } else { Line::Silent };
+            for node in draw.some(self.nodes, (self.nodes / 8).max(1)) {
+                self.line(node, line, begins, ends);
+            }
+        }
+        // A server that restarts has nobody's line for a few seconds, and may come back with an empty store.
+        let restarts = draw.between(from, to - 40.0);
+        let back = restarts + draw.between(2.0, 12.0);
+        for node in 0..self.nodes {
+            self.line(node, Line::Cut, restarts, back);
+        }
+        if draw.below(2) == 0 {
+            for bucket in ["reports", "leases"] {
+                self.at(restarts + 1.0, Act::Wipe(bucket));
+            }
+        }
+        let wiped = draw.between(from, to - 40.0);
+        self.at(wiped, Act::Wipe("reports"));
+        for node in 0..self.nodes {
+            self.at(to, Act::Line(node, Line::Up));
+        }
+    }
+
+    /// A registry that is well, nodes that are not.
+    fn calm(&mut self, draw: &mut Draw) {
+        let calm = CALM_FROM.as_secs_f64();
+        self.at(calm, Act::Sick(self.sick.clone()));
+        for node in self.sick.clone() {
+            self.at(calm + draw.between(0.0, 5.0), Act::Want(node, TOOL));
+        }
+        for node in (0..self.nodes).filter(|node| !self.sick.contains(node)).collect::<Vec<_>>() {
+            self.at(calm + draw.between(10.0, 200.0), Act::Want(node, TOOL));
+        }
+        let lies = ((ENDS.as_secs_f64() - calm) / LIES_EVERY) as u64;
+        for number in 0..lies {
+            self.at(calm + number as f64 * LIES_EVERY, Act::Lie(self.liar, number));
+        }
+    }
+
+    fn down(&mut self, node: usize, from: f64, to: f64) {
+        self.at(from, Act::Crash(node));
+        self.at(to, Act::Start(node));
+        self.away.push((node, seconds(from), seconds(to)));
+    }
+
+    fn line(&mut self, node: usize, line: Line, from: f64, to: f64) {
+        self.at(from, Act::Line(node, line));
+        self.at(to, Act::Line(node, Line::Up));
+        self.away.push((node, seconds(from), seconds(to)));
+    }
+
+    fn at(&mut self, at: f64, act: Act) {
+        self.acts.push((seconds(at), act));
+    }
+}
+
+/// Chance of a plan.
+struct Draw(Random);
+
+impl Draw {
+    fn between(&mut self, least: f64, most: f64) -> f64 {
+        least + (most - least) * self.0.fraction()
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.0.fraction() * bound as f64) as usize
+    }
+
+    /// So many different nodes.
+    fn some(&mut self, nodes: usize, count: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..nodes).collect();
+        for place in 0..count.min(nodes) {
+            let other = place + self.below(nodes - place);
+            all.swap(place, other);
+        }
+        all.truncate(count);
+        all
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    // Timers have whole milliseconds.
+    Duration::from_millis((seconds * 1_000.0) as u64)
+}

@@ -1,0 +1,204 @@
+//! The simulated registry, and the runtime of each node that pulls from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clock::Clock;
+use contract::FailureClass;
+use image::{Platform, Reference};
+use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
+
+/// An answer, or a refusal, takes so long.
+const ANSWER_TAKES: Duration = Duration::from_millis(50);
+/// The layers of an image take so long.
+const LAYERS_TAKE: Duration = Duration::from_millis(300);
+/// So long a runtime waits for an answer.
+const TIME_OUT: Duration = Duration::from_secs(10);
+/// What a registry asks for that limits its rate.
+pub const RETRY_AFTER: Duration = Duration::from_secs(20);
+
+/// How the registry is, or what a request comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mood {
+    /// It serves.
+    Well,
+    /// The image is not there.
+    NotFound,
+    /// 429 with Retry-After.
+    Limited,
+    /// 503 with an error body.
+    Unavailable,
+    /// No connection.
+    Refused,
+    /// No answer.
+    Hang,
+    /// 401.
+    Denied,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub at: Duration,
+    pub node: usize,
+    pub image: String,
+    pub got: Mood,
+}
+
+/// The registry of a fleet.
+#[derive(Clone)]
+pub struct Registry(Arc<Mutex<State>>);
+
+struct State {
+    clock: Clock,
+    /// How it is towards whom that asks for an image with this in its name.
+    moods: BTreeMap<&'static str, Mood>,
+    /// Nodes that reach no registry.
+    sick: BTreeSet<usize>,
+    /// Whose login was changed and is wrong.
+    rotated: BTreeSet<usize>,
+    asked: Vec<Asked>,
+    there: BTreeMap<(usize, String), Duration>,
+    /// Which start of a node is the one that lives.
+    lives: BTreeMap<usize, u64>,
+}
+
+impl Registry {
+    pub fn new(clock: Clock) -> Self {
+        let state = State {
+            clock,
+            moods: BTreeMap::new(),
+            sick: BTreeSet::new(),
+            rotated: BTreeSet::new(),
+            asked: Vec::new(),
+            there: BTreeMap::new(),
+            lives: BTreeMap::new(),
+        };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    pub fn set_mood(&self, image: &'static str, mood: Mood) {
+        self.state().moods.insert(image, mood);
+    }
+
+    pub fn set_sick(&self, nodes: impl IntoIterator<Item = usize>) {
+        self.state().sick = nodes.into_iter().collect();
+    }
+
+    pub fn set_rotated(&self, nodes: impl IntoIterator<Item = usize>) {
+        self.state().rotated = nodes.into_iter().collect();
+    }
+
+    /// A node begins anew: what it was doing is over.
+    pub fn start(&self, node: usize) -> SimulatedRuntime {
+        let mut state = self.state();
+        let life = state.lives.entry(node).or_default();
+        *life += 1;
+        SimulatedRuntime { registry: self.clone(), node, life: *life }
+    }
+
+    /// A node has crashed.
+    pub fn stop(&self, node: usize) {
+        *self.state().lives.entry(node).or_default() += 1;
+    }
+
+    pub fn asked(&self) -> Vec<Asked> {
+        self.state().asked.clone()
+    }
+
+    /// When each image was there, by node.
+    pub fn there(&self) -> BTreeMap<(usize, String), Duration> {
+        self.state().there.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn request(&mut self, node: usize, image: &str) -> Mood {
+        let mood = self.moods.iter().find(|(part, _)| image.contains(**part)).map_or(Mood::Well, |(_, mood)| *mood);
+        let got = if self.sick.contains(&node) {
+            Mood::Refused
+        } else if matches!(mood, Mood::Well | Mood::NotFound) && image.contains("private") && self.rotated.contains(&node) {
+            Mood::Denied
+        } else {
+            mood
+        };
+        self.asked.push(Asked { at: self.clock.now().monotonic, node, image: image.to_owned(), got });
+        got
+    }
+}
+
+/// What pulls on one node, until that crashes.
+pub struct SimulatedRuntime {
+    registry: Registry,
+    node: usize,
+    life: u64,
+}
+
+impl SimulatedRuntime {
+    fn lives(&self) -> bool {
+        self.registry.state().lives.get(&self.node) == Some(&self.life)
+    }
+}
+
+#[async_trait]
+impl ImageRuntime for SimulatedRuntime {
+    async fn image_status(&self, reference: &Reference, _: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure> {
+        let key = (self.node, reference.normalised().to_owned());
+        let there = self.registry.state().there.contains_key(&key);
+        Ok(there.then(|| ImageStatus { image_ref: key.1, ..ImageStatus::default() }))
+    }
+
+    async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure> {
+        if !self.lives() {
+            std::future::pending::<()>().await;
+        }
+        let image = request.reference.normalised().to_owned();
+        let got = self.registry.state().request(self.node, &image);
+        tokio::time::sleep(if got == Mood::Hang { TIME_OUT } else { ANSWER_TAKES }).await;
+        if let Some(failure) = failure(got) {
+            return Err(failure);
+        }
+        progress.resolved(Vec::new());
+        tokio::time::sleep(LAYERS_TAKE).await;
+        if !self.lives() {
+            std::future::pending::<()>().await;
+        }
+        let mut state = self.registry.state();
+        let now = state.clock.now().monotonic;
+        state.there.entry((self.node, image.clone())).or_insert(now);
+        Ok(PulledImage { image_ref: image, auth: "anonymous".to_owned(), ..PulledImage::default() })
+    }
+
+    /// Who pulls something private does so with a login of the node's own, minted by one helper for all.
+    async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
+        let way = Route { hash: "direct".to_owned(), ..Route::unknown(reference, platform) };
+        if reference.normalised().contains("private") {
+            return Route { scope: "minted".to_owned(), fingerprint: format!("minted-for-{}", self.node), ..way };
+        }
+        way
+    }
+
+    async fn describe(&self) -> RuntimeDescription {
+        RuntimeDescription { name: "simulated".to_owned(), ..RuntimeDescription::default() }
+    }
+}
+
+fn failure(got: Mood) -> Option<PullFailure> {
+    let (class, authoritative, text) = match got {
+        Mood::Well => return None,
+        Mood::NotFound => (FailureClass::NotFound, true, "manifest unknown"),
+        Mood::Limited => (FailureClass::RateLimited, true, "too many requests"),
+        Mood::Unavailable => (FailureClass::RegistryUnavailable, true, "503 service unavailable"),
+        Mood::Refused => (FailureClass::RegistryUnavailable, false, "connection refused"),
+        Mood::Hang => (FailureClass::RegistryUnavailable, false, "no answer"),
+        Mood::Denied => (FailureClass::Denied, true, "unauthorized"),
+    };
+    let retry_after = (got == Mood::Limited).then_some(RETRY_AFTER);
+    Some(PullFailure { text: text.to_owned(), class, authoritative, retry_after, ..PullFailure::default() })
+}

@@ -1,0 +1,259 @@
+//! A run: nodes, bus, registry and callers on one paused runtime.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::System;
+use backoff_tracker::core::knowledge::{About, Topic};
+use bus::memory::MemoryBus;
+use bus::{BucketSpec, Bus as _};
+use clock::{Clock, Random};
+use contract::know::{AboutKind, Found, ReportKey, StoredAbout, StoredReport, encode};
+use contract::subject::Fleet;
+use contract::{AttemptId, NodeName, View};
+use throttler::core::budget::BudgetPolicy;
+use tokio::runtime::Builder;
+
+use crate::faulty_bus::{Kind, Weather};
+use crate::node::{Node, Parts, Planted, shared};
+use crate::plan::{Act, ENDS, Plan, TOOL};
+use crate::registry::{Asked, Mood, Registry};
+
+/// Where the wall clock of the server stands at first.
+const WALL: Duration = Duration::from_secs(1_700_000_000);
+/// What a forged report asks for.
+const FORGED_RETRY_AFTER_MS: u64 = 10 * 365 * 24 * 3_600_000;
+/// How long a server keeps a forged report.
+const FORGED_TTL: Duration = Duration::from_secs(600);
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Story {
+    pub plan: Plan,
+    pub budget: BudgetPolicy,
+    pub asked: Vec<Asked>,
+    pub there: BTreeMap<(usize, String), Duration>,
+    pub wanted: BTreeMap<(usize, &'static str), Duration>,
+    /// How often each kind of fault acted.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// Over all of it, in order.
+    pub hash: u64,
+}
+
+/// Runs a plan on a thread of its own, so that nothing of one run is left to the next.
+pub fn run(plan: Plan, planted: Planted) -> Story {
+    let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
+        Random::repeat_on_this_thread(plan.seed);
+        let runtime = || Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime can be made");
+        System::with_tokio_rt(runtime).block_on(live(plan, planted))
+    });
+    thread.expect("a thread can be made").join().expect("a run does not panic")
+}
+
+struct World {
+    plan: Plan,
+    planted: Planted,
+    budget: BudgetPolicy,
+    hub: MemoryBus,
+    weather: Weather,
+    registry: Registry,
+    nodes: BTreeMap<usize, Node>,
+    starts: u64,
+    wanted: BTreeMap<(usize, &'static str), Duration>,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+async fn live(plan: Plan, planted: Planted) -> Story {
+    let clock = Clock::simulated(WALL);
+    let budget = BudgetPolicy { per_second: plan.nodes as f64 / 5.0, ..BudgetPolicy::default() };
+    let mut world = World {
+        planted,
+        budget,
+        hub: MemoryBus::new(clock.clone()),
+        weather: Weather::new(Random::seeded(plan.seed)),
+        registry: Registry::new(clock.clone()),
+        nodes: BTreeMap::new(),
+        starts: 0,
+        wanted: BTreeMap::new(),
+        counts: BTreeMap::new(),
+        plan,
+    };
+    for (at, act) in world.plan.acts.clone() {
+        tokio::time::sleep(at.saturating_sub(clock.now().monotonic)).await;
+        world.act(clock.now().monotonic, act).await;
+    }
+    tokio::time::sleep(ENDS.saturating_sub(clock.now().monotonic)).await;
+    world.end()
+}
+
+impl World {
+    async fn act(&mut self, now: Duration, act: Act) {
+        match act {
+            Act::Start(node) => self.start(node).await,
+            Act::Crash(node) => {
+                self.registry.stop(node);
+                if let Some(node) = self.nodes.remove(&node) {
+                    self.count("crash", 1);
+                    node.crash().await;
+                }
+            }
+            Act::Want(node, image) => {
+                self.wanted.insert((node, image), now);
+                self.wish(node, image);
+            }
+            Act::Registry(image, mood) => self.registry.set_mood(image, mood),
+            Act::Odds(odds) => self.weather.set_odds(odds),
+            Act::Line(node, line) => self.weather.set_line(node, line),
+            Act::Wipe(bucket) => {
+                self.hub.lose_bucket(&Fleet::default().bucket(bucket));
+                self.count("bucket wiped under a node", self.plan.nodes as u64);
+            }
+            Act::Sick(nodes) => self.registry.set_sick(nodes),
+            Act::Rotate(nodes) => self.registry.set_rotated(nodes),
+            Act::Lie(node, number) => self.lie(node, number).await,
+        }
+    }
+
+    async fn start(&mut self, node: usize) {
+        self.starts += 1;
+        if self.starts > self.plan.nodes as u64 {
+            self.count("restart", 1);
+        }
+        let skew = self.plan.skews[node];
+        if skew != 0 {
+            self.count("clock skewed by minutes", u64::from(skew.abs() >= 60));
+        }
+        let wall = Duration::from_secs(WALL.as_secs().saturating_add_signed(skew));
+        let parts = Parts {
+            name: name(node),
+            instance: format!("{node}-{}", self.starts),
+            bus: shared(self.weather.over(self.hub.connect(), node)),
+            runtime: Arc::new(self.registry.start(node)),
+            clock: Clock::simulated(wall),
+            budget: self.budget,
+            planted: self.planted,
+        };
+        self.nodes.insert(node, Node::start(parts).await);
+        let there = self.registry.there();
+        let wanted: Vec<_> =
+            self.wanted.keys().filter(|(of, image)| *of == node && !there.contains_key(&(node, (*image).to_owned()))).copied().collect();
+        for (node, image) in wanted {
+            self.wish(node, image);
+        }
+    }
+
+    fn wish(&self, node: usize, image: &'static str) {
+        if let Some(node) = self.nodes.get(&node) {
+            let wish = node.wish(image);
+            actix::spawn(async move {
+                let _ = wish.await;
+            });
+        }
+    }
+
+    /// Writes, under the liar's own token, whatever could keep the others from a good image.
+    async fn lie(&mut self, liar: usize, number: u64) {
+        self.count("lie", 1);
+        let view = View { scope: "default".to_owned(), registry: "r.example".to_owned(), route: "direct".to_owned(), boot: String::new() };
+        let scope = "anonymous".to_owned();
+        let (about, stored) = match number % 3 {
+            0 => (
+                About::Reference { reference: TOOL.to_owned(), scope: scope.clone(), mirrored: false },
+                StoredAbout { kind: AboutKind::Reference, reference: TOOL.to_owned(), scope, ..StoredAbout::default() },
+            ),
+            1 => {
+                let repository = TOOL.trim_end_matches(":1").to_owned();
+                (
+                    About::Login { repository: repository.clone(), fingerprint: scope.clone(), anonymous: true },
+                    StoredAbout { kind: AboutKind::Login, repository, fingerprint: scope, anonymous: true, ..StoredAbout::default() },
+                )
+            }
+            _ => {
+                let owner = "default|r.example|direct||anonymous|default".to_owned();
+                (About::BudgetOwner(owner.clone()), StoredAbout { kind: AboutKind::BudgetOwner, owner, ..StoredAbout::default() })
+            }
+        };
+        let topic = Topic::new(view.clone(), about);
+        let report = StoredReport {
+            view,
+            about: stored,
+            attempt: AttemptId::random(&mut Random::from_system()),
+            trace: None,
+            found: Found::Failed,
+            message: "forged".to_owned(),
+            step: 1_000,
+            retry_after_ms: Some(FORGED_RETRY_AFTER_MS),
+            repository: String::new(),
+            age_ms: 0,
+        };
+        let key = ReportKey { node: name(liar), class: Some(topic.class()), topic: topic.id().0 }.text();
+        let fleet = Fleet::default();
+        let spec = BucketSpec {
+            name: fleet.bucket("reports"),
+            marker_ttl: Some(Duration::from_secs(60)),
+            max_bytes: None,
+            republish_to: Some(fleet.knowledge("reports")),
+        };
+        let reports = self.hub.bucket(&spec).await.expect("the bus is open");
+        reports.put(&key, encode(&report).expect("it fits").into(), Some(FORGED_TTL)).await.expect("it is stored");
+    }
+
+    fn count(&mut self, kind: &'static str, by: u64) {
+        *self.counts.entry(kind).or_default() += by;
+    }
+
+    fn end(mut self) -> Story {
+        for (kind, count) in self.weather.counts() {
+            let kind = match kind {
+                Kind::Loss => "message lost",
+                Kind::Duplication => "message doubled",
+                Kind::Delay => "message delayed",
+                Kind::Partition => "message into a cut",
+            };
+            self.count(kind, count);
+        }
+        let asked = self.registry.asked();
+        for one in &asked {
+            let kind = match one.got {
+                Mood::Well => continue,
+                Mood::NotFound => "404",
+                Mood::Limited => "429",
+                Mood::Unavailable => "503",
+                Mood::Refused => "refused",
+                Mood::Hang => "hang",
+                Mood::Denied => "401",
+            };
+            self.count(kind, 1);
+        }
+        let there = self.registry.there();
+        let mut hash = Hash::default();
+        for one in &asked {
+            hash.add(&format!("{one:?}"));
+        }
+        hash.add(&format!("{there:?}{:?}", self.counts));
+        let Self { plan, budget, wanted, counts, .. } = self;
+        Story { plan, budget, asked, there, wanted, counts, hash: hash.0 }
+    }
+}
+
+/// FNV-1a.
+struct Hash(u64);
+
+impl Default for Hash {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hash {
+    fn add(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+fn name(node: usize) -> NodeName {
+    format!("n{node:04}").parse().expect("a name")
+}
