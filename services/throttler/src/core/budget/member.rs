@@ -26,6 +26,9 @@ const WISH_LAPSES_AFTER: Duration = Duration::from_secs(30);
 const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
 /// So many returns of a node wait to be told; further ones come back by themselves.
 const RETURNS_MAX: usize = 1_000;
+/// A node that wants something looks every second. When it has not for so long, it slept or its clock has jumped: that it has heard
+/// no leader says nothing then.
+const SLEPT: Duration = Duration::from_secs(3);
 /// Who finds no leader asks for the lease so often.
 const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 
@@ -52,6 +55,7 @@ pub(super) struct Member {
     campaign_at: Option<Duration>,
     alone_pace: Pace,
     went_alone: bool,
+    last_step: Duration,
     pub(super) alive: u64,
     /// In `[0, 1)`: so that not all nodes do the same at the same time.
     stagger: f64,
@@ -93,6 +97,7 @@ impl Member {
             campaign_at: None,
             alone_pace: Pace::new(policy.per_second),
             went_alone: false,
+            last_step: now,
             alive,
             stagger,
             alone_total: 0,
@@ -404,6 +409,11 @@ impl Member {
     }
 
     fn lapse(&mut self, now: Duration) {
+        let slept = now.saturating_sub(self.last_step);
+        self.last_step = self.last_step.max(now);
+        if slept > SLEPT && !self.went_alone {
+            self.heard = (self.heard + slept).min(now);
+        }
         for claim in self.claims.values_mut() {
             if let Stage::Held { until } = claim.stage {
                 let over = until <= now;

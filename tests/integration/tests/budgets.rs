@@ -1,0 +1,158 @@
+//! Fleet budgets: the throttlers of several nodes on one bus.
+//!
+//! Contracts: a fleet begins no faster and no more at once than its budget; a quota of 6 lets 6 of 10 go and tells the rest how long,
+//! also when the leader dies in the middle; a dead holder's permit comes back; who reaches no leader goes on alone; without a budget
+//! nothing changes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "budgets/fleet.rs"]
+mod fleet;
+#[path = "budgets/real_nats.rs"]
+mod real_nats;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::memory::MemoryBus;
+use clock::Clock;
+use contract::messages::throttler::{BudgetState, PermitAnswer};
+use fleet::{Fleet, Registry};
+use integration::paused;
+use throttler::core::budget::{Alone, BudgetPolicy};
+
+const WALL: Duration = Duration::from_secs(1_700_000_000);
+const POLICY: BudgetPolicy = BudgetPolicy { per_second: 200.0, at_once: 0, alone: Alone::Open };
+
+fn on_memory() -> (MemoryBus, Clock) {
+    let clock = Clock::simulated(WALL);
+    (MemoryBus::new(clock.clone()), clock)
+}
+
+fn leader(states: &[Option<BudgetState>]) -> Option<usize> {
+    states.iter().position(|state| state.as_ref().is_some_and(|state| state.leads))
+}
+
+#[test]
+fn nodes_share_one_rate_and_one_leader() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let fleet = Fleet::start(20, POLICY, &clock, |_| Arc::new(bus.connect())).await;
+        let registry = Registry::unlimited();
+        let begun = fleet.pull_everywhere(5, &registry, &clock).await;
+        assert_eq!(begun.len(), 100);
+        let most = begun.iter().map(|from| begun.iter().filter(|at| *at >= from && **at < *from + Duration::from_secs(1)).count()).max();
+        assert!(most <= Some(200), "{most:?} in a second");
+        assert!(begun.iter().max() < Some(&Duration::from_secs(3)), "{:?}", begun.iter().max());
+        let states = fleet.states().await;
+        assert_eq!(states.iter().flatten().filter(|state| state.leads).count(), 1, "{states:?}");
+    });
+}
+
+#[test]
+fn no_more_run_at_once_than_the_fleet_may() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let policy = BudgetPolicy { at_once: 3, ..POLICY };
+        let fleet = Fleet::start(5, policy, &clock, |_| Arc::new(bus.connect())).await;
+        let registry = Registry::unlimited();
+        let begun = fleet.pull_everywhere(4, &registry, &clock).await;
+        assert_eq!((begun.len(), registry.most_at_once()), (20, 3));
+    });
+}
+
+#[test]
+fn a_quota_of_six_serves_six_of_ten_even_when_the_leader_dies_and_the_rest_after_the_window() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let mut fleet = Fleet::start(10, POLICY, &clock, |_| Arc::new(bus.connect())).await;
+        let registry = Registry::with_quota(6, Duration::from_secs(60), &clock);
+        let pulls = fleet.begin_everywhere(&registry, &clock);
+        until_in_time("three pulls began", || registry.begun() >= 3).await;
+        let killed = leader(&fleet.states().await).expect("somebody leads");
+        pulls[killed].abort();
+        fleet.kill(killed).await;
+        // All clocks jump, as on machines that slept: nobody takes that for twenty seconds without a leader.
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert!(registry.begun() <= 6, "{} began", registry.begun());
+        until_in_time("the rest were served after the window", || registry.served() >= 9).await;
+        assert_eq!(registry.refused(), 0, "never a seventh");
+    });
+}
+
+#[test]
+fn a_dead_holders_permit_comes_back() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let policy = BudgetPolicy { at_once: 1, ..POLICY };
+        let mut fleet = Fleet::start(3, policy, &clock, |_| Arc::new(bus.connect())).await;
+        assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }), "the first leads");
+        fleet.release(0, 1, Vec::new()).await;
+        assert!(matches!(fleet.acquire(1, 2).await, PermitAnswer::Granted { .. }));
+        let before = clock.now().monotonic;
+        fleet.kill(1).await;
+        assert!(matches!(fleet.acquire(2, 3).await, PermitAnswer::Granted { .. }));
+        let waited = clock.now().monotonic - before;
+        assert!(waited > Duration::from_secs(1) && waited < Duration::from_secs(5), "{waited:?}");
+    });
+}
+
+#[test]
+fn who_reaches_no_leader_goes_on_alone_and_is_counted() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let connections: Vec<MemoryBus> = (0..3).map(|_| bus.connect()).collect();
+        let policy = BudgetPolicy { at_once: 2, ..POLICY };
+        let fleet = Fleet::start(3, policy, &clock, |node| Arc::new(connections[node].clone())).await;
+        assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
+        fleet.release(0, 1, Vec::new()).await;
+        // Node 2 loses the bus.
+        bus::Bus::drain(&connections[2]).await;
+        let before = clock.now().monotonic;
+        assert!(matches!(fleet.acquire(2, 2).await, PermitAnswer::Granted { .. }));
+        let waited = clock.now().monotonic - before;
+        assert!(waited >= Duration::from_secs(14) && waited < Duration::from_secs(18), "{waited:?}");
+        let state = fleet.states().await[2].clone().expect("it knows the budget");
+        assert!(state.alone && state.alone_total == 1, "{state:?}");
+    });
+}
+
+#[test]
+fn a_long_wait_is_told_at_once() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let fleet = Fleet::start(2, POLICY, &clock, |_| Arc::new(bus.connect())).await;
+        let registry = Registry::with_quota(1, Duration::from_secs(3_600), &clock);
+        assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
+        let said = registry.answer();
+        fleet.release(0, 1, said).await;
+        let before = clock.now().monotonic;
+        let PermitAnswer::Queued { budget_wait_ms: Some(wait_ms), .. } = fleet.acquire_once(1, 2).await else {
+            panic!("the quota is used up");
+        };
+        assert!(wait_ms > 3_500_000 && wait_ms < 3_700_000, "{wait_ms}");
+        assert!(clock.now().monotonic - before < Duration::from_secs(1), "it was told late");
+    });
+}
+
+/// Lets time pass until a condition holds.
+async fn until_in_time(what: &str, met: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if met() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it did not come to pass that {what}");
+}
+
+#[test]
+fn without_a_budget_the_node_decides_alone() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let fleet = Fleet::start(1, BudgetPolicy { at_once: 1, ..POLICY }, &clock, |_| Arc::new(bus.connect())).await;
+        for permit in 1..10 {
+            assert!(matches!(fleet.acquire_on(0, permit, None).await, PermitAnswer::Granted { .. }));
+        }
+        assert_eq!(fleet.states().await, [None]);
+    });
+}
