@@ -8,19 +8,24 @@ use support::requirement::met;
 
 use crate::common::small;
 
-const COMMANDS: [&str; 9] = ["pull", "run", "events", "explain", "nodes", "pulls", "config", "demo", "completions"];
+const COMMANDS: [&str; 12] =
+    ["pull", "run", "events", "explain", "nodes", "pulls", "cancel", "backoff", "budget", "config", "demo", "completions"];
+/// Commands below commands.
+const BELOW: [(&str, &str); 6] =
+    [("backoff", "list"), ("backoff", "explain"), ("backoff", "clear"), ("backoff", "pause"), ("backoff", "resume"), ("budget", "list")];
 
 #[test]
 fn help_teaches_with_examples_and_fits_a_terminal() {
     let place = Workplace::new().with("COLUMNS", "80");
     let all = place.run(&["--help"]).expect(0);
-    for command in COMMANDS {
-        assert!(all.stdout.contains(command), "{command} is in {all}");
-        let help = place.run(&[command, "--help"]).expect(0);
+    let commands = COMMANDS.into_iter().map(|command| vec![command]).chain(BELOW.into_iter().map(|(above, below)| vec![above, below]));
+    for command in commands {
+        assert!(all.stdout.contains(command[0]), "{command:?} is in {all}");
+        let help = place.run(&[command.as_slice(), &["--help"]].concat()).expect(0);
         assert!(help.stdout.contains("Examples:\n  fleetpull "), "{help}");
         let (_, behind) = help.stdout.split_once("Examples:").unwrap();
         assert!(behind.lines().all(|line| line.chars().count() <= 80), "{help}");
-        let short = place.run(&["help", command]).expect(0);
+        let short = place.run(&[&["help"], command.as_slice()].concat()).expect(0);
         assert_eq!(short.stdout, help.stdout, "help COMMAND is COMMAND --help");
     }
     assert!(place.run(&["agent", "--help"]).expect(0).stdout.contains("fleetpull run"), "agent is run");
@@ -57,9 +62,20 @@ fn completions_are_scripts_that_the_shell_takes() {
 fn the_demo_shows_the_main_job_and_leaves_nothing_behind() {
     let place = Workplace::new().with("TMPDIR", "/tmp");
     let done = place.run(&["demo"]).expect(0);
-    for text in ["Successfully pulled image", "already present on machine", "each of 6 blobs was served once", "all right", "Try next:"] {
+    for text in [
+        "Successfully pulled image",
+        "already present on machine",
+        "each of 6 blobs was served once",
+        "all right",
+        " waits: n",
+        "all 24 images are there ",
+        "times fewer   simulated",
+        "Try next:",
+    ] {
         assert!(done.stdout.contains(text), "{text}: {done}");
     }
+    let untold = |line: &&str| line.contains("failing requests") && !["measured", "simulated"].iter().any(|word| line.contains(word));
+    assert_eq!(done.stdout.lines().filter(untold).count(), 0, "each figure says what it is: {done}");
     assert!(done.stdout.contains("ImagePullBackOff") && done.stdout.contains("next try in"), "{done}");
     assert_eq!(done.stderr, "", "{done}");
     let stores = done.stdout.split_once("stores below ").and_then(|(_, rest)| rest.split(".\n").next()).unwrap();

@@ -8,7 +8,7 @@ use practice_registry::MadeImage;
 use serde_json::{Value, json};
 
 use crate::common::small;
-use crate::three_agents::{Fleet, outcomes};
+use crate::three_agents::{Fleet, NODES, outcomes};
 
 /// A row of what was not begun.
 fn is_not_begun(row: &Value) -> bool {
@@ -108,20 +108,23 @@ fn a_node_that_is_known_and_silent_has_a_row() {
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
-    // Whoever keeps the list of nodes must have heard all of them, and must not be the one that falls silent.
-    let heard = |nodes: usize| move |fleet: &Fleet| (fleet.rows(&["nodes"], 0).len() == nodes).then_some(());
-    fleet.agents["n3"].signal(Signal::Stop);
-    let silent = e2e::until("the silence of n3 is told", || {
-        heard(3)(&fleet)?;
-        fleet.rows(&["nodes"], 0).into_iter().find(|row| row["node"] == "n3" && row["state"] == "silent")
+    // Whoever keeps the list of nodes has heard all of them, and is not the one that falls silent.
+    let registrar = e2e::until("an agent knows all three", || {
+        NODES.into_iter().find(|node| fleet.rows(&["nodes", node], 0)[0]["counters"]["presence_known"] == 3)
+    });
+    let quiet = NODES.into_iter().find(|node| *node != registrar).unwrap();
+    fleet.agents[quiet].signal(Signal::Stop);
+    let silent = e2e::until("its silence is told", || {
+        let rows = fleet.rows(&["nodes"], 0);
+        rows.into_iter().find(|row| row["node"] == quiet && row["state"] == "silent")
     });
     assert!(silent["since_ms"].is_u64(), "{silent}");
     let rows = fleet.rows(&["pull", &image, "--all-nodes"], 3);
     let told = outcomes(&rows);
-    assert_eq!((told["n1"].as_str(), told["n3"].as_str()), ("pulled", "failed  unknown"), "{told:?}");
+    assert_eq!((told[registrar].as_str(), told[quiet].as_str()), ("pulled", "failed  unknown"), "{told:?}");
     let table = fleet.run(&["nodes"]).expect(0);
-    assert!(table.stdout.lines().any(|line| line.starts_with("n3 ") && line.contains("silent")), "{table}");
-    fleet.agents["n3"].signal(Signal::Continue);
+    assert!(table.stdout.lines().any(|line| line.starts_with(quiet) && line.contains("silent")), "{table}");
+    fleet.agents[quiet].signal(Signal::Continue);
 }
 
 #[test]

@@ -60,20 +60,20 @@ async fn play(scene: &Scene) -> Result<Vec<Told>> {
 
 /// On simulated time, so that half an hour of a thousand nodes takes seconds.
 async fn play_storm() -> Result<()> {
-    title(&format!("7. {} nodes want a tag that is not there, for {} minutes", storm::NODES, storm::LASTS.as_secs() / 60));
+    title(&format!("7. {} nodes want a tag that is not there, for {} minutes (simulated)", storm::NODES, storm::LASTS.as_secs() / 60));
     let clock = Clock::host();
     let began = clock.now().monotonic;
     let failing = tokio::task::spawn_blocking(storm::run).await.context("the simulation broke off")?;
     let took = clock.now().monotonic.saturating_sub(began);
     line(&format!("   kubelet's rule: {:>6} failing requests   simulated", failing.kubelet));
     line(&format!("   shared:         {:>6} failing requests   simulated, by the cores that agents run", failing.fleetpull));
-    line(&format!("   {} times fewer; the simulation took {:.1} s", failing.kubelet / failing.fleetpull.max(1), took.as_secs_f64()));
+    line(&format!("   {} times fewer   simulated, in {:.1} s", failing.kubelet / failing.fleetpull.max(1), took.as_secs_f64()));
     ensure!(failing.fleetpull * 10 < failing.kubelet, "sharing has spared too little: {failing:?}");
     Ok(())
 }
 
 async fn first_pull(scene: &Scene) -> Result<Told> {
-    title("1. n1 pulls");
+    title("1. n1 pulls (measured)");
     let step = scene.step("n1");
     let outcome = scene.pull("n1", APP, PullPolicy::IfNotPresent).await?;
     let counts = step.show().await;
@@ -82,7 +82,7 @@ async fn first_pull(scene: &Scene) -> Result<Told> {
 }
 
 async fn again(scene: &Scene) -> Result<Told> {
-    title("2. n1 pulls it again");
+    title("2. n1 pulls it again (measured)");
     let step = scene.step("n1");
     let outcome = scene.pull("n1", APP, PullPolicy::IfNotPresent).await?;
     let counts = step.show().await;
@@ -91,7 +91,7 @@ async fn again(scene: &Scene) -> Result<Told> {
 }
 
 async fn at_once(scene: &Scene) -> Result<Told> {
-    title(&format!("3. {ASKERS} ask for it on n2 at the same moment"));
+    title(&format!("3. {ASKERS} ask for it on n2 at the same moment (measured)"));
     let step = scene.step("n2");
     let before = scene.registry.blobs_served();
     let outcomes: Vec<PullOutcome> =
@@ -110,7 +110,7 @@ async fn at_once(scene: &Scene) -> Result<Told> {
 }
 
 async fn missing(scene: &Scene) -> Result<Told> {
-    title(&format!("4. n3 is asked {TRIES} times for a tag that is not there"));
+    title(&format!("4. n3 is asked {TRIES} times for a tag that is not there (measured)"));
     let step = scene.step("n3");
     let mut last = scene.pull("n3", MISSING, PullPolicy::IfNotPresent).await?;
     line(&format!("   answer  1: {}", told::outcome(&last)));
@@ -125,7 +125,7 @@ async fn missing(scene: &Scene) -> Result<Told> {
 }
 
 async fn check_blobs(scene: &Scene) -> Result<Told> {
-    title("5. every blob in the three stores, hashed again");
+    title("5. every blob in the three stores, hashed again (measured)");
     let step = scene.step("n1");
     let (blobs, bytes) = scene.hash_every_blob()?;
     line(&format!("   {blobs} blobs, {}: all right", units::bytes(bytes)));

@@ -84,7 +84,7 @@ impl Side<'_> {
 
 /// Plays the scene.
 pub(super) async fn play(scene: &Scene) -> Result<Vec<Told>> {
-    title("6. two equal registries break together");
+    title("6. two equal registries break together (measured; shortened)");
     let crew = Crew::start(KUBELETS, &scene.folder().join("by-kubelets-rule"), None).await?;
     let told = contrast(scene, &crew).await;
     crew.stop().await;
@@ -96,7 +96,7 @@ async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<Told>> {
     line(&format!("   n1 n2 n3 share what they learn and ask {} with standing wishes.", ours.registry.host()));
     line(&format!("   k1 k2 k3, the same actors with sharing off, ask {} as kubelet does.", theirs.registry.host()));
     line(&format!(
-        "   Each node wants {} images within half a second. Shortened: the outage lasts {OUTAGE:?}, not minutes; nothing else is.",
+        "   Each node wants {} images within half a second. The outage is shortened to {OUTAGE:?}; nothing else is.",
         SERVICES.len()
     ));
     let clock = Clock::host();
@@ -177,7 +177,7 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
                     side.registry.faults().clear();
                 }
                 healed = Some(since());
-                line(&format!("   {:>4}  both are healed", units::seconds(milliseconds(since()))));
+                line(&format!("   {:>6}  both are healed", units::seconds(milliseconds(since()))));
             }
             _ = shown.tick() => {
                 show_counters(since(), &ours, &theirs);
@@ -202,7 +202,7 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
 
 fn show_counters(since: Duration, ours: &Side<'_>, theirs: &Side<'_>) {
     line(&format!(
-        "   {:>4}  failing requests: {:>3} by n1 n2 n3, {:>3} by kubelet's rule   measured",
+        "   {:>6}  failing requests: {:>3} by n1 n2 n3, {:>3} by kubelet's rule   measured",
         units::seconds(milliseconds(since)),
         ours.failing(),
         theirs.failing()
@@ -218,7 +218,7 @@ async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<b
         let outcome = scene.node(name)?.pull(EnsureImage { image: image.clone(), pod, ..EnsureImage::default() }).await?;
         let row = Row { image, node: name.parse()?, outcome, at_ms: clock.now().wall_ms() };
         if let Some(sentence) = row.refusal() {
-            line(&format!("         {sentence}   measured"));
+            line(&format!("           {sentence}   measured"));
             return Ok(true);
         }
     }
