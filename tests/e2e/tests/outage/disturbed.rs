@@ -12,6 +12,9 @@ use crate::fleet::Outage;
 /// When something else goes.
 const MIDDLE: Duration = Duration::from_secs(20);
 const NODES: usize = 5;
+/// Without the bus each node goes by kubelet's rule from its own first failure on, at 20 s: it tries at 20, 30, 50 and 90 s. The
+/// registry heals at 60 s, and an attempt may have begun late.
+const ALONE_WITHIN: Duration = Duration::from_secs(45);
 
 #[test]
 fn wishes_outlive_the_command_that_made_them() {
@@ -55,7 +58,7 @@ fn without_the_bus_each_node_does_at_least_as_well_as_kubelet() {
         // Kubelet tries at 0, 10 and 30 s; what the fleet had asked before comes on top.
         let healed = outage.heals_after(3 * NODES as u64 + case.failing_at_most());
         outage.server.restart();
-        outage.all_stored(healed);
+        outage.all_stored_within(ALONE_WITHIN, healed);
         drop(command);
     });
 }

@@ -33,10 +33,9 @@ impl<'a> Outage<'a> {
         let start = |node: usize| Agent::start(place, &format!("n{node:02}"), &["--nats", &server.url()]);
         let agents: Vec<_> = (1..=nodes).map(start).collect();
         let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
-        let knows_all = |agent: &Agent<'_>| {
-            until_within("the fleet knows itself", KNOWN_WITHIN, || (agent.counter("presence_alive") == nodes as u64).then_some(()))
-        };
-        agents.iter().for_each(knows_all);
+        // What the registrar has told the last of them, it knows of all.
+        let last = agents.last().expect("a fleet has nodes");
+        until_within("the fleet knows itself", KNOWN_WITHIN, || (last.counter("presence_alive") == nodes as u64).then_some(()));
         Self { case, place, server, registry, agents, began: Watch::start() }
     }
 
@@ -79,7 +78,11 @@ impl<'a> Outage<'a> {
 
     /// Waits until the image is in each node's store, whoever asked for it.
     pub(crate) fn all_stored(&self, healed: Watch) {
-        let limit = self.case.served_within();
+        self.all_stored_within(self.case.served_within(), healed);
+    }
+
+    /// The same within another limit.
+    pub(crate) fn all_stored_within(&self, limit: Duration, healed: Watch) {
         for node in 1..=self.agents.len() {
             let index = self.place.path(&format!("store-of-n{node:02}")).join("index.json");
             until_within(&format!("{:?}: n{node:02} has the image", self.case), limit.saturating_sub(healed.elapsed()), || {

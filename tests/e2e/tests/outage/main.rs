@@ -7,4 +7,5 @@
 mod case;
 mod disturbed;
 mod fleet;
+mod quota;
 mod undisturbed;
