@@ -208,15 +208,8 @@ fn on_a_real_server_one_is_registrar_and_another_follows_it() {
         return;
     }
     let server = NatsServer::start(NatsConfig::default());
-    System::with_tokio_rt(|| Builder::new_current_thread().enable_all().build().unwrap()).block_on(async {
-        let clock = Clock::host();
-        let mut agents = Vec::new();
-        for index in 0..3_u64 {
-            let options = NatsOptions { urls: Some(server.url()), ..NatsOptions::default() };
-            let bus = NatsBus::connect(options).await.unwrap();
-            bus.wait_connected(LIMIT).await.unwrap();
-            agents.push(start(Arc::new(bus), &clock, &format!("n{index}"), index).await);
-        }
+    real(async {
+        let mut agents = fleet_on(&server, 3).await;
         let all = "all know their place";
         until(all, || async { places(&agents) == all_known(3) }).await;
         let first = registrar_of(&agents).await;
@@ -229,6 +222,47 @@ fn on_a_real_server_one_is_registrar_and_another_follows_it() {
         })
         .await;
     });
+}
+
+#[test]
+fn a_real_server_that_comes_back_with_nothing_has_a_registrar_again() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let mut server = NatsServer::start(NatsConfig::default());
+    real(async {
+        let agents = fleet_on(&server, 2).await;
+        until("all know their place", || async { places(&agents) == all_known(2) }).await;
+        server.kill();
+        server.wipe_store();
+        until("nobody is registrar without a bus", || async { registrar_of(&agents).await.is_empty() }).await;
+        server.restart();
+        until("one is registrar again", || async { registrar_of(&agents).await.len() == 1 }).await;
+        let digests = agents[0].seen.borrow().as_ref().and_then(|seen| seen.digest.clone());
+        until("all hear of it", || async {
+            agents.iter().all(|agent| agent.seen.borrow().as_ref().and_then(|seen| seen.digest.clone()) != digests)
+                && places(&agents) == all_known(2)
+        })
+        .await;
+        let digest = agents[0].seen.borrow().as_ref().and_then(|seen| seen.digest.clone()).unwrap();
+        assert!(!digest.reports_created.is_empty(), "it says which bucket of reports there is: {digest:?}");
+    });
+}
+
+fn real<F: Future>(test: F) -> F::Output {
+    System::with_tokio_rt(|| Builder::new_current_thread().enable_all().build().unwrap()).block_on(test)
+}
+
+/// A fleet whose agents have a connection each.
+async fn fleet_on(server: &NatsServer, count: u64) -> Vec<Agent> {
+    let (clock, mut agents) = (Clock::host(), Vec::new());
+    for index in 0..count {
+        let options = NatsOptions { urls: Some(server.url()), ..NatsOptions::default() };
+        let bus = NatsBus::connect(options).await.unwrap();
+        bus.wait_connected(LIMIT).await.unwrap();
+        agents.push(start(Arc::new(bus), &clock, &format!("n{index}"), index).await);
+    }
+    agents
 }
 
 /// Waits for a condition; what it waits for takes seconds by the protocol.

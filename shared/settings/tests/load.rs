@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use settings::{ConfigFile, Host, Loaded, LogLevel, OnExhausted, RuntimeKind, Settings, SettingsError, Sources, print_json, print_toml};
+use settings::{
+    Alone, ConfigFile, Host, Loaded, LogLevel, OnExhausted, RuntimeKind, Settings, SettingsError, Share, Sources, print_json, print_toml,
+};
 use tempfile::TempDir;
 
 struct Case {
@@ -114,6 +116,25 @@ fn every_kind_of_value_is_read_from_every_source() {
     assert_eq!(settings.registry.config_path, None);
     assert_eq!(settings.log.level, LogLevel::Debug);
     assert_eq!(settings.store.dir, Some(PathBuf::from("/srv")));
+}
+
+#[test]
+fn what_a_fleet_shares_is_read_and_egress_is_the_scope_unless_it_is_said() {
+    let file = "\
+        [fleet]\nshare = \"observe\"\nscope = \"eu-1\"\nkey_file = \"/k\"\n\
+        [pull]\nkeep_free = \"1536 MiB\"\n\
+        [budget]\npulls_per_second = 7\nalone = \"share\"\n\
+        [throttle]\nmax_wait = \"0s\"\n";
+    let settings = Case::new(file).environment("FLEETPULL_BUDGET_PULLS_AT_ONCE", "40").load().unwrap().settings;
+    assert_eq!((settings.fleet.share, settings.fleet.egress()), (Share::Observe, "eu-1"));
+    assert_eq!(settings.fleet.key_file, Some(PathBuf::from("/k")));
+    assert_eq!(settings.pull.keep_free, 1_536 << 20);
+    assert_eq!((settings.budget.pulls_at_once, settings.budget.alone), (40, Alone::Share));
+    assert_eq!(settings.throttle.max_wait, Duration::ZERO);
+    let apart = Case::new("").environment("FLEETPULL_FLEET_EGRESS", "nat-2").load().unwrap().settings;
+    assert_eq!((apart.fleet.egress(), apart.fleet.scope.as_str(), apart.node.zone.as_str()), ("nat-2", "default", "default"));
+    let problems = Case::new("fleet.scope = \"\"\npull.keep_free = 2\nfleet.share = \"on\"").problems();
+    assert_eq!(problems.len(), 3, "{problems:?}");
 }
 
 #[test]

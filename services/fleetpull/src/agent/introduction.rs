@@ -52,7 +52,8 @@ pub(super) fn introduce(settings: &Settings, sharing: Option<&Sharing>, node: &N
             info!(share, scope, egress, zone, fleet = settings.fleet.name, "what is learned is shared with the fleet");
         }
         None if settings.nats.is_wanted() => info!(share = settings.fleet.share.as_str(), "nothing is shared: each node learns for itself"),
-        None => info!("nothing is shared: there is no NATS, and so no fleet"),
+        // The line above says that there is no bus, and so no fleet.
+        None => {}
     }
     if let Some(problem) = &seen.problem {
         warn!(problem, "the runtime cannot be used yet");
