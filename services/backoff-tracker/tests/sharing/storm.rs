@@ -4,23 +4,28 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use clock::Random;
-use contract::messages::backoff_tracker::{Leave, ReportAttempt, ResolveAttempt, WithdrawWish};
+use contract::messages::backoff_tracker::{AttemptFailure, Leave, ReportAttempt, ResolveAttempt, WithdrawWish};
 use contract::{AttemptId, WishId};
 
-use crate::fleet::{Nodes, key, not_found};
+use crate::fleet::{Nodes, key, not_found, refused};
 
 const IMAGE: &str = "r.example/a:1";
 const NODES: usize = 300;
-/// When the tag is pushed.
-const PUSHED_AT: Duration = Duration::from_secs(100);
 
-#[actix::test]
-async fn a_bad_tag_on_many_nodes_is_a_handful_of_requests_and_a_push_wakes_all() {
-    tokio::time::pause();
+/// What the registry saw.
+struct Seen {
+    failing: usize,
+    served: usize,
+    /// The last was served so long after it was well.
+    late: Duration,
+}
+
+/// All nodes want the image until they have it; every attempt fails so until then, within 50 ms.
+async fn storm(failure: AttemptFailure, well_at: Duration) -> Seen {
     let fleet = Nodes::start(NODES).await;
     let (failing, served, last) = (Cell::new(0), Cell::new(0), Cell::new(Duration::ZERO));
     let wanting = fleet.nodes.iter().zip(1_000..).map(|(node, seed)| {
-        let (clock, failing, served, last) = (&fleet.clock, &failing, &served, &last);
+        let (clock, failing, served, last, failure) = (&fleet.clock, &failing, &served, &last, &failure);
         async move {
             let mut random = Random::seeded(seed);
             let wish = WishId::random(&mut random);
@@ -29,7 +34,7 @@ async fn a_bad_tag_on_many_nodes_is_a_handful_of_requests_and_a_push_wakes_all()
                 while !matches!(node.stand(wish, attempt, IMAGE, 10_000).await, Leave::Granted { .. }) {}
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let now = clock.now().monotonic;
-                let failure = (now < PUSHED_AT).then(not_found);
+                let failure = (now < well_at).then(|| failure.clone());
                 node.put(ResolveAttempt { wish, attempt, failure: failure.clone() }).await;
                 node.put(ReportAttempt { key: key(IMAGE), attempt, failure: failure.clone() }).await;
                 if failure.is_none() {
@@ -43,10 +48,26 @@ async fn a_bad_tag_on_many_nodes_is_a_handful_of_requests_and_a_push_wakes_all()
         }
     });
     let all = futures::future::join_all(wanting);
-    tokio::time::timeout(Duration::from_secs(300), all).await.expect("all are served");
+    tokio::time::timeout(Duration::from_secs(600), all).await.expect("all are served");
+    Seen { failing: failing.get(), served: served.get(), late: last.get() - well_at }
+}
+
+#[actix::test]
+async fn a_bad_tag_on_many_nodes_is_a_handful_of_requests_and_a_push_wakes_all() {
+    tokio::time::pause();
+    let seen = storm(not_found(), Duration::from_secs(100)).await;
     // The lead at once, then a probe 10, 20 and 40 s after the one before.
-    assert!((3..=6).contains(&failing.get()), "{} failing requests", failing.get());
-    assert_eq!(served.get(), NODES);
-    let late = last.get() - PUSHED_AT;
-    assert!(late <= Duration::from_secs(70), "the last was served {late:?} after the push");
+    assert!((3..=6).contains(&seen.failing), "{} failing requests", seen.failing);
+    assert_eq!(seen.served, NODES);
+    assert!(seen.late <= Duration::from_secs(70), "the last was served {:?} after the push", seen.late);
+}
+
+#[actix::test]
+async fn a_registry_that_is_gone_is_asked_by_few_and_all_go_on_when_it_is_back() {
+    tokio::time::pause();
+    let seen = storm(refused(), Duration::from_secs(100)).await;
+    // Three to know, then a probe 2, 4 and each 8 s: with a second and third slot where one is late.
+    assert!((10..=30).contains(&seen.failing), "{} failing requests", seen.failing);
+    assert_eq!(seen.served, NODES);
+    assert!(seen.late <= Duration::from_secs(15), "the last was served {:?} after recovery", seen.late);
 }
