@@ -9,11 +9,12 @@ use std::time::Duration;
 use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle, WrapFuture as _};
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
 use clock::{Clock, Now, Random};
+use contract::messages::backoff_tracker::ResolveAttempt;
 use contract::messages::pull_coordinator::{
     AnswerCounts, CancelWish, EnsureImage, ExplainImage, Explanation, LayerStatus, ListPulls, ListWishes, PullList, PullOutcome, PullState,
     PullStatus, WishList, WishStatus, WishesCancelled,
 };
-use contract::{CallError, NodeName, PermitId, Service, Target, WishId};
+use contract::{CallError, NodeName, PermitId, Service, Target, TraceContext, WishId};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, Shared};
 use image::{Platform, Reference};
@@ -172,22 +173,8 @@ impl PullCoordinator {
                 let leave = self.outbound.leave(trace, *ask);
                 self.then(leave, context, move |answer| Input::LeaveAnswered { flight, turn, answer });
             }
-            Effect::Resolve { resolve, trace } => {
-                let wish = resolve.wish;
-                let told = self.outbound.resolve(trace, *resolve).shared();
-                context.spawn(told.clone().into_actor(self));
-                self.telling.insert(wish, told);
-            }
-            Effect::Withdraw { wish, trace } => {
-                let (told, outbound) = (self.telling.remove(&wish), self.outbound.clone());
-                let withdraw = async move {
-                    if let Some(told) = told {
-                        told.await;
-                    }
-                    outbound.withdraw(trace, wish).await;
-                };
-                context.spawn(withdraw.into_actor(self));
-            }
+            Effect::Resolve { resolve, trace } => self.tell(*resolve, trace, context),
+            Effect::Withdraw { wish, trace } => self.withdraw(wish, trace, context),
             Effect::KeepWishes { wishes } => {
                 let keep = keep(self.wishes.clone(), wishes);
                 self.then(keep, context, |error| Input::WishesKept { error });
@@ -216,24 +203,14 @@ impl PullCoordinator {
                 self.flights.entry(flight).or_default().work = Some(work);
             }
             Effect::StartPull { flight, permit, budget, reference, platform, trace } => {
-                let progress = self.flights.entry(flight).or_default().progress.clone();
-                let lookout = self.surroundings.is_some().then(|| self.look_out(flight, progress.clone(), context));
-                let pull = self.pull((permit, budget), PullRequest { reference, platform, trace }, progress);
-                let work = self.then(pull, context, move |result| Input::Pulled { flight, result });
-                let flying = self.flights.entry(flight).or_default();
-                (flying.work, flying.lookout) = (Some(work), lookout);
+                self.start_pull(flight, (permit, budget), PullRequest { reference, platform, trace }, context);
             }
             Effect::Verify { flight, reference, platform } => {
                 let status = self.status(reference, platform);
                 let work = self.then(status, context, move |found| Input::Verified { flight, found });
                 self.flights.entry(flight).or_default().work = Some(work);
             }
-            Effect::Cancel { flight } => {
-                let Flying { work, lookout, .. } = self.flights.remove(&flight).unwrap_or_default();
-                for under_way in [work, lookout].into_iter().flatten() {
-                    context.cancel_future(under_way);
-                }
-            }
+            Effect::Cancel { flight } => self.cancel(flight, context),
             Effect::Release { permit, limits, trace } => {
                 context.spawn(self.outbound.release(trace, permit, limits).into_actor(self));
             }
@@ -246,6 +223,41 @@ impl PullCoordinator {
                 self.then(record, context, move |()| Input::Recorded { request });
             }
             Effect::Answer { request, outcome } => self.answer(request, outcome, context),
+        }
+    }
+
+    fn tell(&mut self, resolve: ResolveAttempt, trace: TraceContext, context: &mut Context<Self>) {
+        let wish = resolve.wish;
+        let told = self.outbound.resolve(trace, resolve).shared();
+        context.spawn(told.clone().into_actor(self));
+        self.telling.insert(wish, told);
+    }
+
+    /// After what was told of it, whichever way messages take.
+    fn withdraw(&mut self, wish: WishId, trace: TraceContext, context: &mut Context<Self>) {
+        let (told, outbound) = (self.telling.remove(&wish), self.outbound.clone());
+        let withdraw = async move {
+            if let Some(told) = told {
+                told.await;
+            }
+            outbound.withdraw(trace, wish).await;
+        };
+        context.spawn(withdraw.into_actor(self));
+    }
+
+    fn start_pull(&mut self, flight: FlightId, permit: (PermitId, Option<String>), request: PullRequest, context: &mut Context<Self>) {
+        let progress = self.flights.entry(flight).or_default().progress.clone();
+        let lookout = self.surroundings.is_some().then(|| self.look_out(flight, progress.clone(), context));
+        let pull = self.pull(permit, request, progress);
+        let work = self.then(pull, context, move |result| Input::Pulled { flight, result });
+        let flying = self.flights.entry(flight).or_default();
+        (flying.work, flying.lookout) = (Some(work), lookout);
+    }
+
+    fn cancel(&mut self, flight: FlightId, context: &mut Context<Self>) {
+        let Flying { work, lookout, .. } = self.flights.remove(&flight).unwrap_or_default();
+        for under_way in [work, lookout].into_iter().flatten() {
+            context.cancel_future(under_way);
         }
     }
 

@@ -113,7 +113,7 @@ impl Model {
             }
             Move::Resolve { which } if !self.flights.is_empty() => {
                 let flight = *self.flights.keys().nth(which % self.flights.len()).unwrap();
-                self.give(Input::Resolved { flight, seen: which % 2 == 0 });
+                self.give(Input::Resolved { flight, seen: which.is_multiple_of(2) });
             }
             Move::TimeOver { which } if !self.asked.is_empty() => {
                 let request = *self.asked.iter().nth(which % self.asked.len()).unwrap();
@@ -130,7 +130,7 @@ impl Model {
         let policy = [PullPolicy::Always, PullPolicy::IfNotPresent][how % 2];
         let wait_ms = [None, Some(30_000), Some(3_000)][how / 2 % 3];
         let number = u8::try_from(how / 6 % 4).unwrap();
-        let detach = how / 24 % 3 == 0;
+        let detach = (how / 24).is_multiple_of(3);
         let ask = EnsureImage { wait_ms, wish: wait_ms.map(|_| id(number)), detach, timeout_ms: Some(5), ..wish(image, policy) };
         let (request, effects) = self.world.ask(ask);
         self.asked.insert(request);

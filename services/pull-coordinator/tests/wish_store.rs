@@ -19,7 +19,7 @@ fn wish(number: u8) -> KeptWish {
     let ask = EnsureImage {
         image: format!("registry.example/team/app:{number}"),
         policy: Some(PullPolicy::Always),
-        platform: (number % 2 == 0).then(|| "linux/arm64".to_owned()),
+        platform: number.is_multiple_of(2).then(|| "linux/arm64".to_owned()),
         pod: Some(PodRef { namespace: "shop".to_owned(), name: "wéb \"0\"".to_owned(), uid: String::new() }),
         wait_ms: Some(60_000),
         wish: format!("{number:032x}").try_into().ok(),
