@@ -466,15 +466,17 @@ impl Member {
         let nodes = self.alive.max(1);
         let most = if self.policy.at_once == 0 { u64::MAX } else { (self.policy.at_once as u64 / nodes).max(1) };
         self.alone_pace.set(self.policy.per_second / nodes as f64);
-        let mut in_flight = self.in_flight();
-        for (permit, claim) in self.claims.iter_mut().filter(|(_, claim)| claim.stage == Stage::Waiting) {
+        let waiting = self.claims.iter().filter(|(_, claim)| claim.stage == Stage::Waiting);
+        for permit in waiting.map(|(permit, _)| *permit).collect::<Vec<_>>() {
+            let in_flight = self.in_flight();
             if in_flight >= most || !(self.alone_pace.take(now) || in_flight == 0) {
                 return;
             }
-            in_flight += 1;
-            self.alone_total += 1;
-            claim.stage = Stage::Alone;
-            wanted.push(Wanted::Granted { permit: *permit, alone: true });
+            if let Some(claim) = self.claims.get_mut(&permit) {
+                claim.stage = Stage::Alone;
+                self.alone_total += 1;
+                wanted.push(Wanted::Granted { permit, alone: true });
+            }
         }
     }
 }

@@ -158,7 +158,7 @@ impl Quota {
             if ahead < left {
                 return Duration::ZERO;
             }
-            let windows = if window.limit == 0 { 0 } else { (ahead - left) / window.limit };
+            let windows = (ahead - left).checked_div(window.limit).unwrap_or(0);
             window.resets.saturating_sub(now).saturating_add(window.length.saturating_mul(u32::try_from(windows).unwrap_or(u32::MAX)))
         };
         self.windows.values().map(wait_in).max().unwrap_or_default()
