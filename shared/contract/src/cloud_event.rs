@@ -37,8 +37,12 @@ struct Data<'a> {
     class: Option<FailureClass>,
     attempt: Option<String>,
     next_try_ms: Option<u64>,
+    // Only where nodes share: without, an event reads as it did before there was sharing.
+    #[serde(skip_serializing_if = "Option::is_none")]
     learned_by: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     learned_ms_ago: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     learned_trace_id: Option<String>,
 }
 
