@@ -74,6 +74,11 @@ fn the_demo_shows_the_main_job_and_leaves_nothing_behind() {
     ] {
         assert!(done.stdout.contains(text), "{text}: {done}");
     }
+    let readme = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+    let shown = readme.split("```text").map(|block| block.split("```").next().unwrap()).find(|block| block.contains("n1 pulls")).unwrap();
+    for line in shown.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit())) {
+        assert!(done.stdout.lines().any(|told| told == line), "the README shows another scene: {line}; {done}");
+    }
     let untold = |line: &&str| line.contains("failing requests") && !["measured", "simulated"].iter().any(|word| line.contains(word));
     assert_eq!(done.stdout.lines().filter(untold).count(), 0, "each figure says what it is: {done}");
     assert!(done.stdout.contains("ImagePullBackOff") && done.stdout.contains("next try in"), "{done}");

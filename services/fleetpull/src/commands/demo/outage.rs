@@ -30,6 +30,8 @@ const LAYERS: [u64; 2] = [60_000, 4_000];
 const OUTAGE: Duration = Duration::from_secs(12);
 /// How often both counters are shown.
 const SHOWN_EVERY: Duration = Duration::from_secs(2);
+/// When one refusal is shown: past the first probe, so that some time is left until the next.
+const REFUSAL_SHOWN_AT: Duration = Duration::from_secs(3);
 /// After healing nobody who shares waits longer than the longest step between two probes and its jitter; with room for a busy machine.
 const RESUMED_WITHIN: Duration = Duration::from_secs(14);
 /// How long a wish stands.
@@ -181,7 +183,7 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
             }
             _ = shown.tick() => {
                 show_counters(since(), &ours, &theirs);
-                if !refused {
+                if !refused && since() >= REFUSAL_SHOWN_AT {
                     refused = show_refusal(scene, &ours, clock).await?;
                 }
             }
