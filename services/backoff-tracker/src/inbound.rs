@@ -13,6 +13,8 @@ use contract::messages::backoff_tracker::{
 };
 
 use contract::{AttemptId, NodeName};
+use futures::FutureExt as _;
+use futures::future::try_join_all;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -27,19 +29,21 @@ const MAX_TOPICS_CLEARED: usize = 64;
 /// # Errors
 /// The bus is closed.
 pub async fn serve(wiring: &Wiring, actor: &Addr<BackoffTracker>) -> Result<Vec<Served>, BusError> {
-    Ok(vec![
-        actors::serve::<CheckBackoff>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ReportAttempt>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<CountBackoffs>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<AwaitLeave>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<BeginAttempt>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ResolveAttempt>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<WithdrawWish>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<SeeFleet>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ListBackoffs>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ClearBackoff>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<PauseSharing>(wiring, actor.clone().recipient()).await?,
+    // At once, because each waits for the server to confirm it.
+    try_join_all([
+        actors::serve::<CheckBackoff>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ReportAttempt>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<CountBackoffs>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<AwaitLeave>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<BeginAttempt>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ResolveAttempt>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<WithdrawWish>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<SeeFleet>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ListBackoffs>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ClearBackoff>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<PauseSharing>(wiring, actor.clone().recipient()).boxed_local(),
     ])
+    .await
 }
 
 /// What stands under a key of the bucket of reports, stored this long ago. None if it cannot be read, is of a kind that is not

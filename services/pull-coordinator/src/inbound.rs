@@ -4,6 +4,8 @@ use actix::Addr;
 use actors::{Served, Wiring};
 use bus::BusError;
 use contract::messages::pull_coordinator::{CancelWish, EnsureImage, ExplainImage, ListPulls, ListWishes};
+use futures::FutureExt as _;
+use futures::future::try_join_all;
 
 use crate::actor::PullCoordinator;
 
@@ -12,11 +14,13 @@ use crate::actor::PullCoordinator;
 /// # Errors
 /// The bus is closed.
 pub async fn serve(wiring: &Wiring, actor: &Addr<PullCoordinator>) -> Result<Vec<Served>, BusError> {
-    Ok(vec![
-        actors::serve::<EnsureImage>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ListPulls>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ListWishes>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<CancelWish>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ExplainImage>(wiring, actor.clone().recipient()).await?,
+    // At once, because each waits for the server to confirm it.
+    try_join_all([
+        actors::serve::<EnsureImage>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ListPulls>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ListWishes>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<CancelWish>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ExplainImage>(wiring, actor.clone().recipient()).boxed_local(),
     ])
+    .await
 }

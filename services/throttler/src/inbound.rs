@@ -6,6 +6,8 @@ use bus::BusError;
 use contract::messages::throttler::{
     AcquirePermit, BudgetTurn, CountPermits, GrantBudget, ListBudgets, ReleasePermit, RenewBudget, ReportLimits, ReturnBudget, SeeFleet,
 };
+use futures::FutureExt as _;
+use futures::future::try_join_all;
 
 use crate::actor::Throttler;
 
@@ -14,16 +16,18 @@ use crate::actor::Throttler;
 /// # Errors
 /// The bus is closed.
 pub async fn serve(wiring: &Wiring, actor: &Addr<Throttler>) -> Result<Vec<Served>, BusError> {
-    Ok(vec![
-        actors::serve::<AcquirePermit>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ReleasePermit>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<CountPermits>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ReportLimits>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<SeeFleet>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ListBudgets>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<GrantBudget>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<RenewBudget>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<ReturnBudget>(wiring, actor.clone().recipient()).await?,
-        actors::serve::<BudgetTurn>(wiring, actor.clone().recipient()).await?,
+    // At once, because each waits for the server to confirm it.
+    try_join_all([
+        actors::serve::<AcquirePermit>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ReleasePermit>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<CountPermits>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ReportLimits>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<SeeFleet>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ListBudgets>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<GrantBudget>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<RenewBudget>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ReturnBudget>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<BudgetTurn>(wiring, actor.clone().recipient()).boxed_local(),
     ])
+    .await
 }
