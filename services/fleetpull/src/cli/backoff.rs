@@ -86,7 +86,8 @@ Examples:
   fleetpull backoff clear 316e2d02 --node n1 --node n2
 
 The nodes' own back-off for the image goes too; what waits is let go inside the
-registry's budget. What still binds the image is said. Each clear is an event.
+registry's budget. What still binds the image is said. The agents' logs keep who
+cleared.
 
 Exit status: 1 when nothing matched: then it says what is there.")]
 pub struct BackoffClearArgs {
@@ -106,7 +107,7 @@ Examples:
   fleetpull backoff pause --registry registry.example --for 15m
 
 It reaches every agent as fast as knowledge does, survives restarts, and ends by
-itself. Each pause is an event that says who paused and when.")]
+itself. `backoff list` says who paused, and for how much longer.")]
 pub struct BackoffPauseArgs {
     /// Of this registry alone, as images name it: registry.example, localhost:5000 [default: of all].
     #[arg(long, value_name = "R")]

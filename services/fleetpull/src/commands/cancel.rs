@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use contract::messages::pull_coordinator::{CancelWish, ListWishes, WishStatus};
 use contract::{NodeName, WishId};
-use image::Reference;
 
 use crate::cli::{CancelArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
-use crate::output::known::is_key;
+use crate::output::known::{is_key, same_image};
 use crate::output::{self, table, wish};
 
 /// How many wishes are shown to somebody who meant another.
@@ -63,11 +62,7 @@ fn is_meant(what: &str, status: &WishStatus) -> bool {
     if is_key(what) && status.wish.to_string().starts_with(&what.to_ascii_lowercase()) {
         return true;
     }
-    let same = |one: &str, other: &str| match (Reference::parse(one), Reference::parse(other)) {
-        (Ok(one), Ok(other)) => one.normalised() == other.normalised(),
-        _ => false,
-    };
-    status.image == what || same(&status.image, what)
+    same_image(&status.image, what)
 }
 
 fn print(args: &CancelArgs, node: &NodeName, status: &WishStatus) {

@@ -210,6 +210,12 @@ pub fn is_key(what: &str) -> bool {
     what.len() >= KEY_LEAST && what.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+/// Whether two texts mean the same image.
+#[must_use]
+pub fn same_image(one: &str, other: &str) -> bool {
+    one == other || Reference::parse(other).is_ok_and(|other| is_same(one, &other))
+}
+
 fn is_same(word: &str, image: &Reference) -> bool {
     Reference::parse(word).is_ok_and(|other| other.normalised() == image.normalised())
 }

@@ -190,10 +190,8 @@ impl Doing {
     }
 
     fn of_wish(node: &NodeName, status: &WishStatus, now_ms: u64) -> Self {
-        let what = match wish::why(node, status, now_ms) {
-            Some(why) if status.state == WishState::Held => What::Held(why),
-            _ => What::Waiting,
-        };
+        // One that waits for another node's word is held as well: by what its last try came to.
+        let what = wish::why(node, status, now_ms).map_or(What::Waiting, What::Held);
         Self { image: status.image.clone(), what, since_ms: status.since_ms, done_bytes: 0, total_bytes: 0 }
     }
 

@@ -99,6 +99,37 @@ fn a_killed_command_withdraws_nothing() {
 }
 
 #[test]
+fn a_command_that_waits_outlives_its_agents() {
+    let Some(mut fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v1");
+    let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];
+    let waiting = fleet.place.start(&arguments);
+    until("the wishes stand", || (wishes(&fleet).len() == 3).then_some(()));
+    fleet.restart("n2", Signal::Kill);
+    until("the wish of n2 stands again", || (wishes(&fleet).len() == 3).then_some(()));
+    registry.add_image("shop/web", "v1", &small());
+    let rows = Finished::of(&arguments, waiting).expect(0).objects();
+    assert!(rows.len() == 3 && rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
+}
+
+#[test]
+fn with_wishes_nobody_else_begins_while_it_would_fail_everywhere() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v1");
+    let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "--canary", "1", "-o", "json"];
+    let waiting = fleet.place.start(&arguments);
+    until("the canary's wish is held", || {
+        let standing = wishes(&fleet);
+        (standing.len() == 1 && standing[0]["class"] == "not_found").then_some(())
+    });
+    registry.add_image("shop/web", "v1", &small());
+    let rows = Finished::of(&arguments, waiting).expect(0).objects();
+    assert_eq!((rows.len(), &rows[0]["node"]), (3, &json!("n1")), "{rows:?}");
+}
+
+#[test]
 fn detached_wishes_are_listed_and_cancelled() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use e2e::{Finished, Started, Workplace, until};
+use e2e::{Finished, Signal, Started, Workplace, until};
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
@@ -14,6 +14,10 @@ pub(crate) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 /// The label of each node: n3 stands in another zone.
 fn label_of(node: &str) -> &'static str {
     if node == "n3" { "zone=b" } else { "zone=a" }
+}
+
+fn start(place: &Workplace, node: &str) -> Started {
+    place.start(&["run", "--node", node, "--store", node, "--label", label_of(node), "--log-level", "debug"])
 }
 
 /// Agents and the server between them.
@@ -29,12 +33,18 @@ impl Fleet {
         met(current_program())?;
         let nats = NatsServer::start(NatsConfig::default());
         let place = variables.iter().fold(Workplace::new().with("NATS_URL", nats.url()), |place, (name, value)| place.with(name, *value));
-        let start =
-            |node| (node, place.start(&["run", "--node", node, "--store", node, "--label", label_of(node), "--log-level", "debug"]));
-        let agents = NODES.into_iter().map(start).collect();
+        let agents = NODES.into_iter().map(|node| (node, start(&place, node))).collect();
         let fleet = Self { nats, place, agents };
         until("all agents answer", || (fleet.answering() == BTreeSet::from(NODES.map(str::to_owned))).then_some(()));
         Some(fleet)
+    }
+
+    /// Ends an agent and starts it anew in its place.
+    pub(crate) fn restart(&mut self, node: &'static str, signal: Signal) {
+        let agent = self.agents.remove(node).unwrap();
+        agent.signal(signal);
+        let _ = agent.wait();
+        self.agents.insert(node, start(&self.place, node));
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Finished {

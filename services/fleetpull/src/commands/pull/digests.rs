@@ -23,6 +23,7 @@ pub(super) fn warnings(rows: &[Row]) -> Vec<String> {
 
 fn warning(image: &str, digests: BTreeMap<&str, Vec<NodeName>>) -> String {
     let mut digests: Vec<_> = digests.into_iter().collect();
+    digests.iter_mut().for_each(|(_, nodes)| nodes.sort());
     digests.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
     let told: Vec<String> = digests.iter().map(|(digest, nodes)| format!("{digest} on {}", named(nodes))).collect();
     format!(

@@ -16,12 +16,15 @@ use super::plan::Begin;
 use crate::cli::PullArgs;
 use crate::fleet::{ANSWER_WITHIN, FleetClient};
 use crate::node::STANDING;
+use crate::output::known::same_image;
 use crate::output::outcome::Row;
 
 /// How often a node that pulls is asked how far it is; that is also how its silence is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After so many questions without an answer a node counts as silent.
 const SILENT_AFTER: u32 = 3;
+/// What is awaited and was not among what the agent does in so many looks is lost: the agent that was asked began anew.
+const LOST_AFTER: u32 = 2;
 /// How long after its own time-out a node may take to say so.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -103,6 +106,8 @@ struct NodePull<'a> {
     asked: FuturesUnordered<LocalBoxFuture<'a, Answer>>,
     /// Wishes whose answer was lost with the agent or the link; they stand, and are asked for again.
     again: Vec<String>,
+    /// In how many looks in a row each was not among what the agent does.
+    missed: BTreeMap<String, u32>,
     /// The agent has answered once, so that it is there and may come back.
     seen: bool,
     unanswered: u32,
@@ -113,7 +118,8 @@ pub(super) async fn pull<'a>(job: &'a Job<'a>, begin: Begin, tell: mpsc::Sender<
     let open: BTreeSet<String> = begin.images.iter().cloned().collect();
     let queue = begin.images.into();
     let (asked, again) = (FuturesUnordered::new(), Vec::new());
-    let mut pull = NodePull { job, node: begin.node, tell, open, queue, asked, again, seen: false, unanswered: 0 };
+    let missed = BTreeMap::new();
+    let mut pull = NodePull { job, node: begin.node, tell, open, queue, asked, again, missed, seen: false, unanswered: 0 };
     pull.carry_out().await;
     pull.node
 }
@@ -144,6 +150,10 @@ impl NodePull<'_> {
     }
 
     async fn hear(&mut self, image: String, answer: Result<PullOutcome, CallError>) {
+        // What was asked for twice is answered twice.
+        if !self.open.contains(&image) {
+            return;
+        }
         match answer {
             Ok(outcome) => self.end(image, outcome).await,
             Err(error) if self.may_ask_again(&error) => self.again.push(image),
@@ -170,6 +180,7 @@ impl NodePull<'_> {
                     let told = self.job.client.ask(&self.node, ListWishes {}, ANSWER_WITHIN).await.unwrap_or_default().wishes;
                     wishes = told.into_iter().filter(|status| self.job.wishes.get(&status.image) == Some(&status.wish)).collect();
                 }
+                self.ask_again_for_what_is_lost(&list.pulls, &wishes);
                 let pulls = list.pulls.into_iter().filter(|pull| self.open.contains(&pull.image)).collect();
                 // Progress that nobody reads in time is old by then.
                 let _ = self.tell.try_send(News::Progress(self.node.clone(), pulls, wishes));
@@ -182,6 +193,22 @@ impl NodePull<'_> {
                         self.send(&image, outcome).await;
                     }
                 }
+            }
+        }
+    }
+
+    /// Who is killed cannot say that its callers get no answer. Asking again joins what is under way.
+    fn ask_again_for_what_is_lost(&mut self, pulls: &[PullStatus], wishes: &[WishStatus]) {
+        for image in &self.open {
+            let is_known = match self.job.wishes.get(image) {
+                Some(_) => wishes.iter().any(|status| status.image == *image && status.callers > 0),
+                None => pulls.iter().any(|pull| same_image(&pull.image, image)),
+            };
+            let missed = self.missed.entry(image.clone()).or_default();
+            *missed = if is_known || self.queue.contains(image) { 0 } else { *missed + 1 };
+            if *missed >= LOST_AFTER {
+                *missed = 0;
+                self.queue.push_back(image.clone());
             }
         }
     }

@@ -147,7 +147,7 @@ impl<'a> Errand<'a> {
             }
             News::Progress(node, pulls, wishes) => {
                 for status in &wishes {
-                    let held_by = status.class.filter(|_| status.state == WishState::Held);
+                    let held_by = status.class.filter(|_| status.state != WishState::Pulling);
                     self.plan.see_wish(&node, &status.image, held_by);
                 }
                 self.tally.see_node(&node, &pulls, &wishes, self.job.client.clock().now().wall_ms());
