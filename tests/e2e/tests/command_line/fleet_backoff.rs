@@ -84,7 +84,7 @@ fn a_pause_lets_every_node_ask_by_itself() {
     let image = registry.image("shop/web:v9");
     let _ = fleet.run(&["pull", &image, "--node", "n1"]).expect(1);
     let _ = shared_by_three(&fleet);
-    let paused = fleet.rows(&["backoff", "pause", "--registry", registry.host().as_ref(), "--for", "10m"], 0).remove(0);
+    let paused = fleet.rows(&["backoff", "pause", "--registry", registry.host(), "--for", "10m"], 0).remove(0);
     assert_eq!((&paused["kind"], &paused["registry"]), (&json!("pause"), &json!(registry.host())), "{paused}");
     assert!(paused["left_ms"].as_u64() <= Some(600_000) && paused["by"].as_str().unwrap().contains('@'), "{paused}");
     until("n3 asks by itself", || {
@@ -95,7 +95,7 @@ fn a_pause_lets_every_node_ask_by_itself() {
     assert!(listed.stdout.contains(&format!("paused: sharing of {}", registry.host())), "{listed}");
     let wrong = fleet.run(&["backoff", "resume"]).expect(1);
     assert!(wrong.stderr.contains("sharing of all registries is not paused"), "{wrong}");
-    let resumed = fleet.run(&["backoff", "resume", "--registry", registry.host().as_ref()]).expect(0);
+    let resumed = fleet.run(&["backoff", "resume", "--registry", registry.host()]).expect(0);
     assert!(resumed.stdout.starts_with("resumed  "), "{resumed}");
     until("no pause is in force any more", || {
         let list = fleet.rows(&["backoff", "list"], 0);
