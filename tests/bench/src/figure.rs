@@ -29,6 +29,7 @@ pub(crate) enum Bar {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unit {
     Seconds,
+    Milliseconds,
     Microseconds,
     PerSecond,
     /// 2^20 bytes, as memory is counted.
@@ -69,6 +70,7 @@ impl Unit {
     pub(crate) fn symbol(self) -> &'static str {
         match self {
             Self::Seconds => "s",
+            Self::Milliseconds => "ms",
             Self::Microseconds => "us",
             Self::PerSecond => "/s",
             Self::Mebibytes => "MiB",
@@ -80,7 +82,7 @@ impl Unit {
     /// A value as a person reads it.
     pub(crate) fn shown(self, value: f64) -> String {
         let decimals = match self {
-            Self::Seconds => 2,
+            Self::Seconds | Self::Milliseconds => 2,
             Self::PercentOfCore => 3,
             Self::PerSecond => 0,
             Self::Microseconds if value >= 100.0 => 0,

@@ -13,6 +13,7 @@ mod present_cri;
 mod present_nats;
 mod process;
 mod program;
+mod propagation;
 mod registry;
 mod report;
 
@@ -22,6 +23,7 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 
 use figure::Figure;
+use propagation::Propagation;
 use report::{Format, Report};
 
 /// Measures Fleetpull beside the reference.
@@ -49,6 +51,15 @@ enum Name {
     PresentCri,
     /// What an agent with nothing to do costs.
     Idle,
+    /// How soon 1,000 replicas go by what one node found out, beside a bare fan-out.
+    Propagation,
+}
+
+/// What a benchmark found.
+enum Found {
+    Figures(Vec<Figure>),
+    /// Written in a form of its own.
+    Propagation(Propagation),
 }
 
 impl Name {
@@ -59,17 +70,19 @@ impl Name {
             Self::PresentNats => "present-nats",
             Self::PresentCri => "present-cri",
             Self::Idle => "idle",
+            Self::Propagation => "propagation",
         }
     }
 
-    async fn measure(self) -> Result<Vec<Figure>> {
-        match self {
-            Self::EmbeddedPull => embedded_pull::measure().await,
-            Self::Present => present::measure().await,
-            Self::PresentNats => present_nats::measure().await,
-            Self::PresentCri => present_cri::measure().await,
-            Self::Idle => idle::measure().await,
-        }
+    async fn measure(self) -> Result<Found> {
+        Ok(Found::Figures(match self {
+            Self::EmbeddedPull => embedded_pull::measure().await?,
+            Self::Present => present::measure().await?,
+            Self::PresentNats => present_nats::measure().await?,
+            Self::PresentCri => present_cri::measure().await?,
+            Self::Idle => idle::measure().await?,
+            Self::Propagation => return Ok(Found::Propagation(propagation::measure().await?)),
+        }))
     }
 }
 
@@ -85,7 +98,8 @@ fn main() -> ExitCode {
         report::remark(&format!("{} ...", name.as_str()));
         // A system for each, so that nothing of one runs on beside the next.
         match actix::System::new().block_on(name.measure()) {
-            Ok(figures) => report.add(name.as_str(), figures),
+            Ok(Found::Figures(figures)) => report.add(name.as_str(), figures),
+            Ok(Found::Propagation(propagation)) => report.add_propagation(name.as_str(), &propagation),
             Err(error) => {
                 report::remark(&format!("{} could not be measured: {error:#}", name.as_str()));
                 exit = ExitCode::FAILURE;

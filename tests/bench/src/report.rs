@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::figure::{Bar, Figure};
+use crate::propagation::Propagation;
 
 /// How figures are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -52,6 +53,14 @@ impl Report {
                     say(&serde_json::to_string(&line(bench, &figure)).unwrap_or_default());
                 }
             }
+        }
+    }
+
+    /// Takes how soon all know: in JSON an object of its own form.
+    pub(crate) fn add_propagation(&mut self, bench: &str, propagation: &Propagation) {
+        match self.format {
+            Format::Text => self.add(bench, vec![propagation.figure()]),
+            Format::Json => say(&serde_json::to_string(propagation).unwrap_or_default()),
         }
     }
 

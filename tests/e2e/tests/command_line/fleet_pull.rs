@@ -37,7 +37,7 @@ fn what_would_fail_everywhere_is_not_asked_for_again() {
     }
     let text = fleet.run(&["pull", &registry.image("shop/web:v8"), "--all-nodes", "--parallelism", "34%"]).expect(1);
     assert!(text.stdout.contains("  n3 waits: n1 got 404 at ") || text.stdout.contains("  n3 waits: n2 got 404 at "), "{text}");
-    assert!(text.stderr.contains("1 were not begun."), "two of three began, as 34% is rounded up: {text}");
+    assert!(text.stderr.contains("1 was not begun."), "two of three began, as 34% is rounded up: {text}");
 }
 
 #[test]

@@ -60,6 +60,25 @@ fn ctrl_c_withdraws_the_wishes() {
 }
 
 #[test]
+fn a_second_ctrl_c_ends_the_command_at_once() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v9");
+    let arguments = ["pull", &image, "--all-nodes", "--wait", "10m"];
+    let waiting = fleet.place.start(&arguments);
+    until("the wishes stand", || (wishes(&fleet).len() == 3).then_some(()));
+    // Its answer is waited for, long enough for a second signal.
+    fleet.agents["n3"].signal(Signal::Stop);
+    waiting.signal(Signal::Interrupt);
+    until("it says what a second one does", || waiting.stderr().contains("Ctrl-C again").then_some(()));
+    waiting.signal(Signal::Interrupt);
+    let done = Finished::of(&arguments, waiting).expect(130);
+    assert!(done.stderr.contains("the wishes that are left stand until their time is over"), "{done}");
+    fleet.agents["n3"].signal(Signal::Continue);
+    until("the wish of n3 stands still", || wishes(&fleet).iter().any(|wish| wish["node"] == "n3").then_some(()));
+}
+
+#[test]
 fn ctrl_c_says_what_goes_on_for_others() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
@@ -139,7 +158,7 @@ fn detached_wishes_are_listed_and_cancelled() {
     let id = rows[0]["wish"].as_str().unwrap().to_owned();
     let text = fleet.run(&["pull", &second, "--node", "n1", "--wait", "10m", "--detach"]).expect(0);
     assert!(
-        text.stdout.starts_with("standing  n1  ") && text.stdout.contains("  wish ") && text.stderr.contains("1 wishes stand"),
+        text.stdout.starts_with("standing  n1  ") && text.stdout.contains("  wish ") && text.stderr.contains("1 wish stands"),
         "{text}"
     );
     assert_eq!(wishes(&fleet).len(), 4);

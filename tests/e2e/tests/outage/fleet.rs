@@ -5,7 +5,8 @@ use std::time::Duration;
 use e2e::{Agent, Registry, Started, Watch, Workplace, until_within};
 use practice_registry::MadeImage;
 use serde_json::Value;
-use support::nats::{NatsConfig, NatsServer};
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
 
 use crate::case::{Case, OUTAGE};
 
@@ -54,10 +55,10 @@ impl<'a> Outage<'a> {
         self.began.until(OUTAGE);
         let failing = self.registry.counts().failing;
         self.registry.faults().clear();
-        let (case, nodes) = (self.case, self.agents.len());
-        eprintln!("{case:?}, {nodes} agents: {failing} failing requests in {OUTAGE:?} (at most {failing_at_most})");
+        let play = std::thread::current().name().unwrap_or_default().to_owned();
+        eprintln!("{play}: {failing} failing requests in {OUTAGE:?} (at most {failing_at_most})");
         assert!(failing >= 1, "the outage was felt");
-        assert!(failing <= failing_at_most, "{case:?}, {nodes} agents: {failing} failing requests");
+        assert!(failing <= failing_at_most, "{play}: {failing} failing requests");
         Watch::start()
     }
 
@@ -70,7 +71,7 @@ impl<'a> Outage<'a> {
             let rows: Vec<Value> = command.stdout().lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
             (rows.len() >= nodes).then_some(rows)
         });
-        eprintln!("{:?}, {nodes} agents: all served {:?} after healing", self.case, healed.elapsed());
+        served(healed);
         assert!(rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
         let (status, ..) = command.wait();
         assert_eq!(status, 0);
@@ -89,6 +90,27 @@ impl<'a> Outage<'a> {
                 std::fs::read_to_string(&index).ok().filter(|index| index.contains("shop/web:v1")).map(|_| ())
             });
         }
-        eprintln!("{:?}, {} agents: all served {:?} after healing", self.case, self.agents.len(), healed.elapsed());
+        served(healed);
     }
+}
+
+fn served(healed: Watch) {
+    eprintln!("{}: all served {:.1?} after healing", std::thread::current().name().unwrap_or_default(), healed.elapsed());
+}
+
+/// Plays all of these in all these cases at the same time, as each mostly waits; all that failed are named.
+pub(crate) fn all_at_once(plays: &[(&str, fn(Case))], cases: &[Case]) {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let begin = |name: &str, play: fn(Case), case: Case| {
+            let name = format!("{name}, {case:?}");
+            let thread = std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || play(case));
+            (name, thread.expect("a thread can be had"))
+        };
+        let all: Vec<_> = plays.iter().flat_map(|(name, play)| cases.iter().map(|case| begin(name, *play, *case))).collect();
+        all.into_iter().filter_map(|(name, thread)| thread.join().is_err().then_some(name)).collect()
+    });
+    assert!(failed.is_empty(), "failed: {failed:?}; what each said stands above");
 }

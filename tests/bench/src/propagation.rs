@@ -1,0 +1,309 @@
+//! `propagation`: how soon all know what one found out, on a real nats-server: from the end of a failing attempt on one node to
+//! the refusal on the others, beside a bare message of the same size to the same subscribers over the same connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor as _, Addr, Arbiter};
+use actors::Ask;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
+use bus::nats::{NatsBus, NatsOptions};
+use bus::{BusRef, Message};
+use clock::{Clock, Random};
+use contract::messages::backoff_tracker::{AttemptFailure, AwaitLeave, BackoffKey, CountBackoffs, Leave, ResolveAttempt, SeeFleet, WithdrawWish};
+use contract::messages::registrar::{FleetSeen, Place};
+use contract::subject::Fleet;
+use contract::{AttemptId, Command, Envelope, FailureClass, Meta, NodeName, Target, View, WishId};
+use futures::StreamExt as _;
+use serde::Serialize;
+use support::nats::{NatsConfig, NatsServer, current_program};
+use tokio::sync::{broadcast, mpsc};
+
+use crate::figure::{Bar, Figure, Unit};
+use crate::report::remark;
+
+/// Replicas, each with a connection of its own, beside the node that finds out.
+const SUBSCRIBERS: usize = 999;
+/// Threads that serve them.
+const THREADS: usize = 2;
+const RUNS: usize = 5;
+/// Where the bare message goes.
+const FANOUT: &str = "bench.fanout";
+/// As much as a report of a missing image.
+const BODY_BYTES: usize = 420;
+/// Far more than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long a replica waits for the word of the node that tries.
+const PATIENCE_MS: u64 = 30_000;
+/// The bar.
+const MOST: f64 = 2.0;
+
+/// What was found, as `--output json` writes it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Propagation {
+    subscribers: usize,
+    core_p99_ms: f64,
+    ours_p99_ms: f64,
+    ratio: f64,
+}
+
+impl Propagation {
+    pub(crate) fn figure(&self) -> Figure {
+        let what = format!("{} replicas refuse, p99", self.subscribers);
+        let figure = Figure::new(what, Unit::Milliseconds, self.ours_p99_ms);
+        figure.beside("bare fan-out", self.core_p99_ms).with_bar(Bar::Ratio(MOST))
+    }
+}
+
+/// What the replicas are told.
+#[derive(Clone, Debug)]
+enum Order {
+    /// Ask for leave for this image, and say when it is refused.
+    Await(String),
+}
+
+/// What a replica says.
+enum Said {
+    /// Connected, sharing, subscribed; or what failed.
+    Ready(Result<()>),
+    /// It asks, and the tracker has taken the question.
+    Asks,
+    /// It was refused then.
+    Refused(Duration),
+    /// The bare message came then.
+    Heard(Duration),
+    /// It was answered otherwise.
+    Odd(String),
+}
+
+pub(crate) async fn measure() -> Result<Propagation> {
+    let program = current_program().map_err(|why| anyhow!(why))?;
+    let server = NatsServer::start(NatsConfig::default().with_program(program));
+    let clock = Clock::host();
+    let (orders, _) = broadcast::channel(RUNS + 1);
+    let (say, mut said) = mpsc::channel(2 * SUBSCRIBERS);
+    remark(&format!("connecting {SUBSCRIBERS} replicas"));
+    let arbiters: Vec<Arbiter> = (0..THREADS).map(|_| Arbiter::new()).collect();
+    for number in 0..SUBSCRIBERS {
+        let (url, clock, orders, say) = (server.url(), clock.clone(), orders.subscribe(), say.clone());
+        arbiters[number % THREADS].spawn(replica(number + 1, url, clock, orders, say));
+    }
+    let finder = Replica::start(0, &server.url(), &clock).await?;
+    all(&mut said, |said| match said {
+        Said::Ready(ready) => ready.map(Some),
+        _ => Ok(None),
+    })
+    .await?;
+    let (mut core, mut ours) = (vec![], vec![]);
+    for run in 0..=RUNS {
+        let bare = finder.fan_out(&clock, &mut said).await?;
+        let refused = finder.find_out(run, &clock, &orders, &mut said).await?;
+        remark(&format!("run {run}: p99 bare {:.2} ms, ours {:.2} ms", milliseconds(bare), milliseconds(refused)));
+        // The first warms both up.
+        if run > 0 {
+            core.push(bare);
+            ours.push(refused);
+        }
+    }
+    arbiters.iter().for_each(|arbiter| {
+        arbiter.stop();
+    });
+    let (core, ours) = (milliseconds(median(core)), milliseconds(median(ours)));
+    Ok(Propagation { subscribers: SUBSCRIBERS + 1, core_p99_ms: core, ours_p99_ms: ours, ratio: ours / core })
+}
+
+/// A node's tracker on a connection of its own.
+struct Replica {
+    bus: BusRef,
+    tracker: Addr<BackoffTracker>,
+}
+
+impl Replica {
+    async fn start(number: usize, url: &str, clock: &Clock) -> Result<Self> {
+        let bus = NatsBus::connect(NatsOptions { urls: Some(url.to_owned()), ..NatsOptions::default() }).await?;
+        bus.wait_connected(LIMIT).await?;
+        let bus: BusRef = Arc::new(bus);
+        let (gravestone, _) = actors::deaths();
+        let node: NodeName = format!("n{number}").parse()?;
+        let tracker = BackoffTracker::sharing(TrackerParts {
+            node,
+            policy: BackoffPolicy::default(),
+            clock: clock.clone(),
+            random: Random::seeded(number as u64),
+            gravestone: gravestone("backoff-tracker"),
+            share: Share::Enforce,
+            shared: SharedBus { bus: bus.clone(), fleet: Fleet::default() },
+            fault: None,
+        });
+        let replica = Self { bus, tracker: tracker.start() };
+        replica.until_it_shares().await?;
+        let alive = SUBSCRIBERS as u64 + 1;
+        let place = Place { alive, alive_in_zone: alive, rank: Some(number as u64) };
+        replica.put(SeeFleet(FleetSeen { place, digest: None })).await?;
+        Ok(replica)
+    }
+
+    async fn put<C: Command>(&self, body: C) -> Result<C::Reply>
+    where
+        BackoffTracker: actix::Handler<Ask<C>>,
+    {
+        let meta = Meta::root(&mut Random::from_system());
+        Ok(self.tracker.send(Ask(Envelope { meta, body })).await??)
+    }
+
+    async fn until_it_shares(&self) -> Result<()> {
+        let shares = async {
+            while self.put(CountBackoffs {}).await?.shared.alone {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(LIMIT, shares).await.context("a tracker does not come to share")?
+    }
+
+    /// A bare message to all.
+    async fn fan_out(&self, clock: &Clock, said: &mut mpsc::Receiver<Said>) -> Result<Duration> {
+        let began = clock.now().monotonic;
+        self.bus.publish(Message::new(FANOUT.to_owned(), vec![b'x'; BODY_BYTES])).await?;
+        let heard = all(said, |said| Ok(if let Said::Heard(at) = said { Some(at) } else { None })).await?;
+        Ok(p99(heard, began))
+    }
+
+    /// All want an image, this node tries, and it is not there.
+    async fn find_out(
+        &self,
+        run: usize,
+        clock: &Clock,
+        orders: &broadcast::Sender<Order>,
+        said: &mut mpsc::Receiver<Said>,
+    ) -> Result<Duration> {
+        let image = format!("registry.example/team/app:v{run}");
+        let (wish, attempt) = (WishId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
+        match self.put(leave(wish, attempt, &image)).await? {
+            Leave::Granted { .. } => {}
+            other => bail!("the first that asks takes the lead: {other:?}"),
+        }
+        orders.send(Order::Await(image.clone())).map_err(|_| anyhow!("the replicas have ended"))?;
+        all(said, |said| Ok(matches!(said, Said::Asks).then_some(()))).await?;
+        let failure = AttemptFailure {
+            class: FailureClass::NotFound,
+            cause: "ErrImagePull: registry.example: 404 Not Found (MANIFEST_UNKNOWN: manifest unknown)".to_owned(),
+            authoritative: true,
+            ..AttemptFailure::default()
+        };
+        let began = clock.now().monotonic;
+        self.put(ResolveAttempt { wish, attempt, failure: Some(failure) }).await?;
+        let refused = all(said, |said| match said {
+            Said::Refused(at) => Ok(Some(at)),
+            Said::Odd(answer) => bail!("a replica was answered {answer}"),
+            _ => Ok(None),
+        });
+        let refused = refused.await?;
+        self.put(WithdrawWish { wish }).await?;
+        Ok(p99(refused, began))
+    }
+}
+
+/// One replica: says when it hears, and when it is refused.
+async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast::Receiver<Order>, say: mpsc::Sender<Said>) {
+    let replica = match Replica::start(number, &url, &clock).await {
+        Ok(replica) => replica,
+        Err(error) => return tell(&say, Said::Ready(Err(error))).await,
+    };
+    let mut bare = match replica.bus.subscribe(FANOUT, None).await {
+        Ok(bare) => bare,
+        Err(error) => return tell(&say, Said::Ready(Err(error.into()))).await,
+    };
+    tell(&say, Said::Ready(Ok(()))).await;
+    loop {
+        tokio::select! {
+            biased;
+            message = bare.next() => {
+                let at = clock.now().monotonic;
+                if message.is_none() {
+                    return;
+                }
+                tell(&say, Said::Heard(at)).await;
+            }
+            order = orders.recv() => {
+                let Ok(Order::Await(image)) = order else { return };
+                let said = refusal(&replica, &image, &clock, &say).await;
+                tell(&say, said).await;
+            }
+        }
+    }
+}
+
+async fn refusal(replica: &Replica, image: &str, clock: &Clock, say: &mpsc::Sender<Said>) -> Said {
+    let (wish, attempt) = (WishId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
+    let asked = replica.put(leave(wish, attempt, image));
+    let taken = async {
+        // Its mailbox is in order: what was asked before has been taken when this is answered.
+        let _ = replica.put(CountBackoffs {}).await;
+        tell(say, Said::Asks).await;
+    };
+    let watched = async {
+        let answer = asked.await;
+        (clock.now().monotonic, answer)
+    };
+    let ((at, answer), ()) = futures::join!(watched, taken);
+    // Nobody waits for this.
+    let _ = replica.put(WithdrawWish { wish }).await;
+    match answer {
+        Ok(Leave::Held(_)) => Said::Refused(at),
+        other => Said::Odd(format!("{other:?}")),
+    }
+}
+
+async fn tell(say: &mpsc::Sender<Said>, said: Said) {
+    // Whoever listened has ended, and all of this with it.
+    let _ = say.send(said).await;
+}
+
+fn leave(wish: WishId, attempt: AttemptId, image: &str) -> AwaitLeave {
+    let target = Target {
+        view: View { scope: "default".to_owned(), registry: "registry.example".to_owned(), route: "direct".to_owned(), boot: String::new() },
+        endpoint: "registry.example:443".to_owned(),
+        zone: "default".to_owned(),
+        repository: "registry.example/team/app".to_owned(),
+        reference: image.to_owned(),
+        platform: "linux/amd64".to_owned(),
+        scope: "anonymous".to_owned(),
+        budget_owner: "anonymous".to_owned(),
+        ..Target::default()
+    };
+    let key = BackoffKey { pod: None, image: image.to_owned() };
+    AwaitLeave { wish, attempt, key, target, standing: false, patience_ms: PATIENCE_MS }
+}
+
+/// What each replica says of one kind.
+async fn all<T>(said: &mut mpsc::Receiver<Said>, of_kind: impl Fn(Said) -> Result<Option<T>>) -> Result<Vec<T>> {
+    let mut found = Vec::with_capacity(SUBSCRIBERS);
+    let gather = async {
+        while found.len() < SUBSCRIBERS {
+            let said = said.recv().await.context("the replicas have ended")?;
+            found.extend(of_kind(said)?);
+        }
+        anyhow::Ok(())
+    };
+    let gathered = tokio::time::timeout(LIMIT, gather).await;
+    ensure!(gathered.is_ok(), "{} of {SUBSCRIBERS} replicas said nothing within {LIMIT:?}", SUBSCRIBERS - found.len());
+    gathered??;
+    Ok(found)
+}
+
+fn p99(mut at: Vec<Duration>, began: Duration) -> Duration {
+    at.sort_unstable();
+    at.get(at.len() * 99 / 100).copied().unwrap_or_default().saturating_sub(began)
+}
+
+fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort_unstable();
+    all.get(all.len() / 2).copied().unwrap_or_default()
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}
