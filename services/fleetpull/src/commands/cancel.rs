@@ -76,7 +76,8 @@ fn say_what_stands(args: &CancelArgs, others: &[(NodeName, WishStatus)], now_ms:
     if others.is_empty() {
         return output::remark(&format!("no wish for {} stands: none stands at all", args.what));
     }
-    output::remark(&format!("no wish for {} stands. {} others do:", args.what, others.len()));
+    let count = if others.len() == 1 { "1 other does".to_owned() } else { format!("{} others do", others.len()) };
+    output::remark(&format!("no wish for {} stands. {count}:", args.what));
     if !args.asked.question.output.quiet {
         let rows: Vec<Vec<String>> = others.iter().take(SHOWN).map(|(node, status)| wish::row(node, status, now_ms)).collect();
         table::columns(&wish::HEADER, &rows).iter().for_each(|line| output::remark(&format!("  {line}")));

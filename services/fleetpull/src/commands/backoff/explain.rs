@@ -53,7 +53,8 @@ pub(super) fn say_what_is_there(what: &str, told: &Told, quiet: bool) {
     if known.is_empty() {
         return output::remark(&format!("nothing holds {what} back: nothing is held back at all"));
     }
-    output::remark(&format!("nothing of that name is held back: {what}. {} others are:", known.len()));
+    let others = if known.len() == 1 { "1 other is".to_owned() } else { format!("{} others are", known.len()) };
+    output::remark(&format!("nothing of that name is held back: {what}. {others}:"));
     if !quiet {
         let shown = known.get(..SHOWN * 2).unwrap_or(&known);
         known::columns(shown).iter().for_each(|line| output::remark(&format!("  {line}")));

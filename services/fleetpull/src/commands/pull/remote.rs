@@ -224,10 +224,12 @@ fn sum_up(args: &PullArgs, rows: &[Row], not_begun: usize) {
     let standing = rows.iter().filter(|row| row.outcome.stands).count();
     let mut more = String::new();
     if not_begun > 0 {
-        more.push_str(&format!(" {not_begun} were not begun."));
+        let were = if not_begun == 1 { "was" } else { "were" };
+        more.push_str(&format!(" {not_begun} {were} not begun."));
     }
     if standing > 0 {
-        more.push_str(&format!(" {standing} wishes stand: `fleetpull pulls` lists them, `fleetpull cancel` ends them."));
+        let wishes = if standing == 1 { "wish stands" } else { "wishes stand" };
+        more.push_str(&format!(" {standing} {wishes}: `fleetpull pulls` lists them, `fleetpull cancel` ends them."));
     }
     output::remark(&format!(
         "{} of {} are there ({pulled} pulled, {present} present before), {failed} failed, {backoff} in back-off.{more}",
