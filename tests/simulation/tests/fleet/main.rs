@@ -1,36 +1,71 @@
-//! The fleet simulation: the real actors of many nodes on one paused runtime, a bus that fails, a registry that fails, and nodes
-//! that crash, are sick, or lie.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub, clippy::print_stderr)]
+//! The fleet simulation: the real actors of many nodes on one paused runtime, a bus that loses, doubles, delays and is cut, a
+//! registry that fails, and nodes that crash, are sick, lie, or have a login of their own.
+//!
+//! A seed draws a plan (see [`plan`]); [`world`] lives it; [`checks`] look at what came of it. `cargo xtask test` runs it
+//! optimised; in an ordinary `cargo test` there are few and small fleets. A seed that fails says how it is run again.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests speak on stderr")]
+#![allow(missing_docs, unreachable_pub, reason = "nobody else uses it")]
 
+mod checks;
 mod faulty_bus;
 mod node;
 mod plan;
 mod registry;
+mod seeds;
 mod world;
 
+use backoff_tracker::core::knowledge;
+use checks::Invariant;
 use node::Planted;
 use plan::Plan;
+use seeds::{Fleet, found_within, many};
+use throttler::core::budget;
+
+/// Simulations are built so that they run fast, or there are fewer of them.
+const OPTIMISED: bool = !cfg!(debug_assertions);
 
 #[test]
-fn first_look() {
-    for seed in 1..=5 {
-        let plan = Plan::draw(seed, 50);
-        eprintln!("seed {seed} {:?} fails at {:?} {}", plan.outage, plan.fails_at, plan.app);
-        #[allow(clippy::disallowed_methods)]
-        let began = std::time::Instant::now();
-        let story = world::run(plan, Planted::default());
-        eprintln!("  took {:?} hash {:x} asked {} counts {:?}", began.elapsed(), story.hash, story.asked.len(), story.counts);
-        let mut by = std::collections::BTreeMap::<_, u64>::new();
-        for one in &story.asked {
-            *by.entry((one.image.clone(), one.got)).or_default() += 1;
-        }
-        eprintln!("  {by:?}");
-        let mut there = std::collections::BTreeMap::<_, (u64, f64)>::new();
-        for ((_, image), at) in &story.there {
-            let e = there.entry(image.clone()).or_default();
-            e.0 += 1;
-            e.1 = e.1.max(at.as_secs_f64());
-        }
-        eprintln!("  {there:?}");
+fn every_fleet_keeps_every_promise_whatever_the_seed() {
+    let fleets: Vec<Fleet> = if OPTIMISED {
+        let large = (1..=2).map(|seed| Fleet { seed, nodes: 300 });
+        large.chain((1..=100).map(|seed| Fleet { seed, nodes: 50 })).collect()
+    } else {
+        (1..=4).map(|seed| Fleet { seed, nodes: 12 }).collect()
+    };
+    let account = many(&fleets);
+    eprintln!("{}", account.told());
+    assert!(account.broken.is_empty(), "{}", account.broken.join("\n"));
+    if OPTIMISED {
+        let seldom: Vec<_> = account.counts.iter().filter(|(_, count)| **count < 1_000).collect();
+        assert!(seldom.is_empty(), "these act too seldom to say anything: {seldom:?}");
+    }
+}
+
+/// `FLEET_SEED=17 FLEET_NODES=50 cargo test --profile simulated -p simulation --test fleet one_seed -- --nocapture`
+#[test]
+fn one_seed() {
+    let number = |name: &str, usual| std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual);
+    let fleet = Fleet { seed: number("FLEET_SEED", 1), nodes: number("FLEET_NODES", 12) as usize };
+    let story = world::run(Plan::draw(fleet.seed, fleet.nodes), Planted::default());
+    eprintln!("{}", seeds::told(&story));
+    assert!(checks::look(&story).iter().all(|finding| !finding.is_broken()));
+}
+
+#[test]
+fn each_planted_fault_is_found_within_50_seeds() {
+    let of_knowledge = |fault| Planted { knowledge: Some(fault), ..Planted::default() };
+    let of_budget = |fault| Planted { budget: Some(fault), ..Planted::default() };
+    let planted = [
+        (of_knowledge(knowledge::Fault::LeasesIgnored), Invariant::OneLease),
+        (of_knowledge(knowledge::Fault::SuccessIgnored), Invariant::Healing),
+        (of_knowledge(knowledge::Fault::BelievesAnybody), Invariant::OthersUnharmed),
+        (of_budget(budget::Fault::Unpaced), Invariant::Budget),
+    ];
+    for (planted, invariant) in planted {
+        let nodes = if OPTIMISED { 50 } else { 12 };
+        let seeds = if OPTIMISED { 50 } else { 5 };
+        let seed = found_within(seeds, nodes, planted, invariant);
+        eprintln!("{planted:?} was found by {invariant:?} in seed {seed:?}");
+        assert!(seed.is_some(), "{planted:?} was not found by {invariant:?} in {seeds} seeds of {nodes} nodes");
     }
 }

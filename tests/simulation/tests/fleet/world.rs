@@ -35,6 +35,8 @@ pub struct Story {
     pub asked: Vec<Asked>,
     pub there: BTreeMap<(usize, String), Duration>,
     pub wanted: BTreeMap<(usize, &'static str), Duration>,
+    /// Which node came back when.
+    pub restarts: Vec<(usize, Duration)>,
     /// How often each kind of fault acted.
     pub counts: BTreeMap<&'static str, u64>,
     /// Over all of it, in order.
@@ -60,6 +62,7 @@ struct World {
     registry: Registry,
     nodes: BTreeMap<usize, Node>,
     starts: u64,
+    restarts: Vec<(usize, Duration)>,
     wanted: BTreeMap<(usize, &'static str), Duration>,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -75,6 +78,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         registry: Registry::new(clock.clone()),
         nodes: BTreeMap::new(),
         starts: 0,
+        restarts: Vec::new(),
         wanted: BTreeMap::new(),
         counts: BTreeMap::new(),
         plan,
@@ -90,7 +94,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
 impl World {
     async fn act(&mut self, now: Duration, act: Act) {
         match act {
-            Act::Start(node) => self.start(node).await,
+            Act::Start(node) => self.start(now, node).await,
             Act::Crash(node) => {
                 self.registry.stop(node);
                 if let Some(node) = self.nodes.remove(&node) {
@@ -115,10 +119,11 @@ impl World {
         }
     }
 
-    async fn start(&mut self, node: usize) {
+    async fn start(&mut self, now: Duration, node: usize) {
         self.starts += 1;
         if self.starts > self.plan.nodes as u64 {
             self.count("restart", 1);
+            self.restarts.push((node, now));
         }
         let skew = self.plan.skews[node];
         if skew != 0 {
@@ -232,8 +237,8 @@ impl World {
             hash.add(&format!("{one:?}"));
         }
         hash.add(&format!("{there:?}{:?}", self.counts));
-        let Self { plan, budget, wanted, counts, .. } = self;
-        Story { plan, budget, asked, there, wanted, counts, hash: hash.0 }
+        let Self { plan, budget, wanted, restarts, counts, .. } = self;
+        Story { plan, budget, asked, there, wanted, restarts, counts, hash: hash.0 }
     }
 }
 

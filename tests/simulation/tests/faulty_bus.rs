@@ -1,0 +1,168 @@
+//! The simulated bus with its faults off: it keeps every promise of the bus, by the same suite as the adapters that agents use.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, missing_docs, unreachable_pub)]
+
+#[path = "faulty_bus/bench.rs"]
+mod bench;
+#[path = "fleet/faulty_bus.rs"]
+mod faulty;
+#[path = "../../../shared/bus/tests/conformance/key_value.rs"]
+mod key_value;
+#[path = "../../../shared/bus/tests/conformance/messages.rs"]
+mod messages;
+#[path = "../../../shared/bus/tests/conformance/requests.rs"]
+mod requests;
+#[path = "../../../shared/bus/tests/conformance/streams.rs"]
+mod streams;
+#[path = "../../../shared/bus/tests/conformance/watches.rs"]
+mod watches;
+
+macro_rules! conformance {
+    ($($module:ident { $($name:ident),* $(,)? })*) => {
+        $($(
+            #[tokio::test(start_paused = true)]
+            async fn $name() {
+                crate::$module::$name(&crate::bench::Bench::fair()).await;
+            }
+        )*)*
+    };
+}
+
+conformance! {
+    messages {
+        wildcards_stand_for_one_token_or_all_that_follow,
+        a_queue_group_gets_each_message_once,
+        messages_of_one_sender_arrive_in_order_and_once,
+        what_is_published_before_subscribing_never_arrives,
+        header_names_are_case_sensitive,
+        a_message_of_one_mebibyte_passes_and_one_byte_more_does_not,
+        invalid_subjects_are_refused,
+        invalid_headers_are_refused,
+        a_full_subscription_drops_the_newest_and_counts,
+        a_dropped_subscription_is_gone,
+        draining_ends_subscriptions_after_what_has_arrived,
+        draining_one_connection_leaves_the_others,
+        health_is_told_first_and_then_as_it_changes,
+    }
+    requests {
+        an_answer_comes_back_with_its_headers,
+        nobody_there_is_said_at_once,
+        no_answer_is_a_time_out,
+        a_late_answer_reaches_nobody,
+        the_first_of_several_answers_counts,
+        a_question_to_many_is_answered_by_each,
+        a_queue_group_answers_each_request_once,
+        a_request_says_how_long_its_caller_waits,
+        many_requests_at_once_get_their_own_answers,
+        an_answer_of_one_mebibyte_passes,
+    }
+    key_value {
+        revisions_count_for_the_bucket,
+        a_refused_change_takes_no_revision,
+        create_wants_no_value_and_takes_a_marker_for_none,
+        update_wants_the_newest_revision,
+        delete_wants_the_newest_revision_if_one_is_given,
+        invalid_keys_are_refused,
+        invalid_times_to_live_are_refused,
+        invalid_buckets_are_refused,
+        a_value_of_one_mebibyte_passes_and_one_byte_more_does_not,
+        a_full_bucket_refuses_values,
+        two_handles_see_one_bucket,
+        an_expired_key_has_no_value,
+        a_lease_taken_over_a_marker_expires_again,
+        a_renewed_lease_lives_on_and_expires_again,
+        a_put_without_time_to_live_stays,
+        markers_of_deletion_go_without_a_trace,
+        a_lost_bucket_is_made_again_by_who_touches_it,
+        a_snapshot_holds_every_value_with_its_age,
+        a_lost_bucket_is_another_one,
+        changes_are_republished_with_their_place,
+        an_expiry_is_republished,
+        a_bucket_learns_to_expire_and_republish,
+    }
+    watches {
+        what_is_there_comes_first_then_current_then_changes,
+        an_empty_bucket_is_current_at_once,
+        a_prefix_is_of_whole_tokens,
+        deletions_and_expiries_are_told_with_their_revision,
+        markers_of_old_are_not_told,
+        changes_of_one_key_may_be_conflated_but_the_last_is_told,
+        more_changes_than_a_buffer_holds_all_arrive,
+        a_lost_bucket_is_told_key_by_key_and_watched_on,
+        draining_ends_watches,
+    }
+    streams {
+        a_message_id_is_stored_once_within_the_window,
+        a_message_id_is_stored_again_after_the_window,
+        appending_where_nothing_stores_has_no_responders,
+        subscribers_see_what_is_appended,
+        plain_messages_are_stored_too,
+        a_stream_takes_more_subjects,
+        invalid_streams_are_refused,
+    }
+}
+
+/// What each kind of weather does, one by one.
+mod weather {
+    use std::time::Duration;
+
+    use bus::memory::MemoryBus;
+    use bus::{Bus as _, BusError, BusHealth, Message};
+    use clock::{Clock, Random};
+    use futures::StreamExt as _;
+
+    use crate::faulty::{FaultyBus, Kind, Line, Odds, Weather};
+
+    fn two(odds: Odds) -> (Weather, FaultyBus, MemoryBus) {
+        let hub = MemoryBus::new(Clock::host());
+        let weather = Weather::new(Random::seeded(1));
+        weather.set_odds(odds);
+        let one = weather.over(hub.connect(), 1);
+        (weather, one, hub)
+    }
+
+    async fn heard(odds: Odds, line: Line) -> (usize, Weather, Duration) {
+        let (weather, one, hub) = two(odds);
+        let mut arriving = one.subscribe("s", None).await.unwrap();
+        weather.set_line(1, line);
+        for _ in 0..100 {
+            hub.publish(Message::new("s", "m")).await.unwrap();
+        }
+        let clock = Clock::simulated(Duration::ZERO);
+        let mut heard = 0;
+        while tokio::time::timeout(Duration::from_secs(3), arriving.next()).await.is_ok_and(|message| message.is_some()) {
+            heard += 1;
+        }
+        (heard, weather, clock.now().monotonic)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_are_lost_doubled_delayed_and_cut_off_as_the_odds_have_it() {
+        let (lost, weather, _) = heard(Odds { loss: 0.3, ..Odds::default() }, Line::Up).await;
+        assert_eq!(lost as u64, 100 - weather.counts()[&Kind::Loss]);
+        assert!((50..90).contains(&lost), "{lost}");
+        let (doubled, weather, _) = heard(Odds { duplication: 0.3, ..Odds::default() }, Line::Up).await;
+        assert_eq!(doubled as u64, 100 + weather.counts()[&Kind::Duplication]);
+        let (delayed, _, took) = heard(Odds { delay: 0.3, ..Odds::default() }, Line::Up).await;
+        assert!(delayed == 100 && took > Duration::from_secs(10), "{delayed} in {took:?}");
+        for line in [Line::Cut, Line::Silent] {
+            let (cut, weather, _) = heard(Odds::default(), line).await;
+            assert_eq!((cut, weather.counts()[&Kind::Partition]), (0, 100));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cut_line_is_known_and_a_silent_one_is_found_out() {
+        let (weather, one, hub) = two(Odds::default());
+        let _answering = hub.subscribe("q", None).await.unwrap();
+        let mut health = one.health_changes();
+        assert_eq!(health.next().await, Some(BusHealth::Connected));
+        weather.set_line(1, Line::Cut);
+        assert!(matches!(health.next().await, Some(BusHealth::Disconnected { .. })));
+        assert!(matches!(one.publish(Message::new("s", "m")).await, Err(BusError::Disconnected { .. })));
+        weather.set_line(1, Line::Silent);
+        assert_eq!(one.health(), BusHealth::Connected);
+        assert_eq!(one.publish(Message::new("s", "m")).await, Ok(()));
+        let asked = one.request(Message::new("q", "m"), Duration::from_millis(250)).await;
+        assert!(matches!(asked, Err(BusError::TimedOut { .. })), "{asked:?}");
+    }
+}

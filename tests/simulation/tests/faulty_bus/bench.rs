@@ -1,0 +1,79 @@
+//! What the suite needs of a bus: two connections through fair weather.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::memory::MemoryBus;
+use bus::{BucketSpec, BusRef, EntryChange, EntryWatch, Message, Subscription};
+use clock::{Clock, Random};
+use futures::StreamExt as _;
+
+use crate::faulty::Weather;
+
+/// Far more than anything here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) struct Bench {
+    hub: MemoryBus,
+    bus: BusRef,
+    other: BusRef,
+}
+
+impl Bench {
+    pub(crate) fn fair() -> Self {
+        let hub = MemoryBus::new(Clock::host());
+        let weather = Weather::new(Random::seeded(1));
+        let (bus, other) = (weather.over(hub.clone(), 1), weather.over(hub.connect(), 2));
+        Self { hub, bus: Arc::new(bus), other: Arc::new(other) }
+    }
+
+    pub(crate) fn bus(&self) -> &BusRef {
+        &self.bus
+    }
+
+    pub(crate) fn other(&self) -> &BusRef {
+        &self.other
+    }
+
+    pub(crate) fn is_memory(&self) -> bool {
+        true
+    }
+
+    pub(crate) async fn lose_bucket(&self, name: &str) {
+        self.hub.lose_bucket(name);
+    }
+}
+
+pub(crate) async fn within<T>(waiting: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, waiting).await.expect("what is waited for comes in time")
+}
+
+pub(crate) async fn next(subscription: &mut Subscription) -> Message {
+    within(subscription.next()).await.expect("the subscription goes on")
+}
+
+pub(crate) async fn change(watch: &mut EntryWatch) -> EntryChange {
+    within(watch.next()).await.expect("the watch goes on")
+}
+
+pub(crate) async fn rest<T>(stream: impl futures::Stream<Item = T>) -> Vec<T> {
+    within(stream.collect()).await
+}
+
+pub(crate) async fn settle(bus: &BusRef) {
+    drop(bus.subscribe("settle", None).await.unwrap());
+}
+
+pub(crate) async fn publish(bus: &BusRef, subject: &str, text: &str) {
+    bus.publish(Message::new(subject, text.to_owned())).await.unwrap();
+}
+
+pub(crate) fn text(message: &Message) -> &str {
+    std::str::from_utf8(&message.payload).unwrap()
+}
+
+pub(crate) fn bucket(name: &str) -> BucketSpec {
+    let marker_ttl = Some(Duration::from_secs(2));
+    BucketSpec { name: name.to_owned(), marker_ttl, max_bytes: None, republish_to: None }
+}

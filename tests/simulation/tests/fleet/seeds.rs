@@ -1,0 +1,132 @@
+//! Many runs, on all cores, and what they come to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::checks::{self, Finding, Invariant};
+use crate::node::Planted;
+use crate::plan::Plan;
+use crate::world::{self, Story};
+
+/// So much is shown before and after what is broken.
+const SEEN_AROUND: Duration = Duration::from_secs(20);
+
+/// What a run is drawn from.
+#[derive(Clone, Copy, Debug)]
+pub struct Fleet {
+    pub seed: u64,
+    pub nodes: usize,
+}
+
+/// What many runs come to.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// What does not hold, and how it is seen again.
+    pub broken: Vec<String>,
+    /// How often each kind of fault acted.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// The worst of each figure, as a share of its bound.
+    worst: BTreeMap<(Invariant, &'static str), (f64, u64)>,
+    runs: usize,
+}
+
+impl Account {
+    fn add(&mut self, fleet: Fleet, story: &Story) {
+        self.runs += 1;
+        for (kind, count) in &story.counts {
+            *self.counts.entry(kind).or_default() += count;
+        }
+        for Finding { invariant, what, value, at_most, .. } in checks::look(story) {
+            let worst = self.worst.entry((invariant, what)).or_default();
+            if value / at_most > worst.0 {
+                *worst = (value / at_most, fleet.seed);
+            }
+            if value > at_most {
+                self.broken.push(format!("{invariant:?}: {what}: {value:.2}, at most {at_most:.2}: {}", again(fleet)));
+            }
+        }
+    }
+
+    /// In lines: how often each fault acted, and how near each bound was.
+    pub fn told(&self) -> String {
+        let mut text = format!("{} fleets, each run twice\n", self.runs);
+        for (kind, count) in &self.counts {
+            let _ = writeln!(text, "  {count:>9} x {kind}");
+        }
+        for ((invariant, what), (share, seed)) in &self.worst {
+            let _ = writeln!(text, "  {:>8.0} % of the bound at worst, seed {seed}: {invariant:?}, {what}", share * 100.0);
+        }
+        text
+    }
+}
+
+/// Runs all of them twice.
+pub fn many(fleets: &[Fleet]) -> Account {
+    let (account, next) = (Mutex::new(Account::default()), AtomicUsize::new(0));
+    let work = || {
+        while let Some(fleet) = fleets.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
+            let run = || world::run(Plan::draw(fleet.seed, fleet.nodes), Planted::default());
+            let (story, again_hash) = (run(), run().hash);
+            let mut account = account.lock().unwrap();
+            account.add(fleet, &story);
+            if story.hash != again_hash {
+                account.broken.push(format!("two runs differ: {}", again(fleet)));
+            }
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(work);
+        }
+    });
+    account.into_inner().unwrap()
+}
+
+/// The first seed by which an invariant shows a planted fault.
+pub fn found_within(seeds: u64, nodes: usize, planted: Planted, invariant: Invariant) -> Option<u64> {
+    let shows = |seed: &u64| {
+        let story = world::run(Plan::draw(*seed, nodes), planted);
+        checks::look(&story).iter().any(|finding| finding.invariant == invariant && finding.is_broken())
+    };
+    (1..=seeds).find(shows)
+}
+
+/// One run in lines.
+pub fn told(story: &Story) -> String {
+    let mut text = format!(
+        "{:?} from {:?} on, {}; hash {:016x}\n{:?}\n",
+        story.plan.outage, story.plan.fails_at, story.plan.app, story.hash, story.counts
+    );
+    for finding in checks::look(story) {
+        let word = if finding.is_broken() { "BROKEN" } else { "holds " };
+        let Finding { invariant, what, value, at_most, at } = &finding;
+        let _ = writeln!(text, "  {word} {invariant:?}: {what}: {value:.2}, at most {at_most:.2}");
+        if let (true, Some((node, at))) = (finding.is_broken(), at) {
+            text.push_str(&around(story, *node, *at));
+        }
+    }
+    text
+}
+
+/// What the registry saw around a time, and where a node was away.
+fn around(story: &Story, node: usize, at: Duration) -> String {
+    let mut text = String::new();
+    let away: Vec<_> = story.plan.away.iter().filter(|(of, _, _)| *of == node).collect();
+    let _ = writeln!(text, "    n{node} at {at:?}, away {away:?}, liar n{}, sick {:?}", story.plan.liar, story.plan.sick);
+    let near = |time: Duration| time + SEEN_AROUND >= at && time <= at + SEEN_AROUND;
+    for one in story.asked.iter().filter(|one| near(one.at) || (one.node == node && one.at >= at)) {
+        let _ = writeln!(text, "    {:>12.3} n{} {:?} {}", one.at.as_secs_f64(), one.node, one.got, one.image);
+    }
+    text
+}
+
+fn again(fleet: Fleet) -> String {
+    format!(
+        "FLEET_SEED={} FLEET_NODES={} cargo test --profile simulated -p simulation --test fleet one_seed -- --nocapture",
+        fleet.seed, fleet.nodes
+    )
+}
