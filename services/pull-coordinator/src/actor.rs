@@ -14,25 +14,22 @@ use contract::messages::pull_coordinator::{
     AnswerCounts, CancelWish, EnsureImage, ExplainImage, Explanation, LayerStatus, ListPulls, ListWishes, PullList, PullOutcome, PullState,
     PullStatus, WishList, WishStatus, WishesCancelled,
 };
-use contract::{CallError, NodeName, PermitId, Service, Target, TraceContext, WishId};
+use contract::{CallError, NodeName, Service, Target, TraceContext, WishId};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, Shared};
 use image::{Platform, Reference};
 use runtimes::{Progress, PullRequest, RuntimeRef};
 use tokio::sync::oneshot;
 
-use crate::core::{
-    Coordinator, Effect, Failure, FlightId, FlightView, ImageFacts, Input, KeptWish, Policy, PulledFacts, RequestId, bounds,
-};
+use crate::core::{Coordinator, Effect, Failure, FlightId, FlightView, ImageFacts, Input, KeptWish, Policy, RequestId, bounds};
 use crate::explain::Asked;
-use crate::facts::{facts, inspect_failure, pull_failure, pulled_facts, too_long};
+use crate::facts::{facts, inspect_failure};
 use crate::outbound::{Neighbours, Outbound};
+use crate::pulling::Start;
 use crate::sharing::{Extras, Sharing};
 use crate::surroundings::Surroundings;
 use crate::wish_store::WishStoreRef;
 
-/// How often a pull renews its permit: three times within the throttler's lease of 30 s.
-const RENEW_PERMIT_EVERY: Duration = Duration::from_secs(10);
 /// Alarms are set at least so far ahead, as timers are.
 const ALARM_AT_LEAST: Duration = Duration::from_millis(1);
 /// And at most so far: timers do not reach for years.
@@ -40,17 +37,17 @@ const ALARM_AT_MOST: Duration = Duration::from_secs(3_600);
 
 /// The actor that makes sure images are there.
 pub struct PullCoordinator {
-    core: Coordinator,
-    runtime: RuntimeRef,
-    outbound: Outbound,
+    pub(crate) core: Coordinator,
+    pub(crate) runtime: RuntimeRef,
+    pub(crate) outbound: Outbound,
     clock: Clock,
     /// The most that one pull may take; none for no limit.
-    pull_timeout: Option<Duration>,
+    pub(crate) pull_timeout: Option<Duration>,
     last_request: u64,
     answered: AnswerCounts,
     callers: BTreeMap<RequestId, Caller>,
-    flights: BTreeMap<FlightId, Flying>,
-    surroundings: Option<Rc<Surroundings>>,
+    pub(crate) flights: BTreeMap<FlightId, Flying>,
+    pub(crate) surroundings: Option<Rc<Surroundings>>,
     wishes: Option<WishStoreRef>,
     /// When the core wants to be woken, on its own clock.
     alarm: Option<(Duration, SpawnHandle)>,
@@ -69,11 +66,11 @@ struct Caller {
 
 /// What is under way for a flight.
 #[derive(Default)]
-struct Flying {
-    progress: Progress,
-    work: Option<SpawnHandle>,
-    /// Looks out for the manifest.
-    lookout: Option<SpawnHandle>,
+pub(crate) struct Flying {
+    pub(crate) progress: Progress,
+    pub(crate) work: Option<SpawnHandle>,
+    /// Look out for the manifest, and for its size.
+    pub(crate) lookouts: Vec<SpawnHandle>,
 }
 
 impl PullCoordinator {
@@ -108,18 +105,18 @@ impl PullCoordinator {
     /// With what kubelet does not have. To be said before it is started.
     #[must_use]
     pub fn with(mut self, extras: Extras) -> Self {
-        let Extras { sharing, wishes, keep_free } = extras;
+        let Extras { sharing, early, wishes, keep_free } = extras;
         let leave_within = sharing.as_ref().map(|sharing| sharing.max_wait);
         self.core.set_policy(Policy { leave_within, keep_free, writes_wishes: wishes.is_some() });
         self.wishes = wishes;
         if let Some(Sharing { neighbours, surroundings, .. }) = sharing {
-            self.outbound.share_with(neighbours);
+            self.outbound.share_with(neighbours, early);
             self.surroundings = Some(Rc::new(surroundings));
         }
         self
     }
 
-    fn feed(&mut self, input: Input, context: &mut Context<Self>) {
+    pub(crate) fn feed(&mut self, input: Input, context: &mut Context<Self>) {
         let now = self.clock.now();
         let effects = self.core.step(now, input);
         let landed = effects.iter().any(|effect| matches!(effect, Effect::Release { .. }));
@@ -136,8 +133,10 @@ impl PullCoordinator {
         let core = &self.core;
         self.flights.retain(|flight, flying| {
             let lives = core.is_flying(*flight);
-            if let (false, Some(lookout)) = (lives, flying.lookout) {
-                context.cancel_future(lookout);
+            if !lives {
+                flying.lookouts.drain(..).for_each(|lookout| {
+                    context.cancel_future(lookout);
+                });
             }
             lives
         });
@@ -202,8 +201,9 @@ impl PullCoordinator {
                 let work = self.then(status, context, move |found| Input::Rechecked { flight, found });
                 self.flights.entry(flight).or_default().work = Some(work);
             }
-            Effect::StartPull { flight, permit, budget, reference, platform, trace } => {
-                self.start_pull(flight, (permit, budget), PullRequest { reference, platform, trace }, context);
+            Effect::StartPull { flight, permit, budget, begin, in_haste, measured, reference, platform, trace } => {
+                let request = PullRequest { reference, platform, trace };
+                self.start_pull(Start { flight, permit, budget, begin, in_haste, measured, request }, context);
             }
             Effect::Verify { flight, reference, platform } => {
                 let status = self.status(reference, platform);
@@ -245,24 +245,8 @@ impl PullCoordinator {
         context.spawn(withdraw.into_actor(self));
     }
 
-    fn start_pull(&mut self, flight: FlightId, permit: (PermitId, Option<String>), request: PullRequest, context: &mut Context<Self>) {
-        let progress = self.flights.entry(flight).or_default().progress.clone();
-        let lookout = self.surroundings.is_some().then(|| self.look_out(flight, progress.clone(), context));
-        let pull = self.pull(permit, request, progress);
-        let work = self.then(pull, context, move |result| Input::Pulled { flight, result });
-        let flying = self.flights.entry(flight).or_default();
-        (flying.work, flying.lookout) = (Some(work), lookout);
-    }
-
-    fn cancel(&mut self, flight: FlightId, context: &mut Context<Self>) {
-        let Flying { work, lookout, .. } = self.flights.remove(&flight).unwrap_or_default();
-        for under_way in [work, lookout].into_iter().flatten() {
-            context.cancel_future(under_way);
-        }
-    }
-
     /// Runs `work` beside the mailbox and feeds what comes of it.
-    fn then<T: 'static>(
+    pub(crate) fn then<T: 'static>(
         &self,
         work: impl Future<Output = T> + 'static,
         context: &mut Context<Self>,
@@ -295,51 +279,6 @@ impl PullCoordinator {
             };
             let free = if room { runtime.free_bytes().await } else { None };
             (target, free)
-        }
-    }
-
-    /// Says when the registry has given the manifest.
-    fn look_out(&self, flight: FlightId, progress: Progress, context: &mut Context<Self>) -> SpawnHandle {
-        self.then(async move { progress.when_resolved().await }, context, move |()| Input::Resolved { flight, seen: true })
-    }
-
-    fn pull(
-        &self,
-        (permit, budget): (PermitId, Option<String>),
-        request: PullRequest,
-        progress: Progress,
-    ) -> impl Future<Output = Result<PulledFacts, Failure>> + use<> {
-        let (runtime, outbound, limit) = (self.runtime.clone(), self.outbound.clone(), self.pull_timeout);
-        let (trace, image) = (request.trace, request.reference.normalised().to_owned());
-        async move {
-            let pull = runtime.pull(request, progress);
-            let renew = async {
-                loop {
-                    tokio::time::sleep(RENEW_PERMIT_EVERY).await;
-                    outbound.acquire(trace, permit, image.clone(), budget.clone()).await;
-                }
-            };
-            let over = async {
-                match limit {
-                    Some(limit) => tokio::time::sleep(limit).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                pulled = pull => pulled.map(pulled_facts).map_err(pull_failure),
-                () = over => Err(too_long(limit.unwrap_or_default())),
-                () = renew => Err(too_long(Duration::ZERO)),
-            }
-        }
-    }
-
-    /// Who asks with Always may join only a flight whose tag is not resolved yet; the runtime says so in its progress.
-    fn learn_what_is_resolved(&mut self, context: &mut Context<Self>) {
-        let resolved: Vec<FlightId> =
-            self.flights.iter().filter(|(_, flying)| flying.progress.snapshot().resolved).map(|(flight, _)| *flight).collect();
-        for flight in resolved {
-            self.feed(Input::Resolved { flight, seen: false }, context);
         }
     }
 

@@ -16,6 +16,8 @@ mod inbound;
 #[cfg(feature = "shell")]
 mod outbound;
 #[cfg(feature = "shell")]
+mod pulling;
+#[cfg(feature = "shell")]
 mod sharing;
 #[cfg(feature = "shell")]
 mod surroundings;
@@ -31,7 +33,7 @@ pub use inbound::serve;
 #[cfg(feature = "shell")]
 pub use outbound::{FleetNeighbours, Neighbours};
 #[cfg(feature = "shell")]
-pub use sharing::{Extras, Sharing};
+pub use sharing::{EarlyWord, Extras, Sharing};
 #[cfg(feature = "shell")]
 pub use surroundings::Surroundings;
 #[cfg(feature = "shell")]

@@ -8,13 +8,16 @@ use std::time::Duration;
 use actors::Sender;
 use clock::Random;
 use contract::messages::backoff_tracker::{
-    AwaitLeave, BackoffAnswer, BackoffKey, BackoffList, CheckBackoff, Leave, ListBackoffs, ReportAttempt, ResolveAttempt, WithdrawWish,
+    AwaitLeave, BackoffAnswer, BackoffKey, BackoffList, BeginAttempt, CheckBackoff, Leave, ListBackoffs, ReportAttempt, ResolveAttempt,
+    WithdrawWish,
 };
 use contract::messages::event_recorder::RecordEvent;
-use contract::messages::throttler::{AcquirePermit, PermitAnswer, RegistryLimit, ReleasePermit};
+use contract::messages::throttler::{AcquirePermit, PermitAnswer, RegistryLimit, ReleasePermit, ReportLimits};
 use contract::{Command, Envelope, Meta, PermitId, PullEvent, Target, TraceContext, WishId};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
+
+use crate::sharing::EarlyWord;
 
 /// How long a service on the same node may take to answer. Far above what a loaded node takes, so that a slow answer is not
 /// mistaken for a lost one.
@@ -57,16 +60,18 @@ pub struct FleetNeighbours {
 pub(crate) struct Outbound {
     neighbours: Rc<Neighbours>,
     fleet: Option<Rc<FleetNeighbours>>,
+    early: Option<Rc<EarlyWord>>,
     random: Rc<RefCell<Random>>,
 }
 
 impl Outbound {
     pub(crate) fn new(neighbours: Neighbours, random: Random) -> Self {
-        Self { neighbours: Rc::new(neighbours), fleet: None, random: Rc::new(RefCell::new(random)) }
+        Self { neighbours: Rc::new(neighbours), fleet: None, early: None, random: Rc::new(RefCell::new(random)) }
     }
 
-    pub(crate) fn share_with(&mut self, fleet: FleetNeighbours) {
+    pub(crate) fn share_with(&mut self, fleet: FleetNeighbours, early: Option<EarlyWord>) {
         self.fleet = Some(Rc::new(fleet));
+        self.early = early.map(Rc::new);
     }
 
     pub(crate) fn check(
@@ -77,15 +82,25 @@ impl Outbound {
         peek: bool,
     ) -> impl Future<Output = BackoffAnswer> + use<> {
         let call = self.call(&self.neighbours.check, trace, CheckBackoff { key, peek, target }, ANSWER_WITHIN);
-        call.map(|answer| answer.unwrap_or(BackoffAnswer::Clear))
+        within(ANSWER_WITHIN, call).map(|answer| answer.unwrap_or(BackoffAnswer::Clear))
     }
 
     /// None: the tracker is silent, or this node shares nothing.
     pub(crate) fn leave(&self, trace: TraceContext, ask: AwaitLeave) -> LocalBoxFuture<'static, Option<Leave>> {
         let Some(fleet) = &self.fleet else { return ready(None).boxed_local() };
-        let within = Duration::from_millis(ask.patience_ms) + ANSWER_WITHIN;
-        let call = self.call(&fleet.leave, trace, ask, within);
-        async move { tokio::time::timeout(within, call).await.unwrap_or_default() }.boxed_local()
+        let limit = Duration::from_millis(ask.patience_ms) + ANSWER_WITHIN;
+        let call = self.call(&fleet.leave, trace, ask, limit);
+        async move { tokio::time::timeout(limit, call).await.unwrap_or_default() }.boxed_local()
+    }
+
+    pub(crate) fn begin(&self, trace: TraceContext, begin: BeginAttempt) -> LocalBoxFuture<'static, ()> {
+        let Some(early) = &self.early else { return ready(()).boxed_local() };
+        within(ANSWER_WITHIN, self.call(&early.begin, trace, begin, ANSWER_WITHIN)).map(|_| ()).boxed_local()
+    }
+
+    pub(crate) fn limits(&self, trace: TraceContext, report: ReportLimits) -> LocalBoxFuture<'static, ()> {
+        let Some(early) = &self.early else { return ready(()).boxed_local() };
+        within(ANSWER_WITHIN, self.call(&early.limits, trace, report, ANSWER_WITHIN)).map(|_| ()).boxed_local()
     }
 
     pub(crate) fn resolve(&self, trace: TraceContext, resolve: ResolveAttempt) -> LocalBoxFuture<'static, ()> {
@@ -106,7 +121,7 @@ impl Outbound {
 
     pub(crate) fn report(&self, trace: TraceContext, report: ReportAttempt) -> impl Future<Output = Option<u64>> + use<> {
         let call = self.call(&self.neighbours.report, trace, report, ANSWER_WITHIN);
-        call.map(|reported| reported.and_then(|reported| reported.next_try_ms))
+        within(ANSWER_WITHIN, call).map(|reported| reported.and_then(|reported| reported.next_try_ms))
     }
 
     pub(crate) fn acquire(
@@ -117,13 +132,14 @@ impl Outbound {
         budget: Option<String>,
     ) -> impl Future<Output = PermitAnswer> + use<> {
         let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64, budget };
-        let call = self.call(&self.neighbours.acquire, trace, acquire, PATIENCE + ANSWER_WITHIN);
-        call.map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }))
+        let limit = PATIENCE + ANSWER_WITHIN;
+        let call = self.call(&self.neighbours.acquire, trace, acquire, limit);
+        within(limit, call).map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }))
     }
 
     pub(crate) fn release(&self, trace: TraceContext, permit: PermitId, limits: Vec<RegistryLimit>) -> impl Future<Output = ()> + use<> {
         let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits }, ANSWER_WITHIN);
-        call.map(|_| ())
+        within(ANSWER_WITHIN, call).map(|_| ())
     }
 
     pub(crate) fn record(&self, event: PullEvent) -> impl Future<Output = ()> + use<> {
@@ -149,4 +165,15 @@ impl Outbound {
                 .ok()
         })
     }
+}
+
+/// None as well when an actor of this process does not answer: its mailbox waits without limit. When the bus had its time first, such
+/// an actor has as much again.
+fn within<T>(limit: Duration, call: impl Future<Output = Option<T>>) -> impl Future<Output = Option<T>> {
+    tokio::time::timeout(limit + ANSWER_WITHIN, call).map(|answered| {
+        answered.unwrap_or_else(|_| {
+            tracing::warn!("a service of this node hangs; going on without it");
+            None
+        })
+    })
 }

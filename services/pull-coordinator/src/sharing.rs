@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use actors::Sender;
+use contract::messages::backoff_tracker::BeginAttempt;
+use contract::messages::throttler::ReportLimits;
+
 use crate::outbound::FleetNeighbours;
 use crate::surroundings::Surroundings;
 use crate::wish_store::WishStoreRef;
@@ -17,11 +21,22 @@ pub struct Sharing {
     pub max_wait: Duration,
 }
 
+/// Whom a coordinator that shares tells of a pull before it is over.
+#[derive(Clone, Debug)]
+pub struct EarlyWord {
+    /// The back-off tracker's `begin`: that an attempt has left its queues.
+    pub begin: Sender<BeginAttempt>,
+    /// The throttler's `limits`: what the registry told with the manifest.
+    pub limits: Sender<ReportLimits>,
+}
+
 /// What a coordinator may be given besides what kubelet has. By default nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
     /// None: it goes by kubelet's rule alone.
     pub sharing: Option<Sharing>,
+    /// None: nobody is told before a pull is over.
+    pub early: Option<EarlyWord>,
     /// Where standing wishes are written down; none: they end with the process.
     pub wishes: Option<WishStoreRef>,
     /// Bytes that a pull which no pod asked for must leave free (`pull.keep_free`); none: however few.

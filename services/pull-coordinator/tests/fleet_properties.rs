@@ -193,8 +193,10 @@ impl Model {
                     flown.permit = Some(*permit);
                     self.open.retain(|open| work_of(open) != Some(*flight));
                 }
-                Effect::StartPull { flight, permit, .. } => {
+                Effect::StartPull { flight, permit, begin, .. } => {
                     let flown = self.flights.get_mut(flight).unwrap();
+                    let begins = begin.map(|begin| (Some(begin.wish), Some(begin.attempt)));
+                    assert_eq!(begins, Some((flown.wish, flown.attempt)), "it begins as it asked for leave");
                     assert!(flown.leave && flown.has_permit && flown.permit == Some(*permit), "{flown:?}");
                     flown.pulling = flown.attempt;
                 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use contract::messages::throttler::RegistryLimit;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -12,8 +13,8 @@ pub struct Progress(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Says that the manifest is resolved.
-    seen: Notify,
+    /// Says that the manifest is resolved, or that more is known of the layers.
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -21,6 +22,7 @@ struct State {
     snapshot: ProgressSnapshot,
     /// The manifest was seen to be resolved, not only taken for it.
     seen: bool,
+    limits: Option<Vec<RegistryLimit>>,
 }
 
 /// How far a pull is.
@@ -49,6 +51,14 @@ impl ProgressSnapshot {
     pub fn bytes(&self) -> (u64, u64) {
         self.layers.iter().fold((0, 0), |(done, total), layer| (done + layer.done_bytes, total + layer.total_bytes))
     }
+
+    /// Bytes still to come, once the size of every layer is known.
+    #[must_use]
+    pub fn missing_bytes(&self) -> Option<u64> {
+        let sized = !self.layers.is_empty() && self.layers.iter().all(|layer| layer.total_bytes > 0);
+        let (done, total) = self.bytes();
+        sized.then(|| total.saturating_sub(done))
+    }
 }
 
 impl Progress {
@@ -64,7 +74,18 @@ impl Progress {
             state.snapshot = ProgressSnapshot { resolved: true, layers };
             state.seen = true;
         });
-        self.0.seen.notify_waiters();
+        self.0.changed.notify_waiters();
+    }
+
+    /// What the registry said of its limits with the manifest; to be said before [`Progress::resolved`].
+    pub fn tell_limits(&self, limits: Vec<RegistryLimit>) {
+        self.write(|state| state.limits = Some(limits));
+    }
+
+    /// What the registry has said of its limits so far, empty if it told of none; none while the runtime has not shown it.
+    #[must_use]
+    pub fn limits(&self) -> Option<Vec<RegistryLimit>> {
+        self.write(|state| state.limits.clone())
     }
 
     /// From now on the tag may be resolved any time, which cannot be seen: who wants the newest image must ask again, and who
@@ -75,10 +96,22 @@ impl Progress {
 
     /// Waits until the manifest was seen to be resolved; for ever if that never is, as when the pull fails.
     pub async fn when_resolved(&self) {
-        let mut woken = std::pin::pin!(self.0.seen.notified());
-        // Listened for before it is looked at, so that nothing is missed in between.
-        woken.as_mut().enable();
-        if !self.write(|state| state.seen) {
+        self.when(|state| state.seen.then_some(())).await;
+    }
+
+    /// Waits until the size of every layer is known; for ever if it never is.
+    pub async fn when_sized(&self) {
+        self.when(|state| state.snapshot.missing_bytes().map(|_| ())).await;
+    }
+
+    async fn when<T>(&self, known: impl Fn(&State) -> Option<T>) -> T {
+        loop {
+            let mut woken = std::pin::pin!(self.0.changed.notified());
+            // Listened for before it is looked at, so that nothing is missed in between.
+            woken.as_mut().enable();
+            if let Some(found) = self.write(|state| known(state)) {
+                return found;
+            }
             woken.await;
         }
     }
@@ -86,6 +119,7 @@ impl Progress {
     /// Replaces what is known of the layers without saying that the tag is resolved.
     pub fn layers(&self, layers: Vec<LayerProgress>) {
         self.write(|state| state.snapshot.layers = layers);
+        self.0.changed.notify_waiters();
     }
 
     /// The layer at `index` has `done_bytes` now.
@@ -141,5 +175,23 @@ mod tests {
         progress.resolved(Vec::new());
         waiting.await.expect("it is woken");
         progress.when_resolved().await;
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_size_is_told_what_is_still_to_come() {
+        let progress = Progress::new();
+        let waiting = tokio::spawn({
+            let progress = progress.clone();
+            async move { progress.when_sized().await }
+        });
+        let layer = |done_bytes, total_bytes| LayerProgress { digest: "sha256:a".to_owned(), done_bytes, total_bytes };
+        progress.resolved(Vec::new());
+        tokio::task::yield_now().await;
+        progress.layers(vec![layer(5, 10), layer(0, 0)]);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished(), "one size is not known");
+        progress.layers(vec![layer(5, 10), layer(0, 20)]);
+        waiting.await.expect("it is woken");
+        assert_eq!(progress.snapshot().missing_bytes(), Some(25));
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use contract::TraceContext;
+use contract::messages::throttler::RegistryLimit;
 use image::{Platform, Reference};
 use tokio::sync::{Semaphore, watch};
 
@@ -35,6 +36,8 @@ pub enum ScriptedCall {
     Pull(String),
     /// The pull of this image was given up before its end.
     GivenUp(String),
+    /// Does a registry have this image's manifest?
+    Probe(String),
 }
 
 /// The runtime. Clones share all of it.
@@ -119,8 +122,21 @@ impl ScriptedRuntime {
 
     /// The pulls of this image that run now have resolved the tag.
     pub fn resolve(&self, image: &str) {
-        for (_, progress) in self.state().pulling.values().filter(|(pulled, _)| pulled == image) {
+        self.resolve_within(image, Vec::new());
+    }
+
+    /// The same, and the registry told of these limits.
+    pub fn resolve_within(&self, image: &str, limits: Vec<RegistryLimit>) {
+        self.show(image, |progress| {
+            progress.tell_limits(limits.clone());
             progress.resolved(Vec::new());
+        });
+    }
+
+    /// The pulls of this image that run now show something of their progress.
+    pub fn show(&self, image: &str, shown: impl Fn(&Progress)) {
+        for (_, progress) in self.state().pulling.values().filter(|(pulled, _)| pulled == image) {
+            shown(progress);
         }
     }
 
@@ -235,6 +251,7 @@ impl ImageRuntime for ScriptedRuntime {
     }
 
     async fn probe(&self, reference: &Reference, _: &TraceContext) -> Option<Probe> {
+        self.note(ScriptedCall::Probe(reference.runtime_reference().to_owned()));
         self.state().probes.get(reference.runtime_reference()).cloned()
     }
 

@@ -152,6 +152,28 @@ async fn who_waits_for_the_manifest_is_woken_before_the_layers_are_there() {
 }
 
 #[tokio::test]
+async fn limits_and_sizes_are_told_before_the_layers_are_there() {
+    let registry = registry().await;
+    registry.add_image("demo/app", "1", &MadeImage::of_layers([50_000, 70_000]));
+    registry.add_image("demo/base", "1", &MadeImage::of_layers([50_000]));
+    let node = Node::new();
+    node.pull(&format!("{}/demo/base:1", registry.host())).await.unwrap();
+    registry.faults().add(Fault::new(MANIFEST, Deed::Headers(hub_headers("76;w=21600"))));
+    registry.faults().add(Fault::new("/blobs/", Deed::Hang));
+    let (image, progress) = (image(&registry), Progress::new());
+    let pull = node.runtime.pull(request(&image, None), progress.clone());
+    tokio::select! {
+        ended = pull => panic!("the layers hang: {ended:?}"),
+        () = progress.when_sized() => {
+            let (done, total) = progress.snapshot().bytes();
+            assert!(done >= 50_000 && total >= 120_000, "{done} of {total}");
+        }
+        () = tokio::time::sleep(LIMIT) => panic!("nobody was woken"),
+    }
+    assert_eq!(progress.limits(), Some(vec![hub_limit(76)]));
+}
+
+#[tokio::test]
 async fn the_room_of_the_store_is_told() {
     let free = Node::new().runtime.free_bytes().await.expect("the store is there");
     assert!(free > 0);

@@ -26,7 +26,7 @@ use contract::{CallError, Command, Envelope, Meta, NodeName};
 use event_recorder::{EventRecorder, Flush};
 use futures::future::join_all;
 use presence::{Leave, Presence};
-use pull_coordinator::{Extras, Neighbours, PullCoordinator, WishStoreRef};
+use pull_coordinator::{EarlyWord, Extras, Neighbours, PullCoordinator, WishStoreRef};
 use runtimes::RuntimeRef;
 use settings::Settings;
 use throttler::Throttler;
@@ -160,7 +160,12 @@ impl Node {
             release: Sender::local(wiring.clone(), throttler.clone().recipient()),
             record: Sender::local(wiring.clone(), recorder.clone().recipient()),
         };
-        let extras = Extras { sharing: sharing.as_ref().map(|sharing| sharing.of_coordinator(&wiring, &backoff)), wishes, keep_free };
+        let early = sharing.as_ref().map(|_| EarlyWord {
+            begin: Sender::local(wiring.clone(), backoff.clone().recipient()),
+            limits: Sender::local(wiring.clone(), throttler.clone().recipient()),
+        });
+        let sharing_of = |sharing: &Sharing| sharing.of_coordinator(&wiring, &backoff);
+        let extras = Extras { sharing: sharing.as_ref().map(sharing_of), early, wishes, keep_free };
         let coordinator =
             PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras).start();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::ReportAttempt;
+use contract::messages::backoff_tracker::{BeginAttempt, ReportAttempt};
 use contract::messages::pull_coordinator::PullPolicy;
 use contract::messages::throttler::{PermitAnswer, RegistryLimit};
 use contract::{AttemptId, FailureClass, PermitId, WishId};
@@ -14,6 +14,7 @@ use super::flight::{FleetSide, Flight, FlightKey, FlightStage};
 use super::outcomes::{Timing, failed, present_fact, succeeded};
 use super::request::{EventFields, Fact, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, PulledFacts, RequestId};
+use super::words;
 
 /// A pull that waited longer than this for its turn looks again whether the image is there: somebody else (another process on the
 /// same store, a person at the runtime) may have pulled it. Shorter waits are the ordinary way of a permit.
@@ -148,6 +149,26 @@ impl Coordinator {
         }
     }
 
+    fn is_for_a_pod(&self, id: FlightId) -> bool {
+        let callers = self.flights.get(&id).map(|flight| flight.callers.as_slice()).unwrap_or_default();
+        callers.iter().filter_map(|caller| self.requests.get(caller)).any(|request| request.ask.pod.is_some())
+    }
+
+    /// A pull that no pod asked for ends when it is seen that it would leave too little room itself.
+    pub(super) fn sized(&mut self, now: Now, id: FlightId, missing: u64, free: Option<u64>, effects: &mut Vec<Effect>) {
+        if self.flights.get(&id).is_none_or(|flight| flight.stage != FlightStage::Pulling) || self.is_for_a_pod(id) {
+            return;
+        }
+        let Some((keep, free)) = self.policy.keep_free.zip(free).filter(|(keep, free)| free.saturating_sub(missing) < *keep) else {
+            return;
+        };
+        // The registry is well.
+        self.resolved(id, true, effects);
+        effects.push(Effect::Cancel { flight: id });
+        let text = words::too_large(missing, free, keep);
+        self.land(now, id, &Err(Failure { text, class: FailureClass::NodeLocal, ..Failure::default() }), effects);
+    }
+
     pub(super) fn pulled(&mut self, now: Now, id: FlightId, result: Result<PulledFacts, Failure>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id).filter(|flight| flight.stage == FlightStage::Pulling) else { return };
         match result {
@@ -180,7 +201,8 @@ impl Coordinator {
         let Some(flight) = self.flights.get(&id) else { return };
         let (attempt, pull_time) = (flight.attempt, flight.pull_time(now));
         let tried = flight.stage != FlightStage::Queued;
-        let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| fleet.answered);
+        // What fails after the registry has given the manifest is this node's own affair.
+        let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| fleet.answered && !fleet.told);
         self.landed += u64::from(result.is_ok());
         if let (Err(failure), true) = (result, tried) {
             self.tell(id, Some(failure), effects);
@@ -232,12 +254,16 @@ impl Coordinator {
     }
 
     pub(super) fn start_pull(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
+        let measured = self.policy.keep_free.is_some() && !self.is_for_a_pod(id);
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.stage = FlightStage::Pulling;
         effects.push(Effect::StartPull {
             flight: id,
             permit: flight.permit,
             budget: flight.budget(),
+            begin: flight.fleet.as_ref().map(|fleet| BeginAttempt { wish: fleet.wish, attempt: flight.attempt }),
+            in_haste: flight.fleet.as_ref().is_some_and(|fleet| fleet.answer_by.is_some()),
+            measured,
             reference: flight.reference.clone(),
             platform: flight.platform.clone(),
             trace: flight.trace,

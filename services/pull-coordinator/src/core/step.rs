@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AwaitLeave, BackoffAnswer, BackoffKey, Leave, ReportAttempt, ResolveAttempt};
+use contract::messages::backoff_tracker::{AwaitLeave, BackoffAnswer, BackoffKey, BeginAttempt, Leave, ReportAttempt, ResolveAttempt};
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
 use contract::messages::throttler::{PermitAnswer, RegistryLimit};
 use contract::{FailureClass, PermitId, PullEvent, Target, TraceContext, WishId};
@@ -162,6 +162,15 @@ pub enum Input {
         /// It was seen that the registry has given the manifest.
         seen: bool,
     },
+    /// The size of what is being pulled is known.
+    Sized {
+        /// Whose.
+        flight: FlightId,
+        /// Bytes still to come.
+        missing_bytes: u64,
+        /// Bytes free where images lie, if that can be said.
+        free_bytes: Option<u64>,
+    },
     /// The answer to [`Effect::StartPull`].
     Pulled {
         /// Whose.
@@ -290,6 +299,12 @@ pub enum Effect {
         permit: PermitId,
         /// As in `AcquirePermit`.
         budget: Option<String>,
+        /// What the back-off tracker is told first, if this node shares.
+        begin: Option<BeginAttempt>,
+        /// The fleet waits for word of the manifest: it is asked for by another way as well, if the runtime does not show it.
+        in_haste: bool,
+        /// Whether [`Input::Sized`] is wanted.
+        measured: bool,
         /// Which image.
         reference: Reference,
         /// Which platform of it.

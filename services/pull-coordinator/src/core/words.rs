@@ -77,6 +77,16 @@ pub fn no_room(image: &str, free: u64, keep: u64) -> String {
     )
 }
 
+/// Not in kubelet: a pull that no pod asked for turns out to be larger than what the node can spare.
+#[must_use]
+pub fn too_large(missing: u64, free: u64, keep: u64) -> String {
+    format!(
+        "no pod asked for it, and with {missing} bytes still to come and {free} bytes free the node would be {} bytes short of \
+         pull.keep_free = {keep}; remove images that nobody needs, or lower pull.keep_free",
+        keep.saturating_sub(free.saturating_sub(missing)),
+    )
+}
+
 /// Not in kubelet: the registry did not give the manifest in the time that the fleet gives one who asks for all.
 #[must_use]
 pub fn no_answer(registry: &str, within: Duration) -> String {

@@ -89,7 +89,12 @@ impl Pull {
     async fn run(self: Arc<Self>) -> Steps<PulledImage> {
         let resolved = self.resolve().await?;
         let blobs = resolved.image.blobs();
-        let layer = |(digest, size): &(Digest, u64)| LayerProgress { digest: digest.to_string(), done_bytes: 0, total_bytes: *size };
+        let layout = &self.shared.layout;
+        let layer = |(digest, size): &(Digest, u64)| LayerProgress {
+            digest: digest.to_string(),
+            done_bytes: layout.stored_bytes(digest, *size),
+            total_bytes: *size,
+        };
         self.progress.layers(blobs.iter().map(layer).collect());
         let wanted: Vec<_> = blobs.into_iter().enumerate().map(|(index, (digest, size))| Wanted { index, digest, size }).collect();
         let platform = match &resolved.platform {
@@ -117,6 +122,7 @@ impl Pull {
         let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
         let purpose = if reference.digest().is_some() { Purpose::Pull } else { Purpose::Resolve };
         let mut fetched = self.manifest(name, reference.digest(), purpose).await?;
+        self.progress.tell_limits(fetched.limits.clone());
         self.progress.resolved(Vec::new());
         let top = fetched.digest.clone();
         let (mut platform, mut limits) = (None, Vec::new());

@@ -88,6 +88,14 @@ impl Layout {
         }
     }
 
+    /// How many bytes of the blob take up room here already, whole or in part.
+    pub(in crate::oci_layout) fn stored_bytes(&self, digest: &Digest, size: u64) -> u64 {
+        if self.has_blob(digest, size).unwrap_or_default() {
+            return size;
+        }
+        fs::metadata(self.partial_path(digest)).map_or(0, |partial| partial.len().min(size))
+    }
+
     fn partial_path(&self, digest: &Digest) -> PathBuf {
         self.partials().join(format!("{}-{}", digest.algorithm().name(), digest.hex()))
     }

@@ -1,0 +1,141 @@
+//! A pull under way, and what is looked out for meanwhile.
+
+use std::time::Duration;
+
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
+use contract::PermitId;
+use contract::messages::backoff_tracker::BeginAttempt;
+use contract::messages::throttler::{RegistryLimit, ReportLimits};
+use runtimes::{Probe, Progress, PullRequest, RuntimeRef};
+
+use crate::actor::{Flying, PullCoordinator};
+use crate::core::{Failure, FlightId, Input, PulledFacts};
+use crate::facts::{pull_failure, pulled_facts, too_long};
+
+/// How often a pull renews its permit: three times within the throttler's lease of 30 s.
+const RENEW_PERMIT_EVERY: Duration = Duration::from_secs(10);
+/// So long a runtime that does not show the manifest's coming has to show a layer, before a registry is asked beside it: far longer
+/// than one that is well takes.
+const HEAD_AFTER: Duration = Duration::from_secs(2);
+
+/// What a pull begins with.
+pub(crate) struct Start {
+    pub(crate) flight: FlightId,
+    pub(crate) permit: PermitId,
+    pub(crate) budget: Option<String>,
+    pub(crate) begin: Option<BeginAttempt>,
+    pub(crate) in_haste: bool,
+    pub(crate) measured: bool,
+    pub(crate) request: PullRequest,
+}
+
+impl PullCoordinator {
+    pub(crate) fn start_pull(&mut self, start: Start, context: &mut Context<Self>) {
+        let flight = start.flight;
+        if let Some(begin) = start.begin {
+            context.spawn(self.outbound.begin(start.request.trace, begin).into_actor(self));
+        }
+        let progress = self.flights.entry(flight).or_default().progress.clone();
+        let mut lookouts = Vec::new();
+        if self.surroundings.is_some() {
+            lookouts.push(self.look_out(&start, progress.clone(), context));
+        }
+        if start.measured {
+            lookouts.push(self.measure(flight, progress.clone(), context));
+        }
+        let pull = self.pull(start, progress);
+        let work = self.then(pull, context, move |result| Input::Pulled { flight, result });
+        let flying = self.flights.entry(flight).or_default();
+        (flying.work, flying.lookouts) = (Some(work), lookouts);
+    }
+
+    pub(crate) fn cancel(&mut self, flight: FlightId, context: &mut Context<Self>) {
+        let Flying { work, lookouts, .. } = self.flights.remove(&flight).unwrap_or_default();
+        for under_way in work.into_iter().chain(lookouts) {
+            context.cancel_future(under_way);
+        }
+    }
+
+    /// Says when the registry has given the manifest, and what it told of its limits with it.
+    fn look_out(&self, start: &Start, progress: Progress, context: &mut Context<Self>) -> SpawnHandle {
+        let (flight, permit, trace, in_haste) = (start.flight, start.permit, start.request.trace, start.in_haste);
+        let head = head(self.runtime.clone(), start.request.clone(), progress.clone());
+        let resolved = async move {
+            tokio::select! {
+                biased;
+                () = progress.when_resolved() => progress.limits(),
+                limits = head, if in_haste => Some(limits),
+            }
+        };
+        context.spawn(resolved.into_actor(self).map(move |limits, coordinator, context| {
+            if let Some(limits) = limits {
+                context.spawn(coordinator.outbound.limits(trace, ReportLimits { permit, limits }).into_actor(coordinator));
+            }
+            coordinator.feed(Input::Resolved { flight, seen: true }, context);
+        }))
+    }
+
+    /// Says how much is still to come once that is known, and how much room there is for it.
+    fn measure(&self, flight: FlightId, progress: Progress, context: &mut Context<Self>) -> SpawnHandle {
+        let runtime = self.runtime.clone();
+        let measure = async move {
+            progress.when_sized().await;
+            let free = runtime.free_bytes().await;
+            // In this order what came in between lets a pull go on rather than end.
+            (progress.snapshot().missing_bytes().unwrap_or_default(), free)
+        };
+        self.then(measure, context, move |(missing_bytes, free_bytes)| Input::Sized { flight, missing_bytes, free_bytes })
+    }
+
+    fn pull(&self, start: Start, progress: Progress) -> impl Future<Output = Result<PulledFacts, Failure>> + use<> {
+        let (runtime, outbound, limit) = (self.runtime.clone(), self.outbound.clone(), self.pull_timeout);
+        let Start { permit, budget, request, .. } = start;
+        let (trace, image) = (request.trace, request.reference.normalised().to_owned());
+        async move {
+            let pull = runtime.pull(request, progress);
+            let renew = async {
+                loop {
+                    tokio::time::sleep(RENEW_PERMIT_EVERY).await;
+                    outbound.acquire(trace, permit, image.clone(), budget.clone()).await;
+                }
+            };
+            let over = async {
+                match limit {
+                    Some(limit) => tokio::time::sleep(limit).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                pulled = pull => pulled.map(pulled_facts).map_err(pull_failure),
+                () = over => Err(too_long(limit.unwrap_or_default())),
+                () = renew => Err(too_long(Duration::ZERO)),
+            }
+        }
+    }
+
+    /// Who asks with Always may join only a flight whose tag is not resolved yet; the runtime says so in its progress.
+    pub(crate) fn learn_what_is_resolved(&mut self, context: &mut Context<Self>) {
+        let resolved: Vec<FlightId> =
+            self.flights.iter().filter(|(_, flying)| flying.progress.snapshot().resolved).map(|(flight, _)| *flight).collect();
+        for flight in resolved {
+            self.feed(Input::Resolved { flight, seen: false }, context);
+        }
+    }
+}
+
+/// Asks a registry once for the manifest's head when a runtime that could not show the manifest is silent, and gives the limits that
+/// it told. Never ends otherwise: that this fails is no knowledge, as the runtime may fare better.
+async fn head(runtime: RuntimeRef, request: PullRequest, progress: Progress) -> Vec<RegistryLimit> {
+    loop {
+        tokio::time::sleep(HEAD_AFTER).await;
+        // Whoever shows the manifest says so when it comes.
+        if progress.snapshot().resolved {
+            break;
+        }
+    }
+    match runtime.probe(&request.reference, &request.trace).await {
+        Some(Probe { resolved: true, limits, .. }) => limits,
+        _ => std::future::pending().await,
+    }
+}

@@ -1,0 +1,200 @@
+//! What is told before a pull is over: that it begins, what the registry told with the manifest, and how large the image is.
+
+use std::time::Duration;
+
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
+use contract::messages::throttler::{RegistryLimit, ReportLimits};
+use contract::{FailureClass, Reason};
+use integration::{paused, pod, until};
+use pull_coordinator::Extras;
+use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
+use runtimes::{LayerProgress, Probe, Progress};
+
+use crate::script::{IMAGE, Node, Said, Script, lead, leave, standing, wanted};
+
+fn hub_limit() -> RegistryLimit {
+    RegistryLimit { limit: 100, remaining: 76, window_ms: 21_600_000, ..RegistryLimit::default() }
+}
+
+fn limits(script: &Script) -> Vec<ReportLimits> {
+    let limits = |said: Said| if let Said::Limits(report) = said { Some(report) } else { None };
+    script.said().into_iter().filter_map(limits).collect()
+}
+
+fn begun(script: &Script) -> usize {
+    script.said().into_iter().filter(|said| matches!(said, Said::Begin(_))).count()
+}
+
+fn probes(runtime: &ScriptedRuntime) -> usize {
+    runtime.calls().into_iter().filter(|call| matches!(call, ScriptedCall::Probe(_))).count()
+}
+
+fn sized(progress: &Progress) {
+    progress.layers(vec![LayerProgress { digest: "sha256:a".to_owned(), done_bytes: 100, total_bytes: 600 }]);
+}
+
+#[test]
+fn the_tracker_hears_that_an_attempt_begins_and_the_throttler_what_came_with_the_manifest() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.hold(IMAGE);
+        script.then([lead()]);
+        let node = Node::sharing(&runtime, &script, None);
+        let pull = node.begin(wanted());
+        runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+        until("the beginning is told", || async { begun(&script) == 1 }).await;
+        let asked = script.leaves_asked().remove(0);
+        let begins = script.said().into_iter().filter_map(|said| if let Said::Begin(begin) = said { Some(begin) } else { None });
+        assert_eq!(begins.map(|begin| (begin.wish, begin.attempt)).collect::<Vec<_>>(), [(asked.wish, asked.attempt)]);
+        assert_eq!(limits(&script), []);
+        runtime.resolve_within(IMAGE, vec![hub_limit()]);
+        until("the limits are told while the pull goes on", || async { limits(&script).len() == 1 }).await;
+        assert_eq!(limits(&script)[0].limits, [hub_limit()]);
+        runtime.let_go(IMAGE);
+        assert_eq!(pull.await.unwrap().outcome, OutcomeKind::Pulled);
+    });
+}
+
+#[test]
+fn a_registry_that_told_of_no_limits_is_told_from_a_runtime_that_shows_none() {
+    for (shows, told) in [(true, 1), (false, 0)] {
+        paused(async {
+            let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+            runtime.hold(IMAGE);
+            script.then([leave()]);
+            let node = Node::sharing(&runtime, &script, None);
+            let pull = node.begin(wanted());
+            runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+            runtime.show(IMAGE, |progress| {
+                if shows {
+                    progress.tell_limits(Vec::new());
+                }
+                progress.resolved(Vec::new());
+            });
+            until("the manifest is told", || async { script.told().len() == 1 }).await;
+            runtime.let_go(IMAGE);
+            pull.await.unwrap();
+            assert_eq!(limits(&script).len(), told);
+        });
+    }
+}
+
+/// What a lead behind a runtime that shows nothing comes to when a registry's answer to one HEAD is this.
+fn behind_a_silent_runtime(probe: Option<Probe>) -> (Script, ScriptedRuntime) {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.hold(IMAGE);
+        probe.into_iter().for_each(|probe| runtime.set_probe(IMAGE, probe));
+        script.then([lead()]);
+        let node = Node::sharing(&runtime, &script, None);
+        let pull = node.begin(wanted());
+        runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+        runtime.show(IMAGE, Progress::resolved_unseen);
+        tokio::time::sleep(Duration::from_millis(1_900)).await;
+        assert_eq!((probes(&runtime), script.told()), (0, vec![]), "the runtime has its time first");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!pull.is_finished(), "a runtime's pull is not ended on a guess");
+        assert_eq!(probes(&runtime), 1, "one HEAD");
+        (script, runtime)
+    })
+}
+
+#[test]
+fn a_head_tells_for_a_runtime_that_does_not_show_the_manifest() {
+    let probe = Probe { resolved: true, limits: vec![hub_limit()], ..Probe::default() };
+    let (script, _) = behind_a_silent_runtime(Some(probe));
+    assert_eq!((script.told().len(), script.told()[0].failure.clone()), (1, None));
+    assert_eq!(limits(&script).remove(0).limits, [hub_limit()]);
+}
+
+#[test]
+fn that_a_head_fails_is_no_knowledge() {
+    let refused = Probe { retry_after: Some(Duration::from_secs(60)), limits: vec![hub_limit()], ..Probe::default() };
+    for probe in [Some(refused), None] {
+        let (script, _) = behind_a_silent_runtime(probe);
+        assert_eq!((script.told(), limits(&script)), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn who_does_not_ask_for_all_sends_no_head() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.hold(IMAGE);
+        script.then([leave()]);
+        let node = Node::sharing(&runtime, &script, None);
+        let _pull = node.begin(wanted());
+        runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+        runtime.show(IMAGE, Progress::resolved_unseen);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(probes(&runtime), 0);
+    });
+}
+
+#[test]
+fn a_pull_that_no_pod_asked_for_ends_when_it_would_fill_the_disk_itself() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.set_free_bytes(Some(1_400));
+        runtime.hold(IMAGE);
+        let node = Node::start(&runtime, &script, |_, _| Extras { keep_free: Some(1_000), ..Extras::default() });
+        let pull = node.begin(wanted());
+        runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+        runtime.show(IMAGE, sized);
+        let outcome = pull.await.unwrap();
+        assert_eq!((outcome.reason, outcome.class), (Some(Reason::ErrImagePull), Some(FailureClass::NodeLocal)));
+        assert_eq!(
+            outcome.message,
+            "no pod asked for it, and with 500 bytes still to come and 1400 bytes free the node would be 100 bytes short of \
+             pull.keep_free = 1000; remove images that nobody needs, or lower pull.keep_free"
+        );
+        assert!(runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())));
+    });
+}
+
+#[test]
+fn a_pull_that_fits_or_that_a_pod_waits_for_goes_on() {
+    for (free, joins) in [(Some(1_500), false), (None, false), (Some(1_400), true)] {
+        paused(async {
+            let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+            runtime.set_free_bytes(free);
+            runtime.hold(IMAGE);
+            let node = Node::start(&runtime, &script, |_, _| Extras { keep_free: Some(1_000), ..Extras::default() });
+            let pull = node.begin(wanted());
+            runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+            let pod = joins.then(|| node.begin(EnsureImage { pod: Some(pod("web")), ..wanted() }));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            runtime.show(IMAGE, sized);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            runtime.let_go(IMAGE);
+            assert_eq!(pull.await.unwrap().outcome, OutcomeKind::Pulled, "{free:?} {joins}");
+            if let Some(pod) = pod {
+                assert_eq!(pod.await.unwrap().outcome, OutcomeKind::Pulled);
+            }
+        });
+    }
+}
+
+/// The registry is well: the fleet would let it go on at once, again and again.
+#[test]
+fn a_wish_that_would_fill_the_disk_does_not_ask_the_registry_over_and_over() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        runtime.set_free_bytes(Some(1_400));
+        runtime.hold(IMAGE);
+        script.then(std::iter::repeat_n(leave(), 50));
+        let node = Node::sharing_with(&runtime, &script, None, Some(1_000));
+        let _caller = node.begin(standing());
+        let pulling = runtime.clone();
+        let shows = actix::spawn(async move {
+            loop {
+                pulling.show(IMAGE, sized);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        shows.abort();
+        assert!((1..=4).contains(&node.pulls()), "{} pulls", node.pulls());
+        assert!(script.told().iter().all(|told| told.failure.is_none()), "nobody else has to do with it");
+    });
+}

@@ -1,0 +1,280 @@
+//! A coordinator that shares, and a tracker that plays what it is told and writes down what it hears; it hears for the throttler too.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Addr, Context, Handler, ResponseFuture};
+use actors::{Ask, Delivery, Sender, Wiring};
+use bus::memory::MemoryBus;
+use clock::{Clock, Random};
+use contract::messages::backoff_tracker::{
+    AttemptBegun, AttemptResolved, AwaitLeave, BackoffAnswer, BackoffEntry, BackoffList, BeginAttempt, CheckBackoff, Held, Leave,
+    ListBackoffs, ResolveAttempt, WishWithdrawn, WithdrawWish,
+};
+use contract::messages::pull_coordinator::{EnsureImage, ListWishes, PullOutcome, PullPolicy, WishStatus};
+use contract::messages::throttler::{LimitsReported, ReportLimits};
+use contract::subject::Fleet;
+use contract::{CallError, Command, Envelope, FailureClass, Meta, TraceContext};
+use integration::ask;
+use pull_coordinator::{EarlyWord, Extras, FileWishStore, FleetNeighbours, Neighbours, PullCoordinator, Sharing, Surroundings};
+use runtimes::PullFailure;
+use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
+use tokio::sync::oneshot;
+
+pub(crate) const IMAGE: &str = "localhost:5000/app:v1";
+/// The wall time at which paused tests begin.
+const WALL: Duration = Duration::from_secs(1_700_000_000);
+
+/// What a tracker was asked and told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Said {
+    Check(Box<CheckBackoff>),
+    Leave(Box<AwaitLeave>),
+    Resolve(Box<ResolveAttempt>),
+    Withdraw(WithdrawWish),
+    Begin(BeginAttempt),
+    Limits(ReportLimits),
+}
+
+/// A tracker that plays what it is told; when nothing is left it holds its answers back.
+#[derive(Clone, Default)]
+pub(crate) struct Script {
+    pub(crate) said: Rc<RefCell<Vec<Said>>>,
+    pub(crate) leaves: Rc<RefCell<VecDeque<Leave>>>,
+    pub(crate) waiting: Rc<RefCell<Vec<oneshot::Sender<Leave>>>>,
+    pub(crate) held: Rc<RefCell<Option<Held>>>,
+}
+
+pub(crate) struct ScriptedTracker(Script);
+
+impl Actor for ScriptedTracker {
+    type Context = Context<Self>;
+}
+
+impl Handler<Ask<CheckBackoff>> for ScriptedTracker {
+    type Result = Result<BackoffAnswer, CallError>;
+
+    fn handle(&mut self, Ask(check): Ask<CheckBackoff>, _: &mut Self::Context) -> Self::Result {
+        self.0.said.borrow_mut().push(Said::Check(Box::new(check.body)));
+        Ok(self.0.held.borrow().clone().map_or(BackoffAnswer::Clear, BackoffAnswer::Held))
+    }
+}
+
+impl Handler<Ask<AwaitLeave>> for ScriptedTracker {
+    type Result = ResponseFuture<Result<Leave, CallError>>;
+
+    fn handle(&mut self, Ask(ask): Ask<AwaitLeave>, _: &mut Self::Context) -> Self::Result {
+        let patience = Duration::from_millis(ask.body.patience_ms);
+        self.0.said.borrow_mut().push(Said::Leave(Box::new(ask.body)));
+        if let Some(leave) = self.0.leaves.borrow_mut().pop_front() {
+            return Box::pin(async { Ok(leave) });
+        }
+        let (answer, answered) = oneshot::channel();
+        self.0.waiting.borrow_mut().push(answer);
+        Box::pin(async move {
+            let said = tokio::time::timeout(patience, answered).await;
+            Ok(said.map_or(Leave::Waiting { held: None }, |said| said.unwrap_or(Leave::Waiting { held: None })))
+        })
+    }
+}
+
+impl Handler<Ask<ResolveAttempt>> for ScriptedTracker {
+    type Result = Result<AttemptResolved, CallError>;
+
+    fn handle(&mut self, Ask(resolve): Ask<ResolveAttempt>, _: &mut Self::Context) -> Self::Result {
+        self.0.said.borrow_mut().push(Said::Resolve(Box::new(resolve.body)));
+        Ok(AttemptResolved {})
+    }
+}
+
+impl Handler<Ask<WithdrawWish>> for ScriptedTracker {
+    type Result = Result<WishWithdrawn, CallError>;
+
+    fn handle(&mut self, Ask(withdraw): Ask<WithdrawWish>, _: &mut Self::Context) -> Self::Result {
+        self.0.said.borrow_mut().push(Said::Withdraw(withdraw.body));
+        Ok(WishWithdrawn {})
+    }
+}
+
+impl Handler<Ask<BeginAttempt>> for ScriptedTracker {
+    type Result = Result<AttemptBegun, CallError>;
+
+    fn handle(&mut self, Ask(begin): Ask<BeginAttempt>, _: &mut Self::Context) -> Self::Result {
+        self.0.said.borrow_mut().push(Said::Begin(begin.body));
+        Ok(AttemptBegun {})
+    }
+}
+
+impl Handler<Ask<ReportLimits>> for ScriptedTracker {
+    type Result = Result<LimitsReported, CallError>;
+
+    fn handle(&mut self, Ask(limits): Ask<ReportLimits>, _: &mut Self::Context) -> Self::Result {
+        self.0.said.borrow_mut().push(Said::Limits(limits.body));
+        Ok(LimitsReported {})
+    }
+}
+
+impl Handler<Ask<ListBackoffs>> for ScriptedTracker {
+    type Result = Result<BackoffList, CallError>;
+
+    fn handle(&mut self, _: Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
+        let entry = BackoffEntry { trace: held().learned_trace, since_ms: 9_000, binds: "everybody".to_owned(), ..BackoffEntry::default() };
+        Ok(BackoffList { entries: vec![entry], ..BackoffList::default() })
+    }
+}
+
+impl Script {
+    /// The next questions for leave are answered so.
+    pub(crate) fn then(&self, leaves: impl IntoIterator<Item = Leave>) {
+        self.leaves.borrow_mut().extend(leaves);
+    }
+
+    /// Answers whoever waits for an answer.
+    pub(crate) fn answer(&self, leave: &Leave) {
+        for waiting in self.waiting.borrow_mut().drain(..) {
+            // Who does not wait any more does not want to know.
+            let _ = waiting.send(leave.clone());
+        }
+    }
+
+    pub(crate) fn said(&self) -> Vec<Said> {
+        self.said.borrow().clone()
+    }
+
+    pub(crate) fn leaves_asked(&self) -> Vec<AwaitLeave> {
+        let leave = |said: Said| if let Said::Leave(ask) = said { Some(*ask) } else { None };
+        self.said().into_iter().filter_map(leave).collect()
+    }
+
+    pub(crate) fn told(&self) -> Vec<ResolveAttempt> {
+        let told = |said: Said| if let Said::Resolve(resolve) = said { Some(*resolve) } else { None };
+        self.said().into_iter().filter_map(told).collect()
+    }
+}
+
+pub(crate) fn held() -> Held {
+    Held {
+        cause: "ErrImagePull: gone".to_owned(),
+        class: FailureClass::NotFound,
+        next_try_ms: 8_000,
+        learned_by: Some("n9".parse().unwrap()),
+        learned_ms_ago: 2_000,
+        learned_trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    }
+}
+
+pub(crate) fn leave() -> Leave {
+    Leave::Granted { for_all: false, answer_within_ms: None }
+}
+
+pub(crate) fn lead() -> Leave {
+    Leave::Granted { for_all: true, answer_within_ms: Some(15_000) }
+}
+
+pub(crate) fn gone() -> PullFailure {
+    PullFailure { text: "gone".to_owned(), class: FailureClass::NotFound, authoritative: true, ..PullFailure::default() }
+}
+
+/// A coordinator at work: throttler and recorder are not there.
+pub(crate) struct Node {
+    pub(crate) coordinator: Addr<PullCoordinator>,
+    pub(crate) runtime: ScriptedRuntime,
+}
+
+impl Node {
+    /// One that shares, with a tracker that plays the script.
+    pub(crate) fn sharing(runtime: &ScriptedRuntime, script: &Script, wishes: Option<&Path>) -> Self {
+        Self::sharing_with(runtime, script, wishes, None)
+    }
+
+    pub(crate) fn sharing_with(runtime: &ScriptedRuntime, script: &Script, wishes: Option<&Path>, keep_free: Option<u64>) -> Self {
+        Self::start(runtime, script, |tracker, wiring| Extras {
+            sharing: Some(Sharing {
+                neighbours: FleetNeighbours {
+                    leave: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                    resolve: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                    withdraw: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                    list: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                },
+                surroundings: Surroundings {
+                    scope: "eu".to_owned(),
+                    zone: "a".to_owned(),
+                    egress: "nat-1".to_owned(),
+                    boot: "boot".to_owned(),
+                },
+                max_wait: Duration::from_secs(10),
+            }),
+            wishes: wishes.map(|path| Arc::new(FileWishStore::new(path.to_owned())) as _),
+            early: Some(EarlyWord {
+                begin: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                limits: Sender::local(wiring.clone(), tracker.clone().recipient()),
+            }),
+            keep_free,
+        })
+    }
+
+    pub(crate) fn start(
+        runtime: &ScriptedRuntime,
+        script: &Script,
+        extras: impl FnOnce(&Addr<ScriptedTracker>, &Wiring) -> Extras,
+    ) -> Self {
+        let tracker = ScriptedTracker(script.clone()).start();
+        let clock = Clock::simulated(WALL);
+        let bus = Arc::new(MemoryBus::new(clock.clone()));
+        let wiring = Wiring { bus, fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Local };
+        let neighbours = Neighbours {
+            check: Sender::local(wiring.clone(), tracker.clone().recipient()),
+            report: Sender::remote(wiring.clone()),
+            acquire: Sender::remote(wiring.clone()),
+            release: Sender::remote(wiring.clone()),
+            record: Sender::remote(wiring.clone()),
+        };
+        let (gravestone, _) = actors::deaths();
+        let shared = Arc::new(runtime.clone());
+        let node = wiring.node.clone();
+        let coordinator = PullCoordinator::new(node, shared, neighbours, clock, None, gravestone("pull-coordinator"));
+        let coordinator = coordinator.with(extras(&tracker, &wiring)).start();
+        Self { coordinator, runtime: runtime.clone() }
+    }
+
+    pub(crate) async fn put<C: Command>(&self, body: C) -> C::Reply
+    where
+        PullCoordinator: Handler<Ask<C>>,
+        <PullCoordinator as Handler<Ask<C>>>::Result: actix::dev::MessageResponse<PullCoordinator, Ask<C>>,
+    {
+        put(&self.coordinator, body).await
+    }
+
+    pub(crate) fn begin(&self, body: EnsureImage) -> tokio::task::JoinHandle<PullOutcome> {
+        let coordinator = self.coordinator.clone();
+        actix::spawn(async move { put(&coordinator, body).await })
+    }
+
+    pub(crate) async fn wishes(&self) -> Vec<WishStatus> {
+        self.put(ListWishes {}).await.wishes
+    }
+
+    pub(crate) fn pulls(&self) -> usize {
+        self.runtime.calls().into_iter().filter(|call| matches!(call, ScriptedCall::Pull(_))).count()
+    }
+}
+
+pub(crate) async fn put<C: Command>(coordinator: &Addr<PullCoordinator>, body: C) -> C::Reply
+where
+    PullCoordinator: Handler<Ask<C>>,
+{
+    let meta = Meta::root(&mut Random::from_system());
+    coordinator.send(Ask(Envelope { meta, body })).await.unwrap().unwrap()
+}
+
+pub(crate) fn wanted() -> EnsureImage {
+    ask(IMAGE, PullPolicy::IfNotPresent)
+}
+
+pub(crate) fn standing() -> EnsureImage {
+    EnsureImage { wait_ms: Some(600_000), wish: "1".to_owned().try_into().ok(), ..wanted() }
+}
