@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use actix::{Actor, Context, Handler, MessageResult, SpawnHandle};
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use actors::{Ask, Gravestone, MAILBOX_CAPACITY, Sender};
 use clock::{Clock, Random};
 use contract::NodeName;
 use contract::messages::backoff_tracker::{CheckBackoff, CountBackoffs, FleetNoted, ReportAttempt, SeeFleet};
+use contract::messages::event_recorder::RecordEvent;
 
 use crate::core::knowledge::{Fault, Input, Knowledge};
 use crate::core::{BackoffPolicy, Tracker};
-use crate::shell::{SharedBus, Sharing, Wishes};
+use crate::shell::{Recording, SharedBus, Sharing, Wishes};
 
 /// The actor that answers whether an image may be tried.
 pub struct BackoffTracker {
@@ -20,6 +21,7 @@ pub struct BackoffTracker {
     pub(crate) sharing: Option<Sharing>,
     pub(crate) wishes: Wishes,
     pub(crate) alarm: Option<(SpawnHandle, Duration)>,
+    pub(crate) recording: Option<Recording>,
     _gravestone: Gravestone,
 }
 
@@ -80,7 +82,14 @@ impl BackoffTracker {
     #[must_use]
     pub fn new(policy: BackoffPolicy, clock: Clock, gravestone: Gravestone) -> Self {
         let (core, share) = (Core::Alone(Tracker::new(policy)), Share::Off);
-        Self { core, clock, share, sharing: None, wishes: Wishes::default(), alarm: None, _gravestone: gravestone }
+        Self { core, clock, share, sharing: None, wishes: Wishes::default(), alarm: None, recording: None, _gravestone: gravestone }
+    }
+
+    /// What operators do to it becomes an event of this node. To be said before it is started.
+    #[must_use]
+    pub fn recording(mut self, node: NodeName, record: Sender<RecordEvent>) -> Self {
+        self.recording = Some(Recording::new(node, record));
+        self
     }
 
     /// Ready to be started, as one of a fleet. Sharing [`Share::Off`] it is on its own.
@@ -101,7 +110,7 @@ impl BackoffTracker {
         knowledge.step(clock.now().monotonic, Input::BusGone);
         let core = Core::Sharing(Box::new(knowledge));
         let sharing = Some(Sharing::new(node, shared, random));
-        Self { core, clock, share, sharing, wishes: Wishes::default(), alarm: None, _gravestone: gravestone }
+        Self { core, clock, share, sharing, wishes: Wishes::default(), alarm: None, recording: None, _gravestone: gravestone }
     }
 }
 

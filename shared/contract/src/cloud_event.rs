@@ -15,6 +15,8 @@ struct CloudEvent<'a> {
     id: String,
     source: String,
     r#type: String,
+    // CloudEvents has no empty subject.
+    #[serde(skip_serializing_if = "str::is_empty")]
     subject: &'a str,
     time: String,
     datacontenttype: &'static str,
@@ -56,7 +58,7 @@ pub fn rfc3339(time_ms: u64) -> String {
 }
 
 /// The event as CloudEvents JSON: `type` is `io.fleetpull.image.<reason in lower case>`, `source` `/fleetpull/nodes/<node>`,
-/// `subject` the image as asked for.
+/// `subject` the image as asked for, if it is about one.
 ///
 /// # Errors
 /// None is known; serialisation of these types cannot fail.
@@ -137,5 +139,9 @@ mod tests {
         assert_eq!(json["data"]["learned_ms_ago"], 1_000);
         assert_eq!(json["data"]["learned_trace_id"], event.learned_trace.expect("was given").trace_id_hex());
         assert_eq!(json["data"]["size_bytes"], serde_json::Value::Null);
+        let paused = PullEvent { image: String::new(), registry: None, reason: EventReason::SharingPaused, ..event };
+        let json: serde_json::Value = serde_json::from_slice(&to_json(&paused).expect("serialises")).expect("is JSON");
+        assert_eq!((json.get("subject"), &json["type"]), (None, &"io.fleetpull.image.sharingpaused".into()));
+        assert_eq!(json["data"]["type"], "Normal");
     }
 }

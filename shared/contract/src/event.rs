@@ -1,4 +1,4 @@
-//! The facts of the image manager, in kubelet's words.
+//! The facts of the image manager, in kubelet's words, and what operators did to what a fleet knows, for which kubelet has none.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AttemptId, FailureClass, MessageId, NodeName, PodRef, TraceContext};
 
-/// What happened, as kubelet names it.
+/// What happened, as kubelet names it; the last three are not kubelet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum EventReason {
     /// A pull begins.
@@ -22,11 +22,27 @@ pub enum EventReason {
     InspectFailed,
     /// Absent, and the policy is Never.
     ErrImageNeverPull,
+    /// Somebody paused what the fleet shares.
+    SharingPaused,
+    /// Somebody ended such a pause.
+    SharingResumed,
+    /// Somebody cleared what held an image or a registry back.
+    BackoffCleared,
 }
 
 impl EventReason {
     /// Every reason.
-    pub const ALL: [Self; 6] = [Self::Pulling, Self::Pulled, Self::BackOff, Self::Failed, Self::InspectFailed, Self::ErrImageNeverPull];
+    pub const ALL: [Self; 9] = [
+        Self::Pulling,
+        Self::Pulled,
+        Self::BackOff,
+        Self::Failed,
+        Self::InspectFailed,
+        Self::ErrImageNeverPull,
+        Self::SharingPaused,
+        Self::SharingResumed,
+        Self::BackoffCleared,
+    ];
 
     /// The word as kubelet writes it.
     #[must_use]
@@ -38,6 +54,9 @@ impl EventReason {
             Self::Failed => "Failed",
             Self::InspectFailed => "InspectFailed",
             Self::ErrImageNeverPull => "ErrImageNeverPull",
+            Self::SharingPaused => "SharingPaused",
+            Self::SharingResumed => "SharingResumed",
+            Self::BackoffCleared => "BackoffCleared",
         }
     }
 
@@ -45,7 +64,9 @@ impl EventReason {
     #[must_use]
     pub fn event_type(self) -> EventType {
         match self {
-            Self::Pulling | Self::Pulled | Self::BackOff => EventType::Normal,
+            Self::Pulling | Self::Pulled | Self::BackOff | Self::SharingPaused | Self::SharingResumed | Self::BackoffCleared => {
+                EventType::Normal
+            }
             Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull => EventType::Warning,
         }
     }
@@ -100,14 +121,14 @@ pub struct PullEvent {
     /// For whom, if somebody said so.
     #[serde(default)]
     pub pod: Option<PodRef>,
-    /// The image as asked for.
+    /// The image as asked for; empty if it is about no image.
     pub image: String,
-    /// Its registry (`host[:port]`); none if the reference cannot be parsed.
+    /// Its registry (`host[:port]`); none if the reference cannot be parsed, or if it is about no single registry.
     #[serde(default)]
     pub registry: Option<String>,
     /// What happened.
     pub reason: EventReason,
-    /// Kubelet's message, letter for letter.
+    /// Kubelet's message, letter for letter, where the reason is kubelet's.
     pub message: String,
     /// How long the pull took, waiting aside; only on Pulled after a pull and on Failed.
     #[serde(default)]

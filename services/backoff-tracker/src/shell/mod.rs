@@ -4,9 +4,11 @@ mod keep_up;
 mod leave;
 mod link;
 mod operate;
+mod recording;
 mod sharing;
 mod wishes;
 
 pub use link::SharedBus;
+pub(crate) use recording::Recording;
 pub(crate) use sharing::Sharing;
 pub(crate) use wishes::Wishes;

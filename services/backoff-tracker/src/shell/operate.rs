@@ -12,6 +12,7 @@ use contract::messages::backoff_tracker::{
 };
 use tokio::time::timeout;
 
+use super::recording as words;
 use super::sharing::read;
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Clearing, Input, LONGEST_KEPT, LONGEST_PAUSE, LeaseName, hash128};
@@ -47,7 +48,7 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
     type Result = MessageResult<Ask<ClearBackoff>>;
 
     fn handle(&mut self, Ask(clear): Ask<ClearBackoff>, context: &mut Self::Context) -> Self::Result {
-        let ClearBackoff { what, by } = clear.body;
+        let (trace, ClearBackoff { what, by }) = (clear.meta.trace, clear.body);
         let now = self.clock.now();
         let cleared = match &mut self.core {
             Core::Alone(tracker) => BackoffCleared { cleared: tracker.clear_named(now, &what), still_binding: vec![] },
@@ -61,6 +62,7 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
             },
         };
         tracing::info!(what, by, cleared = cleared.cleared.len(), "a back-off was cleared");
+        self.record(words::cleared(&what, &by, &cleared.cleared), trace, context);
         MessageResult(Ok(cleared))
     }
 }
@@ -69,7 +71,7 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
     type Result = ResponseActFuture<Self, Result<SharingPaused, CallError>>;
 
     fn handle(&mut self, Ask(pause): Ask<PauseSharing>, _: &mut Self::Context) -> Self::Result {
-        let PauseSharing { registry, for_ms, by } = pause.body;
+        let (trace, PauseSharing { registry, for_ms, by }) = (pause.meta.trace, pause.body);
         let left = Duration::from_millis(for_ms).min(LONGEST_PAUSE);
         tracing::info!(registry, for_s = left.as_secs(), by, "sharing is paused, or goes on");
         let pauses = self.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()).map(|link| Arc::clone(&link.pauses));
@@ -91,6 +93,7 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
             timeout(PAUSE_LIMIT, stored).await.unwrap_or_else(|_| Err("the bus does not answer".to_owned()))
         };
         Box::pin(storing.into_actor(self).map(move |stored, tracker, context| {
+            tracker.record(words::paused(registry.as_deref(), left, &by), trace, context);
             // Here it holds whether the others hear of it or not.
             tracker.step(Input::Pause { registry, left, by }, context);
             match stored {

@@ -1,10 +1,12 @@
 //! Trackers as nodes have them, and the bus between them.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor as _, Addr, Handler};
-use actors::Ask;
+use actix::{Actor, Addr, Context, Handler};
+use actors::{Ask, Delivery, Sender, Wiring};
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::memory::MemoryBus;
@@ -13,9 +15,10 @@ use contract::messages::backoff_tracker::{
     AttemptFailure, AwaitLeave, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, CountBackoffs, Held, Leave, ReportAttempt,
     ResolveAttempt, SeeFleet, WithdrawWish,
 };
+use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, Envelope, FailureClass, Meta, Target, View, WishId};
+use contract::{AttemptId, CallError, Command, Envelope, FailureClass, Meta, PullEvent, Target, View, WishId};
 
 /// Far more than an answer takes, on the paused clock.
 pub(crate) const PATIENCE_MS: u64 = 1_000;
@@ -26,8 +29,26 @@ pub(crate) struct Nodes {
     pub(crate) nodes: Vec<Node>,
 }
 
+/// The node's event recorder.
+struct Recorder(Rc<RefCell<Vec<PullEvent>>>);
+
+impl Actor for Recorder {
+    type Context = Context<Self>;
+}
+
+impl Handler<Ask<RecordEvent>> for Recorder {
+    type Result = Result<EventRecorded, CallError>;
+
+    fn handle(&mut self, Ask(record): Ask<RecordEvent>, _: &mut Self::Context) -> Self::Result {
+        self.0.borrow_mut().push(record.body.event);
+        Ok(EventRecorded {})
+    }
+}
+
 pub(crate) struct Node {
     pub(crate) tracker: Addr<BackoffTracker>,
+    /// What its recorder was given.
+    pub(crate) events: Rc<RefCell<Vec<PullEvent>>>,
     pub(crate) connection: MemoryBus,
 }
 
@@ -61,7 +82,12 @@ impl Nodes {
             shared: SharedBus { bus: Arc::new(connection.clone()), fleet: Fleet::default() },
             fault: None,
         };
-        Node { tracker: BackoffTracker::sharing(parts).start(), connection }
+        let events: Rc<RefCell<Vec<PullEvent>>> = Rc::default();
+        let recorder = Recorder(events.clone()).start();
+        let node = parts.node.clone();
+        let wiring = Wiring { bus: Arc::new(connection.clone()), fleet: Fleet::default(), node: node.clone(), delivery: Delivery::Local };
+        let record = Sender::local(wiring, recorder.recipient());
+        Node { tracker: BackoffTracker::sharing(parts).recording(node, record).start(), events, connection }
     }
 
     /// Tells each how many there are.

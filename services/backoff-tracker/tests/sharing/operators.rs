@@ -1,6 +1,7 @@
 //! Pauses and clears.
 
 use backoff_tracker::Share;
+use contract::EventReason::{self, BackoffCleared, SharingPaused, SharingResumed};
 use contract::FailureClass;
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};
 
@@ -12,6 +13,14 @@ fn pause(registry: Option<&str>, for_ms: u64) -> PauseSharing {
     PauseSharing { registry: registry.map(str::to_owned), for_ms, by: "ops@desk".to_owned() }
 }
 
+/// What the first node has recorded.
+async fn check_events(fleet: &Nodes, deeds: &[(EventReason, &str)]) {
+    pass(1).await;
+    let events = fleet.nodes[0].events.borrow();
+    let seen: Vec<_> = events.iter().map(|event| (event.reason, event.message.as_str())).collect();
+    assert_eq!(seen, deeds);
+}
+
 #[actix::test]
 async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     tokio::time::pause();
@@ -20,6 +29,7 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     pass(5).await;
     fleet.nodes[1].held(IMAGE).await;
     let paused = fleet.nodes[0].put(pause(Some("r.example"), 2_500)).await;
+    check_events(&fleet, &[(SharingPaused, "ops@desk paused what is shared of registry r.example for 2.5s")]).await;
     assert_eq!((paused.pauses.len(), paused.pauses[0].by.as_str()), (1, "ops@desk"));
     pass(5).await;
     assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
@@ -44,6 +54,7 @@ async fn a_pause_is_of_its_registry_and_can_be_ended() {
     assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
     fleet.nodes[1].put(pause(None, 0)).await;
     pass(5).await;
+    assert_eq!(fleet.nodes[1].events.borrow()[0].reason, SharingResumed);
     assert_eq!(fleet.nodes[0].put(ListBackoffs {}).await.pauses.len(), 1, "the other one");
     fleet.nodes[1].held(IMAGE).await;
 }
@@ -59,6 +70,8 @@ async fn a_clear_reaches_every_node_and_its_own_back_off() {
     let cleared = fleet.nodes[1].put(ClearBackoff { what: IMAGE.to_owned(), by: "ops@desk".to_owned() }).await;
     assert_eq!(cleared.cleared, [format!("image {IMAGE}")]);
     pass(5).await;
+    assert_eq!(fleet.nodes[1].events.borrow()[0].message, format!("ops@desk cleared {IMAGE}: image {IMAGE}"));
+    assert_eq!(*fleet.nodes[0].events.borrow(), [], "once, by the node that was told");
     for node in &fleet.nodes {
         assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear);
     }
@@ -68,6 +81,8 @@ async fn a_clear_reaches_every_node_and_its_own_back_off() {
     assert_eq!(late.check(IMAGE).await, BackoffAnswer::Clear, "who reads the old report reads of the clear as well");
     let nothing = fleet.nodes[0].put(ClearBackoff { what: "r.example/never:1".to_owned(), by: "ops@desk".to_owned() }).await;
     assert_eq!(nothing.cleared, Vec::<String>::new());
+    let deeds = [(BackoffCleared, "ops@desk cleared r.example/never:1: nothing is known of it on this node")];
+    check_events(&fleet, &deeds).await;
     fleet.nodes[1].fails(3, IMAGE, not_found()).await;
     pass(5).await;
     fleet.nodes[0].held(IMAGE).await;

@@ -142,23 +142,24 @@ impl Node {
         let NodeOptions { sharing, wishes, keep_free } = options;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
         let (gravestone, deaths) = actors::deaths();
+        let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder")).start();
+        let record = Sender::local(wiring.clone(), recorder.clone().recipient());
         let backoff = match &sharing {
             Some(sharing) => sharing.tracker(&wiring, policies.backoff, clock.clone(), gravestone("backoff-tracker")),
             None => BackoffTracker::new(policies.backoff, clock.clone(), gravestone("backoff-tracker")),
         };
-        let backoff = backoff.start();
+        let backoff = backoff.recording(name.clone(), record.clone()).start();
         let throttler = match &sharing {
             Some(sharing) => sharing.throttler(&wiring, policies.throttle, clock.clone(), gravestone("throttler")),
             None => Throttler::new(policies.throttle, clock.clone(), gravestone("throttler")),
         };
         let throttler = throttler.start();
-        let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder")).start();
         let neighbours = Neighbours {
             check: Sender::local(wiring.clone(), backoff.clone().recipient()),
             report: Sender::local(wiring.clone(), backoff.clone().recipient()),
             acquire: Sender::local(wiring.clone(), throttler.clone().recipient()),
             release: Sender::local(wiring.clone(), throttler.clone().recipient()),
-            record: Sender::local(wiring.clone(), recorder.clone().recipient()),
+            record,
         };
         let early = sharing.as_ref().map(|_| EarlyWord {
             begin: Sender::local(wiring.clone(), backoff.clone().recipient()),

@@ -174,6 +174,7 @@ pub(crate) fn words(calls: Vec<ScriptedCall>) -> Vec<&'static str> {
         ScriptedCall::Status(_) => "ImageStatus",
         ScriptedCall::Pull(_) => "PullImage",
         ScriptedCall::GivenUp(_) => "given up",
+        ScriptedCall::Probe(_) => "probe",
     };
     calls.into_iter().map(word).collect()
 }

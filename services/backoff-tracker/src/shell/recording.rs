@@ -1,0 +1,147 @@
+//! What operators do to a tracker, as events: who, when and what.
+
+use std::time::Duration;
+
+use actix::{AsyncContext as _, Context, WrapFuture as _};
+use actors::Sender;
+use clock::Random;
+use contract::messages::event_recorder::RecordEvent;
+use contract::{Envelope, EventReason, MessageId, Meta, NodeName, PullEvent, TraceContext};
+use futures::FutureExt as _;
+use image::Reference;
+use image::go::duration;
+
+use crate::actor::BackoffTracker;
+
+/// How long the recorder may take before an event is given up: nothing waits for it but itself.
+const RECORD_LIMIT: Duration = Duration::from_secs(5);
+/// The most characters of a name that somebody gives: a person, an image, a registry.
+const NAME_CHARACTERS: usize = 300;
+/// The most that are named of what a clear has cleared.
+const CLEARED_NAMED: usize = 10;
+
+/// Where events go, and whose they are.
+pub(crate) struct Recording {
+    node: NodeName,
+    record: Sender<RecordEvent>,
+    random: Random,
+}
+
+impl Recording {
+    pub(crate) fn new(node: NodeName, record: Sender<RecordEvent>) -> Self {
+        Self { node, record, random: Random::from_system() }
+    }
+}
+
+/// What an operator did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Deed {
+    reason: EventReason,
+    message: String,
+    image: String,
+    registry: Option<String>,
+}
+
+/// Somebody cleared something.
+pub(crate) fn cleared(what: &str, by: &str, cleared: &[String]) -> Deed {
+    let reference = Reference::parse(what).ok();
+    let more = cleared.len().saturating_sub(CLEARED_NAMED);
+    let named: Vec<&str> = cleared.iter().take(CLEARED_NAMED).map(|one| bounded(one)).collect();
+    let found = match (named.is_empty(), more) {
+        (true, _) => "nothing is known of it on this node".to_owned(),
+        (_, 0) => named.join(", "),
+        (_, more) => format!("{} and {more} more", named.join(", ")),
+    };
+    Deed {
+        reason: EventReason::BackoffCleared,
+        message: format!("{} cleared {}: {found}", bounded(by), bounded(what)),
+        // A key of a topic is spelled as an image may be.
+        image: if reference.is_some() && !is_key(what) { bounded(what).to_owned() } else { String::new() },
+        registry: reference.filter(|_| !is_key(what)).map(|reference| bounded(reference.registry()).to_owned()),
+    }
+}
+
+/// Somebody paused sharing, or ended a pause when nothing is left of it.
+pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str) -> Deed {
+    let (by, of) = (bounded(by), registry.map_or("every registry".to_owned(), |registry| format!("registry {}", bounded(registry))));
+    let (reason, message) = if left.is_zero() {
+        (EventReason::SharingResumed, format!("{by} ended the pause of what is shared of {of}"))
+    } else {
+        (EventReason::SharingPaused, format!("{by} paused what is shared of {of} for {}", duration(left)))
+    };
+    Deed { reason, message, image: String::new(), registry: registry.map(|registry| bounded(registry).to_owned()) }
+}
+
+fn is_key(what: &str) -> bool {
+    what.len() == 32 && what.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn bounded(name: &str) -> &str {
+    name.char_indices().nth(NAME_CHARACTERS).map_or(name, |(end, _)| &name[..end])
+}
+
+impl BackoffTracker {
+    /// Records it once, on the node that was told.
+    pub(crate) fn record(&mut self, deed: Deed, trace: TraceContext, context: &mut Context<Self>) {
+        let time_ms = self.clock.now().wall_ms();
+        let Some(recording) = &mut self.recording else { return };
+        let Deed { reason, message, image, registry } = deed;
+        let meta = Meta::within(trace, &mut recording.random);
+        let event = PullEvent {
+            id: MessageId::random(&mut recording.random),
+            time_ms,
+            node: recording.node.clone(),
+            pod: None,
+            image,
+            registry,
+            reason,
+            message,
+            duration_ms: None,
+            waiting_ms: None,
+            size_bytes: None,
+            class: None,
+            attempt: None,
+            next_try_ms: None,
+            learned_by: None,
+            learned_ms_ago: None,
+            learned_trace: None,
+            trace,
+        };
+        let recorded = recording.record.call(Envelope { meta, body: RecordEvent { event } }, RECORD_LIMIT).map(|recorded| {
+            if let Err(error) = recorded {
+                tracing::warn!(%error, "what an operator did was not recorded");
+            }
+        });
+        context.spawn(recorded.into_actor(self));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_who_did_what_to_which_image_or_registry() {
+        let deed = cleared("busybox:1", "ops@desk", &["image docker.io/library/busybox:1".to_owned()]);
+        assert_eq!(deed.message, "ops@desk cleared busybox:1: image docker.io/library/busybox:1");
+        assert_eq!((deed.image.as_str(), deed.registry.as_deref()), ("busybox:1", Some("docker.io")));
+        let deed = cleared(&"a".repeat(32), "ops@desk", &[]);
+        assert!(deed.message.ends_with(": nothing is known of it on this node"), "{}", deed.message);
+        assert_eq!((deed.image.as_str(), deed.registry), ("", None));
+        let many: Vec<String> = (0..12).map(|number| format!("image r.example/a:{number}")).collect();
+        assert!(cleared("r.example/a", "o", &many).message.ends_with("image r.example/a:9 and 2 more"));
+        let deed = paused(Some("r.example"), Duration::from_secs(300), "ops@desk");
+        assert_eq!((deed.reason, deed.registry.as_deref()), (EventReason::SharingPaused, Some("r.example")));
+        assert_eq!(deed.message, "ops@desk paused what is shared of registry r.example for 5m0s");
+        let deed = paused(None, Duration::ZERO, "ops@desk");
+        assert_eq!((deed.reason, deed.registry), (EventReason::SharingResumed, None));
+        assert_eq!(deed.message, "ops@desk ended the pause of what is shared of every registry");
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let deed = paused(Some(&"\u{e4}".repeat(100_000)), Duration::from_secs(1), &"x".repeat(1_000_000));
+        assert!(deed.message.len() < 2_000, "{}", deed.message.len());
+        assert_eq!(deed.registry.map(|registry| registry.chars().count()), Some(NAME_CHARACTERS));
+    }
+}
