@@ -61,15 +61,20 @@ pub fn look(story: &Story) -> Vec<Finding> {
     findings
 }
 
+/// Each login has a budget of its own: that of private images, and that of the others.
 fn budget(story: &Story) -> Finding {
-    let reach: Vec<&Asked> = story.asked.iter().filter(|one| !away(story, one.node, one.at)).collect();
-    let (mut first, mut most, mut at) = (0, 0, None);
-    for (index, one) in reach.iter().enumerate() {
-        while reach[first].at + Duration::from_secs(1) <= one.at {
-            first += 1;
-        }
-        if index - first + 1 > most {
-            (most, at) = (index - first + 1, Some((one.node, one.at)));
+    let (mut most, mut at) = (0, None);
+    for is_private in [true, false] {
+        let counted = |one: &&Asked| one.image.contains("private") == is_private && !away(story, one.node, one.at);
+        let reach: Vec<&Asked> = story.asked.iter().filter(counted).collect();
+        let mut first = 0;
+        for (index, one) in reach.iter().enumerate() {
+            while reach[first].at + Duration::from_secs(1) <= one.at {
+                first += 1;
+            }
+            if index - first + 1 > most {
+                (most, at) = (index - first + 1, Some((one.node, one.at)));
+            }
         }
     }
     let at_most = story.budget.per_second.floor();

@@ -96,8 +96,10 @@ impl Plan {
             self.at(FIRST_WISH + draw.between(0.0, 10.0), Act::Want(node, BASE));
             self.at(outage + 1.0 + draw.between(0.0, 0.5), Act::Want(node, self.app));
         }
-        self.at(outage, Act::Registry("app", self.outage));
-        self.at(HEALS_AT.as_secs_f64(), Act::Registry("app", Mood::Well));
+        // What a registry says of one image, or what happens to all that is asked of it.
+        let where_to = if matches!(self.outage, Mood::NotFound | Mood::Unavailable) { "app" } else { "r.example" };
+        self.at(outage, Act::Registry(where_to, self.outage));
+        self.at(HEALS_AT.as_secs_f64(), Act::Registry(where_to, Mood::Well));
         for node in draw.some(self.nodes, self.nodes / 2) {
             let crash = draw.between(outage + 20.0, BUS_HEALS_AT.as_secs_f64() - 30.0);
             self.down(node, crash, crash + draw.between(0.5, 20.0));
