@@ -16,6 +16,8 @@ use crate::core::knowledge::{About, Finding, LeaseName, Report, Trouble, keep_fo
 pub(crate) const WRITES_WAITING: usize = 1_024;
 /// How long one write may take before the next is tried: what is lost so is written again.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
+/// A lease is given back so long after a report: each goes to every node, and the report is what they wait for.
+const RELEASED_AFTER: Duration = Duration::from_millis(25);
 
 /// Something to be written.
 #[derive(Debug)]
@@ -42,17 +44,22 @@ pub(crate) async fn write_all(
     mut writes: mpsc::Receiver<Write>,
     written: Arc<Written>,
 ) {
+    let mut just_reported = false;
     while let Some(write) = writes.recv().await {
         match write {
             Write::Report { key, value, ttl } => {
                 let put = tokio::time::timeout(WRITE_LIMIT, reports.put(&key, value.into(), Some(ttl))).await;
                 let count = if matches!(put, Ok(Ok(_))) { &written.sent } else { &written.unsent };
                 count.fetch_add(1, Ordering::Relaxed);
+                just_reported = true;
                 if let Ok(Err(error)) = put {
                     tracing::debug!(key, %error, "a report was not written; it will be when the bus is back");
                 }
             }
             Write::Release { key, revision } => {
+                if std::mem::take(&mut just_reported) {
+                    tokio::time::sleep(RELEASED_AFTER).await;
+                }
                 // Another revision is somebody else's lease by now; without an answer it runs out by itself.
                 let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&key, Some(revision))).await;
                 if let Ok(Err(error)) = released {
