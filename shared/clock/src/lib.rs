@@ -7,7 +7,7 @@
 mod random;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use random::Random;
@@ -50,8 +50,38 @@ enum Source {
         origin: Instant,
         wall: Duration,
     },
+    /// As simulated, but it jumps.
+    Jumping {
+        origin: Instant,
+        wall: Duration,
+        jumps: Jumps,
+    },
     /// Nanoseconds since it was made.
     Driven(Arc<AtomicU64>),
+}
+
+/// What makes a clock jump beside the timers, which go on as they did.
+#[derive(Clone, Debug, Default)]
+pub struct Jumps(Arc<JumpsSoFar>);
+
+#[derive(Debug, Default)]
+struct JumpsSoFar {
+    /// Nanoseconds that both clocks have skipped.
+    skipped: AtomicU64,
+    /// Milliseconds by which the wall clock was set besides.
+    set: AtomicI64,
+}
+
+impl Jumps {
+    /// The clock goes on by so much at once, as after a machine that stood still.
+    pub fn skip(&self, by: Duration) {
+        self.0.skipped.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    /// Somebody sets the wall clock, forward or back.
+    pub fn set_wall(&self, by_seconds: i64) {
+        self.0.set.fetch_add(by_seconds.saturating_mul(1_000), Ordering::SeqCst);
+    }
 }
 
 /// What moves a clock that is driven by hand.
@@ -87,6 +117,13 @@ impl Clock {
         (Self(Source::Driven(Arc::clone(&time))), Hand(time))
     }
 
+    /// A simulated clock that jumps when it is told to: for what must live with clocks that are set and machines that sleep.
+    #[must_use]
+    pub fn jumping(wall: Duration) -> (Self, Jumps) {
+        let jumps = Jumps::default();
+        (Self(Source::Jumping { origin: Instant::now(), wall, jumps: jumps.clone() }), jumps)
+    }
+
     /// Reads the clock.
     #[must_use]
     pub fn now(&self) -> Now {
@@ -97,6 +134,13 @@ impl Clock {
             Source::Simulated { origin, wall } => {
                 let monotonic = origin.elapsed();
                 Now { monotonic, wall: *wall + monotonic }
+            }
+            Source::Jumping { origin, wall, jumps } => {
+                let monotonic = origin.elapsed() + Duration::from_nanos(jumps.0.skipped.load(Ordering::SeqCst));
+                let set = jumps.0.set.load(Ordering::SeqCst);
+                let by = Duration::from_millis(set.unsigned_abs());
+                let wall = *wall + monotonic;
+                Now { monotonic, wall: if set < 0 { wall.saturating_sub(by) } else { wall + by } }
             }
             Source::Driven(time) => {
                 let monotonic = Duration::from_nanos(time.load(Ordering::SeqCst));
@@ -118,6 +162,16 @@ mod tests {
         let after = clock.now();
         assert_eq!(after.monotonic - before.monotonic, Duration::from_secs(90));
         assert_eq!(after.wall, before.wall + Duration::from_secs(90));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_jumping_clock_is_set_back_and_skips_time_that_no_timer_saw() {
+        let (clock, jumps) = Clock::jumping(Duration::from_secs(1_000));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        jumps.set_wall(-300);
+        assert_eq!(clock.now(), Now { monotonic: Duration::from_secs(10), wall: Duration::from_secs(710) });
+        jumps.skip(Duration::from_secs(300));
+        assert_eq!(clock.now(), Now { monotonic: Duration::from_secs(310), wall: Duration::from_secs(1_010) });
     }
 
     #[test]

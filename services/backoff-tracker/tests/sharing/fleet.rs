@@ -70,12 +70,16 @@ impl Nodes {
     }
 
     pub(crate) fn join(&self, name: &str, share: Share) -> Node {
+        self.join_with(name, share, &self.clock)
+    }
+
+    pub(crate) fn join_with(&self, name: &str, share: Share, clock: &Clock) -> Node {
         let connection = self.bus.connect();
         let (gravestone, _) = actors::deaths();
         let parts = TrackerParts {
             node: name.parse().unwrap(),
             policy: BackoffPolicy::default(),
-            clock: self.clock.clone(),
+            clock: clock.clone(),
             random: Random::seeded(7),
             gravestone: gravestone("backoff-tracker"),
             share,
@@ -132,6 +136,18 @@ impl Node {
         let leave = self.leave(wish, attempt, image, PATIENCE_MS).await;
         assert!(matches!(leave, Leave::Granted { .. }), "{leave:?}");
         self.ends(number, image, Some(failure)).await;
+    }
+
+    /// A whole flight that succeeds, once it has leave.
+    pub(crate) async fn ends_well(&self, number: u64, image: &str) {
+        let (wish, attempt) = ids(number);
+        for _ in 0..120 {
+            if matches!(self.leave(wish, attempt, image, PATIENCE_MS).await, Leave::Granted { .. }) {
+                return self.ends(number, image, None).await;
+            }
+            pass(500).await;
+        }
+        panic!("{image} has no leave within a minute");
     }
 
     /// The end of a flight that had leave.

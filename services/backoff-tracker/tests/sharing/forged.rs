@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{BucketSpec, Bus as _, KeyValue, Message};
-use contract::know::{AboutKind, Found, REPORTS, ReportKey, StoredAbout, StoredReport, encode};
-use contract::messages::backoff_tracker::BackoffAnswer;
+use contract::know::{AboutKind, Found, LEASES, REPORTS, ReportKey, StoredAbout, StoredReport, encode};
+use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
 use contract::subject::Fleet;
 use contract::{FailureClass, View};
 
-use crate::fleet::{Nodes, ids, pass, target};
+use crate::fleet::{Nodes, ids, not_found, pass, target};
 
 const IMAGE: &str = "r.example/a:1";
 
@@ -138,4 +138,139 @@ async fn a_flood_of_keys_is_bounded_and_what_is_real_is_still_heard() {
     fleet.nodes[0].held(IMAGE).await;
     let counts = fleet.nodes[0].counts().await.shared;
     assert!(counts.reports <= 513 && counts.reports_evicted_total >= 4_000, "{counts:?}");
+}
+
+/// Bytes that say so of a number that cannot be negative.
+fn with_negative(good: &[u8], field: &str) -> Vec<u8> {
+    let name = field.as_bytes();
+    let at = good.windows(name.len()).position(|window| window == name).expect("the field is there") + name.len();
+    let mut bytes = good[..at].to_vec();
+    // What stood there is one byte long: zero, one or nothing.
+    bytes.push(0xff);
+    bytes.extend(&good[at + 1..]);
+    bytes
+}
+
+#[actix::test]
+async fn negative_delays_are_refused_and_counted() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let (key, stored) = report("n9", IMAGE);
+    let good = encode(&stored).unwrap();
+    for field in ["age_ms", "retry_after_ms", "step"] {
+        put(&fleet, &key, with_negative(&good, field)).await;
+    }
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].counts().await.shared.reports_refused_total, 3);
+}
+
+#[actix::test]
+async fn words_of_another_registry_hold_nothing_of_this_one() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let (_, stored) = report("n9", IMAGE);
+    let elsewhere = View { registry: "other.example".to_owned(), ..stored.view.clone() };
+    for about in [IMAGE, "other.example/a:1"] {
+        use backoff_tracker::core::knowledge::{About, Topic};
+        let topic =
+            Topic::new(elsewhere.clone(), About::Reference { reference: about.to_owned(), scope: "anonymous".to_owned(), mirrored: false });
+        let key = ReportKey { node: "n9".parse().unwrap(), class: Some(FailureClass::NotFound), topic: topic.id().0 }.text();
+        let about = StoredAbout { reference: about.to_owned(), ..stored.about.clone() };
+        put(&fleet, &key, encode(&StoredReport { view: elsewhere.clone(), about, ..stored.clone() }).unwrap()).await;
+    }
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    // The key of one registry's topic over the word of another's.
+    let (key, _) = report("n9", IMAGE);
+    put(&fleet, &key, encode(&StoredReport { view: elsewhere, ..stored }).unwrap()).await;
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert!(fleet.nodes[0].counts().await.shared.reports_refused_total >= 1);
+}
+
+/// Somebody has kept what a node said when the tag was missing, and says it again when it is there.
+#[actix::test]
+async fn an_entry_of_another_that_is_replayed_later_holds_a_healthy_fleet_for_seconds_and_is_contradicted() {
+    tokio::time::pause();
+    let fleet = Nodes::start(4).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    pass(5).await;
+    let bucket = reports(&fleet).await;
+    let (key, _) = report("n1", IMAGE);
+    let kept = bucket.get(&key).await.unwrap().expect("it said so").value;
+    pass(20_000).await;
+    fleet.nodes[0].ends_well(2, IMAGE).await;
+    pass(5).await;
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    for round in 0..20 {
+        bucket.put(&key, kept.clone(), None).await.unwrap();
+        pass(5).await;
+        if let BackoffAnswer::Held(held) = fleet.nodes[1].check(IMAGE).await {
+            assert!(held.next_try_ms <= 4_000, "round {round}: {held:?}");
+        }
+        pass(4_100).await;
+        assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear, "round {round}");
+        // Whoever tries meanwhile shows that it is not so.
+        fleet.nodes[1 + round % 3].ends_well(100 + round as u64, IMAGE).await;
+        pass(5).await;
+    }
+    let counts = fleet.nodes[1].counts().await.shared;
+    assert!(counts.reports_stale_total + counts.contradicted_total > 0, "{counts:?}");
+}
+
+/// On the memory bus, from many names: far more than a replica holds.
+#[actix::test]
+async fn a_hundred_thousand_keys_take_no_more_room_than_the_bound_and_are_counted() {
+    tokio::time::pause();
+    let fleet = Nodes::start(1).await;
+    let bucket = reports(&fleet).await;
+    let (_, stored) = report("liar", IMAGE);
+    for number in 0..100_000_u32 {
+        let image = format!("r.example/x:{}", number / 250);
+        let (key, _) = report(&format!("liar-{}", number % 250), &image);
+        let about = StoredAbout { reference: image, ..stored.about.clone() };
+        bucket.put(&key, encode(&StoredReport { about, ..stored.clone() }).unwrap().into(), None).await.unwrap();
+        if number % 1_000 == 0 {
+            pass(1).await;
+        }
+    }
+    pass(100).await;
+    let counts = fleet.nodes[0].counts().await.shared;
+    assert!(counts.reports <= 32_768, "{counts:?}");
+    assert_eq!(counts.reports_heard_total, counts.reports + counts.reports_evicted_total, "{counts:?}");
+    assert!(counts.reports_heard_total + counts.reports_refused_total > 32_768, "{counts:?}");
+    fleet.nodes[0].fails(1, "r.example/mine:1", not_found()).await;
+    fleet.nodes[0].held("r.example/mine:1").await;
+    assert_eq!(fleet.nodes[0].check("r.example/nobodys:1").await, BackoffAnswer::Clear);
+}
+
+/// Whoever holds leases that are not its own holds others up for no longer than a lease lasts.
+#[actix::test]
+async fn a_lead_that_somebody_else_took_ends_by_itself() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let (wish, attempt) = ids(1);
+    assert!(matches!(fleet.nodes[0].leave(wish, attempt, IMAGE, 1_000).await, Leave::Granted { for_all: true, .. }));
+    let leases = Fleet::default().bucket(LEASES);
+    let republish_to = Some(Fleet::default().knowledge(LEASES));
+    let leases = fleet
+        .bus
+        .bucket(&BucketSpec { name: leases, marker_ttl: Some(Duration::from_secs(60)), max_bytes: None, republish_to })
+        .await
+        .unwrap();
+    // A second holder: the first one's lease is taken away and made anew under another name.
+    let held = leases.snapshot().await.unwrap().entries;
+    assert!(!held.is_empty());
+    for held in held {
+        leases.delete(&held.entry.key, None).await.unwrap();
+        leases.create(&held.entry.key, b"somebody".to_vec().into(), Some(Duration::from_secs(15))).await.unwrap();
+    }
+    pass(5).await;
+    let (other, next) = ids(2);
+    for _ in 0..60 {
+        if matches!(fleet.nodes[1].leave(other, next, IMAGE, 1_000).await, Leave::Granted { .. }) {
+            fleet.nodes[1].ends(2, IMAGE, None).await;
+            // The first one's own result is late, and harms nobody.
+            return fleet.nodes[0].ends(1, IMAGE, None).await;
+        }
+    }
+    panic!("nobody else leads within a minute");
 }

@@ -1,0 +1,93 @@
+//! Clocks that jump by five minutes: one node's delays may end early, but nobody is held longer, and nothing is stuck.
+
+use std::time::Duration;
+
+use backoff_tracker::Share;
+use clock::{Clock, Jumps};
+use contract::messages::backoff_tracker::{BackoffAnswer, Leave, SeeFleet};
+use contract::messages::registrar::{FleetSeen, Place};
+
+use crate::fleet::{Node, Nodes, PATIENCE_MS, ids, not_found, pass, refused};
+
+const IMAGE: &str = "r.example/a:1";
+/// Kubelet's longest delay, with its jitter.
+const LONGEST_MS: u64 = 450_000;
+const MINUTES: i64 = 300;
+
+/// Three nodes, and one more whose clock jumps.
+async fn with_a_jumper() -> (Nodes, Node, Jumps) {
+    let fleet = Nodes::start(3).await;
+    let (clock, jumps) = Clock::jumping(Duration::from_secs(1_700_000_000));
+    let jumper = fleet.join_with("jumper", Share::Enforce, &clock);
+    let place = Place { alive: 4, alive_in_zone: 4, rank: Some(3) };
+    jumper.put(SeeFleet(FleetSeen { place, digest: None })).await;
+    pass(5).await;
+    (fleet, jumper, jumps)
+}
+
+/// In the end somebody may try again, everywhere.
+async fn comes_to_an_end(node: &Node, number: u64) {
+    let (wish, attempt) = ids(number);
+    for _ in 0..600 {
+        match node.leave(wish, attempt, IMAGE, PATIENCE_MS).await {
+            Leave::Granted { .. } => return node.ends(number, IMAGE, None).await,
+            Leave::Held(held) => assert!(held.next_try_ms <= LONGEST_MS, "{held:?}"),
+            _ => {}
+        }
+        pass(1_000).await;
+    }
+    panic!("it is held for ten minutes");
+}
+
+#[actix::test]
+async fn a_wall_clock_that_is_set_changes_no_delay() {
+    tokio::time::pause();
+    for by in [MINUTES, -MINUTES] {
+        let (fleet, jumper, jumps) = with_a_jumper().await;
+        jumps.set_wall(by);
+        jumper.fails(1, IMAGE, not_found()).await;
+        pass(5).await;
+        let (own, theirs) = (jumper.held(IMAGE).await, fleet.nodes[0].held(IMAGE).await);
+        assert!(own.next_try_ms > 5_000 && own.next_try_ms <= 20_000, "{own:?}");
+        assert!(theirs.learned_ms_ago < 1_000 && theirs.next_try_ms > 3_000, "{theirs:?}");
+        assert!(theirs.next_try_ms <= 4_000, "a lone voice holds others no longer: {theirs:?}");
+        jumps.set_wall(-2 * by);
+        let after = jumper.held(IMAGE).await;
+        assert!(after.next_try_ms <= own.next_try_ms && own.next_try_ms - after.next_try_ms < 1_000, "{own:?} {after:?}");
+        comes_to_an_end(&jumper, 2).await;
+        comes_to_an_end(&fleet.nodes[1], 3).await;
+    }
+}
+
+#[actix::test]
+async fn a_node_that_slept_harms_nobody_else() {
+    tokio::time::pause();
+    let (fleet, jumper, jumps) = with_a_jumper().await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    pass(5).await;
+    let before = fleet.nodes[1].held(IMAGE).await;
+    jumper.held(IMAGE).await;
+    jumps.skip(Duration::from_secs(300));
+    pass(5).await;
+    let after = fleet.nodes[1].held(IMAGE).await;
+    assert!(after.next_try_ms <= before.next_try_ms && before.next_try_ms - after.next_try_ms < 1_000, "{before:?} {after:?}");
+    comes_to_an_end(&jumper, 2).await;
+    pass(5).await;
+    for node in &fleet.nodes {
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear, "what it found is heard");
+    }
+}
+
+#[actix::test]
+async fn who_sleeps_with_a_wish_or_a_lead_in_hand_holds_nobody_up() {
+    tokio::time::pause();
+    let (fleet, jumper, jumps) = with_a_jumper().await;
+    let (wish, attempt) = ids(1);
+    let lead = jumper.leave(wish, attempt, IMAGE, PATIENCE_MS).await;
+    assert!(matches!(lead, Leave::Granted { for_all: true, .. }), "{lead:?}");
+    jumps.skip(Duration::from_secs(300));
+    comes_to_an_end(&fleet.nodes[0], 2).await;
+    jumper.ends(1, IMAGE, Some(refused())).await;
+    pass(5).await;
+    comes_to_an_end(&jumper, 3).await;
+}
