@@ -86,8 +86,8 @@ Examples:
   fleetpull backoff clear 316e2d02 --node n1 --node n2
 
 The nodes' own back-off for the image goes too; what waits is let go inside the
-registry's budget. What still binds the image is said. The agents' logs keep who
-cleared.
+registry's budget. What still binds the image is said. Each clear is an event:
+`fleetpull events --reason BackoffCleared` says who cleared what and when.
 
 Exit status: 1 when nothing matched: then it says what is there.")]
 pub struct BackoffClearArgs {
@@ -107,7 +107,8 @@ Examples:
   fleetpull backoff pause --registry registry.example --for 15m
 
 It reaches every agent as fast as knowledge does, survives restarts, and ends by
-itself. `backoff list` says who paused, and for how much longer.")]
+itself. `backoff list` says who paused and for how much longer;
+`fleetpull events --reason SharingPaused` keeps it.")]
 pub struct BackoffPauseArgs {
     /// Of this registry alone, as images name it: registry.example, localhost:5000 [default: of all].
     #[arg(long, value_name = "R")]

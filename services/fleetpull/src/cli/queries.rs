@@ -22,7 +22,8 @@ pub struct EventsArgs {
     /// Only new ones, as they come, until Ctrl-C.
     #[arg(short, long)]
     pub follow: bool,
-    /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed or ErrImageNeverPull.
+    /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull, SharingPaused, SharingResumed or
+    /// BackoffCleared.
     #[arg(long, value_name = "REASON")]
     pub reason: Option<EventReason>,
     /// Only of this image, as it was asked for.

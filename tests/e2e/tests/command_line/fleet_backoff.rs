@@ -72,6 +72,8 @@ fn what_is_cleared_is_asked_for_again() {
     let _ = fleet.run(&["pull", &image, "--all-nodes"]).expect(4);
     let cleared = fleet.run(&["backoff", "clear", &image]).expect(0);
     assert!(cleared.stdout.starts_with("cleared  ") && cleared.stdout.contains("on 3 nodes"), "{cleared}");
+    let told = until("an event says who cleared it", || fleet.rows(&["events", "--reason", "BackoffCleared"], 0).into_iter().next());
+    assert!(told["data"]["message"].as_str().unwrap().contains('@'), "{told}");
     let rows = fleet.rows(&["pull", &image, "--all-nodes"], 0);
     assert!(rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
     assert!(fleet.run(&["backoff", "clear", &image]).expect(1).stderr.contains("nothing is held back"));
