@@ -2,11 +2,13 @@
 //!
 //! Contracts: a fleet begins no faster and no more at once than its budget; a quota of 6 lets 6 of 10 go and tells the rest how long,
 //! also when the leader dies in the middle; a dead holder's permit comes back; who reaches no leader goes on alone; without a budget
-//! nothing changes.
+//! nothing changes; what is forged, replayed or led twice costs others a bounded time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "budgets/fleet.rs"]
 mod fleet;
+#[path = "budgets/hostile.rs"]
+mod hostile;
 #[path = "budgets/real_nats.rs"]
 mod real_nats;
 

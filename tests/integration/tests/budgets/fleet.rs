@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, Addr};
+use actix::{Actor, Addr, Handler};
 use actors::{Ask, Delivery, Served, Wiring};
 use bus::BusRef;
 use clock::{Clock, Random};
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::messages::throttler::{AcquirePermit, BudgetState, ListBudgets, PermitAnswer, RegistryLimit, ReleasePermit, SeeFleet};
-use contract::{NodeName, PermitId, subject};
+use contract::{Command, NodeName, PermitId, subject};
 use fleetpull::node::root_envelope;
 use integration::UNLIMITED;
 use throttler::core::budget::BudgetPolicy;
@@ -34,9 +34,19 @@ struct Node {
 
 impl Fleet {
     pub(crate) async fn start(count: usize, budget: BudgetPolicy, clock: &Clock, connect: impl Fn(usize) -> BusRef) -> Self {
+        Self::start_by(count, budget, |_| clock.clone(), connect).await
+    }
+
+    /// Each node with a clock of its own.
+    pub(crate) async fn start_by(
+        count: usize,
+        budget: BudgetPolicy,
+        clock: impl Fn(usize) -> Clock,
+        connect: impl Fn(usize) -> BusRef,
+    ) -> Self {
         let mut nodes = Vec::new();
         for number in 0..count {
-            nodes.push(Some(Node::start(number, count, budget, clock, connect(number)).await));
+            nodes.push(Some(Node::start(number, count, budget, &clock(number), connect(number)).await));
         }
         Self { nodes }
     }
@@ -59,6 +69,14 @@ impl Fleet {
 
     pub(crate) async fn acquire_on(&self, node: usize, permit: u64, budget: Option<String>) -> PermitAnswer {
         acquire(&self.throttler(node), id(permit), budget).await
+    }
+
+    /// What anybody may say to a node's throttler.
+    pub(crate) async fn say<C: Command>(&self, node: usize, body: C) -> C::Reply
+    where
+        Throttler: Handler<Ask<C>>,
+    {
+        self.throttler(node).send(Ask(root_envelope(body))).await.expect("it lives").expect("it answers")
     }
 
     /// Asks once.
@@ -123,7 +141,7 @@ impl Node {
     }
 }
 
-fn id(number: u64) -> PermitId {
+pub(crate) fn id(number: u64) -> PermitId {
     PermitId::random(&mut Random::seeded(number))
 }
 

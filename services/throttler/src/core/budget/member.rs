@@ -414,6 +414,10 @@ impl Member {
         if slept > SLEPT && !self.went_alone {
             self.heard = (self.heard + slept).min(now);
         }
+        if slept > SLEPT {
+            // Their askers slept as well.
+            self.claims.values_mut().for_each(|claim| claim.wanted = (claim.wanted + slept).min(now));
+        }
         for claim in self.claims.values_mut() {
             if let Stage::Held { until } = claim.stage {
                 let over = until <= now;

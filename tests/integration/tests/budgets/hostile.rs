@@ -1,0 +1,156 @@
+//! Two leaders, replays, forged calls and clocks that jump: bounded harm, and never a stuck budget.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::memory::MemoryBus;
+use bus::{BucketSpec, Bus as _};
+use clock::Clock;
+use contract::NodeName;
+use contract::know::LEASES;
+use contract::messages::throttler::{
+    BudgetAnswer, BudgetTurn, GrantBudget, KnownLimits, PermitAnswer, PermitLimits, RegistryLimit, RenewBudget, ReturnBudget,
+};
+use integration::paused;
+use throttler::core::budget::BudgetPolicy;
+
+use crate::fleet::{Fleet, OWNER, Registry, id};
+use crate::{POLICY, WALL, leader, on_memory};
+
+/// How far clocks jump.
+const MINUTES: Duration = Duration::from_secs(300);
+
+fn liar() -> NodeName {
+    "liar".parse().unwrap()
+}
+
+fn asks(node: NodeName, permit: u64) -> GrantBudget {
+    GrantBudget { owner: OWNER.to_owned(), node, permit: id(permit), known: KnownLimits::default() }
+}
+
+/// Takes every lease away, as who may write to the bucket can.
+async fn steal_leases(bus: &MemoryBus) {
+    let fleet = contract::subject::Fleet::default();
+    let republish_to = Some(fleet.knowledge(LEASES));
+    let spec = BucketSpec { name: fleet.bucket(LEASES), marker_ttl: Some(Duration::from_secs(60)), max_bytes: None, republish_to };
+    let bucket = bus.bucket(&spec).await.unwrap();
+    for held in bucket.snapshot().await.unwrap().entries {
+        bucket.delete(&held.entry.key, None).await.unwrap();
+    }
+}
+
+#[test]
+fn a_stolen_lease_makes_no_more_than_two_leaders_and_one_in_the_end() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let policy = BudgetPolicy { at_once: 3, ..POLICY };
+        let fleet = Fleet::start(4, policy, &clock, |_| Arc::new(bus.connect())).await;
+        let registry = Registry::unlimited();
+        let thief = async {
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                steal_leases(&bus).await;
+            }
+        };
+        let (begun, ()) = futures::join!(fleet.pull_everywhere(60, &registry, &clock), thief);
+        assert_eq!((begun.len(), registry.served()), (240, 240), "all are served");
+        assert!(registry.most_at_once() <= 6, "{} at once with two leaders", registry.most_at_once());
+        assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
+        let states = fleet.states().await;
+        assert_eq!(states.iter().flatten().filter(|state| state.leads).count(), 1, "{states:?}");
+    });
+}
+
+#[test]
+fn a_permit_that_is_replayed_is_granted_to_nobody_again() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let policy = BudgetPolicy { at_once: 1, ..POLICY };
+        let fleet = Fleet::start(3, policy, &clock, |_| Arc::new(bus.connect())).await;
+        assert!(matches!(fleet.acquire(1, 1).await, PermitAnswer::Granted { .. }));
+        let leads = leader(&fleet.states().await).expect("somebody leads");
+        // Another node with the same permit, while it is out and after it was returned.
+        assert!(matches!(fleet.say(leads, asks(liar(), 1)).await, BudgetAnswer::Refused { .. }));
+        let returned = ReturnBudget { owner: OWNER.to_owned(), node: liar(), permit: id(1), used: true, told: None };
+        fleet.say(leads, returned).await;
+        let state = fleet.states().await[leads].clone().expect("it is known");
+        assert_eq!(state.in_flight, 1, "nobody else gives it back");
+        fleet.release(1, 1, Vec::new()).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for node in [liar(), "n1".parse().unwrap()] {
+            assert!(matches!(fleet.say(leads, asks(node, 1)).await, BudgetAnswer::Refused { .. }));
+        }
+        // The call for a turn that is long over gives nothing.
+        for _ in 0..100 {
+            fleet.say(2, BudgetTurn { owner: OWNER.to_owned(), permit: id(1) }).await;
+        }
+        let before = clock.now().monotonic;
+        assert!(matches!(fleet.acquire(2, 2).await, PermitAnswer::Granted { .. }));
+        assert!(clock.now().monotonic - before < Duration::from_secs(1));
+    });
+}
+
+/// A liar claims a thousand permits again and again, and says that the registry allows nothing for ten years.
+#[test]
+fn forged_claims_and_limits_hold_the_others_for_seconds() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let policy = BudgetPolicy { at_once: 8, ..POLICY };
+        let fleet = Fleet::start(4, policy, &clock, |_| Arc::new(bus.connect())).await;
+        assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
+        fleet.release(0, 1, Vec::new()).await;
+        let leads = leader(&fleet.states().await).expect("somebody leads");
+        let registry = Registry::unlimited();
+        let forge = async {
+            let ten_years = 10 * 365 * 24 * 3_600 * 1_000;
+            let limit = RegistryLimit { limit: 100, window_ms: ten_years, reset_ms: Some(ten_years), ..RegistryLimit::default() };
+            let known = KnownLimits { none_told: false, limits: vec![limit.clone()] };
+            for round in 0..40 {
+                let permits: Vec<_> = (0..1_000).map(|number| id(1_000_000 + 1_000 * round + number)).collect();
+                let told = permits.iter().map(|permit| PermitLimits { permit: *permit, limits: vec![limit.clone()] }).collect();
+                fleet.say(leads, RenewBudget { owner: OWNER.to_owned(), node: liar(), permits, told, known: known.clone() }).await;
+                fleet.say(leads, asks(liar(), 2_000_000 + round)).await;
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        };
+        let before = clock.now().monotonic;
+        let (begun, ()) = futures::join!(fleet.pull_everywhere(5, &registry, &clock), forge);
+        let last = *begun.iter().max().expect("they began") - before;
+        assert!(last <= Duration::from_secs(10), "the last began after {last:?}");
+        assert!(registry.most_at_once() <= 8);
+    });
+}
+
+#[test]
+fn clocks_that_jump_leave_one_leader_and_serve_all() {
+    for jumper in [0, 1] {
+        for skips in [true, false] {
+            paused(async {
+                let (bus, clock) = on_memory();
+                let policy = BudgetPolicy { at_once: 3, ..POLICY };
+                let (jumping, jumps) = Clock::jumping(WALL);
+                let clock_of = |node| if node == jumper { jumping.clone() } else { clock.clone() };
+                let fleet = Fleet::start_by(4, policy, clock_of, |_| Arc::new(bus.connect())).await;
+                // The first to ask leads.
+                assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
+                fleet.release(0, 1, Vec::new()).await;
+                let registry = Registry::unlimited();
+                let jump = async {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    match skips {
+                        true => jumps.skip(MINUTES),
+                        false => jumps.set_wall(-300),
+                    }
+                };
+                let (begun, ()) = futures::join!(fleet.pull_everywhere(40, &registry, &clock), jump);
+                assert_eq!((begun.len(), registry.served()), (160, 160));
+                assert!(registry.most_at_once() <= 6, "{} at once when n{jumper} jumped", registry.most_at_once());
+                let last = *begun.iter().max().expect("they began");
+                assert!(last < Duration::from_secs(30), "the last began after {last:?} when n{jumper} jumped");
+                assert!(matches!(fleet.acquire(2, 2).await, PermitAnswer::Granted { .. }));
+                let states = fleet.states().await;
+                assert_eq!(states.iter().flatten().filter(|state| state.leads).count(), 1, "{states:?}");
+            });
+        }
+    }
+}
