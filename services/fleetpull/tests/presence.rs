@@ -11,7 +11,7 @@ use actors::{Deaths, Delivery, Sender, Wiring};
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{BucketSpec, Bus as _, BusRef};
-use clock::{Clock, Random};
+use clock::{Clock, Jumps, Random};
 use contract::messages::registrar::{FleetSeen, ListNodes, NodeList, Place};
 use contract::subject::Fleet;
 use contract::{CallError, NodeName};
@@ -23,6 +23,9 @@ use tokio::runtime::Builder;
 
 /// Longer than anything real here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// How far clocks jump.
+const MINUTES: Duration = Duration::from_secs(300);
 
 struct Agent {
     address: Addr<Presence>,
@@ -183,6 +186,33 @@ fn a_bucket_that_is_wiped_leaves_one_registrar() {
         assert_eq!(registrar_of(&agents).await.len(), 1);
         assert_eq!(places(&agents), all_known(3));
     });
+}
+
+/// The registrar's clock, and another agent's, jump by five minutes.
+#[test]
+fn clocks_that_jump_leave_one_registrar_that_knows_everybody() {
+    for jumper in [0, 1] {
+        for jump in [|jumps: &Jumps| jumps.skip(MINUTES), |jumps: &Jumps| jumps.set_wall(300), |jumps: &Jumps| jumps.set_wall(-300)] {
+            paused(async {
+                let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+                let hub = MemoryBus::new(clock.clone());
+                let (jumping, jumps) = Clock::jumping(Duration::from_secs(1_700_000_000));
+                // Who begins first leads.
+                let mut agents = Vec::new();
+                for index in 0..4 {
+                    let clock = if index == jumper { &jumping } else { &clock };
+                    agents.push(start(Arc::new(hub.connect()), clock, &format!("n{index}"), index).await);
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                }
+                tokio::time::sleep(Duration::from_secs(15)).await;
+                assert_eq!(places(&agents), all_known(4), "before");
+                jump(&jumps);
+                tokio::time::sleep(Duration::from_secs(45)).await;
+                assert_eq!(registrar_of(&agents).await.len(), 1);
+                assert_eq!(places(&agents), all_known(4), "after, when n{jumper} jumped");
+            });
+        }
+    }
 }
 
 #[test]

@@ -2,12 +2,18 @@
 
 use bus::{Headers, Message};
 use clock::Random;
-use contract::messages::backoff_tracker::{AttemptFailure, BackoffKey, CheckBackoff, CountBackoffs, ReportAttempt};
+use contract::messages::backoff_tracker::{
+    AttemptFailure, BackoffKey, BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, ReportAttempt, ResolveAttempt,
+    WithdrawWish,
+};
 use contract::messages::event_recorder::{CountEvents, ListEvents, RecordEvent};
-use contract::messages::pull_coordinator::{EnsureImage, ExplainImage, ListPulls, OutcomeKind, PullPolicy};
-use contract::messages::throttler::{AcquirePermit, CountPermits, ReleasePermit};
+use contract::messages::pull_coordinator::{CancelWish, EnsureImage, ExplainImage, ListPulls, ListWishes, OutcomeKind, PullPolicy};
+use contract::messages::throttler::{
+    AcquirePermit, BudgetTurn, CountPermits, GrantBudget, KnownLimits, ListBudgets, PermitLimits, RegistryLimit, ReleasePermit,
+    RenewBudget, ReportLimits, ReturnBudget,
+};
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, EventReason, FailureClass, MessageId, PermitId, PullEvent, TraceContext, headers};
+use contract::{AttemptId, Command, EventReason, FailureClass, MessageId, PermitId, PullEvent, TraceContext, WishId, headers};
 use integration::{Plan, TestNode, ask, pod, real};
 use runtimes::scripted::ScriptedRuntime;
 
@@ -33,8 +39,13 @@ fn sample<C: Command>(body: &C) -> Sample {
 /// Every command of the four services.
 fn samples(random: &mut Random) -> Vec<Sample> {
     let key = || BackoffKey { pod: Some(pod("web-0")), image: "app:v1".to_owned() };
-    let failure =
-        Some(AttemptFailure { class: FailureClass::NotFound, cause: "ErrImagePull: gone".to_owned(), ..AttemptFailure::default() });
+    let failure = || {
+        let retry_after_ms = Some(u64::MAX);
+        let cause = "ErrImagePull: gone".to_owned();
+        Some(AttemptFailure { class: FailureClass::NotFound, cause, retry_after_ms, ..AttemptFailure::default() })
+    };
+    let limits = || vec![RegistryLimit { window_ms: u64::MAX, reset_ms: Some(u64::MAX), ..RegistryLimit::default() }];
+    let owner = || "owner".to_owned();
     let permit = PermitId::random(random);
     let event = PullEvent {
         id: MessageId::random(random),
@@ -61,7 +72,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&ListPulls {}),
         sample(&ExplainImage { image: "app:v1".to_owned(), policy: None, pod: None }),
         sample(&CheckBackoff { key: key(), peek: false, target: None }),
-        sample(&ReportAttempt { key: key(), attempt: AttemptId::random(random), failure }),
+        sample(&ReportAttempt { key: key(), attempt: AttemptId::random(random), failure: failure() }),
         sample(&CountBackoffs {}),
         sample(&AcquirePermit { permit, image: "app:v1".to_owned(), patience_ms: u64::MAX, budget: None }),
         sample(&ReleasePermit { permit, limits: Vec::new() }),
@@ -69,6 +80,25 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&RecordEvent { event }),
         sample(&ListEvents { after: u64::MAX, ..ListEvents::default() }),
         sample(&CountEvents {}),
+        sample(&BeginAttempt { wish: WishId::random(random), attempt: AttemptId::random(random) }),
+        sample(&ResolveAttempt { wish: WishId::random(random), attempt: AttemptId::random(random), failure: failure() }),
+        sample(&WithdrawWish { wish: WishId::random(random) }),
+        sample(&ListBackoffs {}),
+        sample(&ClearBackoff { what: "app:v1".to_owned(), by: "somebody".to_owned() }),
+        sample(&ListWishes {}),
+        sample(&CancelWish { what: "app:v1".to_owned() }),
+        sample(&ReportLimits { permit, limits: limits() }),
+        sample(&ListBudgets {}),
+        sample(&GrantBudget { owner: owner(), node: "n2".parse().unwrap(), permit, known: KnownLimits::default() }),
+        sample(&RenewBudget {
+            owner: owner(),
+            node: "n2".parse().unwrap(),
+            permits: vec![permit; 2_000],
+            told: vec![PermitLimits { permit, limits: limits() }],
+            known: KnownLimits { none_told: true, limits: limits() },
+        }),
+        sample(&ReturnBudget { owner: owner(), node: "n2".parse().unwrap(), permit, used: true, told: Some(limits()) }),
+        sample(&BudgetTurn { owner: owner(), permit }),
     ]
 }
 
@@ -131,6 +161,29 @@ fn no_header_can_do_harm() {
                     }
                 }
             }
+            check_alive(&node).await;
+        }
+    });
+}
+
+/// The largest number, as MessagePack writes it, and the same bytes as a signed one.
+#[test]
+fn negative_delays_and_counts_are_refused_and_harm_nothing() {
+    real(async {
+        for buses in Buses::each().await {
+            let node = TestNode::start(Plan { bus: buses.node.clone(), ..Plan::with(ScriptedRuntime::new()) }).await;
+            let largest = rmp_serde::to_vec(&u64::MAX).unwrap();
+            let minus_one = [0xd3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+            let mut tried = 0;
+            for sample in samples(&mut Random::seeded(1)) {
+                let Some(at) = sample.payload.windows(largest.len()).position(|window| window == largest) else { continue };
+                let mut payload = sample.payload.clone();
+                payload[at..at + minus_one.len()].copy_from_slice(&minus_one);
+                let refusal = send(&buses, &sample, payload, Headers::new()).await.expect("is refused");
+                assert!(refusal.starts_with("refused: the message cannot be decoded"), "{refusal}");
+                tried += 1;
+            }
+            assert!(tried >= 6, "{tried}");
             check_alive(&node).await;
         }
     });
