@@ -140,3 +140,58 @@ fn each_planted_fault_is_found() {
         assert!(found, "{fault:?} in {} was not found", scenario.name());
     }
 }
+
+/// Simulations are built so that they run fast, or there are fewer of them.
+const OPTIMISED: bool = !cfg!(debug_assertions);
+
+/// A storm of its own for each seed; every third one with the bus gone for a while.
+fn storm_of(seed: u64) -> (Scenario, Options) {
+    let scenario = STORMS[(seed % STORMS.len() as u64) as usize];
+    let gone_from = Duration::from_secs(20 + seed * 37 % 600);
+    let bus_gone = (seed % 3 == 0).then(|| (gone_from, gone_from + Duration::from_secs(5 + seed * 13 % 90)));
+    (scenario, Options { bus_gone, ..Options::default() })
+}
+
+/// What is wrong with a seed's storm, run twice.
+fn wrong(seed: u64, nodes: usize) -> Vec<String> {
+    let (scenario, options) = storm_of(seed);
+    let was_gone = options.bus_gone.is_some();
+    let (one, two) = (run(scenario, nodes, seed, options.clone()), run(scenario, nodes, seed, options));
+    let mut wrong = Vec::new();
+    if (one.hash, one.events) != (two.hash, two.events) {
+        wrong.push("two runs differ".to_owned());
+    }
+    if was_gone {
+        // Then each goes by kubelet's rule, and is never worse off than with that.
+        let (ours, kubelet) = (one.registry.figures(END), kubelet::run(scenario, nodes, END, seed).figures(END));
+        if ours.served < kubelet.served || ours.failing_requests > kubelet.failing_requests + nodes as u64 {
+            wrong.push(format!("worse than kubelet: {ours:?}, {kubelet:?}"));
+        }
+    } else {
+        wrong.extend(broken(scenario, nodes, &one));
+    }
+    wrong.into_iter().map(|what| format!("{} seed {seed}, {nodes} nodes: {what}", scenario.name())).collect()
+}
+
+#[test]
+fn hundreds_of_storms_of_cores_repeat_themselves_and_stay_within_their_bars() {
+    let fleets: Vec<(u64, usize)> = if OPTIMISED {
+        (1..=5).map(|seed| (seed * 7, 1_000)).chain((1..=500).map(|seed| (seed, 50))).collect()
+    } else {
+        (1..=16).map(|seed| (seed, 20)).collect()
+    };
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut found = Vec::new();
+        while let Some((seed, nodes)) = fleets.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+            found.extend(wrong(*seed, *nodes));
+        }
+        found
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let found: Vec<String> = std::thread::scope(|scope| {
+        let working: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        working.into_iter().flat_map(|one| one.join().unwrap()).collect()
+    });
+    assert!(found.is_empty(), "{} of {}:\n{}", found.len(), fleets.len(), found.join("\n"));
+}

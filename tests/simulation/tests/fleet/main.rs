@@ -24,11 +24,13 @@ use throttler::core::budget;
 /// Simulations are built so that they run fast, or there are fewer of them.
 const OPTIMISED: bool = !cfg!(debug_assertions);
 
+/// A kind of fault that acts less often over all seeds says nothing.
+const SELDOM: u64 = 100;
+
 #[test]
 fn every_fleet_keeps_every_promise_whatever_the_seed() {
     let fleets: Vec<Fleet> = if OPTIMISED {
-        let large = (1..=2).map(|seed| Fleet { seed, nodes: 300 });
-        large.chain((1..=100).map(|seed| Fleet { seed, nodes: 50 })).collect()
+        std::iter::once(Fleet { seed: 1, nodes: 100 }).chain((1..=20).map(|seed| Fleet { seed, nodes: 50 })).collect()
     } else {
         (1..=4).map(|seed| Fleet { seed, nodes: 12 }).collect()
     };
@@ -36,7 +38,7 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
     eprintln!("{}", account.told());
     assert!(account.broken.is_empty(), "{}", account.broken.join("\n"));
     if OPTIMISED {
-        let seldom: Vec<_> = account.counts.iter().filter(|(_, count)| **count < 1_000).collect();
+        let seldom: Vec<_> = account.counts.iter().filter(|(_, count)| **count < SELDOM).collect();
         assert!(seldom.is_empty(), "these act too seldom to say anything: {seldom:?}");
     }
 }

@@ -100,7 +100,7 @@ impl Plan {
         let where_to = if matches!(self.outage, Mood::NotFound | Mood::Unavailable) { "app" } else { "r.example" };
         self.at(outage, Act::Registry(where_to, self.outage));
         self.at(HEALS_AT.as_secs_f64(), Act::Registry(where_to, Mood::Well));
-        for node in draw.some(self.nodes, self.nodes / 2) {
+        for node in draw.some(self.nodes, self.nodes) {
             let crash = draw.between(outage + 20.0, BUS_HEALS_AT.as_secs_f64() - 30.0);
             self.down(node, crash, crash + draw.between(0.5, 20.0));
         }
