@@ -346,6 +346,23 @@ fn retry_after_is_obeyed_when_two_heard_it_and_never_beyond_an_hour() {
 }
 
 #[test]
+fn a_newer_retry_after_counts_although_others_heard_theirs_long_ago() {
+    let mut node = Node::of(1_000);
+    let asked = |step| match limited(20) {
+        Finding::Failed(trouble) => Finding::Failed(Trouble { step, ..trouble }),
+        other => other,
+    };
+    for reporter in ["n1", "n2", "n3"] {
+        node.hear(reporter, About::BudgetOwner("o".to_owned()), asked(4));
+    }
+    node.until(24.0);
+    node.hear("n2", About::BudgetOwner("o".to_owned()), asked(5));
+    node.ask();
+    let next_try = node.held().next_try;
+    assert!(next_try >= Duration::from_secs(44) && next_try <= Duration::from_secs(46), "{next_try:?}");
+}
+
+#[test]
 fn what_concerns_this_node_alone_is_told_nobody_and_goes_by_kubelet_s_rule() {
     for class in [FailureClass::NodeLocal, FailureClass::Unknown] {
         let mut node = Node::of(1_000);

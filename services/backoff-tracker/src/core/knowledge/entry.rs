@@ -114,7 +114,7 @@ impl Entry {
             // The first step of the one who says so, counted from when it began to.
             newest.failing_since + cadence::delay(&topic, 1, None).min(HEARD_ONCE)
         } else {
-            newest.date + cadence::delay(&topic, step, retry_after(standing, newest))
+            newest.date + rest(&topic, step, standing, newest)
         };
         Some(Self {
             binding: if shared { Binding::Everybody } else { Binding::Reporters },
@@ -158,6 +158,16 @@ fn step(standing: &[&Heard]) -> u32 {
         highest = highest.max(claim);
     }
     if standing.len() > 1 { highest.min(second.saturating_add(1)) } else { highest }
+}
+
+/// How long the topic rests: as the registry asked when two nodes say so, and as the newest alone says as far as that is no longer
+/// than without.
+fn rest(topic: &Topic, step: u32, standing: &[&Heard], newest: &Heard) -> Duration {
+    let unasked = cadence::delay(topic, step, None);
+    let asked = |asked| cadence::delay(topic, step, Some(asked));
+    let vouched = retry_after(standing, newest).map(asked);
+    let alone = newest.report.finding.trouble().and_then(|trouble| trouble.retry_after).map(|after| asked(after).min(unasked));
+    vouched.max(alone).unwrap_or(unasked)
 }
 
 /// What the registry asked for, if it said so to two nodes or if only one has asked it: counted from the newest failure.
