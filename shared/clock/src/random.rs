@@ -65,7 +65,9 @@ mod tests {
     fn a_thread_that_is_seeded_repeats_itself_and_no_other_does() {
         let drawn = |seed: Option<u64>| {
             let draw = move || {
-                seed.map(Random::repeat_on_this_thread);
+                if let Some(seed) = seed {
+                    Random::repeat_on_this_thread(seed);
+                }
                 [Random::from_system().id(), Random::from_system().id()]
             };
             std::thread::spawn(draw).join().unwrap_or_default()

@@ -7,23 +7,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor as _, Addr};
+use actix::{Actor, Addr, Context, Handler, ResponseFuture};
 use actors::{Ask, Delivery, Sender, Wiring};
 use bus::memory::MemoryBus;
 use bus::{Bus as _, Subscription};
 use clock::{Clock, Random};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 use contract::subject::Fleet;
-use contract::{Envelope, Meta, Reason};
+use contract::{CallError, Command, Envelope, Meta, Reason};
 use integration::{ask, paused};
 use pull_coordinator::{Neighbours, PullCoordinator};
 use runtimes::PullFailure;
 use runtimes::scripted::ScriptedRuntime;
 
+fn wiring(bus: &MemoryBus, delivery: Delivery) -> Wiring {
+    Wiring { bus: Arc::new(bus.clone()), fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery }
+}
+
 /// A coordinator whose neighbours are looked for on a bus.
 fn lonely(runtime: &ScriptedRuntime, bus: &MemoryBus) -> Addr<PullCoordinator> {
-    let node = "n1".parse().unwrap();
-    let wiring = Wiring { bus: Arc::new(bus.clone()), fleet: Fleet::default(), node, delivery: Delivery::Bus };
+    let wiring = wiring(bus, Delivery::Bus);
     let neighbours = Neighbours {
         check: Sender::remote(wiring.clone()),
         report: Sender::remote(wiring.clone()),
@@ -31,9 +34,28 @@ fn lonely(runtime: &ScriptedRuntime, bus: &MemoryBus) -> Addr<PullCoordinator> {
         release: Sender::remote(wiring.clone()),
         record: Sender::remote(wiring.clone()),
     };
+    beside(neighbours, runtime)
+}
+
+fn beside(neighbours: Neighbours, runtime: &ScriptedRuntime) -> Addr<PullCoordinator> {
     let (gravestone, _) = actors::deaths();
     let (runtime, clock) = (Arc::new(runtime.clone()), Clock::simulated(Duration::ZERO));
-    PullCoordinator::new(wiring.node, runtime, neighbours, clock, None, gravestone("pull-coordinator")).start()
+    PullCoordinator::new("n1".parse().unwrap(), runtime, neighbours, clock, None, gravestone("pull-coordinator")).start()
+}
+
+/// A service of the same process that takes every message and answers none.
+struct Hangs;
+
+impl Actor for Hangs {
+    type Context = Context<Self>;
+}
+
+impl<C: Command> Handler<Ask<C>> for Hangs {
+    type Result = ResponseFuture<Result<C::Reply, CallError>>;
+
+    fn handle(&mut self, _: Ask<C>, _: &mut Self::Context) -> Self::Result {
+        Box::pin(std::future::pending())
+    }
 }
 
 async fn ensure(coordinator: &Addr<PullCoordinator>, body: EnsureImage) -> PullOutcome {
@@ -69,5 +91,26 @@ fn neighbours_that_say_nothing_hold_a_pull_back_for_a_bounded_time() {
         assert_eq!(outcome.outcome, OutcomeKind::Pulled);
         // 2 s for the check, 12 s for the permit beside 2 s for Pulling, 2 s for the report beside Pulled.
         assert!(clock.now().monotonic < Duration::from_secs(17), "{:?}", clock.now().monotonic);
+    });
+}
+
+#[test]
+fn neighbours_in_the_same_process_that_hang_hold_a_pull_back_for_a_bounded_time() {
+    paused(async {
+        let bus = MemoryBus::new(Clock::host());
+        let (hangs, wiring) = (Hangs.start(), wiring(&bus, Delivery::Local));
+        let neighbours = Neighbours {
+            check: Sender::local(wiring.clone(), hangs.clone().recipient()),
+            report: Sender::local(wiring.clone(), hangs.clone().recipient()),
+            acquire: Sender::local(wiring.clone(), hangs.clone().recipient()),
+            release: Sender::local(wiring.clone(), hangs.clone().recipient()),
+            record: Sender::remote(wiring),
+        };
+        let coordinator = beside(neighbours, &ScriptedRuntime::new());
+        let clock = Clock::simulated(Duration::ZERO);
+        let outcome = ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await;
+        assert_eq!(outcome.outcome, OutcomeKind::Pulled);
+        // 4 s for the check, 14 s for the permit, 4 s for the report.
+        assert!(clock.now().monotonic < Duration::from_secs(23), "{:?}", clock.now().monotonic);
     });
 }
