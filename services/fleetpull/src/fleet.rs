@@ -1,5 +1,6 @@
 //! The fleet as a client sees it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
@@ -203,6 +204,7 @@ impl FleetClient {
                 return Vec::new();
             }
         };
+        let answering: BTreeSet<&NodeName> = answering.iter().collect();
         let silent = known.into_iter().filter(|(node, _)| !answering.contains(node));
         silent.map(|(node, ago)| (node, Duration::from_millis(ago))).collect()
     }

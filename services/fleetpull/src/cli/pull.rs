@@ -105,7 +105,7 @@ pub struct FleetPullArgs {
     /// Call it a success (exit status 0) when the image is there on so many of a hundred: 95%.
     #[arg(long, value_name = "P%")]
     pub success_threshold: Option<Percentage>,
-    /// Pull nothing: say which nodes have it and what would be fetched.
+    /// Pull nothing: say which nodes have it and what would happen on each.
     #[arg(long, conflicts_with_all = ["wait", "detach"])]
     pub dry_run: bool,
     /// Leave the wishes with the agents, print their ids and end.

@@ -98,8 +98,11 @@ fn served(healed: Watch) {
     eprintln!("{}: all served {:.1?} after healing", std::thread::current().name().unwrap_or_default(), healed.elapsed());
 }
 
+/// What happens to a fleet in a case, and its name.
+pub(crate) type Play = (&'static str, fn(Case));
+
 /// Plays all of these in all these cases at the same time, as each mostly waits; all that failed are named.
-pub(crate) fn all_at_once(plays: &[(&str, fn(Case))], cases: &[Case]) {
+pub(crate) fn all_at_once(plays: &[Play], cases: &[Case]) {
     if met(current_program()).is_none() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What a pull on many nodes would do: who has it, what would be fetched.
+//! What a pull on many nodes would do: who has it, and what would happen.
 
 use std::time::Duration;
 

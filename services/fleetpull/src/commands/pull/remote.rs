@@ -49,7 +49,7 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
         };
         if !ended {
             errand.screen.clear();
-            withdraw::interrupted(&job, &errand.plan).await;
+            withdraw::interrupted(&job, &errand.plan, &errand.rows).await;
         }
         Ok(errand.conclude())
     })

@@ -1,19 +1,25 @@
 //! Ctrl-C: the command's wishes end with it, and what goes on all the same is said.
 
+use std::collections::BTreeSet;
+
 use contract::NodeName;
 use contract::messages::pull_coordinator::{CancelWish, ListPulls};
 
 use super::node_pull::Job;
 use super::plan::Plan;
 use crate::output;
-use crate::output::known::named;
+use crate::output::known::{named, same_image};
+use crate::output::outcome::Row;
 
 /// As a shell counts a process that SIGINT has ended.
 const INTERRUPTED: i32 = 130;
 
 /// Withdraws what the command wished for, says what is left running, and ends the program. A second Ctrl-C ends it at once.
-pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan) {
-    let nodes: Vec<NodeName> = plan.at_work().cloned().collect();
+pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan, rows: &[Row]) {
+    // With --detach a node is done when it keeps the wish, which stands all the same.
+    let standing = rows.iter().filter(|row| row.outcome.stands).map(|row| &row.node);
+    let nodes: BTreeSet<NodeName> = plan.at_work().chain(standing).cloned().collect();
+    let nodes: Vec<NodeName> = nodes.into_iter().collect();
     if job.wishes.is_empty() {
         let at_work = if nodes.is_empty() { String::new() } else { format!(" ({})", named(&nodes)) };
         output::remark(&format!("interrupted: the agents go on with what is under way; `fleetpull pulls` shows it{at_work}"));
@@ -50,7 +56,7 @@ async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
     for image in job.wishes.keys() {
         let mut running = Vec::new();
         for (node, answer) in job.client.ask_each(nodes, &ListPulls {}).await {
-            if answer.is_ok_and(|list| list.pulls.iter().any(|pull| pull.image == *image)) {
+            if answer.is_ok_and(|list| list.pulls.iter().any(|pull| same_image(&pull.image, image))) {
                 running.push(node);
             }
         }
