@@ -50,6 +50,16 @@ fn no_more_at_once_than_allowed() {
     assert_eq!((seen.served, seen.most_at_once), (40, 5));
 }
 
+#[test]
+fn a_leader_of_a_bucket_that_was_wiped_hears_itself() {
+    let wished_within = Duration::from_secs(60);
+    let plan = Plan { nodes: 3, wishes_per_node: 100, wished_within, wiped_at: Some(Duration::from_secs(10)), ..Plan::default() };
+    for seed in 0..10 {
+        let seen = World::run(plan.clone(), seed);
+        assert_eq!((seen.served, seen.alone, seen.leaders), (300, 0, 2), "seed {seed}");
+    }
+}
+
 /// Loss, doubles, crashes, partitions and stalls, a tight budget and a quota.
 fn troubled(fault: Option<Fault>) -> Plan {
     let policy = BudgetPolicy { per_second: 20.0, at_once: 6, ..BudgetPolicy::default() };
@@ -59,11 +69,13 @@ fn troubled(fault: Option<Fault>) -> Plan {
         quota: Some((60, Duration::from_secs(60))),
         wishes_per_node: 12,
         wished_within: Duration::from_secs(60),
-        pull_takes: Duration::from_secs(2),
+        // Some take longer than a permit lasts that is not renewed.
+        pull_takes: Duration::from_millis(2_500),
         loss: 0.02,
         doubling: 0.05,
         delay_most: Duration::from_millis(4),
         troubles: 8,
+        wiped_at: None,
         lasts: Duration::from_secs(400),
         fault,
     }

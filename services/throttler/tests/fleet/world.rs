@@ -14,6 +14,9 @@ use throttler::core::budget::{
 /// The owner that everybody asks for.
 pub(crate) const OWNER: &str = "default/registry.example/anonymous";
 
+/// The bucket's revision at first: many leases were written before.
+const OLD_BUCKET: u64 = 1_000;
+
 /// What may go wrong and what is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -30,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) delay_most: Duration,
     /// How many crashes, partitions and stalls in the first minute.
     pub(crate) troubles: usize,
+    /// When the bucket of leases is wiped: revisions start over.
+    pub(crate) wiped_at: Option<Duration>,
     pub(crate) lasts: Duration,
     pub(crate) fault: Option<Fault>,
 }
@@ -47,6 +52,7 @@ impl Default for Plan {
             doubling: 0.0,
             delay_most: Duration::from_millis(2),
             troubles: 0,
+            wiped_at: None,
             lasts: Duration::from_secs(120),
             fault: None,
         }
@@ -82,6 +88,7 @@ enum Event {
     Trouble,
     Heal(usize),
     Restart(usize),
+    Wipe,
 }
 
 #[derive(Clone, Debug)]
@@ -157,7 +164,7 @@ impl World {
             queue: BTreeMap::new(),
             numbers: 0,
             nodes,
-            lease: Lease::default(),
+            lease: Lease { revision: OLD_BUCKET, ..Lease::default() },
             pulls: BTreeMap::new(),
             window: None,
             seen: Seen::default(),
@@ -200,6 +207,9 @@ impl World {
             let after = Duration::from_secs_f64(2.0 + 58.0 * self.random.fraction());
             self.later(after, Event::Trouble);
         }
+        if let Some(after) = self.plan.wiped_at {
+            self.later(after, Event::Wipe);
+        }
     }
 
     fn later(&mut self, after: Duration, event: Event) {
@@ -228,6 +238,7 @@ impl World {
             Event::Trouble => self.trouble(),
             Event::Heal(at) => self.nodes[at].cut = false,
             Event::Restart(at) => self.restart(at),
+            Event::Wipe => self.lease = Lease::default(),
         }
     }
 
@@ -293,7 +304,8 @@ impl World {
         }
         let now = self.now;
         let letter = match self.lease.holder.filter(|(_, _, until)| now < *until) {
-            Some((holder, epoch, _)) => Letter::Lead(Some((name(holder), epoch))),
+            // A node's own lease names nobody to ask.
+            Some((holder, epoch, _)) => Letter::Lead((holder != at).then(|| (name(holder), epoch))),
             None => {
                 let first = self.lease.past_until <= now;
                 self.lease.revision += 1;

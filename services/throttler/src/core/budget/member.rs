@@ -172,6 +172,13 @@ impl Member {
         self.tick(now)
     }
 
+    /// This node leads, whatever epochs were heard before: in a bucket that was wiped revisions start over.
+    pub(super) fn elected(&mut self, now: Duration, epoch: u64) -> Vec<Wanted> {
+        self.fence = (epoch, now);
+        self.look_to(now, self.node.clone(), epoch);
+        self.tick(now)
+    }
+
     /// The leader has called: ask now.
     pub(super) fn turn(&mut self, now: Duration, permit: PermitId) -> Vec<Wanted> {
         match self.claims.get_mut(&permit) {

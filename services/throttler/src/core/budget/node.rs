@@ -212,11 +212,12 @@ impl Budgets {
         let mine = self.leads.get(owner).map(|lead| lead.core.office.epoch);
         let says_mine = leader.as_ref().is_some_and(|(node, epoch)| *node == self.node && Some(*epoch) == mine);
         if let Some(epoch) = mine.filter(|_| !says_mine) {
-            // News of before the election says nothing; a later epoch ends this one.
-            match &leader {
-                Some((_, theirs)) if *theirs > epoch => return self.lease_lost_to(now, owner, leader, work),
-                _ => return,
+            // A later epoch ends this one. News of before the election says nothing, but who looks for a leader is told of this one.
+            if leader.as_ref().is_some_and(|(_, theirs)| *theirs > epoch) {
+                return self.lease_lost_to(now, owner, leader, work);
             }
+            let me = Some((self.node.clone(), epoch));
+            return self.member(now, owner, |member| member.led_by(now, me), work);
         }
         self.member(now, owner, |member| member.led_by(now, leader), work);
     }
@@ -228,8 +229,7 @@ impl Budgets {
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy, office, self.fault);
         self.reserve(&mut core);
         self.leads.insert(owner.clone(), Lead { core, renew_at: now + LEAD_RENEWED_EVERY, used: now });
-        let me = Some((self.node.clone(), office.epoch));
-        self.member(now, &owner, |member| member.led_by(now, me), work);
+        self.member(now, &owner, |member| member.elected(now, office.epoch), work);
     }
 
     fn lease_lost(&mut self, now: Duration, owner: &str, epoch: u64, work: &mut VecDeque<Work>) {
