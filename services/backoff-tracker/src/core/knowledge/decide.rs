@@ -35,7 +35,7 @@ impl Knowledge {
     /// Decides, asks for leases, and moves the wish on.
     pub(super) fn decide(&mut self, now: Duration, id: WishId, wish: &mut Wish, effects: &mut Vec<Effect>) -> Verdict {
         if self.alone || std::mem::take(&mut wish.unanswered) || self.is_lenient(now, &wish.aim.target.view) {
-            return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, Duty::None));
+            return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, Duty::None, true));
         }
         let binding = self.binding(now, &wish.aim);
         if let Some(entry) = not_due(now, &binding) {
@@ -56,7 +56,7 @@ impl Knowledge {
             leave => leave,
         };
         match leave {
-            Leave::Given => self.go(now, id, wish, duty),
+            Leave::Given => self.go(now, id, wish, duty, false),
             Leave::Until(wake) => {
                 if !matches!(wish.state, State::Released { .. }) {
                     wish.state = State::Held;
@@ -105,14 +105,14 @@ impl Knowledge {
         }))
     }
 
-    fn go(&mut self, now: Duration, id: WishId, wish: &mut Wish, duty: Duty) -> Verdict {
+    fn go(&mut self, now: Duration, id: WishId, wish: &mut Wish, duty: Duty, by_own_rule: bool) -> Verdict {
         let deadline = self.leases.runs_out(now, id);
         let steps = wish.aim.topics.iter().filter_map(|topic| self.entry(now, topic.id())).map(|entry| {
             // What binds nobody yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
             (entry.topic.id(), step)
         });
-        let going = Going { begun: now, deadline, attempt: None, steps: steps.collect(), told_unanswered: false };
+        let going = Going { begun: now, deadline, attempt: None, steps: steps.collect(), told_unanswered: false, by_own_rule };
         wish.wake = Some(now + UNANSWERED_AFTER);
         wish.state = State::Going(going);
         Verdict::Clear { duty, answer_by: deadline }

@@ -12,6 +12,11 @@ use super::topic::TopicId;
 pub const BUS_ANSWER: Duration = Duration::from_millis(250);
 /// So many answers missing in a row mean that the bus is gone: it is not asked any more until it is back.
 pub const MISSES_TO_GONE: u32 = 3;
+/// Leases remembered before those that ran out are forgotten; of others' no more than these. Whoever wants one that is not
+/// remembered hears from the bus whose it is.
+const LEASES_REMEMBERED: usize = 4_096;
+/// Looking at all of them is work: once in so long at most.
+const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
 /// What a lease is for. Its key in the bucket is derived from this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,13 +70,16 @@ impl Standing {
 
 /// The leases that this node knows of.
 #[derive(Debug, Default)]
-pub(super) struct Leases(BTreeMap<LeaseName, Lease>);
+pub(super) struct Leases {
+    known: BTreeMap<LeaseName, Lease>,
+    swept: Duration,
+}
 
 impl Leases {
     /// Asks for the lease if it may be had: not before `not_before`, and after one was given back or ran out only `stagger`
     /// later, so that not everybody asks at once.
     pub(super) fn want(&mut self, now: Duration, name: LeaseName, by: WishId, not_before: Duration, stagger: Duration) -> Standing {
-        let from = match self.0.get(&name) {
+        let from = match self.known.get(&name) {
             Some(Lease::Mine { by: holder, until }) if now < *until => {
                 return if *holder == by { Standing::Held } else { Standing::Wait(*until) };
             }
@@ -85,30 +93,43 @@ impl Leases {
         if now < from {
             return Standing::Wait(from);
         }
-        self.0.insert(name, Lease::Asked { by, at: now });
+        self.has_room(now);
+        self.known.insert(name, Lease::Asked { by, at: now });
         Standing::Ask
     }
 
     /// It is ours. Returns the wish that asked, if it is still asked for.
     pub(super) fn won(&mut self, now: Duration, name: LeaseName) -> Option<WishId> {
-        let Some(Lease::Asked { by, at }) = self.0.get(&name).copied() else { return None };
+        let Some(Lease::Asked { by, at }) = self.known.get(&name).copied() else { return None };
         // Counted from the question: the server's own count began later.
-        self.0.insert(name, Lease::Mine { by, until: at.min(now) + PROBE_DEADLINE });
+        self.known.insert(name, Lease::Mine { by, until: at.min(now) + PROBE_DEADLINE });
         Some(by)
+    }
+
+    /// Whether an answer of the bus is still waited for.
+    pub(super) fn is_asked(&self, name: LeaseName) -> bool {
+        matches!(self.known.get(&name), Some(Lease::Asked { .. }))
+    }
+
+    /// Nobody here wants it any more: it is given back.
+    pub(super) fn give_up_mine(&mut self, now: Duration, name: LeaseName) {
+        if matches!(self.known.get(&name), Some(Lease::Mine { .. })) {
+            self.known.insert(name, Lease::Free { since: now });
+        }
     }
 
     /// It is somebody else's, for this long at most.
     pub(super) fn taken(&mut self, now: Duration, name: LeaseName, left: Duration) {
-        let mine = matches!(self.0.get(&name), Some(Lease::Mine { until, .. }) if now < *until);
-        if !mine {
-            self.0.insert(name, Lease::Theirs { until: now + left.min(PROBE_DEADLINE) });
+        let mine = matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until);
+        if !mine && (self.known.contains_key(&name) || self.has_room(now)) {
+            self.known.insert(name, Lease::Theirs { until: now + left.min(PROBE_DEADLINE) });
         }
     }
 
     /// Somebody gave it back.
     pub(super) fn freed(&mut self, now: Duration, name: LeaseName) {
-        if matches!(self.0.get(&name), Some(Lease::Theirs { .. })) {
-            self.0.insert(name, Lease::Free { since: now });
+        if matches!(self.known.get(&name), Some(Lease::Theirs { .. })) {
+            self.known.insert(name, Lease::Free { since: now });
         }
     }
 
@@ -118,12 +139,12 @@ impl Leases {
             Lease::Mine { by: holder, until } if *holder == by && now < *until => Some(*until),
             _ => None,
         };
-        self.0.values().filter_map(until).min()
+        self.known.values().filter_map(until).min()
     }
 
     /// Since when at the latest somebody holds it.
     pub(super) fn taken_at(&self, name: LeaseName) -> Option<Duration> {
-        match self.0.get(&name) {
+        match self.known.get(&name) {
             Some(Lease::Mine { until, .. } | Lease::Theirs { until }) => Some(until.saturating_sub(PROBE_DEADLINE)),
             _ => None,
         }
@@ -132,33 +153,37 @@ impl Leases {
     /// Forgets the leases of a wish; returns those that are still held and have to be given back.
     pub(super) fn drop_of(&mut self, now: Duration, by: WishId, which: impl Fn(LeaseName) -> bool) -> Vec<LeaseName> {
         let held = |lease: &Lease| matches!(lease, Lease::Mine { by: holder, until } if *holder == by && now < *until);
-        let mine: Vec<LeaseName> = self.0.iter().filter(|(name, lease)| held(lease) && which(**name)).map(|(name, _)| *name).collect();
+        let mine: Vec<LeaseName> = self.known.iter().filter(|(name, lease)| held(lease) && which(**name)).map(|(name, _)| *name).collect();
         for name in &mine {
-            self.0.insert(*name, Lease::Free { since: now });
+            self.known.insert(*name, Lease::Free { since: now });
         }
         mine
     }
 
     /// Questions that the bus has not answered in time are given up. Returns the wishes that asked.
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<WishId> {
-        let late: Vec<(LeaseName, WishId)> = self.0.iter().filter_map(|(name, lease)| late(now, *name, lease)).collect();
+        let late: Vec<(LeaseName, WishId)> = self.known.iter().filter_map(|(name, lease)| late(now, *name, lease)).collect();
         for (name, _) in &late {
-            self.0.remove(name);
+            self.known.remove(name);
         }
         late.into_iter().map(|(_, by)| by).collect()
     }
 
-    /// Forgets what ran out a while ago and all that is free.
-    pub(super) fn collect_garbage(&mut self, now: Duration) {
-        self.0.retain(|_, lease| match lease {
+    /// Whether one more may be remembered, once what ran out a while ago and all that is free is forgotten.
+    pub(super) fn has_room(&mut self, now: Duration) -> bool {
+        if self.known.len() >= LEASES_REMEMBERED && now >= self.swept + SWEPT_EVERY {
+            self.swept = now;
+            self.forget_what_ran_out(now);
+        }
+        self.known.len() < LEASES_REMEMBERED
+    }
+
+    fn forget_what_ran_out(&mut self, now: Duration) {
+        self.known.retain(|_, lease| match lease {
             Lease::Asked { .. } => true,
             Lease::Mine { until, .. } | Lease::Theirs { until } => now < *until + PROBE_DEADLINE,
             Lease::Free { since } => now < *since + PROBE_DEADLINE,
         });
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
     }
 }
 
@@ -166,5 +191,32 @@ fn late(now: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, Wis
     match lease {
         Lease::Asked { by, at } if *at + BUS_ANSWER <= now => Some((name, *by)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lead(number: usize) -> LeaseName {
+        LeaseName::Lead(TopicId(number as u128), 0)
+    }
+
+    #[test]
+    fn leases_of_others_are_bounded_and_a_forgotten_one_may_be_asked_for() {
+        let mut leases = Leases::default();
+        let second = Duration::from_secs(1);
+        for number in 0..3 * LEASES_REMEMBERED {
+            leases.taken(second, lead(number), PROBE_DEADLINE);
+        }
+        assert_eq!(leases.known.len(), LEASES_REMEMBERED);
+        let wish = WishId(1);
+        assert_eq!(leases.want(second, lead(0), wish, Duration::ZERO, Duration::ZERO), Standing::Wait(second + PROBE_DEADLINE));
+        let forgotten = lead(2 * LEASES_REMEMBERED);
+        assert_eq!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Ask);
+        leases.taken(second, forgotten, PROBE_DEADLINE);
+        assert!(matches!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Wait(_)));
+        leases.taken(second + 2 * PROBE_DEADLINE, lead(5 * LEASES_REMEMBERED), PROBE_DEADLINE);
+        assert_eq!(leases.known.len(), 1, "what ran out makes room");
     }
 }

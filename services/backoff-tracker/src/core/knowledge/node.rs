@@ -26,8 +26,6 @@ use crate::core::delays::BackoffPolicy;
 
 /// Wishes of one node at once: more pods than a node can have. One more is refused.
 pub const MAX_WISHES: usize = 1_000;
-/// Leases remembered before those that ran out are forgotten.
-const LEASES_REMEMBERED: usize = 4_096;
 /// What happened so far, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnowledgeCounts {
@@ -258,10 +256,12 @@ impl Knowledge {
         self.wishes_touching(topic)
     }
 
-    /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once.
+    /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once; not where
+    /// nothing is done by what others say.
     fn abandon_hanging(&mut self, now: Duration, topic: TopicId, effects: &mut Vec<Effect>) {
         for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| wish.aim.endpoint.id() == topic && !wish.abandoned) {
-            if matches!(&wish.state, State::Going(going) if going.told_unanswered) {
+            let lenient = self.lenience.holds(now, &wish.aim.target.view);
+            if !lenient && matches!(&wish.state, State::Going(going) if going.told_unanswered) {
                 wish.state = State::Fresh;
                 wish.told = None;
                 wish.abandoned = true;
@@ -285,13 +285,21 @@ impl Knowledge {
     }
 
     fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        self.misses = 0;
+        // An answer that comes too late is as good as none: its wish went ahead without.
+        if self.leases.is_asked(name) {
+            self.misses = 0;
+        }
         match answer {
-            LeaseAnswer::Won => match self.leases.won(now, name).filter(|wish| self.wishes.contains_key(wish)) {
-                Some(wish) => vec![wish],
-                None => {
+            LeaseAnswer::Won => match self.leases.won(now, name) {
+                Some(wish) if self.wishes.contains_key(&wish) => vec![wish],
+                asked => {
                     effects.push(Effect::ReleaseLease(name));
-                    vec![]
+                    if asked.is_none() {
+                        return vec![];
+                    }
+                    // Others of this node may want it.
+                    self.leases.give_up_mine(now, name);
+                    self.wishes_of_lease(name)
                 }
             },
             LeaseAnswer::Lost(left) => {
@@ -317,9 +325,6 @@ impl Knowledge {
             if self.misses >= MISSES_TO_GONE {
                 due.extend(self.set_alone(true));
             }
-        }
-        if self.leases.len() > LEASES_REMEMBERED {
-            self.leases.collect_garbage(now);
         }
         for id in missed {
             if let Some(wish) = self.wishes.get_mut(&id) {

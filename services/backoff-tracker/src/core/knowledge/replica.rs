@@ -245,18 +245,21 @@ impl Replica {
     /// Whose failure stands although another has succeeded since keeps its kind of failure to itself for a while.
     fn contradict(&mut self, topic: TopicId) {
         let (Some(success), Some(words)) = (self.succeeded_at(topic), self.topics.get(&topic)) else { return };
-        let at_fault = |heard: &&Heard| heard.report.finding.trouble().is_some() && heard.failing_since < success;
+        // Who is known to be contradicted is no news; of its own successes since, pardon keeps count.
+        let known = |report: &Report| {
+            let distrust = self.distrust.get(&kind(&report.topic)).and_then(|nodes| nodes.get(&report.reporter));
+            distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
+        };
+        let at_fault = |heard: &&Heard| heard.report.finding.trouble().is_some() && heard.failing_since < success && !known(&heard.report);
         let at_fault: Vec<Arc<Report>> = words.values().filter(at_fault).map(|heard| Arc::clone(&heard.report)).collect();
         for report in at_fault {
             let sound_at = self.sound_at(&report);
             let nodes = self.distrust.entry(kind(&report.topic)).or_default();
             let distrust = nodes.entry(report.reporter.clone()).or_default();
             distrust.sound_at = distrust.sound_at.max(sound_at);
+            distrust.contradicted_at = success;
             self.derived.forget_all();
-            if distrust.contradicted_at < success {
-                distrust.contradicted_at = success;
-                self.counts.contradicted_total += 1;
-            }
+            self.counts.contradicted_total += 1;
         }
     }
 

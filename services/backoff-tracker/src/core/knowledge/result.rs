@@ -31,8 +31,9 @@ impl Knowledge {
         };
         let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
         let topics = self.tried.topics_of(report.attempt);
-        let lenient = self.tried.view_of(report.attempt).is_none_or(|view| self.is_lenient(now.monotonic, view));
-        let bound = self.binding_of(now.monotonic, topics.iter().map(|topic| topic.id())).filter(|_| !lenient);
+        let own = self.tried.is_by_own_rule(report.attempt)
+            || self.tried.view_of(report.attempt).is_none_or(|view| self.is_lenient(now.monotonic, view));
+        let bound = self.binding_of(now.monotonic, topics.iter().map(|topic| topic.id())).filter(|_| !own);
         let reported = match bound {
             Some(entry) => {
                 self.local.report_shared(report.attempt, &report.key);
@@ -62,7 +63,7 @@ impl Knowledge {
             self.publish(now, &going, Arc::clone(topic), finding, effects);
             touched.extend(self.wishes_touching(topic.id()));
         }
-        self.tried.failed(attempt, &aim, topics);
+        self.tried.failed(attempt, &aim, topics, going.by_own_rule);
         touched
     }
 
@@ -159,15 +160,18 @@ impl Knowledge {
         }
         wish.failed = Some(OwnFailure { at: now, trace, topics: topics.iter().map(|topic| topic.id()).collect() });
         if let Some((attempt, _)) = going.attempt {
-            self.tried.failed(attempt, &wish.aim, topics.clone());
-            self.move_own_delay(now, wish, attempt, &failure, topics);
+            self.tried.failed(attempt, &wish.aim, topics.clone(), going.by_own_rule);
+            self.move_own_delay(now, wish, going, &failure, topics);
         }
         touched
     }
 
-    /// Kubelet's rule moves by a failure, unless all go by it.
-    fn move_own_delay(&mut self, now: Duration, wish: &Wish, attempt: AttemptId, failure: &Failure, topics: Vec<Arc<Topic>>) {
-        if wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed)) && !self.is_lenient(now, &wish.aim.target.view) {
+    /// Kubelet's rule moves by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does
+    /// not answer must not try more often than kubelet would.
+    fn move_own_delay(&mut self, now: Duration, wish: &Wish, going: &Going, failure: &Failure, topics: Vec<Arc<Topic>>) {
+        let Some((attempt, _)) = going.attempt else { return };
+        let own = going.by_own_rule || self.is_lenient(now, &wish.aim.target.view);
+        if !own && wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed)) {
             self.local.report_shared(attempt, &wish.key);
         } else {
             let report = ReportAttempt { key: wish.key.clone(), attempt, failure: Some(failure.told()) };

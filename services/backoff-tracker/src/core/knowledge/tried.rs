@@ -24,17 +24,19 @@ struct Attempt {
     aim: Aim,
     /// What its failure was about.
     topics: Vec<Arc<Topic>>,
+    by_own_rule: bool,
     /// Set while the manifest is there and the rest goes on.
     goes_on: Option<Going>,
 }
 
 impl Tried {
-    pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, topics: Vec<Arc<Topic>>) {
-        self.remember(attempt, Attempt { aim: aim.clone(), topics, goes_on: None });
+    pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, topics: Vec<Arc<Topic>>, by_own_rule: bool) {
+        self.remember(attempt, Attempt { aim: aim.clone(), topics, by_own_rule, goes_on: None });
     }
 
     pub(super) fn resolved(&mut self, attempt: AttemptId, aim: &Aim, going: &Going) {
-        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), goes_on: Some(going.clone()) });
+        let (by_own_rule, goes_on) = (going.by_own_rule, Some(going.clone()));
+        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), by_own_rule, goes_on });
     }
 
     /// What is known of an attempt whose manifest was there, once.
@@ -45,6 +47,11 @@ impl Tried {
 
     pub(super) fn topics_of(&self, attempt: AttemptId) -> Vec<Arc<Topic>> {
         self.attempts.get(&attempt).map(|tried| tried.topics.clone()).unwrap_or_default()
+    }
+
+    /// Whether the node's own rule allowed it, without the fleet's leave.
+    pub(super) fn is_by_own_rule(&self, attempt: AttemptId) -> bool {
+        self.attempts.get(&attempt).is_some_and(|tried| tried.by_own_rule)
     }
 
     pub(super) fn view_of(&self, attempt: AttemptId) -> Option<&View> {

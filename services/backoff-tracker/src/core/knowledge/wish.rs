@@ -54,6 +54,8 @@ pub(super) struct Going {
     /// What step a failure of each topic would be, as it was known when the attempt began.
     pub(super) steps: BTreeMap<TopicId, u32>,
     pub(super) told_unanswered: bool,
+    /// Whether the node's own rule allowed it, without the fleet's leave: then that rule moves by its failure.
+    pub(super) by_own_rule: bool,
 }
 
 /// How the node itself failed.

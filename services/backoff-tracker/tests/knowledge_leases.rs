@@ -1,0 +1,143 @@
+//! Leases when something goes wrong with them: the bus is slow, the wish is gone, there are too many.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::core::knowledge::{
+    Effect, Failure, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, Target, Verdict, View, WishId,
+};
+use clock::Random;
+use contract::messages::backoff_tracker::BackoffKey;
+use contract::{AttemptId, FailureClass};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// One node of a thousand, whose bus does what the test says.
+struct Node {
+    core: Knowledge,
+    now: Duration,
+    effects: Vec<Effect>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
+        core.step(Duration::ZERO, Input::Fleet { alive: 1_000, rank: Some(0) });
+        Self { core, now: Duration::ZERO, effects: vec![] }
+    }
+
+    fn give(&mut self, input: Input) {
+        let effects = self.core.step(self.now, input);
+        self.effects.extend(effects);
+    }
+
+    fn until(&mut self, end: Duration) {
+        while let Some(wake) = self.core.next_wake().filter(|wake| *wake <= end) {
+            self.now = wake.max(self.now);
+            self.give(Input::Tick);
+        }
+        self.now = end;
+    }
+
+    fn ask(&mut self, wish: u64, image: &str) {
+        let (key, target) = (BackoffKey { pod: None, image: image.to_owned() }, target(image));
+        self.give(Input::Ask { wish: WishId(wish), key, target });
+    }
+
+    /// The leases asked for since this was last called.
+    fn asked(&mut self) -> Vec<LeaseName> {
+        let asked = |effect: Effect| if let Effect::AcquireLease(name, _) = effect { Some(name) } else { None };
+        std::mem::take(&mut self.effects).into_iter().filter_map(asked).collect()
+    }
+
+    /// What a wish was told last, of what happened since the effects were last taken.
+    fn told(&self, wish: u64) -> Option<&Verdict> {
+        let of = |effect: &'_ Effect| matches!(effect, Effect::Tell(id, _) if *id == WishId(wish));
+        self.effects.iter().rev().find(|effect| of(effect)).map(|effect| match effect {
+            Effect::Tell(_, verdict) => verdict,
+            _ => unreachable!(),
+        })
+    }
+
+    fn is_clear(&self, wish: u64) -> bool {
+        matches!(self.told(wish), Some(Verdict::Clear { .. }))
+    }
+}
+
+fn target(image: &str) -> Target {
+    Target {
+        view: View { scope: "default".to_owned(), registry: "r".to_owned(), route: "direct".to_owned(), boot: String::new() },
+        endpoint: "r:443".to_owned(),
+        zone: "z".to_owned(),
+        repository: "a".to_owned(),
+        reference: image.to_owned(),
+        platform: "linux/amd64".to_owned(),
+        scope: "anonymous".to_owned(),
+        budget_owner: "o".to_owned(),
+        ..Target::default()
+    }
+}
+
+#[test]
+fn a_lease_won_for_a_wish_that_is_gone_is_left_to_the_next() {
+    let mut node = Node::new();
+    node.ask(1, "r/a:1");
+    let [lead] = node.asked()[..] else { panic!("one lease is asked for") };
+    node.give(Input::Withdraw(WishId(1)));
+    node.ask(2, "r/a:1");
+    node.now = 100 * MS;
+    node.give(Input::Lease(lead, LeaseAnswer::Won));
+    assert!(node.effects.contains(&Effect::ReleaseLease(lead)), "nobody wants it: {:?}", node.effects);
+    let mut asked = node.asked();
+    while asked.is_empty() && node.now < Duration::from_secs(1) {
+        node.until(node.now + 10 * MS);
+        asked = node.asked();
+    }
+    assert_eq!(asked, [lead], "the other wish asks for it, and waits for no lease of a wish that is gone");
+    node.give(Input::Lease(lead, LeaseAnswer::Won));
+    for slot in node.asked() {
+        node.give(Input::Lease(slot, LeaseAnswer::Won));
+    }
+    assert!(node.is_clear(2), "{:?}", node.effects);
+}
+
+#[test]
+fn a_bus_that_answers_too_late_each_time_is_gone() {
+    let mut node = Node::new();
+    for number in 0..u64::from(MISSES_TO_GONE) {
+        assert!(!node.core.is_alone());
+        node.ask(number, &format!("r/a:{number}"));
+        let asked = node.asked();
+        node.until(node.now + 400 * MS);
+        assert!(node.is_clear(number), "without an answer it goes ahead");
+        for name in asked {
+            node.give(Input::Lease(name, LeaseAnswer::Won));
+        }
+    }
+    assert!(node.core.is_alone());
+}
+
+#[test]
+fn whom_the_bus_does_not_answer_tries_no_more_often_than_kubelet() {
+    let mut node = Node::new();
+    let mut random = Random::seeded(1);
+    let mut tries = Vec::new();
+    node.ask(1, "r/a:1");
+    while node.now < Duration::from_secs(120) {
+        node.until(node.now + 250 * MS);
+        if !node.is_clear(1) {
+            continue;
+        }
+        tries.push(node.now.as_secs());
+        node.effects.clear();
+        let attempt = AttemptId::random(&mut random);
+        node.give(Input::Begun { wish: WishId(1), attempt, trace: None });
+        let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
+        node.give(Input::Resolved { wish: WishId(1), attempt, outcome: Outcome::Failed(failure) });
+        // The bus was there in between, for others.
+        node.give(Input::BusBack);
+    }
+    let kubelet = [0, 10, 30, 70];
+    assert!(tries.len() <= kubelet.len() && tries.iter().zip(kubelet).all(|(tried, allowed)| *tried >= allowed), "{tries:?}");
+}
