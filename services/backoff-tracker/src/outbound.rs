@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bus::KeyValue;
+use clock::Clock;
 use contract::FailureClass;
-use contract::know::{AboutKind, Found, KnowError, ReportKey, StoredAbout, StoredReport, TryKey, encode};
+use contract::know::{AboutKind, Found, KnowError, ReportKey, StoredAbout, StoredClear, StoredReport, TryKey, encode};
 use tokio::sync::mpsc;
 
-use crate::core::knowledge::{About, Finding, LeaseName, Report, Trouble, keep_for};
+use crate::core::knowledge::{About, Finding, LONGEST_KEPT, LeaseName, Report, Trouble, keep_for};
 
 /// Writes that wait for the bus; a node says a few things a second at most. Beyond it what is new is dropped, counted, and
 /// written again from the replica when the bus is back.
@@ -22,10 +23,19 @@ const RELEASED_AFTER: Duration = Duration::from_millis(25);
 /// Something to be written.
 #[derive(Debug)]
 pub(crate) enum Write {
-    /// A word of this node's own.
-    Report { key: String, value: Vec<u8>, ttl: Duration },
+    /// A word of this node's own, and when it was so: how old it is shows when it is written.
+    Report { report: Arc<Report>, date: Duration },
+    /// What an operator cleared here, and when.
+    Clear { key: String, clear: StoredClear, date: Duration },
     /// A lease that is this node's.
     Release { key: String, revision: u64 },
+}
+
+/// A value as the bus takes it.
+struct Stored {
+    key: String,
+    value: Vec<u8>,
+    ttl: Duration,
 }
 
 /// How the writing goes.
@@ -43,38 +53,50 @@ pub(crate) async fn write_all(
     leases: Arc<dyn KeyValue>,
     mut writes: mpsc::Receiver<Write>,
     written: Arc<Written>,
+    clock: Clock,
 ) {
-    let mut just_reported = false;
+    let mut reported = None;
     while let Some(write) = writes.recv().await {
-        match write {
-            Write::Report { key, value, ttl } => {
-                let put = tokio::time::timeout(WRITE_LIMIT, reports.put(&key, value.into(), Some(ttl))).await;
-                let count = if matches!(put, Ok(Ok(_))) { &written.sent } else { &written.unsent };
-                count.fetch_add(1, Ordering::Relaxed);
-                just_reported = true;
-                if let Ok(Err(error)) = put {
-                    tracing::debug!(key, %error, "a report was not written; it will be when the bus is back");
-                }
-            }
+        let age = |date: Duration| clock.now().monotonic.saturating_sub(date);
+        let stored = match write {
+            Write::Report { report, date } => self::report(&report, age(date)),
+            Write::Clear { key, clear, date } => cleared(key, clear, age(date)),
             Write::Release { key, revision } => {
-                if std::mem::take(&mut just_reported) {
-                    tokio::time::sleep(RELEASED_AFTER).await;
+                if let Some(reported) = reported.take() {
+                    tokio::time::sleep(RELEASED_AFTER.saturating_sub(age(reported))).await;
                 }
                 // Another revision is somebody else's lease by now; without an answer it runs out by itself.
                 let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&key, Some(revision))).await;
                 if let Ok(Err(error)) = released {
                     tracing::debug!(key, %error, "a lease was not given back; it runs out");
                 }
+                continue;
             }
+        };
+        match stored {
+            Ok(stored) => put(&*reports, stored, &written).await,
+            Err(error) => tracing::warn!(%error, "a word of this node's is not shared: its names are longer than any registry's"),
         }
+        reported = Some(clock.now().monotonic);
     }
 }
 
-/// A report as it is stored, that was so this long ago.
-///
-/// # Errors
-/// It is too large.
-pub(crate) fn report(report: &Report, age: Duration) -> Result<Write, KnowError> {
+async fn put(reports: &dyn KeyValue, Stored { key, value, ttl }: Stored, written: &Written) {
+    let put = tokio::time::timeout(WRITE_LIMIT, reports.put(&key, value.into(), Some(ttl))).await;
+    let count = if matches!(put, Ok(Ok(_))) { &written.sent } else { &written.unsent };
+    count.fetch_add(1, Ordering::Relaxed);
+    if let Ok(Err(error)) = put {
+        tracing::debug!(key, %error, "a report was not written; it will be when the bus is back");
+    }
+}
+
+fn cleared(key: String, clear: StoredClear, age: Duration) -> Result<Stored, KnowError> {
+    let value = encode(&StoredClear { age_ms: milliseconds(age), ..clear })?;
+    Ok(Stored { key, value, ttl: LONGEST_KEPT })
+}
+
+/// A report as it is stored, that was so this long ago; an error if it is too large.
+fn report(report: &Report, age: Duration) -> Result<Stored, KnowError> {
     let nothing = Trouble::default();
     let (found, trouble) = match &report.finding {
         Finding::Succeeded => (Found::Succeeded, &nothing),
@@ -97,7 +119,7 @@ pub(crate) fn report(report: &Report, age: Duration) -> Result<Write, KnowError>
     let key = ReportKey { node: report.reporter.clone(), class: Some(class), topic: report.topic.id().0 }.text();
     // Whole seconds, and one more than anybody keeps it.
     let ttl = Duration::from_secs(keep_for(report).as_secs() + 1);
-    Ok(Write::Report { key, value: encode(&stored)?, ttl })
+    Ok(Stored { key, value: encode(&stored)?, ttl })
 }
 
 /// The key of a lease.

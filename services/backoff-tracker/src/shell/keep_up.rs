@@ -15,7 +15,7 @@ use super::link::{self, Arrived, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{BUS_ANSWER, Input};
 use crate::inbound;
-use crate::outbound::{self, WRITES_WAITING};
+use crate::outbound::{self, WRITES_WAITING, Write};
 
 /// How often a bus that is not there, or does not answer, is tried again.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
@@ -32,6 +32,8 @@ const OPEN_LIMIT: Duration = Duration::from_secs(10);
 const SAID_AGAIN_EVERY: Duration = Duration::from_secs(30);
 /// A change this far ahead of a snapshot did not come while it was read.
 const PLAUSIBLY_AHEAD: u64 = 10_000;
+/// The most nodes that are believed to be alive, as many as a registrar knows: turns of a fleet said to be larger never come.
+const ALIVE_MAX: u64 = 20_000;
 
 impl StreamHandler<Arrived> for BackoffTracker {
     fn handle(&mut self, arrived: Arrived, context: &mut Self::Context) {
@@ -78,7 +80,8 @@ impl BackoffTracker {
         let Opened { link, arriving, found } = opened;
         let (writes, waiting) = mpsc::channel(WRITES_WAITING);
         // Not among the actor's own tasks, which run before a caller on the same thread sees its answer.
-        tokio::spawn(outbound::write_all(Arc::clone(&link.reports), Arc::clone(&link.leases), waiting, Arc::clone(&sharing.written)));
+        let (reports, leases) = (Arc::clone(&link.reports), Arc::clone(&link.leases));
+        tokio::spawn(outbound::write_all(reports, leases, waiting, Arc::clone(&sharing.written), self.clock.clone()));
         sharing.link = Some(link);
         sharing.writes = Some(writes);
         context.add_stream(arriving);
@@ -235,9 +238,9 @@ impl BackoffTracker {
     }
 
     fn say_again(&mut self, now: Duration) {
-        let Core::Sharing(knowledge) = &self.core else { return };
+        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
         for (report, age) in knowledge.own_reports(now) {
-            self.publish(outbound::report(&report, age));
+            sharing.write(Write::Report { report, date: now.saturating_sub(age) });
         }
     }
 
@@ -259,11 +262,12 @@ impl BackoffTracker {
     /// The registrar says how the fleet stands.
     pub(crate) fn see_fleet(&mut self, seen: &FleetSeen, context: &mut Context<Self>) {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let (alive, alive_in_zone) = (seen.place.alive.min(ALIVE_MAX), seen.place.alive_in_zone.min(ALIVE_MAX));
         let Some(sharing) = &mut self.sharing else { return };
-        if seen.place.alive > 0 {
-            sharing.alive = seen.place.alive;
-            let fleet = Input::Fleet { alive: count(seen.place.alive), rank: seen.place.rank.map(count) };
-            let zone = (seen.place.alive_in_zone > 0).then(|| Input::Zone(count(seen.place.alive_in_zone)));
+        if alive > 0 {
+            sharing.alive = alive;
+            let fleet = Input::Fleet { alive: count(alive), rank: seen.place.rank.map(count) };
+            let zone = (alive_in_zone > 0).then(|| Input::Zone(count(alive_in_zone)));
             self.step_all([fleet].into_iter().chain(zone), context);
         }
         self.say_what_was_not_taken();

@@ -31,8 +31,11 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
         let now = self.clock.now().monotonic;
         let AwaitLeave { wish, attempt, key, target, standing, patience_ms } = asked.body;
         if self.wishes.is_full_for(wish) {
+            // Whoever waits for an answer goes by kubelet's rule, which was asked before: that others wish must not refuse it.
+            // A standing wish tries as often as it has leave, and so has to wait for room.
             let held = knowledge.told(now, knowledge.no_room(now));
-            let leave = if standing { Leave::Waiting { held: Some(held) } } else { Leave::Held(held) };
+            let own_rule = Leave::Granted { for_all: false, answer_within_ms: None };
+            let leave = if standing { Leave::Waiting { held: Some(held) } } else { own_rule };
             return Box::pin(async { Ok(leave) });
         }
         if let Some(overtaken) = self.wishes.overtaken(wish, attempt) {
@@ -135,7 +138,11 @@ impl BackoffTracker {
                         sharing.counts.abandoned += 1;
                     }
                 }
-                Effect::Publish(report, age) => self.publish(outbound::report(&report, age)),
+                Effect::Publish(report, age) => {
+                    if let Some(sharing) = &mut self.sharing {
+                        sharing.write(Write::Report { report, date: now.saturating_sub(age) });
+                    }
+                }
                 Effect::AcquireLease(name, ttl) => self.acquire(name, ttl, context),
                 Effect::ReleaseLease(name) => self.release(name),
             }
@@ -226,14 +233,6 @@ impl BackoffTracker {
         self.set_alarm(context);
     }
 
-    pub(crate) fn publish(&mut self, write: Result<Write, contract::know::KnowError>) {
-        let Some(sharing) = &mut self.sharing else { return };
-        match write {
-            Ok(write) => sharing.write(write),
-            Err(error) => tracing::warn!(%error, "a report is not shared: its names are longer than any registry's"),
-        }
-    }
-
     fn acquire(&mut self, name: LeaseName, ttl: Duration, context: &mut Context<Self>) {
         let Some(sharing) = &mut self.sharing else { return };
         let Some(link) = &sharing.link else { return };
@@ -246,11 +245,14 @@ impl BackoffTracker {
     }
 
     fn lease_answered(&mut self, name: LeaseName, answer: Result<u64, KeyValueError>, context: &mut Context<Self>) {
+        let now = self.clock.now().monotonic;
         let Some(sharing) = &mut self.sharing else { return };
         let freed_since = sharing.asked.remove(&name).unwrap_or_default();
         match answer {
             Ok(revision) => {
-                sharing.leases.insert(name, revision);
+                // Some run out without being given back.
+                sharing.leases.retain(|_, (_, until)| now < *until);
+                sharing.leases.insert(name, (revision, now + PROBE_DEADLINE));
                 self.step(Input::Lease(name, LeaseAnswer::Won), context);
             }
             Err(KeyValueError::Conflict { .. }) => {
@@ -264,7 +266,7 @@ impl BackoffTracker {
 
     fn release(&mut self, name: LeaseName) {
         let Some(sharing) = &mut self.sharing else { return };
-        if let Some(revision) = sharing.leases.remove(&name) {
+        if let Some((revision, _)) = sharing.leases.remove(&name) {
             sharing.write(Write::Release { key: outbound::lease_key(name), revision });
         }
     }

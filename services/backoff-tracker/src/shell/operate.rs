@@ -15,11 +15,13 @@ use tokio::time::timeout;
 use super::recording as words;
 use super::sharing::read;
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{Clearing, Input, LONGEST_KEPT, LONGEST_PAUSE, LeaseName, hash128};
+use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, LeaseName, hash128};
 use crate::outbound::{Write, milliseconds};
 
 /// The most entries of one list.
 const LISTED: usize = 1_000;
+/// What an operator is told who clears while the bus is gone.
+const CLEARED_HERE_ALONE: &str = "the other nodes: the bus is gone and only this node was told; clear again when it is back";
 /// How long a pause may take to be stored before its operator is told that it was not.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -55,7 +57,10 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
             Core::Sharing(knowledge) => match knowledge.to_clear(&what) {
                 None => BackoffCleared::default(),
                 Some(clearing) => {
-                    let cleared = knowledge.would_clear(now.monotonic, &clearing);
+                    let mut cleared = knowledge.would_clear(now.monotonic, &clearing);
+                    if knowledge.is_alone() {
+                        cleared.still_binding.push(CLEARED_HERE_ALONE.to_owned());
+                    }
                     self.clear(clearing, &by, context);
                     cleared
                 }
@@ -109,13 +114,11 @@ impl BackoffTracker {
         let Clearing { image, topics } = clearing;
         let words: Vec<String> = topics.iter().map(|topic| format!("{:032x}", topic.0)).collect();
         let what = hash128(&[image.as_deref().unwrap_or_default(), &words.join(" ")]);
-        let stored = StoredClear { image: image.clone(), topics: words, by: by.to_owned(), age_ms: 0 };
+        let now = self.clock.now().monotonic;
+        let clear = StoredClear { image: image.clone(), topics: words, by: by.to_owned(), age_ms: 0 };
         if let Some(sharing) = &mut self.sharing {
             let key = ReportKey { node: sharing.node.clone(), class: None, topic: what }.text();
-            match encode(&stored) {
-                Ok(value) => sharing.write(Write::Report { key, value, ttl: LONGEST_KEPT }),
-                Err(error) => tracing::warn!(%error, "what was cleared here is not told to the other nodes"),
-            }
+            sharing.write(Write::Clear { key, clear, date: now });
         }
         self.step(Input::Cleared { image, topics, age: Duration::ZERO }, context);
     }

@@ -43,8 +43,8 @@ pub(crate) struct Sharing {
     pub(crate) unsent_seen: u64,
     /// When own words were last offered again while the bus was there.
     pub(crate) said_again_at: Duration,
-    /// Leases of this node's, by the revision that gives them back.
-    pub(crate) leases: BTreeMap<LeaseName, u64>,
+    /// Leases of this node's: the revision that gives them back, and when they have run out.
+    pub(crate) leases: BTreeMap<LeaseName, (u64, Duration)>,
     /// Leases asked for, and whether they were freed since.
     pub(crate) asked: BTreeMap<LeaseName, bool>,
     pub(crate) holders: Holders,
