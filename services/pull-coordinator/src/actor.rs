@@ -170,7 +170,7 @@ impl PullCoordinator {
             }
             Effect::AwaitLeave { flight, turn, ask, trace } => {
                 let leave = self.outbound.leave(trace, *ask);
-                self.then(leave, context, move |answer| Input::LeaveAnswered { flight, turn, answer });
+                self.then_as_resolved(leave, context, move |answer| Input::LeaveAnswered { flight, turn, answer });
             }
             Effect::Resolve { resolve, trace } => self.tell(*resolve, trace, context),
             Effect::Withdraw { wish, trace } => self.withdraw(wish, trace, context),
@@ -185,11 +185,7 @@ impl PullCoordinator {
             Effect::CheckBackoff { request, key, target, trace } => {
                 let target = target.map(Arc::unwrap_or_clone);
                 let check = self.outbound.check(trace, key, target, false);
-                let handle = check.into_actor(self).map(move |answer, coordinator, context| {
-                    coordinator.learn_what_is_resolved(context);
-                    coordinator.feed(Input::BackoffChecked { request, answer }, context);
-                });
-                context.spawn(handle);
+                self.then_as_resolved(check, context, move |answer| Input::BackoffChecked { request, answer });
             }
             Effect::AcquirePermit { flight, permit, image, budget, trace } => {
                 let acquire = self.outbound.acquire(trace, permit, image, budget);
@@ -253,6 +249,19 @@ impl PullCoordinator {
         input: impl FnOnce(T) -> Input + 'static,
     ) -> SpawnHandle {
         context.spawn(work.into_actor(self).map(move |result, coordinator, context| coordinator.feed(input(result), context)))
+    }
+
+    /// The same for what is decided by whether tags are resolved.
+    fn then_as_resolved<T: 'static>(
+        &self,
+        work: impl Future<Output = T> + 'static,
+        context: &mut Context<Self>,
+        input: impl FnOnce(T) -> Input + 'static,
+    ) {
+        context.spawn(work.into_actor(self).map(move |result, coordinator, context| {
+            coordinator.learn_what_is_resolved(context);
+            coordinator.feed(input(result), context);
+        }));
     }
 
     fn status(

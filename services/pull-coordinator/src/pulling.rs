@@ -14,9 +14,9 @@ use crate::facts::{pull_failure, pulled_facts, too_long};
 
 /// How often a pull renews its permit: three times within the throttler's lease of 30 s.
 const RENEW_PERMIT_EVERY: Duration = Duration::from_secs(10);
-/// So long a runtime that does not show the manifest's coming has to show a layer, before a registry is asked beside it: far longer
-/// than one that is well takes.
-const HEAD_AFTER: Duration = Duration::from_secs(2);
+/// So long a runtime that does not show the manifest's coming has to show a layer, before a registry is asked beside it: longer than
+/// one that is well takes, and half of the time after which the tracker says that there is no answer.
+const HEAD_AFTER: Duration = Duration::from_secs(1);
 
 /// What a pull begins with.
 pub(crate) struct Start {
@@ -32,9 +32,6 @@ pub(crate) struct Start {
 impl PullCoordinator {
     pub(crate) fn start_pull(&mut self, start: Start, context: &mut Context<Self>) {
         let flight = start.flight;
-        if let Some(begin) = start.begin {
-            context.spawn(self.outbound.begin(start.request.trace, begin).into_actor(self));
-        }
         let progress = self.flights.entry(flight).or_default().progress.clone();
         let mut lookouts = Vec::new();
         if self.surroundings.is_some() {
@@ -89,11 +86,16 @@ impl PullCoordinator {
 
     fn pull(&self, start: Start, progress: Progress) -> impl Future<Output = Result<PulledFacts, Failure>> + use<> {
         let (runtime, outbound, limit) = (self.runtime.clone(), self.outbound.clone(), self.pull_timeout);
-        let Start { permit, budget, request, .. } = start;
+        let Start { permit, budget, request, begin, in_haste, .. } = start;
         let (trace, image) = (request.trace, request.reference.normalised().to_owned());
         async move {
-            let pull = runtime.pull(request, progress);
-            let renew = async {
+            let pull = runtime.pull(request, progress.clone());
+            let accompany = async {
+                // A runtime that does not show the manifest's coming says so as soon as it pulls. Its silence says nothing of the
+                // registry, and the tracker takes an attempt that it was not told of for one that still waits for the node.
+                if let Some(begin) = begin.filter(|_| in_haste || !progress.snapshot().resolved) {
+                    outbound.begin(trace, begin).await;
+                }
                 loop {
                     tokio::time::sleep(RENEW_PERMIT_EVERY).await;
                     outbound.acquire(trace, permit, image.clone(), budget.clone()).await;
@@ -109,7 +111,7 @@ impl PullCoordinator {
                 biased;
                 pulled = pull => pulled.map(pulled_facts).map_err(pull_failure),
                 () = over => Err(too_long(limit.unwrap_or_default())),
-                () = renew => Err(too_long(Duration::ZERO)),
+                () = accompany => Err(too_long(Duration::ZERO)),
             }
         }
     }

@@ -269,6 +269,19 @@ fn an_abandoned_attempt_ends_without_a_word_and_begins_anew() {
 }
 
 #[test]
+fn an_attempt_whose_manifest_cannot_be_seen_is_not_ended_because_others_are_answered() {
+    let (mut world, request) = pulling(granted());
+    world.give(Input::Resolved { flight: FLIGHT, seen: false });
+    assert_eq!(names(&world.leave(FLIGHT, Some(Leave::Abandoned))), ["Withdraw"], "its leases are for others");
+    assert_eq!(world.let_pass(60_000), [], "what is given up is not asked after");
+    assert_eq!(names(&world.pulled(FLIGHT)), ["Verify"], "nobody waits for its word");
+    let landed = world.verified(FLIGHT);
+    assert_eq!(names(&landed)[..2], ["Release", "Report"], "it is given back once");
+    world.settle(landed);
+    assert_eq!(world.answer_to(request).outcome, OutcomeKind::Pulled);
+}
+
+#[test]
 fn a_permit_that_comes_when_leave_is_nearly_over_asks_again_with_the_permit_in_hand() {
     let (mut world, _) = allowed(granted_for_all());
     world.pass(7_501);

@@ -67,6 +67,7 @@ impl Coordinator {
 
     pub(super) fn leave_answered(&mut self, now: Now, id: FlightId, turn: u64, answer: Option<Leave>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
+        let resolved = flight.resolved;
         let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.asking && fleet.turn == turn) else { return };
         fleet.asking = false;
         match (&flight.stage, answer) {
@@ -75,6 +76,7 @@ impl Coordinator {
                 self.leave_decided(now, id, answer, effects);
             }
             (FlightStage::Verifying(_), _) => {}
+            (FlightStage::Pulling, Some(Leave::Abandoned)) if !fleet.told && resolved => self.go_on_alone(id, effects),
             (FlightStage::Pulling, Some(Leave::Abandoned)) if !fleet.told => self.begin_anew(now, id, effects),
             (FlightStage::Pulling, _) if fleet.told => {}
             // What is lost before the pull has begun is asked for again when the permit is there: until then its place in the queue counts.
@@ -320,10 +322,23 @@ impl Coordinator {
         self.await_leave(now, id, effects);
     }
 
-    /// Says once what an attempt has come to for the fleet.
+    /// The fleet has given the attempt up, but its manifest may be there for long where that cannot be seen: it goes on, and the fleet
+    /// does not wait for it.
+    fn go_on_alone(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(fleet) = &mut flight.fleet else { return };
+        effects.push(Effect::Withdraw { wish: fleet.wish, trace: flight.trace });
+        fleet.is_known = false;
+        fleet.lapsed = true;
+        fleet.answer_by = None;
+        self.alarms.clear(Alarm::Manifest(id));
+        self.alarms.clear(Alarm::Leave(id));
+    }
+
+    /// Says once what an attempt has come to for the fleet, if the tracker still knows of it.
     pub(super) fn tell(&mut self, id: FlightId, failure: Option<&Failure>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
-        let Some(fleet) = flight.fleet.as_mut().filter(|fleet| !fleet.told) else { return };
+        let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.told) else { return };
         fleet.told = true;
         fleet.answer_by = None;
         let failure = failure.map(|failure| outcomes::attempt_failure(flight.reference.requested(), failure));

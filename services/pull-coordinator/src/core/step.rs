@@ -299,7 +299,7 @@ pub enum Effect {
         permit: PermitId,
         /// As in `AcquirePermit`.
         budget: Option<String>,
-        /// What the back-off tracker is told first, if this node shares.
+        /// What the back-off tracker is told first, if this node shares and the runtime shows the manifest or is in haste.
         begin: Option<BeginAttempt>,
         /// The fleet waits for word of the manifest: it is asked for by another way as well, if the runtime does not show it.
         in_haste: bool,

@@ -1,14 +1,20 @@
 //! What is told before a pull is over: that it begins, what the registry told with the manifest, and how large the image is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use contract::messages::backoff_tracker::Leave;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
 use contract::messages::throttler::{RegistryLimit, ReportLimits};
 use contract::{FailureClass, Reason};
+use futures::future::BoxFuture;
+use image::{Platform, Reference};
 use integration::{paused, pod, until};
 use pull_coordinator::Extras;
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
-use runtimes::{LayerProgress, Probe, Progress};
+use runtimes::{
+    ImageRuntime, ImageStatus, InspectFailure, LayerProgress, Probe, Progress, PullFailure, PullRequest, PulledImage, RuntimeDescription,
+};
 
 use crate::script::{IMAGE, Node, Said, Script, lead, leave, standing, wanted};
 
@@ -90,7 +96,7 @@ fn behind_a_silent_runtime(probe: Option<Probe>) -> (Script, ScriptedRuntime) {
         let pull = node.begin(wanted());
         runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
         runtime.show(IMAGE, Progress::resolved_unseen);
-        tokio::time::sleep(Duration::from_millis(1_900)).await;
+        tokio::time::sleep(Duration::from_millis(900)).await;
         assert_eq!((probes(&runtime), script.told()), (0, vec![]), "the runtime has its time first");
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!pull.is_finished(), "a runtime's pull is not ended on a guess");
@@ -129,6 +135,49 @@ fn who_does_not_ask_for_all_sends_no_head() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(probes(&runtime), 0);
     });
+}
+
+/// A runtime that does not show the manifest's coming, as one behind CRI.
+struct Unseen(ScriptedRuntime);
+
+impl ImageRuntime for Unseen {
+    fn image_status<'a: 'c, 'b: 'c, 'p: 'c, 'c>(
+        &'a self,
+        reference: &'b Reference,
+        platform: Option<&'p Platform>,
+    ) -> BoxFuture<'c, Result<Option<ImageStatus>, InspectFailure>> {
+        self.0.image_status(reference, platform)
+    }
+
+    fn pull<'a: 'c, 'c>(&'a self, request: PullRequest, progress: Progress) -> BoxFuture<'c, Result<PulledImage, PullFailure>> {
+        progress.resolved_unseen();
+        self.0.pull(request, progress)
+    }
+
+    fn describe<'a: 'c, 'c>(&'a self) -> BoxFuture<'c, RuntimeDescription> {
+        self.0.describe()
+    }
+}
+
+#[test]
+fn where_the_manifest_is_not_seen_silence_is_no_word_of_the_registry_but_from_who_asks_for_all() {
+    for (answer, told) in [(leave(), 0), (lead(), 1)] {
+        paused(async {
+            let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+            runtime.hold(IMAGE);
+            script.then([answer]);
+            let node = Node::sharing_on(Arc::new(Unseen(runtime.clone())), &runtime, &script, None, None);
+            let pull = node.begin(wanted());
+            runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(begun(&script), told);
+            script.answer(&Leave::Abandoned);
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            assert!(!runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())), "it may be downloading for long");
+            runtime.let_go(IMAGE);
+            assert_eq!((pull.await.unwrap().outcome, node.pulls()), (OutcomeKind::Pulled, 1));
+        });
+    }
 }
 
 #[test]

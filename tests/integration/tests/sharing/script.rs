@@ -21,8 +21,8 @@ use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, FailureClass, Meta, TraceContext};
 use integration::ask;
 use pull_coordinator::{EarlyWord, Extras, FileWishStore, FleetNeighbours, Neighbours, PullCoordinator, Sharing, Surroundings};
-use runtimes::PullFailure;
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
+use runtimes::{PullFailure, RuntimeRef};
 use tokio::sync::oneshot;
 
 pub(crate) const IMAGE: &str = "localhost:5000/app:v1";
@@ -192,7 +192,18 @@ impl Node {
     }
 
     pub(crate) fn sharing_with(runtime: &ScriptedRuntime, script: &Script, wishes: Option<&Path>, keep_free: Option<u64>) -> Self {
-        Self::start(runtime, script, |tracker, wiring| Extras {
+        Self::sharing_on(Arc::new(runtime.clone()), runtime, script, wishes, keep_free)
+    }
+
+    /// One that shares, on a runtime that is made of the scripted one.
+    pub(crate) fn sharing_on(
+        shared: RuntimeRef,
+        runtime: &ScriptedRuntime,
+        script: &Script,
+        wishes: Option<&Path>,
+        keep_free: Option<u64>,
+    ) -> Self {
+        Self::start_on(shared, runtime, script, |tracker, wiring| Extras {
             sharing: Some(Sharing {
                 neighbours: FleetNeighbours {
                     leave: Sender::local(wiring.clone(), tracker.clone().recipient()),
@@ -222,6 +233,15 @@ impl Node {
         script: &Script,
         extras: impl FnOnce(&Addr<ScriptedTracker>, &Wiring) -> Extras,
     ) -> Self {
+        Self::start_on(Arc::new(runtime.clone()), runtime, script, extras)
+    }
+
+    fn start_on(
+        shared: RuntimeRef,
+        runtime: &ScriptedRuntime,
+        script: &Script,
+        extras: impl FnOnce(&Addr<ScriptedTracker>, &Wiring) -> Extras,
+    ) -> Self {
         let tracker = ScriptedTracker(script.clone()).start();
         let clock = Clock::simulated(WALL);
         let bus = Arc::new(MemoryBus::new(clock.clone()));
@@ -234,7 +254,6 @@ impl Node {
             record: Sender::remote(wiring.clone()),
         };
         let (gravestone, _) = actors::deaths();
-        let shared = Arc::new(runtime.clone());
         let node = wiring.node.clone();
         let coordinator = PullCoordinator::new(node, shared, neighbours, clock, None, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras(&tracker, &wiring)).start();
