@@ -12,7 +12,9 @@ use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{BusRef, Message};
 use clock::{Clock, Random};
-use contract::messages::backoff_tracker::{AttemptFailure, AwaitLeave, BackoffKey, CountBackoffs, Leave, ResolveAttempt, SeeFleet, WithdrawWish};
+use contract::messages::backoff_tracker::{
+    AttemptFailure, AwaitLeave, BackoffKey, CountBackoffs, Leave, ResolveAttempt, SeeFleet, WithdrawWish,
+};
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
 use contract::{AttemptId, Command, Envelope, FailureClass, Meta, NodeName, Target, View, WishId};
@@ -264,7 +266,12 @@ async fn tell(say: &mpsc::Sender<Said>, said: Said) {
 
 fn leave(wish: WishId, attempt: AttemptId, image: &str) -> AwaitLeave {
     let target = Target {
-        view: View { scope: "default".to_owned(), registry: "registry.example".to_owned(), route: "direct".to_owned(), boot: String::new() },
+        view: View {
+            scope: "default".to_owned(),
+            registry: "registry.example".to_owned(),
+            route: "direct".to_owned(),
+            boot: String::new(),
+        },
         endpoint: "registry.example:443".to_owned(),
         zone: "default".to_owned(),
         repository: "registry.example/team/app".to_owned(),
