@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clock::Random;
 use futures::StreamExt as _;
 use futures::stream;
-use tokio::sync::watch;
+use tokio::sync::mpsc;
 
 /// How long a change of a bucket is waited for, as on a real server.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -60,14 +60,15 @@ struct State {
     random: Random,
     odds: Odds,
     lines: BTreeMap<usize, Line>,
-    health: BTreeMap<usize, watch::Sender<BusHealth>>,
+    /// Who wants to know of each line. Not tokio's `watch`, which wakes its listeners in no order that repeats.
+    listeners: BTreeMap<usize, Vec<mpsc::UnboundedSender<BusHealth>>>,
     counts: BTreeMap<Kind, u64>,
 }
 
 impl Weather {
     /// Fair.
     pub fn new(random: Random) -> Self {
-        let state = State { random, odds: Odds::default(), lines: BTreeMap::new(), health: BTreeMap::new(), counts: BTreeMap::new() };
+        let state = State { random, odds: Odds::default(), lines: BTreeMap::new(), listeners: BTreeMap::new(), counts: BTreeMap::new() };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -77,10 +78,10 @@ impl Weather {
 
     pub fn set_line(&self, node: usize, line: Line) {
         let mut state = self.state();
-        state.lines.insert(node, line);
-        let health = if line == Line::Cut { gone() } else { BusHealth::Connected };
-        if let Some(told) = state.health.get(&node) {
-            told.send_if_modified(|known| std::mem::replace(known, health.clone()) != health);
+        let before = state.lines.insert(node, line).unwrap_or(Line::Up);
+        if (before == Line::Cut) != (line == Line::Cut) {
+            let listeners = state.listeners.entry(node).or_default();
+            listeners.retain(|listener| listener.send(health(line)).is_ok());
         }
     }
 
@@ -91,9 +92,6 @@ impl Weather {
 
     /// A connection of a node through this weather.
     pub fn over(&self, inner: MemoryBus, node: usize) -> FaultyBus {
-        let line = self.line(node);
-        let first = if line == Line::Cut { gone() } else { BusHealth::Connected };
-        self.state().health.entry(node).or_insert_with(|| watch::Sender::new(first));
         FaultyBus { inner, node, weather: self.clone() }
     }
 
@@ -247,21 +245,16 @@ impl Bus for FaultyBus {
     }
 
     fn health(&self) -> BusHealth {
-        if self.weather.line(self.node) == Line::Cut { gone() } else { self.inner.health() }
+        health(self.weather.line(self.node))
     }
 
     fn health_changes(&self) -> HealthChanges {
-        let Some(told) = self.weather.state().health.get(&self.node).map(watch::Sender::subscribe) else {
-            return self.inner.health_changes();
-        };
-        let changes = stream::unfold((told, true), |(mut told, first)| async move {
-            if !first {
-                told.changed().await.ok()?;
-            }
-            let health = told.borrow_and_update().clone();
-            Some((health, (told, false)))
-        });
-        changes.boxed()
+        let (listener, changes) = mpsc::unbounded_channel();
+        let mut state = self.weather.state();
+        let line = state.lines.get(&self.node).copied().unwrap_or(Line::Up);
+        state.listeners.entry(self.node).or_default().push(listener);
+        let changes = stream::unfold(changes, |mut changes| async move { Some((changes.recv().await?, changes)) });
+        stream::iter([health(line)]).chain(changes).boxed()
     }
 
     fn dropped(&self) -> u64 {
@@ -342,6 +335,6 @@ impl KeyValue for FaultyBucket {
     }
 }
 
-fn gone() -> BusHealth {
-    BusHealth::Disconnected { reason: "the line is cut".to_owned() }
+fn health(line: Line) -> BusHealth {
+    if line == Line::Cut { BusHealth::Disconnected { reason: "the line is cut".to_owned() } } else { BusHealth::Connected }
 }
