@@ -144,6 +144,17 @@ fn each_caller_waits_for_leave_as_long_as_the_policy_says() {
 }
 
 #[test]
+fn a_tracker_has_time_to_answer_whatever_the_policy_says() {
+    let mut world = World::pulling(Policy { leave_within: Some(Duration::ZERO), ..sharing() });
+    let (request, _) = world.board_sharing(wish("a:1", IfNotPresent));
+    assert_eq!(world.asked_for_leave(FLIGHT)[0].1.patience_ms, 500);
+    assert_eq!(world.let_pass(999), []);
+    let effects = world.leave(FLIGHT, Some(Leave::Held(held())));
+    world.settle(effects);
+    check_refusal(&world, request, &[BackOff]);
+}
+
+#[test]
 fn a_tracker_that_decides_nothing_is_asked_again_but_not_without_end() {
     let (mut world, _) = waiting();
     let waiting = Some(Leave::Waiting { held: None });

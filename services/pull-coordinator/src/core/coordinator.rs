@@ -22,16 +22,26 @@ use super::words;
 /// Most steps have one or two effects; a new `Vec` would make room for four, each of some hundred bytes.
 const EFFECTS_USUAL: usize = 2;
 
+/// A pull waits at least so long for the fleet: with less it would give up before a tracker that is well can answer, and what a node
+/// learns would still go to all.
+const LEAVE_WITHIN_AT_LEAST: Duration = Duration::from_secs(1);
+
 /// How a node pulls beyond kubelet's way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// It asks the fleet's leave before a pull, and lets a pull without a standing wish wait at most so long for the fleet; none:
-    /// it shares nothing.
+    /// It asks the fleet's leave before a pull, and lets a pull without a standing wish wait at most so long for the fleet, but a
+    /// second at least; none: it shares nothing.
     pub leave_within: Option<Duration>,
     /// Bytes that a pull which no pod asked for must leave free; none: however few.
     pub keep_free: Option<u64>,
     /// Standing wishes are written down, and a wish is kept only when that is done.
     pub writes_wishes: bool,
+}
+
+impl Policy {
+    fn bounded(self) -> Self {
+        Self { leave_within: self.leave_within.map(|limit| limit.max(LEAVE_WITHIN_AT_LEAST)), ..self }
+    }
 }
 
 /// All requests and flights of a node.
@@ -72,7 +82,7 @@ impl Coordinator {
     pub fn new(node: NodeName, policy: Policy, random: Random) -> Self {
         Self {
             node,
-            policy,
+            policy: policy.bounded(),
             random,
             alarms: Alarms::default(),
             wishes: Wishes::default(),
@@ -86,7 +96,7 @@ impl Coordinator {
 
     /// Pulls so from now on. To be said before anybody asks.
     pub fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
+        self.policy = policy.bounded();
     }
 
     /// Whether a flight is not over yet.
