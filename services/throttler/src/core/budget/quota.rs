@@ -186,10 +186,10 @@ impl Quota {
     pub(super) fn told(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limits: &[RegistryLimit], out: Out) {
         self.silent = 0;
         if limits.is_empty() {
-            if self.word == Word::Unheard {
-                self.word = Word::NoLimits;
+            if let Some(granted) = granted {
+                self.contradict(now, node, granted);
             }
-            return;
+            return self.none_told();
         }
         let explained = out.open + self.unsettled() + 1;
         for limit in limits {
@@ -199,6 +199,26 @@ impl Quota {
             self.first_hand = true;
             // Whatever ended before this one began is in what it was told.
             self.unsettled = self.unsettled.split_off(&granted);
+        }
+    }
+
+    /// A pull granted at `granted` went well and the registry told `node` of no limits: who alone said before that nothing is left
+    /// spoke of a limit that is not the fleet's, or lied.
+    fn contradict(&mut self, now: Duration, node: &NodeName, granted: Duration) {
+        if self.disbelieved.len() >= DISBELIEVED_MAX {
+            return;
+        }
+        let wrong = |window: &Window| {
+            window.remaining == 0 && window.tellers.len() == 1 && !window.tellers.contains(node) && window.told_at < granted
+        };
+        for window in self.windows.values().filter(|window| wrong(window)) {
+            self.disbelieved.extend(window.tellers.iter().map(|teller| (teller.clone(), now + DISBELIEVED)));
+        }
+        let before = self.windows.len();
+        self.windows.retain(|_, window| !wrong(window));
+        if self.windows.is_empty() && before > 0 {
+            self.word = Word::NoLimits;
+            self.unsettled.clear();
         }
     }
 
@@ -283,4 +303,50 @@ fn stated_length(limit: &RegistryLimit) -> Duration {
         (None, window_ms) => Duration::from_millis(window_ms),
     };
     stated.min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUT: Out = Out { open: 0, since: None };
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn node(name: &str) -> NodeName {
+        name.parse().expect("a name")
+    }
+
+    fn nothing_left() -> RegistryLimit {
+        RegistryLimit { limit: 100, remaining: 0, window_ms: 6 * 3_600_000, ..RegistryLimit::default() }
+    }
+
+    #[test]
+    fn what_one_node_alone_says_is_over_when_another_pulls_and_hears_of_no_limits() {
+        let mut quota = Quota::new(None);
+        quota.told(at(10), &node("a"), Some(at(9)), &[nothing_left()], OUT);
+        assert!(matches!(quota.allows(at(11), OUT), Allowance::No(_)));
+        assert_eq!(quota.allows(at(15), OUT), Allowance::But(BTreeSet::from([node("a")])));
+
+        quota.told(at(16), &node("b"), Some(at(8)), &[], OUT);
+        assert!(quota.is_limited(), "a pull that began before says nothing");
+        quota.told(at(16), &node("a"), Some(at(15)), &[], OUT);
+        assert!(quota.is_limited(), "that has to be another node");
+        quota.told(at(16), &node("b"), Some(at(15)), &[], OUT);
+        assert_eq!(quota.allows(at(16), Out { open: 50, since: Some(at(15)) }), Allowance::Yes);
+
+        quota.told(at(17), &node("a"), Some(at(16)), &[nothing_left()], OUT);
+        assert_eq!(quota.allows(at(18), OUT), Allowance::Yes, "it is not believed again alone");
+    }
+
+    #[test]
+    fn what_two_nodes_were_told_is_not_over_because_a_third_hears_nothing() {
+        let mut quota = Quota::new(None);
+        quota.told(at(10), &node("a"), Some(at(9)), &[nothing_left()], OUT);
+        quota.told(at(16), &node("b"), Some(at(15)), &[nothing_left()], OUT);
+        quota.told(at(18), &node("c"), Some(at(17)), &[], OUT);
+        assert!(matches!(quota.allows(at(30), OUT), Allowance::No(Some(_))));
+    }
 }
