@@ -11,8 +11,6 @@ use crate::{command, tools};
 
 /// Lets tests that need a missing part be left out aloud; without it they fail.
 const SKIP_MISSING: &str = "FLEETPULL_SKIP_MISSING";
-/// The simulated fleets, which are run in a profile of their own: optimised, as they are many and large.
-const SIMULATED: [&str; 8] = ["test", "--locked", "--profile", "simulated", "-p", "simulation", "--test", "fleet"];
 /// What such a test writes to stderr, before its name and the reason.
 const SKIPPED: &str = "SKIPPED: ";
 
@@ -33,12 +31,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     } else {
         cargo.env(SKIP_MISSING, "1");
     }
-    let (mut account, mut succeeded) = watch(&mut cargo)?;
-    if arguments.is_empty() {
-        let (simulated, held) = watch(command::cargo(root).args(SIMULATED).args(["--", "--nocapture"]))?;
-        account.add(simulated);
-        succeeded &= held;
-    }
+    let (account, succeeded) = watch(&mut cargo)?;
     for line in &missing {
         println!("{line}");
     }
@@ -101,13 +94,6 @@ impl Account {
         self.passed += count("passed");
         self.failed += count("failed");
         self.ignored += count("ignored");
-    }
-
-    fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.ignored += other.ignored;
-        self.left_out.extend(other.left_out);
     }
 
     /// A test that was left out counts as passed for the harness, not here.
