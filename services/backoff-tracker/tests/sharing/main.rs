@@ -2,6 +2,7 @@
 //! gone, wiped or forged on makes no node worse than kubelet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bounds;
 mod clocks;
 mod fleet;
 mod forged;

@@ -1,0 +1,46 @@
+//! Where there is no room, and who is not heard: the node goes by kubelet's rule, and says so.
+
+use actors::Ask;
+use backoff_tracker::Share;
+use bus::Bus as _;
+use contract::messages::backoff_tracker::{ClearBackoff, Leave, ReportAttempt};
+
+use crate::fleet::{Nodes, PATIENCE_MS, ask, envelope, ids, key, not_found, pass};
+
+/// Wishes that a node remembers.
+const ROOM: u64 = 1_000;
+
+#[actix::test]
+async fn a_thousand_standing_wishes_refuse_no_other_pull() {
+    tokio::time::pause();
+    let fleet = Nodes::start(1).await;
+    let node = &fleet.nodes[0];
+    let stands = |number: u64| {
+        let (wish, attempt) = ids(number);
+        ask(wish, attempt, &format!("r.example/a:{number}"), 0, true)
+    };
+    for number in 0..ROOM {
+        node.tracker.do_send(Ask(envelope(stands(number))));
+    }
+    pass(10).await;
+    let one_more = node.put(stands(ROOM)).await;
+    assert!(matches!(&one_more, Leave::Waiting { held: Some(held) } if held.cause.contains("cancel")), "{one_more:?}");
+    let (wish, attempt) = ids(ROOM + 1);
+    let leave = node.leave(wish, attempt, "r.example/b:1", PATIENCE_MS).await;
+    assert!(matches!(leave, Leave::Granted { for_all: false, .. }), "{leave:?}");
+    let reported = node.put(ReportAttempt { key: key("r.example/b:1"), attempt, failure: Some(not_found()) }).await;
+    assert_eq!(reported.next_try_ms, Some(10_000), "its own rule moves");
+}
+
+#[actix::test]
+async fn who_clears_without_a_bus_is_told_that_nobody_else_heard() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let clear = || ClearBackoff { what: "r.example/a:1".to_owned(), by: "ops".to_owned() };
+    assert!(fleet.nodes[0].put(clear()).await.still_binding.is_empty());
+    let alone = fleet.join("alone", Share::Enforce);
+    alone.connection.drain().await;
+    pass(5).await;
+    let still = alone.put(clear()).await.still_binding;
+    assert!(still.len() == 1 && still[0].contains("the bus is gone"), "{still:?}");
+}
