@@ -49,6 +49,8 @@ pub struct PullCoordinator {
     pub(crate) flights: BTreeMap<FlightId, Flying>,
     pub(crate) surroundings: Option<Rc<Surroundings>>,
     wishes: Option<WishStoreRef>,
+    /// Who waits for which writing of wishes to be over.
+    until_written: Vec<(u64, oneshot::Sender<()>)>,
     /// When the core wants to be woken, on its own clock.
     alarm: Option<(Duration, SpawnHandle)>,
     /// What is being told of a wish for leave: its withdrawal comes after.
@@ -96,6 +98,7 @@ impl PullCoordinator {
             flights: BTreeMap::new(),
             surroundings: None,
             wishes: None,
+            until_written: Vec::new(),
             alarm: None,
             telling: BTreeMap::new(),
             _gravestone: gravestone,
@@ -176,7 +179,11 @@ impl PullCoordinator {
             Effect::Withdraw { wish, trace } => self.withdraw(wish, trace, context),
             Effect::KeepWishes { wishes } => {
                 let keep = keep(self.wishes.clone(), wishes);
-                self.then(keep, context, |error| Input::WishesKept { error });
+                let handle = keep.into_actor(self).map(|error, coordinator, context| {
+                    coordinator.feed(Input::WishesKept { error }, context);
+                    coordinator.wishes_written();
+                });
+                context.spawn(handle);
             }
             Effect::Inspect { request, reference, platform } => {
                 let status = self.status(reference, platform);
@@ -220,6 +227,12 @@ impl PullCoordinator {
             }
             Effect::Answer { request, outcome } => self.answer(request, outcome, context),
         }
+    }
+
+    fn wishes_written(&mut self) {
+        let core = &self.core;
+        // What is dropped wakes who waits.
+        self.until_written.retain(|(writing, _)| !core.is_written(*writing));
     }
 
     fn tell(&mut self, resolve: ResolveAttempt, trace: TraceContext, context: &mut Context<Self>) {
@@ -329,7 +342,7 @@ impl Actor for PullCoordinator {
         let loaded = self.wishes.as_ref().map(|store| store.load());
         match loaded {
             Some(Ok(wishes)) if !wishes.is_empty() => self.feed(Input::WishesLoaded { wishes }, context),
-            Some(Err(error)) => tracing::error!(%error, "standing wishes are lost"),
+            Some(Err(error)) => tracing::error!(%error, "no wishes of an earlier run stand"),
             _ => {}
         }
     }
@@ -373,7 +386,7 @@ impl Handler<Ask<ListWishes>> for PullCoordinator {
 }
 
 impl Handler<Ask<CancelWish>> for PullCoordinator {
-    type Result = MessageResult<Ask<CancelWish>>;
+    type Result = ResponseFuture<Result<WishesCancelled, CallError>>;
 
     fn handle(&mut self, Ask(envelope): Ask<CancelWish>, context: &mut Self::Context) -> Self::Result {
         let mut cancelled = self.core.wishes(self.clock.now());
@@ -381,7 +394,19 @@ impl Handler<Ask<CancelWish>> for PullCoordinator {
         for wish in &cancelled {
             self.feed(Input::WishCancelled { wish: wish.wish }, context);
         }
-        MessageResult(Ok(WishesCancelled { cancelled }))
+        // Else it would stand again after a crash that comes in between.
+        let writing = self.core.writing_of_wishes().filter(|_| !cancelled.is_empty());
+        let written = writing.map(|writing| {
+            let (until, written) = oneshot::channel();
+            self.until_written.push((writing, until));
+            written
+        });
+        Box::pin(async move {
+            if let Some(written) = written {
+                let _ = written.await;
+            }
+            Ok(WishesCancelled { cancelled })
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ pub trait WishStore: fmt::Debug + Send + Sync + 'static {
     /// The wishes that were kept last.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// They cannot be read. Unless they were put aside, they stay as they are: none are kept until they are read.
     fn load(&self) -> Result<Vec<KeptWish>, WishStoreError>;
 
     /// Keeps these wishes and no others. When it returns they live through a crash; when it fails or ends half-way, those kept before
@@ -57,12 +58,20 @@ pub enum WishStoreError {
         /// Where it is kept.
         aside: PathBuf,
     },
+    /// What is in the file is not known, so it is not replaced.
+    #[error("the standing wishes in {path} could not be read and are left as they are; see that the agent may read them, then restart it")]
+    Unread {
+        /// Which file.
+        path: PathBuf,
+    },
 }
 
 /// One JSON file, replaced as a whole.
 #[derive(Clone, Debug)]
 pub struct FileWishStore {
     path: PathBuf,
+    /// The file could not be read: what it holds must not be replaced.
+    unread: Arc<AtomicBool>,
 }
 
 #[derive(Serialize)]
@@ -81,7 +90,7 @@ impl FileWishStore {
     /// Keeps wishes in the file of this path; its directory must exist.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self { path }
+        Self { path, unread: Arc::default() }
     }
 
     fn beside(&self, suffix: &str) -> PathBuf {
@@ -97,10 +106,8 @@ impl FileWishStore {
             Err(source) => WishStoreError::File { doing: "put aside the damaged", path: self.path.clone(), source },
         }
     }
-}
 
-impl WishStore for FileWishStore {
-    fn load(&self) -> Result<Vec<KeptWish>, WishStoreError> {
+    fn read(&self) -> Result<Vec<KeptWish>, WishStoreError> {
         let failed = |source| WishStoreError::File { doing: "read", path: self.path.clone(), source };
         let bytes = match fs::metadata(&self.path) {
             Ok(found) if found.len() > FILE_MAX_BYTES => return Err(self.corrupt(format!("it is larger than {FILE_MAX_BYTES} bytes"))),
@@ -114,8 +121,19 @@ impl WishStore for FileWishStore {
             Err(error) => Err(self.corrupt(error.to_string())),
         }
     }
+}
+
+impl WishStore for FileWishStore {
+    fn load(&self) -> Result<Vec<KeptWish>, WishStoreError> {
+        let read = self.read();
+        self.unread.store(matches!(read, Err(WishStoreError::File { .. })), Ordering::Relaxed);
+        read
+    }
 
     fn keep(&self, wishes: &[KeptWish]) -> Result<(), WishStoreError> {
+        if self.unread.load(Ordering::Relaxed) {
+            return Err(WishStoreError::Unread { path: self.path.clone() });
+        }
         let new = self.beside(".new");
         let failed = |doing, path: &Path| {
             let path = path.to_owned();

@@ -73,6 +73,21 @@ fn a_file_of_another_version_or_too_large_is_put_aside() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_not_replaced_until_it_is_read() {
+    let (_directory, path, store) = store();
+    // Anything that cannot be read as a file, whoever asks.
+    fs::create_dir(&path).unwrap();
+    let error = store.load().unwrap_err();
+    assert!(matches!(error, WishStoreError::File { .. }), "{error}");
+    fs::remove_dir(&path).unwrap();
+    FileWishStore::new(path.clone()).keep(&wishes(2)).unwrap();
+    let error = store.clone().keep(&wishes(1)).unwrap_err().to_string();
+    assert!(error.ends_with("are left as they are; see that the agent may read them, then restart it"), "{error}");
+    assert_eq!(store.load().unwrap(), wishes(2));
+    store.keep(&wishes(1)).unwrap();
+}
+
+#[test]
 fn fields_that_a_later_version_adds_are_passed_over() {
     let (_directory, path, store) = store();
     store.keep(&wishes(1)).unwrap();

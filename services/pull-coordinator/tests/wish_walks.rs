@@ -260,7 +260,15 @@ fn who_detaches_is_answered_when_the_wish_is_written_down() {
     assert_eq!(world.give(Input::WishesKept { error: None }), [], "twice");
     assert_eq!(world.core.wishes(world.now).len(), 2);
     // An end is written too.
+    assert_eq!(world.core.writing_of_wishes(), None);
     assert_eq!(names(&world.give(Input::WishCancelled { wish: id(1) })), ["KeepWishes"]);
+    let first = world.core.writing_of_wishes().unwrap();
+    world.give(Input::WishCancelled { wish: id(2) });
+    let second = world.core.writing_of_wishes().unwrap();
+    world.give(Input::WishesKept { error: None });
+    assert!(world.core.is_written(first) && !world.core.is_written(second), "that began before the end of the other");
+    world.give(Input::WishesKept { error: None });
+    assert!(world.core.is_written(second));
 }
 
 #[test]
@@ -286,6 +294,16 @@ fn a_wish_lives_through_a_restart_with_the_time_that_is_left() {
     assert_eq!(effects, [], "who asks again joins it");
     world.let_pass(20_000);
     assert_eq!(world.answer_to(caller).message, "not there within 1m0s: the time given with --wait is over");
+}
+
+#[test]
+fn a_clock_that_is_not_set_lets_no_wish_stand_for_longer_than_was_asked() {
+    let mut world = World::pulling(writing());
+    let kept = KeptWish { wish: id(1), ask: named("a:1", 1), since_ms: 1_700_000_000_000, until_ms: 1_700_000_060_000 };
+    world.give(Input::WishesLoaded { wishes: vec![kept] });
+    assert_eq!(world.core.wishes(world.now)[0].left_ms, 60_000);
+    world.let_pass(60_000);
+    assert_eq!(world.core.wishes(world.now), []);
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(super) struct Wishes {
     /// Which wish a caller waits for.
     callers: BTreeMap<RequestId, WishId>,
     last_run: u64,
+    /// How often their writing has begun.
+    writings: u64,
     /// They are not what was written last.
     changed: bool,
     /// They are being written.
@@ -151,7 +153,9 @@ impl Coordinator {
             if self.wishes.standing.contains_key(&kept.wish) || wait_of(&kept.ask).is_none() {
                 continue;
             }
-            let left = Duration::from_millis(kept.until_ms.saturating_sub(now.wall_ms()));
+            // By a clock that is not set yet it is never more than the whole.
+            let whole = kept.until_ms.saturating_sub(kept.since_ms);
+            let left = Duration::from_millis(kept.until_ms.saturating_sub(now.wall_ms()).min(whole));
             let (id, trace) = (kept.wish, TraceContext::root(&mut self.random));
             self.keep(kept, now.monotonic.saturating_add(left), trace);
             if let Some(wish) = self.wishes.standing.get_mut(&id) {
@@ -262,6 +266,7 @@ impl Coordinator {
             return;
         }
         (self.wishes.changed, self.wishes.writing) = (false, true);
+        self.wishes.writings += 1;
         let mut wishes = Vec::with_capacity(self.wishes.standing.len());
         for (id, wish) in &mut self.wishes.standing {
             wish.in_writing = true;
@@ -283,6 +288,18 @@ impl Coordinator {
             }
         }
         self.write_wishes(effects);
+    }
+
+    /// Which writing of wishes will have what stands now; none when there is none under way.
+    #[must_use]
+    pub fn writing_of_wishes(&self) -> Option<u64> {
+        self.wishes.writing.then_some(self.wishes.writings + u64::from(self.wishes.changed))
+    }
+
+    /// Whether that writing is over, however it ended.
+    #[must_use]
+    pub fn is_written(&self, writing: u64) -> bool {
+        self.wishes.writings > writing || (self.wishes.writings == writing && !self.wishes.writing)
     }
 
     fn wish_status(&self, now: Now, id: WishId, wish: &Wish) -> WishStatus {

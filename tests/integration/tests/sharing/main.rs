@@ -16,7 +16,7 @@ use contract::messages::backoff_tracker::Leave;
 use contract::messages::pull_coordinator::{CancelWish, EnsureImage, ExplainImage, Explanation, OutcomeKind, WishState};
 use contract::{FailureClass, Reason};
 use integration::{paused, pod, until};
-use pull_coordinator::Extras;
+use pull_coordinator::{Extras, FileWishStore, WishStore as _};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
 use script::{IMAGE, Node, Said, Script, gone, held, lead, leave, standing, wanted};
 
@@ -153,6 +153,12 @@ fn a_wish_lives_through_a_restart_of_the_agent_and_of_its_command() {
         let node = Node::sharing(&runtime, &script, Some(&path));
         let outcome = node.put(EnsureImage { detach: true, ..standing() }).await;
         assert!(outcome.stands && outcome.wish == standing().wish && path.exists());
+        let other = EnsureImage { wish: "2".to_owned().try_into().ok(), ..standing() };
+        node.put(EnsureImage { detach: true, ..other }).await;
+        let kept = || FileWishStore::new(path.clone()).load().unwrap().len();
+        assert_eq!(kept(), 2);
+        let cancelled = node.put(CancelWish { what: format!("{:032x}", 2) }).await.cancelled;
+        assert_eq!((cancelled.len(), kept()), (1, 1), "what is said to be cancelled does not come back");
     });
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
