@@ -12,6 +12,8 @@ const NODES_MAX: usize = 20_000;
 const ZONES_MAX: usize = 1_000;
 /// What is kept of a zone's name, as long as the setting may be.
 const ZONE_MAX_CHARS: usize = 63;
+/// What is kept of an instance; an agent's own has half of it.
+const INSTANCE_MAX_CHARS: usize = 64;
 /// A new registrar does not know all before every agent had its turn, the slowest with its jitter.
 const LEARNS_FOR: Duration = Duration::from_millis(ALIVE_EVERY_MS + ALIVE_EVERY_MS / 5);
 
@@ -62,7 +64,7 @@ impl Roster {
     pub(super) fn hear(&mut self, now: Duration, report: &ReportAlive) -> Place {
         self.scan(now);
         let zone: String = report.zone.chars().take(ZONE_MAX_CHARS).collect();
-        let gone = self.nodes.get(&report.node).is_some_and(|seen| seen.has_left && seen.instance == report.instance);
+        let gone = self.nodes.get(&report.node).is_some_and(|seen| seen.has_left && seen.instance == instance_of(report));
         if report.leaves {
             self.see_leaving(now, report, zone.clone());
         } else if !gone {
@@ -120,7 +122,7 @@ impl Roster {
             }
             *self.zones.entry(zone.clone()).or_default() += 1;
         }
-        let seen = Seen { instance: report.instance.clone(), zone, heard: now, is_alive: true, has_left: false };
+        let seen = Seen { instance: instance_of(report), zone, heard: now, is_alive: true, has_left: false };
         self.nodes.insert(report.node.clone(), seen);
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
     }
@@ -129,14 +131,14 @@ impl Roster {
     fn see_leaving(&mut self, now: Duration, report: &ReportAlive, zone: String) {
         let Some(seen) = self.nodes.get(&report.node) else { return };
         // An agent that was started anew under the name is not sent away by the end of the one before.
-        if seen.instance != report.instance {
+        if seen.instance != instance_of(report) {
             return;
         }
         if seen.is_alive {
             let old = seen.zone.clone();
             self.strike_out(&report.node, &old);
         }
-        let gone = Seen { instance: report.instance.clone(), zone, heard: now, is_alive: false, has_left: true };
+        let gone = Seen { instance: instance_of(report), zone, heard: now, is_alive: false, has_left: true };
         self.nodes.insert(report.node.clone(), gone);
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
     }
@@ -190,6 +192,11 @@ impl Roster {
     }
 }
 
+/// Which start of an agent reports, as much of it as is kept.
+fn instance_of(report: &ReportAlive) -> String {
+    report.instance.chars().take(INSTANCE_MAX_CHARS).collect()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
@@ -212,6 +219,16 @@ mod tests {
 
     fn names(roster: &mut Roster, now: Duration) -> Vec<String> {
         roster.list(now).heard_ms_ago.keys().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn of_an_endless_instance_no_more_is_kept_than_tells_starts_apart() {
+        let mut roster = Roster::new(at(0), BTreeMap::new());
+        let endless = "i".repeat(1_000_000);
+        roster.hear(at(0), &report("n1", &endless, "a"));
+        assert_eq!(roster.nodes.values().map(|seen| seen.instance.len()).collect::<Vec<_>>(), [INSTANCE_MAX_CHARS]);
+        roster.hear(at(1), &leaving("n1", &endless));
+        assert!(names(&mut roster, at(1)).is_empty(), "it is known again when it leaves");
     }
 
     #[test]
