@@ -10,16 +10,15 @@ use contract::messages::throttler::{
 use contract::{NodeName, PermitId};
 
 use super::fault::Fault;
-use super::line::{Line, Place, Waiter};
+use super::line::{Line, Waiter};
 use super::pace::Pace;
+use super::permits::{Permits, Stage};
 use super::quota::{Allowance, Out, Quota};
 use super::{BudgetPolicy, FLEET_PERMIT_LEASE};
 
 /// A permit that was called out begins at once; one that is fetched later than this takes another turn of the rate, so that calls
 /// that were held up do not begin together.
 const FRESH: Duration = Duration::from_millis(40);
-/// Who is called and does not come loses the turn.
-const CALLED_FOR: Duration = Duration::from_secs(1);
 /// A late copy of a question must not get a permit after the permit was returned; messages are late by seconds.
 const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
 /// So many returned permits are remembered: 15 s of returns at twice the default rate.
@@ -39,25 +38,7 @@ const HEARSAY: Duration = Duration::from_secs(30);
 /// The pull's length that stated waits begin with; then it is what pulls take.
 const PULL_EXPECTED: Duration = Duration::from_secs(5);
 /// The most permits that a leader counts at a time when the owner sets no limit.
-const PERMITS_MAX: usize = 50_000;
-
-#[derive(Clone, Debug)]
-enum Stage {
-    /// Its turn has come; it has not fetched it yet.
-    Called(Place, Waiter),
-    /// In use.
-    Claimed,
-}
-
-#[derive(Clone, Debug)]
-struct Permit {
-    node: NodeName,
-    granted: Duration,
-    heard: Duration,
-    stage: Stage,
-    /// The registry's word in this pull is known.
-    told: bool,
-}
+const PERMITS_MAX: u64 = 50_000;
 
 /// How a leader's time in office began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +63,7 @@ pub(super) struct Leader {
     pace: Pace,
     quota: Quota,
     line: Line,
-    permits: BTreeMap<PermitId, Permit>,
+    permits: Permits,
     returned: BTreeMap<PermitId, Duration>,
     /// Of the budget, the share that is kept for nodes that are not heard.
     reserved: f64,
@@ -112,7 +93,7 @@ impl Leader {
             pace: Pace::new(policy.per_second),
             quota: Quota::new(fault),
             line: Line::default(),
-            permits: BTreeMap::new(),
+            permits: Permits::default(),
             returned: BTreeMap::new(),
             reserved: 0.0,
             last_step: now,
@@ -150,11 +131,11 @@ impl Leader {
         if self.returned.contains_key(&ask.permit) {
             return BudgetAnswer::Refused { epoch, text: "this permit was returned".to_owned() };
         }
-        if let Some(permit) = self.permits.get_mut(&ask.permit) {
+        if let Some(permit) = self.permits.get_mut(ask.permit) {
             match &permit.stage {
                 Stage::Called(place, waiter) if now > permit.granted + FRESH => {
                     self.line.put(*place, waiter.clone());
-                    self.permits.remove(&ask.permit);
+                    self.permits.remove(ask.permit);
                 }
                 // Who asks again has not begun, as the answer was lost: it begins late, in a turn of its own.
                 Stage::Claimed if now > permit.granted + FRESH && !self.pace.take(now) => {
@@ -170,7 +151,7 @@ impl Leader {
             return BudgetAnswer::Refused { epoch, text };
         }
         self.admit(now);
-        if self.permits.contains_key(&ask.permit) {
+        if self.permits.contains(ask.permit) {
             self.turns.retain(|(_, turn)| turn.permit != ask.permit);
             return self.claimed(now, ask);
         }
@@ -186,7 +167,7 @@ impl Leader {
         let mut strangers = self.strangers_taken(now, &renew.node);
         for id in renew.permits.iter().take(BUDGET_PERMITS_PER_NODE) {
             let full = self.permits.len() >= PERMITS_MAX;
-            match self.permits.get_mut(id) {
+            match self.permits.get_mut(*id) {
                 Some(permit) if permit.node == renew.node => {
                     permit.stage = Stage::Claimed;
                     if self.fault != Some(Fault::RenewalsIgnored) {
@@ -198,8 +179,7 @@ impl Leader {
                 None => {
                     strangers -= u64::from(!self.learns(now));
                     self.line.leave(*id);
-                    let permit = Permit { node: renew.node.clone(), granted: now, heard: now, stage: Stage::Claimed, told: false };
-                    self.permits.insert(*id, permit);
+                    self.permits.insert(now, *id, renew.node.clone(), Stage::Claimed);
                 }
             }
             kept.push(*id);
@@ -213,7 +193,7 @@ impl Leader {
 
     pub(super) fn give_back(&mut self, now: Duration, back: &ReturnBudget) {
         self.settle(now);
-        let held = self.permits.get(&back.permit);
+        let held = self.permits.get(back.permit);
         if held.is_some_and(|permit| permit.node != back.node) {
             return;
         }
@@ -242,7 +222,8 @@ impl Leader {
 
     /// When to tick next at the latest.
     pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
-        let lapse = self.permits.values().map(Permit::lapses).min().map(|lapse| lapse.min(now + AWAKE_EVERY));
+        // A lapse may be seen so much later: to look for the first one with each message would take long with many permits.
+        let lapse = (!self.permits.is_empty()).then_some(now + AWAKE_EVERY);
         let turn = (!self.line.is_empty()).then(|| match self.quota.allows(now, self.out()) {
             _ if self.learns(now) => self.learns_until,
             _ if self.is_full() => now + Duration::from_secs(1),
@@ -254,7 +235,7 @@ impl Leader {
     }
 
     pub(super) fn in_flight(&self) -> u64 {
-        self.permits.len() as u64
+        self.permits.len()
     }
 
     pub(super) fn waiting(&self) -> u64 {
@@ -284,7 +265,7 @@ impl Leader {
         let slots = match self.slots() {
             None => Duration::ZERO,
             Some(slots) => {
-                let free = slots.saturating_sub(self.permits.len() as u64);
+                let free = slots.saturating_sub(self.permits.len());
                 let rounds = if ahead < free { 0 } else { (ahead - free) / slots + 1 };
                 self.pull_takes.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX))
             }
@@ -294,7 +275,7 @@ impl Leader {
 
     fn claimed(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
         let epoch = self.office.epoch;
-        match self.permits.get_mut(&ask.permit) {
+        match self.permits.get_mut(ask.permit) {
             Some(permit) if permit.node == ask.node => {
                 (permit.stage, permit.heard) = (Stage::Claimed, now);
                 let known = self.tell(now, &ask.node);
@@ -322,8 +303,7 @@ impl Leader {
             let (node, id) = (waiter.node.clone(), waiter.permit);
             self.own_pull_told &= node != self.node;
             self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
-            let permit = Permit { node, granted: now, heard: now, stage: Stage::Called(place, waiter), told: false };
-            self.permits.insert(id, permit);
+            self.permits.insert(now, id, node, Stage::Called(place, waiter));
         }
     }
 
@@ -352,35 +332,24 @@ impl Leader {
     }
 
     fn is_full(&self) -> bool {
-        let most = self.slots().map_or(PERMITS_MAX as u64, |slots| slots.min(PERMITS_MAX as u64));
-        self.permits.len() as u64 >= most
+        let most = self.slots().map_or(PERMITS_MAX, |slots| slots.min(PERMITS_MAX));
+        self.permits.len() >= most
     }
 
     /// While it learns, a leader believes what nodes say they hold; later no more than a share, as a liar could fill the budget.
     fn strangers_taken(&self, now: Duration, node: &NodeName) -> u64 {
         match self.slots() {
-            Some(slots) if !self.learns(now) => {
-                let held = self.permits.values().filter(|permit| permit.node == *node).count() as u64;
-                (slots / 4).max(1).saturating_sub(held)
-            }
+            Some(slots) if !self.learns(now) => (slots / 4).max(1).saturating_sub(self.permits.held_by(node)),
             _ => u64::MAX,
         }
     }
 
     fn out(&self) -> Out {
-        let open = self.permits.values().filter(|permit| !permit.told);
-        let (mut count, mut since) = (0, None);
-        for permit in open {
-            count += 1;
-            since = Some(since.map_or(permit.granted, |since: Duration| since.min(permit.granted)));
-        }
-        Out { open: count, since }
+        self.permits.out()
     }
 
     fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[RegistryLimit]) {
-        let Some(permit) = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.told) else { return };
-        permit.told = true;
-        let granted = permit.granted;
+        let Some(granted) = self.permits.tell(node, id) else { return };
         let out = self.out();
         self.quota.told(now, node, Some(granted), limits, out);
     }
@@ -399,10 +368,10 @@ impl Leader {
 
     /// Ends a permit; `used`: a pull may have begun with it.
     fn end(&mut self, now: Duration, id: PermitId, used: bool) {
-        let Some(permit) = self.permits.remove(&id) else { return };
+        let Some(permit) = self.permits.remove(id) else { return };
         if used && matches!(permit.stage, Stage::Claimed) {
             self.pull_takes = (self.pull_takes * 7 + now.saturating_sub(permit.granted)) / 8;
-            if !permit.told {
+            if !permit.is_told() {
                 self.quota.ended_unheard(now);
             }
         }
@@ -413,28 +382,17 @@ impl Leader {
         let deaf = now.saturating_sub(self.last_step);
         self.last_step = self.last_step.max(now);
         if deaf > DEAF && self.fault != Some(Fault::RenewalsIgnored) {
-            self.permits.values_mut().for_each(|permit| permit.heard += deaf);
+            self.permits.excuse(deaf);
         }
         if self.looked.is_some_and(|looked| now < looked + LOOKED_EVERY) {
             return;
         }
         self.looked = Some(now);
-        let lapsed: Vec<PermitId> = self.permits.iter().filter(|(_, permit)| permit.lapses() <= now).map(|(id, _)| *id).collect();
-        for id in lapsed {
+        for id in self.permits.lapsed(now) {
             self.end(now, id, true);
         }
         self.line.expire(now);
         self.quota.expire(now);
         self.returned.retain(|_, at| now < *at + RETURNED_REMEMBERED);
-    }
-}
-
-impl Permit {
-    fn lapses(&self) -> Duration {
-        self.heard
-            + match self.stage {
-                Stage::Called(..) => CALLED_FOR,
-                Stage::Claimed => FLEET_PERMIT_LEASE,
-            }
     }
 }

@@ -18,6 +18,7 @@ mod line;
 mod member;
 mod node;
 mod pace;
+mod permits;
 mod quota;
 mod remembered;
 mod step;

@@ -1,0 +1,159 @@
+//! The permits that a leader has out, and what is asked of them with each message: counted as they change, never by looking at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use contract::{NodeName, PermitId};
+
+use super::FLEET_PERMIT_LEASE;
+use super::line::{Place, Waiter};
+use super::quota::Out;
+
+/// Who is called and does not come loses the turn.
+const CALLED_FOR: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug)]
+pub(super) enum Stage {
+    /// Its turn has come; it has not fetched it yet.
+    Called(Place, Waiter),
+    /// In use.
+    Claimed,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Permit {
+    pub(super) node: NodeName,
+    pub(super) granted: Duration,
+    pub(super) heard: Duration,
+    pub(super) stage: Stage,
+    /// The registry's word in this pull is known.
+    told: bool,
+}
+
+/// All that are out.
+#[derive(Debug, Default)]
+pub(super) struct Permits {
+    permits: BTreeMap<PermitId, Permit>,
+    /// Those of which the registry's word is not known, by the time when they were granted.
+    open: BTreeSet<(Duration, PermitId)>,
+    /// How many each node has.
+    held: BTreeMap<NodeName, u64>,
+}
+
+impl Permits {
+    pub(super) fn len(&self) -> u64 {
+        self.permits.len() as u64
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.permits.is_empty()
+    }
+
+    pub(super) fn contains(&self, id: PermitId) -> bool {
+        self.permits.contains_key(&id)
+    }
+
+    pub(super) fn get(&self, id: PermitId) -> Option<&Permit> {
+        self.permits.get(&id)
+    }
+
+    /// When it was heard and how far it has come may change; the rest is counted on.
+    pub(super) fn get_mut(&mut self, id: PermitId) -> Option<&mut Permit> {
+        self.permits.get_mut(&id)
+    }
+
+    /// One more. None has this id yet.
+    pub(super) fn insert(&mut self, now: Duration, id: PermitId, node: NodeName, stage: Stage) {
+        *self.held.entry(node.clone()).or_default() += 1;
+        self.open.insert((now, id));
+        self.permits.insert(id, Permit { node, granted: now, heard: now, stage, told: false });
+    }
+
+    pub(super) fn remove(&mut self, id: PermitId) -> Option<Permit> {
+        let permit = self.permits.remove(&id)?;
+        self.open.remove(&(permit.granted, id));
+        if let Some(held) = self.held.get_mut(&permit.node) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&permit.node);
+            }
+        }
+        Some(permit)
+    }
+
+    /// The registry's word in this pull is known now. When it was granted; none: this node has no such permit, or told before.
+    pub(super) fn tell(&mut self, node: &NodeName, id: PermitId) -> Option<Duration> {
+        let permit = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.told)?;
+        permit.told = true;
+        self.open.remove(&(permit.granted, id));
+        Some(permit.granted)
+    }
+
+    /// A deaf leader does not hold its silence against its holders.
+    pub(super) fn excuse(&mut self, deaf: Duration) {
+        self.permits.values_mut().for_each(|permit| permit.heard += deaf);
+    }
+
+    pub(super) fn out(&self) -> Out {
+        Out { open: self.open.len() as u64, since: self.open.first().map(|(granted, _)| *granted) }
+    }
+
+    pub(super) fn held_by(&self, node: &NodeName) -> u64 {
+        self.held.get(node).copied().unwrap_or_default()
+    }
+
+    /// Looks at all of them.
+    pub(super) fn lapsed(&self, now: Duration) -> Vec<PermitId> {
+        self.permits.iter().filter(|(_, permit)| permit.lapses() <= now).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Permit {
+    pub(super) fn is_told(&self) -> bool {
+        self.told
+    }
+
+    fn lapses(&self) -> Duration {
+        self.heard
+            + match self.stage {
+                Stage::Called(..) => CALLED_FOR,
+                Stage::Claimed => FLEET_PERMIT_LEASE,
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_what_is_there() {
+        let (mut permits, mut random, mut ids) = (Permits::default(), Random::seeded(1), Vec::new());
+        for step in 0..2_000 {
+            let now = Duration::from_millis(step);
+            let any = ids.get((random.fraction() * ids.len() as f64) as usize).copied();
+            match (any, (random.fraction() * 4.0) as u64) {
+                (Some(id), 0) => drop(permits.remove(id)),
+                (Some(id), 1) => {
+                    let node = permits.get(id).map(|permit| permit.node.clone());
+                    let _ = node.and_then(|node| permits.tell(&node, id));
+                }
+                _ => {
+                    let id = PermitId::random(&mut random);
+                    let node = format!("n{}", step % 7).parse().expect("a name");
+                    permits.insert(now, id, node, Stage::Claimed);
+                    ids.push(id);
+                }
+            }
+            let open = permits.permits.values().filter(|permit| !permit.told);
+            let since = open.clone().map(|permit| permit.granted).min();
+            assert_eq!(permits.out(), Out { open: open.count() as u64, since });
+            for (node, held) in &permits.held {
+                assert_eq!(*held, permits.permits.values().filter(|permit| permit.node == *node).count() as u64);
+            }
+            assert_eq!(permits.held.values().sum::<u64>(), permits.len());
+        }
+    }
+}
