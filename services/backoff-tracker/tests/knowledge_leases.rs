@@ -1,11 +1,13 @@
-//! Leases when something goes wrong with them: the bus is slow, the wish is gone, there are too many.
+//! Leases and attempts when something goes wrong with them: the bus is slow, the wish is gone, the registry is silent.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    Effect, Failure, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, Target, Verdict, View, WishId,
+    About, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, Report, Target, Topic, Verdict,
+    View, WishId,
 };
 use clock::Random;
 use contract::messages::backoff_tracker::BackoffKey;
@@ -140,4 +142,25 @@ fn whom_the_bus_does_not_answer_tries_no_more_often_than_kubelet() {
     }
     let kubelet = [0, 10, 30, 70];
     assert!(tries.len() <= kubelet.len() && tries.iter().zip(kubelet).all(|(tried, allowed)| *tried >= allowed), "{tries:?}");
+}
+
+#[test]
+fn who_only_observes_ends_no_attempt_because_others_are_answered() {
+    for observes in [false, true] {
+        let mut node = Node::new();
+        node.core = if observes { node.core.observing() } else { node.core };
+        let mut random = Random::seeded(1);
+        node.ask(1, "r/a:1");
+        node.until(Duration::from_secs(1));
+        assert!(node.is_clear(1), "{:?}", node.effects);
+        node.give(Input::Begun { wish: WishId(1), attempt: AttemptId::random(&mut random), trace: None });
+        node.until(Duration::from_secs(4));
+        let silent = |effect: &Effect| matches!(effect, Effect::Publish(report, _) if matches!(report.finding, Finding::Unanswered(_)));
+        assert!(node.effects.iter().any(silent), "{:?}", node.effects);
+        let endpoint = About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
+        let (topic, attempt) = (Arc::new(Topic::new(target("r/a:1").view, endpoint)), AttemptId::random(&mut random));
+        let report = Report { reporter: "n2".parse().unwrap(), topic, attempt, trace: None, finding: Finding::Succeeded };
+        node.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
+        assert_eq!(node.effects.contains(&Effect::Abandon(WishId(1))), !observes);
+    }
 }
