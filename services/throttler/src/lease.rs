@@ -35,8 +35,8 @@ pub(crate) struct Leases {
 pub(crate) struct Held {
     pub(crate) epoch: u64,
     pub(crate) revision: u64,
-    /// When it was written last that somebody leads.
-    remembered: Duration,
+    /// When it was written last that somebody leads; none: that is still to be done.
+    remembered: Option<Duration>,
 }
 
 /// What came of an attempt on a lease.
@@ -50,9 +50,14 @@ impl Leases {
         Self { bus, fleet, node, clock, bucket: OnceCell::new() }
     }
 
-    /// Who leads; this node, if nobody else does.
-    pub(crate) async fn campaign(&self, owner: &str) -> Option<Outcome> {
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.look_or_take(owner)).await {
+    /// Who leads; this node, if nobody else does. `leads`: this node does, as far as it knows.
+    pub(crate) async fn campaign(&self, owner: &str, leads: bool) -> Option<Outcome> {
+        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.look_or_take(owner, leads)).await {
+            Ok(Ok(Outcome { input, held: Some(held) })) => {
+                // The lease is taken: whatever becomes of this, the node leads.
+                let held = self.remember(owner, held).await;
+                Some(Outcome { input, held: Some(held) })
+            }
             Ok(Ok(outcome)) => Some(outcome),
             Ok(Err(error)) => {
                 tracing::debug!(owner, %error, "nobody can be asked who leads this budget");
@@ -86,33 +91,54 @@ impl Leases {
         }
     }
 
-    async fn look_or_take(&self, owner: &str) -> Result<Outcome, KeyValueError> {
+    /// Writes that somebody leads. What does not come through is done with the next renewal.
+    async fn remember(&self, owner: &str, held: Held) -> Held {
+        let asked = self.clock.now().monotonic;
+        let write = async {
+            let bucket = self.bucket().await?;
+            bucket.put(&past_key(owner), self.value(owner, held.epoch), Some(LED_REMEMBERED)).await
+        };
+        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, write).await {
+            Ok(Ok(_)) => return Held { remembered: Some(asked), ..held },
+            Ok(Err(error)) => tracing::debug!(owner, %error, "it is not written yet that this budget is led"),
+            Err(_) => tracing::debug!(owner, "it is not written yet that this budget is led: the bucket does not answer"),
+        }
+        Held { remembered: None, ..held }
+    }
+
+    async fn look_or_take(&self, owner: &str, leads: bool) -> Result<Outcome, KeyValueError> {
         let bucket = self.bucket().await?;
-        if let Some(outcome) = self.look(&bucket, owner).await? {
+        if let Some(outcome) = self.look(&bucket, owner, leads).await? {
             return Ok(outcome);
         }
         let first = bucket.get(&past_key(owner)).await?.is_none();
         let asked = self.clock.now().monotonic;
         match bucket.create(&lead_key(owner), self.value(owner, 0), Some(LEADER_LEASE)).await {
-            Ok(epoch) => {
-                bucket.put(&past_key(owner), self.value(owner, epoch), Some(LED_REMEMBERED)).await?;
-                tracing::info!(owner, epoch, first, "this node leads the fleet's budget");
-                let office = Office { epoch, first, until: asked + LEADER_LEASE };
-                let held = Some(Held { epoch, revision: epoch, remembered: asked });
-                Ok(Outcome { input: Input::Elected { owner: owner.to_owned(), office }, held })
-            }
+            Ok(epoch) => Ok(taken(owner, Office { epoch, first, until: asked + LEADER_LEASE })),
             Err(KeyValueError::Conflict { .. }) => {
                 let nobody = Outcome { input: Input::Lead { owner: owner.to_owned(), leader: None }, held: None };
-                Ok(self.look(&bucket, owner).await?.unwrap_or(nobody))
+                Ok(self.look(&bucket, owner, leads).await?.unwrap_or(nobody))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Who leads, if somebody does. A lease of this node's own that it does not know of any more is left to run out.
-    async fn look(&self, bucket: &Arc<dyn KeyValue>, owner: &str) -> Result<Option<Outcome>, KeyValueError> {
+    /// Who leads, if somebody does. A lease of this node's own that it does not know of, as the answer was lost, is taken anew: under
+    /// a new epoch, by a leader that learns first.
+    async fn look(&self, bucket: &Arc<dyn KeyValue>, owner: &str, leads: bool) -> Result<Option<Outcome>, KeyValueError> {
+        let asked = self.clock.now().monotonic;
         let Some(entry) = bucket.get(&lead_key(owner)).await? else { return Ok(None) };
-        let lease = decode::<StoredBudgetLease>(&entry.value).ok().filter(|lease| lease.owner == owner && lease.holder != self.node);
+        let lease = decode::<StoredBudgetLease>(&entry.value).ok().filter(|lease| lease.owner == owner);
+        if !leads && lease.as_ref().is_some_and(|lease| lease.holder == self.node) {
+            return match bucket.update(&lead_key(owner), self.value(owner, 0), entry.revision, Some(LEADER_LEASE)).await {
+                Ok(epoch) => Ok(Some(taken(owner, Office { epoch, first: false, until: asked + LEADER_LEASE }))),
+                Err(KeyValueError::Conflict { .. }) => {
+                    Ok(Some(Outcome { input: Input::Lead { owner: owner.to_owned(), leader: None }, held: None }))
+                }
+                Err(error) => Err(error),
+            };
+        }
+        let lease = lease.filter(|lease| lease.holder != self.node);
         let leader = lease.map(|lease| (lease.holder, if lease.epoch == 0 { entry.revision } else { lease.epoch }));
         Ok(Some(Outcome { input: Input::Lead { owner: owner.to_owned(), leader }, held: None }))
     }
@@ -133,9 +159,9 @@ impl Leases {
             },
             Err(error) => return Err(error),
         };
-        if asked >= held.remembered + LED_REMEMBERED / 3 {
+        if held.remembered.is_none_or(|remembered| asked >= remembered + LED_REMEMBERED / 3) {
             bucket.put(&past_key(owner), self.value(owner, held.epoch), Some(LED_REMEMBERED)).await?;
-            held.remembered = asked;
+            held.remembered = Some(asked);
         }
         let input = Input::LeaseKept { owner: owner.to_owned(), epoch: held.epoch, until: asked + LEADER_LEASE };
         Ok(Outcome { input, held: Some(held) })
@@ -175,6 +201,12 @@ impl Leases {
     }
 }
 
+fn taken(owner: &str, office: Office) -> Outcome {
+    let Office { epoch, first, .. } = office;
+    tracing::info!(owner, epoch, first, "this node leads the fleet's budget");
+    Outcome { input: Input::Elected { owner: owner.to_owned(), office }, held: Some(Held { epoch, revision: epoch, remembered: None }) }
+}
+
 fn lead_key(owner: &str) -> String {
     format!("budget.{}.lead", hashed(owner))
 }
@@ -187,4 +219,32 @@ fn past_key(owner: &str) -> String {
 /// An owner's name has no bound and any characters; 128 bits of its hash are a token.
 fn hashed(owner: &str) -> String {
     Sha256::digest(owner.as_bytes())[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bus::memory::MemoryBus;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_whose_taking_was_not_heard_of_is_taken_anew_by_its_node_alone() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let bus: BusRef = Arc::new(MemoryBus::new(clock.clone()));
+            let fleet = Fleet::named("test").expect("a fleet");
+            let of = |name: &str| Leases::new(Arc::clone(&bus), fleet.clone(), name.parse().expect("a name"), clock.clone());
+            let (a, b) = (of("a"), of("b"));
+            let office = |outcome: Option<Outcome>| match outcome.map(|outcome| outcome.input) {
+                Some(Input::Elected { office, .. }) => Some(office),
+                _ => None,
+            };
+            let unheard = office(a.campaign("owner", false).await).expect("nobody leads");
+            assert!(unheard.first);
+            assert_eq!(office(b.campaign("owner", false).await), None, "it is another's");
+            let again = office(a.campaign("owner", false).await).expect("its own");
+            assert!(again.epoch > unheard.epoch && !again.first);
+            assert_eq!(office(a.campaign("owner", true).await), None, "it leads already");
+        });
+    }
 }

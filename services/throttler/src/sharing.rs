@@ -1,6 +1,6 @@
 //! The throttler's part in the fleet's budgets: what the core wants is carried to the bus, and what comes of it back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use actix::fut::{ActorFutureExt as _, wrap_future};
@@ -43,6 +43,8 @@ pub(crate) struct Sharing {
     held: BTreeMap<String, Held>,
     /// Being renewed now: a bucket that is slow is not asked twice.
     renewing: BTreeMap<String, u64>,
+    /// The budgets whose leader is being looked for now; as many as the core's owners at most.
+    campaigning: BTreeSet<String>,
 }
 
 impl Sharing {
@@ -50,7 +52,7 @@ impl Sharing {
         let FleetParts { bus, fleet, node, budget, mut random, fault } = parts;
         let leases = Arc::new(Leases::new(Arc::clone(&bus), fleet.clone(), node.clone(), clock));
         let core = Budgets::new(node, budget, Random::seeded(random.word())).with_fault(fault);
-        Self { core, bus, fleet, random, leases, held: BTreeMap::new(), renewing: BTreeMap::new() }
+        Self { core, bus, fleet, random, leases, held: BTreeMap::new(), renewing: BTreeMap::new(), campaigning: BTreeSet::new() }
     }
 
     /// How the bus is, as it changes.
@@ -125,9 +127,17 @@ impl Throttler {
                 context.spawn(wrap_future(told).map(|_, _: &mut Self, _| ()));
             }
             Effect::Campaign { owner } => {
+                // A second one would take the lease from under the first.
+                if !sharing.campaigning.insert(owner.clone()) {
+                    return;
+                }
+                let leads = sharing.core.led().any(|(led, _)| led == owner);
                 let leases = Arc::clone(&sharing.leases);
-                let campaign = async move { (leases.campaign(&owner).await, owner) };
+                let campaign = async move { (leases.campaign(&owner, leads).await, owner) };
                 context.spawn(wrap_future(campaign).map(|(outcome, owner), throttler: &mut Self, context| {
+                    if let Some(sharing) = &mut throttler.sharing {
+                        sharing.campaigning.remove(&owner);
+                    }
                     throttler.lease_answered(owner, outcome, context);
                 }));
             }
@@ -161,7 +171,7 @@ impl Throttler {
             (Some(held), _) => {
                 sharing.held.insert(owner, held);
             }
-            (None, Input::LeaseLost { .. }) => {
+            (None, Input::LeaseLost { epoch, .. }) if sharing.held.get(&owner).is_some_and(|held| held.epoch == *epoch) => {
                 sharing.held.remove(&owner);
             }
             _ => {}
