@@ -1,11 +1,10 @@
 //! Where there is no room, and who is not heard: the node goes by kubelet's rule, and says so.
 
-use actors::Ask;
 use backoff_tracker::Share;
 use bus::Bus as _;
 use contract::messages::backoff_tracker::{ClearBackoff, Leave, ReportAttempt};
 
-use crate::fleet::{Nodes, PATIENCE_MS, ask, envelope, ids, key, not_found, pass};
+use crate::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass};
 
 /// Wishes that a node remembers.
 const ROOM: u64 = 1_000;
@@ -20,9 +19,8 @@ async fn a_thousand_standing_wishes_refuse_no_other_pull() {
         ask(wish, attempt, &format!("r.example/a:{number}"), 0, true)
     };
     for number in 0..ROOM {
-        node.tracker.do_send(Ask(envelope(stands(number))));
+        node.put(stands(number)).await;
     }
-    pass(10).await;
     let one_more = node.put(stands(ROOM)).await;
     assert!(matches!(&one_more, Leave::Waiting { held: Some(held) } if held.cause.contains("cancel")), "{one_more:?}");
     let (wish, attempt) = ids(ROOM + 1);
