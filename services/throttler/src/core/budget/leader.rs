@@ -296,6 +296,7 @@ impl Leader {
                 Allowance::But(nodes) => Some(nodes),
                 Allowance::No(_) => return,
             };
+            let but = self.but_who_has_much(but);
             if !self.somebody_but(but.as_ref()) || !(self.fault == Some(Fault::Unpaced) || self.pace.take(now)) {
                 return;
             }
@@ -320,6 +321,14 @@ impl Leader {
             self.others_heard = Some(now);
         }
         known
+    }
+
+    /// Nodes with a quarter of the slots are passed over while others wait: what they hold may wait for slots of their own.
+    fn but_who_has_much(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
+        let Some(slots) = self.slots() else { return but };
+        let mut nodes = but.clone().unwrap_or_default();
+        nodes.extend(self.permits.who_hold((slots / 4).max(1)).cloned());
+        if self.somebody_but(Some(&nodes)) { Some(nodes) } else { but }
     }
 
     fn somebody_but(&self, nodes: Option<&BTreeSet<NodeName>>) -> bool {
@@ -394,5 +403,41 @@ impl Leader {
         self.line.expire(now);
         self.quota.expire(now);
         self.returned.retain(|_, at| now < *at + RETURNED_REMEMBERED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+
+    use super::*;
+
+    #[test]
+    fn who_holds_much_is_passed_over_while_others_wait() {
+        let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+        let policy = BudgetPolicy { per_second: 0.0, at_once: 8, ..BudgetPolicy::default() };
+        let office = Office { epoch: 1, first: true, until: Duration::from_secs(10) };
+        let node = |name: &str| -> NodeName { name.parse().expect("a name") };
+        let mut leader = Leader::new(now, node("leader"), "owner", policy, office, None);
+        leader.quota.none_told();
+        let mut ask = |leader: &mut Leader, name: &str| {
+            let ask = GrantBudget {
+                owner: "owner".to_owned(),
+                node: node(name),
+                permit: PermitId::random(&mut random),
+                known: KnownLimits::default(),
+            };
+            leader.ask(now, &ask);
+            ask.permit
+        };
+        let wished: Vec<PermitId> = (0..12).map(|_| ask(&mut leader, "a")).collect();
+        assert_eq!(leader.permits.held_by(&node("a")), 8, "nobody else waits");
+        ask(&mut leader, "b");
+        ask(&mut leader, "b");
+        for permit in &wished[..2] {
+            let back = ReturnBudget { owner: "owner".to_owned(), node: node("a"), permit: *permit, used: true, told: None };
+            leader.give_back(now, &back);
+        }
+        assert_eq!((leader.permits.held_by(&node("a")), leader.permits.held_by(&node("b"))), (6, 2));
     }
 }

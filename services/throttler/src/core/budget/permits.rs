@@ -102,6 +102,11 @@ impl Permits {
         self.held.get(node).copied().unwrap_or_default()
     }
 
+    /// Nodes that hold so many or more.
+    pub(super) fn who_hold(&self, least: u64) -> impl Iterator<Item = &NodeName> {
+        self.held.iter().filter(move |(_, held)| **held >= least).map(|(node, _)| node)
+    }
+
     /// Looks at all of them.
     pub(super) fn lapsed(&self, now: Duration) -> Vec<PermitId> {
         self.permits.iter().filter(|(_, permit)| permit.lapses() <= now).map(|(id, _)| *id).collect()
