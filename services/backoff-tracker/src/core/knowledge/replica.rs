@@ -213,6 +213,13 @@ impl Replica {
         self.topics.iter().any(|(topic, words)| words.values().next().is_some_and(of_kind) && self.is_doubted(*topic))
     }
 
+    /// A node at fault that fails again so keeps that kind to itself for as long again: its trouble lasts.
+    pub(super) fn still_at_fault(&mut self, now: Duration, node: &NodeName, topic: &Topic) {
+        if let Some(distrust) = self.distrust.get_mut(&kind(topic)).and_then(|nodes| nodes.get_mut(node)) {
+            distrust.contradicted_at = distrust.contradicted_at.max(now);
+        }
+    }
+
     fn distrusted(&self, now: Duration, node: &NodeName, topic: &Topic) -> bool {
         self.distrust.get(&kind(topic)).and_then(|nodes| nodes.get(node)).is_some_and(|distrust| distrust.holds(now))
     }

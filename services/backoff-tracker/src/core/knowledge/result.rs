@@ -56,6 +56,7 @@ impl Knowledge {
         let mut touched = Vec::new();
         for topic in &topics {
             if self.replica.at_fault(now, &self.node, Some(topic)) {
+                self.replica.still_at_fault(now, &self.node, topic);
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
@@ -147,6 +148,7 @@ impl Knowledge {
         let trace = going.attempt.and_then(|(_, trace)| trace);
         for topic in topics.iter().filter(|_| !late) {
             if self.replica.at_fault(now, &self.node, Some(topic)) {
+                self.replica.still_at_fault(now, &self.node, topic);
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
