@@ -473,6 +473,10 @@ impl Member {
         if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.remembered.is_used_up(now)) {
             return;
         }
+        if !self.claims.values().any(|claim| claim.stage == Stage::Waiting) {
+            // Who wants nothing goes nowhere: its next pull looks for the leader first.
+            return;
+        }
         self.went_alone = true;
         let nodes = self.alive.max(1);
         let most = if self.policy.at_once == 0 { u64::MAX } else { (self.policy.at_once as u64 / nodes).max(1) };
