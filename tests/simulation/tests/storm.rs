@@ -148,7 +148,7 @@ const OPTIMISED: bool = !cfg!(debug_assertions);
 fn storm_of(seed: u64) -> (Scenario, Options) {
     let scenario = STORMS[(seed % STORMS.len() as u64) as usize];
     let gone_from = Duration::from_secs(20 + seed * 37 % 600);
-    let bus_gone = (seed % 3 == 0).then(|| (gone_from, gone_from + Duration::from_secs(5 + seed * 13 % 90)));
+    let bus_gone = seed.is_multiple_of(3).then(|| (gone_from, gone_from + Duration::from_secs(5 + seed * 13 % 90)));
     (scenario, Options { bus_gone, ..Options::default() })
 }
 

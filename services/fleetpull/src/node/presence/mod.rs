@@ -4,8 +4,8 @@
 //! answers with the agent's place, and publishes a digest by which every agent sees whether it has missed something. Nothing is
 //! lost with a registrar: the next one hears everybody within one round.
 //!
-//! - [`core`] decides when to report, to ask for the lease, to renew it and to give it up; `roster` knows who is there.
-//! - [`actor`] is the actix shell, `lease` the bucket behind it, `outbound` the other messages.
+//! - `core` decides when to report, to ask for the lease, to renew it and to give it up; `roster` knows who is there.
+//! - `actor` is the actix shell, `lease` the bucket behind it, `outbound` the other messages.
 
 mod actor;
 mod core;
