@@ -6,7 +6,7 @@ use std::time::Duration;
 use bus::{BucketSpec, BusRef, KeyValue, KeyValueError};
 use clock::Clock;
 use contract::NodeName;
-use contract::know::{LEASES, decode, encode};
+use contract::know::{LEASES, LEASES_MAX_BYTES, MARKERS_KEPT, decode, encode};
 use contract::messages::throttler::StoredBudgetLease;
 use contract::subject::Fleet;
 use sha2::{Digest as _, Sha256};
@@ -14,8 +14,6 @@ use tokio::sync::OnceCell;
 
 use crate::core::budget::{Input, LEADER_LEASE, Office};
 
-/// How long markers of what expired are kept: nobody reads them later than they are republished.
-const MARKERS_KEPT: Duration = Duration::from_secs(60);
 /// How long it is remembered that somebody has led a budget, which is written anew at a third of it. Much longer than permits last.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
 /// How long the bucket may take to answer; a leader renews its lease three times within it.
@@ -186,7 +184,7 @@ impl Leases {
             let spec = BucketSpec {
                 name: self.fleet.bucket(LEASES),
                 marker_ttl: Some(MARKERS_KEPT),
-                max_bytes: None,
+                max_bytes: Some(LEASES_MAX_BYTES),
                 republish_to: Some(self.fleet.knowledge(LEASES)),
             };
             Ok(self.bus.bucket(&spec).await?)

@@ -10,6 +10,8 @@
 //! A node writes only below its own token, so that it can be permitted to speak only as itself. Within version 1 these grow:
 //! unknown fields are ignored, an unknown kind reads as unknown and binds nobody.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +33,12 @@ pub const REPORTS: &str = "reports";
 pub const LEASES: &str = "leases";
 /// The bucket of pauses, and the topic below which it is republished.
 pub const PAUSES: &str = "pauses";
+/// The most bytes of all reports of a fleet: 32,768 of 1 KiB, twice.
+pub const REPORTS_MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// The most bytes of all leases of a fleet: tens of thousands of some hundred bytes. Whichever service makes the bucket.
+pub const LEASES_MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// How long buckets keep markers of what expired or was deleted: nobody reads them later than they are republished.
+pub const MARKERS_KEPT: Duration = Duration::from_secs(60);
 
 /// Why a value could not be written or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

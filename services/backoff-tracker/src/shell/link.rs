@@ -1,18 +1,13 @@
 //! The way to the bus: the buckets, and what arrives from them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bus::{BucketSpec, BusHealth, BusRef, KeyValue, KeyValueError, Message, Snapshot};
-use contract::know::{LEASES, PAUSES, REPORTS};
+use contract::know::{LEASES, LEASES_MAX_BYTES, MARKERS_KEPT, PAUSES, REPORTS, REPORTS_MAX_BYTES};
 use contract::subject::Fleet;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
-/// How long markers of what expired or was deleted are kept: nobody reads them later than they are republished.
-const MARKERS_KEPT: Duration = Duration::from_secs(60);
-/// All reports of a fleet at most: 32,768 of 1 KiB, twice.
-const REPORTS_BYTES: u64 = 64 * 1024 * 1024;
 /// Messages taken at once: the mailbox has its turn between.
 const AT_ONCE: usize = 64;
 
@@ -62,8 +57,8 @@ pub(crate) async fn open(shared: SharedBus) -> Result<Opened, KeyValueError> {
         max_bytes,
         republish_to: Some(fleet.knowledge(purpose)),
     };
-    let reports = bus.bucket(&spec(REPORTS, Some(REPORTS_BYTES))).await?;
-    let leases = bus.bucket(&spec(LEASES, None)).await?;
+    let reports = bus.bucket(&spec(REPORTS, Some(REPORTS_MAX_BYTES))).await?;
+    let leases = bus.bucket(&spec(LEASES, Some(LEASES_MAX_BYTES))).await?;
     let pauses = bus.bucket(&spec(PAUSES, None)).await?;
     let knowledge = bus.subscribe(&fleet.all_knowledge(), None).await?;
     let arriving = stream::select(knowledge.ready_chunks(AT_ONCE).map(Arrived::Knowledge), bus.health_changes().map(Arrived::Health));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{BucketSpec, BucketStatus, BusRef, Entry, KeyValue, KeyValueError};
-use contract::know::{LEASES, REPORTS};
+use contract::know::{LEASES, LEASES_MAX_BYTES, MARKERS_KEPT, REPORTS, REPORTS_MAX_BYTES};
 use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
 use contract::subject::Fleet;
 use tracing::debug;
@@ -14,13 +14,6 @@ use super::outbound;
 
 /// Longer than a server takes that is at all well; then it counts as not answering.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Markers of leases that ended are kept so long: whoever subscribes sees them at once.
-const MARKERS_FOR: Duration = Duration::from_secs(60);
-/// Of all leases of a fleet: some thousand of some hundred bytes.
-const LEASES_MAX_BYTES: u64 = 16 << 20;
-
-/// Of all reports of a fleet, as the trackers make that bucket.
-const REPORTS_MAX_BYTES: u64 = 64 << 20;
 
 /// Asks for the lease in the name of one agent.
 #[derive(Clone)]
@@ -36,7 +29,7 @@ impl LeaseKeeper {
         // The server tells all agents of changes in both.
         let shared = |purpose: &str, max_bytes: u64| BucketSpec {
             name: fleet.bucket(purpose),
-            marker_ttl: Some(MARKERS_FOR),
+            marker_ttl: Some(MARKERS_KEPT),
             max_bytes: Some(max_bytes),
             republish_to: Some(fleet.knowledge(purpose)),
         };
