@@ -5,12 +5,13 @@ use std::rc::Rc;
 use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffKey, Held};
 use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use contract::{CallError, TraceContext};
-use image::Reference;
-use runtimes::RuntimeRef;
+use image::{Platform, Reference};
+use runtimes::{PullRequest, RuntimeRef};
 
 use crate::core::bounds;
 use crate::outbound::Outbound;
 use crate::surroundings::Surroundings;
+use crate::weighing;
 
 /// Who is asked for an explanation.
 pub(crate) struct Asked {
@@ -27,17 +28,28 @@ pub(crate) async fn explain(
     in_flight: bool,
     trace: TraceContext,
 ) -> Result<Explanation, CallError> {
-    let too_long = bounds::check_image(&wanted.image).and_then(|()| bounds::check_names(wanted.pod.as_ref(), None));
-    too_long.map_err(|too_long| CallError::Refused { reason: too_long.to_string() })?;
-    let reference = Reference::parse(&wanted.image).map_err(|error| CallError::Refused { reason: error.kubelet_message(&wanted.image) })?;
+    let refused = |reason: String| CallError::Refused { reason };
+    let platform = wanted.platform.as_deref();
+    let too_long = bounds::check_image(&wanted.image).and_then(|()| bounds::check_names(wanted.pod.as_ref(), platform));
+    too_long.map_err(|too_long| refused(too_long.to_string()))?;
+    let reference = Reference::parse(&wanted.image).map_err(|error| refused(error.kubelet_message(&wanted.image)))?;
+    let platform = platform.map(Platform::parse).transpose().map_err(|error| refused(error.to_string()))?;
+    let blobs = weighing::read(&wanted.blobs).map_err(refused)?;
     let policy = wanted.policy.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent });
     let mut explanation = Explanation { policy: policy.to_string(), in_flight, ..Explanation::default() };
-    match runtime.image_status(&reference, None).await {
-        Ok(found) => explanation.present = Some(found.is_some()),
+    explanation.platform = Some(platform.clone().unwrap_or_else(Platform::host).to_string());
+    match runtime.image_status(&reference, platform.as_ref()).await {
+        Ok(found) => {
+            explanation.present = Some(found.is_some());
+            explanation.digest = found.and_then(|found| found.digest);
+        }
         Err(failure) => explanation.inspect_error = Some(failure.text),
     }
+    if !blobs.is_empty() {
+        explanation.missing_bytes = runtime.missing_bytes(&blobs).await;
+    }
     let target = match &surroundings {
-        Some(surroundings) => Some(surroundings.target(&*runtime, &reference, None).await),
+        Some(surroundings) => Some(surroundings.target(&*runtime, &reference, platform.as_ref()).await),
         None => None,
     };
     explanation.view = target.as_ref().map(|target| target.view.clone());
@@ -45,6 +57,9 @@ pub(crate) async fn explain(
     if let BackoffAnswer::Held(held) = outbound.check(trace, key, target, true).await {
         let entries = outbound.list_backoffs(trace).await.map(|list| list.entries).unwrap_or_default();
         explain_hold(&mut explanation, held, &entries);
+    }
+    if wanted.weigh {
+        weighing::weigh(&mut explanation, &*runtime, &PullRequest { reference, platform, trace }).await;
     }
     explanation.verdict = verdict(&explanation);
     Ok(explanation)

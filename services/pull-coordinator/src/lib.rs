@@ -22,6 +22,8 @@ mod sharing;
 #[cfg(feature = "shell")]
 mod surroundings;
 #[cfg(feature = "shell")]
+mod weighing;
+#[cfg(feature = "shell")]
 mod wish_store;
 
 #[cfg(feature = "shell")]

@@ -14,5 +14,6 @@ pub mod scripted;
 
 pub use port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef,
+    Weight,
 };
 pub use progress::{LayerProgress, Progress, ProgressSnapshot};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use contract::messages::throttler::RegistryLimit;
 use contract::{FailureClass, TraceContext};
-use image::{Platform, Reference};
+use image::{Digest, Platform, Reference};
 
 use crate::keyring::Identity;
 use crate::oci_layout::endpoint_by_name;
@@ -38,6 +38,16 @@ pub trait ImageRuntime: Send + Sync + 'static {
     /// Asks for the image's manifest over the way that a pull would take, without pulling. None if this runtime cannot. That it
     /// fails is no knowledge of the image or the registry: the runtime itself may fare better.
     async fn probe(&self, _reference: &Reference, _trace: &TraceContext) -> Option<Probe> {
+        None
+    }
+
+    /// What a pull would ask for: the registry is asked for the image's manifest, and for nothing else. None if this runtime cannot.
+    async fn weigh(&self, _request: &PullRequest) -> Option<Result<Weight, PullFailure>> {
+        None
+    }
+
+    /// How many bytes of these blobs, each named once, a pull would still fetch; none if that cannot be told.
+    async fn missing_bytes(&self, _blobs: &[(Digest, u64)]) -> Option<u64> {
         None
     }
 
@@ -140,6 +150,15 @@ pub struct Probe {
     pub retry_after: Option<Duration>,
     /// As [`PulledImage::limits`].
     pub limits: Vec<RegistryLimit>,
+}
+
+/// What an image consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// What the reference was resolved to: a list's digest where there is one.
+    pub digest: Digest,
+    /// Config and layers with their sizes in bytes, each once.
+    pub blobs: Vec<(Digest, u64)>,
 }
 
 /// Why the runtime could not say whether an image is there.

@@ -3,22 +3,25 @@
 //! Images are named as a runtime is given them ([`Reference::runtime_reference`]). Without a script an image that is not there
 //! is pulled at once and is there from then on.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use contract::TraceContext;
 use contract::messages::throttler::RegistryLimit;
-use image::{Platform, Reference};
+use image::{Digest, Platform, Reference};
 use tokio::sync::{Semaphore, watch};
 
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight};
 use crate::progress::Progress;
 
 /// What a question for an image is answered.
 pub type StatusAnswer = Result<Option<ImageStatus>, InspectFailure>;
 /// What a pull is answered.
 pub type PullAnswer = Result<PulledImage, PullFailure>;
+
+/// What comes of asking a registry what an image consists of.
+pub type WeightAnswer = Result<Weight, PullFailure>;
 
 /// How a pull without a script calls its image.
 pub const SCRIPTED_IMAGE_REF: &str = "sha256:scripted";
@@ -38,6 +41,8 @@ pub enum ScriptedCall {
     GivenUp(String),
     /// Does a registry have this image's manifest?
     Probe(String),
+    /// What does this image consist of?
+    Weigh(String),
 }
 
 /// The runtime. Clones share all of it.
@@ -59,6 +64,8 @@ struct State {
     gates: BTreeMap<String, Arc<Semaphore>>,
     routes: BTreeMap<String, Route>,
     probes: BTreeMap<String, Probe>,
+    weights: BTreeMap<String, WeightAnswer>,
+    stored: BTreeSet<Digest>,
     free_bytes: Option<u64>,
     /// The pulls that run, by their number.
     pulling: BTreeMap<u64, (String, Progress)>,
@@ -101,6 +108,16 @@ impl ScriptedRuntime {
     /// From now on this comes of asking for this image's manifest; without it, it cannot be asked for.
     pub fn set_probe(&self, image: &str, probe: Probe) {
         self.state().probes.insert(image.to_owned(), probe);
+    }
+
+    /// From now on this comes of asking what this image consists of; without it, that cannot be asked for.
+    pub fn set_weight(&self, image: &str, weight: WeightAnswer) {
+        self.state().weights.insert(image.to_owned(), weight);
+    }
+
+    /// From now on this blob is there.
+    pub fn store_blob(&self, digest: Digest) {
+        self.state().stored.insert(digest);
     }
 
     /// From now on there is so much room; without it, that cannot be told.
@@ -253,6 +270,17 @@ impl ImageRuntime for ScriptedRuntime {
     async fn probe(&self, reference: &Reference, _: &TraceContext) -> Option<Probe> {
         self.note(ScriptedCall::Probe(reference.runtime_reference().to_owned()));
         self.state().probes.get(reference.runtime_reference()).cloned()
+    }
+
+    async fn weigh(&self, request: &PullRequest) -> Option<WeightAnswer> {
+        let image = request.reference.runtime_reference();
+        self.note(ScriptedCall::Weigh(image.to_owned()));
+        self.state().weights.get(image).cloned()
+    }
+
+    async fn missing_bytes(&self, blobs: &[(Digest, u64)]) -> Option<u64> {
+        let state = self.state();
+        Some(blobs.iter().filter(|(digest, _)| !state.stored.contains(digest)).map(|(_, bytes)| bytes).sum())
     }
 
     async fn free_bytes(&self) -> Option<u64> {

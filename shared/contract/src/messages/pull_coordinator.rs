@@ -348,7 +348,7 @@ pub struct WishesCancelled {
 }
 
 /// What would happen to a pull now. Nothing is pulled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainImage {
     /// The image as it would be asked for.
     pub image: String,
@@ -358,6 +358,38 @@ pub struct ExplainImage {
     /// As in [`EnsureImage`].
     #[serde(default)]
     pub pod: Option<PodRef>,
+    /// As in [`EnsureImage`].
+    #[serde(default)]
+    pub platform: Option<String>,
+    /// Ask the registry for the manifest, to say what the image consists of: one request, and one more for each list of manifests.
+    /// It is not asked where a pull would not ask it now. What comes of it is no knowledge of the fleet's.
+    #[serde(default)]
+    pub weigh: bool,
+    /// What the image consists of, as another node learned it: how much of it is missing here? At most [`BLOBS_MOST`].
+    #[serde(default)]
+    pub blobs: Vec<BlobSize>,
+}
+
+/// The most blobs that one question may name: a thousand layers, as many as an image may have, and its config.
+pub const BLOBS_MOST: usize = 1_001;
+
+/// Content of a registry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobSize {
+    /// By its digest.
+    pub digest: String,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// What an image consists of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageWeight {
+    /// What the reference was resolved to.
+    #[serde(default)]
+    pub digest: Option<String>,
+    /// Config and layers, each once.
+    pub blobs: Vec<BlobSize>,
 }
 
 impl Command for ExplainImage {
@@ -406,6 +438,21 @@ pub struct Explanation {
     /// Who is finding out now whether it is over, if somebody is.
     #[serde(default)]
     pub probed_by: Option<String>,
+    /// Which platform would be pulled: `os/arch[/variant]`.
+    #[serde(default)]
+    pub platform: Option<String>,
+    /// The digest of what is there under this name, if the runtime says it.
+    #[serde(default)]
+    pub digest: Option<String>,
+    /// What the image consists of, if that was asked and the registry said so.
+    #[serde(default)]
+    pub weight: Option<ImageWeight>,
+    /// Why that is not known, if it was asked.
+    #[serde(default)]
+    pub weigh_error: Option<String>,
+    /// How much of the blobs named would be fetched, in bytes; none if the runtime cannot say.
+    #[serde(default)]
+    pub missing_bytes: Option<u64>,
     /// Whether the image is being pulled at this moment.
     pub in_flight: bool,
     /// What would happen, in one sentence.

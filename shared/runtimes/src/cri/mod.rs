@@ -31,7 +31,7 @@ use watch::Watcher;
 use crate::failure;
 use crate::keyring::{Credential, Keyring};
 use crate::oci_layout::{Prober, RouteOptions, prober, way};
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight};
 use crate::progress::Progress;
 use contract::{FailureClass, TraceContext};
 
@@ -217,6 +217,10 @@ impl ImageRuntime for CriRuntime {
 
     async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Option<Probe> {
         Some(self.prober.probe(reference, trace).await)
+    }
+
+    async fn weigh(&self, request: &PullRequest) -> Option<Result<Weight, PullFailure>> {
+        Some(self.prober.weigh(request).await)
     }
 
     async fn free_bytes(&self) -> Option<u64> {

@@ -16,6 +16,7 @@ mod pull;
 mod registry;
 mod route;
 mod sources;
+mod weigh;
 
 use std::io;
 use std::path::PathBuf;
@@ -24,12 +25,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use clock::Clock;
 use contract::{FailureClass, TraceContext};
-use image::{Platform, Reference};
+use image::{Digest, Platform, Reference};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::keyring::Keyring;
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
+use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight};
 use crate::progress::Progress;
 use layout::{Layout, StatusCache};
 pub use options::{OciLayoutOptions, Timeouts};
@@ -91,6 +92,12 @@ impl OciLayout {
         });
         Ok(Self { shared, status: StatusCache::default(), downloads: Downloads::start().map_err(OpenError::Threads)? })
     }
+
+    /// Asks registries without pulling.
+    fn prober(&self) -> Prober {
+        let shared = &self.shared;
+        Prober { registries: Arc::clone(&shared.registries), keyring: shared.keyring.clone(), route: shared.route.clone() }
+    }
 }
 
 #[async_trait]
@@ -121,9 +128,17 @@ impl ImageRuntime for OciLayout {
     }
 
     async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Option<Probe> {
-        let shared = &self.shared;
-        let (registries, keyring, route) = (Arc::clone(&shared.registries), shared.keyring.clone(), shared.route.clone());
-        Some(Prober { registries, keyring, route }.probe(reference, trace).await)
+        Some(self.prober().probe(reference, trace).await)
+    }
+
+    async fn weigh(&self, request: &PullRequest) -> Option<Result<Weight, PullFailure>> {
+        Some(self.prober().weigh(request).await)
+    }
+
+    async fn missing_bytes(&self, blobs: &[(Digest, u64)]) -> Option<u64> {
+        let layout = &self.shared.layout;
+        let missing = |(digest, bytes): &(Digest, u64)| bytes.saturating_sub(layout.stored_bytes(digest, *bytes));
+        Some(blobs.iter().map(missing).fold(0, u64::saturating_add))
     }
 
     async fn free_bytes(&self) -> Option<u64> {

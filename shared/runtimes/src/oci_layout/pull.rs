@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use contract::FailureClass;
 use contract::messages::throttler::RegistryLimit;
-use image::{Digest, Platform};
+use image::{Digest, Platform, Reference};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -12,7 +12,7 @@ use super::download::Wanted;
 use super::failure::{Reach, StepFailure, bounded, of_pull};
 use super::layout::{Hasher, Layout, NewImage, PlatformFields, failed};
 use super::manifest::{self, Descriptor, ImageManifest, MANIFEST_MAX_BYTES, Manifest};
-use super::registry::{Answer, Question, Registries};
+use super::registry::{Answer, Question, Registries, Session};
 use super::route::{self, RouteOptions};
 use super::sources::{Purpose, Source, Sources};
 use crate::keyring::Keyring;
@@ -22,7 +22,7 @@ use crate::progress::{LayerProgress, Progress};
 /// Longest config that is read for its platform. Bytes.
 const CONFIG_MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// Lists may name lists; more than this is a circle or a joke.
-const LISTS_MAX: usize = 2;
+pub(super) const LISTS_MAX: usize = 2;
 
 /// Blobs at a time for each connection: one is received while another is written out, or waits for somebody else's fetch.
 const TASKS_PER_CONNECTION: usize = 2;
@@ -47,10 +47,10 @@ pub(super) struct Pull {
 }
 
 /// A manifest as it came.
-struct Fetched {
+pub(super) struct Fetched {
     content: Vec<u8>,
-    digest: Digest,
-    manifest: Manifest,
+    pub(super) digest: Digest,
+    pub(super) manifest: Manifest,
     /// What the registry said of its limits with it.
     limits: Vec<RegistryLimit>,
 }
@@ -142,17 +142,11 @@ impl Pull {
                 }
             }
         }
-        Err(vec![
-            StepFailure::here("the manifest list names lists of lists", "push the image again").of_class(FailureClass::ContentInvalid),
-        ])
+        Err(vec![lists_of_lists()])
     }
 
     fn unsuitable(&self, what: String) -> StepFailure {
-        let advice = "name another platform with --platform, or push the image for this one";
-        let what = format!("{}: {what}", self.request.reference.registry());
-        // The list was found to be what its digest says, so this is the registry's own word.
-        let said = StepFailure { authoritative: true, no_such_platform: true, ..StepFailure::here(what, advice) };
-        said.of_class(FailureClass::ContentInvalid)
+        unsuitable(&self.request.reference, &what)
     }
 
     /// A manifest that a list names: out of the store if it is there.
@@ -188,10 +182,7 @@ impl Pull {
     }
 
     async fn manifest_from(&self, source: &Source, name: &str, digest: Option<&Digest>) -> Result<Fetched, StepFailure> {
-        let session = source.session(self).await?;
-        let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0, head: false }).await?;
-        let limits = session.limits(&answer);
-        Ok(Fetched { limits, ..receive_manifest(answer, digest).await? })
+        fetch_manifest(source.session(self).await?, name, digest).await
     }
 
     /// Where a platform was named and the image is in no list, its config says whether it is the right one. It is fetched
@@ -264,6 +255,27 @@ impl Pull {
         };
         layout.enter(&image).await.map_err(|problem| vec![StepFailure::here(problem.to_string(), "")])
     }
+}
+
+/// The image has nothing for the platform.
+pub(super) fn unsuitable(reference: &Reference, what: &str) -> StepFailure {
+    let advice = "name another platform with --platform, or push the image for this one";
+    let what = format!("{}: {what}", reference.registry());
+    // The list was found to be what its digest says, so this is the registry's own word.
+    let said = StepFailure { authoritative: true, no_such_platform: true, ..StepFailure::here(what, advice) };
+    said.of_class(FailureClass::ContentInvalid)
+}
+
+/// No end of lists is in sight.
+pub(super) fn lists_of_lists() -> StepFailure {
+    StepFailure::here("the manifest list names lists of lists", "push the image again").of_class(FailureClass::ContentInvalid)
+}
+
+/// A manifest by its tag or digest, from one endpoint.
+pub(super) async fn fetch_manifest(session: &Session, name: &str, digest: Option<&Digest>) -> Result<Fetched, StepFailure> {
+    let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0, head: false }).await?;
+    let limits = session.limits(&answer);
+    Ok(Fetched { limits, ..receive_manifest(answer, digest).await? })
 }
 
 /// Reads a manifest and checks that it is what was asked for and what the registry says it is.
