@@ -13,7 +13,6 @@ mod progress;
 pub mod scripted;
 
 pub use port::{
-    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef,
-    Weight,
+    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef, Weight,
 };
 pub use progress::{LayerProgress, Progress, ProgressSnapshot};

@@ -12,7 +12,9 @@ use contract::messages::throttler::RegistryLimit;
 use image::{Digest, Platform, Reference};
 use tokio::sync::{Semaphore, watch};
 
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight};
+use crate::port::{
+    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
+};
 use crate::progress::Progress;
 
 /// What a question for an image is answered.

@@ -98,7 +98,7 @@ impl TestNode {
     /// # Errors
     /// The image cannot be read.
     pub async fn explain(&self, image: &str, policy: Option<PullPolicy>) -> Result<Explanation, CallError> {
-        let wanted = ExplainImage { image: image.to_owned(), policy, pod: None };
+        let wanted = ExplainImage { image: image.to_owned(), policy, ..ExplainImage::default() };
         self.0.actors.coordinator.send(Ask(root_envelope(wanted))).await.expect("the coordinator lives")
     }
 

@@ -20,7 +20,7 @@ Examples:
   fleetpull pull app:v2 -l zone=a --canary 3 --parallelism 25%
   fleetpull pull app:v2 --all-nodes --wait 30m       until it is there
   fleetpull pull app:v2 --all-nodes --wait 2h --detach
-  fleetpull pull app:v2 --all-nodes --dry-run        who has it already?
+  fleetpull pull app:v2 --all-nodes --dry-run        who has it, how much to fetch?
   fleetpull pull app:v2 --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 Without --node, --all-nodes, --selector or --agent the whole job is done in this
@@ -105,7 +105,8 @@ pub struct FleetPullArgs {
     /// Call it a success (exit status 0) when the image is there on so many of a hundred: 95%.
     #[arg(long, value_name = "P%")]
     pub success_threshold: Option<Percentage>,
-    /// Pull nothing: say which nodes have it and what would happen on each.
+    /// Pull nothing: say which nodes have it, what would happen on each and how many bytes it would fetch. For that, one node of each
+    /// platform asks the registry for the manifest.
     #[arg(long, conflicts_with_all = ["wait", "detach"])]
     pub dry_run: bool,
     /// Leave the wishes with the agents, print their ids and end.

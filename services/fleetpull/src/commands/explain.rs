@@ -78,7 +78,7 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
     }
     let client = connect(fleet, configuration).await?;
     let nodes = client.meant(&args.asked).await?;
-    let command = ExplainImage { image: args.image.clone(), policy: args.policy, pod: None };
+    let command = ExplainImage { image: args.image.clone(), policy: args.policy, ..ExplainImage::default() };
     let answers = client.ask_each(&nodes, &command).await;
     let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, said)| Verdict { node: Some(node), said }).collect();
     let held = verdicts.iter().filter(|verdict| verdict.said.as_ref().is_ok_and(|said| said.class.is_some() || said.next_try_ms.is_some()));

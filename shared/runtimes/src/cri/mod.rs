@@ -31,7 +31,9 @@ use watch::Watcher;
 use crate::failure;
 use crate::keyring::{Credential, Keyring};
 use crate::oci_layout::{Prober, RouteOptions, prober, way};
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight};
+use crate::port::{
+    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
+};
 use crate::progress::Progress;
 use contract::{FailureClass, TraceContext};
 

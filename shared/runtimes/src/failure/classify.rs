@@ -46,7 +46,7 @@ const WHOLE: [(&str, FailureClass); 26] = [
 ];
 
 /// Links that decide by how they begin.
-const BEGINNING: [(&str, FailureClass); 59] = [
+const BEGINNING: [(&str, FailureClass); 62] = [
     // The runtime itself is not there, or not ready.
     ("connection error", NodeLocal),
     ("error reading from server", NodeLocal),
@@ -81,6 +81,9 @@ const BEGINNING: [(&str, FailureClass); 59] = [
     ("failed size validation", ContentInvalid),
     ("digest did not match", ContentInvalid),
     ("digest of source image", ContentInvalid),
+    ("download config.json digest", ContentInvalid),
+    ("parse manifest from blob", ContentInvalid),
+    ("exceeded maximum allowed size", ContentInvalid),
     ("manifest does not match provided manifest digest", ContentInvalid),
     ("failed to read expected number of bytes", ContentInvalid),
     ("invalid desc", ContentInvalid),
@@ -155,11 +158,13 @@ pub fn read_text(text: &str, code: Option<GrpcCode>) -> Reading {
         (None, Some(class)) => class,
         (None, None) => class_of_code(code),
     };
-    let deciding = said.filter(|(_, said)| *said == class).map(|(at, _)| links[at]);
+    let decided_at = said.filter(|(_, said)| *said == class).map(|(at, _)| at);
+    let deciding = decided_at.map(|at| links[at]);
     let no_such_platform = deciding.is_some_and(|link| NO_SUCH_PLATFORM.iter().any(|words| link.starts_with(words)));
     let authoritative = match class {
         // The runtimes say so only of an answer; a page for people was read as unknown.
-        RateLimited | NotFound | Denied => deciding.is_some(),
+        RateLimited => deciding.is_some(),
+        NotFound | Denied => decided_at.is_some_and(|at| !status::is_bare(&links, at)),
         // A bare status may be a proxy's.
         RegistryUnavailable => deciding.is_some_and(|link| link.contains(SERVER_MESSAGE)),
         ContentInvalid => no_such_platform,
@@ -201,14 +206,23 @@ fn class_in_context(links: &[&str], at: usize) -> Option<FailureClass> {
             let own = after.iter().any(|cause| OWN_SIDE.contains(cause));
             Some(if own { NodeLocal } else { RegistryUnavailable })
         }
+        // Harbor's own code, which Go's registry client does not know.
+        _ if link.ends_with(" not found") && is_of_harbor(before, link) => Some(NotFound),
         _ if link.starts_with("could not fetch content descriptor") && link.ends_with("from remote") => Some(NotFound),
         _ if link.starts_with("content at") && link.ends_with("not found") => Some(NotFound),
+        _ if link.starts_with("layer ") && link.contains("does not match config's diffid") => Some(ContentInvalid),
         // A connection that ends before the headers are there.
         "unexpected eof" if before.last().is_some_and(|link| ["get", "head", "post"].iter().any(|verb| link.starts_with(verb))) => {
             Some(RegistryUnavailable)
         }
         _ => None,
     }
+}
+
+/// `reading manifest T in R: unknown: artifact N:T not found`.
+fn is_of_harbor(before: &[&str], link: &str) -> bool {
+    let [.., reading, code] = before else { return false };
+    reading.starts_with("reading manifest") && *code == "unknown" && ["artifact ", "repository "].iter().any(|what| link.starts_with(what))
 }
 
 /// A text that says nothing known.

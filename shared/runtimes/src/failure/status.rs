@@ -16,6 +16,14 @@ const ANNOUNCED_BY: [&str; 8] = [
 /// What stands before a status in the same link.
 const LEADING: [&str; 2] = ["invalid status code from registry ", "error parsing http "];
 
+/// How containers/image announces a status whose body is no registry's.
+const WITHOUT_ERROR_BODY: &str = "statuscode";
+/// How a page for people shows after a status, plain or quoted.
+const PAGE: [&str; 2] = [", <", ", \"<\""];
+/// What the runtimes do before they ask for an image: whoever knows not that path is no registry, or no token server.
+const BEFORE_AN_IMAGE: [&str; 4] =
+    ["pinging container registry", "error pinging docker registry", "requesting bearer token", "failed to authorize"];
+
 /// Statuses that are believed without an announcement, by their usual words.
 const USUAL: [&str; 9] = [
     "401 unauthorized",
@@ -41,8 +49,17 @@ pub(super) fn class_of_status(links: &[&str], at: usize) -> Option<FailureClass>
         None => return None,
     };
     // A page for people is a proxy's or a portal's, not what a registry says of an image.
-    let page = link.contains(", <") || links.get(at + 1).is_some_and(|next| next.starts_with("invalid character '<'"));
-    class_of_number(status, page)
+    let page = PAGE.iter().any(|words| link.contains(words)) || links.get(at + 1).is_some_and(|next| next.starts_with("invalid character '<'"));
+    let no_image_was_asked_for = links[..at].iter().any(|before| BEFORE_AN_IMAGE.iter().any(|words| before.starts_with(words)));
+    match class_of_number(status, page) {
+        Some(FailureClass::NotFound) if no_image_was_asked_for => Some(FailureClass::Unknown),
+        class => class,
+    }
+}
+
+/// Whether the status in the link at `at` came without the error body that a registry sends. Something before it may have answered.
+pub(super) fn is_bare(links: &[&str], at: usize) -> bool {
+    at > 0 && links[at - 1].ends_with(WITHOUT_ERROR_BODY)
 }
 
 /// Three digits and then no letter or digit.

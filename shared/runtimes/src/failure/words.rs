@@ -8,12 +8,18 @@
 const NAME: &str = "…";
 /// What is left of a quoted text.
 const QUOTED: &str = "\"\"";
+/// What is left of a quoted page for people. XML is what blob hosts send.
+const QUOTED_PAGE: &str = "\"<\"";
+/// How Go writes the space before a page.
+const QUOTED_SPACE: [&str; 5] = [" ", r"\n", r"\r", r"\t", r"\ufeff"];
+/// What CRI-O since 1.33 puts between the failure of an image's pull and that of its second try, as an artifact.
+const SECOND_TRY: &str = "; artifact err: ";
 /// Words with a slash that are no names.
 const WORDS_WITH_SLASH: [&str; 2] = ["i/o", "input/output"];
 
 /// The links of an error's chain, in lower case, outermost first, without names.
 pub(super) fn links(text: &str) -> Vec<String> {
-    let unquoted = without_brackets(&without_quotes(text));
+    let unquoted = without_brackets(&without_quotes(text)).replace(SECOND_TRY, ": ");
     let links = unquoted.lines().flat_map(|line| line.split(": "));
     let plain = |link: &str| without_names(link.trim_start_matches(QUOTED)).to_lowercase().replace('_', " ");
     links.map(plain).filter(|link| !link.is_empty()).collect()
@@ -26,7 +32,7 @@ fn without_quotes(text: &str) -> String {
     while let Some(start) = rest.find('"') {
         let Some(length) = quoted_length(&rest[start + 1..]) else { break };
         kept.push_str(&rest[..start]);
-        kept.push_str(QUOTED);
+        kept.push_str(if is_page(&rest[start + 1..]) { QUOTED_PAGE } else { QUOTED });
         rest = &rest[start + 1 + length + 1..];
     }
     kept + rest
@@ -42,17 +48,39 @@ fn quoted_length(text: &str) -> Option<usize> {
     })
 }
 
-/// containerd puts the tag into `[manifests <tag>]`.
+fn is_page(quoted: &str) -> bool {
+    let mut start = quoted;
+    while let Some(rest) = QUOTED_SPACE.iter().find_map(|space| start.strip_prefix(space)) {
+        start = rest;
+    }
+    start.starts_with('<') && !start.starts_with("<?xml")
+}
+
+/// containerd puts the tag into `[manifests <tag>]`, CRI-O what each mirror said into `(Mirrors also failed: [...])`, before what
+/// the registry itself said.
 fn without_brackets(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('[') {
-        let Some((_, after)) = after.split_once(']') else { break };
+        let Some(length) = bracketed_length(after) else { break };
         kept.push_str(before);
         kept.push_str("[]");
-        rest = after;
+        rest = &after[length + 1..];
     }
     kept + rest
+}
+
+/// Bytes up to the closing bracket that belongs to an opening one.
+fn bracketed_length(text: &str) -> Option<usize> {
+    let mut open = 1_usize;
+    text.bytes().position(|byte| {
+        match byte {
+            b'[' => open += 1,
+            b']' => open -= 1,
+            _ => {}
+        }
+        open == 0
+    })
 }
 
 fn without_names(link: &str) -> String {

@@ -30,7 +30,9 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::keyring::Keyring;
-use crate::port::{ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight};
+use crate::port::{
+    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
+};
 use crate::progress::Progress;
 use layout::{Layout, StatusCache};
 pub use options::{OciLayoutOptions, Timeouts};

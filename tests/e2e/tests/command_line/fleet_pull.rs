@@ -67,23 +67,56 @@ fn so_many_of_a_hundred_can_be_enough() {
 }
 
 #[test]
-fn a_dry_run_says_who_has_it_and_asks_no_registry() {
+fn a_dry_run_says_who_has_it_and_how_much_the_others_would_fetch() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
-    registry.add_image("shop/web", "v1", &small());
-    let image = registry.image("shop/web:v1");
+    // The first two layers of the one are those of the other.
+    registry.add_image("shop/base", "v1", &MadeImage::of_layers([40_000, 20_000]));
+    let whole = registry.add_image("shop/web", "v1", &small());
+    let (base, image) = (registry.image("shop/base:v1"), registry.image("shop/web:v1"));
+    let _ = fleet.run(&["pull", &base, "--node", "n1", "-q"]).expect(0);
     let _ = fleet.run(&["pull", &image, "--node", "n2", "-q"]).expect(0);
     registry.reset_counts();
     let rows = fleet.rows(&["pull", &image, "--all-nodes", "--dry-run"], 0);
+    assert_eq!(registry.counts().requests, 1, "one node has asked for the manifest: {:?}", registry.requests());
     let present: BTreeMap<&str, &Value> = rows.iter().map(|row| (row["node"].as_str().unwrap(), &row["present"])).collect();
     assert_eq!(present, BTreeMap::from([("n1", &json!(false)), ("n2", &json!(true)), ("n3", &json!(false))]), "{rows:?}");
-    let bytes = |node: &str| rows.iter().find(|row| row["node"] == node).map(|row| row["bytes_to_fetch"].clone());
-    assert_eq!((bytes("n1"), bytes("n2")), (Some(Value::Null), Some(json!(0))), "{rows:?}");
+    let bytes = |node: &str| rows.iter().find(|row| row["node"] == node).unwrap()["bytes_to_fetch"].as_u64().unwrap();
+    let all = whole.manifests[0].size();
+    let shared: u64 = whole.manifests[0].layers[..2].iter().map(|layer| layer.size).sum();
+    assert_eq!((bytes("n1"), bytes("n2"), bytes("n3")), (all - shared, 0, all), "{rows:?}");
     let text = fleet.run(&["pull", &image, "--all-nodes", "--dry-run"]).expect(0);
     assert!(text.stdout.starts_with("NODE  IMAGE") && text.stderr.contains("1 of 3 are there"), "{text}");
-    assert_eq!(registry.counts().requests, 0, "no registry is asked");
+    assert!(text.stdout.contains(" KiB ") && text.stdout.contains("\nto fetch in all: "), "{text}");
     let ghost = fleet.rows(&["pull", &image, "--node", "ghost", "--dry-run"], 1).remove(0);
     assert_eq!((&ghost["present"], ghost["error"].as_str().map(str::is_empty)), (&Value::Null, Some(false)), "{ghost}");
+    // What a pull then fetches is what was said.
+    registry.reset_counts();
+    let _ = fleet.run(&["pull", &image, "--node", "n1", "-q"]).expect(0);
+    assert_eq!(registry.blob_bytes_served().values().sum::<u64>(), all - shared);
+}
+
+#[test]
+fn a_dry_run_asks_no_registry_that_is_to_be_left_alone() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v1");
+    let rows = fleet.rows(&["pull", &image, "--all-nodes", "--dry-run"], 0);
+    for row in &rows {
+        assert_eq!(row["bytes_to_fetch"], Value::Null, "{row}");
+        assert!(row["bytes_unknown"].as_str().unwrap().contains("404"), "the registry's own word: {row}");
+    }
+    assert_eq!(registry.counts().requests, 1, "one has asked for all");
+    let _ = fleet.run(&["pull", &image, "--all-nodes", "-q"]);
+    registry.reset_counts();
+    let rows = fleet.rows(&["pull", &image, "--all-nodes", "--dry-run"], 0);
+    for row in &rows {
+        assert!(row["bytes_unknown"].as_str().unwrap().starts_with("no node may ask its registry now"), "{row}");
+    }
+    assert_eq!(registry.counts().requests, 0);
+    let text = fleet.run(&["pull", &image, "--all-nodes", "--dry-run"]).expect(0);
+    assert!(text.stdout.contains("to fetch in all: 0 B; of 3 of 3 it is not known"), "{text}");
+    assert!(text.stderr.contains("is not known: no node may ask its registry now, because of ErrImagePull: "), "{text}");
 }
 
 #[test]

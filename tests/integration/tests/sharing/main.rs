@@ -112,7 +112,7 @@ fn who_is_held_hears_who_learned_it() {
         assert_eq!(outcome.message, format!("Back-off pulling image \"{IMAGE}\": ErrImagePull: gone"));
         assert_eq!((outcome.learned_by.as_deref(), outcome.learned_ms_ago), (Some("n9"), Some(2_000)));
         *script.held.borrow_mut() = Some(held());
-        let wanted = ExplainImage { image: IMAGE.to_owned(), policy: None, pod: None };
+        let wanted = ExplainImage { image: IMAGE.to_owned(), ..ExplainImage::default() };
         let said: Explanation = node.put(wanted).await;
         assert_eq!((said.next_try_ms, said.since_ms, said.binds.as_deref()), (Some(8_000), Some(9_000), Some("everybody")));
         assert_eq!(said.learned_trace_id.as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));

@@ -70,7 +70,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
     vec![
         sample(&EnsureImage { timeout_ms: Some(u64::MAX), platform: Some("linux/amd64".to_owned()), ..ask("app:v1", PullPolicy::Always) }),
         sample(&ListPulls {}),
-        sample(&ExplainImage { image: "app:v1".to_owned(), policy: None, pod: None }),
+        sample(&ExplainImage { image: "app:v1".to_owned(), ..ExplainImage::default() }),
         sample(&CheckBackoff { key: key(), peek: false, target: None }),
         sample(&ReportAttempt { key: key(), attempt: AttemptId::random(random), failure: failure() }),
         sample(&CountBackoffs {}),

@@ -66,7 +66,7 @@ fn a_name_of_a_mebibyte_is_not_explained() {
     real(async {
         for buses in Buses::each().await {
             let _node = TestNode::start(Plan { bus: buses.node.clone(), ..Plan::with(ScriptedRuntime::new()) }).await;
-            let reply = request(&buses, &ExplainImage { image: "X".repeat(HUGE), policy: None, pod: None }).await;
+            let reply = request(&buses, &ExplainImage { image: "X".repeat(HUGE), ..ExplainImage::default() }).await;
             let refusal = reply.headers.get(headers::SERVICE_ERROR).expect("is refused");
             assert!(refusal.contains("at most 4096 bytes"), "{refusal}");
         }

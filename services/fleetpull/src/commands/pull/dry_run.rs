@@ -1,4 +1,4 @@
-//! What a pull on many nodes would do: who has it, and what would happen.
+//! What a pull on many nodes would do: who has it, what would happen, and how much would be fetched.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use contract::NodeName;
 use contract::messages::pull_coordinator::{ExplainImage, Explanation};
 use serde::Serialize;
 
+use super::weighing::{self, ToFetch};
 use crate::cli::{OutputFormat, PullArgs};
 use crate::exit::Exit;
 use crate::fleet::FleetClient;
@@ -23,8 +24,12 @@ struct JsonRow<'a> {
     /// What would happen, in one sentence.
     would: &'a str,
     next_try_ms: Option<u64>,
-    /// 0 where nothing would be fetched, null where nobody knows: no registry is asked.
+    /// What is missing there of the image; null where nobody knows.
     bytes_to_fetch: Option<u64>,
+    /// Whether that is the whole image, because the node's runtime does not say which layers it has.
+    bytes_at_most: bool,
+    /// Why nobody knows, else empty.
+    bytes_unknown: &'a str,
     /// Why the node did not say, else empty.
     error: &'a str,
 }
@@ -34,22 +39,22 @@ struct Answer<'a> {
     image: &'a str,
     node: NodeName,
     said: Result<Explanation, String>,
+    to_fetch: ToFetch,
 }
 
 /// Asks every node and pulls nothing.
 pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, nodes: &[NodeName], silent: &[(NodeName, Duration)]) -> Result<Exit> {
     let mut answers = Vec::new();
     for image in &args.images {
-        let command = ExplainImage { image: image.clone(), policy: args.policy, pod: args.pod.clone() };
-        let told = client.ask_each(nodes, &command).await;
-        answers.extend(told.into_iter().map(|(node, said)| Answer { image, node, said }));
-        answers.extend(silent.iter().map(|(node, ago)| Answer { image, node: node.clone(), said: Err(silence(*ago)) }));
+        answers.extend(ask(args, client, nodes, image).await);
+        answers.extend(silent.iter().map(|(node, ago)| Answer::unsaid(image, node, silence(*ago))));
     }
     match args.output.format {
         OutputFormat::Json => answers.iter().for_each(|answer| output::json(&answer.json())),
         OutputFormat::Text => {
             let rows: Vec<Vec<String>> = answers.iter().map(Answer::row).collect();
             table::columns(&["NODE", "IMAGE", "PRESENT", "TO FETCH", "WOULD"], &rows).iter().for_each(|line| output::fact(line));
+            output::fact(&in_all(&answers));
             if !args.output.quiet {
                 sum_up(&answers);
             }
@@ -58,19 +63,37 @@ pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, nodes: &[No
     Ok(if answers.iter().all(|answer| answer.said.is_ok()) { Exit::Success } else { Exit::Failure })
 }
 
+async fn ask<'a>(args: &PullArgs, client: &FleetClient, nodes: &[NodeName], image: &'a str) -> Vec<Answer<'a>> {
+    let platform = args.platform.as_ref().map(ToString::to_string);
+    let command = ExplainImage { image: image.to_owned(), policy: args.policy, pod: args.pod.clone(), platform, ..ExplainImage::default() };
+    let told = client.ask_each(nodes, &command).await;
+    let said: Vec<(&NodeName, &Explanation)> = told.iter().filter_map(|(node, said)| Some((node, said.as_ref().ok()?))).collect();
+    let mut to_fetch = weighing::weigh(client, &command, &said).await;
+    let answer = |(node, said): (NodeName, Result<Explanation, String>)| match said {
+        Ok(said) => {
+            let to_fetch = to_fetch.remove(&node).unwrap_or_else(|| ToFetch::Unknown(String::new()));
+            Answer { image, node, said: Ok(said), to_fetch }
+        }
+        Err(silence) => Answer::unsaid(image, &node, silence),
+    };
+    told.into_iter().map(answer).collect()
+}
+
 fn silence(ago: Duration) -> String {
     format!("known, but silent: heard {} ago", units::seconds(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)))
 }
 
-impl Answer<'_> {
+impl<'a> Answer<'a> {
+    fn unsaid(image: &'a str, node: &NodeName, why: String) -> Self {
+        Self { image, node: node.clone(), to_fetch: ToFetch::Unknown(why.clone()), said: Err(why) }
+    }
+
     fn present(&self) -> Option<bool> {
         self.said.as_ref().ok().and_then(|said| said.present)
     }
 
-    /// What is there is asked for again by the policy Always alone, and then no more than the manifest as a rule.
-    fn bytes_to_fetch(&self) -> Option<u64> {
-        let said = self.said.as_ref().ok()?;
-        (said.present == Some(true) && said.policy != "Always").then_some(0)
+    fn unknown(&self) -> &str {
+        if let ToFetch::Unknown(why) = &self.to_fetch { why } else { "" }
     }
 
     fn json(&self) -> JsonRow<'_> {
@@ -82,7 +105,9 @@ impl Answer<'_> {
             in_flight: said.is_some_and(|said| said.in_flight),
             would: said.map_or("", |said| &said.verdict),
             next_try_ms: said.and_then(|said| said.next_try_ms),
-            bytes_to_fetch: self.bytes_to_fetch(),
+            bytes_to_fetch: self.to_fetch.bytes(),
+            bytes_at_most: matches!(self.to_fetch, ToFetch::UpTo(_)),
+            bytes_unknown: self.unknown(),
             error: self.said.as_ref().err().map_or("", String::as_str),
         }
     }
@@ -93,18 +118,36 @@ impl Answer<'_> {
             Some(false) => "no",
             None => "?",
         };
-        let bytes = self.bytes_to_fetch().map_or_else(|| "?".to_owned(), units::bytes);
+        let bytes = match &self.to_fetch {
+            ToFetch::Bytes(bytes) => units::bytes(*bytes),
+            ToFetch::UpTo(bytes) => format!("up to {}", units::bytes(*bytes)),
+            ToFetch::Unknown(_) => "?".to_owned(),
+        };
         let would = self.said.as_ref().map_or_else(Clone::clone, |said| said.verdict.clone());
         vec![self.node.to_string(), self.image.to_owned(), present.to_owned(), bytes, would]
     }
+}
+
+/// The total, and of how many it is not known.
+fn in_all(answers: &[Answer<'_>]) -> String {
+    let bytes = answers.iter().filter_map(|answer| answer.to_fetch.bytes()).fold(0, u64::saturating_add);
+    let up_to = if answers.iter().any(|answer| matches!(answer.to_fetch, ToFetch::UpTo(1..))) { "up to " } else { "" };
+    let unknown = answers.iter().filter(|answer| answer.to_fetch.bytes().is_none()).count();
+    let unknown = if unknown == 0 { String::new() } else { format!("; of {unknown} of {} it is not known", answers.len()) };
+    format!("to fetch in all: {up_to}{}{unknown}", units::bytes(bytes))
 }
 
 fn sum_up(answers: &[Answer<'_>]) {
     let there = answers.iter().filter(|answer| answer.present() == Some(true)).count();
     let unknown = answers.iter().filter(|answer| answer.present().is_none()).count();
     let unknown = if unknown == 0 { String::new() } else { format!(", of {unknown} it is not known") };
-    output::remark(&format!(
-        "{there} of {} are there{unknown}. Nothing was pulled, and no registry was asked: how much is to be fetched is not known.",
-        answers.len()
-    ));
+    output::remark(&format!("{there} of {} are there{unknown}. Nothing was pulled.", answers.len()));
+    // Nodes of one platform have one reason.
+    let mut told: Vec<(&str, &str)> = Vec::new();
+    for answer in answers.iter().filter(|answer| answer.said.is_ok() && !answer.unknown().is_empty()) {
+        if !told.contains(&(answer.image, answer.unknown())) {
+            told.push((answer.image, answer.unknown()));
+            output::remark(&format!("how much of {} is to be fetched is not known: {}", answer.image, output::one_line(answer.unknown())));
+        }
+    }
 }

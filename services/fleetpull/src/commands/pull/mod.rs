@@ -8,6 +8,7 @@ mod node_pull;
 mod place;
 mod plan;
 mod remote;
+mod weighing;
 mod withdraw;
 
 use std::collections::BTreeSet;
