@@ -46,7 +46,18 @@ impl Derived {
         found
     }
 
-    /// Something was said of a topic, or forgotten.
+    /// Something was said of a topic: that it succeeded then, or `unsaid`, that an earlier success is no longer its reporter's word.
+    pub(super) fn said(&self, topic: TopicId, success: Option<Duration>, unsaid: bool) {
+        self.entries.borrow_mut().remove(&topic);
+        let mut successes = self.successes.borrow_mut();
+        if unsaid {
+            successes.remove(&topic);
+        } else if let Some(known) = successes.get_mut(&topic) {
+            *known = (*known).max(success);
+        }
+    }
+
+    /// Something was forgotten of a topic.
     pub(super) fn forget(&self, topic: TopicId) {
         self.entries.borrow_mut().remove(&topic);
         self.successes.borrow_mut().remove(&topic);

@@ -68,10 +68,31 @@ impl Distrust {
     }
 }
 
+/// Every node's last word on a topic.
+#[derive(Debug, Default)]
+struct Words {
+    by: BTreeMap<NodeName, Heard>,
+    /// How many of them say that it fails: for most topics none, and thousands that it does not.
+    failing: usize,
+}
+
+impl Words {
+    fn insert(&mut self, node: NodeName, heard: Heard) {
+        self.failing += usize::from(heard.report.finding.trouble().is_some());
+        let before = self.by.insert(node, heard);
+        self.failing -= usize::from(before.is_some_and(|before| before.report.finding.trouble().is_some()));
+    }
+
+    fn remove(&mut self, node: &NodeName) {
+        let before = self.by.remove(node);
+        self.failing -= usize::from(before.is_some_and(|before| before.report.finding.trouble().is_some()));
+    }
+}
+
 /// Every node's last word on every topic.
 #[derive(Debug, Default)]
 pub struct Replica {
-    topics: BTreeMap<TopicId, BTreeMap<NodeName, Heard>>,
+    topics: BTreeMap<TopicId, Words>,
     /// The dates of each node's words, to find the oldest.
     words: BTreeMap<NodeName, BTreeMap<TopicId, Duration>>,
     held: usize,
@@ -80,6 +101,8 @@ pub struct Replica {
     /// When operators cleared topics.
     cleared: BTreeMap<TopicId, Duration>,
     collected: Duration,
+    /// No report is too old before this.
+    oldest_expires: Duration,
     counts: ReplicaCounts,
     /// What was derived from it, until something is said that matters.
     derived: Derived,
@@ -91,7 +114,7 @@ impl Replica {
         self.collect_garbage(now);
         let date = now.saturating_sub(self.clamped(&report, age));
         let (topic, reporter) = (report.topic.id(), report.reporter.clone());
-        let known = self.topics.get(&topic).and_then(|words| words.get(&reporter));
+        let known = self.topics.get(&topic).and_then(|words| words.by.get(&reporter));
         if known.is_some_and(|known| !newer(&report, date, known)) || date + keep_for(&report) < now {
             self.counts.stale_total += 1;
             return false;
@@ -100,15 +123,17 @@ impl Replica {
             Some(known) if known.report.finding.trouble().is_some() => known.failing_since.min(date),
             _ => date,
         };
+        let unsaid = known.is_some_and(|known| known.report.finding == Finding::Succeeded) && report.finding != Finding::Succeeded;
         if report.finding == Finding::Succeeded {
             self.pardon(now, &report, date);
         }
+        self.derived.said(topic, (report.finding == Finding::Succeeded).then_some(date), unsaid);
         let heard = Heard { date, failing_since, report };
         if self.words.entry(reporter.clone()).or_default().insert(topic, date).is_none() {
             self.held += 1;
         }
+        self.oldest_expires = self.oldest_expires.min(expires(&heard));
         self.topics.entry(topic).or_default().insert(reporter.clone(), heard);
-        self.derived.forget(topic);
         self.contradict(topic);
         self.make_room(&reporter);
         self.counts.heard_total += 1;
@@ -132,22 +157,20 @@ impl Replica {
 
     /// The topics that reports of an image are about.
     pub(super) fn topics_of_image(&self, image: &str) -> Vec<TopicId> {
-        let of_image = |words: &BTreeMap<NodeName, Heard>| {
-            words.values().next().is_some_and(|heard| heard.report.topic.about().reference() == Some(image))
-        };
+        let of_image = |words: &Words| words.by.values().next().is_some_and(|heard| heard.report.topic.about().reference() == Some(image));
         self.topics.iter().filter(|(_, words)| of_image(words)).map(|(topic, _)| *topic).collect()
     }
 
     /// All that a node has said, with when it was so.
     pub(super) fn words_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
         let topics = self.words.get(node).into_iter().flat_map(BTreeMap::keys);
-        let heard = topics.filter_map(|topic| self.topics.get(topic)?.get(node));
+        let heard = topics.filter_map(|topic| self.topics.get(topic)?.by.get(node));
         heard.map(|heard| (Arc::clone(&heard.report), heard.date)).collect()
     }
 
     /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
     pub(super) fn entry(&self, topic: TopicId, eyes: Eyes<'_>) -> Option<Entry> {
-        let words = self.topics.get(&topic)?;
+        let words = &self.topics.get(&topic)?.by;
         let entry = self.derived.entry(topic, eyes, || (self.derive(topic, words, eyes), self.trust_changes(eyes.now)));
         entry.filter(|entry| entry.matters(eyes.now))
     }
@@ -184,22 +207,22 @@ impl Replica {
     #[must_use]
     pub fn succeeded_at(&self, topic: TopicId) -> Option<Duration> {
         let words = self.topics.get(&topic)?;
-        let dates = || words.values().filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date);
+        let dates = || words.by.values().filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date);
         self.derived.success(topic, || dates().max())
     }
 
     /// Whether anybody says that a topic fails, and nobody since that it does not.
     #[must_use]
     pub fn is_doubted(&self, topic: TopicId) -> bool {
-        let Some(words) = self.topics.get(&topic) else { return false };
+        let Some(words) = self.topics.get(&topic).filter(|words| words.failing > 0) else { return false };
         let since = self.succeeded_at(topic).max(self.cleared.get(&topic).copied());
-        words.values().any(|heard| heard.report.finding.trouble().is_some() && since.is_none_or(|since| heard.date > since))
+        words.by.values().any(|heard| heard.report.finding.trouble().is_some() && since.is_none_or(|since| heard.date > since))
     }
 
     /// A node's last word on a topic.
     #[must_use]
     pub fn word(&self, topic: TopicId, node: &NodeName) -> Option<&Report> {
-        self.topics.get(&topic)?.get(node).map(|heard| &*heard.report)
+        self.topics.get(&topic)?.by.get(node).map(|heard| &*heard.report)
     }
 
     /// Whether others have shown a node to be at fault for this kind of failure.
@@ -210,7 +233,7 @@ impl Replica {
     /// Whether any topic of a view fails so.
     pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
         let of_kind = |heard: &Heard| kind(&heard.report.topic) == (view_id, class);
-        self.topics.iter().any(|(topic, words)| words.values().next().is_some_and(of_kind) && self.is_doubted(*topic))
+        self.topics.iter().any(|(topic, words)| words.by.values().next().is_some_and(of_kind) && self.is_doubted(*topic))
     }
 
     /// A node at fault that fails again so keeps that kind to itself for as long again: its trouble lasts.
@@ -226,7 +249,7 @@ impl Replica {
 
     /// Who says what of a topic.
     pub fn words(&self, topic: TopicId) -> impl Iterator<Item = &Report> {
-        self.topics.get(&topic).into_iter().flat_map(|words| words.values().map(|heard| &*heard.report))
+        self.topics.get(&topic).into_iter().flat_map(|words| words.by.values().map(|heard| &*heard.report))
     }
 
     /// The topics there are reports of.
@@ -251,14 +274,15 @@ impl Replica {
 
     /// Whose failure stands although another has succeeded since keeps its kind of failure to itself for a while.
     fn contradict(&mut self, topic: TopicId) {
-        let (Some(success), Some(words)) = (self.succeeded_at(topic), self.topics.get(&topic)) else { return };
+        let failing = self.topics.get(&topic).filter(|words| words.failing > 0);
+        let (Some(words), Some(success)) = (failing, self.succeeded_at(topic)) else { return };
         // Who is known to be contradicted is no news; of its own successes since, pardon keeps count.
         let known = |report: &Report| {
             let distrust = self.distrust.get(&kind(&report.topic)).and_then(|nodes| nodes.get(&report.reporter));
             distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
         };
         let at_fault = |heard: &&Heard| heard.report.finding.trouble().is_some() && heard.failing_since < success && !known(&heard.report);
-        let at_fault: Vec<Arc<Report>> = words.values().filter(at_fault).map(|heard| Arc::clone(&heard.report)).collect();
+        let at_fault: Vec<Arc<Report>> = words.by.values().filter(at_fault).map(|heard| Arc::clone(&heard.report)).collect();
         for report in at_fault {
             let sound_at = self.sound_at(&report);
             let nodes = self.distrust.entry(kind(&report.topic)).or_default();
@@ -272,7 +296,7 @@ impl Replica {
 
     /// When a reporter itself last had success with this kind of thing.
     fn sound_at(&self, report: &Report) -> Option<Duration> {
-        let words = self.words.get(&report.reporter)?.keys().filter_map(|topic| self.topics.get(topic)?.get(&report.reporter));
+        let words = self.words.get(&report.reporter)?.keys().filter_map(|topic| self.topics.get(topic)?.by.get(&report.reporter));
         let sound = |heard: &&Heard| heard.report.finding == Finding::Succeeded && kind(&heard.report.topic) == kind(&report.topic);
         words.filter(sound).map(|heard| heard.date).max()
     }
@@ -309,7 +333,7 @@ impl Replica {
         self.derived.forget(topic);
         if let Some(words) = self.topics.get_mut(&topic) {
             words.remove(node);
-            if words.is_empty() {
+            if words.by.is_empty() {
                 self.topics.remove(&topic);
             }
         }
@@ -332,13 +356,14 @@ impl Replica {
         }
         self.distrust.retain(|_, nodes| !nodes.is_empty());
         self.cleared.retain(|_, date| now < *date + LONGEST_KEPT);
-        let expired: Vec<(TopicId, NodeName)> = self
-            .topics
-            .iter()
-            .flat_map(|(topic, words)| words.iter().map(move |(node, heard)| (topic, node, heard)))
-            .filter(|(_, _, heard)| heard.date + keep_for(&heard.report) < now)
-            .map(|(topic, node, _)| (*topic, node.clone()))
-            .collect();
+        if now <= self.oldest_expires {
+            return;
+        }
+        let all = self.topics.iter().flat_map(|(topic, words)| words.by.iter().map(move |(node, heard)| (topic, node, expires(heard))));
+        let (expired, kept): (Vec<_>, Vec<_>) = all.partition(|(_, _, expires)| *expires < now);
+        let oldest = kept.into_iter().map(|(_, _, expires)| expires).min();
+        let expired: Vec<(TopicId, NodeName)> = expired.into_iter().map(|(topic, node, _)| (*topic, node.clone())).collect();
+        self.oldest_expires = oldest.unwrap_or(Duration::MAX);
         for (topic, node) in expired {
             self.forget(topic, &node);
         }
@@ -347,6 +372,11 @@ impl Replica {
 
 fn kind(topic: &Topic) -> Kind {
     (topic.view_id(), topic.class())
+}
+
+/// From when on a report is too old to be kept.
+fn expires(heard: &Heard) -> Duration {
+    heard.date + keep_for(&heard.report)
 }
 
 /// Whether a report is a later word than the one known, on the same clock.
