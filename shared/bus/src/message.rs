@@ -1,6 +1,7 @@
 //! What travels: a subject, headers and a payload.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,9 +12,10 @@ use crate::port::DEADLINE_HEADER;
 /// nats-server, which counts both.
 pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 
-/// Header lines of a message. Names are case-sensitive, as on NATS; ours are written in lower case.
+/// Header lines of a message. Names are case-sensitive, as on NATS; ours are written in lower case. Copies share them: the memory
+/// adapter gives one message to each of a thousand subscribers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers(BTreeMap<String, String>);
+pub struct Headers(Arc<BTreeMap<String, String>>);
 
 impl Headers {
     /// No headers.
@@ -24,7 +26,7 @@ impl Headers {
 
     /// Sets one header, replacing what stood there.
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
-        self.0.insert(name.to_owned(), value.into());
+        Arc::make_mut(&mut self.0).insert(name.to_owned(), value.into());
     }
 
     /// The value of a header, if it is there.
@@ -56,7 +58,7 @@ impl Headers {
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
     fn from_iter<T: IntoIterator<Item = (N, V)>>(lines: T) -> Self {
-        Self(lines.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        Self(Arc::new(lines.into_iter().map(|(name, value)| (name.into(), value.into())).collect()))
     }
 }
 
