@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, Report, Target, Topic, Verdict,
-    View, WishId,
+    About, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, Report, Target, Topic, Trouble,
+    Verdict, View, WishId,
 };
 use clock::Random;
 use contract::messages::backoff_tracker::BackoffKey;
@@ -162,5 +162,33 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         let report = Report { reporter: "n2".parse().unwrap(), topic, attempt, trace: None, finding: Finding::Succeeded };
         node.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
         assert_eq!(node.effects.contains(&Effect::Abandon(WishId(1))), !observes);
+    }
+}
+
+/// A word of somebody's about what the image of [`target`] needs.
+fn fails(reporter: &str, about: About, random: &mut Random) -> Input {
+    let trouble = Trouble { message: "no".to_owned(), step: 1, ..Trouble::default() };
+    let (topic, attempt) = (Arc::new(Topic::new(target("r/a:1").view, about)), AttemptId::random(random));
+    let report = Report { reporter: reporter.parse().unwrap(), topic, attempt, trace: None, finding: Finding::Failed(trouble) };
+    Input::Heard { report: Arc::new(report), age: Duration::ZERO }
+}
+
+#[test]
+fn who_has_reported_any_of_what_binds_leaves_the_probe_to_others() {
+    for (reporter, from, to) in [("n3", 4_000, 4_600), ("me", 5_000, 6_600)] {
+        let (mut node, mut random) = (Node::new(), Random::seeded(1));
+        for one in ["n1", "n2", reporter] {
+            node.give(fails(one, About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }, &mut random));
+        }
+        // Broader than that, and of another's making: its probe is the one that is asked for.
+        let limited = fails("liar", About::BudgetOwner("o".to_owned()), &mut random);
+        node.give(limited);
+        node.ask(1, "r/a:1");
+        let mut asked = node.asked();
+        while asked.is_empty() && node.now < Duration::from_secs(10) {
+            node.until(node.now + 10 * MS);
+            asked = node.asked();
+        }
+        assert!(node.now >= from * MS && node.now <= to * MS, "{reporter} reported: asked for {asked:?} at {:?}", node.now);
     }
 }

@@ -47,7 +47,7 @@ impl Knowledge {
             return verdict;
         }
         let (duty, leave) = match binding.first() {
-            Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, effects)),
+            Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, effects)),
             None if self.resolved_lately(now, wish) => (Duty::None, self.in_its_turn(now, wish)),
             None => (Duty::Lead, self.abreast(now, id, wish.aim.image.id(), LeaseName::Lead, effects)),
         };
@@ -118,20 +118,26 @@ impl Knowledge {
         Verdict::Clear { duty, answer_by: deadline }
     }
 
-    /// The one lease of an entry's epoch. Fresh eyes first.
-    fn probe(&mut self, now: Duration, id: WishId, entry: &Entry, effects: &mut Vec<Effect>) -> Leave {
-        let sits_back = match (entry.mine, entry.newest.reporter == self.node) {
-            (_, true) => LAST_PROBER_SITS_BACK,
-            (true, false) => REPORTERS_SIT_BACK,
-            (false, false) => Duration::ZERO,
-        };
+    /// The one lease of an entry's epoch, once all that binds is due. Fresh eyes first: who has reported any of it sits back.
+    fn probe(&mut self, now: Duration, id: WishId, entry: &Entry, binding: &[Entry], effects: &mut Vec<Effect>) -> Leave {
+        let due = binding.iter().map(|entry| entry.next_try).max().unwrap_or_default();
+        let sits_back = binding.iter().map(|entry| self.sits_back(entry)).max().unwrap_or_default();
         let turn = self.fleet.turn(&self.node, purpose(entry.topic.id(), entry.step));
         let name = LeaseName::Probe(entry.topic.id(), entry.epoch());
-        let standing = self.want(now, id, name, entry.next_try + sits_back + turn, turn, effects);
+        let standing = self.want(now, id, name, due + sits_back + turn, turn, effects);
         match standing {
             Standing::Held => Leave::Given,
             Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
             Standing::Wait(until) => Leave::Until(until),
+        }
+    }
+
+    /// How long this node leaves the probe of an entry to others.
+    fn sits_back(&self, entry: &Entry) -> Duration {
+        match (entry.mine, entry.newest.reporter == self.node) {
+            (_, true) => LAST_PROBER_SITS_BACK,
+            (true, false) => REPORTERS_SIT_BACK,
+            (false, false) => Duration::ZERO,
         }
     }
 
