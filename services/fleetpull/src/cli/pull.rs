@@ -66,7 +66,7 @@ pub struct PullArgs {
     /// On this node of the fleet; may be given several times.
     #[arg(long = "node", value_name = "NAME", conflicts_with_all = ["all_nodes", "selector"])]
     pub nodes: Vec<NodeName>,
-    /// On every node of the fleet; one that is known and does not answer has its row too.
+    /// On every node of the fleet; one that is known and does not answer has its row too, and with --wait is asked until it does.
     #[arg(long)]
     pub all_nodes: bool,
     /// How a job on many nodes goes.

@@ -35,6 +35,8 @@ pub struct Tally {
     doing: BTreeMap<NodeName, Vec<Doing>>,
     /// Nodes that have not begun.
     not_begun: usize,
+    /// Nodes that are known and do not answer.
+    silent: usize,
     /// Why nobody begins, if that is so.
     paused: bool,
 }
@@ -67,6 +69,16 @@ impl Tally {
     /// How many nodes have not begun, and whether none may.
     pub fn see_plan(&mut self, not_begun: usize, paused: bool) {
         (self.not_begun, self.paused) = (not_begun, paused);
+    }
+
+    /// How many nodes are known and have not answered.
+    pub fn see_silent(&mut self, silent: usize) {
+        self.silent = silent;
+    }
+
+    /// So many more are wanted.
+    pub fn see_more(&mut self, pairs: usize) {
+        self.pairs += pairs;
     }
 
     /// A row is known.
@@ -138,6 +150,9 @@ impl Tally {
             let paused = if self.paused { " (paused: it would fail everywhere)" } else { "" };
             let nodes = if self.not_begun == 1 { "1 node" } else { &format!("{} nodes", self.not_begun) };
             parts.push(format!("{nodes} not begun{paused}"));
+        }
+        if self.silent > 0 {
+            parts.push(format!("{} {} silent", self.silent, if self.silent == 1 { "node is" } else { "nodes are" }));
         }
         let (done, total) = self.all().fold((0_u64, 0_u64), |(done, total), (_, doing)| {
             (done.saturating_add(doing.done_bytes), total.saturating_add(doing.total_bytes))

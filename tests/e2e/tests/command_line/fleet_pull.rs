@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use e2e::{Registry, Signal, Watch};
+use e2e::{Finished, Registry, Signal, Watch};
 use practice_registry::MadeImage;
 use serde_json::{Value, json};
 
@@ -157,7 +157,13 @@ fn a_node_that_is_known_and_silent_has_a_row() {
     assert_eq!((told[registrar].as_str(), told[quiet].as_str()), ("pulled", "failed  unknown"), "{told:?}");
     let table = fleet.run(&["nodes"]).expect(0);
     assert!(table.stdout.lines().any(|line| line.starts_with(quiet) && line.contains("silent")), "{table}");
+    // A wish is made there as soon as it answers, whatever the others have done by then.
+    let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];
+    let waiting = fleet.place.start(&arguments);
+    e2e::until("the command waits for it alone", || waiting.stderr().contains("1 node is silent").then_some(()));
     fleet.agents[quiet].signal(Signal::Continue);
+    let rows = Finished::of(&arguments, waiting).expect(0).objects();
+    assert_eq!(outcomes(&rows)[quiet], "pulled", "{rows:?}");
 }
 
 #[test]

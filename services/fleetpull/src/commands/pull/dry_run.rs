@@ -7,6 +7,8 @@ use contract::NodeName;
 use contract::messages::pull_coordinator::{ExplainImage, Explanation};
 use serde::Serialize;
 
+use super::late::Late;
+use super::remote;
 use super::weighing::{self, ToFetch};
 use crate::cli::{OutputFormat, PullArgs};
 use crate::exit::Exit;
@@ -43,12 +45,18 @@ struct Answer<'a> {
 }
 
 /// Asks every node and pulls nothing.
-pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, nodes: &[NodeName], silent: &[(NodeName, Duration)]) -> Result<Exit> {
+pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, mut nodes: Vec<NodeName>, mut late: Late) -> Result<Exit> {
+    if let Some(look) = late.look(client) {
+        nodes.extend(late.hear(look.await));
+        nodes.sort();
+    }
+    let silent = if late.all_meant() { late.told(Duration::ZERO) } else { Vec::new() };
     let mut answers = Vec::new();
     for image in &args.images {
-        answers.extend(ask(args, client, nodes, image).await);
-        answers.extend(silent.iter().map(|(node, ago)| Answer::unsaid(image, node, silence(*ago))));
+        answers.extend(ask(args, client, &nodes, image).await);
+        answers.extend(silent.iter().map(|(node, why)| Answer::unsaid(image, node, why.clone())));
     }
+    remote::say_who_is_silent(args, &late);
     match args.output.format {
         OutputFormat::Json => answers.iter().for_each(|answer| output::json(&answer.json())),
         OutputFormat::Text => {
@@ -77,10 +85,6 @@ async fn ask<'a>(args: &PullArgs, client: &FleetClient, nodes: &[NodeName], imag
         Err(silence) => Answer::unsaid(image, &node, silence),
     };
     told.into_iter().map(answer).collect()
-}
-
-fn silence(ago: Duration) -> String {
-    format!("known, but silent: heard {} ago", units::seconds(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)))
 }
 
 impl<'a> Answer<'a> {

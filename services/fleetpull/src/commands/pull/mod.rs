@@ -4,6 +4,7 @@ pub(super) mod advice;
 mod digests;
 mod dry_run;
 mod here;
+mod late;
 mod node_pull;
 mod place;
 mod plan;

@@ -80,6 +80,11 @@ impl Plan {
         Some(Begin { node, images })
     }
 
+    /// One more node, after all others.
+    pub(super) fn join(&mut self, node: NodeName) {
+        self.waiting.push_back(node);
+    }
+
     /// A row is known.
     pub(super) fn see(&mut self, row: &Row) {
         self.holding.remove(&(row.node.clone(), row.image.clone()));
@@ -169,6 +174,16 @@ mod tests {
         plan.end(&begun[0].node);
         assert_eq!(begin_all(&mut plan).len(), 1);
         assert_eq!(plan.at_work().count(), 2);
+    }
+
+    #[test]
+    fn who_joins_late_begins_last() {
+        let mut plan = Plan::new(nodes(1), 1, 0, false);
+        plan.join("late".parse().expect("a name"));
+        let first = begin_all(&mut plan);
+        assert_eq!((first.len(), first[0].node.as_str()), (1, "n01"));
+        plan.end(&first[0].node);
+        assert_eq!(begin_all(&mut plan)[0].node.as_str(), "late");
     }
 
     #[test]

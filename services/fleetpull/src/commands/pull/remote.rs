@@ -3,25 +3,26 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use contract::messages::agent::NodeDescription;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, WishState};
 use contract::{FailureClass, NodeName};
 use futures::StreamExt as _;
-use futures::future::LocalBoxFuture;
+use futures::future::{LocalBoxFuture, OptionFuture};
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
+use super::late::Late;
 use super::node_pull::{self, Job, News};
 use super::plan::Plan;
 use super::{digests, dry_run, withdraw};
 use crate::cli::{OutputFormat, Parallelism, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
-use crate::fleet::{FleetClient, connect};
+use crate::fleet::{Answer, FleetClient, connect};
 use crate::output;
 use crate::output::outcome::Row;
 use crate::output::screen::Screen;
 use crate::output::tally::Tally;
-use crate::output::units;
 
 /// How many nodes pull at a time for one command: each holds a request open and is asked for its progress.
 const AT_A_TIME: Parallelism = Parallelism::Nodes(100);
@@ -36,12 +37,12 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
             Ok(client) => client,
             Err(error) => return super::not_begun(args, &args.nodes, FailureClass::Unknown, error),
         };
-        let (nodes, silent) = whom(args, &client).await?;
+        let (nodes, late) = whom(args, &client).await?;
         if args.many.dry_run {
-            return dry_run::carry_out(args, &client, &nodes, &silent).await;
+            return dry_run::carry_out(args, &client, nodes, late).await;
         }
         let job = Job::new(args, &client);
-        let mut errand = Errand::new(&job, nodes, &silent);
+        let mut errand = Errand::new(&job, nodes, late);
         let ended = tokio::select! {
             biased;
             () = errand.carry_out() => true,
@@ -49,29 +50,32 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
         };
         if !ended {
             errand.screen.clear();
+            errand.spare_the_silent();
             withdraw::interrupted(&job, &errand.plan, &errand.rows).await;
         }
         Ok(errand.conclude())
     })
 }
 
-/// The nodes to ask, and those that are known and silent with how long they are.
-async fn whom(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, Vec<(NodeName, Duration)>)> {
+/// The nodes to ask, and those that are known and silent.
+async fn whom(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, Late)> {
     let selector = args.fleet.selector.as_ref();
-    let nodes = client.named_or_answering(&args.nodes, selector).await?;
-    if !args.nodes.is_empty() {
-        return Ok((nodes, Vec::new()));
+    let mut answering = match selector {
+        _ if !args.nodes.is_empty() => return Ok((client.named_or_answering(&args.nodes, None).await?, Late::new(Vec::new(), None))),
+        // Who answers and is not meant is not silent.
+        Some(_) => client.nodes().await?.into_iter().map(|node| node.node).collect(),
+        None => Vec::new(),
+    };
+    let nodes = client.named_or_answering(&[], selector).await?;
+    answering.extend(nodes.iter().cloned());
+    Ok((nodes, Late::new(client.silent(&answering).await, selector)))
+}
+
+/// Says who is silent still and may be meant: only those that are surely meant have a row.
+pub(super) fn say_who_is_silent(args: &PullArgs, late: &Late) {
+    if late.count() > 0 && !late.all_meant() && !args.output.quiet {
+        output::remark(&format!("{}: known, but silent: whether the labels fit is not known", output::known::named(&late.names())));
     }
-    if selector.is_none() {
-        let silent = client.silent(&nodes).await;
-        return Ok((nodes, silent));
-    }
-    let answering: Vec<NodeName> = client.nodes().await?.into_iter().map(|node| node.node).collect();
-    let silent: Vec<NodeName> = client.silent(&answering).await.into_iter().map(|(node, _)| node).collect();
-    if !silent.is_empty() && !args.output.quiet {
-        output::remark(&format!("{}: known, but silent: whether the labels fit is not known", output::known::named(&silent)));
-    }
-    Ok((nodes, Vec::new()))
 }
 
 /// One command at work.
@@ -83,30 +87,27 @@ struct Errand<'a> {
     rows: Vec<Row>,
     /// How many of the rows are of what was not begun.
     not_begun: usize,
+    late: Late,
 }
 
 impl<'a> Errand<'a> {
-    fn new(job: &'a Job<'a>, nodes: Vec<NodeName>, silent: &[(NodeName, Duration)]) -> Self {
+    fn new(job: &'a Job<'a>, nodes: Vec<NodeName>, late: Late) -> Self {
         let args = job.args;
         let at_a_time = args.many.parallelism.unwrap_or(AT_A_TIME).of(nodes.len());
-        let tally = Tally::of((nodes.len() + silent.len()) * args.images.len());
+        let meant = nodes.len() + if late.all_meant() { late.count() } else { 0 };
+        let tally = Tally::of(meant * args.images.len());
         let plan = Plan::new(nodes, at_a_time, usize::from(args.many.canary.unwrap_or_default()), args.wait.is_some());
-        let mut errand = Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), not_begun: 0 };
-        for (node, ago) in silent {
-            let ago = units::seconds(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX));
-            let message = format!("known to the fleet, but its agent does not answer; it was heard {ago} ago");
-            errand.spare(node, &super::unanswered(message, FailureClass::Unknown));
-        }
-        errand
+        Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), not_begun: 0, late }
     }
 
     async fn carry_out(&mut self) {
         let (tell, mut news) = mpsc::channel(NEWS_KEPT);
         let mut work: FuturesUnordered<LocalBoxFuture<'_, NodeName>> = FuturesUnordered::new();
         let mut draw = tokio::time::interval(DRAW_EVERY);
+        let mut look = self.late.look(self.job.client);
         loop {
             self.begin_more(&mut work, &tell);
-            let over = work.is_empty() && (!self.plan.is_paused() || self.job.left().is_some_and(|left| left.is_zero()));
+            let over = work.is_empty() && !self.is_held_open();
             tokio::select! {
                 biased;
                 Some(arrived) = news.recv(), if !over || !news.is_empty() => self.hear(arrived),
@@ -118,12 +119,35 @@ impl<'a> Errand<'a> {
                     self.plan.end(&node);
                     self.tally.forget(&node);
                 }
+                Some(answers) = OptionFuture::from(look.as_mut()), if look.is_some() && !over => {
+                    self.welcome(answers);
+                    look = self.late.look(self.job.client);
+                }
                 _ = draw.tick(), if !over => self.draw(),
                 else => break,
             }
         }
         self.spare_the_rest();
+        self.spare_the_silent();
         self.screen.clear();
+    }
+
+    /// Whether there is something to wait for though nobody is at work.
+    fn is_held_open(&self) -> bool {
+        let time_left = self.job.left().is_none_or(|left| !left.is_zero());
+        // What was left with the agents that answered is not waited for.
+        let stays = self.job.args.wait.is_some() && !self.job.args.many.detach;
+        time_left && (self.plan.is_paused() || self.late.is_awaited(self.job.lasts(), stays))
+    }
+
+    /// Lets those begin that were silent and have answered.
+    fn welcome(&mut self, answers: Vec<Answer<NodeDescription>>) {
+        for node in self.late.hear(answers) {
+            if !self.late.all_meant() {
+                self.tally.see_more(self.job.args.images.len());
+            }
+            self.plan.join(node);
+        }
     }
 
     fn begin_more(&mut self, work: &mut FuturesUnordered<LocalBoxFuture<'a, NodeName>>, tell: &mpsc::Sender<News>) {
@@ -157,6 +181,7 @@ impl<'a> Errand<'a> {
 
     fn draw(&mut self) {
         self.tally.see_plan(self.plan.not_begun(), self.plan.is_paused());
+        self.tally.see_silent(if self.late.all_meant() { self.late.count() } else { 0 });
         self.screen.show(&self.tally, self.job.lasts());
     }
 
@@ -171,10 +196,17 @@ impl<'a> Errand<'a> {
         self.print(self.job.row(image, node, outcome));
     }
 
-    /// A row of `outcome` for each image on `node`.
-    fn spare(&mut self, node: &NodeName, outcome: &PullOutcome) {
-        for image in &self.job.args.images {
-            self.print(self.job.row(image, node, outcome.clone()));
+    /// A row for each image on each node that is known and has not answered to the end.
+    fn spare_the_silent(&mut self) {
+        if !self.late.all_meant() {
+            return;
+        }
+        let timed_out = self.job.left().is_some_and(|left| left.is_zero());
+        for (node, message) in self.late.told(self.job.lasts()) {
+            let outcome = PullOutcome { timed_out, ..super::unanswered(message, FailureClass::Unknown) };
+            for image in &self.job.args.images {
+                self.print(self.job.row(image, &node, outcome.clone()));
+            }
         }
     }
 
@@ -205,7 +237,8 @@ impl<'a> Errand<'a> {
 
     /// What it came to, on stderr, and as an exit status.
     fn conclude(self) -> Exit {
-        let Self { job, rows, not_begun, .. } = self;
+        let Self { job, rows, not_begun, late, .. } = self;
+        say_who_is_silent(job.args, &late);
         super::advice::give(job.args, &rows);
         digests::warnings(&rows).iter().for_each(|warning| output::warn(warning));
         sum_up(job.args, &rows, not_begun);
