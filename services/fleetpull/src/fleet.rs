@@ -106,11 +106,27 @@ impl FleetClient {
 
     /// Asks each of `nodes`, a hundred at a time, and gives the answers in their order.
     pub async fn ask_each<C: Command>(&self, nodes: &[NodeName], command: &C) -> Vec<Answer<C::Reply>> {
+        let mut answers = Vec::with_capacity(nodes.len());
+        self.hear_each(nodes, command, |node, answer| answers.push((node, answer))).await;
+        answers
+    }
+
+    /// The same, for answers that are long: each is heard in its turn and none is kept.
+    pub async fn hear_each<C: Command>(&self, nodes: &[NodeName], command: &C, mut hear: impl FnMut(NodeName, Result<C::Reply, String>)) {
         let ask = |node: NodeName| async move {
             let answer = self.ask(&node, command.clone(), ANSWER_WITHIN).await.map_err(|error| self.explain_silence(&node, &error));
             (node, answer)
         };
-        stream::iter(nodes.to_vec()).map(ask).buffered(ASKED_AT_ONCE).collect().await
+        let mut answers = stream::iter(nodes.to_vec()).map(ask).buffered(ASKED_AT_ONCE);
+        while let Some((node, answer)) = answers.next().await {
+            hear(node, answer);
+        }
+    }
+
+    /// Nodes that a question for all is not answered by, though the fleet knows them: none where nodes were named or chosen by
+    /// their labels, which a silent node does not say.
+    pub async fn silent_of(&self, args: &NodesQuestionArgs, answering: &[NodeName]) -> Vec<(NodeName, Duration)> {
+        if args.nodes.is_empty() && args.question.fleet.selector.is_none() { self.silent(answering).await } else { Vec::new() }
     }
 
     /// Asks every agent who it is, and sorts the answers by name.

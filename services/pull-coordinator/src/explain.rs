@@ -53,9 +53,9 @@ pub(crate) async fn explain(
         None => None,
     };
     explanation.view = target.as_ref().map(|target| target.view.clone());
-    let key = BackoffKey { pod: wanted.pod, image: wanted.image };
+    let key = BackoffKey { pod: wanted.pod, image: wanted.image.clone() };
     if let BackoffAnswer::Held(held) = outbound.check(trace, key, target, true).await {
-        let entries = outbound.list_backoffs(trace).await.map(|list| list.entries).unwrap_or_default();
+        let entries = outbound.list_backoffs(trace, wanted.image).await.map(|list| list.entries).unwrap_or_default();
         explain_hold(&mut explanation, held, &entries);
     }
     if wanted.weigh {

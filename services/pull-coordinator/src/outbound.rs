@@ -113,10 +113,10 @@ impl Outbound {
         self.call(&fleet.withdraw, trace, WithdrawWish { wish }, ANSWER_WITHIN).map(|_| ()).boxed_local()
     }
 
-    /// What the tracker knows; none: it is silent, or this node shares nothing.
-    pub(crate) fn list_backoffs(&self, trace: TraceContext) -> LocalBoxFuture<'static, Option<BackoffList>> {
+    /// What the tracker knows that holds the image back; none: it is silent, or this node shares nothing.
+    pub(crate) fn list_backoffs(&self, trace: TraceContext, image: String) -> LocalBoxFuture<'static, Option<BackoffList>> {
         let Some(fleet) = &self.fleet else { return ready(None).boxed_local() };
-        self.call(&fleet.list, trace, ListBackoffs {}, ANSWER_WITHIN).boxed_local()
+        self.call(&fleet.list, trace, ListBackoffs { what: Some(image), ..ListBackoffs::default() }, ANSWER_WITHIN).boxed_local()
     }
 
     pub(crate) fn report(&self, trace: TraceContext, report: ReportAttempt) -> impl Future<Output = Option<u64>> + use<> {

@@ -3,6 +3,7 @@
 mod keep_up;
 mod leave;
 mod link;
+mod listing;
 mod operate;
 mod recording;
 mod sharing;

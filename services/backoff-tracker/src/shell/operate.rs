@@ -1,4 +1,4 @@
-//! What operators ask for: counts, lists, clears and pauses.
+//! What operators ask for: counts, clears and pauses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,44 +7,19 @@ use actix::{ActorFutureExt as _, Context, Handler, MessageResult, ResponseActFut
 use actors::Ask;
 use contract::CallError;
 use contract::know::{ReportKey, StoredClear, StoredPause, encode, pause_key};
-use contract::messages::backoff_tracker::{
-    BackoffCleared, BackoffCounts, BackoffList, ClearBackoff, ListBackoffs, Pause, PauseSharing, SharedCounts, SharingPaused,
-};
+use contract::messages::backoff_tracker::{BackoffCleared, BackoffCounts, ClearBackoff, Pause, PauseSharing, SharedCounts, SharingPaused};
 use tokio::time::timeout;
 
 use super::recording as words;
 use super::sharing::read;
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, LeaseName, hash128};
+use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, hash128};
 use crate::outbound::{Write, milliseconds};
 
-/// The most entries of one list.
-const LISTED: usize = 1_000;
 /// What an operator is told who clears while the bus is gone.
 const CLEARED_HERE_ALONE: &str = "the other nodes: the bus is gone and only this node was told; clear again when it is back";
 /// How long a pause may take to be stored before its operator is told that it was not.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
-
-impl Handler<Ask<ListBackoffs>> for BackoffTracker {
-    type Result = MessageResult<Ask<ListBackoffs>>;
-
-    fn handle(&mut self, _: Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
-        let now = self.clock.now();
-        let (mut entries, alone) = match &self.core {
-            Core::Alone(tracker) => (tracker.list(now), false),
-            Core::Sharing(knowledge) => (knowledge.list(now), knowledge.is_alone()),
-        };
-        let left_out = entries.len().saturating_sub(LISTED) as u64;
-        entries.truncate(LISTED);
-        for (name, holder) in self.sharing.iter().flat_map(|sharing| sharing.holders.iter()) {
-            let (LeaseName::Probe(topic, _) | LeaseName::Lead(topic, _) | LeaseName::Slot(topic, _)) = name;
-            let key = format!("{:032x}", topic.0);
-            entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.probed_by = Some(holder.to_string()));
-        }
-        let share = self.share.as_str().to_owned();
-        MessageResult(Ok(BackoffList { entries, left_out, share, alone, pauses: self.pauses() }))
-    }
-}
 
 impl Handler<Ask<ClearBackoff>> for BackoffTracker {
     type Result = MessageResult<Ask<ClearBackoff>>;
@@ -123,7 +98,7 @@ impl BackoffTracker {
         self.step(Input::Cleared { image, topics, age: Duration::ZERO }, context);
     }
 
-    fn pauses(&self) -> Vec<Pause> {
+    pub(super) fn pauses(&self) -> Vec<Pause> {
         let now = self.clock.now().monotonic;
         let Core::Sharing(knowledge) = &self.core else { return vec![] };
         let told = |pause: &crate::core::knowledge::PauseInForce| Pause {

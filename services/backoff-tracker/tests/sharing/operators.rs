@@ -55,7 +55,7 @@ async fn a_pause_is_of_its_registry_and_can_be_ended() {
     fleet.nodes[1].put(pause(None, 0)).await;
     pass(5).await;
     assert_eq!(fleet.nodes[1].events.borrow()[0].reason, SharingResumed);
-    assert_eq!(fleet.nodes[0].put(ListBackoffs {}).await.pauses.len(), 1, "the other one");
+    assert_eq!(fleet.nodes[0].put(ListBackoffs::default()).await.pauses.len(), 1, "the other one");
     fleet.nodes[1].held(IMAGE).await;
 }
 
@@ -119,7 +119,7 @@ async fn what_is_known_can_be_listed() {
     pass(5).await;
     fleet.nodes[1].fails(2, "r.example/b:1", refused()).await;
     pass(5).await;
-    let list = fleet.nodes[1].put(ListBackoffs {}).await;
+    let list = fleet.nodes[1].put(ListBackoffs::default()).await;
     let seen: Vec<_> = list.entries.iter().map(|entry| (entry.about.as_str(), entry.binds.as_str())).collect();
     assert!(seen.contains(&("image r.example/a:1", "everybody")), "{seen:?}");
     assert!(seen.contains(&("registry r.example:443 from zone z", "reporters")), "{seen:?}");

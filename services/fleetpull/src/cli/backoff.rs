@@ -47,15 +47,22 @@ pub enum BackoffCommand {
 Examples:
   fleetpull backoff list --nats nats://nats:4222
   fleetpull backoff list -l zone=a -o json          as the nodes of zone a see it
+  fleetpull backoff list --registry registry.example --limit 1000
   fleetpull backoff list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 BINDS says whom an entry holds back: everybody; its reporters alone, until other
 nodes say the same; or this node. VIEW is the scope and the route to the
 registry: nodes with another view know nothing of it. With -o json each line has
-a kind: entry, pause, or node for one that does not share as usual.
+a kind: entry, pause, or node for one that does not share as usual or is silent.
 
 Exit status: 1 when a node did not answer.")]
 pub struct BackoffListArgs {
+    /// Only of this registry, as images name it: registry.example, localhost:5000.
+    #[arg(long, value_name = "R")]
+    pub registry: Option<String>,
+    /// At most so many of each node, what is shared first; how many more there are is said.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000), default_value_t = 200)]
+    pub limit: u16,
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,

@@ -11,6 +11,7 @@ use crate::cli::{BudgetArgs, BudgetCommand, BudgetListArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{Answer, ask_fleet};
 use crate::output::known::named;
+use crate::output::silent::{self, Silent};
 use crate::output::{self, table, units};
 
 /// One budget as JSON, as its leader tells it where that answers.
@@ -39,11 +40,13 @@ pub(super) fn carry_out(args: &BudgetArgs) -> Result<Exit> {
     let BudgetCommand::List(args) = &args.command;
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
-        Ok(print(args, client.ask_each(&nodes, &ListBudgets {}).await))
+        let answers = client.ask_each(&nodes, &ListBudgets {}).await;
+        let silent = client.silent_of(&args.asked, &nodes).await;
+        Ok(print(args, answers, &silent))
     })
 }
 
-fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>) -> Exit {
+fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>, silent: &[Silent]) -> Exit {
     let output = args.asked.question.output;
     let (mut lists, mut exit) = (Vec::new(), Exit::Success);
     for (node, answer) in answers {
@@ -61,6 +64,7 @@ fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>) -> Exit {
             for Budget { state, told_by, nodes, alone } in &budgets {
                 output::json(&JsonBudget { budget: state, told_by, node_count: *nodes, alone });
             }
+            silent.iter().for_each(|silent| output::json(&silent::row(silent)));
         }
         OutputFormat::Text if budgets.is_empty() => {
             if exit == Exit::Success && !output.quiet {
@@ -75,6 +79,9 @@ fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>) -> Exit {
                 output::remark(&format!("{}: reach no leader of {} and go by their own share", named(&budget.alone), budget.state.owner));
             }
         }
+    }
+    if output.format == OutputFormat::Text && !output.quiet {
+        silent::say(silent);
     }
     exit
 }

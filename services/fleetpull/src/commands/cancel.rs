@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use backoff_tracker::sought::is_key;
 use contract::messages::pull_coordinator::{CancelWish, ListWishes, WishStatus};
 use contract::{NodeName, WishId};
 
 use crate::cli::{CancelArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
-use crate::output::known::{is_key, same_image};
+use crate::output::known::same_image;
 use crate::output::{self, table, wish};
 
 /// How many wishes are shown to somebody who meant another.

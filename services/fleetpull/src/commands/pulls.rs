@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::cli::{OutputFormat, PullsArgs};
 use crate::exit::Exit;
 use crate::fleet::{Answer, FleetClient, ask_fleet};
-use crate::output::wish;
-use crate::output::{self, table, units};
+use crate::output::silent::{self, Silent};
+use crate::output::{self, table, units, wish};
 
 /// One pull as JSON.
 #[derive(Serialize)]
@@ -38,7 +38,8 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
         let (told, exit) = ask(&client, &nodes).await;
-        print(args, &told, exit, client.clock().now().wall_ms());
+        let silent = client.silent_of(&args.asked, &nodes).await;
+        print(args, &told, &silent, exit, client.clock().now().wall_ms());
         Ok(exit)
     })
 }
@@ -65,16 +66,18 @@ async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Exit) {
     (told, exit)
 }
 
-fn print(args: &PullsArgs, told: &[Told], exit: Exit, now_ms: u64) {
+fn print(args: &PullsArgs, told: &[Told], silent: &[Silent], exit: Exit, now_ms: u64) {
     let output = args.asked.question.output;
     if output.format == OutputFormat::Json {
         for Told { node, pulls, wishes } in told {
             pulls.iter().for_each(|pull| output::json(&json_row(node, pull)));
             wishes.iter().for_each(|status| output::json(&wish::json(node, status)));
         }
+        silent.iter().for_each(|silent| output::json(&silent::row(silent)));
         return;
     }
-    let pulls: Vec<Vec<String>> = told.iter().flat_map(|told| told.pulls.iter().map(|pull| text_row(&told.node, pull))).collect();
+    let pulls = told.iter().flat_map(|told| told.pulls.iter().map(|pull| text_row(&told.node, pull)));
+    let pulls: Vec<Vec<String>> = pulls.chain(silent.iter().map(silent_row)).collect();
     let wishes: Vec<Vec<String>> =
         told.iter().flat_map(|told| told.wishes.iter().map(|status| wish::row(&told.node, status, now_ms))).collect();
     if pulls.is_empty() && wishes.is_empty() && exit == Exit::Success && !output.quiet {
@@ -106,6 +109,12 @@ fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
         bytes_per_second: bytes_per_second(pull),
         wish: None,
     }
+}
+
+/// What is under way on a node that does not answer is not known.
+fn silent_row((node, ago): &Silent) -> Vec<String> {
+    let since = units::milliseconds(silent::milliseconds(*ago) / 1_000 * 1_000);
+    [node.as_str(), "-", "silent", &since, "-", "-"].map(str::to_owned).to_vec()
 }
 
 fn text_row(node: &NodeName, pull: &PullStatus) -> Vec<String> {

@@ -1,8 +1,9 @@
 //! What nodes know of failures, put together: what is shared stands once, whoever told it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use contract::messages::backoff_tracker::{BackoffEntry, BackoffList};
+use contract::messages::backoff_tracker::BackoffEntry;
 use contract::{NodeName, View};
 use image::Reference;
 use serde::Serialize;
@@ -12,8 +13,10 @@ use super::{one_line, table, units};
 
 /// How much of a shared key names it in a list: 2^48 are enough for ten thousand entries to differ. Hex digits.
 const KEY_SHOWN: usize = 12;
-/// The least of a key that names it: fewer digits could be the tag of an image.
-const KEY_LEAST: usize = 8;
+/// How much of a route is shown. Hex digits.
+const ROUTE_SHOWN: usize = 8;
+/// The most rows that one command puts together: nobody reads more, and a fleet's own back-offs could be millions.
+const ROWS_MOST: usize = 10_000;
 /// How many nodes are named where more are counted.
 const NODES_NAMED: usize = 10;
 /// The same, on a line with other things.
@@ -41,35 +44,47 @@ struct JsonEntry<'a> {
     nodes: &'a [NodeName],
 }
 
-/// Puts together what nodes told: shared entries first, then each node's own, each in the order of what they are about.
-#[must_use]
-pub fn merged<'a>(lists: impl IntoIterator<Item = (&'a NodeName, &'a BackoffList)>) -> Vec<Known> {
+/// Puts together what nodes told, as it comes.
+#[derive(Debug, Default)]
+pub struct Merger {
     // The key of a shared entry says all of it; of a node's own the node belongs to it.
-    let mut known: BTreeMap<(String, Option<NodeName>), Known> = BTreeMap::new();
-    for (node, list) in lists {
-        for entry in &list.entries {
+    known: BTreeMap<(String, Option<NodeName>), Known>,
+    left_out: u64,
+}
+
+impl Merger {
+    /// One node told this.
+    pub fn add(&mut self, node: &NodeName, entries: Vec<BackoffEntry>) {
+        for entry in entries {
             let place = (entry.key.clone(), entry.view.is_none().then(|| node.clone()));
-            match known.get_mut(&place) {
-                None => {
-                    known.insert(place, Known { entry: entry.clone(), nodes: vec![node.clone()] });
+            if self.known.len() >= ROWS_MOST && !self.known.contains_key(&place) {
+                self.left_out += 1;
+                continue;
+            }
+            match self.known.entry(place) {
+                Entry::Vacant(room) => {
+                    room.insert(Known { entry, nodes: vec![node.clone()] });
                 }
-                Some(held) => {
-                    held.nodes.push(node.clone());
-                    let probed_by = held.entry.probed_by.clone().or_else(|| entry.probed_by.clone());
-                    if newness(entry) > newness(&held.entry) {
-                        held.entry = entry.clone();
-                    }
-                    held.entry.probed_by = probed_by;
-                }
+                Entry::Occupied(held) => held.into_mut().hear(node, entry),
             }
         }
     }
-    let mut known: Vec<Known> = known.into_values().collect();
-    known.sort_by(|one, other| {
+
+    /// How many rows there was no room for.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Shared entries first, then each node's own, each in the order of what they are about; the nodes by name.
+    #[must_use]
+    pub fn into_known(self) -> Vec<Known> {
+        let mut known: Vec<Known> = self.known.into_values().collect();
+        known.iter_mut().for_each(|known| known.nodes.sort());
         let order = |known: &Known| (known.entry.view.is_none(), known.entry.about.clone(), known.nodes.first().cloned());
-        order(one).cmp(&order(other))
-    });
-    known
+        known.sort_by_cached_key(order);
+        known
+    }
 }
 
 /// Who knows of more failures, then of a later one, knows the newer.
@@ -84,33 +99,14 @@ impl Known {
         self.entry.view.is_some()
     }
 
-    /// Whether `what` names it: the beginning of its key, or an image that it holds back.
-    #[must_use]
-    pub fn is_named_by(&self, what: &str) -> bool {
-        if is_key(what) && self.is_shared() && self.entry.key.starts_with(&what.to_ascii_lowercase()) {
-            return true;
+    /// Another node holds it too.
+    fn hear(&mut self, node: &NodeName, entry: BackoffEntry) {
+        self.nodes.push(node.clone());
+        let probed_by = self.entry.probed_by.take().or_else(|| entry.probed_by.clone());
+        if newness(&entry) > newness(&self.entry) {
+            self.entry = entry;
         }
-        if self.entry.key == what {
-            return true;
-        }
-        let Ok(image) = Reference::parse(what) else { return false };
-        match &self.entry.view {
-            Some(view) => view.registry == image.registry() && self.holds(&image),
-            // `namespace/name image` for a pod.
-            None => self.entry.key.rsplit(' ').next().is_some_and(|key| is_same(key, &image)),
-        }
-    }
-
-    /// Whether an entry of the image's registry is about the image: its text names what it is about.
-    fn holds(&self, image: &Reference) -> bool {
-        let mut words = self.entry.about.split_whitespace();
-        match words.next() {
-            Some("image") => words.next().is_some_and(|word| is_same(word, image)),
-            // `content of ...`
-            Some("content" | "signature") => words.nth(1).is_some_and(|word| is_same(word, image)),
-            Some("repository") => words.next() == Some(image.repository()),
-            _ => true,
-        }
+        self.entry.probed_by = probed_by;
     }
 
     /// How it is called where there is little room.
@@ -204,12 +200,6 @@ pub fn columns(known: &[Known]) -> Vec<String> {
     table::columns(&header, &rows)
 }
 
-/// Whether a text can be a key or its beginning.
-#[must_use]
-pub fn is_key(what: &str) -> bool {
-    what.len() >= KEY_LEAST && what.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 /// Whether two texts mean the same image.
 #[must_use]
 pub fn same_image(one: &str, other: &str) -> bool {
@@ -265,7 +255,7 @@ fn nodes_counted(nodes: &[NodeName]) -> String {
 
 /// Scope and the beginning of the route.
 fn short_view(view: &View) -> String {
-    let route: String = view.route.chars().take(KEY_LEAST).collect();
+    let route: String = view.route.chars().take(ROUTE_SHOWN).collect();
     let boot = if view.boot.is_empty() { "" } else { " (this host)" };
     format!("{}/{}@{route}{boot}", view.scope, view.registry)
 }
@@ -321,10 +311,12 @@ mod tests {
     }
 
     fn of_two() -> Vec<Known> {
-        let one = BackoffList { entries: vec![shared("image registry.example/a:1", 2), own("busybox")], ..BackoffList::default() };
+        let mut merger = Merger::default();
         let probed = BackoffEntry { probed_by: Some("n3".to_owned()), ..shared("image registry.example/a:1", 1) };
-        let two = BackoffList { entries: vec![probed, own("busybox")], ..BackoffList::default() };
-        merged([(&node("n1"), &one), (&node("n2"), &two)])
+        // Whoever answers first.
+        merger.add(&node("n2"), vec![probed, own("busybox")]);
+        merger.add(&node("n1"), vec![shared("image registry.example/a:1", 2), own("busybox")]);
+        merger.into_known()
     }
 
     #[test]
@@ -338,26 +330,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_named_by_key_or_image() {
-        let known = of_two();
-        let named = |what: &str| known.iter().map(|known| known.is_named_by(what)).collect::<Vec<_>>();
-        for (what, expected) in [
-            ("316e2d02", [true, false, false]),
-            ("316E2D029AB1", [true, false, false]),
-            ("316e2d0", [false; 3]),
-            ("registry.example/a:1", [true, false, false]),
-            ("registry.example/a:2", [false; 3]),
-            ("busybox", [false, true, true]),
-            ("docker.io/library/busybox:latest", [false, true, true]),
-            ("A b", [false; 3]),
-        ] {
-            assert_eq!(named(what), expected, "{what}");
+    fn there_is_an_end_to_what_is_put_together() {
+        let mut merger = Merger::default();
+        for number in 0..11 {
+            merger.add(&node(&format!("n{number}")), (0..1_000).map(|image| own(&format!("a:{image}"))).collect());
         }
-        let registry = Known {
-            entry: BackoffEntry { about: "registry registry.example from zone a".to_owned(), ..known[0].entry.clone() },
-            nodes: Vec::new(),
-        };
-        assert!(registry.is_named_by("registry.example/any:9") && !registry.is_named_by("busybox"));
+        merger.add(&node("n0"), vec![own("a:0")]);
+        assert_eq!(merger.left_out(), 1_000, "what is there is heard of again");
+        assert_eq!(merger.into_known().len(), ROWS_MOST);
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod outcome;
 pub mod progress;
 pub mod refusal;
 pub mod screen;
+pub mod silent;
 pub mod table;
 pub mod tally;
 pub mod units;

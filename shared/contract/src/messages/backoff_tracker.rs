@@ -326,7 +326,20 @@ pub struct FleetNoted {}
 
 /// What this node knows of failures: its own back-offs and what the fleet shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListBackoffs {}
+pub struct ListBackoffs {
+    /// Only what this names: a key as listed or its beginning, or an image that is held back. None: all.
+    #[serde(default)]
+    pub what: Option<String>,
+    /// Only of this registry, as images name it. None: of all.
+    #[serde(default)]
+    pub registry: Option<String>,
+    /// At most so many entries; none: [`LISTED_MOST`].
+    #[serde(default)]
+    pub limit: Option<u64>,
+}
+
+/// The most entries of one list: at half a kilobyte each, what a message may hold.
+pub const LISTED_MOST: usize = 1_000;
 
 impl Command for ListBackoffs {
     type Reply = BackoffList;
@@ -337,11 +350,14 @@ impl Command for ListBackoffs {
 /// The answer to [`ListBackoffs`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffList {
-    /// What is known, shared entries first. At most 1,000; see `left_out`.
+    /// What is known and looked for, shared entries first. At most [`LISTED_MOST`]; see `left_out`.
     pub entries: Vec<BackoffEntry>,
-    /// How many more there are.
+    /// How many more of these there are.
     #[serde(default)]
     pub left_out: u64,
+    /// How many others there are that were not looked for.
+    #[serde(default)]
+    pub others: u64,
     /// `enforce`, `observe`, `off`.
     pub share: String,
     /// Whether the bus is gone, so that the node goes by kubelet's rule.

@@ -83,7 +83,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&BeginAttempt { wish: WishId::random(random), attempt: AttemptId::random(random) }),
         sample(&ResolveAttempt { wish: WishId::random(random), attempt: AttemptId::random(random), failure: failure() }),
         sample(&WithdrawWish { wish: WishId::random(random) }),
-        sample(&ListBackoffs {}),
+        sample(&ListBackoffs::default()),
         sample(&ClearBackoff { what: "app:v1".to_owned(), by: "somebody".to_owned() }),
         sample(&ListWishes {}),
         sample(&CancelWish { what: "app:v1".to_owned() }),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use contract::NodeName;
-use contract::messages::backoff_tracker::{BackoffCleared, ClearBackoff};
+use contract::messages::backoff_tracker::{BackoffCleared, ClearBackoff, ListBackoffs};
 use serde_json::json;
 
-use super::{Told, by, explain};
+use super::{Told, by, explain, named};
 use crate::cli::{BackoffClearArgs, OutputFormat};
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};
@@ -30,15 +30,15 @@ struct Cleared {
 pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
-        let told = Told::by(&client, &nodes).await;
-        let named: Vec<Known> = told.known().into_iter().filter(|known| known.is_named_by(&args.what)).collect();
-        if named.is_empty() && told.left_out() == 0 {
-            explain::say_what_is_there(&args.what, &told, args.asked.question.output.quiet);
+        let told = Told::by(&client, &nodes, &named(&args.what)).await;
+        // What an agent of an older version has no room to tell may have that name.
+        if told.known.is_empty() && told.most_left_out() == 0 {
+            explain::say_what_is_there(&client, &args.what, &told, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);
         }
-        let command = ClearBackoff { what: what_to_clear(&args.what, &named)?, by: by() };
-        let cleared = clear(&client, &told, &named, &command).await?;
-        print(args.asked.question.output.format, &named, &cleared);
+        let command = ClearBackoff { what: what_to_clear(&args.what, &told.known)?, by: by() };
+        let cleared = clear(&client, &told, &named(&args.what), &command).await?;
+        print(args.asked.question.output.format, &told.known, &cleared);
         Ok(if cleared.refused.is_empty() { told.exit } else { Exit::Failure })
     })
 }
@@ -58,18 +58,19 @@ fn what_to_clear(what: &str, named: &[Known]) -> Result<String> {
 }
 
 /// One node that shares tells the fleet; who holds it all the same after a moment, because it shares with nobody, is told itself.
-async fn clear(client: &FleetClient, told: &Told, named: &[Known], command: &ClearBackoff) -> Result<Cleared> {
+async fn clear(client: &FleetClient, told: &Told, list: &ListBackoffs, command: &ClearBackoff) -> Result<Cleared> {
     let mut cleared = Cleared::default();
-    let holders: Vec<NodeName> = holders(named);
-    let shares = |node: &&NodeName| told.lists.iter().any(|(name, list)| name == *node && list.share != "off" && !list.alone);
-    let first = holders.iter().find(shares).or(holders.first()).or(told.lists.first().map(|(node, _)| node));
+    let holders: Vec<NodeName> = holders(&told.known);
+    let sharing: BTreeSet<&NodeName> =
+        told.members.iter().filter(|member| member.share != "off" && !member.alone).map(|member| &member.node).collect();
+    let first = holders.iter().find(|node| sharing.contains(node)).or(holders.first()).or(told.members.first().map(|member| &member.node));
     let Some(first) = first.cloned() else { bail!("no node answered") };
     tell(client, std::slice::from_ref(&first), command, &mut cleared).await;
     let mut left = holders;
     let looks = SPREADS_WITHIN.as_millis() / LOOK_EVERY.as_millis();
     for _ in 0..looks {
-        let now = Told::by(client, &left).await.known();
-        left = self::holders(&now.into_iter().filter(|known| is_older(known, named)).collect::<Vec<_>>());
+        let now = Told::by(client, &left, list).await.known;
+        left = self::holders(&now.into_iter().filter(|known| is_older(known, &told.known)).collect::<Vec<_>>());
         if left.is_empty() {
             return Ok(cleared);
         }

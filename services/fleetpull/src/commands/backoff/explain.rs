@@ -1,6 +1,8 @@
 //! `fleetpull backoff explain`, and the same part of `fleetpull explain`.
 
 use anyhow::Result;
+use contract::NodeName;
+use contract::messages::backoff_tracker::ListBackoffs;
 
 use super::Told;
 use crate::cli::{BackoffExplainArgs, OutputFormat};
@@ -11,27 +13,28 @@ use crate::output::known::{self, Known};
 
 /// How many entries fit on a screen.
 const SHOWN: usize = 5;
+/// How many are shown of what somebody did not look for.
+const OTHERS_SHOWN: usize = 10;
 
 pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
-        let told = Told::by(&client, &nodes).await;
-        let named: Vec<Known> = told.known().into_iter().filter(|known| known.is_named_by(&args.what)).collect();
-        if named.is_empty() {
-            say_what_is_there(&args.what, &told, args.asked.question.output.quiet);
+        let told = Told::by(&client, &nodes, &super::named(&args.what)).await;
+        if told.known.is_empty() {
+            say_what_is_there(&client, &args.what, &told, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);
         }
         match args.asked.question.output.format {
-            OutputFormat::Json => named.iter().for_each(|known| output::json(&known.json())),
-            OutputFormat::Text => show(&named, client.clock().now().wall_ms()),
+            OutputFormat::Json => told.known.iter().for_each(|known| output::json(&known.json())),
+            OutputFormat::Text => show(&told.known, client.clock().now().wall_ms()),
         }
         Ok(told.exit)
     })
 }
 
 /// What of all that nodes know holds an image back, shared or not.
-pub(in crate::commands) async fn of_image(client: &FleetClient, nodes: &[contract::NodeName], image: &str) -> Vec<Known> {
-    Told::by(client, nodes).await.known().into_iter().filter(|known| known.is_named_by(image)).collect()
+pub(in crate::commands) async fn of_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> Vec<Known> {
+    Told::by(client, nodes, &super::named(image)).await.known
 }
 
 /// Writes everything about a few entries.
@@ -45,18 +48,24 @@ pub(in crate::commands) fn show(named: &[Known], now_ms: u64) {
 }
 
 /// Nothing has that name: what has, so that a typing error is seen.
-pub(super) fn say_what_is_there(what: &str, told: &Told, quiet: bool) {
-    let known = told.known();
-    if told.lists.is_empty() {
+pub(super) async fn say_what_is_there(client: &FleetClient, what: &str, told: &Told, quiet: bool) {
+    let holders: Vec<NodeName> = told.members.iter().filter(|member| member.others > 0).map(|member| member.node.clone()).collect();
+    if told.members.is_empty() {
         return;
     }
-    if known.is_empty() {
+    if holders.is_empty() {
         return output::remark(&format!("nothing holds {what} back: nothing is held back at all"));
     }
-    let others = if known.len() == 1 { "1 other is".to_owned() } else { format!("{} others are", known.len()) };
+    let few = ListBackoffs { limit: Some(OTHERS_SHOWN as u64 + 1), ..ListBackoffs::default() };
+    let known = Told::by(client, &holders, &few).await.known;
+    let shown = known.get(..OTHERS_SHOWN).unwrap_or(&known);
+    let others = match (known.len(), shown.len()) {
+        (1, _) => "1 other is".to_owned(),
+        (all, shown) if all > shown => format!("more than {shown} others are"),
+        (all, _) => format!("{all} others are"),
+    };
     output::remark(&format!("nothing of that name is held back: {what}. {others}:"));
     if !quiet {
-        let shown = known.get(..SHOWN * 2).unwrap_or(&known);
         known::columns(shown).iter().for_each(|line| output::remark(&format!("  {line}")));
         if known.len() > shown.len() {
             output::remark("  ... `fleetpull backoff list` shows all");

@@ -62,7 +62,7 @@ async fn asked(client: &FleetClient, question: &QuestionArgs) -> Result<Vec<Node
 async fn in_force(client: &FleetClient, nodes: &[NodeName]) -> Result<Vec<Pause>> {
     let mut last = String::new();
     for node in nodes {
-        match client.ask(node, ListBackoffs {}, ANSWER_WITHIN).await {
+        match client.ask(node, ListBackoffs { limit: Some(0), ..ListBackoffs::default() }, ANSWER_WITHIN).await {
             Ok(list) => return Ok(list.pauses),
             Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error)),
         }
@@ -82,7 +82,7 @@ async fn tell(client: &FleetClient, nodes: &[NodeName], command: PauseSharing) -
 }
 
 /// A registry as views name it.
-fn registry(text: &str) -> Result<String> {
+pub(super) fn registry(text: &str) -> Result<String> {
     let named = Reference::parse(&format!("{text}/any")).ok().map(|image| image.registry().to_owned());
     match named {
         Some(registry) if registry == text || (registry == "docker.io" && text.ends_with("docker.io")) => Ok(registry),

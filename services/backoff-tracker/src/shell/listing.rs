@@ -1,0 +1,66 @@
+//! What operators look for: what is known of failures, filtered and bounded here, so that the answers of thousands of nodes are
+//! small.
+
+use actix::{Context, Handler, MessageResult};
+use actors::Ask;
+use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, LISTED_MOST, ListBackoffs};
+
+use crate::actor::{BackoffTracker, Core};
+use crate::core::knowledge::LeaseName;
+use crate::sought::{Sought, is_of_registry};
+
+impl Handler<Ask<ListBackoffs>> for BackoffTracker {
+    type Result = MessageResult<Ask<ListBackoffs>>;
+
+    fn handle(&mut self, Ask(list): Ask<ListBackoffs>, _: &mut Context<Self>) -> Self::Result {
+        let now = self.clock.now();
+        let (entries, alone) = match &self.core {
+            Core::Alone(tracker) => (tracker.list(now), false),
+            Core::Sharing(knowledge) => (knowledge.list(now), knowledge.is_alone()),
+        };
+        let (mut entries, others, left_out) = select(entries, &list.body);
+        for (name, holder) in self.sharing.iter().flat_map(|sharing| sharing.holders.iter()) {
+            let (LeaseName::Probe(topic, _) | LeaseName::Lead(topic, _) | LeaseName::Slot(topic, _)) = name;
+            let key = format!("{:032x}", topic.0);
+            entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.probed_by = Some(holder.to_string()));
+        }
+        let share = self.share.as_str().to_owned();
+        MessageResult(Ok(BackoffList { entries, left_out, others, share, alone, pauses: self.pauses() }))
+    }
+}
+
+/// Those of the entries that are looked for, how many others there are, and how many were looked for and left out.
+fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEntry>, u64, u64) {
+    let all = entries.len();
+    let sought = list.what.as_deref().map(Sought::of);
+    entries.retain(|entry| {
+        sought.as_ref().is_none_or(|sought| sought.names(entry))
+            && list.registry.as_ref().is_none_or(|registry| is_of_registry(entry, registry))
+    });
+    let limit = list.limit.and_then(|limit| usize::try_from(limit).ok()).map_or(LISTED_MOST, |limit| limit.min(LISTED_MOST));
+    let (others, left_out) = (all - entries.len(), entries.len().saturating_sub(limit));
+    entries.truncate(limit);
+    (entries, others as u64, left_out as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_told_than_is_looked_for() {
+        let own = |number: usize| BackoffEntry { key: format!("r{}.example/a:{number}", number % 2), ..BackoffEntry::default() };
+        let entries: Vec<BackoffEntry> = (0..3_000).map(own).collect();
+        let told = |list: ListBackoffs| {
+            let (entries, others, left_out) = select(entries.clone(), &list);
+            (entries.len(), others, left_out)
+        };
+        let all = ListBackoffs::default();
+        assert_eq!(told(all.clone()), (1_000, 0, 2_000));
+        assert_eq!(told(ListBackoffs { limit: Some(u64::MAX), ..all.clone() }), (1_000, 0, 2_000));
+        assert_eq!(told(ListBackoffs { limit: Some(7), ..all.clone() }), (7, 0, 2_993));
+        assert_eq!(told(ListBackoffs { registry: Some("r1.example".to_owned()), limit: Some(7), ..all.clone() }), (7, 1_500, 1_493));
+        assert_eq!(told(ListBackoffs { what: Some("r1.example/a:5".to_owned()), ..all.clone() }), (1, 2_999, 0));
+        assert_eq!(told(ListBackoffs { what: Some("r9.example/a:5".to_owned()), ..all }), (0, 3_000, 0));
+    }
+}
