@@ -1,6 +1,6 @@
 //! All that a node has heard, bounded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,20 +72,27 @@ impl Distrust {
 #[derive(Debug, Default)]
 struct Words {
     by: BTreeMap<NodeName, Heard>,
-    /// How many of them say that it fails: for most topics none, and thousands that it does not.
-    failing: usize,
+    /// Who says that it fails: of most topics nobody, and thousands that it does not.
+    failing: BTreeSet<NodeName>,
 }
 
 impl Words {
     fn insert(&mut self, node: NodeName, heard: Heard) {
-        self.failing += usize::from(heard.report.finding.trouble().is_some());
-        let before = self.by.insert(node, heard);
-        self.failing -= usize::from(before.is_some_and(|before| before.report.finding.trouble().is_some()));
+        if heard.report.finding.trouble().is_some() {
+            self.failing.insert(node.clone());
+        } else {
+            self.failing.remove(&node);
+        }
+        self.by.insert(node, heard);
     }
 
     fn remove(&mut self, node: &NodeName) {
-        let before = self.by.remove(node);
-        self.failing -= usize::from(before.is_some_and(|before| before.report.finding.trouble().is_some()));
+        self.failing.remove(node);
+        self.by.remove(node);
+    }
+
+    fn troubles(&self) -> impl Iterator<Item = &Heard> {
+        self.failing.iter().filter_map(|node| self.by.get(node))
     }
 }
 
@@ -134,7 +141,7 @@ impl Replica {
         }
         self.oldest_expires = self.oldest_expires.min(expires(&heard));
         self.topics.entry(topic).or_default().insert(reporter.clone(), heard);
-        self.contradict(topic);
+        self.contradict(now, topic);
         self.make_room(&reporter);
         self.counts.heard_total += 1;
         true
@@ -170,8 +177,8 @@ impl Replica {
 
     /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
     pub(super) fn entry(&self, topic: TopicId, eyes: Eyes<'_>) -> Option<Entry> {
-        let words = &self.topics.get(&topic)?.by;
-        let entry = self.derived.entry(topic, eyes, || (self.derive(topic, words, eyes), self.trust_changes(eyes.now)));
+        let words = self.topics.get(&topic).filter(|words| !words.failing.is_empty())?;
+        let entry = self.derived.entry(topic, eyes, || (self.derive(topic, &words.by, eyes), self.trust_changes(eyes.now)));
         entry.filter(|entry| entry.matters(eyes.now))
     }
 
@@ -214,9 +221,9 @@ impl Replica {
     /// Whether anybody says that a topic fails, and nobody since that it does not.
     #[must_use]
     pub fn is_doubted(&self, topic: TopicId) -> bool {
-        let Some(words) = self.topics.get(&topic).filter(|words| words.failing > 0) else { return false };
+        let Some(words) = self.topics.get(&topic).filter(|words| !words.failing.is_empty()) else { return false };
         let since = self.succeeded_at(topic).max(self.cleared.get(&topic).copied());
-        words.by.values().any(|heard| heard.report.finding.trouble().is_some() && since.is_none_or(|since| heard.date > since))
+        words.troubles().any(|heard| since.is_none_or(|since| heard.date > since))
     }
 
     /// A node's last word on a topic.
@@ -273,23 +280,26 @@ impl Replica {
     }
 
     /// Whose failure stands although another has succeeded since keeps its kind of failure to itself for a while.
-    fn contradict(&mut self, topic: TopicId) {
-        let failing = self.topics.get(&topic).filter(|words| words.failing > 0);
+    fn contradict(&mut self, now: Duration, topic: TopicId) {
+        let failing = self.topics.get(&topic).filter(|words| !words.failing.is_empty());
         let (Some(words), Some(success)) = (failing, self.succeeded_at(topic)) else { return };
         // Who is known to be contradicted is no news; of its own successes since, pardon keeps count.
         let known = |report: &Report| {
             let distrust = self.distrust.get(&kind(&report.topic)).and_then(|nodes| nodes.get(&report.reporter));
             distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
         };
-        let at_fault = |heard: &&Heard| heard.report.finding.trouble().is_some() && heard.failing_since < success && !known(&heard.report);
-        let at_fault: Vec<Arc<Report>> = words.by.values().filter(at_fault).map(|heard| Arc::clone(&heard.report)).collect();
+        let at_fault = |heard: &&Heard| heard.failing_since < success && !known(&heard.report);
+        let at_fault: Vec<Arc<Report>> = words.troubles().filter(at_fault).map(|heard| Arc::clone(&heard.report)).collect();
         for report in at_fault {
             let sound_at = self.sound_at(&report);
+            let held = self.distrusted(now, &report.reporter, &report.topic);
             let nodes = self.distrust.entry(kind(&report.topic)).or_default();
             let distrust = nodes.entry(report.reporter.clone()).or_default();
             distrust.sound_at = distrust.sound_at.max(sound_at);
             distrust.contradicted_at = success;
-            self.derived.forget_all();
+            if distrust.holds(now) != held {
+                self.derived.forget_all();
+            }
             self.counts.contradicted_total += 1;
         }
     }
