@@ -373,7 +373,7 @@ impl Handler<Ask<ListPulls>> for PullCoordinator {
 
     fn handle(&mut self, _: Ask<ListPulls>, _: &mut Self::Context) -> Self::Result {
         let pulls = self.core.flights(self.clock.now()).into_iter().map(|view| self.pull_status(view)).collect();
-        MessageResult(Ok(PullList { pulls, answered: self.answered }))
+        MessageResult(Ok(PullList { pulls, answered: self.answered.and(self.core.ended_unheard()) }))
     }
 }
 

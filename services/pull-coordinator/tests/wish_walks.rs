@@ -8,7 +8,7 @@
 mod world;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
-use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishState};
+use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishState};
 use contract::{EventReason, FailureClass, WishId};
 use pull_coordinator::core::{Effect, FlightId, Input, KeptWish, Policy, RequestId};
 
@@ -126,6 +126,32 @@ fn on_a_node_that_shares_the_fleet_says_when_a_wish_goes_on() {
     world.settle(effects);
     bring(&mut world, flight);
     assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Pulled);
+}
+
+#[test]
+fn what_held_a_wish_is_told_until_it_has_leave_again() {
+    let mut world = World::pulling(sharing());
+    let (_, effects) = world.board_sharing(named("a:1", 1));
+    let flight = flight_of(&effects);
+    let told = |world: &World| {
+        let status = world.core.wishes(world.now).remove(0);
+        (status.state, status.cause, status.class, status.next_try_ms)
+    };
+    assert_eq!(told(&world), (WishState::Waiting, String::new(), None, None), "the tracker has not said anything");
+    world.leave(flight, Some(Leave::Waiting { held: None }));
+    let no_word = "another node is finding out whether it can be had".to_owned();
+    assert_eq!(told(&world), (WishState::Waiting, no_word, None, None));
+    world.let_pass(1_000);
+    let effects = world.leave(flight, Some(Leave::Waiting { held: Some(held()) }));
+    world.settle(effects);
+    // Its next try is due, and somebody else's.
+    world.let_pass(9_000);
+    world.leave(flight, Some(Leave::Waiting { held: None }));
+    assert_eq!(told(&world), (WishState::Waiting, held().cause, Some(FailureClass::NotFound), Some(0)));
+    world.let_pass(1_000);
+    let effects = world.leave(flight, granted());
+    world.settle(effects);
+    assert_eq!(told(&world).1, "", "it waits for nothing but its node");
 }
 
 #[test]
@@ -269,6 +295,24 @@ fn who_detaches_is_answered_when_the_wish_is_written_down() {
     assert!(world.core.is_written(first) && !world.core.is_written(second), "that began before the end of the other");
     world.give(Input::WishesKept { error: None });
     assert!(world.core.is_written(second));
+}
+
+#[test]
+fn a_wish_that_nobody_waits_for_is_counted_when_it_ends() {
+    let mut world = World::new();
+    let (waits, effects) = world.ask(named("a:1", 1));
+    let effects = world.on_to_leave(effects);
+    let first = flight_of(&effects);
+    world.settle(effects);
+    let (_, effects) = world.ask(EnsureImage { detach: true, ..named("b:1", 2) });
+    let effects = world.on_to_leave(effects);
+    let second = flight_of(&effects);
+    world.settle(effects);
+    bring(&mut world, first);
+    assert_eq!(world.answer_to(waits).outcome, OutcomeKind::Pulled);
+    assert_eq!(world.core.ended_unheard(), AnswerCounts::default(), "whoever answers counts that one");
+    bring(&mut world, second);
+    assert_eq!(world.core.ended_unheard(), AnswerCounts { pulled_total: 1, ..AnswerCounts::default() });
 }
 
 #[test]

@@ -6,12 +6,16 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use contract::NodeName;
 use contract::messages::agent::{CountAll, NodeDescription};
+use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets};
 use serde_json::json;
 
 use crate::cli::{NodesArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
 use crate::output::{self, table, units};
+
+/// A counter that only nodes have which share.
+const SHARES: &str = "shared_alone";
 
 /// Lists the agents, or the counters of one.
 pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
@@ -72,12 +76,34 @@ fn row(node: &NodeDescription) -> Vec<String> {
     ]
 }
 
+/// What its budgets add up to, as the node sees them.
+fn of_budgets(list: &BudgetList) -> [(&'static str, u64); 8] {
+    let count = |is: fn(&BudgetState) -> bool| list.budgets.iter().filter(|budget| is(budget)).count() as u64;
+    let sum = |of: fn(&BudgetState) -> u64| list.budgets.iter().map(of).sum::<u64>();
+    [
+        ("budgets_known", list.budgets.len() as u64),
+        ("budgets_led", count(|budget| budget.leads)),
+        ("budgets_alone", count(|budget| budget.alone)),
+        ("budgets_permits_out", sum(|budget| budget.in_flight)),
+        ("budgets_waiting", sum(|budget| budget.waiting_count)),
+        ("budgets_alone_total", sum(|budget| budget.alone_total)),
+        ("budgets_overrun_total", sum(|budget| budget.overrun_total)),
+        ("budgets_forgotten_total", list.forgotten_total),
+    ]
+}
+
 async fn counters(args: &NodesArgs, client: &FleetClient, node: &NodeName) -> Result<Exit> {
     client.check_named(std::slice::from_ref(node)).await?;
-    let counters = match client.ask(node, CountAll {}, ANSWER_WITHIN).await {
+    let mut counters = match client.ask(node, CountAll {}, ANSWER_WITHIN).await {
         Ok(counters) => counters.counters,
         Err(error) => bail!("{node}: {}", client.explain_silence(node, &error)),
     };
+    // A node that shares nothing has no budgets.
+    if counters.contains_key(SHARES)
+        && let Ok(list) = client.ask(node, ListBudgets {}, ANSWER_WITHIN).await
+    {
+        counters.extend(of_budgets(&list).map(|(name, value)| (name.to_owned(), value)));
+    }
     match args.question.output.format {
         OutputFormat::Json => output::json(&json!({ "node": node, "counters": counters })),
         OutputFormat::Text => {
@@ -86,4 +112,17 @@ async fn counters(args: &NodesArgs, client: &FleetClient, node: &NodeName) -> Re
         }
     }
     Ok(Exit::Success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_add_up() {
+        let led = BudgetState { leads: true, in_flight: 3, waiting_count: 2, overrun_total: 1, ..BudgetState::default() };
+        let other = BudgetState { alone: true, in_flight: 1, alone_total: 4, ..BudgetState::default() };
+        let counters = of_budgets(&BudgetList { budgets: vec![led, other], forgotten_total: 5 });
+        assert_eq!(counters.map(|(_, value)| value), [2, 1, 1, 4, 2, 4, 1, 5]);
+    }
 }

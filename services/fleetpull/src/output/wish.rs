@@ -1,7 +1,7 @@
 //! A standing wish, as text and as JSON.
 
+use contract::NodeName;
 use contract::messages::pull_coordinator::{WishState, WishStatus};
-use contract::{FailureClass, NodeName};
 use serde::Serialize;
 
 use super::refusal::Refusal;
@@ -50,12 +50,14 @@ pub fn why(node: &NodeName, status: &WishStatus, now_ms: u64) -> Option<String> 
     if status.state == WishState::Pulling || status.cause.is_empty() {
         return None;
     }
+    // Nothing has failed: it waits for a word, or for its turn.
+    let Some(class) = status.class else { return Some(format!("{node} waits: {}", one_line(&status.cause))) };
     let refusal = Refusal {
         node: node.as_str(),
         learned_by: status.learned_by.as_deref().unwrap_or_default(),
         learned_at_ms: status.learned_ms_ago.map(|ago| now_ms.saturating_sub(ago)),
         trace_id: status.learned_trace_id.as_deref().unwrap_or_default(),
-        class: status.class.unwrap_or(FailureClass::Unknown),
+        class,
         cause: &status.cause,
         next_try_ms: status.next_try_ms,
         next_by: "",

@@ -105,6 +105,8 @@ pub(super) struct FleetSide {
     pub(super) told: bool,
     /// What holds a standing wish, and when that was heard.
     pub(super) held: Option<(Held, Duration)>,
+    /// What held it last, while nobody says what does now.
+    held_before: Option<(Held, Duration)>,
     /// The fleet's budget is waited for: for how long, as far as known.
     pub(super) budget_wait: Option<Duration>,
     /// Since when the fleet is waited for, if it is.
@@ -128,6 +130,7 @@ impl FleetSide {
             answer_by: None,
             told: false,
             held: None,
+            held_before: None,
             budget_wait: None,
             waiting_since: None,
             waited: Duration::ZERO,
@@ -160,10 +163,29 @@ impl FleetSide {
         !self.lapsed && self.answer_by.is_none_or(|(given, by)| now <= given + (by - given) / 2)
     }
 
+    /// Hears what holds it now, as far as anybody says.
+    pub(super) fn hear_of_hold(&mut self, now: Duration, held: Option<Held>) {
+        let before = std::mem::replace(&mut self.held, held.map(|held| (held, now)));
+        self.held_before = if self.held.is_some() { None } else { before.or(self.held_before.take()) };
+    }
+
+    /// Nothing holds it.
+    pub(super) fn let_go(&mut self) {
+        (self.held, self.held_before) = (None, None);
+    }
+
     /// What holds it, aged until now.
     pub(super) fn held_now(&self, now: Duration) -> Option<Held> {
-        let (held, heard) = self.held.as_ref()?;
-        let age = super::request::milliseconds(now.saturating_sub(*heard));
-        Some(Held { next_try_ms: held.next_try_ms.saturating_sub(age), learned_ms_ago: held.learned_ms_ago + age, ..held.clone() })
+        self.held.as_ref().map(|held| aged(now, held))
     }
+
+    /// What held it last, aged until now.
+    pub(super) fn held_lately(&self, now: Duration) -> Option<Held> {
+        self.held_before.as_ref().map(|held| aged(now, held))
+    }
+}
+
+fn aged(now: Duration, (held, heard): &(Held, Duration)) -> Held {
+    let age = super::request::milliseconds(now.saturating_sub(*heard));
+    Held { next_try_ms: held.next_try_ms.saturating_sub(age), learned_ms_ago: held.learned_ms_ago + age, ..held.clone() }
 }

@@ -117,7 +117,7 @@ impl Coordinator {
     fn granted(&mut self, now: Now, id: FlightId, within: Option<Duration>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
-        fleet.held = None;
+        fleet.let_go();
         fleet.stop_waiting(now.monotonic);
         fleet.answer_by = within.map(|within| (now.monotonic, now.monotonic + within));
         let (has_permit, callers) = (std::mem::take(&mut fleet.has_permit), flight.callers.clone());
@@ -149,7 +149,7 @@ impl Coordinator {
         let known = |held: &Held| (held.class, held.cause.clone(), held.learned_trace);
         let news = held.as_ref().map(known) != fleet.held.as_ref().map(|(held, _)| known(held));
         let callers = flight.callers.clone();
-        fleet.held = held.clone().map(|held| (held, now.monotonic));
+        fleet.hear_of_hold(now.monotonic, held.clone());
         if let Some(held) = held {
             for caller in callers {
                 self.hold(now, caller, &held, news, effects);

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::Held;
-use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishState, WishStatus};
+use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishState, WishStatus};
 use contract::{FailureClass, TraceContext, WishId};
 use image::{Platform, Reference};
 
 use super::alarms::Alarm;
 use super::bounds;
 use super::coordinator::Coordinator;
-use super::flight::FlightStage;
+use super::flight::{FleetSide, FlightStage};
 use super::outcomes;
 use super::request::{Stage, milliseconds};
 use super::step::{Effect, KeptWish, RequestId};
@@ -42,6 +42,7 @@ pub(super) struct Wishes {
     changed: bool,
     /// They are being written.
     writing: bool,
+    ended_unheard: AnswerCounts,
 }
 
 #[derive(Debug)]
@@ -245,6 +246,9 @@ impl Coordinator {
         let Some(wish) = self.wishes.standing.remove(&id) else { return };
         self.alarms.clear(Alarm::Wish(id));
         let waiting: Vec<RequestId> = self.wishes.callers.iter().filter(|(_, other)| **other == id).map(|(caller, _)| *caller).collect();
+        if waiting.is_empty() && wish.detached.is_empty() {
+            self.wishes.ended_unheard.count(&outcome);
+        }
         for request in waiting.into_iter().chain(wish.detached) {
             self.wishes.callers.remove(&request);
             effects.push(Effect::Answer { request, outcome: PullOutcome { wish: Some(id), ..outcome.clone() } });
@@ -333,8 +337,28 @@ impl Coordinator {
         match (held, &wish.last) {
             (Some(held), _) => held_by(status, held),
             (None, Some((last, ended))) => failed_with(status, last, milliseconds(now.monotonic.saturating_sub(*ended))),
-            (None, None) => status,
+            (None, None) => match flight.and_then(|flight| Some((&flight.stage, flight.fleet.as_ref()?))) {
+                Some((stage, fleet)) => waiting_for(now, status, stage, fleet),
+                None => status,
+            },
         }
+    }
+
+    /// How the wishes ended that nobody waited for any more.
+    #[must_use]
+    pub fn ended_unheard(&self) -> AnswerCounts {
+        self.wishes.ended_unheard
+    }
+}
+
+/// A wish that waits for the fleet while nobody says what holds it.
+fn waiting_for(now: Now, status: WishStatus, stage: &FlightStage, fleet: &FleetSide) -> WishStatus {
+    let awaits_leave = *stage == FlightStage::AwaitingLeave;
+    match (fleet.held_lately(now.monotonic), fleet.budget_wait) {
+        (Some(held), _) if awaits_leave => held_by(status, held),
+        (_, Some(wait)) => WishStatus { cause: words::no_budget(&fleet.target.view.registry, wait), ..status },
+        _ if awaits_leave && fleet.answered => WishStatus { cause: words::NO_WORD.to_owned(), ..status },
+        _ => status,
     }
 }
 

@@ -99,6 +99,9 @@ pub fn no_leave(within: Duration) -> String {
     format!("no leave within {}: another node is finding out whether it can be had", duration(within))
 }
 
+/// Not in kubelet: what a standing wish waits for of which nobody knows anything yet. Stands where a cause does.
+pub(super) const NO_WORD: &str = "another node is finding out whether it can be had";
+
 /// Not in kubelet: why a pull does not go on that waits for the fleet's budget. Stands where a cause does.
 #[must_use]
 pub fn no_budget(registry: &str, wait: Duration) -> String {

@@ -177,7 +177,7 @@ pub struct PullList {
     pub answered: AnswerCounts,
 }
 
-/// How many requests ended in which way since start.
+/// How many requests ended in which way since start; a standing wish that nobody waits for any more counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerCounts {
     /// The image was pulled.
@@ -204,6 +204,18 @@ impl AnswerCounts {
             OutcomeKind::Backoff => &mut self.backoff_total,
         };
         *counter += 1;
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            pulled_total: self.pulled_total + other.pulled_total,
+            present_total: self.present_total + other.present_total,
+            failed_total: self.failed_total + other.failed_total,
+            backoff_total: self.backoff_total + other.backoff_total,
+            timed_out_total: self.timed_out_total + other.timed_out_total,
+        }
     }
 }
 
@@ -293,7 +305,8 @@ pub struct WishStatus {
     /// How often it was tried or refused so far.
     #[serde(default)]
     pub tries: u64,
-    /// What holds it, or why its last try failed: `<reason>: <message>`; empty before the first.
+    /// What holds it, held it last, or why its last try failed: `<reason>: <message>`. Without a class, what it waits for in words;
+    /// empty while it waits for nothing but its node.
     #[serde(default)]
     pub cause: String,
     /// The class of that cause.

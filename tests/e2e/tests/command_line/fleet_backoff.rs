@@ -55,6 +55,11 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
             assert!(told.stdout.lines().count() <= 24, "one screen: {told}");
         }
     }
+    let of = |registry: &str| fleet.rows(&["backoff", "list", "--registry", registry, "--limit", "1"], 0);
+    let rows: Vec<Value> = of(registry.host()).into_iter().filter(|row| row["kind"] == "entry").collect();
+    assert!(rows.len() == 1 && rows[0]["shared"] == true, "what is shared comes first: {rows:?}");
+    assert!(of("registry.example").iter().all(|row| row["kind"] != "entry"));
+    assert!(fleet.run(&["backoff", "list", "--limit", "1"]).expect(0).stderr.contains("--limit N"), "a node's own is left out");
     let other = fleet.run(&["backoff", "explain", "shop/other:v1"]).expect(1);
     assert!(other.stdout.is_empty() && other.stderr.contains("nothing of that name is held back"), "{other}");
 }
@@ -121,6 +126,9 @@ fn budgets_are_listed_once_with_their_leader() {
     let owners: BTreeMap<&str, &Value> = budgets.iter().map(|budget| (budget["owner"].as_str().unwrap(), budget)).collect();
     assert_eq!(owners.len(), budgets.len(), "each once: {budgets:?}");
     assert!(!budgets.is_empty() && budgets.iter().any(|budget| budget["leader"].is_string()), "{budgets:?}");
+    let led: u64 =
+        crate::three_agents::NODES.iter().map(|node| fleet.rows(&["nodes", node], 0)[0]["counters"]["budgets_led"].as_u64().unwrap()).sum();
+    assert_eq!(led, budgets.len() as u64, "each has one leader");
     let table = fleet.run(&["budget", "list"]).expect(0);
     assert!(table.stdout.starts_with("OWNER") && table.stdout.contains("LEADER"), "{table}");
 }

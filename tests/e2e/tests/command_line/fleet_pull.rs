@@ -155,8 +155,16 @@ fn a_node_that_is_known_and_silent_has_a_row() {
     let rows = fleet.rows(&["pull", &image, "--all-nodes"], 3);
     let told = outcomes(&rows);
     assert_eq!((told[registrar].as_str(), told[quiet].as_str()), ("pulled", "failed  unknown"), "{told:?}");
-    let table = fleet.run(&["nodes"]).expect(0);
-    assert!(table.stdout.lines().any(|line| line.starts_with(quiet) && line.contains("silent")), "{table}");
+    for command in [&["nodes"][..], &["pulls"]] {
+        let table = fleet.run(command).expect(0);
+        assert!(table.stdout.lines().any(|line| line.starts_with(quiet) && line.contains("silent")), "{table}");
+    }
+    for command in [&["pulls"][..], &["backoff", "list"], &["budget", "list"]] {
+        let rows = fleet.rows(command, 0);
+        assert!(rows.iter().any(|row| row["node"] == quiet && row["state"] == "silent" && row["since_ms"].is_u64()), "{rows:?}");
+        let text = fleet.run(command).expect(0);
+        assert!(text.stderr.contains(&format!("{quiet}: known, but silent")) || text.stdout.contains(quiet), "{text}");
+    }
     // A wish is made there as soon as it answers, whatever the others have done by then.
     let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];
     let waiting = fleet.place.start(&arguments);
