@@ -101,7 +101,7 @@ impl Fleet {
         format!("{}.*", self.knowledge("digest"))
     }
 
-    /// A bucket of the fleet: `reports`, `leases`, `pauses`, `keys`.
+    /// A bucket of the fleet: `reports`, `leases`, `leaders`, `pauses`, `keys`.
     #[must_use]
     pub fn bucket(&self, purpose: &str) -> String {
         format!("{}-{purpose}", self.0)
