@@ -46,7 +46,7 @@ const WHOLE: [(&str, FailureClass); 26] = [
 ];
 
 /// Links that decide by how they begin.
-const BEGINNING: [(&str, FailureClass); 62] = [
+const BEGINNING: [(&str, FailureClass); 64] = [
     // The runtime itself is not there, or not ready.
     ("connection error", NodeLocal),
     ("error reading from server", NodeLocal),
@@ -82,7 +82,7 @@ const BEGINNING: [(&str, FailureClass); 62] = [
     ("digest did not match", ContentInvalid),
     ("digest of source image", ContentInvalid),
     ("download config.json digest", ContentInvalid),
-    ("parse manifest from blob", ContentInvalid),
+    ("parse manifest", ContentInvalid),
     ("exceeded maximum allowed size", ContentInvalid),
     ("manifest does not match provided manifest digest", ContentInvalid),
     ("failed to read expected number of bytes", ContentInvalid),
@@ -115,11 +115,21 @@ const BEGINNING: [(&str, FailureClass); 62] = [
     ("executable file not found", NodeLocal),
     ("executable not found", NodeLocal),
     ("short-name", NodeLocal),
+    ("getting username and password", NodeLocal),
+    ("invalid policy in", NodeLocal),
 ];
 
 /// Causes of a failed connection that lie on this side.
 const OWN_SIDE: [&str; 5] =
     ["too many open files", "cannot assign requested address", "no buffer space available", "operation not permitted", "permission denied"];
+
+/// What a proxy that was asked for a way says instead: Go gives the words of its status alone.
+const SAID_BY_A_PROXY: [(&str, FailureClass); 4] = [
+    ("proxy authentication required", NodeLocal),
+    ("bad gateway", RegistryUnavailable),
+    ("service unavailable", RegistryUnavailable),
+    ("gateway timeout", RegistryUnavailable),
+];
 
 /// How the texts begin that say that an image is for other platforms alone.
 const NO_SUCH_PLATFORM: [&str; 3] = ["no match for platform", "no image found in image index", "no image found in manifest list"];
@@ -196,6 +206,7 @@ fn class_of_link(links: &[&str], at: usize) -> Option<FailureClass> {
 fn class_in_context(links: &[&str], at: usize) -> Option<FailureClass> {
     let (before, link, after) = (&links[..at], links[at], &links[at + 1..]);
     let resolving = || before.iter().any(|link| link.starts_with("failed to resolve"));
+    let requested = || before.last().is_some_and(|link| ["get", "head", "post"].iter().any(|verb| link.starts_with(verb)));
     match link {
         // Snapshots, leases and contents are "not found" too, on this node.
         "not found" if resolving() => Some(NotFound),
@@ -211,10 +222,10 @@ fn class_in_context(links: &[&str], at: usize) -> Option<FailureClass> {
         _ if link.starts_with("could not fetch content descriptor") && link.ends_with("from remote") => Some(NotFound),
         _ if link.starts_with("content at") && link.ends_with("not found") => Some(NotFound),
         _ if link.starts_with("layer ") && link.contains("does not match config's diffid") => Some(ContentInvalid),
+        _ if link.starts_with("registry ") && link.contains(" is blocked in ") => Some(NodeLocal),
         // A connection that ends before the headers are there.
-        "unexpected eof" if before.last().is_some_and(|link| ["get", "head", "post"].iter().any(|verb| link.starts_with(verb))) => {
-            Some(RegistryUnavailable)
-        }
+        "unexpected eof" if requested() => Some(RegistryUnavailable),
+        _ if requested() => SAID_BY_A_PROXY.iter().find(|(words, _)| link == *words).map(|(_, class)| *class),
         _ => None,
     }
 }

@@ -49,7 +49,8 @@ pub(super) fn class_of_status(links: &[&str], at: usize) -> Option<FailureClass>
         None => return None,
     };
     // A page for people is a proxy's or a portal's, not what a registry says of an image.
-    let page = PAGE.iter().any(|words| link.contains(words)) || links.get(at + 1).is_some_and(|next| next.starts_with("invalid character '<'"));
+    let page =
+        PAGE.iter().any(|words| link.contains(words)) || links.get(at + 1).is_some_and(|next| next.starts_with("invalid character '<'"));
     let no_image_was_asked_for = links[..at].iter().any(|before| BEFORE_AN_IMAGE.iter().any(|words| before.starts_with(words)));
     match class_of_number(status, page) {
         Some(FailureClass::NotFound) if no_image_was_asked_for => Some(FailureClass::Unknown),

@@ -21,7 +21,7 @@ const WORDS_WITH_SLASH: [&str; 2] = ["i/o", "input/output"];
 pub(super) fn links(text: &str) -> Vec<String> {
     let unquoted = without_brackets(&without_quotes(text)).replace(SECOND_TRY, ": ");
     let links = unquoted.lines().flat_map(|line| line.split(": "));
-    let plain = |link: &str| without_names(link.trim_start_matches(QUOTED)).to_lowercase().replace('_', " ");
+    let plain = |link: &str| without_exit_status(&without_names(link.trim_start_matches(QUOTED))).to_lowercase().replace('_', " ");
     links.map(plain).filter(|link| !link.is_empty()).collect()
 }
 
@@ -83,6 +83,12 @@ fn bracketed_length(text: &str) -> Option<usize> {
     })
 }
 
+/// CRI-O unpacks in a process of its own and ends what that said with ` exit status 1`.
+fn without_exit_status(link: &str) -> &str {
+    let ended = link.rsplit_once(" exit status ").filter(|(_, status)| status.bytes().all(|byte| byte.is_ascii_digit()));
+    ended.map_or(link, |(said, _)| said)
+}
+
 fn without_names(link: &str) -> String {
     let words: Vec<&str> = link.split_whitespace().map(|word| if is_name(word) { NAME } else { word }).collect();
     words.join(" ")
@@ -109,6 +115,16 @@ mod tests {
             (r#"say "a \" b": c"#, &[r#"say """#, "c"]),
             (r#"an open " quote: c"#, &["an open \" quote", "c"]),
             ("errors:\ndenied: no\nunauthorized: x", &["errors:", "denied", "no", "unauthorized", "x"]),
+            ("a: manifest unknown; artifact err: b: eof", &["a", "manifest unknown", "b", "eof"]),
+            (
+                "(Mirrors also failed: [a.b/404:1: [::1]:443: denied]\n[c: eof]): d: denied",
+                &["(mirrors also failed", "[]", "[])", "d", "denied"],
+            ),
+            ("an open [ bracket: eof", &["an open [ bracket", "eof"]),
+            (r#"404, "\n<html>""#, &[r#"404, "<""#]),
+            (r#"404, "<?xml?>""#, &[r#"404, """#]),
+            ("write /f1: no space left on device exit status 1", &["write …", "no space left on device"]),
+            ("exit status x", &["exit status x"]),
             ("read x: i/o timeout: MANIFEST_UNKNOWN", &["read x", "i/o timeout", "manifest unknown"]),
         ] {
             assert_eq!(links(text), expected, "{text}");
