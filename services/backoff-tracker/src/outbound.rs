@@ -1,13 +1,14 @@
 //! From the actor to the bus: reports under the node's own name, and leases given back, one after the other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bus::KeyValue;
 use clock::Clock;
 use contract::FailureClass;
-use contract::know::{AboutKind, Found, KnowError, ReportKey, StoredAbout, StoredClear, StoredReport, TryKey, encode};
+use contract::know::{AboutKind, Found, KnowError, ReportKey, StoredAbout, StoredClear, StoredReport, TryKey, encode_as};
+use contract::version::FIRST;
 use tokio::sync::mpsc;
 
 use crate::core::knowledge::{About, Finding, LONGEST_KEPT, LeaseName, Report, Trouble, keep_for};
@@ -41,10 +42,18 @@ struct Stored {
 /// How the writing goes.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
+    /// In which version: one that all others read.
+    pub(crate) version: AtomicU32,
     /// Reports that the bus has taken.
     pub(crate) sent: AtomicU64,
     /// Reports that it has not.
     pub(crate) unsent: AtomicU64,
+}
+
+impl Default for Written {
+    fn default() -> Self {
+        Self { version: AtomicU32::new(FIRST), sent: AtomicU64::default(), unsent: AtomicU64::default() }
+    }
 }
 
 /// Writes until the actor is gone. In the order of the actor's effects: a report before the lease of its attempt is given back.
@@ -58,9 +67,10 @@ pub(crate) async fn write_all(
     let mut reported = None;
     while let Some(write) = writes.recv().await {
         let age = |date: Duration| clock.now().monotonic.saturating_sub(date);
+        let version = written.version.load(Ordering::Relaxed);
         let stored = match write {
-            Write::Report { report, date } => self::report(&report, age(date)),
-            Write::Clear { key, clear, date } => cleared(key, clear, age(date)),
+            Write::Report { report, date } => self::report(version, &report, age(date)),
+            Write::Clear { key, clear, date } => cleared(version, key, clear, age(date)),
             Write::Release { key, revision } => {
                 if let Some(reported) = reported.take() {
                     tokio::time::sleep(RELEASED_AFTER.saturating_sub(age(reported))).await;
@@ -90,13 +100,13 @@ async fn put(reports: &dyn KeyValue, Stored { key, value, ttl }: Stored, written
     }
 }
 
-fn cleared(key: String, clear: StoredClear, age: Duration) -> Result<Stored, KnowError> {
-    let value = encode(&StoredClear { age_ms: milliseconds(age), ..clear })?;
+fn cleared(version: u32, key: String, clear: StoredClear, age: Duration) -> Result<Stored, KnowError> {
+    let value = encode_as(version, &StoredClear { age_ms: milliseconds(age), ..clear })?;
     Ok(Stored { key, value, ttl: LONGEST_KEPT })
 }
 
 /// A report as it is stored, that was so this long ago; an error if it is too large.
-fn report(report: &Report, age: Duration) -> Result<Stored, KnowError> {
+fn report(version: u32, report: &Report, age: Duration) -> Result<Stored, KnowError> {
     let nothing = Trouble::default();
     let (found, trouble) = match &report.finding {
         Finding::Succeeded => (Found::Succeeded, &nothing),
@@ -119,7 +129,7 @@ fn report(report: &Report, age: Duration) -> Result<Stored, KnowError> {
     let key = ReportKey { node: report.reporter.clone(), class: Some(class), topic: report.topic.id().0 }.text();
     // Whole seconds, and one more than anybody keeps it.
     let ttl = Duration::from_secs(keep_for(report).as_secs() + 1);
-    Ok(Stored { key, value: encode(&stored)?, ttl })
+    Ok(Stored { key, value: encode_as(version, &stored)?, ttl })
 }
 
 /// The key of a lease.

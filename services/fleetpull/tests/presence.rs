@@ -10,8 +10,9 @@ use actix::{Actor as _, Addr, System};
 use actors::{Deaths, Delivery, Sender, Wiring};
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{BucketSpec, Bus as _, BusRef};
+use bus::{Bus as _, BusRef};
 use clock::{Clock, Jumps, Random};
+use contract::know::SharedBucket;
 use contract::messages::registrar::{FleetSeen, ListNodes, NodeList, Place};
 use contract::subject::Fleet;
 use contract::{CallError, NodeName};
@@ -222,13 +223,7 @@ fn somebody_else_who_holds_the_lease_ends_it_here_and_his_end_begins_it_again() 
         let hub = MemoryBus::new(clock.clone());
         let agents = fleet(&hub, &clock, 1).await;
         tokio::time::sleep(Duration::from_secs(15)).await;
-        let spec = BucketSpec {
-            name: "fleetpull-leases".to_owned(),
-            marker_ttl: Some(Duration::from_secs(60)),
-            max_bytes: None,
-            republish_to: None,
-        };
-        let leases = hub.bucket(&spec).await.unwrap();
+        let leases = hub.bucket(&actors::bucket_spec(SharedBucket::leases(&Fleet::default()))).await.unwrap();
         leases.put("registrar", "not even a lease".into(), Some(Duration::from_secs(20))).await.unwrap();
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert_eq!(registrar_of(&agents).await, Vec::<usize>::new());

@@ -7,12 +7,13 @@ use actix::{Actor, AsyncContext as _, Context, Handler, MessageResult, ResponseF
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
 use bus::BusHealth;
 use clock::Clock;
+use contract::messages::registrar::{FleetSeen, Place};
 use contract::messages::throttler::{
     AcquirePermit, BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetTurn, BudgetTurnHeard, CountPermits, FleetNoted,
     GrantBudget, LimitsReported, ListBudgets, PermitAnswer, PermitReleased, ReleasePermit, RenewBudget, ReportLimits, ReturnBudget,
     SeeFleet,
 };
-use contract::{CallError, PermitId};
+use contract::{CallError, PermitId, version};
 use tokio::sync::oneshot;
 
 use crate::core::budget::{self, BudgetCall, BudgetReply};
@@ -261,7 +262,10 @@ impl Handler<Ask<SeeFleet>> for Throttler {
     type Result = MessageResult<Ask<SeeFleet>>;
 
     fn handle(&mut self, Ask(seen): Ask<SeeFleet>, context: &mut Self::Context) -> Self::Result {
-        let alive = seen.body.0.place.alive;
+        let FleetSeen { place: Place { alive, .. }, digest } = seen.body.0;
+        if let (Some(sharing), Some(digest)) = (&self.sharing, digest) {
+            sharing.leases.write_in(version::to_write(version::READS, digest.version));
+        }
         if alive > 0 {
             self.share(budget::Input::Fleet { alive }, context);
         }

@@ -1,14 +1,17 @@
 //! The lease of a budget's leader, in the fleet's bucket of leases.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bus::{BucketSpec, BusRef, KeyValue, KeyValueError};
+use actors::bucket_spec;
+use bus::{BusRef, KeyValue, KeyValueError};
 use clock::Clock;
 use contract::NodeName;
-use contract::know::{LEASES, LEASES_MAX_BYTES, MARKERS_KEPT, decode, encode};
+use contract::know::{SharedBucket, decode, encode_as};
 use contract::messages::throttler::StoredBudgetLease;
 use contract::subject::Fleet;
+use contract::version::FIRST;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
@@ -25,6 +28,8 @@ pub(crate) struct Leases {
     fleet: Fleet,
     node: NodeName,
     clock: Clock,
+    /// In which version leases are written.
+    version: AtomicU32,
     bucket: OnceCell<Arc<dyn KeyValue>>,
 }
 
@@ -45,7 +50,12 @@ pub(crate) struct Outcome {
 
 impl Leases {
     pub(crate) fn new(bus: BusRef, fleet: Fleet, node: NodeName, clock: Clock) -> Self {
-        Self { bus, fleet, node, clock, bucket: OnceCell::new() }
+        Self { bus, fleet, node, clock, version: AtomicU32::new(FIRST), bucket: OnceCell::new() }
+    }
+
+    /// Leases are written in this version from now on.
+    pub(crate) fn write_in(&self, version: u32) {
+        self.version.store(version, Ordering::Relaxed);
     }
 
     /// Who leads; this node, if nobody else does. `leads`: this node does, as far as it knows.
@@ -180,22 +190,14 @@ impl Leases {
     }
 
     async fn bucket(&self) -> Result<Arc<dyn KeyValue>, KeyValueError> {
-        let open = || async {
-            let spec = BucketSpec {
-                name: self.fleet.bucket(LEASES),
-                marker_ttl: Some(MARKERS_KEPT),
-                max_bytes: Some(LEASES_MAX_BYTES),
-                republish_to: Some(self.fleet.knowledge(LEASES)),
-            };
-            Ok(self.bus.bucket(&spec).await?)
-        };
+        let open = || async { Ok(self.bus.bucket(&bucket_spec(SharedBucket::leaders(&self.fleet))).await?) };
         self.bucket.get_or_try_init(open).await.cloned()
     }
 
     fn value(&self, owner: &str, epoch: u64) -> bytes::Bytes {
         let lease = StoredBudgetLease { owner: owner.to_owned(), holder: self.node.clone(), epoch };
         // Too long an owner has no lease that anybody could read: its key is refused in the look before.
-        encode(&lease).unwrap_or_default().into()
+        encode_as(self.version.load(Ordering::Relaxed), &lease).unwrap_or_default().into()
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Sharing {
     bus: BusRef,
     fleet: Fleet,
     random: Random,
-    leases: Arc<Leases>,
+    pub(crate) leases: Arc<Leases>,
     /// The leases of the budgets that this node leads; as many as the core's owners at most.
     held: BTreeMap<String, Held>,
     /// Being renewed now: a bucket that is slow is not asked twice.

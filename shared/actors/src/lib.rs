@@ -6,6 +6,7 @@
 
 mod ask;
 mod gather;
+mod bucket;
 mod gravestone;
 mod sender;
 mod serve;
@@ -14,5 +15,6 @@ mod wire;
 pub use ask::{Ask, MAILBOX_CAPACITY};
 pub use gather::{PERSON, Patience, gather};
 pub use gravestone::{Deaths, Gravestone, deaths};
+pub use bucket::bucket_spec;
 pub use sender::{Delivery, Sender, Wiring};
 pub use serve::{MAX_STANDING_REQUESTS, Served, serve, serve_as_leader, serve_everywhere};

@@ -5,23 +5,28 @@
 //! | `reports` | `<node>.<class>.<topic>` | [`StoredReport`]: one node's last word on a topic |
 //! | `reports` | `<node>.cleared.<what>` | [`StoredClear`]: an operator has cleared something there |
 //! | `leases` | `try.<probe or lead or slot>.<topic>.<which>` | [`StoredLease`] |
+//! | `leaders` | `budget.<owner, hashed>.lead` or `.past` | [`crate::messages::throttler::StoredBudgetLease`] |
 //! | `pauses` | `all` or `registry.<registry>` | [`StoredPause`] |
 //!
 //! A node writes only below its own token, so that it can be permitted to speak only as itself. Within version 1 these grow:
-//! unknown fields are ignored, an unknown kind reads as unknown and binds nobody.
+//! unknown fields are ignored, an unknown kind reads as unknown and binds nobody. A value of another version begins with the
+//! number of its version, so that whoever does not read it knows what it is; one of version 1 begins with its fields.
 
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::subject::{name_of, token};
+use crate::subject::{Fleet, name_of, token};
+use crate::version::{FIRST, READS};
 use crate::{AttemptId, FailureClass, NodeName, TraceContext, View};
 
 /// The most bytes of one stored value: a message and a repository of 1 KiB each, and names. A larger one is neither sent nor read.
 pub const MAX_STORED_BYTES: usize = 8 * 1024;
 /// How deep a value may nest; ours stay at three.
 const MAX_DEPTH: usize = 16;
+/// The last version that has a number in one byte, as MessagePack writes it.
+const LAST_VERSION: u8 = 0x7f;
 /// In the place of a class: what an operator cleared.
 const CLEARED: &str = "cleared";
 /// The first token of the leases of leads, probes and slots.
@@ -31,14 +36,77 @@ const TRY: &str = "try";
 pub const REPORTS: &str = "reports";
 /// The bucket of leases, and the topic below which it is republished.
 pub const LEASES: &str = "leases";
+/// The bucket of the leases of budgets' leaders. Never republished: each is renewed every second, and only who wants a permit asks who
+/// leads.
+pub const LEADERS: &str = "leaders";
 /// The bucket of pauses, and the topic below which it is republished.
 pub const PAUSES: &str = "pauses";
+/// The bucket of the fleet's key. Never republished: only who may read the bucket sees it.
+pub const KEYS: &str = "keys";
+
 /// The most bytes of all reports of a fleet: 32,768 of 1 KiB, twice.
-pub const REPORTS_MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// The most bytes of all leases of a fleet: tens of thousands of some hundred bytes. Whichever service makes the bucket.
-pub const LEASES_MAX_BYTES: u64 = 16 * 1024 * 1024;
+const REPORTS_MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// The most bytes of all leases of a fleet: tens of thousands of some hundred bytes.
+const LEASES_MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// The most bytes of all leaders' leases of a fleet: two of some hundred bytes for each of thousands of budgets.
+const LEADERS_MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// The most bytes of all pauses of a fleet: one of 1 KiB for each of thousand registries.
+const PAUSES_MAX_BYTES: u64 = 1024 * 1024;
+/// The most bytes of the fleet's key: it is one value.
+const KEYS_MAX_BYTES: u64 = 64 * 1024;
 /// How long buckets keep markers of what expired or was deleted: nobody reads them later than they are republished.
-pub const MARKERS_KEPT: Duration = Duration::from_secs(60);
+const MARKERS_KEPT: Duration = Duration::from_secs(60);
+
+/// A bucket that the agents of a fleet share, the same whichever service makes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedBucket {
+    /// Its name on the server.
+    pub name: String,
+    /// How long markers of what expired or was deleted are kept; none: nothing in it expires.
+    pub markers_kept: Option<Duration>,
+    /// The most bytes that it may hold.
+    pub max_bytes: u64,
+    /// The subject below which the server republishes what is stored; none: it tells nobody.
+    pub republished_to: Option<String>,
+}
+
+impl SharedBucket {
+    /// [`REPORTS`].
+    #[must_use]
+    pub fn reports(fleet: &Fleet) -> Self {
+        Self::republished(fleet, REPORTS, REPORTS_MAX_BYTES)
+    }
+
+    /// [`LEASES`].
+    #[must_use]
+    pub fn leases(fleet: &Fleet) -> Self {
+        Self::republished(fleet, LEASES, LEASES_MAX_BYTES)
+    }
+
+    /// [`LEADERS`].
+    #[must_use]
+    pub fn leaders(fleet: &Fleet) -> Self {
+        let name = fleet.bucket(LEADERS);
+        Self { name, markers_kept: Some(MARKERS_KEPT), max_bytes: LEADERS_MAX_BYTES, republished_to: None }
+    }
+
+    /// [`PAUSES`].
+    #[must_use]
+    pub fn pauses(fleet: &Fleet) -> Self {
+        Self::republished(fleet, PAUSES, PAUSES_MAX_BYTES)
+    }
+
+    /// [`KEYS`].
+    #[must_use]
+    pub fn keys(fleet: &Fleet) -> Self {
+        Self { name: fleet.bucket(KEYS), markers_kept: None, max_bytes: KEYS_MAX_BYTES, republished_to: None }
+    }
+
+    fn republished(fleet: &Fleet, purpose: &str, max_bytes: u64) -> Self {
+        let republished_to = Some(fleet.knowledge(purpose));
+        Self { name: fleet.bucket(purpose), markers_kept: Some(MARKERS_KEPT), max_bytes, republished_to }
+    }
+}
 
 /// Why a value could not be written or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +117,9 @@ pub enum KnowError {
         /// Its size.
         bytes: usize,
     },
+    /// It is of a version that this program does not read, or does not write.
+    #[error("the value is of version {0}, which this program does not know: bring all agents to versions that go together")]
+    Version(u32),
     /// It is not what is written here.
     #[error("the value cannot be read or written: {0}")]
     Malformed(String),
@@ -271,26 +342,62 @@ pub fn pause_key(registry: Option<&str>) -> String {
     registry.map_or_else(|| "all".to_owned(), |registry| format!("registry.{}", token(registry)))
 }
 
-/// Writes a value.
+/// Writes a value in the first version, which every agent reads.
 ///
 /// # Errors
 /// [`KnowError`] when it is too large.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, KnowError> {
-    let bytes = rmp_serde::to_vec_named(value).map_err(|error| KnowError::Malformed(error.to_string()))?;
+    encode_as(FIRST, value)
+}
+
+/// Writes a value in a version that all read; see [`crate::version::to_write`].
+///
+/// # Errors
+/// [`KnowError`] when it is too large.
+pub fn encode_as<T: Serialize>(version: u32, value: &T) -> Result<Vec<u8>, KnowError> {
+    let mut bytes = match version {
+        FIRST => Vec::new(),
+        version => vec![u8::try_from(version).ok().filter(|number| *number <= LAST_VERSION).ok_or(KnowError::Version(version))?],
+    };
+    let mut writer = rmp_serde::Serializer::new(&mut bytes).with_struct_map();
+    value.serialize(&mut writer).map_err(|error| KnowError::Malformed(error.to_string()))?;
     if bytes.len() > MAX_STORED_BYTES { Err(KnowError::TooLarge { bytes: bytes.len() }) } else { Ok(bytes) }
 }
 
 /// Reads a value.
 ///
 /// # Errors
-/// [`KnowError`] when it is too large or something else.
+/// [`KnowError`] when it is too large, of another version or something else.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, KnowError> {
+    decode_of(READS, bytes)
+}
+
+fn decode_of<T: DeserializeOwned>(reads: &[u32], bytes: &[u8]) -> Result<T, KnowError> {
     if bytes.len() > MAX_STORED_BYTES {
         return Err(KnowError::TooLarge { bytes: bytes.len() });
     }
-    let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+    let (version, fields) = version_of(bytes);
+    if !reads.contains(&version) {
+        return Err(KnowError::Version(version));
+    }
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(fields);
     deserializer.set_max_depth(MAX_DEPTH);
     T::deserialize(&mut deserializer).map_err(|error| KnowError::Malformed(error.to_string()))
+}
+
+/// The version of a value that this program cannot read because it is of another one.
+#[must_use]
+pub fn other_version(bytes: &[u8]) -> Option<u32> {
+    Some(version_of(bytes).0).filter(|version| !READS.contains(version))
+}
+
+/// The version of a value, and its fields.
+fn version_of(bytes: &[u8]) -> (u32, &[u8]) {
+    // Fields are a map, of few or of many.
+    match bytes {
+        [number @ 1..=LAST_VERSION, 0x80..=0x8f | 0xde..=0xdf, ..] => (u32::from(*number), &bytes[1..]),
+        fields => (FIRST, fields),
+    }
 }
 
 fn hex128(text: &str) -> Option<u128> {
@@ -337,5 +444,34 @@ mod tests {
         assert!(matches!(encode(&pause), Err(KnowError::TooLarge { .. })));
         assert!(matches!(decode::<StoredPause>(&[0; MAX_STORED_BYTES + 1]), Err(KnowError::TooLarge { .. })));
         assert!(matches!(decode::<StoredReport>(b"\xff"), Err(KnowError::Malformed(_))));
+    }
+
+    #[test]
+    fn a_value_says_its_version_and_who_does_not_read_it_knows_why() {
+        let lease = StoredLease { holder: "n1".parse().unwrap() };
+        let (first, second) = (encode_as(1, &lease).unwrap(), encode_as(2, &lease).unwrap());
+        assert_eq!(first, encode(&lease).unwrap(), "version 1 is what it always was");
+        assert_eq!(decode::<StoredLease>(&second), Err(KnowError::Version(2)), "of a later agent");
+        for value in [&first, &second] {
+            assert_eq!(decode_of::<StoredLease>(&[1, 2], value).as_ref(), Ok(&lease), "by that agent");
+        }
+        assert_eq!(decode_of::<StoredLease>(&[2, 3], &first), Err(KnowError::Version(1)));
+        for rubbish in [&b"rubbish"[..], b"", b"\0\0", b"\x02", b"\x02\x02\x80"] {
+            assert_eq!(other_version(rubbish), None, "{rubbish:?}");
+            assert!(matches!(decode::<StoredLease>(rubbish), Err(KnowError::Malformed(_))), "{rubbish:?}");
+        }
+        assert_eq!(other_version(&second), Some(2));
+        assert_eq!(encode_as(128, &lease), Err(KnowError::Version(128)));
+    }
+
+    #[test]
+    fn every_bucket_is_bounded_and_the_key_is_told_to_nobody() {
+        let fleet = Fleet::default();
+        let buckets = [SharedBucket::reports(&fleet), SharedBucket::leases(&fleet), SharedBucket::pauses(&fleet)];
+        for (bucket, purpose) in buckets.iter().zip([REPORTS, LEASES, PAUSES]) {
+            assert!(bucket.max_bytes > MAX_STORED_BYTES as u64 && bucket.markers_kept.is_some());
+            assert_eq!((&bucket.name, bucket.republished_to.as_ref()), (&fleet.bucket(purpose), Some(&fleet.knowledge(purpose))));
+        }
+        assert_eq!(SharedBucket::keys(&fleet).republished_to, None);
     }
 }

@@ -14,6 +14,7 @@ pub mod messages;
 pub mod subject;
 mod target;
 mod trace;
+pub mod version;
 
 pub use command::{CallError, Command, Envelope, Meta, Service};
 pub use event::{EventReason, EventType, PullEvent};

@@ -16,6 +16,14 @@ pub struct View {
     pub boot: String,
 }
 
+impl View {
+    /// Whether it is known whom a pull talks to.
+    #[must_use]
+    pub fn has_route(&self) -> bool {
+        !matches!(self.route.as_str(), "" | "unknown")
+    }
+}
+
 /// Everything about a wanted image that knowledge may be about. Holds no credential: scope and fingerprint are keyed hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -223,3 +223,32 @@ async fn a_server_that_dies_makes_no_node_worse_and_what_it_lost_is_said_again()
     let late = join(&server, "late").await;
     late.until(|counts| counts.shared.entries >= 1).await;
 }
+
+#[actix::test]
+async fn what_was_cleared_without_a_server_is_said_when_it_is_back_and_ends_nothing_newer() {
+    let Some((mut server, nodes)) = start(3).await else { return };
+    let (other, newer) = ("r.example/b:1", "r.example/c:1");
+    for image in [IMAGE, other, newer] {
+        nodes[0].fails(image).await;
+        nodes[1].held(image).await;
+    }
+    server.kill();
+    for node in &nodes {
+        node.until(|counts| counts.shared.alone).await;
+    }
+    for what in [IMAGE, newer] {
+        let cleared = nodes[1].put(ClearBackoff { what: what.to_owned(), by: "ops@desk".to_owned() }).await;
+        let told = "the other nodes: the bus is gone and only this node was told; they are told when it is back";
+        assert!(cleared.still_binding.contains(&told.to_owned()), "{:?}", cleared.still_binding);
+    }
+    nodes[2].fails(newer).await;
+    server.restart();
+    for node in &nodes {
+        node.until(|counts| !counts.shared.alone).await;
+        node.free(IMAGE).await;
+    }
+    for node in &nodes {
+        node.held(other).await;
+        node.held(newer).await;
+    }
+}

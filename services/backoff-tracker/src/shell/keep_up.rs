@@ -1,12 +1,14 @@
 //! Keeping up with the fleet: what arrives, what was missed, what must be said again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, StreamHandler, WrapFuture as _};
 use bus::{BusHealth, KeyValueError, Message};
 use contract::know::{LEASES, PAUSES, REPORTS};
 use contract::messages::registrar::FleetSeen;
+use contract::version;
 use tokio::sync::mpsc;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
@@ -112,9 +114,10 @@ impl BackoffTracker {
                 if inbound::is_gone(message) || inbound::is_of(key, &sharing.node) {
                     continue;
                 }
-                let heard = inbound::heard(key, &message.payload, late);
-                sharing.counts.refused += u64::from(heard.is_none());
-                inputs.extend(heard);
+                match inbound::heard(key, &message.payload, late) {
+                    Some(heard) => inputs.push(heard),
+                    None => sharing.refuse(key, &message.payload),
+                }
             } else if let Some(key) = fleet.key_of(LEASES, &message.subject) {
                 let Some(input) = inbound::lease(key, message) else { continue };
                 match &input {
@@ -216,9 +219,10 @@ impl BackoffTracker {
         sharing.followed.created = status.created;
         let mut inputs = Vec::with_capacity(found.reports.entries.len());
         for stored in &found.reports.entries {
-            let heard = inbound::heard(&stored.entry.key, &stored.entry.value, stored.age);
-            sharing.counts.refused += u64::from(heard.is_none());
-            inputs.extend(heard);
+            match inbound::heard(&stored.entry.key, &stored.entry.value, stored.age) {
+                Some(heard) => inputs.push(heard),
+                None => sharing.refuse(&stored.entry.key, &stored.entry.value),
+            }
         }
         let again = wiped || sharing.owes_words();
         let Core::Sharing(knowledge) = &self.core else { return };
@@ -247,6 +251,7 @@ impl BackoffTracker {
     /// Says again what the bus did not take, although it is there: now and then, as it may be full.
     fn say_what_was_not_taken(&mut self) {
         let now = self.clock.now().monotonic;
+        sharing.clear_again(now);
         let Core::Sharing(knowledge) = &self.core else { return };
         let Some(sharing) =
             self.sharing.as_mut().filter(|sharing| !knowledge.is_alone() && sharing.said_again_at + SAID_AGAIN_EVERY <= now)
@@ -269,6 +274,8 @@ impl BackoffTracker {
             let fleet = Input::Fleet { alive: count(alive), rank: seen.place.rank.map(count) };
             let zone = (alive_in_zone > 0).then(|| Input::Zone(count(alive_in_zone)));
             self.step_all([fleet].into_iter().chain(zone), context);
+        let in_common = seen.digest.as_ref().and_then(|digest| digest.version);
+        sharing.written.version.store(version::to_write(version::READS, in_common), Ordering::Relaxed);
         }
         self.say_what_was_not_taken();
         let (Some(digest), Some(sharing)) = (&seen.digest, &self.sharing) else { return };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, WrapFuture as _};
 use actors::Ask;
 use bus::KeyValueError;
-use contract::know::{StoredLease, encode};
+use contract::know::{StoredLease, encode_as};
 use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, AwaitLeave, BeginAttempt, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish,
 };
@@ -236,7 +236,7 @@ impl BackoffTracker {
     fn acquire(&mut self, name: LeaseName, ttl: Duration, context: &mut Context<Self>) {
         let Some(sharing) = &mut self.sharing else { return };
         let Some(link) = &sharing.link else { return };
-        let Ok(value) = encode(&StoredLease { holder: sharing.node.clone() }) else { return };
+        let Ok(value) = encode_as(sharing.version(), &StoredLease { holder: sharing.node.clone() }) else { return };
         sharing.asked.insert(name, false);
         let (leases, key) = (std::sync::Arc::clone(&link.leases), outbound::lease_key(name));
         // Without a limit of its own: the core waits as long as it wants to, and gives back what comes too late.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use bus::{BucketSpec, BusHealth, BusRef, KeyValue, KeyValueError, Message, Snapshot};
-use contract::know::{LEASES, LEASES_MAX_BYTES, MARKERS_KEPT, PAUSES, REPORTS, REPORTS_MAX_BYTES};
+use actors::bucket_spec;
+use bus::{BusHealth, BusRef, KeyValue, KeyValueError, Message, Snapshot};
+use contract::know::SharedBucket;
 use contract::subject::Fleet;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
@@ -51,15 +52,9 @@ pub(crate) enum Arrived {
 /// Opens the buckets and subscribes, then reads what is there: nothing said in between is missed.
 pub(crate) async fn open(shared: SharedBus) -> Result<Opened, KeyValueError> {
     let SharedBus { bus, fleet } = shared;
-    let spec = |purpose: &str, max_bytes| BucketSpec {
-        name: fleet.bucket(purpose),
-        marker_ttl: Some(MARKERS_KEPT),
-        max_bytes,
-        republish_to: Some(fleet.knowledge(purpose)),
-    };
-    let reports = bus.bucket(&spec(REPORTS, Some(REPORTS_MAX_BYTES))).await?;
-    let leases = bus.bucket(&spec(LEASES, Some(LEASES_MAX_BYTES))).await?;
-    let pauses = bus.bucket(&spec(PAUSES, None)).await?;
+    let reports = bus.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await?;
+    let leases = bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await?;
+    let pauses = bus.bucket(&bucket_spec(SharedBucket::pauses(&fleet))).await?;
     let knowledge = bus.subscribe(&fleet.all_knowledge(), None).await?;
     let arriving = stream::select(knowledge.ready_chunks(AT_ONCE).map(Arrived::Knowledge), bus.health_changes().map(Arrived::Health));
     let link = Link { reports, leases, pauses };

@@ -6,18 +6,19 @@ use std::time::Duration;
 use actix::{ActorFutureExt as _, Context, Handler, MessageResult, ResponseActFuture, WrapFuture as _};
 use actors::Ask;
 use contract::CallError;
-use contract::know::{ReportKey, StoredClear, StoredPause, encode, pause_key};
+use contract::know::{ReportKey, StoredClear, StoredPause, encode_as, pause_key};
 use contract::messages::backoff_tracker::{BackoffCleared, BackoffCounts, ClearBackoff, Pause, PauseSharing, SharedCounts, SharingPaused};
+use contract::version::FIRST;
 use tokio::time::timeout;
 
 use super::recording as words;
 use super::sharing::read;
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, hash128};
-use crate::outbound::{Write, milliseconds};
+use crate::outbound::milliseconds;
 
 /// What an operator is told who clears while the bus is gone.
-const CLEARED_HERE_ALONE: &str = "the other nodes: the bus is gone and only this node was told; clear again when it is back";
+const CLEARED_HERE_ALONE: &str = "the other nodes: the bus is gone and only this node was told; they are told when it is back";
 /// How long a pause may take to be stored before its operator is told that it was not.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -55,6 +56,7 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
         let left = Duration::from_millis(for_ms).min(LONGEST_PAUSE);
         tracing::info!(registry, for_s = left.as_secs(), by, "sharing is paused, or goes on");
         let pauses = self.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()).map(|link| Arc::clone(&link.pauses));
+        let version = self.sharing.as_ref().map_or(FIRST, super::sharing::Sharing::version);
         let key = pause_key(registry.as_deref());
         let stored = StoredPause { registry: registry.clone(), for_ms: milliseconds(left), by: by.clone() };
         let storing = async move {
@@ -65,7 +67,7 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
                 if left.is_zero() {
                     return pauses.delete(&key, None).await.map_err(|error| error.to_string());
                 }
-                let value = encode(&stored).map_err(|error| error.to_string())?;
+                let value = encode_as(version, &stored).map_err(|error| error.to_string())?;
                 // Whole seconds, not fewer than asked for; who hears of it counts for itself.
                 let ttl = Duration::from_secs(left.as_secs() + 1);
                 pauses.put(&key, value.into(), Some(ttl)).await.map(|_| ()).map_err(|error| error.to_string())
@@ -93,7 +95,7 @@ impl BackoffTracker {
         let clear = StoredClear { image: image.clone(), topics: words, by: by.to_owned(), age_ms: 0 };
         if let Some(sharing) = &mut self.sharing {
             let key = ReportKey { node: sharing.node.clone(), class: None, topic: what }.text();
-            sharing.write(Write::Clear { key, clear, date: now });
+            sharing.clear(key, clear, now);
         }
         self.step(Input::Cleared { image, topics, age: Duration::ZERO }, context);
     }
@@ -141,6 +143,7 @@ impl BackoffTracker {
             shared.abandoned_total = sharing.counts.abandoned;
             shared.lapsed_total = sharing.counts.lapsed;
             shared.reports_refused_total = sharing.counts.refused;
+            shared.other_version_total = sharing.counts.other_version;
             shared.gaps_total = sharing.counts.gaps;
             shared.snapshots_total = sharing.counts.snapshots;
             shared.reports_sent_total = read(&sharing.written.sent);

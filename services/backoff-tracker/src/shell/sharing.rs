@@ -9,10 +9,11 @@ use std::time::Duration;
 use bus::BucketStatus;
 use clock::Random;
 use contract::NodeName;
+use contract::know::{StoredClear, other_version};
 use tokio::sync::mpsc;
 
 use super::link::{Link, SharedBus};
-use crate::core::knowledge::LeaseName;
+use crate::core::knowledge::{LONGEST_KEPT, LeaseName};
 use crate::outbound::{Write, Written};
 
 /// Leases of others remembered to say who probes; each is out for 15 s.
@@ -21,6 +22,9 @@ const HOLDERS_REMEMBERED: usize = 1_024;
 const SERVER_TIME_KEPT: Duration = Duration::from_secs(60);
 /// The most that a message counts as delayed: beyond it, it is rather a clock that was set.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// Clears remembered to be said again: an operator makes a few while a bus is gone.
+const CLEARS_REMEMBERED: usize = 64;
 
 /// The sharing part of the actor.
 pub(crate) struct Sharing {
@@ -43,6 +47,8 @@ pub(crate) struct Sharing {
     pub(crate) unsent_seen: u64,
     /// When own words were last offered again while the bus was there.
     pub(crate) said_again_at: Duration,
+    /// What operators cleared on this node, by its key, and when: for as long as anybody may still know of a failure before it.
+    clears: VecDeque<(String, StoredClear, Duration)>,
     /// Leases of this node's: the revision that gives them back, and when they have run out.
     pub(crate) leases: BTreeMap<LeaseName, (u64, Duration)>,
     /// Leases asked for, and whether they were freed since.
@@ -61,6 +67,7 @@ pub(crate) struct Counts {
     pub(crate) abandoned: u64,
     pub(crate) lapsed: u64,
     pub(crate) refused: u64,
+    pub(crate) other_version: u64,
     pub(crate) gaps: u64,
     pub(crate) snapshots: u64,
 }
@@ -81,6 +88,7 @@ impl Sharing {
             pinging: false,
             unsent_seen: 0,
             said_again_at: Duration::ZERO,
+            clears: VecDeque::new(),
             leases: BTreeMap::new(),
             asked: BTreeMap::new(),
             holders: Holders::default(),
@@ -95,6 +103,38 @@ impl Sharing {
         let taken = self.writes.as_ref().is_some_and(|writes| writes.try_send(write).is_ok());
         if !taken {
             self.written.unsent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Says what an operator has cleared here.
+    pub(crate) fn clear(&mut self, key: String, clear: StoredClear, date: Duration) {
+        self.clears.retain(|(known, _, at)| *known != key && date < *at + LONGEST_KEPT);
+        self.clears.truncate(CLEARS_REMEMBERED - 1);
+        self.clears.push_front((key.clone(), clear.clone(), date));
+        self.write(Write::Clear { key, clear, date });
+    }
+
+    /// Says again what operators have cleared here. Whoever knows of it already does nothing.
+    pub(crate) fn clear_again(&mut self, now: Duration) {
+        self.clears.retain(|(_, _, date)| now < *date + LONGEST_KEPT);
+        for (key, clear, date) in self.clears.clone() {
+            self.write(Write::Clear { key, clear, date });
+        }
+    }
+
+    /// In which version this node writes.
+    pub(crate) fn version(&self) -> u32 {
+        self.written.version.load(Ordering::Relaxed)
+    }
+
+    /// What another wrote cannot be read. If that is because it is of another version, it is said once.
+    pub(crate) fn refuse(&mut self, key: &str, value: &[u8]) {
+        self.counts.refused += 1;
+        if let Some(version) = other_version(value) {
+            if self.counts.other_version == 0 {
+                tracing::warn!(key, version, "what other nodes write is not read here: bring all agents to versions that go together");
+            }
+            self.counts.other_version += 1;
         }
     }
 

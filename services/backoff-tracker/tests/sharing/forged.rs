@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{BucketSpec, Bus as _, KeyValue, Message};
-use contract::know::{AboutKind, Found, LEASES, REPORTS, ReportKey, StoredAbout, StoredReport, encode};
-use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
+use actors::bucket_spec;
+use bus::{Bus as _, KeyValue, Message};
+use contract::know::{AboutKind, Found, REPORTS, ReportKey, SharedBucket, StoredAbout, StoredReport, encode, encode_as};
+use contract::messages::backoff_tracker::{BackoffAnswer, Leave, SeeFleet};
+use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 use contract::subject::Fleet;
 use contract::{FailureClass, View};
 
@@ -14,10 +16,7 @@ use crate::fleet::{Nodes, ids, not_found, pass, target};
 const IMAGE: &str = "r.example/a:1";
 
 async fn reports(fleet: &Nodes) -> Arc<dyn KeyValue> {
-    let name = Fleet::default().bucket(REPORTS);
-    let republish_to = Some(Fleet::default().knowledge(REPORTS));
-    let spec = BucketSpec { name, marker_ttl: Some(Duration::from_secs(60)), max_bytes: None, republish_to };
-    fleet.bus.bucket(&spec).await.unwrap()
+    fleet.bus.bucket(&bucket_spec(SharedBucket::reports(&Fleet::default()))).await.unwrap()
 }
 
 /// A report that the image is not there, and its key.
@@ -242,6 +241,27 @@ async fn a_hundred_thousand_keys_take_no_more_room_than_the_bound_and_are_counte
     assert_eq!(fleet.nodes[0].check("r.example/nobodys:1").await, BackoffAnswer::Clear);
 }
 
+#[actix::test]
+async fn what_another_version_wrote_is_counted_and_binds_nobody_and_all_can_read_what_is_written_here() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let (key, stored) = report("n9", IMAGE);
+    put(&fleet, &key, encode_as(2, &stored).unwrap()).await;
+    let counts = fleet.nodes[0].counts().await.shared;
+    assert_eq!((counts.other_version_total, counts.reports_refused_total, counts.reports), (1, 1, 0));
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    for (number, version) in [None, Some(1), Some(7)].into_iter().enumerate() {
+        let place = Place { alive: 2, alive_in_zone: 2, rank: Some(0) };
+        let digest = FleetDigest { version, ..FleetDigest::default() };
+        fleet.nodes[0].put(SeeFleet(FleetSeen { place, digest: Some(digest) })).await;
+        let image = format!("r.example/a:{}", number + 10);
+        fleet.nodes[0].fails(number as u64 + 1, &image, not_found()).await;
+        // Its lease is given back a moment after its report.
+        pass(50).await;
+        assert!(matches!(fleet.nodes[1].check(&image).await, BackoffAnswer::Held(_)), "{version:?}");
+    }
+}
+
 /// Whoever holds leases that are not its own holds others up for no longer than a lease lasts.
 #[actix::test]
 async fn a_lead_that_somebody_else_took_ends_by_itself() {
@@ -249,13 +269,7 @@ async fn a_lead_that_somebody_else_took_ends_by_itself() {
     let fleet = Nodes::start(2).await;
     let (wish, attempt) = ids(1);
     assert!(matches!(fleet.nodes[0].leave(wish, attempt, IMAGE, 1_000).await, Leave::Granted { for_all: true, .. }));
-    let leases = Fleet::default().bucket(LEASES);
-    let republish_to = Some(Fleet::default().knowledge(LEASES));
-    let leases = fleet
-        .bus
-        .bucket(&BucketSpec { name: leases, marker_ttl: Some(Duration::from_secs(60)), max_bytes: None, republish_to })
-        .await
-        .unwrap();
+    let leases = fleet.bus.bucket(&bucket_spec(SharedBucket::leases(&Fleet::default()))).await.unwrap();
     // A second holder: the first one's lease is taken away and made anew under another name.
     let held = leases.snapshot().await.unwrap().entries;
     assert!(!held.is_empty());

@@ -292,6 +292,9 @@ pub struct SharedCounts {
     pub reports_stale_total: u64,
     /// Reports that could not be read or that were not their writer's to make.
     pub reports_refused_total: u64,
+    /// Of them those that were of a version which this node does not read.
+    #[serde(default)]
+    pub other_version_total: u64,
     /// Reports with a time that could not be, clamped.
     pub reports_clamped_total: u64,
     /// Reports forgotten for want of room.

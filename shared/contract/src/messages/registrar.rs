@@ -90,6 +90,9 @@ pub struct FleetDigest {
     pub reports_sequence: u64,
     /// When that bucket was made, as its server says it: another value is another bucket.
     pub reports_created: String,
+    /// The newest message version that all nodes read which are known; none: they are not known yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
 }
 
 /// To the node's own services: how the fleet stands, as the registrar says it.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::memory::MemoryBus;
-use bus::{BucketSpec, Bus as _};
+use actors::bucket_spec;
+use bus::Bus as _;
 use clock::Clock;
 use contract::NodeName;
-use contract::know::LEASES;
+use contract::know::SharedBucket;
 use contract::messages::throttler::{
     BudgetAnswer, BudgetTurn, GrantBudget, KnownLimits, PermitAnswer, PermitLimits, RegistryLimit, RenewBudget, ReturnBudget,
 };
@@ -31,9 +32,7 @@ fn asks(node: NodeName, permit: u64) -> GrantBudget {
 /// Takes every lease away, as who may write to the bucket can.
 async fn steal_leases(bus: &MemoryBus) {
     let fleet = contract::subject::Fleet::default();
-    let republish_to = Some(fleet.knowledge(LEASES));
-    let spec = BucketSpec { name: fleet.bucket(LEASES), marker_ttl: Some(Duration::from_secs(60)), max_bytes: None, republish_to };
-    let bucket = bus.bucket(&spec).await.unwrap();
+    let bucket = bus.bucket(&bucket_spec(SharedBucket::leaders(&fleet))).await.unwrap();
     for held in bucket.snapshot().await.unwrap().entries {
         bucket.delete(&held.entry.key, None).await.unwrap();
     }

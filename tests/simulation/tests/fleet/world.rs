@@ -7,9 +7,10 @@ use std::time::Duration;
 use actix::System;
 use backoff_tracker::core::knowledge::{About, Topic};
 use bus::memory::MemoryBus;
-use bus::{BucketSpec, Bus as _};
+use actors::bucket_spec;
+use bus::Bus as _;
 use clock::{Clock, Random};
-use contract::know::{AboutKind, Found, ReportKey, StoredAbout, StoredReport, encode};
+use contract::know::{AboutKind, Found, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
 use contract::subject::Fleet;
 use contract::{AttemptId, NodeName, View};
 use throttler::core::budget::BudgetPolicy;
@@ -194,13 +195,7 @@ impl World {
         };
         let key = ReportKey { node: name(liar), class: Some(topic.class()), topic: topic.id().0 }.text();
         let fleet = Fleet::default();
-        let spec = BucketSpec {
-            name: fleet.bucket("reports"),
-            marker_ttl: Some(Duration::from_secs(60)),
-            max_bytes: None,
-            republish_to: Some(fleet.knowledge("reports")),
-        };
-        let reports = self.hub.bucket(&spec).await.expect("the bus is open");
+        let reports = self.hub.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await.expect("the bus is open");
         reports.put(&key, encode(&report).expect("it fits").into(), Some(FORGED_TTL)).await.expect("it is stored");
     }
 

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use bus::{BucketSpec, BusRef, Entry, KeyValueError};
+use actors::bucket_spec;
+use bus::{BusRef, Entry, KeyValueError};
 use bytes::Bytes;
 use clock::Random;
+use contract::know::SharedBucket;
 use contract::subject::Fleet;
 use runtimes::keyring::{FLEET_KEY_BYTES, FleetKey};
 use tracing::{debug, info, warn};
 
 /// The key under which the key is kept.
 const FLEET_KEY: &str = "fleet";
-/// It is one value.
-const KEYS_MAX_BYTES: u64 = 64 * 1024;
 /// While there is no key, logins are this node's own: it is looked for as often as the bus is.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A bucket that was wiped gets its key back within this, and a key that somebody else put there is taken up.
@@ -58,7 +58,7 @@ pub async fn keep_key(handle: FleetKey, bus: BusRef, fleet: Fleet, mut random: R
 
 /// The fleet's key: the one that is kept, else `own`, which is kept from now on. Of several who make one, all come to the same.
 async fn agree(bus: &BusRef, fleet: &Fleet, own: Key) -> Result<Key, NoKey> {
-    let keys = bus.bucket(&keys(fleet)).await.map_err(KeyValueError::from)?;
+    let keys = bus.bucket(&bucket_spec(SharedBucket::keys(fleet))).await.map_err(KeyValueError::from)?;
     if let Some(kept) = keys.get(FLEET_KEY).await? {
         return read(&kept);
     }
@@ -67,11 +67,6 @@ async fn agree(bus: &BusRef, fleet: &Fleet, own: Key) -> Result<Key, NoKey> {
         Err(KeyValueError::Conflict { .. }) => keys.get(FLEET_KEY).await?.map_or(Err(NoKey::Silent), |kept| read(&kept)),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Never republished: only who may read the bucket sees the key.
-fn keys(fleet: &Fleet) -> BucketSpec {
-    BucketSpec { name: fleet.bucket("keys"), marker_ttl: None, max_bytes: Some(KEYS_MAX_BYTES), republish_to: None }
 }
 
 fn read(kept: &Entry) -> Result<Key, NoKey> {
@@ -103,7 +98,7 @@ mod tests {
     }
 
     async fn kept(hub: &MemoryBus) -> Option<Bytes> {
-        let keys = hub.bucket(&keys(&Fleet::default())).await.unwrap();
+        let keys = hub.bucket(&bucket_spec(SharedBucket::keys(&Fleet::default()))).await.unwrap();
         keys.get(FLEET_KEY).await.unwrap().map(|entry| entry.value)
     }
 
@@ -142,7 +137,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_no_key_is_neither_used_nor_replaced() {
         let hub = hub();
-        let bucket = hub.bucket(&keys(&Fleet::default())).await.unwrap();
+        let bucket = hub.bucket(&bucket_spec(SharedBucket::keys(&Fleet::default()))).await.unwrap();
         bucket.put(FLEET_KEY, Bytes::from_static(b"short"), None).await.unwrap();
         let handle = keep(&hub, 1);
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -158,7 +153,7 @@ mod tests {
         let hub = hub();
         let _first = keep(&hub, 1);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let bucket = hub.bucket(&keys(&Fleet::default())).await.unwrap();
+        let bucket = hub.bucket(&bucket_spec(SharedBucket::keys(&Fleet::default()))).await.unwrap();
         bucket.put(FLEET_KEY, Bytes::from(vec![7; FLEET_KEY_BYTES]), None).await.unwrap();
         tokio::time::sleep(Duration::from_secs(31)).await;
         assert_eq!(kept(&hub).await.unwrap()[..], [7; FLEET_KEY_BYTES]);

@@ -9,8 +9,9 @@ use actix::{
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY, Sender, Served, Wiring, serve_as_leader};
 use bus::{BusError, Subscription};
 use clock::{Clock, Random};
+use contract::CallError;
 use contract::messages::registrar::{FleetDigest, FleetSeen, ListNodes, NodeList, Place, RegistrarLease, ReportAlive};
-use contract::{CallError, VERSION};
+use contract::version::READS;
 use tracing::{debug, info, warn};
 
 use super::core::{Asked, Counts, Effect, Input, Member, Membership};
@@ -97,7 +98,7 @@ impl Presence {
         let (digests, lease_changes) = (wiring.fleet.digests(), outbound::lease_subject(&wiring.fleet));
         let (digests, leases) = futures::try_join!(wiring.bus.subscribe(&digests, None), wiring.bus.subscribe(&lease_changes, None))?;
         let own = RegistrarLease { holder: wiring.node.clone(), instance: instance.clone() };
-        let member = Member { node: wiring.node.clone(), instance, zone, reads_versions: vec![VERSION] };
+        let member = Member { node: wiring.node.clone(), instance, zone, reads_versions: READS.to_vec() };
         Ok(Self {
             core: Membership::new(member, random, clock.now().monotonic),
             clock,
@@ -153,6 +154,9 @@ impl Presence {
             }
             Effect::Publish(digest) => self.publish(digest, context),
             Effect::Tell(seen) => self.listeners.iter().for_each(|listener| listener(&seen)),
+            Effect::SayApart(version) => {
+                warn!(version, reads = ?READS, "the fleet writes a version that this agent does not read: it learns nothing of the others");
+            }
         }
     }
 
@@ -326,5 +330,8 @@ fn by_name(counts: &Counts) -> Vec<(&'static str, u64)> {
         ("presence_unanswered_total", counts.unanswered_total),
         ("presence_elected_total", counts.elected_total),
         ("presence_digests_refused_total", counts.digests_refused_total),
+        ("presence_writes_version", u64::from(counts.writes_version)),
+        ("presence_reads_nothing_in_common", u64::from(counts.is_apart)),
+        ("presence_nodes_apart", counts.apart),
     ]
 }

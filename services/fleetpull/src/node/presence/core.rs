@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clock::Random;
-use contract::NodeName;
 use contract::messages::registrar::{ALIVE_EVERY_MS, FleetDigest, FleetSeen, NodeList, Place, ReportAlive};
+use contract::{NodeName, version};
 
 use super::roster::Roster;
 
@@ -78,6 +78,8 @@ pub(super) enum Effect {
     Publish(FleetDigest),
     /// Tell the node's services.
     Tell(FleetSeen),
+    /// Say that the fleet writes this version, which this node does not read.
+    SayApart(u32),
 }
 
 /// Counted since the start, and as it stands.
@@ -90,6 +92,12 @@ pub(super) struct Counts {
     pub(super) unanswered_total: u64,
     pub(super) elected_total: u64,
     pub(super) digests_refused_total: u64,
+    /// In which version this node writes.
+    pub(super) writes_version: u32,
+    /// The fleet writes a version that this node does not read.
+    pub(super) is_apart: bool,
+    /// As registrar: nodes that do not read what the fleet writes.
+    pub(super) apart: u64,
 }
 
 /// An agent among others.
@@ -119,6 +127,10 @@ struct Leading {
     is_renewing: bool,
     publish_at: Duration,
     roster: Roster,
+    /// The version that its nodes have in common, until it knows them the one that was said before.
+    version: Option<u32>,
+    /// How many do not read it.
+    apart: u64,
 }
 
 impl Membership {
@@ -195,7 +207,11 @@ impl Membership {
     /// What is counted.
     pub(super) fn counts(&self) -> Counts {
         let (known, beyond_room_total) = self.leading.as_ref().map(|leading| leading.roster.counts()).unwrap_or_default();
-        Counts { place: self.place, is_registrar: self.leading.is_some(), known, beyond_room_total, ..self.counts }
+        let in_common = self.digest.as_ref().and_then(|(_, digest)| digest.version);
+        let writes_version = version::to_write(&self.member.reads_versions, in_common);
+        let apart = self.leading.as_ref().map_or(0, |leading| leading.apart);
+        let is_registrar = self.leading.is_some();
+        Counts { place: self.place, is_registrar, known, beyond_room_total, writes_version, apart, ..self.counts }
     }
 
     fn valid_roster(&mut self, now: Duration) -> Option<&mut Roster> {
@@ -231,7 +247,8 @@ impl Membership {
         } else {
             let inherited = self.digest.as_ref().map(|(_, digest)| digest.alive.clone()).unwrap_or_default();
             let roster = Roster::new(now, inherited);
-            self.leading = Some(Leading { revision, until, renew_at, is_renewing: false, publish_at: now, roster });
+            let version = self.digest.as_ref().and_then(|(_, digest)| digest.version);
+            self.leading = Some(Leading { revision, until, renew_at, is_renewing: false, publish_at: now, roster, version, apart: 0 });
             self.holder = Some(self.member.node.clone());
             self.counts.elected_total += 1;
             // The own report is the first that it hears.
@@ -265,6 +282,11 @@ impl Membership {
             self.counts.digests_refused_total += 1;
             return;
         }
+        let apart = digest.version.filter(|version| !self.member.reads_versions.contains(version));
+        if let Some(version) = apart.filter(|_| !self.counts.is_apart) {
+            effects.push(Effect::SayApart(version));
+        }
+        self.counts.is_apart = apart.is_some();
         self.digest = Some((now, digest));
         effects.push(Effect::Tell(self.seen()));
     }
@@ -297,7 +319,11 @@ impl Membership {
         if leading.publish_at <= now {
             leading.publish_at = now + ALIVE_EVERY;
             let alive = leading.roster.alive(now);
-            effects.push(Effect::Publish(FleetDigest { registrar: self.member.node.to_string(), alive, ..FleetDigest::default() }));
+            if let Some((version, apart)) = leading.roster.version(now) {
+                (leading.version, leading.apart) = (Some(version), apart);
+            }
+            let (registrar, version) = (self.member.node.to_string(), leading.version);
+            effects.push(Effect::Publish(FleetDigest { registrar, alive, version, ..FleetDigest::default() }));
         }
     }
 

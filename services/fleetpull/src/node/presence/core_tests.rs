@@ -31,6 +31,7 @@ struct World {
     doubled: u64,
     bus_is_gone: bool,
     seen: Vec<Option<FleetSeen>>,
+    said_apart: Vec<u32>,
 }
 
 impl World {
@@ -38,7 +39,8 @@ impl World {
         let mut random = Random::seeded(seed);
         let agents = (0..count).map(|index| Some(agent(index, random.word(), Duration::ZERO))).collect();
         let seen = vec![None; count];
-        Self { now: Duration::ZERO, random, agents, lease: Lease::default(), lost: 0, doubled: 0, bus_is_gone: false, seen }
+        let (lease, said_apart) = (Lease::default(), Vec::new());
+        Self { now: Duration::ZERO, random, agents, lease, lost: 0, doubled: 0, bus_is_gone: false, seen, said_apart }
     }
 
     fn start(&mut self, index: usize) {
@@ -113,6 +115,7 @@ impl World {
                 }
             }
             Effect::Tell(seen) => self.seen[index] = Some(seen),
+            Effect::SayApart(version) => self.said_apart.push(version),
             Effect::Lead | Effect::StepDown => {}
         }
     }
@@ -235,6 +238,45 @@ fn a_digest_of_somebody_who_does_not_hold_the_lease_is_not_believed() {
     let forged = FleetDigest { reports_sequence: u64::MAX, ..FleetDigest::default() };
     assert_eq!(agent.step(world.now, Input::DigestHeard("liar".parse().unwrap(), forged)), Vec::new());
     assert_eq!(agent.counts().digests_refused_total, 1);
+}
+
+/// The agents of a fleet that read these versions.
+fn of_versions(reads: &[&[u32]], seed: u64) -> World {
+    let mut world = World::of(reads.len(), seed);
+    for (agent, reads) in world.agents.iter_mut().zip(reads) {
+        agent.as_mut().unwrap().member.reads_versions = reads.to_vec();
+    }
+    world
+}
+
+fn written(world: &World) -> Vec<u32> {
+    world.agents.iter().flatten().map(|agent| agent.counts().writes_version).collect()
+}
+
+#[test]
+fn while_a_fleet_is_brought_to_a_new_version_all_write_what_all_read() {
+    let mut world = of_versions(&[&[1], &[1, 2], &[1, 2], &[1, 2]], 7);
+    world.run(20);
+    assert_eq!(written(&world), [1, 1, 1, 1]);
+    // The last one is brought to it, whoever is registrar meanwhile.
+    world.agents[0] = None;
+    world.run(30);
+    world.start(0);
+    world.agents[0].as_mut().unwrap().member.reads_versions = vec![1, 2];
+    world.run(20);
+    assert_eq!(written(&world), [2, 2, 2, 2]);
+}
+
+#[test]
+fn who_reads_nothing_in_common_says_so_once_and_the_others_go_on() {
+    let mut world = of_versions(&[&[1], &[1], &[1], &[2]], 8);
+    world.run(60);
+    assert_eq!(written(&world), [1, 1, 1, 2]);
+    let apart: Vec<bool> = world.agents.iter().flatten().map(|agent| agent.counts().is_apart).collect();
+    assert_eq!(apart, [false, false, false, true]);
+    let registrar = world.registrars()[0];
+    assert_eq!(world.agents[registrar].as_ref().unwrap().counts().apart, 1);
+    assert_eq!(world.said_apart, [1], "what the fleet writes, said by one");
 }
 
 #[test]

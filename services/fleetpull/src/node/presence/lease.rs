@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use actors::bucket_spec;
 use bus::{BucketSpec, BucketStatus, BusRef, Entry, KeyValue, KeyValueError};
-use contract::know::{LEASES, LEASES_MAX_BYTES, MARKERS_KEPT, REPORTS, REPORTS_MAX_BYTES};
+use contract::know::SharedBucket;
 use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
 use contract::subject::Fleet;
 use tracing::debug;
@@ -26,14 +27,8 @@ pub(super) struct LeaseKeeper {
 
 impl LeaseKeeper {
     pub(super) fn new(bus: BusRef, fleet: &Fleet, own: RegistrarLease) -> Self {
-        // The server tells all agents of changes in both.
-        let shared = |purpose: &str, max_bytes: u64| BucketSpec {
-            name: fleet.bucket(purpose),
-            marker_ttl: Some(MARKERS_KEPT),
-            max_bytes: Some(max_bytes),
-            republish_to: Some(fleet.knowledge(purpose)),
-        };
-        Self { bus, leases: shared(LEASES, LEASES_MAX_BYTES), reports: shared(REPORTS, REPORTS_MAX_BYTES), own }
+        let (leases, reports) = (SharedBucket::leases(fleet), SharedBucket::reports(fleet));
+        Self { bus, leases: bucket_spec(leases), reports: bucket_spec(reports), own }
     }
 
     /// How far the bucket of reports has come; nothing where that cannot be said now.

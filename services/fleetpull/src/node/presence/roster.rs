@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use contract::NodeName;
 use contract::messages::registrar::{ALIVE_EVERY_MS, ALIVE_FOR_MS, KNOWN_FOR_MS, NodeList, Place, ReportAlive};
+use contract::version::{self, Readers};
 
 /// The most nodes that are known: twice the largest fleet that is planned for, a few MiB. A further one is answered, but has no place.
 const NODES_MAX: usize = 20_000;
@@ -31,6 +32,8 @@ pub(super) struct Roster {
     /// Who is alive, by name: the place in it is the rank.
     order: Vec<NodeName>,
     zones: BTreeMap<String, u64>,
+    /// What those read that are known and have not left.
+    readers: Readers,
     /// Before this time nobody can have fallen silent for too long.
     next_scan: Duration,
     refused_total: u64,
@@ -40,6 +43,7 @@ pub(super) struct Roster {
 struct Seen {
     instance: String,
     zone: String,
+    reads: Vec<u32>,
     heard: Duration,
     is_alive: bool,
     /// It went in good order: a late message of the same start does not bring it back.
@@ -55,6 +59,7 @@ impl Roster {
             nodes: BTreeMap::new(),
             order: Vec::new(),
             zones: BTreeMap::new(),
+            readers: Readers::default(),
             next_scan: now + ALIVE_FOR,
             refused_total: 0,
         }
@@ -94,6 +99,12 @@ impl Roster {
         alive
     }
 
+    /// The newest version that all known nodes read, and how many do not read it; none while not every node may have been heard.
+    pub(super) fn version(&mut self, now: Duration) -> Option<(u32, u64)> {
+        self.scan(now);
+        if now < self.learns_until { None } else { self.readers.in_common() }
+    }
+
     /// How many are known, and how many more there would be were there room.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.nodes.len() as u64, self.refused_total)
@@ -122,8 +133,9 @@ impl Roster {
             }
             *self.zones.entry(zone.clone()).or_default() += 1;
         }
-        let seen = Seen { instance: instance_of(report), zone, heard: now, is_alive: true, has_left: false };
-        self.nodes.insert(report.node.clone(), seen);
+        let reads = version::heard(&report.reads_versions);
+        let seen = Seen { instance: instance_of(report), zone, reads, heard: now, is_alive: true, has_left: false };
+        self.keep(report.node.clone(), seen);
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
     }
 
@@ -138,8 +150,8 @@ impl Roster {
             let old = seen.zone.clone();
             self.strike_out(&report.node, &old);
         }
-        let gone = Seen { instance: instance_of(report), zone, heard: now, is_alive: false, has_left: true };
-        self.nodes.insert(report.node.clone(), gone);
+        let gone = Seen { instance: instance_of(report), zone, reads: Vec::new(), heard: now, is_alive: false, has_left: true };
+        self.keep(report.node.clone(), gone);
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
     }
 
@@ -147,7 +159,24 @@ impl Roster {
     fn make_room(&mut self) -> bool {
         let silent = self.nodes.iter().filter(|(_, seen)| !seen.is_alive);
         let first = silent.min_by_key(|(_, seen)| (!seen.has_left, seen.heard)).map(|(name, _)| name.clone());
-        first.is_some_and(|name| self.nodes.remove(&name).is_some())
+        first.is_some_and(|name| self.forget(&name))
+    }
+
+    fn keep(&mut self, name: NodeName, seen: Seen) {
+        if !seen.has_left {
+            self.readers.add(&seen.reads);
+        }
+        if let Some(before) = self.nodes.insert(name, seen).filter(|before| !before.has_left) {
+            self.readers.remove(&before.reads);
+        }
+    }
+
+    fn forget(&mut self, name: &NodeName) -> bool {
+        let Some(seen) = self.nodes.remove(name) else { return false };
+        if !seen.has_left {
+            self.readers.remove(&seen.reads);
+        }
+        true
     }
 
     /// Lets time do its work: who was not heard for too long is not alive, and later not known any more.
@@ -161,7 +190,11 @@ impl Roster {
         for (name, zone) in silent {
             self.strike_out(&name, &zone);
         }
-        self.nodes.retain(|_, seen| age(seen) < if seen.has_left { ALIVE_FOR } else { KNOWN_FOR });
+        let over = self.nodes.iter().filter(|(_, seen)| age(seen) >= if seen.has_left { ALIVE_FOR } else { KNOWN_FOR });
+        let over: Vec<NodeName> = over.map(|(name, _)| name.clone()).collect();
+        for name in over {
+            self.forget(&name);
+        }
         let ends = |seen: &Seen| seen.heard + if seen.is_alive || seen.has_left { ALIVE_FOR } else { KNOWN_FOR };
         self.next_scan = self.nodes.values().map(ends).min().unwrap_or(now + ALIVE_FOR);
     }
@@ -287,6 +320,27 @@ mod tests {
         assert_eq!(roster.alive(at(1))["b"], 2);
         assert_eq!(roster.hear(at(6), &report("n1", "i", "a")), Place { alive: 1, alive_in_zone: 1, rank: Some(0) });
         assert_eq!(roster.alive(at(6)), BTreeMap::from([("a".to_owned(), 1)]));
+    }
+
+    #[test]
+    fn the_version_in_common_is_that_of_all_who_are_known_and_have_not_left() {
+        let mut roster = Roster::new(at(0), BTreeMap::new());
+        let reading = |name: &str, reads: &[u32]| ReportAlive { reads_versions: reads.to_vec(), ..report(name, "i", "a") };
+        roster.hear(at(1), &reading("old", &[1]));
+        assert_eq!(roster.version(at(5)), None, "not all have been heard");
+        for _ in 0..2 {
+            roster.hear(at(6), &reading("new", &[1, 2]));
+            roster.hear(at(6), &reading("newer", &[1, 2, 3]));
+        }
+        assert_eq!(roster.version(at(6)), Some((1, 0)));
+        // Brought to the new version: the same name, started anew.
+        roster.hear(at(7), &ReportAlive { instance: "j".to_owned(), ..reading("old", &[1, 2]) });
+        assert_eq!(roster.version(at(7)), Some((2, 0)));
+        roster.hear(at(8), &leaving("new", "i"));
+        roster.hear(at(9), &reading("stranger", &[7]));
+        assert_eq!(roster.version(at(9)), Some((2, 1)), "one alone does not part the others");
+        roster.hear(at(608), &report("late", "i", "a"));
+        assert_eq!(roster.version(at(700)), Some((1, 0)), "who was not heard for long does not count");
     }
 
     #[test]

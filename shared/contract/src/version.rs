@@ -1,0 +1,126 @@
+//! Which versions of messages agents read, and which of them they write: one that all others read.
+//!
+//! A roll-out takes days, and until it is over there are agents of two versions in one fleet. Each says which versions it reads; the
+//! registrar says which one all have in common; and that is what shared knowledge is written in.
+
+use std::collections::BTreeMap;
+
+use crate::VERSION;
+
+/// The first version: what is written while nothing is known of the others.
+pub const FIRST: u32 = 1;
+/// The versions that this program reads and writes, in order.
+pub const READS: &[u32] = &[VERSION];
+/// The most versions that are listened to of what one agent says: far more than a program ever reads.
+const VERSIONS_MAX: usize = 16;
+
+/// The version in which to write, of those that this program knows: the newest that is not newer than what all read. Where there is
+/// none, or where nothing is known of the others, the oldest.
+#[must_use]
+pub fn to_write(known: &[u32], in_common: Option<u32>) -> u32 {
+    let readable = known.iter().copied().filter(|version| in_common.is_some_and(|newest| *version <= newest)).max();
+    readable.or_else(|| known.iter().copied().min()).unwrap_or(FIRST)
+}
+
+/// What an agent reads, as it is counted: sorted and bounded. One that says nothing is of a time when there was nothing to say.
+#[must_use]
+pub fn heard(reads: &[u32]) -> Vec<u32> {
+    let mut reads: Vec<u32> = reads.iter().copied().take(VERSIONS_MAX).collect();
+    reads.sort_unstable();
+    reads.dedup();
+    if reads.is_empty() { vec![FIRST] } else { reads }
+}
+
+/// How many agents read what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readers {
+    agents: u64,
+    by_version: BTreeMap<u32, u64>,
+}
+
+impl Readers {
+    /// One more, who reads these; see [`heard`].
+    pub fn add(&mut self, reads: &[u32]) {
+        self.agents += 1;
+        for version in reads {
+            *self.by_version.entry(*version).or_default() += 1;
+        }
+    }
+
+    /// One fewer, who read these.
+    pub fn remove(&mut self, reads: &[u32]) {
+        self.agents = self.agents.saturating_sub(1);
+        for version in reads {
+            if let Some(readers) = self.by_version.get_mut(version) {
+                *readers = readers.saturating_sub(1);
+            }
+        }
+        self.by_version.retain(|_, readers| *readers > 0);
+    }
+
+    /// The newest version that all read, and how many do not read it: where there is none that all read, the one that most do, so
+    /// that one agent of another time does not part the others. None: there are no agents.
+    #[must_use]
+    pub fn in_common(&self) -> Option<(u32, u64)> {
+        let most = self.by_version.iter().max_by_key(|(version, readers)| (**readers, **version));
+        most.map(|(version, readers)| (*version, self.agents.saturating_sub(*readers)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn readers(fleet: &[&[u32]]) -> Readers {
+        let mut readers = Readers::default();
+        fleet.iter().for_each(|reads| readers.add(&heard(reads)));
+        readers
+    }
+
+    #[test]
+    fn a_fleet_writes_the_newest_version_that_all_of_it_reads() {
+        let cases: [(&[&[u32]], Option<(u32, u64)>); 7] = [
+            (&[], None),
+            (&[&[1], &[1]], Some((1, 0))),
+            (&[&[1], &[1, 2]], Some((1, 0))),
+            (&[&[1, 2], &[2, 1]], Some((2, 0))),
+            (&[&[1, 2], &[2, 3]], Some((2, 0))),
+            (&[&[], &[1, 2]], Some((1, 0))),
+            (&[&[1], &[1, 2], &[3]], Some((1, 1))),
+        ];
+        for (fleet, expected) in cases {
+            assert_eq!(readers(fleet).in_common(), expected, "{fleet:?}");
+        }
+    }
+
+    #[test]
+    fn who_goes_does_not_hold_the_others_back() {
+        let mut fleet = readers(&[&[1], &[1, 2], &[1, 2]]);
+        fleet.remove(&heard(&[1]));
+        assert_eq!(fleet.in_common(), Some((2, 0)));
+        fleet.remove(&[1, 2]);
+        fleet.remove(&[1, 2]);
+        assert_eq!(fleet, Readers::default());
+    }
+
+    #[test]
+    fn what_is_written_is_read_by_all_or_is_the_oldest() {
+        for (known, in_common, expected) in [
+            (&[1][..], None, 1),
+            (&[1], Some(1), 1),
+            (&[1], Some(2), 1),
+            (&[1, 2], None, 1),
+            (&[1, 2], Some(1), 1),
+            (&[1, 2], Some(2), 2),
+            (&[1, 2], Some(9), 2),
+            (&[2, 3], Some(1), 2),
+        ] {
+            assert_eq!(to_write(known, in_common), expected, "{known:?} {in_common:?}");
+        }
+    }
+
+    #[test]
+    fn of_an_endless_list_little_is_kept() {
+        assert_eq!(heard(&(0..1_000_000).rev().collect::<Vec<_>>()).len(), VERSIONS_MAX);
+    }
+}
