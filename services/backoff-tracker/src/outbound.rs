@@ -40,7 +40,7 @@ struct Stored {
 }
 
 /// How the writing goes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Written {
     /// In which version: one that all others read.
     pub(crate) version: AtomicU32,
