@@ -9,10 +9,10 @@ use bus::BusRef;
 use contract::CallError;
 use contract::messages::event_recorder::{CountEvents, EventCounts, EventRecorded, ListEvents, RecordEvent};
 use contract::subject::Fleet;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::core::{EVENT_MAX_BYTES, Journal, text_bytes};
-use crate::outbound::{OUTBOX_CAPACITY, Outgoing, Published, publish_all};
+use crate::outbound::{OUTBOX_CAPACITY, Outgoing, Published, Publisher};
 
 /// The actor that keeps and publishes events.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub struct EventRecorder {
     core: Journal,
     outbox: mpsc::Sender<Outgoing>,
     published: Arc<Published>,
+    hurry: Arc<Notify>,
     _gravestone: Gravestone,
 }
 
@@ -33,10 +34,11 @@ impl EventRecorder {
     #[must_use]
     pub fn new(keep: usize, bus: BusRef, fleet: Fleet, gravestone: Gravestone) -> Self {
         let (outbox, waiting) = mpsc::channel(OUTBOX_CAPACITY);
-        let published = Arc::new(Published::default());
+        let (published, hurry) = (Arc::new(Published::default()), Arc::new(Notify::new()));
+        let publisher = Publisher { bus, fleet, counts: Arc::clone(&published), hurry: Arc::clone(&hurry) };
         // Not among the actors' own tasks, which run before a caller on the same thread sees its answer.
-        tokio::spawn(publish_all(bus, fleet, waiting, Arc::clone(&published)));
-        Self { core: Journal::keeping(keep), outbox, published, _gravestone: gravestone }
+        tokio::spawn(publisher.publish_all(waiting));
+        Self { core: Journal::keeping(keep), outbox, published, hurry, _gravestone: gravestone }
     }
 }
 
@@ -56,6 +58,8 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
         let bytes = text_bytes(&event);
         if bytes > EVENT_MAX_BYTES {
             let reason = format!("an event with {bytes} bytes of text is too large: at most {EVENT_MAX_BYTES} bytes are kept");
+            // Who posts an event does not read the answer.
+            tracing::warn!(event = %event.id, reason, "an event was refused");
             return MessageResult(Err(CallError::Refused { reason }));
         }
         let event = Arc::new(event);
@@ -89,10 +93,11 @@ impl Handler<Flush> for EventRecorder {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: Flush, _: &mut Self::Context) -> Self::Result {
-        let outbox = self.outbox.clone();
+        let (outbox, hurry) = (self.outbox.clone(), Arc::clone(&self.hurry));
         Box::pin(async move {
             let (done, flushed) = oneshot::channel();
             if outbox.send(Outgoing::Flush(done)).await.is_ok() {
+                hurry.notify_one();
                 let _ = flushed.await;
             }
         })
