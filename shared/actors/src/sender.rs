@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::prelude::SendError;
 use actix::{MailboxError, Recipient};
 use bus::{BusError, BusRef};
 use contract::subject::Fleet;
@@ -97,6 +98,19 @@ impl<C: Command> Sender<C> {
             (Some(local), Delivery::Local) => Either::Left(ask(local, envelope)),
             // In a box, so that the usual call stays small: actors keep what they wait for on the heap.
             _ => Either::Right(Box::pin(self.clone().past_this_process(envelope, timeout))),
+        }
+    }
+
+    /// Puts the command into the mailbox of an addressee in this process, which sees it before whatever is sent to it from now on;
+    /// nobody waits for the reply. Gives the command back where that cannot be: the addressee is asked over the bus, has no room, or
+    /// has ended. Then call.
+    pub fn post(&self, envelope: Envelope<C>) -> Option<Envelope<C>> {
+        match (&self.0.local, self.0.wiring.delivery) {
+            (Some(local), Delivery::Local) => match local.try_send(Ask(envelope)) {
+                Ok(()) => None,
+                Err(SendError::Full(Ask(envelope)) | SendError::Closed(Ask(envelope))) => Some(envelope),
+            },
+            _ => Some(envelope),
         }
     }
 
