@@ -1,20 +1,20 @@
 //! The actix shell: a mailbox, a clock, the core, and what the core wants done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle, WrapFuture as _};
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use actors::{Answer, Ask, Gravestone, Later, MAILBOX_CAPACITY, later};
 use clock::{Clock, Now, Random};
 use contract::messages::backoff_tracker::ResolveAttempt;
 use contract::messages::pull_coordinator::{
     AnswerCounts, CancelWish, EnsureImage, ExplainImage, Explanation, LayerStatus, ListPulls, ListWishes, PullList, PullOutcome, PullState,
     PullStatus, WishList, WishStatus, WishesCancelled,
 };
-use contract::{CallError, NodeName, Service, Target, TraceContext, WishId};
+use contract::{CallError, NodeName, PullEvent, Target, TraceContext, WishId};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, Shared};
 use image::{Platform, Reference};
@@ -53,6 +53,8 @@ pub struct PullCoordinator {
     until_written: Vec<(u64, oneshot::Sender<()>)>,
     /// When the core wants to be woken, on its own clock.
     alarm: Option<(Duration, SpawnHandle)>,
+    /// What came of effects while they were carried out.
+    at_once: VecDeque<Input>,
     /// What is being told of a wish for leave: its withdrawal comes after.
     telling: BTreeMap<WishId, Told>,
     _gravestone: Gravestone,
@@ -62,7 +64,7 @@ pub struct PullCoordinator {
 type Told = Shared<LocalBoxFuture<'static, ()>>;
 
 struct Caller {
-    answer: oneshot::Sender<PullOutcome>,
+    answer: Answer<Ask<EnsureImage>>,
     alarm: Option<SpawnHandle>,
 }
 
@@ -100,6 +102,7 @@ impl PullCoordinator {
             wishes: None,
             until_written: Vec::new(),
             alarm: None,
+            at_once: VecDeque::new(),
             telling: BTreeMap::new(),
             _gravestone: gravestone,
         }
@@ -121,13 +124,18 @@ impl PullCoordinator {
 
     pub(crate) fn feed(&mut self, input: Input, context: &mut Context<Self>) {
         let now = self.clock.now();
-        let effects = self.core.step(now, input);
-        let landed = effects.iter().any(|effect| matches!(effect, Effect::Release { .. }));
-        for effect in effects {
-            self.perform(effect, context);
-        }
-        if landed {
-            self.forget_what_is_over(context);
+        let mut next = Some(input);
+        while let Some(input) = next.take() {
+            let effects = self.core.step(now, input);
+            let landed = effects.iter().any(|effect| matches!(effect, Effect::Release { .. }));
+            for effect in effects {
+                self.perform(effect, context);
+            }
+            if landed {
+                self.forget_what_is_over(context);
+            }
+            // What follows from one input is done before the next.
+            next = self.at_once.pop_front();
         }
         self.set_alarm(now, context);
     }
@@ -221,11 +229,18 @@ impl PullCoordinator {
                 let report = self.outbound.report(trace, report);
                 self.then(report, context, move |next_try_ms| Input::Reported { request, next_try_ms });
             }
-            Effect::Record { request, event } => {
-                let record = self.outbound.record(event);
-                self.then(record, context, move |()| Input::Recorded { request });
-            }
+            Effect::Record { request, event } => self.record(request, event, context),
             Effect::Answer { request, outcome } => self.answer(request, outcome, context),
+        }
+    }
+
+    fn record(&mut self, request: RequestId, event: PullEvent, context: &mut Context<Self>) {
+        let recorded = Input::Recorded { request };
+        match self.outbound.record(event) {
+            Some(record) => {
+                self.then(record, context, move |()| recorded);
+            }
+            None => self.at_once.push_back(recorded),
         }
     }
 
@@ -310,8 +325,7 @@ impl PullCoordinator {
         if let Some(alarm) = caller.alarm {
             context.cancel_future(alarm);
         }
-        // Who hung up does not want to know.
-        let _ = caller.answer.send(outcome);
+        caller.answer.give(Ok(outcome));
     }
 
     fn pull_status(&self, view: FlightView) -> PullStatus {
@@ -349,22 +363,23 @@ impl Actor for PullCoordinator {
 }
 
 impl Handler<Ask<EnsureImage>> for PullCoordinator {
-    type Result = ResponseFuture<Result<PullOutcome, CallError>>;
+    type Result = Later<Ask<EnsureImage>>;
 
     fn handle(&mut self, Ask(envelope): Ask<EnsureImage>, context: &mut Self::Context) -> Self::Result {
+        let (answer, answered) = later();
         if let Err(too_long) = bounds::check_names(envelope.body.pod.as_ref(), envelope.body.platform.as_deref()) {
-            return Box::pin(async move { Err(CallError::Refused { reason: too_long.to_string() }) });
+            answer.give(Err(CallError::Refused { reason: too_long.to_string() }));
+            return answered;
         }
         self.last_request += 1;
         let request = RequestId(self.last_request);
-        let (answer, answered) = oneshot::channel();
         let alarm = envelope.body.timeout_ms.map(|limit| {
             context
                 .run_later(Duration::from_millis(limit), move |coordinator, context| coordinator.feed(Input::TimeOver { request }, context))
         });
         self.callers.insert(request, Caller { answer, alarm });
         self.feed(Input::Asked { request, ask: envelope.body, trace: envelope.meta.trace }, context);
-        Box::pin(async { answered.await.map_err(|_| CallError::Ended { service: Service::PullCoordinator.name() }) })
+        answered
     }
 }
 

@@ -142,13 +142,13 @@ impl Outbound {
         within(ANSWER_WITHIN, call).map(|_| ())
     }
 
-    pub(crate) fn record(&self, event: PullEvent) -> impl Future<Output = ()> + use<> {
-        let call = self.call(&self.neighbours.record, event.trace, RecordEvent { event }, ANSWER_WITHIN);
-        call.map(|_| ())
+    /// Done at once when the recorder of this process has the event in its mailbox: whoever asks it later finds the event.
+    pub(crate) fn record(&self, event: PullEvent) -> Option<impl Future<Output = ()> + use<>> {
+        let meta = Meta::within(event.trace, &mut self.random.borrow_mut());
+        let not_posted = self.neighbours.record.post(Envelope { meta, body: RecordEvent { event } })?;
+        Some(send(&self.neighbours.record, not_posted, ANSWER_WITHIN).map(|_| ()))
     }
 
-    /// The reply; none, after a word in the log, if there is no reply. Each call waits on the heap, so what is made of its reply is
-    /// mapped: an `async` block would hold the call twice.
     fn call<C: Command>(
         &self,
         sender: &Sender<C>,
@@ -157,14 +157,20 @@ impl Outbound {
         timeout: Duration,
     ) -> impl Future<Output = Option<C::Reply>> + use<C> {
         let meta = Meta::within(trace, &mut self.random.borrow_mut());
-        sender.call(Envelope { meta, body }, timeout).map(|replied| {
-            replied
-                .inspect_err(|error| {
-                    tracing::warn!(service = C::SERVICE.name(), verb = C::VERB, %error, "a service did not answer; going on without it");
-                })
-                .ok()
-        })
+        send(sender, Envelope { meta, body }, timeout)
     }
+}
+
+/// The reply; none, after a word in the log, if there is no reply. Each call waits on the heap, so what is made of its reply is
+/// mapped: an `async` block would hold the call twice.
+fn send<C: Command>(sender: &Sender<C>, envelope: Envelope<C>, timeout: Duration) -> impl Future<Output = Option<C::Reply>> + use<C> {
+    sender.call(envelope, timeout).map(|replied| {
+        replied
+            .inspect_err(|error| {
+                tracing::warn!(service = C::SERVICE.name(), verb = C::VERB, %error, "a service did not answer; going on without it");
+            })
+            .ok()
+    })
 }
 
 /// None as well when an actor of this process does not answer: its mailbox waits without limit. When the bus had its time first, such
