@@ -206,7 +206,7 @@ fn class_of_link(links: &[&str], at: usize) -> Option<FailureClass> {
 fn class_in_context(links: &[&str], at: usize) -> Option<FailureClass> {
     let (before, link, after) = (&links[..at], links[at], &links[at + 1..]);
     let resolving = || before.iter().any(|link| link.starts_with("failed to resolve"));
-    let requested = || before.last().is_some_and(|link| ["get", "head", "post"].iter().any(|verb| link.starts_with(verb)));
+    let requested = || before.last().is_some_and(|link| is_request(link));
     match link {
         // Snapshots, leases and contents are "not found" too, on this node.
         "not found" if resolving() => Some(NotFound),
@@ -228,6 +228,11 @@ fn class_in_context(links: &[&str], at: usize) -> Option<FailureClass> {
         _ if requested() => SAID_BY_A_PROXY.iter().find(|(words, _)| link == *words).map(|(_, class)| *class),
         _ => None,
     }
+}
+
+/// `Get "<URL>"`, and without quotes in older texts. A runtime also says `get manifest`.
+fn is_request(link: &str) -> bool {
+    link.split_once(' ').is_some_and(|(verb, url)| ["get", "head", "post"].contains(&verb) && ["\"\"", "…"].contains(&url))
 }
 
 /// `reading manifest T in R: unknown: artifact N:T not found`.
