@@ -98,7 +98,14 @@ impl TestNode {
     /// # Errors
     /// The image cannot be read.
     pub async fn explain(&self, image: &str, policy: Option<PullPolicy>) -> Result<Explanation, CallError> {
-        let wanted = ExplainImage { image: image.to_owned(), policy, ..ExplainImage::default() };
+        self.explained(ExplainImage { image: image.to_owned(), policy, ..ExplainImage::default() }).await
+    }
+
+    /// What would happen to a pull, and what else is asked.
+    ///
+    /// # Errors
+    /// The image, or what else was asked, cannot be read.
+    pub async fn explained(&self, wanted: ExplainImage) -> Result<Explanation, CallError> {
         self.0.actors.coordinator.send(Ask(root_envelope(wanted))).await.expect("the coordinator lives")
     }
 

@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use contract::FailureClass;
-use contract::messages::pull_coordinator::{Explanation, OutcomeKind, PullPolicy};
+use contract::messages::pull_coordinator::{BLOBS_MOST, BlobSize, ExplainImage, Explanation, OutcomeKind, PullPolicy};
+use image::{Digest, Platform};
 use integration::{Plan, TestNode, ask, paused};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
-use runtimes::{ImageStatus, InspectFailure, PullFailure};
+use runtimes::{ImageStatus, InspectFailure, PullFailure, Weight};
 
 use PullPolicy::{Always, IfNotPresent, Never};
 
@@ -60,6 +61,7 @@ fn a_back_off_is_explained_with_its_cause_and_not_touched() {
             let expected = Explanation {
                 policy: "Always".to_owned(),
                 present: Some(false),
+                platform: Some(Platform::host().to_string()),
                 next_try_ms: Some(10_000),
                 cause: Some("ErrImagePull: gone".to_owned()),
                 class: Some(FailureClass::NotFound),
@@ -95,5 +97,59 @@ fn what_cannot_be_read_is_refused_in_kubelets_words() {
         let (node, _) = node().await;
         let refusal = node.explain("NO GOOD", None).await.unwrap_err().to_string();
         assert!(refusal.contains("couldn't parse image name \"NO GOOD\""), "{refusal}");
+    });
+}
+
+/// A digest that nothing has.
+fn digest(number: u8) -> Digest {
+    Digest::parse(&format!("sha256:{number:064x}")).unwrap()
+}
+
+fn weighed(image: &str, policy: PullPolicy) -> ExplainImage {
+    ExplainImage { image: image.to_owned(), policy: Some(policy), weigh: true, ..ExplainImage::default() }
+}
+
+#[test]
+fn what_an_image_consists_of_is_asked_where_a_pull_would_ask_and_never_else() {
+    paused(async {
+        let (node, runtime) = node().await;
+        let weight = || Weight { digest: digest(1), blobs: vec![(digest(2), 500), (digest(3), 30)] };
+        runtime.set_weight("absent:v1", Ok(weight()));
+        runtime.set_weight("gone:v1", Err(PullFailure { text: "404".to_owned(), ..PullFailure::default() }));
+        let asked = |image: &str| runtime.calls().contains(&ScriptedCall::Weigh(image.to_owned()));
+        let never = node.explained(weighed("absent:v1", Never)).await.unwrap();
+        assert_eq!((never.weigh_error.as_deref(), asked("absent:v1")), (Some("the policy is Never: no registry is asked"), false));
+        let told = node.explained(weighed("absent:v1", IfNotPresent)).await.unwrap().weight.unwrap();
+        assert_eq!(told.blobs.iter().map(|blob| blob.bytes).collect::<Vec<_>>(), [500, 30]);
+        assert_eq!(told.digest, Some(digest(1).to_string()));
+        runtime.store_blob(digest(3));
+        // A blob that is named twice is fetched once.
+        let blobs = [told.blobs.clone(), told.blobs].concat();
+        let lacking = ExplainImage { weigh: false, blobs, ..weighed("absent:v1", IfNotPresent) };
+        assert_eq!(node.explained(lacking).await.unwrap().missing_bytes, Some(500));
+        assert_eq!(node.explained(weighed("there:v1", Always)).await.unwrap().weigh_error, None, "a runtime that cannot ask says nothing");
+
+        assert_eq!(node.explained(weighed("gone:v1", Always)).await.unwrap().weigh_error.as_deref(), Some("404"));
+        assert_eq!(node.backoffs().await.known, 0, "that it failed is no knowledge");
+        let calls = runtime.calls().len();
+        node.ensure(ask("gone:v1", Always)).await;
+        let held = node.explained(weighed("gone:v1", Always)).await.unwrap().weigh_error.unwrap();
+        assert_eq!(held, "its registry is not asked for another 10.0 s, because of ErrImagePull: gone");
+        assert!(!runtime.calls()[calls..].contains(&ScriptedCall::Weigh("gone:v1".to_owned())));
+    });
+}
+
+#[test]
+fn more_blobs_than_an_image_has_are_refused() {
+    paused(async {
+        let (node, _) = node().await;
+        let blobs = vec![BlobSize { digest: digest(1).to_string(), bytes: u64::MAX }; BLOBS_MOST + 1];
+        let refusal = node.explained(ExplainImage { blobs, ..weighed("absent:v1", Always) }).await.unwrap_err().to_string();
+        assert!(refusal.contains("1002 blobs"), "{refusal}");
+        for blobs in [vec![BlobSize { digest: "sha256:1".to_owned(), bytes: 1 }], vec![BlobSize::default()]] {
+            assert!(node.explained(ExplainImage { blobs, ..weighed("absent:v1", Always) }).await.is_err());
+        }
+        let odd = ExplainImage { platform: Some("linux".to_owned()), ..weighed("absent:v1", Always) };
+        assert!(node.explained(odd).await.unwrap_err().to_string().contains("linux"));
     });
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use e2e::{Finished, Registry, Workplace, until};
+use e2e::{Agent, Finished, Registry, Workplace, until};
 use practice_registry::{Auth, BodyFault, Fault, MadeImage, Options};
 use serde_json::{Value, json};
 use support::containerd::{self, Containerd, ContainerdConfig};
@@ -41,6 +41,27 @@ impl Node {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap().lines().map(str::to_owned).collect()
     }
+}
+
+#[test]
+fn a_dry_run_counts_the_whole_image_as_containerd_tells_no_layers() {
+    if met(containerd::available()).is_none() {
+        return;
+    }
+    let (registry, node) = (Registry::new(), Node::start());
+    let _ = registry.add_image("shop/base", "v1", &MadeImage::of_layers([40_000, 20_000]));
+    let whole = registry.add_image("shop/web", "v1", &small());
+    let (base, image) = (registry.image("shop/base:v1"), registry.image("shop/web:v1"));
+    let agent = Agent::start(&node.place, "n1", &["--runtime", "cri"]).ready();
+    let _ = agent.asked(&["pull", &base, "-q"]).expect(0);
+    let dry = |more: &[&str]| agent.asked(&[&["pull", &image, "--dry-run"], more].concat()).expect(0);
+    let row = dry(&["-o", "json"]).object();
+    assert_eq!((&row["bytes_to_fetch"], &row["bytes_at_most"]), (&json!(whole.manifests[0].size()), &json!(true)), "{row}");
+    let text = dry(&[]);
+    assert!(text.stdout.contains("\nto fetch in all: up to "), "{text}");
+    let _ = agent.asked(&["pull", &image, "-q"]).expect(0);
+    let row = dry(&["--policy", "Always", "-o", "json"]).object();
+    assert_eq!((&row["bytes_to_fetch"], &row["bytes_at_most"]), (&json!(0), &json!(false)), "the tag has not moved: {row}");
 }
 
 #[test]
