@@ -11,12 +11,13 @@ use contract::messages::event_recorder::RecordEvent;
 
 use crate::core::knowledge::{Fault, Input, Knowledge};
 use crate::core::{BackoffPolicy, Tracker};
+use crate::dating::Dating;
 use crate::shell::{Recording, SharedBus, Sharing, Wishes};
 
 /// The actor that answers whether an image may be tried.
 pub struct BackoffTracker {
     pub(crate) core: Core,
-    pub(crate) clock: Clock,
+    pub(crate) clock: Dating,
     pub(crate) share: Share,
     pub(crate) sharing: Option<Sharing>,
     pub(crate) wishes: Wishes,
@@ -81,7 +82,7 @@ impl BackoffTracker {
     /// Ready to be started, on its own: kubelet's rule, and nobody to share with.
     #[must_use]
     pub fn new(policy: BackoffPolicy, clock: Clock, gravestone: Gravestone) -> Self {
-        let (core, share) = (Core::Alone(Tracker::new(policy)), Share::Off);
+        let (core, share, clock) = (Core::Alone(Tracker::new(policy)), Share::Off, Dating::by(clock));
         Self { core, clock, share, sharing: None, wishes: Wishes::default(), alarm: None, recording: None, _gravestone: gravestone }
     }
 
@@ -99,7 +100,7 @@ impl BackoffTracker {
         if share == Share::Off {
             return Self::new(policy, clock, gravestone);
         }
-        let mut knowledge = Knowledge::new(node.clone(), policy);
+        let (mut knowledge, clock) = (Knowledge::new(node.clone(), policy), Dating::by(clock));
         if share == Share::Observe {
             knowledge = knowledge.observing();
         }

@@ -8,6 +8,8 @@ pub mod sought;
 #[cfg(feature = "shell")]
 mod actor;
 #[cfg(feature = "shell")]
+mod dating;
+#[cfg(feature = "shell")]
 mod inbound;
 #[cfg(feature = "shell")]
 mod outbound;

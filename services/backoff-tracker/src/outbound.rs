@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bus::KeyValue;
-use clock::Clock;
 use contract::FailureClass;
 use contract::know::{AboutKind, Found, KnowError, ReportKey, StoredAbout, StoredClear, StoredReport, TryKey, encode_as};
 use contract::version::FIRST;
 use tokio::sync::mpsc;
 
 use crate::core::knowledge::{About, Finding, LONGEST_KEPT, LeaseName, Report, Trouble, keep_for};
+use crate::dating::Dating;
 
 /// Writes that wait for the bus; a node says a few things a second at most. Beyond it what is new is dropped, counted, and
 /// written again from the replica when the bus is back.
@@ -62,7 +62,7 @@ pub(crate) async fn write_all(
     leases: Arc<dyn KeyValue>,
     mut writes: mpsc::Receiver<Write>,
     written: Arc<Written>,
-    clock: Clock,
+    clock: Dating,
 ) {
     let mut reported = None;
     while let Some(write) = writes.recv().await {

@@ -60,7 +60,12 @@ impl BackoffTracker {
     /// Begins: what is known to the fleet shall be known here before the first question, if the bus answers in time.
     pub(crate) fn begin_sharing(&mut self, context: &mut Context<Self>) {
         let Some(sharing) = &self.sharing else { return };
-        let opening = timeout(BUS_ANSWER, link::open(sharing.shared.clone()));
+        let shared = sharing.shared.clone();
+        // A question or its answer may be lost; a node that knows nothing would ask the registry what all others know.
+        let opening = async move {
+            let first = timeout(BUS_ANSWER, link::open(shared.clone())).await;
+            if first.is_err() { timeout(BUS_ANSWER, link::open(shared)).await } else { first }
+        };
         context.wait(opening.into_actor(self).map(|opened, tracker, context| tracker.opened(opened, context)));
     }
 
@@ -246,12 +251,12 @@ impl BackoffTracker {
         for (report, age) in knowledge.own_reports(now) {
             sharing.write(Write::Report { report, date: now.saturating_sub(age) });
         }
+        sharing.clear_again(now);
     }
 
     /// Says again what the bus did not take, although it is there: now and then, as it may be full.
     fn say_what_was_not_taken(&mut self) {
         let now = self.clock.now().monotonic;
-        sharing.clear_again(now);
         let Core::Sharing(knowledge) = &self.core else { return };
         let Some(sharing) =
             self.sharing.as_mut().filter(|sharing| !knowledge.is_alone() && sharing.said_again_at + SAID_AGAIN_EVERY <= now)
@@ -269,13 +274,13 @@ impl BackoffTracker {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let (alive, alive_in_zone) = (seen.place.alive.min(ALIVE_MAX), seen.place.alive_in_zone.min(ALIVE_MAX));
         let Some(sharing) = &mut self.sharing else { return };
+        let in_common = seen.digest.as_ref().and_then(|digest| digest.version);
+        sharing.written.version.store(version::to_write(version::READS, in_common), Ordering::Relaxed);
         if alive > 0 {
             sharing.alive = alive;
             let fleet = Input::Fleet { alive: count(alive), rank: seen.place.rank.map(count) };
             let zone = (alive_in_zone > 0).then(|| Input::Zone(count(alive_in_zone)));
             self.step_all([fleet].into_iter().chain(zone), context);
-        let in_common = seen.digest.as_ref().and_then(|digest| digest.version);
-        sharing.written.version.store(version::to_write(version::READS, in_common), Ordering::Relaxed);
         }
         self.say_what_was_not_taken();
         let (Some(digest), Some(sharing)) = (&seen.digest, &self.sharing) else { return };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backoff_tracker::Share;
+use clock::Clock;
 use contract::messages::backoff_tracker::{BackoffAnswer, BeginAttempt, LEAVE_LAPSES_AFTER_MS, Leave, ResolveAttempt, SeeFleet};
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 
@@ -235,4 +236,20 @@ async fn a_digest_that_is_ahead_is_followed_by_a_snapshot() {
     pass(3_000).await;
     let counts = fleet.nodes[1].counts().await.shared;
     assert_eq!((counts.gaps_total, counts.snapshots_total), (1, 2));
+}
+
+#[actix::test]
+async fn who_begins_later_knows_what_was_learned_before_and_when() {
+    tokio::time::pause();
+    let fleet = Nodes::start(4).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    for (node, number) in [(1, 2), (2, 3)] {
+        pass(30_000).await;
+        fleet.nodes[node].fails(number, IMAGE, not_found()).await;
+    }
+    pass(5_000).await;
+    let known = fleet.nodes[0].held(IMAGE).await;
+    let late = fleet.join_with("late", Share::Enforce, &Clock::simulated(Duration::from_secs(1_700_000_000)));
+    let read = late.held(IMAGE).await;
+    assert_eq!((read.next_try_ms, read.learned_ms_ago), (known.next_try_ms, known.learned_ms_ago));
 }

@@ -42,7 +42,7 @@ pub use input::{Duty, Effect, Held, Input, LeaseAnswer, Outcome, Verdict};
 pub use lease::{BUS_ANSWER, LeaseName, MISSES_TO_GONE, WishId};
 pub use lenience::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use node::{Knowledge, KnowledgeCounts, MAX_WISHES};
-pub use replica::{CONTRADICTED_FOR, LONGEST_KEPT, MAX_REPORTS, MAX_TOPICS_OF_ONE, Replica, ReplicaCounts, keep_for};
+pub use replica::{CONTRADICTED_FOR, LONGEST_KEPT, MAX_REPORTS, MAX_TOPICS_OF_ONE, OLDEST, Replica, ReplicaCounts, keep_for};
 pub use report::{Finding, MAX_MESSAGE_BYTES, Report, Trouble};
 pub use request::Clearing;
 pub use target::Failure;

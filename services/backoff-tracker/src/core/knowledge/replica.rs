@@ -18,8 +18,9 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 const KEPT_BEYOND_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The longest that any report is kept.
 pub const LONGEST_KEPT: Duration = Duration::from_secs(cadence::LONGEST_RETRY_AFTER.as_secs() + KEPT_BEYOND_RETRY_AFTER.as_secs());
-/// The oldest a report may be when it comes: older ones are replays or come from a broken clock, and count as this old.
-const OLDEST: Duration = Duration::from_secs(24 * 3_600);
+/// The oldest a report may be when it comes: older ones are replays or come from a broken clock, and count as this old. Whoever
+/// gives this core its time begins to count no later than here, so that what was said before the node began has a date.
+pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
 /// How long a reporter whom others contradicted is heard by nobody else.
 pub const CONTRADICTED_FOR: Duration = Duration::from_secs(600);
 /// How often a reporter may make good within that time; after that its successes are not taken as such.
