@@ -12,7 +12,10 @@ use tonic::transport::{Channel, Endpoint};
 const SOCKET_PATH_MAX_BYTES: usize = 107;
 /// An error's text comes in an HTTP/2 header, up to three times as long as it is. 16 MiB is what Go's clients allow, so
 /// whatever reaches kubelet reaches us.
-const HEADERS_MAX_BYTES: u32 = 16 * 1024 * 1024;
+pub(super) const HEADERS_MAX_BYTES: u32 = 16 * 1024 * 1024;
+
+/// The host name only fills the header that HTTP/2 asks for.
+pub(super) const ORIGIN: &str = "http://localhost";
 
 /// An endpoint that cannot be one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,8 +48,7 @@ pub(super) fn channel(path: &Path) -> Channel {
         let path = path.clone();
         async move { UnixStream::connect(&path).await.map(TokioIo::new).map_err(|source| DialError { path, source }) }
     });
-    // The host name only fills the header that HTTP/2 asks for.
-    Endpoint::from_static("http://localhost").http2_max_header_list_size(HEADERS_MAX_BYTES).connect_with_connector_lazy(connect)
+    Endpoint::from_static(ORIGIN).http2_max_header_list_size(HEADERS_MAX_BYTES).connect_with_connector_lazy(connect)
 }
 
 /// The socket cannot be connected to. Reads as grpc-go says it.

@@ -7,14 +7,17 @@
 mod endpoint;
 mod go_status;
 mod layers;
+mod line;
 pub mod proto;
 mod pull_failures;
 mod watch;
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::Uri;
 use image::{Platform, Reference};
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
@@ -22,9 +25,12 @@ use tonic::{Code, Response, Status};
 
 pub use endpoint::EndpointError;
 use go_status::CallFailure;
+use line::Line;
 use proto::runtime::image_service_client::ImageServiceClient;
 use proto::runtime::runtime_service_client::RuntimeServiceClient;
-use proto::runtime::{AuthConfig, Image, ImageFsInfoRequest, ImageSpec, ImageStatusRequest, PullImageRequest, VersionRequest};
+use proto::runtime::{
+    AuthConfig, Image, ImageFsInfoRequest, ImageSpec, ImageStatusRequest, ImageStatusResponse, PullImageRequest, VersionRequest,
+};
 use pull_failures::PullFailures;
 use watch::Watcher;
 
@@ -68,6 +74,8 @@ pub struct CriRuntime {
     socket: PathBuf,
     keyring: Keyring,
     images: ImageServiceClient<Channel>,
+    /// For the question that comes before every pull.
+    lookups: ImageServiceClient<Line>,
     versions: RuntimeServiceClient<Channel>,
     watcher: Watcher,
     hosts: RouteOptions,
@@ -83,12 +91,14 @@ impl CriRuntime {
         let socket = endpoint::socket_path(&options.endpoint)?;
         let channel = endpoint::channel(&socket);
         Ok(Self {
-            socket,
             prober: prober(options.keyring.clone(), hosts_in(HOSTS_FOLDER)),
             keyring: options.keyring,
+            lookups: ImageServiceClient::with_origin(Line::to(&socket), Uri::from_static(endpoint::ORIGIN))
+                .max_decoding_message_size(ANSWER_MAX_BYTES),
             images: ImageServiceClient::new(channel.clone()).max_decoding_message_size(ANSWER_MAX_BYTES),
             versions: RuntimeServiceClient::new(channel.clone()),
             watcher: Watcher::new(channel),
+            socket,
             hosts: hosts_in(HOSTS_FOLDER),
         })
     }
@@ -115,6 +125,15 @@ impl CriRuntime {
                 let mirrored = way.endpoints.len() > 1;
                 Route { hash: way.hash, mirrored, endpoints: way.endpoints, policy: String::new(), ..unreadable }
             }
+        }
+    }
+
+    async fn lookup(&self, image: &str) -> Result<Response<ImageStatusResponse>, Status> {
+        let request = || ImageStatusRequest { image: Some(spec(image)), verbose: false };
+        match self.lookups.clone().image_status(request()).await {
+            // No runtime said that. The channel asks again, and tells what hinders it.
+            Err(status) if status.source().is_some() => self.images.clone().image_status(request()).await,
+            answered => answered,
         }
     }
 
@@ -176,8 +195,7 @@ impl CriRuntime {
 impl ImageRuntime for CriRuntime {
     async fn image_status(&self, reference: &Reference, _platform: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure> {
         let image = reference.runtime_reference();
-        let request = ImageStatusRequest { image: Some(spec(image)), verbose: false };
-        let answer = within(REQUEST_LIMIT, self.images.clone().image_status(request)).await.map_err(|failure| {
+        let answer = within(REQUEST_LIMIT, self.lookup(image)).await.map_err(|failure| {
             let text = failure::scrub(&failure.text()).into_owned();
             InspectFailure { class: failure::classify_text(&text, Some(failure.code)), text }
         })?;

@@ -1,0 +1,113 @@
+//! A connection on which a short question is one write and its answer wakes who asked.
+//!
+//! tonic's `Channel` hands a call to a worker of its own, that one to the connection, and the connection sends the call's head before
+//! it looks at its body: three wake-ups here and two on the other side. Whether an image is there is asked before every pull, mostly
+//! with no other work after it, so it is asked this way. It has no opinion about failures: whoever fails here asks the channel.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{RecvStream, client};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame};
+use tokio::net::UnixStream;
+use tower::{BoxError, Service};
+
+use super::endpoint::HEADERS_MAX_BYTES;
+
+/// How much of an answer may be on its way before it is read, in bytes: a description of an image has a few KiB.
+const WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// Connects with the first call, and again whenever the connection was lost. Clones share the connection.
+#[derive(Clone, Debug)]
+pub(super) struct Line(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    socket: PathBuf,
+    connection: Mutex<Option<SendRequest<Bytes>>>,
+}
+
+impl Line {
+    pub(super) fn to(socket: &Path) -> Self {
+        Self(Arc::new(Shared { socket: socket.to_owned(), connection: Mutex::new(None) }))
+    }
+
+    async fn connection(&self) -> Result<SendRequest<Bytes>, BoxError> {
+        let known = self.0.connection.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(known) = known
+            && let Ok(known) = known.ready().await
+        {
+            return Ok(known);
+        }
+        let stream = UnixStream::connect(&self.0.socket).await?;
+        let mut settings = client::Builder::new();
+        settings.enable_push(false).max_header_list_size(HEADERS_MAX_BYTES);
+        settings.initial_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
+        let (requests, connection) = settings.handshake(stream).await?;
+        // Ends with the runtime's connection, or with the last clone of `requests`.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "the connection to the runtime was lost");
+            }
+        });
+        *self.0.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(requests.clone());
+        Ok(requests.ready().await?)
+    }
+
+    async fn ask(self, request: http::Request<tonic::body::Body>) -> Result<http::Response<Answer>, BoxError> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let mut connection = self.connection().await?;
+        let (answer, mut rest) = connection.send_request(http::Request::from_parts(head, ()), false)?;
+        // Before the connection's own turn: it finds both and writes them at once.
+        rest.send_data(body, true)?;
+        Ok(answer.await?.map(|stream| Answer { stream, is_read: false }))
+    }
+}
+
+impl Service<http::Request<tonic::body::Body>> for Line {
+    type Response = http::Response<Answer>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+        Box::pin(self.clone().ask(request))
+    }
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    stream: RecvStream,
+    /// Only the trailers may be left.
+    is_read: bool,
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if !self.is_read {
+            match ready!(self.stream.poll_data(context)) {
+                Some(Ok(data)) => {
+                    self.stream.flow_control().release_capacity(data.len())?;
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => self.is_read = true,
+            }
+        }
+        let trailers = ready!(self.stream.poll_trailers(context)).transpose();
+        Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers)))
+    }
+}

@@ -1,0 +1,105 @@
+//! The question whether an image is there, which goes to a CRI runtime on a connection of its own.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use contract::FailureClass;
+use image::Reference;
+use runtimes::cri::{CriOptions, CriRuntime};
+use runtimes::keyring::{Environment, Keyring, KeyringOptions};
+use runtimes::{ImageRuntime as _, ImageStatus};
+use support::scripted_cri::{Failure, PresentImage, Script, ScriptedCri, StatusAnswer};
+use tempfile::TempDir;
+
+const IMAGE: &str = "registry.example/team/app:v1";
+
+fn runtime(endpoint: &str) -> CriRuntime {
+    let keyring = Keyring::new(KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: "/nonexistent".into() });
+    CriRuntime::new(CriOptions { endpoint: endpoint.to_owned(), keyring }).unwrap()
+}
+
+async fn status(runtime: &CriRuntime) -> Result<Option<ImageStatus>, (String, FailureClass)> {
+    let found = runtime.image_status(&Reference::parse(IMAGE).unwrap(), None).await;
+    found.map_err(|failure| (failure.text, failure.class))
+}
+
+fn present(repo_digests: Vec<String>) -> StatusAnswer {
+    StatusAnswer::Present(PresentImage { id: "sha256:a".to_owned(), size: 7, repo_digests })
+}
+
+/// Several times what may be on its way before it is read.
+#[tokio::test]
+async fn a_large_answer_comes_whole() {
+    let digest = |number: usize| format!("sha256:{number:064}");
+    let mut names: Vec<String> = (0..50_000).map(|number| format!("other.example/team/app@{}", digest(number))).collect();
+    names.push(format!("registry.example/team/app@{}", digest(50_000)));
+    assert!(names.iter().map(String::len).sum::<usize>() > 4 * 1024 * 1024);
+    let service = ScriptedCri::start(Script { image_status: vec![present(names)], ..Script::default() });
+    let runtime = runtime(&service.endpoint());
+    for _ in 0..2 {
+        assert_eq!(status(&runtime).await.unwrap().unwrap().digest, Some(digest(50_000)));
+    }
+}
+
+#[tokio::test]
+async fn what_a_runtime_says_is_asked_for_once() {
+    let codes = ["Unknown", "Unavailable", "Internal", "Canceled", "OutOfRange"];
+    let failed = |code: &&str| StatusAnswer::Failed(Failure::new(code, "it broke"));
+    let service = ScriptedCri::start(Script { image_status: codes.iter().map(failed).collect(), ..Script::default() });
+    let runtime = runtime(&service.endpoint());
+    for code in codes {
+        assert_eq!(status(&runtime).await.unwrap_err().0, format!("rpc error: code = {code} desc = it broke"));
+    }
+    assert_eq!(service.calls().len(), codes.len());
+}
+
+#[tokio::test]
+async fn many_ask_at_a_time() {
+    let service = ScriptedCri::start(Script { image_status: vec![present(Vec::new())], ..Script::default() });
+    let runtime = runtime(&service.endpoint());
+    let answers = futures::future::join_all((0..500).map(|_| status(&runtime))).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Some(_)))));
+}
+
+#[tokio::test]
+async fn who_asks_no_more_is_not_answered() {
+    let service = ScriptedCri::start(Script::default());
+    service.hold();
+    let runtime = runtime(&service.endpoint());
+    let asking = tokio::spawn(async move { status(&runtime).await });
+    service.wait_for_calls("ImageStatus", 1).await;
+    asking.abort();
+    service.wait_until_given_up().await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_has_started_again_is_asked_again() {
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let socket = folder.path().join("cri.sock");
+    let runtime = runtime(&socket.display().to_string());
+    for _ in 0..3 {
+        // With its process its connections end.
+        let process = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let service = {
+            let _inside = process.enter();
+            ScriptedCri::start(Script { image_status: vec![present(Vec::new())], ..Script::default() })
+        };
+        std::os::unix::fs::symlink(service.socket(), &socket).unwrap();
+        for _ in 0..2 {
+            assert_eq!(status(&runtime).await.unwrap().unwrap().size_bytes, 7);
+        }
+        std::fs::remove_file(&socket).unwrap();
+        drop(service);
+        process.shutdown_background();
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_that_hangs_up_is_said() {
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let socket = folder.path().join("cri.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let closing = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let (text, class) = status(&runtime(&socket.display().to_string())).await.unwrap_err();
+    assert_eq!(text, "rpc error: code = Unavailable desc = error reading from server: EOF");
+    assert_eq!(class, FailureClass::NodeLocal);
+    closing.abort();
+}
