@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(desk.send(Ask::AtOnce(1)).await, Ok(1));
         let (first, second) = (desk.send(Ask::WhenReleased), desk.send(Ask::WhenReleased));
         // Nobody waits for the answer to this one.
-        desk.do_send(Ask::WhenReleased);
+        desk.try_send(Ask::WhenReleased).unwrap();
         desk.send(Release(2)).await.unwrap();
         assert_eq!((first.await, second.await), (Ok(2), Ok(2)));
         assert_eq!(desk.send(Ask::Never).await, Err(MailboxError::Closed));
