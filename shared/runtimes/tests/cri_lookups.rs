@@ -1,6 +1,9 @@
 //! The question whether an image is there, which goes to a CRI runtime on a connection of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use contract::FailureClass;
 use image::Reference;
 use runtimes::cri::{CriOptions, CriRuntime};
@@ -8,6 +11,7 @@ use runtimes::keyring::{Environment, Keyring, KeyringOptions};
 use runtimes::{ImageRuntime as _, ImageStatus};
 use support::scripted_cri::{Failure, PresentImage, Script, ScriptedCri, StatusAnswer};
 use tempfile::TempDir;
+use tokio::net::{UnixListener, UnixStream};
 
 const IMAGE: &str = "registry.example/team/app:v1";
 
@@ -52,11 +56,25 @@ async fn what_a_runtime_says_is_asked_for_once() {
 }
 
 #[tokio::test]
-async fn many_ask_at_a_time() {
+async fn all_who_ask_at_a_time_share_a_connection() {
     let service = ScriptedCri::start(Script { image_status: vec![present(Vec::new())], ..Script::default() });
-    let runtime = runtime(&service.endpoint());
+    let folder = TempDir::with_prefix("cri-").unwrap();
+    let socket = folder.path().join("cri.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (accepted, behind) = (Arc::new(AtomicUsize::new(0)), service.socket());
+    let count = Arc::clone(&accepted);
+    let passing = tokio::spawn(async move {
+        while let Ok((mut asking, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::Relaxed);
+            let mut answering = UnixStream::connect(&behind).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut asking, &mut answering).await });
+        }
+    });
+    let runtime = runtime(&socket.display().to_string());
     let answers = futures::future::join_all((0..500).map(|_| status(&runtime))).await;
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Some(_)))));
+    assert_eq!(accepted.load(Ordering::Relaxed), 1);
+    passing.abort();
 }
 
 #[tokio::test]
@@ -75,7 +93,7 @@ async fn a_runtime_that_has_started_again_is_asked_again() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let socket = folder.path().join("cri.sock");
     let runtime = runtime(&socket.display().to_string());
-    for _ in 0..3 {
+    for _ in 0..2 {
         // With its process its connections end.
         let process = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let service = {
@@ -96,7 +114,7 @@ async fn a_runtime_that_has_started_again_is_asked_again() {
 async fn a_runtime_that_hangs_up_is_said() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let socket = folder.path().join("cri.sock");
-    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
     let closing = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let (text, class) = status(&runtime(&socket.display().to_string())).await.unwrap_err();
     assert_eq!(text, "rpc error: code = Unavailable desc = error reading from server: EOF");

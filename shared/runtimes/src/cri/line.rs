@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use h2::{RecvStream, client};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame};
 use tokio::net::UnixStream;
+use tokio::sync::Mutex;
 use tower::{BoxError, Service};
 
 use super::endpoint::HEADERS_MAX_BYTES;
@@ -38,8 +39,9 @@ impl Line {
     }
 
     async fn connection(&self) -> Result<SendRequest<Bytes>, BoxError> {
-        let known = self.0.connection.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(known) = known
+        // Held while it is made: all who ask meanwhile get the one.
+        let mut kept = self.0.connection.lock().await;
+        if let Some(known) = kept.clone()
             && let Ok(known) = known.ready().await
         {
             return Ok(known);
@@ -55,8 +57,7 @@ impl Line {
                 tracing::debug!(%error, "the connection to the runtime was lost");
             }
         });
-        *self.0.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(requests.clone());
-        Ok(requests.ready().await?)
+        Ok(kept.insert(requests.ready().await?).clone())
     }
 
     async fn ask(self, request: http::Request<tonic::body::Body>) -> Result<http::Response<Answer>, BoxError> {
