@@ -20,18 +20,21 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let started = Instant::now();
     let missing = tools::ensure(root)?;
     let must_have_all = std::env::var("CI").is_ok_and(|value| value == "true");
-    let mut cargo = command::cargo(root);
-    cargo.args(["test", "--locked", "--no-fail-fast"]);
-    if !arguments.iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package")) {
-        cargo.arg("--workspace");
+    let mut runs = vec![tests(root, arguments)];
+    if arguments.is_empty() {
+        runs.push(fleets(root));
     }
-    cargo.args(arguments);
-    if must_have_all {
-        cargo.env_remove(SKIP_MISSING);
-    } else {
-        cargo.env(SKIP_MISSING, "1");
+    let (mut account, mut succeeded) = (Account::default(), true);
+    for cargo in &mut runs {
+        if must_have_all {
+            cargo.env_remove(SKIP_MISSING);
+        } else {
+            cargo.env(SKIP_MISSING, "1");
+        }
+        let (heard, all_well) = watch(cargo)?;
+        account.add(heard);
+        succeeded &= all_well;
     }
-    let (account, succeeded) = watch(&mut cargo)?;
     for line in &missing {
         println!("{line}");
     }
@@ -44,6 +47,25 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     account.verdict(succeeded, must_have_all, &missing)
 }
 
+/// The tests that are asked for; of the whole workspace if no package is named.
+fn tests(root: &Path, arguments: &[String]) -> Command {
+    let mut cargo = command::cargo(root);
+    cargo.args(["test", "--locked", "--no-fail-fast"]);
+    if !arguments.iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package")) {
+        cargo.arg("--workspace");
+    }
+    cargo.args(arguments);
+    cargo
+}
+
+/// Hundreds of simulated fleets, built optimised, which say how often each kind of fault acted. With the other tests there are few.
+fn fleets(root: &Path) -> Command {
+    let mut cargo = command::cargo(root);
+    cargo.args(["test", "--locked", "--no-fail-fast", "--profile", "simulated", "-p", "simulation", "--test", "storm", "--test", "fleet"]);
+    cargo.args(["--", "--nocapture"]);
+    cargo
+}
+
 /// Runs cargo with its output passed on, and listens to it.
 fn watch(cargo: &mut Command) -> anyhow::Result<(Account, bool)> {
     eprintln!("$ {}", command::shown(cargo));
@@ -53,7 +75,6 @@ fn watch(cargo: &mut Command) -> anyhow::Result<(Account, bool)> {
     let mut account = pass_on(stdout, &mut std::io::stdout());
     let of_stderr = listener.join().map_err(|_| anyhow::anyhow!("the listener of stderr panicked"))?;
     account.left_out.extend(of_stderr.left_out);
-    account.left_out.sort();
     let status = child.wait().context("cargo cannot be waited for")?;
     Ok((account, status.success()))
 }
@@ -82,6 +103,14 @@ struct Account {
 }
 
 impl Account {
+    fn add(&mut self, heard: Self) {
+        self.passed += heard.passed;
+        self.failed += heard.failed;
+        self.ignored += heard.ignored;
+        self.left_out.extend(heard.left_out);
+        self.left_out.sort();
+    }
+
     fn hear(&mut self, line: &str) {
         if let Some(at) = line.find(SKIPPED) {
             self.left_out.push(line[at + SKIPPED.len()..].trim_end().to_owned());
