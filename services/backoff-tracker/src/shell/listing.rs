@@ -24,8 +24,9 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
             let key = format!("{:032x}", topic.0);
             entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.probed_by = Some(holder.to_string()));
         }
+        let shared_keys = if list.body.shared_by_key { take_shared_keys(&mut entries) } else { Vec::new() };
         let share = self.share.as_str().to_owned();
-        MessageResult(Ok(BackoffList { entries, left_out, others, share, alone, pauses: self.pauses() }))
+        MessageResult(Ok(BackoffList { entries, shared_keys, left_out, others, share, alone, pauses: self.pauses() }))
     }
 }
 
@@ -43,9 +44,24 @@ fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEn
     (entries, others as u64, left_out as u64)
 }
 
+/// The keys of the entries that are shared; the others stay.
+fn take_shared_keys(entries: &mut Vec<BackoffEntry>) -> Vec<String> {
+    entries.extract_if(.., |entry| entry.view.is_some()).map(|entry| entry.key).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use contract::View;
+
     use super::*;
+
+    #[test]
+    fn of_what_is_shared_the_key_can_be_enough() {
+        let entry = |key: &str, view| BackoffEntry { key: key.to_owned(), view, ..BackoffEntry::default() };
+        let mut entries = vec![entry("1", Some(View::default())), entry("a:1", None), entry("2", Some(View::default()))];
+        assert_eq!(take_shared_keys(&mut entries), ["1", "2"]);
+        assert_eq!(entries, [entry("a:1", None)]);
+    }
 
     #[test]
     fn no_more_is_told_than_is_looked_for() {

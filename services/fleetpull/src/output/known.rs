@@ -49,6 +49,8 @@ struct JsonEntry<'a> {
 pub struct Merger {
     // The key of a shared entry says all of it; of a node's own the node belongs to it.
     known: BTreeMap<(String, Option<NodeName>), Known>,
+    /// Who holds what is shared and was told by its key alone, until somebody tells the rest.
+    by_key: BTreeMap<String, Vec<NodeName>>,
     left_out: u64,
 }
 
@@ -70,10 +72,43 @@ impl Merger {
         }
     }
 
+    /// One node holds these, which are shared.
+    pub fn add_keys(&mut self, node: &NodeName, keys: Vec<String>) {
+        for key in keys {
+            let place = (key, None);
+            if let Some(held) = self.known.get_mut(&place) {
+                held.nodes.push(node.clone());
+            } else if self.by_key.len() < ROWS_MOST || self.by_key.contains_key(&place.0) {
+                self.by_key.entry(place.0).or_default().push(node.clone());
+            } else {
+                self.left_out += 1;
+            }
+        }
+    }
+
+    /// Somebody who holds what is known by its key alone.
+    #[must_use]
+    pub fn who_knows_more(&self) -> Option<NodeName> {
+        self.by_key.values().find_map(|nodes| nodes.first().cloned())
+    }
+
+    /// This node was asked for all of what it holds, and told this of it: what it does not tell any more is gone there.
+    pub fn complete(&mut self, node: &NodeName, told: Vec<BackoffEntry>) {
+        for entry in told {
+            if let Some(nodes) = self.by_key.remove(&entry.key) {
+                self.known.insert((entry.key.clone(), None), Known { entry, nodes });
+            }
+        }
+        self.by_key.retain(|_, nodes| {
+            nodes.retain(|other| other != node);
+            !nodes.is_empty()
+        });
+    }
+
     /// How many rows there was no room for.
     #[must_use]
     pub fn left_out(&self) -> u64 {
-        self.left_out
+        self.left_out + self.by_key.len() as u64
     }
 
     /// Shared entries first, then each node's own, each in the order of what they are about; the nodes by name.
@@ -327,6 +362,22 @@ mod tests {
         let lines = columns(&known);
         assert!(lines[1].starts_with("316e2d029ab1  not_found  image registry.example/a:1  everybody"), "{lines:?}");
         assert!(lines[1].contains("n3 tries now") && lines[1].ends_with("2      default/registry.example@01234567"), "{lines:?}");
+    }
+
+    #[test]
+    fn what_most_tell_by_its_key_is_told_in_full_by_one() {
+        let key = |number: u32| format!("{number:032x}");
+        let entry = |number: u32| BackoffEntry { key: key(number), ..shared("image registry.example/a:1", number) };
+        let mut merger = Merger::default();
+        merger.add(&node("n1"), vec![entry(1)]);
+        merger.add_keys(&node("n2"), vec![key(1), key(2), key(3)]);
+        merger.add_keys(&node("n3"), vec![key(2)]);
+        assert_eq!((merger.who_knows_more(), merger.left_out()), (Some(node("n2")), 2));
+        // The third has gone meanwhile.
+        merger.complete(&node("n2"), vec![entry(1), entry(2)]);
+        assert_eq!((merger.who_knows_more(), merger.left_out()), (None, 0));
+        let told: Vec<(u32, usize)> = merger.into_known().iter().map(|known| (known.entry.step, known.nodes.len())).collect();
+        assert_eq!(told, [(1, 2), (2, 2)]);
     }
 
     #[test]

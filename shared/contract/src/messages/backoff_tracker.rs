@@ -339,6 +339,9 @@ pub struct ListBackoffs {
     /// At most so many entries; none: [`LISTED_MOST`].
     #[serde(default)]
     pub limit: Option<u64>,
+    /// Of what is shared the key alone: another node has told the rest.
+    #[serde(default)]
+    pub shared_by_key: bool,
 }
 
 /// The most entries of one list: at half a kilobyte each, what a message may hold.
@@ -355,6 +358,9 @@ impl Command for ListBackoffs {
 pub struct BackoffList {
     /// What is known and looked for, shared entries first. At most [`LISTED_MOST`]; see `left_out`.
     pub entries: Vec<BackoffEntry>,
+    /// The keys of what is shared, if no more than these was asked for.
+    #[serde(default)]
+    pub shared_keys: Vec<String>,
     /// How many more of these there are.
     #[serde(default)]
     pub left_out: u64,

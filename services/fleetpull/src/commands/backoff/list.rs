@@ -16,7 +16,7 @@ const SHARES: &str = "enforce";
 
 pub(super) fn carry_out(args: &BackoffListArgs) -> Result<Exit> {
     let registry = args.registry.as_deref().map(pause::registry).transpose()?;
-    let list = ListBackoffs { what: None, registry, limit: Some(args.limit.into()) };
+    let list = ListBackoffs { registry, limit: Some(args.limit.into()), ..ListBackoffs::default() };
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
         let told = Told::by(&client, &nodes, &list).await;
@@ -89,19 +89,14 @@ pub(super) fn pause_line(pause: &Pause) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::add_pauses;
     use super::*;
 
     #[test]
-    fn a_pause_that_many_nodes_know_stands_once() {
+    fn a_pause_says_of_what_and_for_how_long() {
         let pause = |registry: Option<&str>, left_ms| Pause { registry: registry.map(str::to_owned), left_ms, by: "me@here".to_owned() };
-        let mut pauses = Vec::new();
-        add_pauses(&mut pauses, vec![pause(Some("r.example"), 5_000), pause(None, 60_000)]);
-        add_pauses(&mut pauses, vec![pause(Some("r.example"), 5_100)]);
-        let lines: Vec<String> = pauses.iter().map(pause_line).collect();
         assert_eq!(
-            lines,
-            ["paused: sharing of r.example, for 5.1 s more, by me@here", "paused: sharing of all registries, for 1m0s more, by me@here"]
+            [pause(None, 60_000), pause(Some("r.example"), 5_100)].map(|pause| pause_line(&pause)),
+            ["paused: sharing of all registries, for 1m0s more, by me@here", "paused: sharing of r.example, for 5.1 s more, by me@here"]
         );
     }
 }
