@@ -25,6 +25,16 @@ pub const BASE: &str = "r.example/private/base:1";
 /// Healthy nodes want it one after the other when all is calm.
 pub const TOOL: &str = "r.example/team/tool:1";
 
+/// Each wanted by one node in the calm time, and never there.
+const MISSPELT: [&str; 6] = [
+    "r.example/misspelt/a:1",
+    "r.example/misspelt/b:1",
+    "r.example/misspelt/c:1",
+    "r.example/misspelt/d:1",
+    "r.example/misspelt/e:1",
+    "r.example/misspelt/f:1",
+];
+
 /// Something that happens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
@@ -73,7 +83,7 @@ impl Plan {
             outage: outages[draw.below(outages.len())],
             fails_at,
             app: if draw.below(2) == 0 { "r.example/team/app:1" } else { "r.example/private/app:1" },
-            rotated: draw.some(nodes, 2),
+            rotated: draw.some(nodes, 3),
             liar: draw.below(nodes),
             skews: (0..nodes).map(|_| draw.between(-300.0, 300.0) as i64).collect(),
             sick,
@@ -126,7 +136,7 @@ impl Plan {
             self.line(node, Line::Cut, restarts, back);
         }
         if draw.below(2) == 0 {
-            for bucket in ["reports", "leases"] {
+            for bucket in ["reports", "leases", "leaders"] {
                 self.at(restarts + 1.0, Act::Wipe(bucket));
             }
         }
@@ -146,6 +156,11 @@ impl Plan {
         }
         for node in (0..self.nodes).filter(|node| !self.sick.contains(node)).collect::<Vec<_>>() {
             self.at(calm + draw.between(10.0, 200.0), Act::Want(node, TOOL));
+        }
+        self.at(1.0, Act::Registry("misspelt", Mood::NotFound));
+        for image in MISSPELT {
+            let node = draw.below(self.nodes);
+            self.at(calm + draw.between(0.0, 10.0), Act::Want(node, image));
         }
         let lies = ((ENDS.as_secs_f64() - calm) / LIES_EVERY) as u64;
         for number in 0..lies {
