@@ -21,6 +21,7 @@ use image::{Platform, Reference};
 use runtimes::{Progress, PullRequest, RuntimeRef};
 use tokio::sync::oneshot;
 
+use crate::beside::Questions;
 use crate::core::{Coordinator, Effect, Failure, FlightId, FlightView, ImageFacts, Input, KeptWish, Policy, RequestId, bounds};
 use crate::explain::Asked;
 use crate::facts::{facts, inspect_failure};
@@ -40,7 +41,9 @@ pub struct PullCoordinator {
     pub(crate) core: Coordinator,
     pub(crate) runtime: RuntimeRef,
     pub(crate) outbound: Outbound,
-    clock: Clock,
+    pub(crate) clock: Clock,
+    /// What registries were asked beside pulls.
+    pub(crate) questions: Questions,
     /// The most that one pull may take; none for no limit.
     pub(crate) pull_timeout: Option<Duration>,
     last_request: u64,
@@ -93,6 +96,7 @@ impl PullCoordinator {
             runtime,
             outbound: Outbound::new(neighbours, Random::from_system()),
             clock,
+            questions: Questions::default(),
             pull_timeout,
             last_request: 0,
             answered: AnswerCounts::default(),
@@ -212,9 +216,9 @@ impl PullCoordinator {
                 let work = self.then(status, context, move |found| Input::Rechecked { flight, found });
                 self.flights.entry(flight).or_default().work = Some(work);
             }
-            Effect::StartPull { flight, permit, budget, begin, in_haste, measured, reference, platform, trace } => {
+            Effect::StartPull { flight, permit, budget, begin, in_haste, routed, measured, reference, platform, trace } => {
                 let request = PullRequest { reference, platform, trace };
-                self.start_pull(Start { flight, permit, budget, begin, in_haste, measured, request }, context);
+                self.start_pull(Start { flight, permit, budget, begin, in_haste, routed, measured, request }, context);
             }
             Effect::Verify { flight, reference, platform } => {
                 let status = self.status(reference, platform);

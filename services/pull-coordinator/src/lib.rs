@@ -8,6 +8,8 @@ pub mod core;
 #[cfg(feature = "shell")]
 mod actor;
 #[cfg(feature = "shell")]
+mod beside;
+#[cfg(feature = "shell")]
 mod explain;
 #[cfg(feature = "shell")]
 mod facts;

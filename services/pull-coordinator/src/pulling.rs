@@ -2,21 +2,18 @@
 
 use std::time::Duration;
 
-use actix::{ActorFutureExt as _, AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
+use actix::{AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
 use contract::PermitId;
 use contract::messages::backoff_tracker::BeginAttempt;
-use contract::messages::throttler::{RegistryLimit, ReportLimits};
-use runtimes::{Probe, Progress, PullRequest, RuntimeRef};
+use runtimes::{Progress, PullRequest};
 
 use crate::actor::{Flying, PullCoordinator};
+use crate::beside::Beside;
 use crate::core::{Failure, FlightId, Input, PulledFacts};
 use crate::facts::{pull_failure, pulled_facts, too_long};
 
 /// How often a pull renews its permit: three times within the throttler's lease of 30 s.
 const RENEW_PERMIT_EVERY: Duration = Duration::from_secs(10);
-/// So long a runtime that does not show the manifest's coming has to show a layer, before a registry is asked beside it: longer than
-/// one that is well takes, and half of the time after which the tracker says that there is no answer.
-const HEAD_AFTER: Duration = Duration::from_secs(1);
 
 /// What a pull begins with.
 pub(crate) struct Start {
@@ -25,6 +22,7 @@ pub(crate) struct Start {
     pub(crate) budget: Option<String>,
     pub(crate) begin: Option<BeginAttempt>,
     pub(crate) in_haste: bool,
+    pub(crate) routed: bool,
     pub(crate) measured: bool,
     pub(crate) request: PullRequest,
 }
@@ -35,7 +33,7 @@ impl PullCoordinator {
         let progress = self.flights.entry(flight).or_default().progress.clone();
         let mut lookouts = Vec::new();
         if self.surroundings.is_some() {
-            lookouts.push(self.look_out(&start, progress.clone(), context));
+            lookouts.extend(self.look_out(&start, progress.clone(), context));
         }
         if start.measured {
             lookouts.push(self.measure(flight, progress.clone(), context));
@@ -54,22 +52,23 @@ impl PullCoordinator {
     }
 
     /// Says when the registry has given the manifest, and what it told of its limits with it.
-    fn look_out(&self, start: &Start, progress: Progress, context: &mut Context<Self>) -> SpawnHandle {
-        let (flight, permit, trace, in_haste) = (start.flight, start.permit, start.request.trace, start.in_haste);
-        let head = head(self.runtime.clone(), start.request.clone(), progress.clone());
-        let resolved = async move {
-            tokio::select! {
-                biased;
-                () = progress.when_resolved() => progress.limits(),
-                limits = head, if in_haste => Some(limits),
-            }
+    fn look_out(&self, start: &Start, progress: Progress, context: &mut Context<Self>) -> [SpawnHandle; 2] {
+        let flight = start.flight;
+        let beside = Beside {
+            runtime: self.runtime.clone(),
+            outbound: self.outbound.clone(),
+            clock: self.clock.clone(),
+            questions: self.questions.clone(),
+            request: start.request.clone(),
+            permit: start.permit,
+            progress,
+            owner: start.budget.clone().filter(|_| start.routed),
+            begin: start.begin,
+            in_haste: start.in_haste,
         };
-        context.spawn(resolved.into_actor(self).map(move |limits, coordinator, context| {
-            if let Some(limits) = limits {
-                context.spawn(coordinator.outbound.limits(trace, ReportLimits { permit, limits }).into_actor(coordinator));
-            }
-            coordinator.feed(Input::Resolved { flight, seen: true }, context);
-        }))
+        let head = beside.head();
+        let limits = context.spawn(beside.clone().learn_limits(head.clone()).into_actor(self));
+        [limits, self.then(beside.until_seen(head), context, move |()| Input::Resolved { flight, seen: true })]
     }
 
     /// Says how much is still to come once that is known, and how much room there is for it.
@@ -123,21 +122,5 @@ impl PullCoordinator {
         for flight in resolved {
             self.feed(Input::Resolved { flight, seen: false }, context);
         }
-    }
-}
-
-/// Asks a registry once for the manifest's head when a runtime that could not show the manifest is silent, and gives the limits that
-/// it told. Never ends otherwise: that this fails is no knowledge, as the runtime may fare better.
-async fn head(runtime: RuntimeRef, request: PullRequest, progress: Progress) -> Vec<RegistryLimit> {
-    loop {
-        tokio::time::sleep(HEAD_AFTER).await;
-        // Whoever shows the manifest says so when it comes.
-        if progress.snapshot().resolved {
-            break;
-        }
-    }
-    match runtime.probe(&request.reference, &request.trace).await {
-        Some(Probe { resolved: true, limits, .. }) => limits,
-        _ => std::future::pending().await,
     }
 }

@@ -262,6 +262,7 @@ impl Coordinator {
             permit: flight.permit,
             budget: flight.budget(),
             begin: flight.fleet.as_ref().map(|fleet| BeginAttempt { wish: fleet.wish, attempt: flight.attempt }),
+            routed: flight.fleet.as_ref().is_some_and(|fleet| fleet.target.view.has_route()),
             in_haste: flight.fleet.as_ref().is_some_and(|fleet| fleet.answer_by.is_some()),
             measured,
             reference: flight.reference.clone(),

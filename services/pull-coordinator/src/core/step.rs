@@ -303,6 +303,8 @@ pub enum Effect {
         begin: Option<BeginAttempt>,
         /// The fleet waits for word of the manifest: it is asked for by another way as well, if the runtime does not show it.
         in_haste: bool,
+        /// The way to the registry is known: it may be asked beside a runtime that shows little.
+        routed: bool,
         /// Whether [`Input::Sized`] is wanted.
         measured: bool,
         /// Which image.

@@ -6,6 +6,7 @@
 //! pod asked for; an explanation says who learned it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod beside;
 mod early;
 mod script;
 

@@ -1,0 +1,188 @@
+//! What a registry is asked beside a runtime that does not show the manifest's coming, as one behind CRI.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::TraceContext;
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
+use contract::messages::throttler::{RegistryLimit, ReportLimits};
+use futures::future::BoxFuture;
+use image::{Platform, Reference};
+use integration::paused;
+use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
+use runtimes::{
+    ImageRuntime, ImageStatus, InspectFailure, Probe, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription,
+};
+use tokio::sync::Semaphore;
+
+use crate::script::{IMAGE, Node, Said, Script, gone, leave, wanted};
+
+const OTHER: &str = "localhost:5000/other:v1";
+
+/// A runtime that shows nothing, and a registry that answers as often as it has permits.
+struct Opaque {
+    runtime: ScriptedRuntime,
+    registry: Arc<Semaphore>,
+}
+
+impl ImageRuntime for Opaque {
+    fn image_status<'a: 'c, 'b: 'c, 'p: 'c, 'c>(
+        &'a self,
+        reference: &'b Reference,
+        platform: Option<&'p Platform>,
+    ) -> BoxFuture<'c, Result<Option<ImageStatus>, InspectFailure>> {
+        self.runtime.image_status(reference, platform)
+    }
+
+    fn pull<'a: 'c, 'c>(&'a self, request: PullRequest, progress: Progress) -> BoxFuture<'c, Result<PulledImage, PullFailure>> {
+        progress.resolved_unseen();
+        self.runtime.pull(request, progress)
+    }
+
+    fn route<'a: 'c, 'b: 'c, 'p: 'c, 'c>(&'a self, reference: &'b Reference, platform: Option<&'p Platform>) -> BoxFuture<'c, Route> {
+        self.runtime.route(reference, platform)
+    }
+
+    fn probe<'a: 'c, 'b: 'c, 't: 'c, 'c>(&'a self, reference: &'b Reference, trace: &'t TraceContext) -> BoxFuture<'c, Option<Probe>> {
+        let asking = self.runtime.probe(reference, trace);
+        Box::pin(async move {
+            let answer = asking.await;
+            self.registry.acquire().await.unwrap().forget();
+            answer
+        })
+    }
+
+    fn describe<'a: 'c, 'c>(&'a self) -> BoxFuture<'c, RuntimeDescription> {
+        self.runtime.describe()
+    }
+}
+
+struct World {
+    runtime: ScriptedRuntime,
+    script: Script,
+    registry: Arc<Semaphore>,
+    node: Node,
+}
+
+impl World {
+    /// Of two images whose pulls hang, along this route; a registry that answers so often, and everybody may pull.
+    fn new(route: &str, answers: usize) -> Self {
+        let (runtime, script, registry) = (ScriptedRuntime::new(), Script::default(), Arc::new(Semaphore::new(answers)));
+        for image in [IMAGE, OTHER] {
+            let endpoints = vec!["localhost:5000".to_owned()];
+            runtime.set_route(image, Route { hash: route.to_owned(), endpoints, ..Route::default() });
+            runtime.set_probe(image, Probe { resolved: true, limits: vec![hub_limit()], ..Probe::default() });
+            runtime.hold(image);
+        }
+        script.then(std::iter::repeat_n(leave(), 50));
+        let opaque = Opaque { runtime: runtime.clone(), registry: Arc::clone(&registry) };
+        let node = Node::sharing_on(Arc::new(opaque), &runtime, &script, None, None);
+        Self { runtime, script, registry, node }
+    }
+
+    async fn begin(&self, image: &str) {
+        drop(self.node.begin(EnsureImage { image: image.to_owned(), ..wanted() }));
+        let pulls = self.runtime.calls().iter().filter(|call| **call == ScriptedCall::Pull(image.to_owned())).count();
+        self.runtime.wait_for(&ScriptedCall::Pull(image.to_owned()), pulls + 1).await;
+    }
+
+    fn heads(&self) -> usize {
+        self.runtime.calls().into_iter().filter(|call| matches!(call, ScriptedCall::Probe(_))).count()
+    }
+
+    fn limits(&self) -> Vec<ReportLimits> {
+        let limits = |said: Said| if let Said::Limits(report) = said { Some(report) } else { None };
+        self.script.said().into_iter().filter_map(limits).collect()
+    }
+
+    fn begun(&self) -> usize {
+        self.script.said().into_iter().filter(|said| matches!(said, Said::Begin(_))).count()
+    }
+}
+
+fn hub_limit() -> RegistryLimit {
+    RegistryLimit { limit: 100, remaining: 76, window_ms: 21_600_000, ..RegistryLimit::default() }
+}
+
+async fn pass(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}
+
+#[test]
+fn of_limits_a_registry_is_asked_once_a_minute_beside_pulls_that_do_not_end_at_once() {
+    paused(async {
+        let world = World::new("direct", 100);
+        world.begin(IMAGE).await;
+        pass(150).await;
+        assert_eq!(world.heads(), 0, "it may refuse by itself");
+        pass(100).await;
+        assert_eq!((world.heads(), world.limits().len()), (1, 1));
+        assert_eq!(world.limits()[0].limits, [hub_limit()]);
+        world.begin(OTHER).await;
+        pass(2_000).await;
+        assert_eq!(world.heads(), 1, "it is the same budget");
+        assert_eq!((world.script.told().len(), world.begun()), (0, 0), "this says nothing of the image");
+        world.runtime.let_go(IMAGE);
+        world.runtime.let_go(OTHER);
+        pass(60_000).await;
+        let before = world.heads();
+        world.runtime.remove(IMAGE);
+        world.begin(IMAGE).await;
+        pass(300).await;
+        assert_eq!(world.heads(), before + 1, "a minute later");
+    });
+}
+
+#[test]
+fn a_pull_that_is_refused_at_once_costs_the_registry_nothing_more() {
+    paused(async {
+        let world = World::new("direct", 100);
+        world.runtime.answer_pulls(IMAGE, [Err(gone())]);
+        world.runtime.let_go(IMAGE);
+        assert_eq!(world.node.begin(wanted()).await.unwrap().outcome, OutcomeKind::Failed);
+        pass(60_000).await;
+        assert_eq!(world.heads(), 0);
+    });
+}
+
+#[test]
+fn where_the_way_is_not_known_nobody_is_asked() {
+    paused(async {
+        let world = World::new("unknown", 0);
+        world.begin(IMAGE).await;
+        pass(60_000).await;
+        assert_eq!((world.heads(), world.begun()), (0, 0));
+    });
+}
+
+#[test]
+fn a_registry_that_is_silent_to_a_pull_and_to_a_head_is_told_of_and_that_it_answers_at_last_too() {
+    paused(async {
+        let world = World::new("direct", 1);
+        world.begin(IMAGE).await;
+        pass(1_000).await;
+        assert_eq!((world.heads(), world.limits().len()), (1, 1), "it is well");
+        pass(5_500).await;
+        assert_eq!((world.heads(), world.begun()), (2, 0), "now it is not, but may be slow");
+        pass(1_000).await;
+        assert_eq!((world.heads(), world.begun(), world.script.told().len()), (2, 1, 0));
+        world.begin(OTHER).await;
+        pass(20_000).await;
+        assert_eq!((world.heads(), world.begun()), (2, 1), "one pull asks for all of the node");
+        world.registry.add_permits(1);
+        pass(10).await;
+        let told = world.script.told();
+        assert_eq!(told.iter().map(|told| told.failure.clone()).collect::<Vec<_>>(), [None]);
+        assert!(!world.runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())), "the runtime's pull is not ended on a guess");
+    });
+}
+
+#[test]
+fn a_pull_that_shows_nothing_for_long_from_a_registry_that_answers_is_nobody_elses_affair() {
+    paused(async {
+        let world = World::new("direct", 100);
+        world.begin(IMAGE).await;
+        pass(50_000).await;
+        assert_eq!((world.heads(), world.begun(), world.script.told().len()), (2, 0, 0));
+    });
+}
