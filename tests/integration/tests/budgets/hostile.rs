@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::memory::MemoryBus;
 use actors::bucket_spec;
 use bus::Bus as _;
+use bus::memory::MemoryBus;
 use clock::Clock;
 use contract::NodeName;
 use contract::know::SharedBucket;
