@@ -192,3 +192,35 @@ fn who_has_reported_any_of_what_binds_leaves_the_probe_to_others() {
         assert!(node.now >= from * MS && node.now <= to * MS, "{reporter} reported: asked for {asked:?} at {:?}", node.now);
     }
 }
+
+#[test]
+fn who_failed_alone_goes_on_when_another_succeeds_but_only_once() {
+    let (mut node, mut random) = (Node::new(), Random::seeded(1));
+    let endpoint = || About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
+    let fail = |node: &mut Node, random: &mut Random| {
+        let (wish, attempt) = (WishId(1), AttemptId::random(random));
+        node.give(Input::Begun { wish, attempt, trace: None });
+        let failure = Failure { class: FailureClass::RegistryUnavailable, cause: "refused".to_owned(), ..Failure::default() };
+        node.give(Input::Resolved { wish, attempt, outcome: Outcome::Failed(failure) });
+        node.effects.clear();
+    };
+    let succeeds = |reporter: &str, random: &mut Random| {
+        let (topic, attempt) = (Arc::new(Topic::new(target("r/a:1").view, endpoint())), AttemptId::random(random));
+        let report = Report { reporter: reporter.parse().unwrap(), topic, attempt, trace: None, finding: Finding::Succeeded };
+        Input::Heard { report: Arc::new(report), age: Duration::ZERO }
+    };
+    node.now = Duration::from_secs(1);
+    node.give(Input::BusGone);
+    node.ask(1, "r/a:1");
+    assert!(node.is_clear(1));
+    fail(&mut node, &mut random);
+    node.give(Input::BusBack);
+    for (at, reporter, goes) in [(3, "n2", true), (8, "n3", false)] {
+        node.until(Duration::from_secs(at));
+        node.effects.clear();
+        node.give(succeeds(reporter, &mut random));
+        node.until(Duration::from_secs(at + 4));
+        assert_eq!(node.is_clear(1), goes, "at {at} s: {:?}", node.effects);
+        fail(&mut node, &mut random);
+    }
+}

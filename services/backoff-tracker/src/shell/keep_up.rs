@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::link::{self, Arrived, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BUS_ANSWER, Input};
+use crate::core::knowledge::{BUS_ANSWER, Fault, Input};
 use crate::inbound;
 use crate::outbound::{self, WRITES_WAITING, Write};
 
@@ -231,6 +231,9 @@ impl BackoffTracker {
         }
         let again = wiped || sharing.owes_words();
         let Core::Sharing(knowledge) = &self.core else { return };
+        if sharing.counts.snapshots == 1 && knowledge.has(Fault::StartsAnew) {
+            inputs.clear();
+        }
         let stored = |registry: Option<&str>| {
             let key = contract::know::pause_key(registry);
             found.pauses.entries.iter().any(|stored| stored.entry.key == key)

@@ -12,7 +12,6 @@ use super::topic::TopicId;
 #[derive(Debug, Default)]
 pub(super) struct Derived {
     entries: RefCell<BTreeMap<TopicId, Kept>>,
-    successes: RefCell<BTreeMap<TopicId, Option<Duration>>>,
 }
 
 #[derive(Debug)]
@@ -36,31 +35,9 @@ impl Derived {
         entry
     }
 
-    /// The newest success as it is known, or as it is found now.
-    pub(super) fn success(&self, topic: TopicId, find: impl FnOnce() -> Option<Duration>) -> Option<Duration> {
-        if let Some(known) = self.successes.borrow().get(&topic) {
-            return *known;
-        }
-        let found = find();
-        self.successes.borrow_mut().insert(topic, found);
-        found
-    }
-
-    /// Something was said of a topic: that it succeeded then, or `unsaid`, that an earlier success is no longer its reporter's word.
-    pub(super) fn said(&self, topic: TopicId, success: Option<Duration>, unsaid: bool) {
-        self.entries.borrow_mut().remove(&topic);
-        let mut successes = self.successes.borrow_mut();
-        if unsaid {
-            successes.remove(&topic);
-        } else if let Some(known) = successes.get_mut(&topic) {
-            *known = (*known).max(success);
-        }
-    }
-
-    /// Something was forgotten of a topic.
+    /// Something was said of a topic, or forgotten.
     pub(super) fn forget(&self, topic: TopicId) {
         self.entries.borrow_mut().remove(&topic);
-        self.successes.borrow_mut().remove(&topic);
     }
 
     /// Who is heard has changed.

@@ -22,6 +22,8 @@ pub const HEARD_ONCE: Duration = Duration::from_secs(4);
 const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
 /// Failures further apart are not the same failure, where several nodes must say so.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
+/// A planted fault doubles delays so often: to hours.
+const LAST_DOUBLING: u32 = 12;
 /// While the registry answers somebody, more resolutions than this must be unanswered to say that it does not.
 const UNANSWERED_AMONG_ANSWERS: usize = 20;
 
@@ -48,6 +50,8 @@ pub(super) struct Eyes<'a> {
     pub(super) cleared: Option<Duration>,
     /// A planted fault for tests of tests: one word is as good as three.
     pub(super) credulous: bool,
+    /// Another: each step is twice as long as it was, and twice as long again at the next.
+    pub(super) endless: bool,
 }
 
 /// Whom an entry binds.
@@ -94,12 +98,11 @@ impl Entry {
         now <= self.next_try + OUTLIVES
     }
 
-    /// Derives it; none if nothing fails.
-    pub(super) fn derive<'a>(heard: impl Iterator<Item = &'a Heard> + Clone, eyes: Eyes<'_>) -> Option<Self> {
-        let success = heard.clone().filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date).max();
+    /// Derives it from who says that it fails, and the newest success of anybody; none if nothing fails.
+    pub(super) fn derive<'a>(troubles: impl Iterator<Item = &'a Heard>, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
         let since = success.max(eyes.cleared);
-        let stands = |heard: &&'a Heard| heard.report.finding.trouble().is_some() && since.is_none_or(|since| heard.date > since);
-        let standing: Vec<&Heard> = heard.filter(stands).collect();
+        let stands = |heard: &&'a Heard| since.is_none_or(|since| heard.date > since);
+        let standing: Vec<&Heard> = troubles.filter(stands).collect();
         let newest = *standing.iter().max_by_key(|heard| (heard.date, &heard.report.reporter))?;
         Self::of(&standing, newest, success, eyes)
     }
@@ -114,7 +117,8 @@ impl Entry {
             // The first step of the one who says so, counted from when it began to.
             newest.failing_since + cadence::delay(&topic, 1, None).min(HEARD_ONCE)
         } else {
-            newest.date + rest(&topic, step, standing, newest)
+            let doubled = if eyes.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
+            newest.date + rest(&topic, step, standing, newest) * doubled
         };
         Some(Self {
             binding: if shared { Binding::Everybody } else { Binding::Reporters },

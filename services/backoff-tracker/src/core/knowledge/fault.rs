@@ -9,4 +9,11 @@ pub enum Fault {
     SuccessIgnored,
     /// One node's word counts as everybody's, also after others have contradicted it.
     BelievesAnybody,
+    /// Delays double at each step, without end.
+    StepsGrow,
+    /// What a node reads at its start is thrown away.
+    StartsAnew,
+    /// Who logs in is taken for anybody of its scope: the 401 of one binds all, and is asked for again as if no account could be
+    /// locked.
+    LoginsIgnored,
 }

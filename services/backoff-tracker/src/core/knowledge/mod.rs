@@ -30,6 +30,7 @@ mod target;
 mod topic;
 mod tried;
 mod wish;
+mod words;
 
 use std::time::Duration;
 

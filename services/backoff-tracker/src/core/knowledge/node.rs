@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{BackoffCounts, BackoffKey};
-use contract::{FailureClass, NodeName};
+use contract::{FailureClass, NodeName, Target};
 
 use super::UNANSWERED_AFTER;
 use super::entry::{Entry, Eyes};
@@ -157,17 +157,26 @@ impl Knowledge {
         let credulous = self.has(Fault::BelievesAnybody);
         let said = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
         let (alive, alive_in_zone) = (said(self.fleet.alive), said(self.fleet.in_zone.unwrap_or_default()));
-        self.replica.entry(topic, Eyes { node: &self.node, now, alive_in_zone, alive, cleared: None, credulous })
+        let endless = self.has(Fault::StepsGrow);
+        self.replica.entry(topic, Eyes { node: &self.node, now, alive_in_zone, alive, cleared: None, credulous, endless })
     }
 
-    pub(super) fn has(&self, fault: Fault) -> bool {
+    /// A target with what can bind it.
+    pub(super) fn aim(&self, mut target: Target) -> Aim {
+        if self.has(Fault::LoginsIgnored) {
+            target.fingerprint.clear();
+        }
+        Aim::new(target)
+    }
+
+    pub(crate) fn has(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
 
     /// Takes the input in; returns the wishes that it touches.
     fn take(&mut self, now: Duration, input: Input, effects: &mut Vec<Effect>) -> Vec<WishId> {
         match input {
-            Input::Ask { wish, key, target } => self.ask(now, wish, key, Aim::new(target), effects),
+            Input::Ask { wish, key, target } => self.ask(now, wish, key, self.aim(target), effects),
             Input::Withdraw(wish) => {
                 self.give_back(now, wish, |_| true, effects);
                 self.wishes.remove(&wish);
@@ -246,11 +255,13 @@ impl Knowledge {
 
     fn heard(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<WishId> {
         let (topic, succeeded) = (report.topic.id(), report.finding == Finding::Succeeded);
+        // Who fails while others succeed is found at fault by that success, but may have failed as all did: it tries once more.
+        let released = if succeeded { self.released_by(now, topic) } else { vec![] };
         if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.hear(now, report, age) {
             return vec![];
         }
         if succeeded {
-            self.cause_is_gone(now, topic);
+            self.release(released);
             self.abandon_hanging(now, topic, effects);
         }
         self.wishes_touching(topic)
@@ -271,16 +282,26 @@ impl Knowledge {
         }
     }
 
-    /// The local rule ends where another has shown that what this node failed by is in order, unless this node is known to be
-    /// the one at fault.
+    /// The local rule ends where another has shown that what this node failed by is in order.
     pub(super) fn cause_is_gone(&mut self, now: Duration, topic: TopicId) {
-        for (key, cause) in self.local.held_by(now, topic) {
+        let released = self.released_by(now, topic);
+        self.release(released);
+    }
+
+    /// What the local rule holds because of a topic, unless this node is known to be the one at fault.
+    fn released_by(&self, now: Duration, topic: TopicId) -> Vec<BackoffKey> {
+        let released = self.local.held_by(now, topic).into_iter().filter(|(_, cause)| {
             let at_fault = self.replica.at_fault(now, &self.node, cause.topics.iter().find(|own| own.id() == topic));
-            if !at_fault && cause.at < now {
-                self.local.clear(&key);
-                let waiting = |wish: &&mut Wish| wish.key == key && matches!(wish.state, State::Fresh | State::Held);
-                self.wishes.values_mut().filter(waiting).for_each(|wish| wish.state = State::Held);
-            }
+            !at_fault && cause.at < now
+        });
+        released.map(|(key, _)| key).collect()
+    }
+
+    fn release(&mut self, released: Vec<BackoffKey>) {
+        for key in released {
+            self.local.clear(&key);
+            let waiting = |wish: &&mut Wish| wish.key == key && matches!(wish.state, State::Fresh | State::Held);
+            self.wishes.values_mut().filter(waiting).for_each(|wish| wish.state = State::Held);
         }
     }
 

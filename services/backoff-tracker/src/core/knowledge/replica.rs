@@ -1,6 +1,6 @@
 //! All that a node has heard, bounded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use super::derived::Derived;
 use super::entry::{Binding, Entry, Eyes, Heard};
 use super::report::{Finding, Report, Trouble};
 use super::topic::{Topic, TopicId};
+use super::words::Words;
 
 /// How long a report is kept; corroboration, and who already had a try, look no further back.
 const KEPT_FOR: Duration = Duration::from_secs(600);
@@ -23,6 +24,8 @@ pub const LONGEST_KEPT: Duration = Duration::from_secs(cadence::LONGEST_RETRY_AF
 pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
 /// How long a reporter whom others contradicted is heard by nobody else.
 pub const CONTRADICTED_FOR: Duration = Duration::from_secs(600);
+/// Of a topic's reporters it is found so often who is contradicted: that it was a second ago changes nothing.
+const CONTRADICTED_APART: Duration = Duration::from_secs(1);
 /// How often a reporter may make good within that time; after that its successes are not taken as such.
 const PARDONS: u32 = 2;
 /// Topics one node may speak of at once: a bad registry with a few hundred images. At one more its oldest word goes.
@@ -69,34 +72,6 @@ impl Distrust {
     }
 }
 
-/// Every node's last word on a topic.
-#[derive(Debug, Default)]
-struct Words {
-    by: BTreeMap<NodeName, Heard>,
-    /// Who says that it fails: of most topics nobody, and thousands that it does not.
-    failing: BTreeSet<NodeName>,
-}
-
-impl Words {
-    fn insert(&mut self, node: NodeName, heard: Heard) {
-        if heard.report.finding.trouble().is_some() {
-            self.failing.insert(node.clone());
-        } else {
-            self.failing.remove(&node);
-        }
-        self.by.insert(node, heard);
-    }
-
-    fn remove(&mut self, node: &NodeName) {
-        self.failing.remove(node);
-        self.by.remove(node);
-    }
-
-    fn troubles(&self) -> impl Iterator<Item = &Heard> {
-        self.failing.iter().filter_map(|node| self.by.get(node))
-    }
-}
-
 /// Every node's last word on every topic.
 #[derive(Debug, Default)]
 pub struct Replica {
@@ -122,7 +97,7 @@ impl Replica {
         self.collect_garbage(now);
         let date = now.saturating_sub(self.clamped(&report, age));
         let (topic, reporter) = (report.topic.id(), report.reporter.clone());
-        let known = self.topics.get(&topic).and_then(|words| words.by.get(&reporter));
+        let known = self.topics.get(&topic).and_then(|words| words.of(&reporter));
         if known.is_some_and(|known| !newer(&report, date, known)) || date + keep_for(&report) < now {
             self.counts.stale_total += 1;
             return false;
@@ -131,11 +106,10 @@ impl Replica {
             Some(known) if known.report.finding.trouble().is_some() => known.failing_since.min(date),
             _ => date,
         };
-        let unsaid = known.is_some_and(|known| known.report.finding == Finding::Succeeded) && report.finding != Finding::Succeeded;
         if report.finding == Finding::Succeeded {
             self.pardon(now, &report, date);
         }
-        self.derived.said(topic, (report.finding == Finding::Succeeded).then_some(date), unsaid);
+        self.derived.forget(topic);
         let heard = Heard { date, failing_since, report };
         if self.words.entry(reporter.clone()).or_default().insert(topic, date).is_none() {
             self.held += 1;
@@ -172,26 +146,26 @@ impl Replica {
     /// All that a node has said, with when it was so.
     pub(super) fn words_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
         let topics = self.words.get(node).into_iter().flat_map(BTreeMap::keys);
-        let heard = topics.filter_map(|topic| self.topics.get(topic)?.by.get(node));
+        let heard = topics.filter_map(|topic| self.topics.get(topic)?.of(node));
         heard.map(|heard| (Arc::clone(&heard.report), heard.date)).collect()
     }
 
     /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
     pub(super) fn entry(&self, topic: TopicId, eyes: Eyes<'_>) -> Option<Entry> {
-        let words = self.topics.get(&topic).filter(|words| !words.failing.is_empty())?;
-        let entry = self.derived.entry(topic, eyes, || (self.derive(topic, &words.by, eyes), self.trust_changes(eyes.now)));
+        let words = self.topics.get(&topic).filter(|words| words.fails())?;
+        let entry = self.derived.entry(topic, eyes, || (self.derive(topic, words, eyes), self.trust_changes(eyes.now)));
         entry.filter(|entry| entry.matters(eyes.now))
     }
 
-    fn derive(&self, topic: TopicId, words: &BTreeMap<NodeName, Heard>, eyes: Eyes<'_>) -> Option<Entry> {
+    fn derive(&self, topic: TopicId, words: &Words, eyes: Eyes<'_>) -> Option<Entry> {
         let nobody = BTreeMap::new();
         let eyes = Eyes { cleared: self.cleared.get(&topic).copied(), ..eyes };
-        let of_kind = words.values().next().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
-        let counts = |heard: &&Heard| {
-            let reporter = &heard.report.reporter;
+        let of_kind = words.any().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
+        let counts = |reporter: &NodeName| {
             reporter == eyes.node || eyes.credulous || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now))
         };
-        let mut entry = Entry::derive(words.values().filter(counts), eyes)?;
+        let troubles = words.troubles().filter(|heard| counts(&heard.report.reporter));
+        let mut entry = Entry::derive(troubles, words.succeeded_for(counts), eyes)?;
         if entry.reporters == 1 && !entry.mine && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }
@@ -214,15 +188,13 @@ impl Replica {
     /// When a topic was last seen in order.
     #[must_use]
     pub fn succeeded_at(&self, topic: TopicId) -> Option<Duration> {
-        let words = self.topics.get(&topic)?;
-        let dates = || words.by.values().filter(|heard| heard.report.finding == Finding::Succeeded).map(|heard| heard.date);
-        self.derived.success(topic, || dates().max())
+        self.topics.get(&topic)?.succeeded_at()
     }
 
     /// Whether anybody says that a topic fails, and nobody since that it does not.
     #[must_use]
     pub fn is_doubted(&self, topic: TopicId) -> bool {
-        let Some(words) = self.topics.get(&topic).filter(|words| !words.failing.is_empty()) else { return false };
+        let Some(words) = self.topics.get(&topic).filter(|words| words.fails()) else { return false };
         let since = self.succeeded_at(topic).max(self.cleared.get(&topic).copied());
         words.troubles().any(|heard| since.is_none_or(|since| heard.date > since))
     }
@@ -230,7 +202,7 @@ impl Replica {
     /// A node's last word on a topic.
     #[must_use]
     pub fn word(&self, topic: TopicId, node: &NodeName) -> Option<&Report> {
-        self.topics.get(&topic)?.by.get(node).map(|heard| &*heard.report)
+        self.topics.get(&topic)?.of(node).map(|heard| &*heard.report)
     }
 
     /// Whether others have shown a node to be at fault for this kind of failure.
@@ -241,7 +213,7 @@ impl Replica {
     /// Whether any topic of a view fails so.
     pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
         let of_kind = |heard: &Heard| kind(&heard.report.topic) == (view_id, class);
-        self.topics.iter().any(|(topic, words)| words.by.values().next().is_some_and(of_kind) && self.is_doubted(*topic))
+        self.topics.iter().any(|(topic, words)| words.any().is_some_and(of_kind) && self.is_doubted(*topic))
     }
 
     /// A node at fault that fails again so keeps that kind to itself for as long again: its trouble lasts.
@@ -257,7 +229,7 @@ impl Replica {
 
     /// Who says what of a topic.
     pub fn words(&self, topic: TopicId) -> impl Iterator<Item = &Report> {
-        self.topics.get(&topic).into_iter().flat_map(|words| words.by.values().map(|heard| &*heard.report))
+        self.topics.get(&topic).into_iter().flat_map(|words| words.all().map(|(_, heard)| &*heard.report))
     }
 
     /// The topics there are reports of.
@@ -282,8 +254,10 @@ impl Replica {
 
     /// Whose failure stands although another has succeeded since keeps its kind of failure to itself for a while.
     fn contradict(&mut self, now: Duration, topic: TopicId) {
-        let failing = self.topics.get(&topic).filter(|words| !words.failing.is_empty());
-        let (Some(words), Some(success)) = (failing, self.succeeded_at(topic)) else { return };
+        let (Some(success), Some(words)) = (self.succeeded_at(topic), self.topics.get_mut(&topic)) else { return };
+        if !words.contradicts(success, CONTRADICTED_APART) {
+            return;
+        }
         // Who is known to be contradicted is no news; of its own successes since, pardon keeps count.
         let known = |report: &Report| {
             let distrust = self.distrust.get(&kind(&report.topic)).and_then(|nodes| nodes.get(&report.reporter));
@@ -307,7 +281,7 @@ impl Replica {
 
     /// When a reporter itself last had success with this kind of thing.
     fn sound_at(&self, report: &Report) -> Option<Duration> {
-        let words = self.words.get(&report.reporter)?.keys().filter_map(|topic| self.topics.get(topic)?.by.get(&report.reporter));
+        let words = self.words.get(&report.reporter)?.keys().filter_map(|topic| self.topics.get(topic)?.of(&report.reporter));
         let sound = |heard: &&Heard| heard.report.finding == Finding::Succeeded && kind(&heard.report.topic) == kind(&report.topic);
         words.filter(sound).map(|heard| heard.date).max()
     }
@@ -344,7 +318,7 @@ impl Replica {
         self.derived.forget(topic);
         if let Some(words) = self.topics.get_mut(&topic) {
             words.remove(node);
-            if words.by.is_empty() {
+            if words.is_empty() {
                 self.topics.remove(&topic);
             }
         }
@@ -370,7 +344,7 @@ impl Replica {
         if now <= self.oldest_expires {
             return;
         }
-        let all = self.topics.iter().flat_map(|(topic, words)| words.by.iter().map(move |(node, heard)| (topic, node, expires(heard))));
+        let all = self.topics.iter().flat_map(|(topic, words)| words.all().map(move |(node, heard)| (topic, node, expires(heard))));
         let (expired, kept): (Vec<_>, Vec<_>) = all.partition(|(_, _, expires)| *expires < now);
         let oldest = kept.into_iter().map(|(_, _, expires)| expires).min();
         let expired: Vec<(TopicId, NodeName)> = expired.into_iter().map(|(topic, node, _)| (*topic, node.clone())).collect();

@@ -37,7 +37,7 @@ impl Knowledge {
         let Some(target) = check.target.as_ref().filter(|_| !self.alone) else {
             return self.local.check(now, check);
         };
-        let aim = Aim::new(target.clone());
+        let aim = self.aim(target.clone());
         let binding = self.binding(now.monotonic, &aim);
         let lenient = self.is_lenient(now.monotonic, &target.view);
         if let Some(entry) = not_due(now.monotonic, &binding) {
