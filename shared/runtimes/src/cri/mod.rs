@@ -132,7 +132,7 @@ impl CriRuntime {
         let request = || ImageStatusRequest { image: Some(spec(image)), verbose: false };
         match self.lookups.clone().image_status(request()).await {
             // No runtime said that. The channel asks again, and tells what hinders it.
-            Err(status) if status.source().is_some() => self.images.clone().image_status(request()).await,
+            Err(status) if status.source().is_some() => Box::pin(self.images.clone().image_status(request())).await,
             answered => answered,
         }
     }
@@ -195,7 +195,8 @@ impl CriRuntime {
 impl ImageRuntime for CriRuntime {
     async fn image_status(&self, reference: &Reference, _platform: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure> {
         let image = reference.runtime_reference();
-        let answer = within(REQUEST_LIMIT, self.lookup(image)).await.map_err(|failure| {
+        // In a box: the call is some KiB that would be moved with every step out of it.
+        let answer = within(REQUEST_LIMIT, Box::pin(self.lookup(image))).await.map_err(|failure| {
             let text = failure::scrub(&failure.text()).into_owned();
             InspectFailure { class: failure::classify_text(&text, Some(failure.code)), text }
         })?;
