@@ -139,7 +139,7 @@ impl Replica {
 
     /// The topics that reports of an image are about.
     pub(super) fn topics_of_image(&self, image: &str) -> Vec<TopicId> {
-        let of_image = |words: &Words| words.by.values().next().is_some_and(|heard| heard.report.topic.about().reference() == Some(image));
+        let of_image = |words: &Words| words.any().is_some_and(|heard| heard.report.topic.about().reference() == Some(image));
         self.topics.iter().filter(|(_, words)| of_image(words)).map(|(topic, _)| *topic).collect()
     }
 

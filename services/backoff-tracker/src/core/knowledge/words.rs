@@ -17,7 +17,7 @@ pub(super) struct Words {
     failing: BTreeSet<NodeName>,
     /// The newest success, and whose.
     success: Option<(Duration, NodeName)>,
-    /// The newest success at which all who say that it fails were looked at, if nobody else said so since.
+    /// The newest success at which all who say that it fails were found to be contradicted, if nobody said so since.
     contradicted: Option<Duration>,
 }
 
@@ -85,12 +85,12 @@ impl Words {
         self.successes().filter(|(node, _)| counts(node)).map(|(_, date)| date).max()
     }
 
-    /// Whether a success shows anybody to be at fault who was not yet looked at: all are looked at anew once in `apart`.
+    /// Whether it is to be found who is contradicted by a success: where all were, it is done anew once in `apart`.
     pub(super) fn contradicts(&mut self, success: Duration, apart: Duration) -> bool {
         if self.failing.is_empty() || self.contradicted.is_some_and(|before| success < before + apart) {
             return false;
         }
-        self.contradicted = Some(success);
+        self.contradicted = self.troubles().all(|heard| heard.failing_since < success).then_some(success);
         true
     }
 
