@@ -99,3 +99,87 @@ fn message(fleet: &Fleet, event: &PullEvent) -> Result<Message, BusError> {
     lines.set(headers::MESSAGE_ID, event.id.to_string());
     Ok(Message::new(fleet.event(event.reason, event.registry.as_deref(), &event.node), payload).with_headers(lines))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use bus::memory::MemoryBus;
+    use bus::{Bus as _, Subscription};
+    use clock::{Clock, Random};
+    use contract::{EventReason, MessageId, TraceContext};
+    use futures::StreamExt as _;
+
+    use super::*;
+
+    /// More than are encoded at once, and not a multiple of it.
+    const EVENTS: u64 = 5 * ENCODED_AT_ONCE as u64 + 3;
+
+    fn event(random: &mut Random, number: u64) -> PullEvent {
+        PullEvent {
+            id: MessageId::random(random),
+            time_ms: number,
+            node: "n1".parse().unwrap(),
+            pod: None,
+            image: "registry.example/team/app:v1".to_owned(),
+            registry: Some("registry.example".to_owned()),
+            reason: EventReason::Pulled,
+            message: String::new(),
+            duration_ms: None,
+            waiting_ms: None,
+            size_bytes: Some(number),
+            class: None,
+            attempt: None,
+            next_try_ms: None,
+            learned_by: None,
+            learned_ms_ago: None,
+            learned_trace: None,
+            trace: TraceContext::root(random),
+        }
+    }
+
+    /// A publisher with an outbox full of events, and what hears them.
+    async fn publishing() -> (mpsc::Sender<Outgoing>, Arc<Notify>, Arc<Published>, Subscription) {
+        let (bus, fleet) = (Arc::new(MemoryBus::new(Clock::host())), Fleet::default());
+        let heard = bus.subscribe(&fleet.event(EventReason::Pulled, Some("registry.example"), &"n1".parse().unwrap()), None).await.unwrap();
+        let (outbox, waiting) = mpsc::channel(OUTBOX_CAPACITY);
+        let (counts, hurry) = (Arc::new(Published::default()), Arc::new(Notify::new()));
+        let publisher = Publisher { bus, fleet, counts: Arc::clone(&counts), hurry: Arc::clone(&hurry) };
+        tokio::spawn(publisher.publish_all(waiting));
+        let mut random = Random::seeded(1);
+        for number in 0..EVENTS {
+            outbox.send(Outgoing::Event(Arc::new(event(&mut random, number)))).await.unwrap_or_else(|_| panic!("the publisher lives"));
+        }
+        (outbox, hurry, counts, heard)
+    }
+
+    async fn sizes(heard: &mut Subscription) -> Vec<u64> {
+        let size = |message: Message| {
+            let event: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
+            event["data"]["size_bytes"].as_u64().unwrap()
+        };
+        heard.take(EVENTS as usize).map(size).collect().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_go_out_in_order_after_the_first_has_lingered() {
+        let clock = Clock::host();
+        let began = clock.now().monotonic;
+        let (_outbox, _, counts, mut heard) = publishing().await;
+        assert_eq!(sizes(&mut heard).await, (0..EVENTS).collect::<Vec<_>>());
+        assert!(clock.now().monotonic.saturating_sub(began) >= LINGER);
+        assert_eq!(counts.published.load(Ordering::Relaxed), EVENTS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_flush_does_not_wait_for_the_clock() {
+        let clock = Clock::host();
+        let began = clock.now().monotonic;
+        let (outbox, hurry, counts, _heard) = publishing().await;
+        let (done, flushed) = oneshot::channel();
+        outbox.send(Outgoing::Flush(done)).await.unwrap_or_else(|_| panic!("the publisher lives"));
+        hurry.notify_one();
+        flushed.await.unwrap();
+        assert_eq!(clock.now().monotonic, began);
+        assert_eq!(counts.published.load(Ordering::Relaxed), EVENTS);
+    }
+}
