@@ -90,7 +90,8 @@ impl Words {
         if self.failing.is_empty() || self.contradicted.is_some_and(|before| success < before + apart) {
             return false;
         }
-        self.contradicted = self.troubles().all(|heard| heard.failing_since < success).then_some(success);
+        let all = self.troubles().all(|heard| heard.failing_since < success);
+        self.contradicted = all.then_some(success);
         true
     }
 
