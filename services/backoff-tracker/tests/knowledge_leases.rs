@@ -9,8 +9,8 @@ use backoff_tracker::core::knowledge::{
     About, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, Report, Target, Topic, Trouble,
     Verdict, View, WishId,
 };
-use clock::Random;
-use contract::messages::backoff_tracker::BackoffKey;
+use clock::{Now, Random};
+use contract::messages::backoff_tracker::{AttemptFailure, BackoffKey, ReportAttempt};
 use contract::{AttemptId, FailureClass};
 
 const MS: Duration = Duration::from_millis(1);
@@ -153,7 +153,8 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         node.ask(1, "r/a:1");
         node.until(Duration::from_secs(1));
         assert!(node.is_clear(1), "{:?}", node.effects);
-        node.give(Input::Begun { wish: WishId(1), attempt: AttemptId::random(&mut random), trace: None });
+        let hanging = AttemptId::random(&mut random);
+        node.give(Input::Begun { wish: WishId(1), attempt: hanging, trace: None });
         node.until(Duration::from_secs(4));
         let silent = |effect: &Effect| matches!(effect, Effect::Publish(report, _) if matches!(report.finding, Finding::Unanswered(_)));
         assert!(node.effects.iter().any(silent), "{:?}", node.effects);
@@ -162,6 +163,10 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         let report = Report { reporter: "n2".parse().unwrap(), topic, attempt, trace: None, finding: Finding::Succeeded };
         node.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
         assert_eq!(node.effects.contains(&Effect::Abandon(WishId(1))), !observes);
+        let (now, key) = (Now { monotonic: node.now, wall: Duration::ZERO }, BackoffKey { pod: None, image: "r/a:1".to_owned() });
+        let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, ..AttemptFailure::default() });
+        node.core.report(now, ReportAttempt { key, attempt: hanging, failure });
+        assert_eq!(node.core.own_counts(now).held > 0, observes, "what an abandoned attempt comes to counts for nothing");
     }
 }
 

@@ -20,7 +20,7 @@ use super::report::{Finding, Report, Trouble};
 use super::target::Aim;
 use super::topic::TopicId;
 use super::tried::Tried;
-use super::wish::{State, Wish};
+use super::wish::{Going, State, Wish};
 use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
 
@@ -272,7 +272,8 @@ impl Knowledge {
     fn abandon_hanging(&mut self, now: Duration, topic: TopicId, effects: &mut Vec<Effect>) {
         for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| wish.aim.endpoint.id() == topic && !wish.abandoned) {
             let lenient = self.lenience.holds(now, &wish.aim.target.view);
-            if !lenient && matches!(&wish.state, State::Going(going) if going.told_unanswered) {
+            if let (false, State::Going(Going { told_unanswered: true, attempt, .. })) = (lenient, &wish.state) {
+                attempt.iter().for_each(|(attempt, _)| self.tried.abandoned(*attempt, &wish.aim));
                 wish.state = State::Fresh;
                 wish.told = None;
                 wish.abandoned = true;

@@ -29,6 +29,10 @@ impl Knowledge {
         let Some(failure) = report.failure.as_ref().map(Failure::from) else {
             return (self.local.report(now, report), effects);
         };
+        if self.tried.is_abandoned(report.attempt) {
+            self.local.report_shared(report.attempt, &report.key);
+            return (AttemptReported { next_try_ms: Some(0) }, effects);
+        }
         let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
         let topics = self.tried.topics_of(report.attempt);
         let own = self.tried.is_by_own_rule(report.attempt)

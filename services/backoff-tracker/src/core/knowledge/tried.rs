@@ -25,18 +25,28 @@ struct Attempt {
     /// What its failure was about.
     topics: Vec<Arc<Topic>>,
     by_own_rule: bool,
+    /// Ended without a word, as it hung while others were answered: what it comes to counts for nothing.
+    abandoned: bool,
     /// Set while the manifest is there and the rest goes on.
     goes_on: Option<Going>,
 }
 
 impl Tried {
     pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, topics: Vec<Arc<Topic>>, by_own_rule: bool) {
-        self.remember(attempt, Attempt { aim: aim.clone(), topics, by_own_rule, goes_on: None });
+        self.remember(attempt, Attempt { aim: aim.clone(), topics, by_own_rule, abandoned: false, goes_on: None });
     }
 
     pub(super) fn resolved(&mut self, attempt: AttemptId, aim: &Aim, going: &Going) {
         let (by_own_rule, goes_on) = (going.by_own_rule, Some(going.clone()));
-        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), by_own_rule, goes_on });
+        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), by_own_rule, abandoned: false, goes_on });
+    }
+
+    pub(super) fn abandoned(&mut self, attempt: AttemptId, aim: &Aim) {
+        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), by_own_rule: false, abandoned: true, goes_on: None });
+    }
+
+    pub(super) fn is_abandoned(&self, attempt: AttemptId) -> bool {
+        self.attempts.get(&attempt).is_some_and(|tried| tried.abandoned)
     }
 
     /// What is known of an attempt whose manifest was there, once.
