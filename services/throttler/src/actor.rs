@@ -20,11 +20,15 @@ use crate::core::budget::{self, BudgetCall, BudgetReply};
 use crate::core::{Effect, Input, PERMIT_LEASE, Queue, ThrottlePolicy};
 use crate::sharing::{FleetParts, Sharing};
 
+/// Is shown what the budgets decide, and when by the monotonic clock.
+pub type Watch = Box<dyn Fn(Duration, &budget::Effect)>;
+
 /// The actor that gives permits.
 pub struct Throttler {
     core: Queue,
     pub(crate) clock: Clock,
     pub(crate) sharing: Option<Sharing>,
+    pub(crate) watch: Option<Watch>,
     answers: BTreeMap<PermitId, Waiting>,
     /// Those that are counted on a budget, to take their place in the node's own queue once the fleet lets them go.
     wishes: BTreeMap<PermitId, Wish>,
@@ -55,6 +59,7 @@ impl Throttler {
             core: Queue::new(policy),
             clock,
             sharing: None,
+            watch: None,
             answers: BTreeMap::new(),
             wishes: BTreeMap::new(),
             refused: Vec::new(),
@@ -66,8 +71,14 @@ impl Throttler {
     /// Ready to be started, as one of a fleet: what is asked for on somebody's budget needs the fleet's permit first.
     #[must_use]
     pub fn sharing(policy: ThrottlePolicy, clock: Clock, gravestone: Gravestone, fleet: FleetParts) -> Self {
-        let sharing = Some(Sharing::new(fleet, clock.clone()));
+        let sharing = Some(Sharing::new(fleet, policy.slots, clock.clone()));
         Self { sharing, ..Self::new(policy, clock, gravestone) }
+    }
+
+    /// Shows whatever the budgets decide to somebody, for tests.
+    #[must_use]
+    pub fn watched(self, watch: Watch) -> Self {
+        Self { watch: Some(watch), ..self }
     }
 
     fn step(&mut self, input: Input, context: &mut Context<Self>) {
@@ -254,7 +265,8 @@ impl Handler<Ask<CountPermits>> for Throttler {
     type Result = MessageResult<Ask<CountPermits>>;
 
     fn handle(&mut self, _: Ask<CountPermits>, _: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(self.core.counts()))
+        let own = self.core.counts();
+        MessageResult(Ok(self.sharing.as_ref().map_or(own, |sharing| sharing.core.count(own))))
     }
 }
 

@@ -15,7 +15,7 @@ mod lease;
 mod sharing;
 
 #[cfg(feature = "shell")]
-pub use actor::Throttler;
+pub use actor::{Throttler, Watch};
 #[cfg(feature = "shell")]
 pub use inbound::serve;
 #[cfg(feature = "shell")]

@@ -48,10 +48,10 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    pub(crate) fn new(parts: FleetParts, clock: Clock) -> Self {
+    pub(crate) fn new(parts: FleetParts, slots: usize, clock: Clock) -> Self {
         let FleetParts { bus, fleet, node, budget, mut random, fault } = parts;
         let leases = Arc::new(Leases::new(Arc::clone(&bus), fleet.clone(), node.clone(), clock));
-        let core = Budgets::new(node, budget, Random::seeded(random.word())).with_fault(fault);
+        let core = Budgets::new(node, budget, Random::seeded(random.word())).with_slots(slots).with_fault(fault);
         Self { core, bus, fleet, random, leases, held: BTreeMap::new(), renewing: BTreeMap::new(), campaigning: BTreeSet::new() }
     }
 
@@ -76,6 +76,9 @@ impl Throttler {
         let effects = self.sharing.as_mut()?.core.step(now, input);
         let mut answer = None;
         for effect in effects {
+            if let Some(watch) = &self.watch {
+                watch(now.monotonic, &effect);
+            }
             match effect {
                 Effect::Reply { reply, .. } => answer = Some(reply),
                 Effect::Granted { permit, .. } => self.fleet_granted(permit),
@@ -161,7 +164,7 @@ impl Throttler {
                 let leases = Arc::clone(&sharing.leases);
                 context.spawn(wrap_future(async move { leases.release(&owner, held).await }));
             }
-            Effect::Reply { .. } | Effect::Granted { .. } | Effect::Refused { .. } => {}
+            Effect::Reply { .. } | Effect::Granted { .. } | Effect::RanOut { .. } | Effect::Refused { .. } => {}
         }
     }
 

@@ -40,7 +40,7 @@ fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
     }
     if let Some(last) = figures.last_served_after_recovery_s {
         let step = if scenario == Scenario::LateTag || scenario == Scenario::RateLimit { 70.0 } else { LONGEST_STEP_S + 1.0 };
-        let most = step + nodes as f64 / (f64::from(BUDGET_PER_SECOND) * 0.95);
+        let most = step + nodes as f64 / (f64::from(BUDGET_PER_SECOND) * 0.9);
         must(last <= most, format!("the last node was served after {last} s, not {most}"));
         must(figures.served == nodes as u64, format!("{} of {nodes} nodes served", figures.served));
     }

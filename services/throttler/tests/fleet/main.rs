@@ -99,8 +99,8 @@ fn broken(seen: &Seen, plan: &Plan) -> Vec<String> {
     if at_once > 0 && seen.most_at_once > at_once {
         broken.push(format!("{} ran at once, {at_once} may", seen.most_at_once));
     }
-    // When a node that was just let go and the leader die together, nobody knows of that pull.
-    if seen.over_quota > 1 {
+    // When a node that was just let go and the leader are lost together, nobody knows of that pull.
+    if seen.over_quota > seen.struck {
         broken.push(format!("{} were refused by the registry", seen.over_quota));
     }
     broken

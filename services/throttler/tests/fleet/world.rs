@@ -66,6 +66,8 @@ pub(crate) struct Seen {
     pub(crate) begun: Vec<Duration>,
     pub(crate) alone: usize,
     pub(crate) served: usize,
+    /// Pulls under way on a node when it crashed, stalled or was cut off.
+    pub(crate) struck: usize,
     /// Pulls that the registry refused, of nodes that had a permit.
     pub(crate) over_quota: usize,
     /// The most pulls at once whose permits had not run out.
@@ -117,6 +119,8 @@ struct Node {
 struct Pull {
     until: Duration,
     alone: bool,
+    /// Its permit ran out while it went on.
+    ran_out: bool,
     said: Option<RegistryLimit>,
 }
 
@@ -290,7 +294,12 @@ impl World {
                     self.lease = Lease { revision: self.lease.revision + 1, ..Lease::default() };
                 }
             }
-            Effect::Granted { permit, alone } => self.granted(at, permit, alone),
+            Effect::Granted { permit, alone, .. } => self.granted(at, permit, alone),
+            Effect::RanOut { permit, .. } => {
+                if let Some(pull) = self.pulls.get_mut(&(at, permit)) {
+                    pull.ran_out = true;
+                }
+            }
             Effect::Refused { permit, .. } => {
                 self.nodes[at].wants.remove(&permit);
                 self.seen.refused += 1;
@@ -397,9 +406,9 @@ impl World {
             self.seen.over_quota += usize::from(said.as_ref().is_some_and(|limit| limit.limit == 0));
         }
         let takes = self.plan.pull_takes.mul_f64(0.5 + self.random.fraction());
-        self.pulls.insert((at, permit), Pull { until: self.now + takes, alone, said });
+        self.pulls.insert((at, permit), Pull { until: self.now + takes, alone, ran_out: false, said });
         let now = self.now;
-        let counted = self.pulls.iter().filter(|((node, _), pull)| !pull.alone && now < pull.until && !self.lapsed(*node));
+        let counted = self.pulls.iter().filter(|((node, _), pull)| !pull.alone && !pull.ran_out && now < pull.until && !self.lapsed(*node));
         self.seen.most_at_once = self.seen.most_at_once.max(counted.count());
         self.later(takes, Event::PullEnds(at, incarnation, permit));
     }
@@ -447,6 +456,7 @@ impl World {
         let at = if self.random.fraction() < 0.5 { leader } else { anybody };
         let takes = Duration::from_secs_f64(0.2 + 9.0 * self.random.fraction());
         self.seen.troubles += 1;
+        self.seen.struck += self.pulls.keys().filter(|(node, _)| *node == at).count();
         match (self.random.fraction() * 3.0) as usize {
             0 if self.nodes[at].up => {
                 self.nodes[at].up = false;

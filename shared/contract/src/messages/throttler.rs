@@ -108,6 +108,27 @@ pub struct PermitCounts {
     pub refused_total: u64,
     /// Taken back because the holder did not renew.
     pub reclaimed_total: u64,
+    /// Budgets of the fleet that this node takes part in.
+    #[serde(default)]
+    pub budgets: u64,
+    /// Those of them that it leads.
+    #[serde(default)]
+    pub budgets_led: u64,
+    /// Its pulls that wait for the fleet.
+    #[serde(default)]
+    pub budget_waiting: u64,
+    /// Its pulls that the fleet has let go.
+    #[serde(default)]
+    pub budget_in_flight: u64,
+    /// Pulls begun without the fleet's permit since start, because no leader was reached.
+    #[serde(default)]
+    pub alone_total: u64,
+    /// Fleet permits that ran out while their pulls went on, since start.
+    #[serde(default)]
+    pub overrun_total: u64,
+    /// Budgets forgotten since start because there were too many.
+    #[serde(default)]
+    pub forgotten_total: u64,
 }
 
 /// What the registry said of its limits when it answered, while the pull goes on: the sooner it is known, the sooner others go.

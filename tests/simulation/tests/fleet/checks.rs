@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::budget;
 use crate::plan::{BASE, CALM_FROM, HEALS_AT, TOOL};
 use crate::registry::{Asked, Mood};
 use crate::world::Story;
@@ -46,9 +47,6 @@ impl Finding {
 /// What a sick or lying node may cost others is promised to be 10 s. Seen are up to 34 s where a tenth of the fleet is sick: reporters
 /// probe again while others, who have not reported, want the image. Held to this until that is mended.
 const OTHERS_WAIT_AT_MOST: f64 = 45.0;
-/// No second may see more than the budget. Seen are up to 2.7 times it: nodes that had nothing to ask a leader for a while take
-/// themselves for alone. Held to this many times the budget until that is mended.
-const BUDGETS_AT_MOST: f64 = 3.5;
 /// How long a node that was away may take until it knows again what the fleet knows: a snapshot after 2 s, and one more round of a
 /// registrar that may be new.
 const KNOWS_AGAIN: Duration = Duration::from_secs(20);
@@ -59,32 +57,13 @@ const NO_SERVER: f64 = 12.0 + 3.0;
 
 /// Looks at a run.
 pub fn look(story: &Story) -> Vec<Finding> {
-    let mut findings = vec![budget(story), one_lease(story), next_try(story)];
+    let mut findings = budget::look(story);
+    findings.extend([one_lease(story), next_try(story)]);
     findings.extend(healing(story));
     findings.push(others_unharmed(story));
     findings.push(kept_at_restart(story));
     findings.extend(logins(story));
     findings
-}
-
-/// Each login has a budget of its own: that of private images, and that of the others.
-fn budget(story: &Story) -> Finding {
-    let (mut most, mut at) = (0, None);
-    for is_private in [true, false] {
-        let counted = |one: &&Asked| one.image.contains("private") == is_private && !away(story, one.node, one.at);
-        let reach: Vec<&Asked> = story.asked.iter().filter(counted).collect();
-        let mut first = 0;
-        for (index, one) in reach.iter().enumerate() {
-            while reach[first].at + Duration::from_secs(1) <= one.at {
-                first += 1;
-            }
-            if index - first + 1 > most {
-                (most, at) = (index - first + 1, Some((one.node, one.at)));
-            }
-        }
-    }
-    let at_most = (story.budget.per_second * BUDGETS_AT_MOST).floor();
-    Finding { invariant: Invariant::Budget, what: "pulls in a second", value: most as f64, at_most, at }
 }
 
 /// Requests that failed because of the outage, of nodes that are well and know what the fleet knows.
@@ -119,7 +98,7 @@ fn healing(story: &Story) -> Vec<Finding> {
     let late: Vec<f64> = waits.into_iter().map(|(_, wait)| wait).collect();
     let first = late.iter().copied().filter(|after| *after > 0.0).fold(f64::INFINITY, f64::min);
     let last = late.iter().copied().fold(0.0, f64::max);
-    let release = plan.nodes as f64 / (budget.per_second * 0.95);
+    let release = plan.nodes as f64 / (budget.per_second * 0.9);
     let held = if last > 0.0 { last - first } else { 0.0 };
     vec![
         Finding {

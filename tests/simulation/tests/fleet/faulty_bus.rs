@@ -21,6 +21,9 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest that a message is delayed.
 const LONGEST_DELAY: Duration = Duration::from_millis(1_500);
 
+/// So many messages are under way to a node at most.
+const UNDER_WAY: usize = 4_096;
+
 /// What may happen to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -180,7 +183,7 @@ impl Bus for FaultyBus {
     async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError> {
         let arriving = self.inner.subscribe(subject, queue).await?;
         let (weather, node) = (self.weather.clone(), self.node);
-        let arriving = arriving.then(move |message| {
+        let arriving = arriving.map(move |message| {
             let fate = weather.fate(node);
             async move {
                 if let Fate::Late(by) = fate {
@@ -194,7 +197,8 @@ impl Bus for FaultyBus {
                 stream::iter(std::iter::repeat_n(message, copies))
             }
         });
-        Ok(arriving.flatten().boxed())
+        // What is late holds up what comes after it, but several that are late are so together.
+        Ok(arriving.buffered(UNDER_WAY).flatten().boxed())
     }
 
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError> {

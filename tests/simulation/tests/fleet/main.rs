@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests speak on stderr")]
 #![allow(missing_docs, unreachable_pub, reason = "nobody else uses it")]
 
+mod budget;
 mod checks;
 mod faulty_bus;
 mod node;
@@ -19,6 +20,7 @@ use checks::Invariant;
 use node::Planted;
 use plan::Plan;
 use seeds::{Fleet, found_within, many};
+use throttler::core::budget::Fault as BudgetFault;
 
 /// Simulations are built so that they run fast, or there are fewer of them.
 const OPTIMISED: bool = !cfg!(debug_assertions);
@@ -58,7 +60,9 @@ fn each_planted_fault_is_found_within_50_seeds() {
     let leases = (of_knowledge(knowledge::Fault::LeasesIgnored), Invariant::OneLease);
     // A success that nobody hears of shows where more wait for one than a small fleet has.
     let success = (of_knowledge(knowledge::Fault::SuccessIgnored), Invariant::Healing);
-    let planted = if OPTIMISED { vec![leases, success] } else { vec![leases] };
+    let of_budget = |fault| (Planted { budget: Some(fault), ..Planted::default() }, Invariant::Budget);
+    let budgets = [BudgetFault::NoFence, BudgetFault::Unpaced, BudgetFault::RenewalsIgnored].map(of_budget);
+    let planted = if OPTIMISED { [leases, success].into_iter().chain(budgets).collect() } else { vec![leases] };
     for (planted, invariant) in planted {
         let nodes = if OPTIMISED { 50 } else { 12 };
         let seeds = if OPTIMISED { 50 } else { 5 };

@@ -21,6 +21,7 @@ use std::time::Duration;
 use throttler::core::budget::BudgetPolicy;
 use throttler::core::{OnExhausted, ThrottlePolicy};
 use throttler::{FleetParts, Throttler};
+use tokio::task::{JoinHandle, LocalSet};
 
 /// The node's own bucket is of no interest here.
 const NO_THROTTLE: ThrottlePolicy = ThrottlePolicy { per_second: 0.0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 1_000 };
@@ -45,11 +46,14 @@ pub struct Parts {
     pub clock: Clock,
     pub budget: BudgetPolicy,
     pub planted: Planted,
+    pub watch: throttler::Watch,
 }
 
 /// A node at work. Dropping it is a crash: nothing is said to anybody.
 pub struct Node {
     bus: BusRef,
+    /// All that it has begun, and goes on beginning.
+    life: JoinHandle<()>,
     coordinator: Addr<PullCoordinator>,
     _presence: Addr<Presence>,
     _served: Vec<Served>,
@@ -57,7 +61,14 @@ pub struct Node {
 
 impl Node {
     pub async fn start(parts: Parts) -> Self {
-        let Parts { name, instance, bus, runtime, clock, budget, planted } = parts;
+        let tasks = LocalSet::new();
+        let mut node = tasks.run_until(Self::begin(parts)).await;
+        node.life = tokio::task::spawn_local(tasks);
+        node
+    }
+
+    async fn begin(parts: Parts) -> Self {
+        let Parts { name, instance, bus, runtime, clock, budget, planted, watch } = parts;
         let fleet = Fleet::default();
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: Delivery::Local };
         let (gravestone, _) = actors::deaths();
@@ -80,7 +91,7 @@ impl Node {
             random: Random::from_system(),
             fault: planted.budget,
         };
-        let throttler = Throttler::sharing(NO_THROTTLE, clock.clone(), gravestone("throttler"), parts).start();
+        let throttler = Throttler::sharing(NO_THROTTLE, clock.clone(), gravestone("throttler"), parts).watched(watch).start();
         let recorder = EventRecorder::new(EVENTS_KEPT, bus.clone(), fleet, gravestone("event-recorder")).start();
         let neighbours = Neighbours {
             check: Sender::local(wiring.clone(), tracker.clone().recipient()),
@@ -123,7 +134,8 @@ impl Node {
         });
         let presence = presence.await.expect("the bus is open").start();
         let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");
-        Self { bus, coordinator, _presence: presence, _served: served }
+        let life = tokio::task::spawn_local(async {});
+        Self { bus, life, coordinator, _presence: presence, _served: served }
     }
 
     /// A wish that stands until the image is there.
@@ -140,7 +152,8 @@ impl Node {
 
     /// Nothing of it is heard any more.
     pub async fn crash(self) {
-        let Self { bus, .. } = self;
+        let Self { bus, life, .. } = self;
+        life.abort();
         bus.drain().await;
     }
 }

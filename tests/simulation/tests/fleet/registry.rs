@@ -1,14 +1,15 @@
 //! The simulated registry, and the runtime of each node that pulls from it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use clock::Clock;
-use contract::FailureClass;
+use contract::{FailureClass, PermitId};
 use image::{Platform, Reference};
 use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
+use throttler::core::budget::Effect;
 
 /// An answer, or a refusal, takes so long.
 const ANSWER_TAKES: Duration = Duration::from_millis(50);
@@ -18,6 +19,9 @@ const LAYERS_TAKE: Duration = Duration::from_millis(300);
 const TIME_OUT: Duration = Duration::from_secs(10);
 /// What a registry asks for that limits its rate.
 pub const RETRY_AFTER: Duration = Duration::from_secs(20);
+
+/// The scope of logins for what is private.
+const MINTED: &str = "minted";
 
 /// How the registry is, or what a request comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,13 +42,41 @@ pub enum Mood {
     Denied,
 }
 
-/// One request.
+/// By whose leave a pull began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// The budget's leader gave a permit.
+    Leader,
+    /// Its node reached no leader.
+    Alone,
+    /// Nobody's.
+    None,
+}
+
+/// One request, and the pull that it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub at: Duration,
     pub node: usize,
     pub image: String,
     pub got: Mood,
+    pub leave: Leave,
+    permit: Option<PermitId>,
+    /// When the pull was over; none: it goes on.
+    pub over: Option<Duration>,
+    /// When the permit ran out while it went on.
+    pub ran_out: Option<Duration>,
+}
+
+impl Asked {
+    /// Each login has a budget of its own: that of private images, and that of the others.
+    pub fn budget(&self) -> &'static str {
+        budget_of(&self.image)
+    }
+}
+
+fn budget_of(image: &str) -> &'static str {
+    if image.contains("private") { MINTED } else { "anonymous" }
 }
 
 /// The registry of a fleet.
@@ -63,6 +95,14 @@ struct State {
     there: BTreeMap<(usize, String), Duration>,
     /// Which start of a node is the one that lives.
     lives: BTreeMap<usize, u64>,
+    /// What has been granted to each node on each budget and not been begun with; all that were granted to it are remembered.
+    granted: BTreeMap<(usize, &'static str), Granted>,
+}
+
+#[derive(Default)]
+struct Granted {
+    all: BTreeSet<PermitId>,
+    unused: VecDeque<(PermitId, bool)>,
 }
 
 impl Registry {
@@ -75,6 +115,7 @@ impl Registry {
             asked: Vec::new(),
             there: BTreeMap::new(),
             lives: BTreeMap::new(),
+            granted: BTreeMap::new(),
         };
         Self(Arc::new(Mutex::new(state)))
     }
@@ -101,7 +142,38 @@ impl Registry {
 
     /// A node has crashed.
     pub fn stop(&self, node: usize) {
-        *self.state().lives.entry(node).or_default() += 1;
+        let mut state = self.state();
+        *state.lives.entry(node).or_default() += 1;
+        let now = state.clock.now().monotonic;
+        state.asked.iter_mut().filter(|one| one.node == node && one.over.is_none()).for_each(|one| one.over = Some(now));
+        state.granted.retain(|(of, _), _| *of != node);
+    }
+
+    /// What the budgets of a node decide.
+    pub fn watch(&self, node: usize) -> throttler::Watch {
+        let (registry, life) = (self.clone(), self.state().lives.get(&node).copied());
+        Box::new(move |of_node, effect| match effect {
+            Effect::Granted { owner, permit, alone } => {
+                let budget = if owner.contains(MINTED) { MINTED } else { budget_of("") };
+                let mut state = registry.state();
+                if state.lives.get(&node).copied() != life {
+                    return;
+                }
+                let granted = state.granted.entry((node, budget)).or_default();
+                if granted.all.insert(*permit) {
+                    granted.unused.push_back((*permit, *alone));
+                }
+            }
+            Effect::RanOut { permit, at } => {
+                let mut state = registry.state();
+                let now = state.clock.now().monotonic;
+                let held = state.asked.iter_mut().find(|one| one.node == node && one.permit == Some(*permit) && one.over.is_none());
+                if let Some(one) = held {
+                    one.ran_out.get_or_insert((now + *at).saturating_sub(of_node));
+                }
+            }
+            _ => {}
+        })
     }
 
     pub fn asked(&self) -> Vec<Asked> {
@@ -128,7 +200,20 @@ impl State {
         } else {
             mood
         };
-        self.asked.push(Asked { at: self.clock.now().monotonic, node, image: image.to_owned(), got });
+        let granted = self.granted.get_mut(&(node, budget_of(image))).and_then(|granted| granted.unused.pop_back());
+        let leave = match granted {
+            Some((_, alone)) => {
+                if alone {
+                    Leave::Alone
+                } else {
+                    Leave::Leader
+                }
+            }
+            None => Leave::None,
+        };
+        let permit = granted.map(|(permit, _)| permit);
+        let at = self.clock.now().monotonic;
+        self.asked.push(Asked { at, node, image: image.to_owned(), got, leave, permit, over: None, ran_out: None });
         got
     }
 }
@@ -141,6 +226,12 @@ pub struct SimulatedRuntime {
 }
 
 impl SimulatedRuntime {
+    fn request(&self, image: &str) -> (Mood, Open<'_>) {
+        let mut state = self.registry.state();
+        let got = state.request(self.node, image);
+        (got, Open { registry: &self.registry, number: state.asked.len() - 1 })
+    }
+
     fn lives(&self) -> bool {
         self.registry.state().lives.get(&self.node) == Some(&self.life)
     }
@@ -159,7 +250,7 @@ impl ImageRuntime for SimulatedRuntime {
             std::future::pending::<()>().await;
         }
         let image = request.reference.normalised().to_owned();
-        let got = self.registry.state().request(self.node, &image);
+        let (got, pull) = self.request(&image);
         tokio::time::sleep(if got == Mood::Hang { TIME_OUT } else { ANSWER_TAKES }).await;
         if let Some(failure) = failure(got) {
             return Err(failure);
@@ -169,6 +260,7 @@ impl ImageRuntime for SimulatedRuntime {
         if !self.lives() {
             std::future::pending::<()>().await;
         }
+        drop(pull);
         let mut state = self.registry.state();
         let now = state.clock.now().monotonic;
         state.there.entry((self.node, image.clone())).or_insert(now);
@@ -179,13 +271,29 @@ impl ImageRuntime for SimulatedRuntime {
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
         let way = Route { hash: "direct".to_owned(), ..Route::unknown(reference, platform) };
         if reference.normalised().contains("private") {
-            return Route { scope: "minted".to_owned(), fingerprint: format!("minted-for-{}", self.node), ..way };
+            return Route { scope: MINTED.to_owned(), fingerprint: format!("minted-for-{}", self.node), ..way };
         }
         way
     }
 
     async fn describe(&self) -> RuntimeDescription {
         RuntimeDescription { name: "simulated".to_owned(), ..RuntimeDescription::default() }
+    }
+}
+
+/// A pull under way. Whatever ends it is seen.
+struct Open<'a> {
+    registry: &'a Registry,
+    number: usize,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let mut state = self.registry.state();
+        let now = state.clock.now().monotonic;
+        if let Some(one) = state.asked.get_mut(self.number) {
+            one.over.get_or_insert(now);
+        }
     }
 }
 

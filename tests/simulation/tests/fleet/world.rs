@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::System;
-use backoff_tracker::core::knowledge::{About, Topic};
-use bus::memory::MemoryBus;
 use actors::bucket_spec;
+use backoff_tracker::core::knowledge::{About, Topic};
 use bus::Bus as _;
+use bus::memory::MemoryBus;
 use clock::{Clock, Random};
 use contract::know::{AboutKind, Found, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
 use contract::subject::Fleet;
@@ -70,7 +70,9 @@ struct World {
 
 async fn live(plan: Plan, planted: Planted) -> Story {
     let clock = Clock::simulated(WALL);
-    let budget = BudgetPolicy { per_second: plan.nodes as f64 / 5.0, ..BudgetPolicy::default() };
+    // In every third fleet no more than a few pull at once: about as many as begin while one takes its time.
+    let at_once = if plan.seed.is_multiple_of(3) { (plan.nodes / 12).max(2) } else { 0 };
+    let budget = BudgetPolicy { per_second: plan.nodes as f64 / 5.0, at_once, ..BudgetPolicy::default() };
     let mut world = World {
         planted,
         budget,
@@ -139,6 +141,7 @@ impl World {
             clock: Clock::simulated(wall),
             budget: self.budget,
             planted: self.planted,
+            watch: self.registry.watch(node),
         };
         self.nodes.insert(node, Node::start(parts).await);
         let there = self.registry.there();

@@ -13,6 +13,7 @@ pub(super) enum Wanted {
     Call(NodeName, BudgetCall),
     Campaign,
     Granted { permit: PermitId, alone: bool },
+    RanOut { permit: PermitId, at: Duration },
     Refused { permit: PermitId, text: String },
 }
 
@@ -26,6 +27,8 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) stage: Stage,
+    /// In the order of coming.
+    pub(super) number: u64,
     /// When somebody on this node asked for it last.
     pub(super) wanted: Duration,
     /// When the leader is asked next.
@@ -37,6 +40,8 @@ pub(super) struct Claim {
     pub(super) told: Option<Vec<RegistryLimit>>,
     pub(super) told_sent: bool,
     pub(super) overran: bool,
+    /// Grants of it that came too late.
+    pub(super) late: u8,
 }
 
 #[derive(Debug)]
@@ -44,6 +49,8 @@ pub(super) struct Return {
     pub(super) used: bool,
     pub(super) told: Option<Vec<RegistryLimit>>,
     pub(super) since: Duration,
+    /// When the leader is told next.
+    pub(super) ask_at: Duration,
     pub(super) asked: Option<Duration>,
 }
 

@@ -64,6 +64,8 @@ pub(super) struct Leader {
     quota: Quota,
     line: Line,
     permits: Permits,
+    /// Of these the holders have asked again, and wait for another turn of the rate.
+    late: BTreeSet<PermitId>,
     returned: BTreeMap<PermitId, Duration>,
     /// Of the budget, the share that is kept for nodes that are not heard.
     reserved: f64,
@@ -94,6 +96,7 @@ impl Leader {
             quota: Quota::new(fault),
             line: Line::default(),
             permits: Permits::default(),
+            late: BTreeSet::new(),
             returned: BTreeMap::new(),
             reserved: 0.0,
             last_step: now,
@@ -131,18 +134,13 @@ impl Leader {
         if self.returned.contains_key(&ask.permit) {
             return BudgetAnswer::Refused { epoch, text: "this permit was returned".to_owned() };
         }
-        if let Some(permit) = self.permits.get_mut(ask.permit) {
-            match &permit.stage {
+        if let Some(permit) = self.permits.get(ask.permit) {
+            match permit.stage() {
                 Stage::Called(place, waiter) if now > permit.granted + FRESH => {
                     self.line.put(*place, waiter.clone());
                     self.permits.remove(ask.permit);
                 }
-                // Who asks again has not begun, as the answer was lost: it begins late, in a turn of its own.
-                Stage::Claimed if now > permit.granted + FRESH && !self.pace.take(now) => {
-                    permit.heard = now;
-                    let wait_ms = self.pace.ready_in(now, 0).as_millis() as u64;
-                    return BudgetAnswer::Queued { epoch, ahead: 0, wait_ms, known: self.tell(now, &ask.node) };
-                }
+                Stage::Claimed if now > permit.turn + FRESH && permit.node == ask.node => return self.claimed_late(now, ask),
                 Stage::Called(..) | Stage::Claimed => return self.claimed(now, ask),
             }
         }
@@ -167,12 +165,13 @@ impl Leader {
         let mut strangers = self.strangers_taken(now, &renew.node);
         for id in renew.permits.iter().take(BUDGET_PERMITS_PER_NODE) {
             let full = self.permits.len() >= PERMITS_MAX;
-            match self.permits.get_mut(*id) {
+            match self.permits.get(*id) {
                 Some(permit) if permit.node == renew.node => {
-                    permit.stage = Stage::Claimed;
+                    self.permits.claim(*id);
                     if self.fault != Some(Fault::RenewalsIgnored) {
-                        permit.heard = now;
+                        self.permits.hear(now, *id);
                     }
+                    self.late.remove(id);
                 }
                 Some(_) => continue,
                 None if self.returned.contains_key(id) || strangers == 0 || full => continue,
@@ -222,7 +221,7 @@ impl Leader {
 
     /// When to tick next at the latest.
     pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
-        // A lapse may be seen so much later: to look for the first one with each message would take long with many permits.
+        // A lapse may be seen so much later.
         let lapse = (!self.permits.is_empty()).then_some(now + AWAKE_EVERY);
         let turn = (!self.line.is_empty()).then(|| match self.quota.allows(now, self.out()) {
             _ if self.learns(now) => self.learns_until,
@@ -231,7 +230,8 @@ impl Leader {
             Allowance::Yes => now + self.pace.ready_in(now, 0).max(OWN_PULL_LOOKED_AT),
             Allowance::But(_) | Allowance::No(_) => now + Duration::from_millis(500),
         });
-        lapse.into_iter().chain(turn).min()
+        let late = (!self.late.is_empty()).then(|| now + self.pace.ready_in(now, 0).max(self.learns_until.saturating_sub(now)));
+        lapse.into_iter().chain(turn).chain(late).min()
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -273,11 +273,42 @@ impl Leader {
         rate.max(quota).max(slots).max(self.learns_until.saturating_sub(now))
     }
 
+    /// Who asks again for what it has has not begun, as the answer was lost: it begins late, in a turn of its own, which is the next.
+    fn claimed_late(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
+        self.permits.hear(now, ask.permit);
+        self.late.insert(ask.permit);
+        self.admit(now);
+        if !self.late.contains(&ask.permit) {
+            self.turns.retain(|(_, turn)| turn.permit != ask.permit);
+            return self.claimed(now, ask);
+        }
+        let ahead = self.late.iter().take_while(|id| **id != ask.permit).count() as u64;
+        let wait_ms = self.pace.ready_in(now, ahead).as_millis() as u64;
+        BudgetAnswer::Queued { epoch: self.office.epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
+    }
+
+    /// Those that ask again go before the line: they have been let go once, and are counted as out.
+    fn admit_late(&mut self, now: Duration) {
+        while let Some(id) = self.late.first().copied() {
+            let Some(node) = self.permits.get(id).map(|permit| permit.node.clone()) else {
+                self.late.remove(&id);
+                continue;
+            };
+            if !self.pace.take(now) {
+                return;
+            }
+            self.late.remove(&id);
+            self.permits.grant_again(now, id);
+            self.turns.push((node, BudgetTurn { owner: self.owner.clone(), permit: id }));
+        }
+    }
+
     fn claimed(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
         let epoch = self.office.epoch;
-        match self.permits.get_mut(ask.permit) {
+        match self.permits.get(ask.permit) {
             Some(permit) if permit.node == ask.node => {
-                (permit.stage, permit.heard) = (Stage::Claimed, now);
+                self.permits.claim(ask.permit);
+                self.permits.hear(now, ask.permit);
                 let known = self.tell(now, &ask.node);
                 BudgetAnswer::Granted { epoch, lease_ms: FLEET_PERMIT_LEASE.as_millis() as u64, known }
             }
@@ -289,6 +320,7 @@ impl Leader {
         if self.learns(now) || !self.leads(now) {
             return;
         }
+        self.admit_late(now);
         while !self.line.is_empty() && !self.is_full() {
             let but = match self.quota.allows(now, self.out()) {
                 Allowance::Yes if self.may_pull_itself(now) => None,
@@ -378,7 +410,8 @@ impl Leader {
     /// Ends a permit; `used`: a pull may have begun with it.
     fn end(&mut self, now: Duration, id: PermitId, used: bool) {
         let Some(permit) = self.permits.remove(id) else { return };
-        if used && matches!(permit.stage, Stage::Claimed) {
+        self.late.remove(&id);
+        if used && matches!(permit.stage(), Stage::Claimed) {
             self.pull_takes = (self.pull_takes * 7 + now.saturating_sub(permit.granted)) / 8;
             if !permit.is_told() {
                 self.quota.ended_unheard(now);

@@ -10,11 +10,20 @@ const PLACE_LAPSES_AFTER: Duration = Duration::from_secs(15);
 /// So many may wait for one budget: every node of a large fleet, twice over. The next is refused.
 pub(super) const WAITING_MAX: usize = 20_000;
 
+/// So many places of one round are counted together: about the root of the most that wait.
+const BLOCK: u64 = 128;
+
 /// A place in the line: its round, then the order of coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     round: u64,
     number: u64,
+}
+
+impl Place {
+    fn block(self) -> (u64, u64) {
+        (self.round, self.number / BLOCK)
+    }
 }
 
 /// Who has a place.
@@ -32,6 +41,8 @@ pub(super) struct Line {
     numbers: u64,
     places: BTreeMap<PermitId, Place>,
     waiters: BTreeMap<Place, Waiter>,
+    /// How many wait in each block of places, so that who is before one is counted without looking at all.
+    blocks: BTreeMap<(u64, u64), u64>,
     /// The round of each node's last place, while it is not over.
     last_rounds: BTreeMap<NodeName, u64>,
     /// By the time when each was heard, so that silence is found without looking at all.
@@ -70,6 +81,7 @@ impl Line {
     pub(super) fn put(&mut self, place: Place, waiter: Waiter) {
         self.heard.insert((waiter.heard, waiter.permit));
         self.places.insert(waiter.permit, place);
+        *self.blocks.entry(place.block()).or_default() += 1;
         self.waiters.insert(place, waiter);
     }
 
@@ -95,7 +107,11 @@ impl Line {
     }
 
     pub(super) fn ahead_of(&self, permit: PermitId) -> Option<u64> {
-        self.places.get(&permit).map(|place| self.waiters.range(..place).count() as u64)
+        let place = self.places.get(&permit)?;
+        let block = place.block();
+        let before: u64 = self.blocks.range(..block).map(|(_, count)| count).sum();
+        let first = Place { round: block.0, number: block.1 * BLOCK };
+        Some(before + self.waiters.range(first..*place).count() as u64)
     }
 
     /// Forgets who fell silent.
@@ -117,6 +133,12 @@ impl Line {
         let waiter = self.waiters.remove(&place)?;
         self.places.remove(&waiter.permit);
         self.heard.remove(&(waiter.heard, waiter.permit));
+        if let Some(count) = self.blocks.get_mut(&place.block()) {
+            *count -= 1;
+            if *count == 0 {
+                self.blocks.remove(&place.block());
+            }
+        }
         Some(waiter)
     }
 }
@@ -152,6 +174,25 @@ mod tests {
         assert!(line.next(None).is_some());
         assert!(line.join(Duration::ZERO, &"b".parse().expect("a name"), PermitId::random(&mut Random::seeded(2))));
         assert_eq!(order(&mut line), "baa".to_owned());
+    }
+
+    #[test]
+    fn who_is_before_one_is_counted_by_blocks() {
+        let (mut line, mut random) = (Line::default(), Random::seeded(3));
+        for step in 0..1_000 {
+            let node = format!("n{}", (random.fraction() * 40.0) as u64).parse().expect("a name");
+            assert!(line.join(Duration::ZERO, &node, PermitId::random(&mut random)));
+            if step % 3 == 0 {
+                line.next(None);
+            }
+            if step % 7 == 0 {
+                let any = line.waiters().nth(line.len() / 2).map(|waiter| waiter.permit);
+                any.into_iter().for_each(|permit| line.leave(permit));
+            }
+        }
+        let order: Vec<PermitId> = line.waiters().map(|waiter| waiter.permit).collect();
+        let counted: Vec<Option<u64>> = order.iter().map(|permit| line.ahead_of(*permit)).collect();
+        assert_eq!(counted, (0..order.len() as u64).map(Some).collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A node's side of one budget: asks the leader, holds permits, renews and returns them, and knows what to do without one.
 
+mod time;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,22 +15,22 @@ use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
 use super::fault::Fault;
 use super::pace::Pace;
 use super::remembered::Remembered;
-use super::{
-    ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, Alone, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE, MISSES_TO_GONE,
-    RENEW_EVERY,
-};
+use super::{ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE, RENEW_EVERY};
 
 /// A place in the leader's line is asked for again this long after it should have been called.
 const CALL_LATE: Duration = Duration::from_millis(300);
-/// A wish of the node that nobody has asked for again is over: its asker died. As long as the node's own permits last.
-const WISH_LAPSES_AFTER: Duration = Duration::from_secs(30);
-/// A return that no leader took is told again for so long; by then the permit has come back by itself.
-const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
 /// So many returns of a node wait to be told; further ones come back by themselves.
 const RETURNS_MAX: usize = 1_000;
-/// A node that wants something looks every second. When it has not for so long, it slept or its clock has jumped: that it has heard
-/// no leader says nothing then.
-const SLEPT: Duration = Duration::from_secs(3);
+/// So long a node that went alone looks for a leader before it does so again, if the bus seems to be there: until the lease of a dead
+/// one is over and another has been found.
+const LOOKS_FIRST: Duration = Duration::from_secs(5);
+/// Of a leader that has not answered yet, an answer is expected within this.
+const ANSWER_USUAL: Duration = Duration::from_millis(50);
+/// A grant that took longer than others by more than this begins too late to count in its own second: it is asked for again, and has
+/// another turn.
+const GRANT_LATE: Duration = Duration::from_millis(40);
+/// So often a wish is asked for anew because of late grants; when all are late, that is how it is.
+const LATE_GRANTS: u8 = 2;
 /// Who finds no leader asks for the lease so often.
 const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 
@@ -45,6 +47,10 @@ pub(super) struct Member {
     heard: Duration,
     misses: u32,
     missed: Option<Duration>,
+    /// Misses since the leader of this epoch was heard: each makes the next question wait longer.
+    unheard: (u64, u32),
+    /// The least time that an answer took.
+    quickest: Duration,
     claims: BTreeMap<PermitId, Claim>,
     returns: BTreeMap<PermitId, Return>,
     remembered: Remembered,
@@ -59,6 +65,8 @@ pub(super) struct Member {
     pub(super) alive: u64,
     /// In `[0, 1)`: so that not all nodes do the same at the same time.
     stagger: f64,
+    slots: usize,
+    numbers: u64,
     pub(super) alone_total: u64,
     pub(super) overrun_total: u64,
     fault: Option<Fault>,
@@ -72,13 +80,15 @@ pub(super) struct Membership {
     pub(super) policy: BudgetPolicy,
     pub(super) alive: u64,
     pub(super) stagger: f64,
+    /// Pulls that the node runs at once; 0 for no limit.
+    pub(super) slots: usize,
     pub(super) fault: Option<Fault>,
 }
 
 impl Member {
     /// `since`: when the bus was heard last, so that a node that is alone need not find it out for each owner.
     pub(super) fn new(now: Duration, since: Duration, membership: Membership) -> Self {
-        let Membership { owner, node, policy, alive, stagger, fault } = membership;
+        let Membership { owner, node, policy, alive, stagger, slots, fault } = membership;
         Self {
             owner,
             node,
@@ -88,6 +98,8 @@ impl Member {
             heard: since.min(now),
             misses: 0,
             missed: None,
+            unheard: (0, 0),
+            quickest: ANSWER_USUAL,
             claims: BTreeMap::new(),
             returns: BTreeMap::new(),
             remembered: Remembered::default(),
@@ -100,6 +112,8 @@ impl Member {
             last_step: now,
             alive,
             stagger,
+            slots,
+            numbers: 0,
             alone_total: 0,
             overrun_total: 0,
             fault,
@@ -111,8 +125,12 @@ impl Member {
         if self.is_idle() && !self.went_alone {
             // Nobody had anything to ask a leader, so that none was heard says nothing.
             self.heard = self.heard.max(since);
+        } else if self.is_idle() && since == now {
+            self.look_first(now);
         }
+        self.numbers += 1;
         let fresh = Claim {
+            number: self.numbers,
             stage: Stage::Waiting,
             wanted: now,
             ask_at: now,
@@ -122,6 +140,7 @@ impl Member {
             told: None,
             told_sent: false,
             overran: false,
+            late: 0,
         };
         let claim = self.claims.entry(permit).or_insert(fresh);
         claim.wanted = now;
@@ -147,9 +166,24 @@ impl Member {
         }
         if self.returns.len() < RETURNS_MAX {
             let used = claim.stage != Stage::Waiting;
-            self.returns.insert(permit, Return { used, told, since: now, asked: None });
+            self.returns.insert(permit, Return { used, told, since: now, ask_at: now, asked: None });
         }
         self.tick(now)
+    }
+
+    /// The bus can be reached again.
+    pub(super) fn bus_back(&mut self, now: Duration) -> Vec<Wanted> {
+        if self.went_alone {
+            self.look_first(now);
+        }
+        let from = now + self.spread();
+        self.campaign_at = self.campaign_at.map(|at| at.min(from));
+        self.tick(now)
+    }
+
+    /// It went alone some time ago. There may be a leader again, so it looks for one before it does so anew.
+    fn look_first(&mut self, now: Duration) {
+        self.heard = self.heard.max((now + LOOKS_FIRST).saturating_sub(ALONE_AFTER));
     }
 
     /// Who leads, as the lease says; none: nobody.
@@ -186,7 +220,7 @@ impl Member {
             Some(_) => {}
             // Not wanted any more: the leader is told, as its word of it was lost.
             None if self.returns.len() < RETURNS_MAX => {
-                self.returns.entry(permit).or_insert(Return { used: false, told: None, since: now, asked: None });
+                self.returns.entry(permit).or_insert(Return { used: false, told: None, since: now, ask_at: now, asked: None });
             }
             None => {}
         }
@@ -212,7 +246,7 @@ impl Member {
 
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Wanted> {
         let mut wanted = Vec::new();
-        self.lapse(now);
+        self.lapse(now, &mut wanted);
         self.count_misses(now);
         self.go_alone(now, &mut wanted);
         let Some((leader, epoch)) = self.leader.clone() else {
@@ -226,16 +260,17 @@ impl Member {
         };
         self.call_renew(now, epoch, &leader, &mut wanted);
         let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
-        for (permit, claim) in &mut self.claims {
-            if claim.stage == Stage::Waiting && claim.asked.is_none() && claim.ask_at <= now {
+        for permit in self.may_go() {
+            let Some(claim) = self.claims.get_mut(&permit) else { continue };
+            if claim.asked.is_none() && claim.ask_at <= now {
                 claim.asked = Some(now);
                 let (owner, node) = (self.owner.clone(), self.node.clone());
-                let ask = GrantBudget { owner, node, permit: *permit, known: known.clone() };
+                let ask = GrantBudget { owner, node, permit, known: known.clone() };
                 wanted.push(Wanted::Call(leader.clone(), BudgetCall::Grant(ask)));
             }
         }
         for (permit, back) in &mut self.returns {
-            if back.asked.is_none() {
+            if back.asked.is_none() && back.ask_at <= now {
                 back.asked = Some(now);
                 let (owner, node, told) = (self.owner.clone(), self.node.clone(), back.told.clone());
                 let call = ReturnBudget { owner, node, permit: *permit, used: back.used, told };
@@ -250,9 +285,9 @@ impl Member {
             return None;
         }
         let asked = |asked: Option<Duration>| asked.map(|asked| asked + ANSWER_WITHIN);
-        let claims = self.claims.values().filter(|claim| claim.stage == Stage::Waiting);
+        let claims = self.may_go().into_iter().filter_map(|permit| self.claims.get(&permit));
         let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + ANSWER_WITHIN }));
-        let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(now + ANSWER_WITHIN));
+        let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + ANSWER_WITHIN)));
         let renew = (self.leader.is_some() && !self.held().is_empty()).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
         asks.chain(returns).chain(renew).chain(campaign).chain([now + CAMPAIGN_EVERY]).min()
@@ -268,7 +303,22 @@ impl Member {
 
     pub(super) fn wait_of(&self, now: Duration, permit: PermitId) -> Option<BudgetWait> {
         let claim = self.claims.get(&permit).filter(|claim| claim.stage == Stage::Waiting)?;
+        if claim.turn_at.is_none() && !self.may_go().contains(&permit) {
+            return None;
+        }
         Some(BudgetWait { ahead: claim.ahead, wait: claim.turn_at.map(|at| at.saturating_sub(now)) })
+    }
+
+    /// The wishes that wait for the fleet, in the order of their coming: no more than the node has slots for, as permits that wait for
+    /// a slot keep others from pulling, and begin together when slots get free.
+    fn may_go(&self) -> Vec<PermitId> {
+        let waiting = self.claims.iter().filter(|(_, claim)| claim.stage == Stage::Waiting);
+        let mut waiting: Vec<(u64, PermitId)> = waiting.map(|(permit, claim)| (claim.number, *permit)).collect();
+        waiting.sort_unstable();
+        if self.slots > 0 {
+            waiting.truncate(self.slots.saturating_sub(self.in_flight() as usize));
+        }
+        waiting.into_iter().map(|(_, permit)| permit).collect()
     }
 
     /// Whether no leader was reached for so long that the node goes by its own share.
@@ -301,11 +351,15 @@ impl Member {
     fn look_to(&mut self, now: Duration, node: NodeName, epoch: u64) {
         self.leader = Some((node, epoch));
         (self.misses, self.missed, self.campaign_at, self.renew_asked) = (0, None, None, None);
-        self.renew_at = now;
-        for claim in self.claims.values_mut() {
-            (claim.asked, claim.ask_at, claim.told_sent) = (None, now, false);
+        if self.unheard.0 != epoch {
+            self.unheard = (epoch, 0);
         }
-        self.returns.values_mut().for_each(|back| back.asked = None);
+        let ask_at = now + self.hold_off();
+        self.renew_at = ask_at;
+        for claim in self.claims.values_mut() {
+            (claim.asked, claim.ask_at, claim.told_sent) = (None, ask_at, false);
+        }
+        self.returns.values_mut().for_each(|back| (back.asked, back.ask_at) = (None, ask_at));
     }
 
     /// Whether a leader's word counts; remembers it.
@@ -321,6 +375,7 @@ impl Member {
         }
         self.fence = (epoch, now);
         (self.heard, self.misses, self.missed, self.went_alone) = (now, 0, None, false);
+        self.unheard = (epoch, 0);
         true
     }
 
@@ -347,11 +402,17 @@ impl Member {
                 self.remembered.learn(now, &known);
                 self.told_epoch = epoch;
                 let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
-                // A grant that was long on its way is asked for again: it may have come back to the leader.
-                if asked + 2 * ANSWER_WITHIN < now || asked > now {
-                    return;
-                }
+                let took = now.saturating_sub(asked);
                 if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage == Stage::Waiting) {
+                    // One that was very long on its way may have come back to the leader.
+                    if took > 2 * ANSWER_WITHIN || asked > now {
+                        return;
+                    }
+                    if took > self.quickest + GRANT_LATE && claim.late < LATE_GRANTS {
+                        (claim.late, claim.ask_at) = (claim.late + 1, now);
+                        return;
+                    }
+                    self.quickest = if claim.late < LATE_GRANTS { self.quickest.min(took) } else { took };
                     claim.stage = Stage::Held { until };
                     wanted.push(Wanted::Granted { permit, alone: false });
                 }
@@ -413,85 +474,5 @@ impl Member {
     fn held(&self) -> Vec<PermitId> {
         let held = self.claims.iter().filter(|(_, claim)| claim.stage != Stage::Waiting);
         held.map(|(permit, _)| *permit).take(BUDGET_PERMITS_PER_NODE).collect()
-    }
-
-    fn lapse(&mut self, now: Duration) {
-        let slept = now.saturating_sub(self.last_step);
-        self.last_step = self.last_step.max(now);
-        if slept > SLEPT && !self.went_alone {
-            self.heard = (self.heard + slept).min(now);
-        }
-        if slept > SLEPT {
-            // Their askers slept as well.
-            self.claims.values_mut().for_each(|claim| claim.wanted = (claim.wanted + slept).min(now));
-        }
-        for claim in self.claims.values_mut() {
-            if let Stage::Held { until } = claim.stage {
-                let over = until <= now;
-                self.overrun_total += u64::from(over && !claim.overran);
-                claim.overran = over;
-            }
-        }
-        let over = |claim: &Claim| now >= claim.wanted + WISH_LAPSES_AFTER;
-        let dead: Vec<PermitId> = self.claims.iter().filter(|(_, claim)| over(claim)).map(|(permit, _)| *permit).collect();
-        for permit in dead {
-            let Some(claim) = self.claims.remove(&permit) else { continue };
-            if self.returns.len() < RETURNS_MAX {
-                let used = claim.stage != Stage::Waiting;
-                self.returns.insert(permit, Return { used, told: claim.told, since: now, asked: None });
-            }
-        }
-        self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
-    }
-
-    /// What was asked and not answered in time is asked again; after three times in a row the leader counts as gone.
-    fn count_misses(&mut self, now: Duration) {
-        let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + ANSWER_WITHIN);
-        let mut missed = false;
-        for claim in self.claims.values_mut().filter(|claim| late(claim.asked)) {
-            (claim.asked, claim.ask_at, missed) = (None, now, true);
-        }
-        for back in self.returns.values_mut().filter(|back| late(back.asked)) {
-            (back.asked, missed) = (None, true);
-        }
-        if late(self.renew_asked) {
-            (self.renew_asked, self.renew_at, missed) = (None, now, true);
-        }
-        if missed && self.missed.is_none_or(|at| now >= at + ANSWER_WITHIN / 2) {
-            self.missed = Some(now);
-            self.misses += 1;
-            if self.misses >= MISSES_TO_GONE {
-                self.leader = None;
-                self.misses = 0;
-                self.campaign_at.get_or_insert(now);
-            }
-        }
-    }
-
-    /// Without a leader for long, a node goes on by its share, and never with less than one at a time.
-    fn go_alone(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
-        if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.remembered.is_used_up(now)) {
-            return;
-        }
-        if !self.claims.values().any(|claim| claim.stage == Stage::Waiting) {
-            // Who wants nothing goes nowhere: its next pull looks for the leader first.
-            return;
-        }
-        self.went_alone = true;
-        let nodes = self.alive.max(1);
-        let most = if self.policy.at_once == 0 { u64::MAX } else { (self.policy.at_once as u64 / nodes).max(1) };
-        self.alone_pace.set(self.policy.per_second / nodes as f64);
-        let waiting = self.claims.iter().filter(|(_, claim)| claim.stage == Stage::Waiting);
-        for permit in waiting.map(|(permit, _)| *permit).collect::<Vec<_>>() {
-            let in_flight = self.in_flight();
-            if in_flight >= most || !(self.alone_pace.take(now) || in_flight == 0) {
-                return;
-            }
-            if let Some(claim) = self.claims.get_mut(&permit) {
-                claim.stage = Stage::Alone;
-                self.alone_total += 1;
-                wanted.push(Wanted::Granted { permit, alone: true });
-            }
-        }
     }
 }

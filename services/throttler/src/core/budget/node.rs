@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::throttler::{BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetState, BudgetTurn, RegistryLimit};
+use contract::messages::throttler::{
+    BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetState, BudgetTurn, PermitCounts, RegistryLimit,
+};
 use contract::{NodeName, PermitId};
 
 use super::claim::{BudgetWait, Wanted};
@@ -51,6 +53,7 @@ pub struct Budgets {
     alive: VecDeque<(Duration, u64)>,
     bus_gone: Option<Duration>,
     forgotten_total: u64,
+    slots: usize,
     fault: Option<Fault>,
 }
 
@@ -68,8 +71,16 @@ impl Budgets {
             alive: VecDeque::new(),
             bus_gone: None,
             forgotten_total: 0,
+            slots: 0,
             fault: None,
         }
+    }
+
+    /// For a node that runs so many pulls at once; 0 for no limit. It asks for no more permits of a budget than it has slots for.
+    #[must_use]
+    pub fn with_slots(mut self, slots: usize) -> Self {
+        self.slots = slots;
+        self
     }
 
     /// With a rule broken on purpose, to test those who test.
@@ -107,7 +118,7 @@ impl Budgets {
             Input::LeaseLost { owner, epoch } => self.lease_lost(now, &owner, epoch, &mut work),
             Input::Fleet { alive } => self.fleet(now, alive),
             Input::BusGone => self.bus_gone = self.bus_gone.or(Some(now)),
-            Input::BusBack => self.bus_gone = None,
+            Input::BusBack => self.bus_back(now, &mut work),
             Input::Tick => self.tick(now, &mut work, &mut effects),
         }
         self.carry_out(now, work, &mut effects);
@@ -134,6 +145,22 @@ impl Budgets {
     #[must_use]
     pub fn knows(&self, permit: PermitId) -> bool {
         self.owners.contains_key(&permit)
+    }
+
+    /// The counters, beside those of the node's own queue.
+    #[must_use]
+    pub fn count(&self, own: PermitCounts) -> PermitCounts {
+        let members = || self.members.values().map(|(_, member)| member);
+        PermitCounts {
+            budgets: self.members.len() as u64,
+            budgets_led: self.leads.len() as u64,
+            budget_waiting: members().map(Member::waiting).sum(),
+            budget_in_flight: members().map(Member::in_flight).sum(),
+            alone_total: members().map(|member| member.alone_total).sum(),
+            overrun_total: members().map(|member| member.overrun_total).sum(),
+            forgotten_total: self.forgotten_total,
+            ..own
+        }
     }
 
     /// What this node leads.
@@ -169,6 +196,15 @@ impl Budgets {
         }
     }
 
+    fn bus_back(&mut self, now: Duration, work: &mut VecDeque<Work>) {
+        if self.bus_gone.take().is_none() {
+            return;
+        }
+        for (owner, (_, member)) in &mut self.members {
+            work.extend(member.bus_back(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
+        }
+    }
+
     fn want(&mut self, now: Duration, owner: String, permit: PermitId, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
         let owner = self.owners.get(&permit).cloned().unwrap_or(owner);
         if !self.members.contains_key(&owner) && !self.make_room() {
@@ -183,6 +219,7 @@ impl Budgets {
                 policy: self.policy,
                 alive: self.alive.back().map_or(1, |(_, alive)| *alive),
                 stagger: self.random.fraction(),
+                slots: self.slots,
                 fault: self.fault,
             };
             self.members.insert(owner.clone(), (now, Member::new(now, since, membership)));
@@ -345,7 +382,8 @@ impl Budgets {
                 }
                 Work::Wanted(_, Wanted::Call(to, call)) => effects.push(Effect::Call { to, asked: now, call }),
                 Work::Wanted(owner, Wanted::Campaign) => effects.push(Effect::Campaign { owner }),
-                Work::Wanted(_, Wanted::Granted { permit, alone }) => effects.push(Effect::Granted { permit, alone }),
+                Work::Wanted(owner, Wanted::Granted { permit, alone }) => effects.push(Effect::Granted { owner, permit, alone }),
+                Work::Wanted(_, Wanted::RanOut { permit, at }) => effects.push(Effect::RanOut { permit, at }),
                 Work::Wanted(_, Wanted::Refused { permit, text }) => {
                     self.owners.remove(&permit);
                     effects.push(Effect::Refused { permit, text });

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Of the rate, so much is used: what a message is late must not put more into one second than the budget allows.
-const SHARE_USED: f64 = 0.95;
+/// Of the rate, so much is used: what a pull begins later than its grant must not put more into one second than the budget allows.
+/// A called-out permit is fetched within 40 ms, its answer is at most 40 ms later than others, and a grant 30 ms: see the tests.
+const SHARE_USED: f64 = 0.9;
 /// So late a grant may be without the next one being later too: timers have whole milliseconds. Less than what [`SHARE_USED`] leaves
 /// free, so that no sliding second ever holds more grants than the rate.
 const CATCH_UP: Duration = Duration::from_millis(30);
@@ -55,9 +56,10 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    const SECOND: Duration = Duration::from_millis(1_080);
 
-    /// The most grants in any sliding second, and all, when somebody tries every `step` for ten seconds, after a rest.
+    /// The most grants that any 1.08 s hold, as some begin so much later than others, and all, when somebody tries every `step` for
+    /// ten seconds, after a rest.
     fn tried(per_second: f64, step: Duration) -> (usize, usize) {
         let mut pace = Pace::new(per_second);
         let mut grants = Vec::new();
@@ -68,7 +70,7 @@ mod tests {
             }
             now += step;
         }
-        let most = grants.iter().map(|from| grants.iter().filter(|at| *at >= from && **at <= *from + SECOND).count()).max();
+        let most = grants.iter().map(|from| grants.iter().filter(|at| *at >= from && **at < *from + SECOND).count()).max();
         (most.unwrap_or(0), grants.len())
     }
 
@@ -78,7 +80,7 @@ mod tests {
             for step in [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(13)] {
                 let (most, all) = tried(f64::from(rate), step);
                 assert!(most <= rate as usize, "{most} in a second at {rate} a second, tried every {step:?}");
-                assert!(all as f64 >= f64::from(rate) * 10.0 * 0.9 - 1.0, "{all} in ten seconds at {rate} a second, tried every {step:?}");
+                assert!(all as f64 >= f64::from(rate) * 10.0 * 0.85 - 1.0, "{all} in ten seconds at {rate} a second, tried every {step:?}");
             }
         }
     }

@@ -24,8 +24,10 @@ pub(super) enum Stage {
 pub(super) struct Permit {
     pub(super) node: NodeName,
     pub(super) granted: Duration,
-    pub(super) heard: Duration,
-    pub(super) stage: Stage,
+    /// When it may have begun last.
+    pub(super) turn: Duration,
+    heard: Duration,
+    stage: Stage,
     /// The registry's word in this pull is known.
     told: bool,
 }
@@ -38,6 +40,8 @@ pub(super) struct Permits {
     open: BTreeSet<(Duration, PermitId)>,
     /// How many each node has.
     held: BTreeMap<NodeName, u64>,
+    /// By the time when each lapses, so that silence is found without looking at all.
+    lapses: BTreeSet<(Duration, PermitId)>,
 }
 
 impl Permits {
@@ -57,21 +61,43 @@ impl Permits {
         self.permits.get(&id)
     }
 
-    /// When it was heard and how far it has come may change; the rest is counted on.
-    pub(super) fn get_mut(&mut self, id: PermitId) -> Option<&mut Permit> {
-        self.permits.get_mut(&id)
+    /// It is in use.
+    pub(super) fn claim(&mut self, id: PermitId) {
+        self.change(id, |permit| permit.stage = Stage::Claimed);
+    }
+
+    /// Its holder was heard.
+    pub(super) fn hear(&mut self, now: Duration, id: PermitId) {
+        self.change(id, |permit| permit.heard = now);
+    }
+
+    /// It may begin now, should its holder not have heard of it before. If it has, it began before: so it counts from then on.
+    pub(super) fn grant_again(&mut self, now: Duration, id: PermitId) {
+        if let Some(permit) = self.permits.get_mut(&id) {
+            permit.turn = now;
+        }
+    }
+
+    fn change(&mut self, id: PermitId, change: impl FnOnce(&mut Permit)) {
+        let Some(permit) = self.permits.get_mut(&id) else { return };
+        self.lapses.remove(&(permit.lapses(), id));
+        change(permit);
+        self.lapses.insert((permit.lapses(), id));
     }
 
     /// One more. None has this id yet.
     pub(super) fn insert(&mut self, now: Duration, id: PermitId, node: NodeName, stage: Stage) {
         *self.held.entry(node.clone()).or_default() += 1;
         self.open.insert((now, id));
-        self.permits.insert(id, Permit { node, granted: now, heard: now, stage, told: false });
+        let permit = Permit { node, granted: now, turn: now, heard: now, stage, told: false };
+        self.lapses.insert((permit.lapses(), id));
+        self.permits.insert(id, permit);
     }
 
     pub(super) fn remove(&mut self, id: PermitId) -> Option<Permit> {
         let permit = self.permits.remove(&id)?;
         self.open.remove(&(permit.granted, id));
+        self.lapses.remove(&(permit.lapses(), id));
         if let Some(held) = self.held.get_mut(&permit.node) {
             *held -= 1;
             if *held == 0 {
@@ -92,6 +118,7 @@ impl Permits {
     /// A deaf leader does not hold its silence against its holders.
     pub(super) fn excuse(&mut self, deaf: Duration) {
         self.permits.values_mut().for_each(|permit| permit.heard += deaf);
+        self.lapses = self.permits.iter().map(|(id, permit)| (permit.lapses(), *id)).collect();
     }
 
     pub(super) fn out(&self) -> Out {
@@ -107,15 +134,18 @@ impl Permits {
         self.held.iter().filter(move |(_, held)| **held >= least).map(|(node, _)| node)
     }
 
-    /// Looks at all of them.
     pub(super) fn lapsed(&self, now: Duration) -> Vec<PermitId> {
-        self.permits.iter().filter(|(_, permit)| permit.lapses() <= now).map(|(id, _)| *id).collect()
+        self.lapses.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect()
     }
 }
 
 impl Permit {
     pub(super) fn is_told(&self) -> bool {
         self.told
+    }
+
+    pub(super) fn stage(&self) -> &Stage {
+        &self.stage
     }
 
     fn lapses(&self) -> Duration {
@@ -139,9 +169,12 @@ mod tests {
         for step in 0..2_000 {
             let now = Duration::from_millis(step);
             let any = ids.get((random.fraction() * ids.len() as f64) as usize).copied();
-            match (any, (random.fraction() * 4.0) as u64) {
-                (Some(id), 0) => drop(permits.remove(id)),
-                (Some(id), 1) => {
+            match (any, (random.fraction() * 8.0) as u64) {
+                (Some(id), 0..2) => drop(permits.remove(id)),
+                (Some(id), 2) => permits.hear(now, id),
+                (Some(id), 3) => permits.grant_again(now, id),
+                (Some(_), 4) if step % 100 == 0 => permits.excuse(Duration::from_millis(7)),
+                (Some(id), 5) => {
                     let node = permits.get(id).map(|permit| permit.node.clone());
                     let _ = node.and_then(|node| permits.tell(&node, id));
                 }
@@ -158,6 +191,8 @@ mod tests {
             for (node, held) in &permits.held {
                 assert_eq!(*held, permits.permits.values().filter(|permit| permit.node == *node).count() as u64);
             }
+            let lapses: BTreeSet<_> = permits.permits.iter().map(|(id, permit)| (permit.lapses(), *id)).collect();
+            assert_eq!(permits.lapses, lapses);
             assert_eq!(permits.held.values().sum::<u64>(), permits.len());
         }
     }

@@ -175,10 +175,19 @@ pub enum Effect {
     },
     /// A wish may go ahead.
     Granted {
+        /// Whose budget.
+        owner: String,
         /// Which.
         permit: PermitId,
         /// Without the fleet's permit, as no leader is reached.
         alone: bool,
+    },
+    /// A permit ran out while its pull goes on: it could not be renewed. Nothing is to be done; it is counted.
+    RanOut {
+        /// Which.
+        permit: PermitId,
+        /// When.
+        at: Duration,
     },
     /// A wish is refused: too many wait.
     Refused {

@@ -1,0 +1,114 @@
+//! What time does to a member: wishes and permits lapse, answers are missed, and at last the node goes alone.
+
+use std::time::Duration;
+
+use contract::PermitId;
+
+use super::super::claim::{Claim, Return, Stage, Wanted};
+use super::super::{ANSWER_WITHIN, Alone, MISSES_TO_GONE};
+use super::{Member, RETURNS_MAX};
+
+/// A wish of the node that nobody has asked for again is over: its asker died. As long as the node's own permits last.
+const WISH_LAPSES_AFTER: Duration = Duration::from_secs(30);
+/// A return that no leader took is told again for so long; by then the permit has come back by itself.
+const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
+/// A node that wants something looks every second. When it has not for so long, it slept or its clock has jumped: that it has heard
+/// no leader says nothing then.
+const SLEPT: Duration = Duration::from_secs(3);
+/// A leader that does not answer is asked at least so often.
+const HOLD_OFF_MAX: Duration = Duration::from_secs(2);
+
+impl Member {
+    /// How long a leader is left in peace that does not answer: it may have more questions than it can take already.
+    pub(super) fn hold_off(&self) -> Duration {
+        match self.unheard.1.checked_sub(MISSES_TO_GONE) {
+            None => Duration::ZERO,
+            Some(further) => (ANSWER_WITHIN * (1 << further.min(3))).min(HOLD_OFF_MAX),
+        }
+    }
+
+    pub(super) fn lapse(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
+        let slept = now.saturating_sub(self.last_step);
+        self.last_step = self.last_step.max(now);
+        if slept > SLEPT && !self.went_alone {
+            self.heard = (self.heard + slept).min(now);
+        }
+        if slept > SLEPT {
+            // Their askers slept as well.
+            self.claims.values_mut().for_each(|claim| claim.wanted = (claim.wanted + slept).min(now));
+        }
+        for (permit, claim) in &mut self.claims {
+            if let Stage::Held { until } = claim.stage {
+                let over = until <= now;
+                if over && !claim.overran {
+                    self.overrun_total += 1;
+                    wanted.push(Wanted::RanOut { permit: *permit, at: until });
+                }
+                claim.overran = over;
+            }
+        }
+        let over = |claim: &Claim| now >= claim.wanted + WISH_LAPSES_AFTER;
+        let dead: Vec<PermitId> = self.claims.iter().filter(|(_, claim)| over(claim)).map(|(permit, _)| *permit).collect();
+        for permit in dead {
+            let Some(claim) = self.claims.remove(&permit) else { continue };
+            if self.returns.len() < RETURNS_MAX {
+                let used = claim.stage != Stage::Waiting;
+                self.returns.insert(permit, Return { used, told: claim.told, since: now, ask_at: now, asked: None });
+            }
+        }
+        self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
+    }
+
+    /// What was asked and not answered in time is asked again; after three times in a row the leader counts as gone.
+    pub(super) fn count_misses(&mut self, now: Duration) {
+        let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + ANSWER_WITHIN);
+        let ask_at = now + self.hold_off();
+        let mut missed = false;
+        for claim in self.claims.values_mut().filter(|claim| late(claim.asked)) {
+            (claim.asked, claim.ask_at, missed) = (None, ask_at, true);
+        }
+        for back in self.returns.values_mut().filter(|back| late(back.asked)) {
+            (back.asked, back.ask_at, missed) = (None, ask_at, true);
+        }
+        if late(self.renew_asked) {
+            (self.renew_asked, self.renew_at, missed) = (None, ask_at, true);
+        }
+        if missed && self.missed.is_none_or(|at| now >= at + ANSWER_WITHIN / 2) {
+            self.missed = Some(now);
+            self.misses += 1;
+            self.unheard.1 = self.unheard.1.saturating_add(1);
+            if self.misses >= MISSES_TO_GONE {
+                self.leader = None;
+                self.misses = 0;
+                self.campaign_at.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Without a leader for long, a node goes on by its share, and never with less than one at a time.
+    pub(super) fn go_alone(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
+        if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.remembered.is_used_up(now)) {
+            return;
+        }
+        let waiting = self.may_go();
+        if waiting.is_empty() {
+            // Who wants nothing goes nowhere: its next pull looks for the leader first.
+            return;
+        }
+        self.went_alone = true;
+        let nodes = self.alive.max(1);
+        let most = if self.policy.at_once == 0 { u64::MAX } else { (self.policy.at_once as u64 / nodes).max(1) };
+        self.alone_pace.set(self.policy.per_second / nodes as f64);
+        for permit in waiting {
+            let in_flight = self.in_flight();
+            if in_flight >= most || !(self.alone_pace.take(now) || in_flight == 0) {
+                return;
+            }
+            if let Some(claim) = self.claims.get_mut(&permit) {
+                claim.stage = Stage::Alone;
+                self.alone_total += 1;
+                wanted.push(Wanted::Granted { permit, alone: true });
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Whether the fleet keeps to its budgets: what leaders let go apart from what nodes that reach no leader do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::checks::{Finding, Invariant};
+use crate::registry::{Asked, Leave};
+use crate::world::Story;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// After so long without a leader a node goes alone; it comes back to one within a second of the line, three attempts of the bus and
+/// the last leader's lease.
+const REACHES_AGAIN: Duration = Duration::from_secs(5);
+
+/// A share is of the nodes that are alive, which may be fewer than there are.
+const FEWER_ALIVE: f64 = 0.5;
+
+/// Looks at a run.
+pub fn look(story: &Story) -> Vec<Finding> {
+    let mut budgets: BTreeMap<&str, Vec<&Asked>> = BTreeMap::new();
+    for one in &story.asked {
+        budgets.entry(one.budget()).or_default().push(one);
+    }
+    let worst = |what, at_most: f64, of: &dyn Fn(&[&Asked]) -> Worst| {
+        let (value, at) = budgets.values().map(|asked| of(asked)).max_by_key(|(value, _)| *value).unwrap_or_default();
+        Finding { invariant: Invariant::Budget, what, value: value as f64, at_most, at }
+    };
+    let mut findings = vec![
+        worst("pulls in a second by leaders' permits", story.budget.per_second.floor(), &|asked| in_a_second(&led(asked))),
+        worst("pulls of a node alone beside another, beyond its share", 0.0, &|asked| beside_another(story, asked)),
+        worst("pulls alone of nodes that reach the bus", 0.0, &|asked| needlessly_alone(story, asked)),
+        worst("pulls by nobody's leave", 0.0, &|asked| counted(asked.iter().filter(|one| one.leave == Leave::None))),
+    ];
+    if story.budget.at_once > 0 {
+        findings.push(worst("pulls at once by leaders' permits", story.budget.at_once as f64, &|asked| at_once(&led(asked))));
+    }
+    findings
+}
+
+/// Those that a leader let go.
+fn led<'a>(asked: &[&'a Asked]) -> Vec<&'a Asked> {
+    asked.iter().filter(|one| one.leave == Leave::Leader).copied().collect()
+}
+
+/// A figure, and where it was.
+type Worst = (usize, Option<(usize, Duration)>);
+
+/// The most that began in any sliding second.
+fn in_a_second(asked: &[&Asked]) -> Worst {
+    let (mut most, mut first) = ((0, None), 0);
+    for (index, one) in asked.iter().enumerate() {
+        while asked[first].at + SECOND <= one.at {
+            first += 1;
+        }
+        if index - first + 1 > most.0 {
+            most = (index - first + 1, Some((one.node, one.at)));
+        }
+    }
+    most
+}
+
+/// The most in flight at any time, but for those whose permit ran out meanwhile.
+fn at_once(asked: &[&Asked]) -> Worst {
+    let mut ends: Vec<(Duration, bool, usize)> = Vec::new();
+    for one in asked {
+        let over = one.over.into_iter().chain(one.ran_out).min();
+        ends.push((one.at, true, one.node));
+        ends.extend(over.map(|over| (over, false, one.node)));
+    }
+    // What ends makes room for what begins at the same time.
+    ends.sort_unstable();
+    let (mut now, mut most) = (0_usize, (0, None));
+    for (at, begins, node) in ends {
+        now = if begins { now + 1 } else { now.saturating_sub(1) };
+        if now > most.0 {
+            most = (now, Some((node, at)));
+        }
+    }
+    most
+}
+
+/// Pulls that a node began alone while another of its own was under way, though its share of the budget was not due yet: beyond that
+/// share it has one at a time.
+fn beside_another(story: &Story, asked: &[&Asked]) -> Worst {
+    let share = Duration::from_secs_f64(story.plan.nodes as f64 / story.budget.per_second).mul_f64(FEWER_ALIVE);
+    let mut nodes: BTreeMap<usize, Vec<&&Asked>> = BTreeMap::new();
+    for one in asked.iter().filter(|one| one.leave == Leave::Alone) {
+        nodes.entry(one.node).or_default().push(one);
+    }
+    let early = |pair: &&[&&Asked]| pair[0].over.is_none_or(|over| over > pair[1].at) && pair[1].at < pair[0].at + share;
+    counted(nodes.values().flat_map(|asked| asked.windows(2).filter(early).map(|pair| pair[1])))
+}
+
+/// Pulls without a permit of nodes whose line was up for long enough to reach a leader.
+fn needlessly_alone(story: &Story, asked: &[&Asked]) -> Worst {
+    let cut =
+        |one: &&Asked| story.plan.away.iter().any(|(of, from, to)| *of == one.node && *from <= one.at && one.at <= *to + REACHES_AGAIN);
+    counted(asked.iter().filter(|one| one.leave == Leave::Alone && !cut(one)))
+}
+
+fn counted<'a>(asked: impl Iterator<Item = &'a &'a Asked>) -> Worst {
+    let all: Vec<_> = asked.collect();
+    (all.len(), all.first().map(|one| (one.node, one.at)))
+}
