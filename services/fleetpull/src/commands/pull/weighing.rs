@@ -114,7 +114,105 @@ async fn of_nodes(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::{Ask, Delivery, Wiring};
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+    use contract::messages::pull_coordinator::BlobSize;
+    use contract::subject::Fleet;
+
     use super::*;
+
+    /// Who was asked to ask the registry.
+    type Asked = Rc<RefCell<Vec<String>>>;
+
+    /// An agent that answers as it is told.
+    struct Agent {
+        node: NodeName,
+        /// What its registry says; none: it asks none.
+        weight: Option<ImageWeight>,
+        missing: Option<u64>,
+        asked: Asked,
+    }
+
+    impl Actor for Agent {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ExplainImage>> for Agent {
+        type Result = MessageResult<Ask<ExplainImage>>;
+
+        fn handle(&mut self, Ask(ask): Ask<ExplainImage>, _: &mut Self::Context) -> Self::Result {
+            if ask.body.weigh {
+                self.asked.borrow_mut().push(self.node.to_string());
+                return MessageResult(Ok(Explanation { weight: self.weight.clone(), ..Explanation::default() }));
+            }
+            let missing_bytes = self.missing.filter(|_| !ask.body.blobs.is_empty());
+            MessageResult(Ok(Explanation { missing_bytes, ..Explanation::default() }))
+        }
+    }
+
+    fn weight() -> ImageWeight {
+        let blob = |digest: &str, bytes| BlobSize { digest: digest.to_owned(), bytes };
+        ImageWeight { digest: Some("sha256:top".to_owned()), blobs: vec![blob("sha256:a", 1_000), blob("sha256:b", 24)] }
+    }
+
+    fn lacking(platform: &str) -> Explanation {
+        Explanation { policy: "Always".to_owned(), present: Some(false), platform: Some(platform.to_owned()), ..Explanation::default() }
+    }
+
+    #[test]
+    fn a_thousand_nodes_cost_the_registry_a_question_for_each_platform() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let (asked, mut served, mut nodes) = (Asked::default(), Vec::new(), Vec::new());
+            for number in 0..1_000 {
+                let node: NodeName = format!("n{number:03}").parse().expect("a name");
+                let platform = if number < 100 { "linux/arm64" } else { "linux/amd64" };
+                let said = match number {
+                    // Its back-off holds it.
+                    0 => Explanation { next_try_ms: Some(5_000), ..lacking(platform) },
+                    998 => Explanation { present: Some(true), digest: Some("sha256:top".to_owned()), ..lacking(platform) },
+                    999 => Explanation { platform: None, ..lacking(platform) },
+                    _ => lacking(platform),
+                };
+                // The second is of a runtime that cannot ask; every tenth does not say what it lacks.
+                let (weight, missing) = ((number != 1).then(weight), (number % 10 != 3).then_some(number));
+                let agent = Agent { node: node.clone(), weight, missing, asked: asked.clone() }.start();
+                let (bus, fleet) = (client.bus().clone(), client.fleet().clone());
+                let wiring = Wiring { bus, fleet, node: node.clone(), delivery: Delivery::Bus };
+                served.push(actors::serve::<ExplainImage>(&wiring, agent.recipient()).await.expect("the bus is open"));
+                nodes.push((node, said));
+            }
+            let said: Vec<(&NodeName, &Explanation)> = nodes.iter().map(|(node, said)| (node, said)).collect();
+            let command = ExplainImage { image: "a:1".to_owned(), ..ExplainImage::default() };
+            let known = weigh(&client, &command, &said).await;
+            assert_eq!(*asked.borrow(), ["n100", "n001", "n002"], "one for each platform, and one that could not");
+            let of = |node: &str| known[&node.parse::<NodeName>().expect("a name")].clone();
+            assert_eq!((known.len(), of("n000"), of("n517")), (1_000, ToFetch::Bytes(0), ToFetch::Bytes(517)));
+            assert_eq!((of("n513"), of("n998")), (ToFetch::UpTo(1_024), ToFetch::Bytes(0)));
+            assert_eq!(of("n999").bytes(), None);
+        });
+    }
+
+    #[test]
+    fn where_every_node_is_held_back_no_registry_is_asked() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let cause = Some("ErrImagePull: gone".to_owned());
+            let said = Explanation { next_try_ms: Some(1), cause, ..lacking("linux/amd64") };
+            let node: NodeName = "n1".parse().expect("a name");
+            let known = weigh(&client, &ExplainImage::default(), &[(&node, &said)]).await;
+            let told = "no node may ask its registry now, because of ErrImagePull: gone".to_owned();
+            assert_eq!(known[&node], ToFetch::Unknown(told));
+        });
+    }
 
     #[test]
     fn what_is_there_is_weighed_for_the_policy_always_alone() {
