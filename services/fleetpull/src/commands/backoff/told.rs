@@ -115,7 +115,78 @@ fn add_pauses(pauses: &mut Vec<Pause>, told: Vec<Pause>) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::{Ask, Delivery, Wiring};
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+    use contract::View;
+    use contract::messages::backoff_tracker::BackoffEntry;
+    use contract::subject::Fleet;
+
     use super::*;
+
+    /// A tracker that knows so much of what is shared, and one failure of its own.
+    struct Tracker {
+        keys: std::ops::Range<u32>,
+        /// Entries told in full by all of them.
+        told: Rc<Cell<usize>>,
+    }
+
+    impl Actor for Tracker {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ListBackoffs>> for Tracker {
+        type Result = MessageResult<Ask<ListBackoffs>>;
+
+        fn handle(&mut self, Ask(list): Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
+            let entry = |key: String, view| BackoffEntry { about: key.clone(), key, view, ..BackoffEntry::default() };
+            let keys = self.keys.clone().map(|key| format!("{key:032x}"));
+            let own = entry("busybox".to_owned(), None);
+            if list.body.shared_by_key {
+                return MessageResult(Ok(BackoffList { shared_keys: keys.collect(), entries: vec![own], ..BackoffList::default() }));
+            }
+            let shared = keys.map(|key| entry(key, Some(View::default())));
+            let entries: Vec<BackoffEntry> = shared.chain([own]).collect();
+            self.told.set(self.told.get() + entries.len());
+            MessageResult(Ok(BackoffList { entries, ..BackoffList::default() }))
+        }
+    }
+
+    #[test]
+    fn a_few_nodes_tell_what_all_of_them_know() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let (told, mut served, mut nodes) = (Rc::new(Cell::new(0)), Vec::new(), Vec::new());
+            for number in 0..500_u32 {
+                // The last two stand elsewhere and know something that the others do not.
+                let keys = if number < 498 { 0..100 } else { 90..120 };
+                let node: NodeName = format!("n{number:03}").parse().expect("a name");
+                let (bus, fleet) = (client.bus().clone(), client.fleet().clone());
+                let wiring = Wiring { bus, fleet, node: node.clone(), delivery: Delivery::Bus };
+                let tracker = Tracker { keys, told: told.clone() }.start();
+                served.push(actors::serve::<ListBackoffs>(&wiring, tracker.recipient()).await.expect("the bus is open"));
+                nodes.push(node);
+            }
+            let all = Told::by(&client, &nodes, &ListBackoffs::default()).await;
+            assert_eq!(told.get(), IN_FULL * 101 + 31, "one of those elsewhere has told the rest");
+            let holders = |key: u32| {
+                let key = format!("{key:032x}");
+                all.known.iter().find(|known| known.entry.key == key).map(|known| known.nodes.len())
+            };
+            assert_eq!([holders(0), holders(90), holders(119), holders(120)], [Some(498), Some(500), Some(2), None]);
+            assert_eq!((all.known.len(), all.members.len(), all.left_out), (120 + 500, 500, 0));
+            // Of what has a name every node tells all.
+            let named = ListBackoffs { what: Some(format!("{:032x}", 5)), ..ListBackoffs::default() };
+            let one = Told::by(&client, &nodes, &named).await;
+            assert_eq!((one.known.len(), one.known[0].nodes.len()), (1, 498), "an agent that tells more is heard out");
+        });
+    }
 
     #[test]
     fn a_pause_that_many_nodes_know_stands_once() {
