@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_fleet_writes_the_newest_version_that_all_of_it_reads() {
-        let cases: [(&[&[u32]], Option<(u32, u64)>); 7] = [
+        type Case<'a> = (&'a [&'a [u32]], Option<(u32, u64)>);
+        let cases: [Case<'_>; 7] = [
             (&[], None),
             (&[&[1], &[1]], Some((1, 0))),
             (&[&[1], &[1, 2]], Some((1, 0))),
