@@ -1,10 +1,12 @@
 //! A fleet under an outage.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use e2e::{Agent, Registry, Started, Watch, Workplace, until_within};
 use practice_registry::MadeImage;
 use serde_json::Value;
+use support::far_away::FarAway;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -20,6 +22,8 @@ pub(crate) struct Outage<'a> {
     pub(crate) case: Case,
     pub(crate) place: &'a Workplace,
     pub(crate) server: NatsServer,
+    /// The ways by which the agents reach the server, in equal parts; without any they reach it as it is.
+    pub(crate) ways: Vec<FarAway>,
     pub(crate) registry: Registry,
     pub(crate) agents: Vec<Agent<'a>>,
     pub(crate) began: Watch,
@@ -28,16 +32,26 @@ pub(crate) struct Outage<'a> {
 impl<'a> Outage<'a> {
     /// A fleet that knows itself, before a registry that fails.
     pub(crate) fn begin(place: &'a Workplace, case: Case, nodes: usize) -> Self {
+        Self::begin_by(0, place, case, nodes)
+    }
+
+    /// The same with so many ways to the server, each for an equal part of the fleet: the first nodes go by the first.
+    pub(crate) fn begin_by(ways: usize, place: &'a Workplace, case: Case, nodes: usize) -> Self {
         let (server, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
         registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
         registry.faults().add(case.fault());
-        let start = |node: usize| Agent::start(place, &format!("n{node:02}"), &["--nats", &server.url()]);
+        let ways: Vec<_> = (0..ways).map(|_| FarAway::from(&server.address(), Duration::ZERO)).collect();
+        let start = |node: usize| {
+            let way = ways.get((node - 1) * ways.len() / nodes);
+            let url = way.map_or_else(|| server.url(), |way| format!("nats://{}", way.address()));
+            Agent::start(place, &format!("n{node:02}"), &["--nats", &url])
+        };
         let agents: Vec<_> = (1..=nodes).map(start).collect();
         let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
         // What the registrar has told the last of them, it knows of all.
         let last = agents.last().expect("a fleet has nodes");
         until_within("the fleet knows itself", KNOWN_WITHIN, || (last.counter("presence_alive") == nodes as u64).then_some(()));
-        Self { case, place, server, registry, agents, began: Watch::start() }
+        Self { case, place, server, ways, registry, agents, began: Watch::start() }
     }
 
     pub(crate) fn image(&self) -> String {
@@ -71,7 +85,7 @@ impl<'a> Outage<'a> {
             let rows: Vec<Value> = command.stdout().lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
             (rows.len() >= nodes).then_some(rows)
         });
-        served(healed);
+        served("all", healed);
         assert!(rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
         let (status, ..) = command.wait();
         assert_eq!(status, 0);
@@ -84,18 +98,24 @@ impl<'a> Outage<'a> {
 
     /// The same within another limit.
     pub(crate) fn all_stored_within(&self, limit: Duration, healed: Watch) {
-        for node in 1..=self.agents.len() {
+        self.stored_within(1..=self.agents.len(), limit, healed);
+    }
+
+    /// The same of these nodes alone.
+    pub(crate) fn stored_within(&self, nodes: RangeInclusive<usize>, limit: Duration, healed: Watch) {
+        let which = format!("n{:02} to n{:02}", nodes.start(), nodes.end());
+        for node in nodes {
             let index = self.place.path(&format!("store-of-n{node:02}")).join("index.json");
             until_within(&format!("{:?}: n{node:02} has the image", self.case), limit.saturating_sub(healed.elapsed()), || {
                 std::fs::read_to_string(&index).ok().filter(|index| index.contains("shop/web:v1")).map(|_| ())
             });
         }
-        served(healed);
+        served(&which, healed);
     }
 }
 
-fn served(healed: Watch) {
-    eprintln!("{}: all served {:.1?} after healing", std::thread::current().name().unwrap_or_default(), healed.elapsed());
+fn served(which: &str, healed: Watch) {
+    eprintln!("{}: {which} served {:.1?} after healing", std::thread::current().name().unwrap_or_default(), healed.elapsed());
 }
 
 /// What happens to a fleet in a case, and its name.

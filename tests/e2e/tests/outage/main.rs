@@ -7,5 +7,7 @@
 mod case;
 mod disturbed;
 mod fleet;
+mod partition;
 mod quota;
+mod slow;
 mod undisturbed;
