@@ -16,7 +16,7 @@ pub const OUTBOX_CAPACITY: usize = 10_000;
 /// and encoding an event takes about as long as answering a pull. Nobody reads them so soon; and whoever pulls in a row, one pull
 /// after the other, is not held up after each.
 const LINGER: Duration = Duration::from_millis(10);
-/// After how many events others have their turn: about a tenth of a millisecond.
+/// After how many events others have their turn, unless more wait than that: about a tenth of a millisecond.
 const ENCODED_AT_ONCE: usize = 16;
 /// How often a bus that is not there is tried again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
@@ -53,13 +53,15 @@ impl Publisher {
                 () = self.hurry.notified() => {}
             }
             self.carry_out(first).await;
-            let mut encoded = 1;
+            let mut until_others = ENCODED_AT_ONCE;
             while let Ok(next) = outbox.try_recv() {
-                if encoded % ENCODED_AT_ONCE == 0 {
+                if until_others == 0 {
                     tokio::task::yield_now().await;
+                    // More when more came meanwhile: however fast others are, the outbox does not overflow.
+                    until_others = ENCODED_AT_ONCE.max(outbox.len() / 2);
                 }
                 self.carry_out(next).await;
-                encoded += 1;
+                until_others -= 1;
             }
         }
     }
@@ -168,6 +170,24 @@ mod tests {
         assert_eq!(sizes(&mut heard).await, (0..EVENTS).collect::<Vec<_>>());
         assert!(clock.now().monotonic.saturating_sub(began) >= LINGER);
         assert_eq!(counts.published.load(Ordering::Relaxed), EVENTS);
+    }
+
+    /// As many pulls between two turns of the publisher as the actors' thread does.
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_does_not_overflow_the_outbox() {
+        const IN_A_TURN: u64 = 64;
+        let (outbox, hurry, counts, _heard) = publishing().await;
+        let mut random = Random::seeded(2);
+        for number in 0..3 * OUTBOX_CAPACITY as u64 {
+            let taken = outbox.try_send(Outgoing::Event(Arc::new(event(&mut random, number))));
+            assert!(taken.is_ok(), "event {number} is not taken: {} wait", OUTBOX_CAPACITY - outbox.capacity());
+            if number % IN_A_TURN == 0 {
+                // Time stands still while anybody has work.
+                hurry.notify_one();
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(counts.unpublished.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test(start_paused = true)]
