@@ -53,8 +53,9 @@ const ROUTE_LIMIT: Duration = Duration::from_secs(1);
 const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Where containerd is told of mirrors, unless its administrator says otherwise.
 const HOSTS_FOLDER: &str = "/etc/containerd/certs.d";
-/// Where CRI-O is told which signatures an image must have.
-const POLICY_FILE: &str = "/etc/containers/policy.json";
+/// Where CRI-O is told which signatures an image must have: by itself in the first, as its packages set it up in the second. Which of
+/// them counts its own settings say; who has the same in both has the same policy.
+const POLICY_FILES: [&str; 2] = ["/etc/containers/policy.json", "/etc/crio/policy.json"];
 /// Bytes of a policy's hash that are told: a fleet has a handful of policies.
 const POLICY_TOLD_BYTES: usize = 8;
 /// How a pull without login is called.
@@ -113,7 +114,7 @@ impl CriRuntime {
     /// The way that containerd takes. CRI-O's files are others, and who does not answer may be either.
     async fn way(&self, reference: &Reference, unknown: Route) -> Route {
         // Whether a runtime has mirrors whose settings cannot be read is not known: then a "not found" may be one mirror's.
-        let unreadable = Route { mirrored: true, policy: policy_in(Path::new(POLICY_FILE)), ..unknown };
+        let unreadable = Route { mirrored: true, policy: policy_in(POLICY_FILES.map(Path::new)), ..unknown };
         let is_containerd = tokio::time::timeout(ROUTE_LIMIT, self.watcher.is_containerd()).await;
         if !is_containerd.unwrap_or_default() {
             return unreadable;
@@ -269,10 +270,19 @@ impl ImageRuntime for CriRuntime {
     }
 }
 
-/// Hash of a signature policy; empty if it cannot be read.
-fn policy_in(file: &Path) -> String {
-    let hash = |content: Vec<u8>| Sha256::digest(content).iter().take(POLICY_TOLD_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    std::fs::read(file).map(hash).unwrap_or_default()
+/// Hash of the signature policies of a node; empty if none can be read.
+fn policy_in(files: [&Path; 2]) -> String {
+    let policies = files.map(|file| std::fs::read(file).ok());
+    if policies.iter().all(Option::is_none) {
+        return String::new();
+    }
+    let mut hash = Sha256::new();
+    for policy in policies {
+        // One that is not there is another than one that is empty, and none can be taken for the end of the one before.
+        hash.update(policy.as_ref().map_or(u64::MAX, |policy| policy.len() as u64).to_be_bytes());
+        hash.update(policy.unwrap_or_default());
+    }
+    hash.finalize().iter().take(POLICY_TOLD_BYTES).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// How containerd reads the files of a folder. Its proxies are its own.
@@ -312,4 +322,36 @@ fn digest_of(image: &Image, reference: &Reference) -> Option<String> {
         None => digests.next(),
     }
     .map(str::to_owned)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_one_policy_when_both_files_are_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: Option<&str>| {
+            let path = folder.path().join(name);
+            content.iter().for_each(|content| std::fs::write(&path, content).unwrap());
+            path
+        };
+        let of = |number: usize, one: Option<&str>, other: Option<&str>| {
+            policy_in([&file(&format!("{number}-containers"), one), &file(&format!("{number}-crio"), other)])
+        };
+        assert_eq!(of(0, None, None), "");
+        let policies = [
+            of(1, Some("reject"), None),
+            of(2, None, Some("reject")),
+            of(3, Some("reject"), Some("accept")),
+            of(4, Some("rejectaccept"), Some("")),
+            of(5, Some(""), None),
+        ];
+        for (index, policy) in policies.iter().enumerate() {
+            assert_eq!(policy.len(), 2 * POLICY_TOLD_BYTES);
+            assert!(!policies[..index].contains(policy), "{index}");
+        }
+        assert_eq!(policies[0], of(6, Some("reject"), None));
+    }
 }
