@@ -195,3 +195,30 @@ async fn a_probe_asks_for_the_head_alone_and_tells_the_limits() {
     assert_eq!(refused, Probe { endpoint, retry_after: Some(Duration::from_secs(20)), ..Probe::default() });
     assert!(registry.requests().iter().all(|request| request.method == "HEAD"), "{:?}", registry.requests());
 }
+
+#[tokio::test]
+async fn what_an_image_consists_of_costs_its_manifests_and_nothing_else() {
+    let registry = registry().await;
+    let list = MadeImage::of_layers([50_000, 9_000]).for_platforms(["linux/riscv64", "linux/amd64"]);
+    let (added, base) =
+        (registry.add_image("demo/app", "1", &list), registry.add_image("demo/base", "1", &MadeImage::of_layers([50_000, 9_000])));
+    let node = Node::new();
+    let weighed = node.runtime.weigh(&request(&image(&registry), Some("linux/riscv64"))).await.unwrap().unwrap();
+    let listed = added.manifests.iter().find(|manifest| manifest.platform == "linux/riscv64").unwrap();
+    assert_eq!(weighed.digest.as_str(), added.digest, "what the tag was resolved to");
+    let told: Vec<(String, u64)> = weighed.blobs.iter().map(|(digest, bytes)| (digest.to_string(), *bytes)).collect();
+    assert_eq!(told, listed.blobs().map(|blob| (blob.digest.clone(), blob.size)).collect::<Vec<_>>());
+    assert_eq!(registry.counts().requests, 2, "the list and the manifest: {:?}", registry.requests());
+    assert_eq!(node.runtime.missing_bytes(&weighed.blobs).await, Some(listed.size()));
+    // The first platform of a list has the layers of an image without one; its config is its own.
+    node.pull(&image(&registry).replace("demo/app", "demo/base")).await.unwrap();
+    assert_eq!(
+        node.runtime.missing_bytes(&weighed.blobs).await,
+        Some(listed.size() - base.manifests[0].layers.iter().map(|layer| layer.size).sum::<u64>())
+    );
+
+    let other = node.runtime.weigh(&request(&image(&registry), Some("linux/s390x"))).await.unwrap().unwrap_err();
+    assert!(other.no_such_platform && other.text.contains("linux/riscv64"), "{other:?}");
+    let gone = node.runtime.weigh(&request(&format!("{}/demo/app:2", registry.host()), None)).await.unwrap().unwrap_err();
+    assert_eq!(gone.class, NotFound, "{gone:?}");
+}
