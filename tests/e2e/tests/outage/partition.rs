@@ -6,6 +6,7 @@
 //! kubelet's rule lets it ask while the registry fails: three requests if the partition lasts until the registry has healed, two if
 //! it is over at 40 s.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use e2e::{Agent, Watch, Workplace, until_within};
@@ -126,7 +127,7 @@ fn found_missing(case: Case, loss: Loss, finder: usize, refuser: usize) {
     assert_eq!(outage.registry.counts().failing, 1, "nobody else has asked");
 }
 
-/// Waits until a node of each side lists one shared entry, of the same attempt.
+/// Waits until a node of each side lists the same shared entry, said by the same nodes.
 fn same_entry_on_both_sides(outage: &Outage<'_>) {
     let watch = Watch::start();
     let (here, there) = (&outage.agents[0], &outage.agents[NODES - 1]);
@@ -137,11 +138,16 @@ fn same_entry_on_both_sides(outage: &Outage<'_>) {
     eprintln!("{}: the same entry on both sides {:.1?} after the partition", name(), watch.elapsed());
 }
 
-/// The shared entries that a node holds: what, and by which attempt it was found out last.
+/// The shared entries that a node holds: what, and who says so. Of two failures at the same moment each side may hold another for
+/// the newer one.
 fn shared_entries(agent: &Agent<'_>) -> Vec<Value> {
     let entries = agent.asked(&["backoff", "list", "-o", "json"]).expect(0).objects();
     let shared = entries.into_iter().filter(|entry| entry["kind"] == "entry" && entry["shared"] == true);
-    shared.map(|entry| json!([entry["key"], entry["class"], entry["trace_id"]])).collect()
+    let facts = |entry: Value| {
+        let reporters: BTreeSet<_> = entry["reporters"].as_array().into_iter().flatten().map(Value::to_string).collect();
+        json!([entry["key"], entry["class"], reporters])
+    };
+    shared.map(facts).collect()
 }
 
 fn name() -> String {
