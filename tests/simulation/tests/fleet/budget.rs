@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::checks::{Finding, Invariant};
+use crate::quota::HUB;
 use crate::registry::{Asked, Leave};
 use crate::world::Story;
 
@@ -31,6 +32,12 @@ pub fn look(story: &Story) -> Vec<Finding> {
         worst("pulls alone of nodes that reach the bus", 0.0, &|asked| needlessly_alone(story, asked)),
         worst("pulls by nobody's leave", 0.0, &|asked| counted(asked.iter().filter(|one| one.leave == Leave::None))),
     ];
+    if let Some(quota) = story.quota {
+        findings.push(worst("pulls in a window of a quota by leaders' permits", quota as f64, &|asked| in_a_window(&led(asked))));
+        let without = (0..story.plan.nodes).filter(|node| !story.there.contains_key(&(*node, HUB.to_owned()))).count();
+        let what = "nodes that a quota kept from their image";
+        findings.push(Finding { invariant: Invariant::Budget, what, value: without as f64, at_most: 0.0, at: None });
+    }
     if story.budget.at_once > 0 {
         findings.push(worst("pulls at once by leaders' permits", story.budget.at_once as f64, &|asked| at_once(&led(asked))));
     }
@@ -57,6 +64,17 @@ fn in_a_second(asked: &[&Asked]) -> Worst {
         }
     }
     most
+}
+
+/// The most in one window of a quota.
+fn in_a_window(asked: &[&Asked]) -> Worst {
+    let mut windows: BTreeMap<u64, Worst> = BTreeMap::new();
+    for one in asked {
+        let Some(window) = one.window else { continue };
+        let (count, last) = windows.entry(window).or_default();
+        (*count, *last) = (*count + 1, Some((one.node, one.at)));
+    }
+    windows.into_values().max_by_key(|(count, _)| *count).unwrap_or_default()
 }
 
 /// The most in flight at any time, but for those whose permit ran out meanwhile.

@@ -11,6 +11,7 @@ mod checks;
 mod faulty_bus;
 mod node;
 mod plan;
+mod quota;
 mod registry;
 mod seeds;
 mod world;

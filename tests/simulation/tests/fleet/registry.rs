@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clock::Clock;
+use contract::messages::throttler::RegistryLimit;
 use contract::{FailureClass, PermitId};
 use image::{Platform, Reference};
 use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use throttler::core::budget::Effect;
+
+use crate::quota::Quota;
 
 /// An answer, or a refusal, takes so long.
 const ANSWER_TAKES: Duration = Duration::from_millis(50);
@@ -20,6 +23,8 @@ const TIME_OUT: Duration = Duration::from_secs(10);
 /// What a registry asks for that limits its rate.
 pub const RETRY_AFTER: Duration = Duration::from_secs(20);
 
+/// The registry with a quota.
+const HUB_HOST: &str = "hub.example";
 /// The scope of logins for what is private.
 const MINTED: &str = "minted";
 
@@ -66,6 +71,8 @@ pub struct Asked {
     pub over: Option<Duration>,
     /// When the permit ran out while it went on.
     pub ran_out: Option<Duration>,
+    /// In which window of the registry's quota, if it has one.
+    pub window: Option<u64>,
 }
 
 impl Asked {
@@ -76,7 +83,13 @@ impl Asked {
 }
 
 fn budget_of(image: &str) -> &'static str {
-    if image.contains("private") { MINTED } else { "anonymous" }
+    if image.starts_with(HUB_HOST) {
+        HUB_HOST
+    } else if image.contains("private") {
+        MINTED
+    } else {
+        "anonymous"
+    }
 }
 
 /// The registry of a fleet.
@@ -87,6 +100,8 @@ struct State {
     clock: Clock,
     /// How it is towards whom that asks for an image with this in its name.
     moods: BTreeMap<&'static str, Mood>,
+    /// Of the registry that has one.
+    quota: Option<Quota>,
     /// Nodes that reach no registry.
     sick: BTreeSet<usize>,
     /// Whose login was changed and is wrong.
@@ -110,6 +125,7 @@ impl Registry {
         let state = State {
             clock,
             moods: BTreeMap::new(),
+            quota: None,
             sick: BTreeSet::new(),
             rotated: BTreeSet::new(),
             asked: Vec::new(),
@@ -122,6 +138,10 @@ impl Registry {
 
     pub fn set_mood(&self, image: &'static str, mood: Mood) {
         self.state().moods.insert(image, mood);
+    }
+
+    pub fn set_quota(&self, limit: u64) {
+        self.state().quota = Some(Quota::new(limit));
     }
 
     pub fn set_sick(&self, nodes: impl IntoIterator<Item = usize>) {
@@ -154,7 +174,7 @@ impl Registry {
         let (registry, life) = (self.clone(), self.state().lives.get(&node).copied());
         Box::new(move |of_node, effect| match effect {
             Effect::Granted { owner, permit, alone } => {
-                let budget = if owner.contains(MINTED) { MINTED } else { budget_of("") };
+                let budget = [HUB_HOST, MINTED].into_iter().find(|part| owner.contains(part)).unwrap_or(budget_of(""));
                 let mut state = registry.state();
                 if state.lives.get(&node).copied() != life {
                     return;
@@ -191,7 +211,8 @@ impl Registry {
 }
 
 impl State {
-    fn request(&mut self, node: usize, image: &str) -> Mood {
+    fn request(&mut self, node: usize, image: &str) -> (Mood, Vec<RegistryLimit>) {
+        let at = self.clock.now().monotonic;
         let mood = self.moods.iter().find(|(part, _)| image.contains(**part)).map_or(Mood::Well, |(_, mood)| *mood);
         let got = if self.sick.contains(&node) {
             Mood::Refused
@@ -212,9 +233,13 @@ impl State {
             None => Leave::None,
         };
         let permit = granted.map(|(permit, _)| permit);
-        let at = self.clock.now().monotonic;
-        self.asked.push(Asked { at, node, image: image.to_owned(), got, leave, permit, over: None, ran_out: None });
-        got
+        let quota = self.quota.as_mut().filter(|_| image.starts_with(HUB_HOST) && got == Mood::Well);
+        let (got, limits, window) = match quota.map(|quota| (quota.ask(at), quota.window)) {
+            Some(((got, limit), window)) => (got, vec![limit], Some(window)),
+            None => (got, Vec::new(), None),
+        };
+        self.asked.push(Asked { at, node, image: image.to_owned(), got, leave, permit, over: None, ran_out: None, window });
+        (got, limits)
     }
 }
 
@@ -226,10 +251,10 @@ pub struct SimulatedRuntime {
 }
 
 impl SimulatedRuntime {
-    fn request(&self, image: &str) -> (Mood, Open<'_>) {
+    fn request(&self, image: &str) -> (Mood, Vec<RegistryLimit>, Open<'_>) {
         let mut state = self.registry.state();
-        let got = state.request(self.node, image);
-        (got, Open { registry: &self.registry, number: state.asked.len() - 1 })
+        let (got, limits) = state.request(self.node, image);
+        (got, limits, Open { registry: &self.registry, number: state.asked.len() - 1 })
     }
 
     fn lives(&self) -> bool {
@@ -250,10 +275,13 @@ impl ImageRuntime for SimulatedRuntime {
             std::future::pending::<()>().await;
         }
         let image = request.reference.normalised().to_owned();
-        let (got, pull) = self.request(&image);
+        let (got, limits, pull) = self.request(&image);
         tokio::time::sleep(if got == Mood::Hang { TIME_OUT } else { ANSWER_TAKES }).await;
-        if let Some(failure) = failure(got) {
+        if let Some(failure) = failure(got, &limits) {
             return Err(failure);
+        }
+        if !limits.is_empty() {
+            progress.tell_limits(limits.clone());
         }
         progress.resolved(Vec::new());
         tokio::time::sleep(LAYERS_TAKE).await;
@@ -264,7 +292,7 @@ impl ImageRuntime for SimulatedRuntime {
         let mut state = self.registry.state();
         let now = state.clock.now().monotonic;
         state.there.entry((self.node, image.clone())).or_insert(now);
-        Ok(PulledImage { image_ref: image, auth: "anonymous".to_owned(), ..PulledImage::default() })
+        Ok(PulledImage { image_ref: image, auth: "anonymous".to_owned(), limits, ..PulledImage::default() })
     }
 
     /// Who pulls something private does so with a login of the node's own, minted by one helper for all.
@@ -297,7 +325,7 @@ impl Drop for Open<'_> {
     }
 }
 
-fn failure(got: Mood) -> Option<PullFailure> {
+fn failure(got: Mood, limits: &[RegistryLimit]) -> Option<PullFailure> {
     let (class, authoritative, text) = match got {
         Mood::Well => return None,
         Mood::NotFound => (FailureClass::NotFound, true, "manifest unknown"),
@@ -307,6 +335,7 @@ fn failure(got: Mood) -> Option<PullFailure> {
         Mood::Hang => (FailureClass::RegistryUnavailable, false, "no answer"),
         Mood::Denied => (FailureClass::Denied, true, "unauthorized"),
     };
-    let retry_after = (got == Mood::Limited).then_some(RETRY_AFTER);
-    Some(PullFailure { text: text.to_owned(), class, authoritative, retry_after, ..PullFailure::default() })
+    let stated = limits.first().and_then(|limit| limit.reset_ms).map(Duration::from_millis);
+    let retry_after = (got == Mood::Limited).then_some(stated.unwrap_or(RETRY_AFTER));
+    Some(PullFailure { text: text.to_owned(), class, authoritative, retry_after, limits: limits.to_vec(), ..PullFailure::default() })
 }

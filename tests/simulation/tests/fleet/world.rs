@@ -19,6 +19,7 @@ use tokio::runtime::Builder;
 use crate::faulty_bus::{Kind, Weather};
 use crate::node::{Node, Parts, Planted, shared};
 use crate::plan::{Act, ENDS, Plan, TOOL};
+use crate::quota::{self, HUB};
 use crate::registry::{Asked, Mood, Registry};
 
 /// Where the wall clock of the server stands at first.
@@ -33,6 +34,8 @@ const FORGED_TTL: Duration = Duration::from_secs(600);
 pub struct Story {
     pub plan: Plan,
     pub budget: BudgetPolicy,
+    /// Pulls in a window that another registry allows, in some fleets.
+    pub quota: Option<u64>,
     pub asked: Vec<Asked>,
     pub there: BTreeMap<(usize, String), Duration>,
     pub wanted: BTreeMap<(usize, &'static str), Duration>,
@@ -58,6 +61,7 @@ struct World {
     plan: Plan,
     planted: Planted,
     budget: BudgetPolicy,
+    quota: Option<u64>,
     hub: MemoryBus,
     weather: Weather,
     registry: Registry,
@@ -73,9 +77,12 @@ async fn live(plan: Plan, planted: Planted) -> Story {
     // In every third fleet no more than a few pull at once: about as many as begin while one takes its time.
     let at_once = if plan.seed.is_multiple_of(3) { (plan.nodes / 12).max(2) } else { 0 };
     let budget = BudgetPolicy { per_second: plan.nodes as f64 / 5.0, at_once, ..BudgetPolicy::default() };
+    // In every fourth fleet all want an image of a registry with a quota as well, which a quarter of them may have in a minute.
+    let quota = (plan.seed % 4 == 1).then_some(plan.nodes.div_ceil(4) as u64);
     let mut world = World {
         planted,
         budget,
+        quota,
         hub: MemoryBus::new(clock.clone()),
         weather: Weather::new(Random::seeded(plan.seed)),
         registry: Registry::new(clock.clone()),
@@ -86,7 +93,13 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         counts: BTreeMap::new(),
         plan,
     };
-    for (at, act) in world.plan.acts.clone() {
+    let mut acts = world.plan.acts.clone();
+    if let Some(quota) = quota {
+        world.registry.set_quota(quota);
+        acts.extend(quota::wants(world.plan.fails_at, world.plan.nodes).map(|(at, node)| (at, Act::Want(node, HUB))));
+        acts.sort_by_key(|(at, _)| *at);
+    }
+    for (at, act) in acts {
         tokio::time::sleep(at.saturating_sub(clock.now().monotonic)).await;
         world.act(clock.now().monotonic, act).await;
     }
@@ -235,8 +248,8 @@ impl World {
             hash.add(&format!("{one:?}"));
         }
         hash.add(&format!("{there:?}{:?}", self.counts));
-        let Self { plan, budget, wanted, restarts, counts, .. } = self;
-        Story { plan, budget, asked, there, wanted, restarts, counts, hash: hash.0 }
+        let Self { plan, budget, quota, wanted, restarts, counts, .. } = self;
+        Story { plan, budget, quota, asked, there, wanted, restarts, counts, hash: hash.0 }
     }
 }
 
