@@ -46,8 +46,6 @@ pub(super) struct Eyes<'a> {
     pub(super) alive_in_zone: usize,
     /// Nodes alive, likewise.
     pub(super) alive: usize,
-    /// When an operator cleared the topic: what began before counts no more.
-    pub(super) cleared: Option<Duration>,
     /// A planted fault for tests of tests: one word is as good as three.
     pub(super) credulous: bool,
     /// Another: each step is twice as long as it was, and twice as long again at the next.
@@ -98,11 +96,9 @@ impl Entry {
         now <= self.next_try + OUTLIVES
     }
 
-    /// Derives it from who says that it fails, and the newest success of anybody; none if nothing fails.
-    pub(super) fn derive<'a>(troubles: impl Iterator<Item = &'a Heard>, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
-        let since = success.max(eyes.cleared);
-        let stands = |heard: &&'a Heard| since.is_none_or(|since| heard.date > since);
-        let standing: Vec<&Heard> = troubles.filter(stands).collect();
+    /// Derives it from the failures that stand, and the newest success of anybody; none if nothing fails.
+    pub(super) fn derive<'a>(standing: impl Iterator<Item = &'a Heard>, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
+        let standing: Vec<&Heard> = standing.collect();
         let newest = *standing.iter().max_by_key(|heard| (heard.date, &heard.report.reporter))?;
         Self::of(&standing, newest, success, eyes)
     }

@@ -158,7 +158,7 @@ impl Knowledge {
         let said = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
         let (alive, alive_in_zone) = (said(self.fleet.alive), said(self.fleet.in_zone.unwrap_or_default()));
         let endless = self.has(Fault::StepsGrow);
-        self.replica.entry(topic, Eyes { node: &self.node, now, alive_in_zone, alive, cleared: None, credulous, endless })
+        self.replica.entry(topic, Eyes { node: &self.node, now, alive_in_zone, alive, credulous, endless })
     }
 
     /// A target with what can bind it.

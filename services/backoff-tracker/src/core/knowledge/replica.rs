@@ -159,13 +159,13 @@ impl Replica {
 
     fn derive(&self, topic: TopicId, words: &Words, eyes: Eyes<'_>) -> Option<Entry> {
         let nobody = BTreeMap::new();
-        let eyes = Eyes { cleared: self.cleared.get(&topic).copied(), ..eyes };
         let of_kind = words.any().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
         let counts = |reporter: &NodeName| {
             reporter == eyes.node || eyes.credulous || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now))
         };
-        let troubles = words.troubles().filter(|heard| counts(&heard.report.reporter));
-        let mut entry = Entry::derive(troubles, words.succeeded_for(counts), eyes)?;
+        let success = words.succeeded_for(counts);
+        let standing = words.troubles_since(success.max(self.cleared.get(&topic).copied()));
+        let mut entry = Entry::derive(standing.filter(|heard| counts(&heard.report.reporter)), success, eyes)?;
         if entry.reporters == 1 && !entry.mine && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }
@@ -196,7 +196,7 @@ impl Replica {
     pub fn is_doubted(&self, topic: TopicId) -> bool {
         let Some(words) = self.topics.get(&topic).filter(|words| words.fails()) else { return false };
         let since = self.succeeded_at(topic).max(self.cleared.get(&topic).copied());
-        words.troubles().any(|heard| since.is_none_or(|since| heard.date > since))
+        words.troubles_since(since).next().is_some()
     }
 
     /// A node's last word on a topic.

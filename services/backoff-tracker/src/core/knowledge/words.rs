@@ -1,6 +1,6 @@
 //! What the nodes last said of one topic.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::NodeName;
@@ -13,8 +13,8 @@ use super::report::Finding;
 #[derive(Debug, Default)]
 pub(super) struct Words {
     by: BTreeMap<NodeName, Heard>,
-    /// Who says that it fails.
-    failing: BTreeSet<NodeName>,
+    /// Who says that it fails, and when it last did.
+    failing: BTreeMap<NodeName, Duration>,
     /// The newest success, and whose.
     success: Option<(Duration, NodeName)>,
     /// The newest success at which all who say that it fails were found to be contradicted, if nobody said so since.
@@ -25,7 +25,7 @@ impl Words {
     pub(super) fn insert(&mut self, node: NodeName, heard: Heard) {
         let date = heard.date;
         if heard.report.finding.trouble().is_some() {
-            self.failing.insert(node.clone());
+            self.failing.insert(node.clone(), date);
             self.contradicted = None;
         } else {
             self.failing.remove(&node);
@@ -68,7 +68,13 @@ impl Words {
     }
 
     pub(super) fn troubles(&self) -> impl Iterator<Item = &Heard> + Clone {
-        self.failing.iter().filter_map(|node| self.by.get(node))
+        self.troubles_since(None)
+    }
+
+    /// Failures later than that.
+    pub(super) fn troubles_since(&self, since: Option<Duration>) -> impl Iterator<Item = &Heard> + Clone {
+        let later = self.failing.iter().filter(move |(_, date)| since.is_none_or(|since| **date > since));
+        later.filter_map(|(node, _)| self.by.get(node))
     }
 
     /// The newest success.
