@@ -14,7 +14,7 @@ use contract::subject::Fleet;
 use contract::{Envelope, Meta, NodeName};
 use event_recorder::EventRecorder;
 use fleetpull::node::presence::{Presence, PresenceParts};
-use pull_coordinator::{Extras, FleetNeighbours, Neighbours, PullCoordinator, Surroundings};
+use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Neighbours, PullCoordinator, Surroundings};
 use runtimes::RuntimeRef;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,11 @@ impl Node {
             },
             max_wait: Duration::from_secs(10),
         };
-        let extras = Extras { sharing: Some(sharing), ..Extras::default() };
+        let early = EarlyWord {
+            begin: Sender::local(wiring.clone(), tracker.clone().recipient()),
+            limits: Sender::local(wiring.clone(), throttler.clone().recipient()),
+        };
+        let extras = Extras { sharing: Some(sharing), early: Some(early), ..Extras::default() };
         let coordinator = PullCoordinator::new(name, runtime, neighbours, clock.clone(), None, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras).start();
         let (told_tracker, told_throttler) = (tracker.clone(), throttler.clone());
