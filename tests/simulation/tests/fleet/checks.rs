@@ -55,6 +55,8 @@ const RASH_AT_MOST: f64 = 0.1;
 const AT_ONCE: Duration = Duration::from_millis(700);
 /// A lead or a probe has so long to come to a result.
 const PROBE_DEADLINE: f64 = 15.0;
+/// Its turn, an answer of the bus and a permit: so long whoever goes next takes to ask.
+const TO_ASK: f64 = 1.0;
 /// The longest that a server restarts, and its nodes take to notice that it is back.
 const NO_SERVER: f64 = 12.0 + 3.0;
 
@@ -94,7 +96,7 @@ fn next_try(story: &Story) -> Finding {
         ((pair[1].at - pair[0].at).as_secs_f64() - without, pair[1].node, pair[0].at)
     });
     let (value, node, since) = waits.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();
-    let at_most = longest_round(story.plan.outage) + PROBE_DEADLINE;
+    let at_most = longest_round(story.plan.outage) + PROBE_DEADLINE + TO_ASK;
     Finding { invariant: Invariant::NextTry, what: "seconds without a try", value, at_most, at: Some((node, since)) }
 }
 
