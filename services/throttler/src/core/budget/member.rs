@@ -62,6 +62,7 @@ pub(super) struct Member {
     alone_pace: Pace,
     went_alone: bool,
     last_step: Duration,
+    /// Nodes that share the budget; 0: it was never told.
     pub(super) alive: u64,
     /// In `[0, 1)`: so that not all nodes do the same at the same time.
     stagger: f64,

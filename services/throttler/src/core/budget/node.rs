@@ -217,7 +217,7 @@ impl Budgets {
                 owner: owner.clone(),
                 node: self.node.clone(),
                 policy: self.policy,
-                alive: self.alive.back().map_or(1, |(_, alive)| *alive),
+                alive: self.alive.back().map_or(0, |(_, alive)| *alive),
                 stagger: self.random.fraction(),
                 slots: self.slots,
                 fault: self.fault,

@@ -96,9 +96,14 @@ impl Member {
             return;
         }
         self.went_alone = true;
-        let nodes = self.alive.max(1);
-        let most = if self.policy.at_once == 0 { u64::MAX } else { (self.policy.at_once as u64 / nodes).max(1) };
-        self.alone_pace.set(self.policy.per_second / nodes as f64);
+        let most = match (self.alive, self.policy.at_once as u64) {
+            (_, 0) if self.policy.per_second == 0.0 => u64::MAX,
+            // It was never told how many share the budget.
+            (0, _) => 1,
+            (_, 0) => u64::MAX,
+            (nodes, at_once) => (at_once / nodes).max(1),
+        };
+        self.alone_pace.set(self.policy.per_second / self.alive.max(1) as f64);
         for permit in waiting {
             let in_flight = self.in_flight();
             if in_flight >= most || !(self.alone_pace.take(now) || in_flight == 0) {
