@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::checks::{Finding, Invariant};
+use crate::plan::Act;
 use crate::quota::HUB;
 use crate::registry::{Asked, Leave};
 use crate::world::Story;
@@ -12,6 +13,9 @@ const SECOND: Duration = Duration::from_secs(1);
 /// After so long without a leader a node goes alone; it comes back to one within a second of the line, three attempts of the bus and
 /// the last leader's lease.
 const REACHES_AGAIN: Duration = Duration::from_secs(5);
+
+/// And so much later if somebody crashed meanwhile, who may have been the new leader: its lease, and what the next one learns.
+const LOST_AGAIN: Duration = Duration::from_secs(3 + 3);
 
 /// A share is of the nodes that are alive, which may be fewer than there are.
 const FEWER_ALIVE: f64 = 0.5;
@@ -111,8 +115,12 @@ fn beside_another(story: &Story, asked: &[&Asked]) -> Worst {
 
 /// Pulls without a permit of nodes whose line was up for long enough to reach a leader.
 fn needlessly_alone(story: &Story, asked: &[&Asked]) -> Worst {
-    let cut =
-        |one: &&Asked| story.plan.away.iter().any(|(of, from, to)| *of == one.node && *from <= one.at && one.at <= *to + REACHES_AGAIN);
+    let crashes: Vec<Duration> = story.plan.acts.iter().filter(|(_, act)| matches!(act, Act::Crash(_))).map(|(at, _)| *at).collect();
+    let reaches = |back: Duration| {
+        let by = back + REACHES_AGAIN;
+        if crashes.iter().any(|at| (back..=by).contains(at)) { by + LOST_AGAIN } else { by }
+    };
+    let cut = |one: &&Asked| story.plan.away.iter().any(|(of, from, to)| *of == one.node && *from <= one.at && one.at <= reaches(*to));
     counted(asked.iter().filter(|one| one.leave == Leave::Alone && !cut(one)))
 }
 
