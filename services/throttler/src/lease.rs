@@ -15,8 +15,10 @@ use contract::version::FIRST;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
-use crate::core::budget::{Input, LEADER_LEASE, LED_REMEMBERED, Office};
+use crate::core::budget::{Input, LEADER_LEASE, Office};
 
+/// How long it is remembered that somebody has led a budget, which is written anew at a third of it. Much longer than permits last.
+const LED_REMEMBERED: Duration = Duration::from_secs(600);
 /// How long the bucket may take to answer; a leader renews its lease three times within it.
 const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 

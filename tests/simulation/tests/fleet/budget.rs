@@ -31,7 +31,7 @@ pub fn look(story: &Story) -> Vec<Finding> {
         Finding { invariant: Invariant::Budget, what, value: value as f64, at_most, at }
     };
     let mut findings = vec![
-        worst("pulls in a second by leaders' permits", story.budget.per_second.floor(), &|asked| in_a_second(&led(asked))),
+        worst("pulls in a second by leaders' permits", story.budget.per_second.ceil(), &|asked| in_a_second(&led(asked))),
         worst("pulls of a node alone beside another, beyond its share", 0.0, &|asked| beside_another(story, asked)),
         worst("pulls alone of nodes that reach the bus", 0.0, &|asked| needlessly_alone(story, asked)),
         worst("pulls by nobody's leave", 0.0, &|asked| counted(asked.iter().filter(|one| one.leave == Leave::None))),

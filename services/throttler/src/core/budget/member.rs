@@ -15,10 +15,7 @@ use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
 use super::fault::Fault;
 use super::pace::Pace;
 use super::remembered::Remembered;
-use super::{
-    ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE, LED_REMEMBERED,
-    RENEW_EVERY,
-};
+use super::{ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE, RENEW_EVERY};
 
 /// A place in the leader's line is asked for again this long after it should have been called.
 const CALL_LATE: Duration = Duration::from_millis(300);
@@ -347,9 +344,9 @@ impl Member {
         Duration::from_secs_f64(self.stagger * (self.alive as f64 / 1_000.0).clamp(0.001, 1.0))
     }
 
-    /// Whether a leader was heard that others may remember although the bucket does not: it may have been wiped meanwhile.
+    /// Whether a leader was heard so lately that its permits may be out.
     pub(super) fn was_led(&self, now: Duration) -> bool {
-        self.fence.0 > 0 && now < self.fence.1 + LED_REMEMBERED
+        self.fence.0 > 0 && now < self.fence.1 + LEADER_LEASE + FLEET_PERMIT_LEASE
     }
 
     fn look_to(&mut self, now: Duration, node: NodeName, epoch: u64) {

@@ -38,8 +38,6 @@ pub const FLEET_PERMIT_LEASE: Duration = Duration::from_secs(3);
 pub const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// How long a leader's lease lasts without a renewal.
 pub const LEADER_LEASE: Duration = Duration::from_secs(3);
-/// How long it is remembered that somebody has led a budget, which is written anew at a third of it. Much longer than permits last.
-pub const LED_REMEMBERED: Duration = Duration::from_secs(600);
 /// How often a leader renews its lease.
 pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
 /// How long a leader's answer is waited for.

@@ -265,7 +265,7 @@ impl Budgets {
 
     fn elected(&mut self, now: Duration, owner: String, office: Office, work: &mut VecDeque<Work>) {
         let Some((_, member)) = self.members.get(&owner).filter(|_| now < office.until) else { return };
-        // The bucket may have been wiped, where the node heard a leader or has just found the bus: that it remembers nobody is no proof.
+        // The bucket may have been wiped, if the node has just heard a leader or found the bus: that it remembers nobody is no proof.
         let lately = self.bus_back.is_some_and(|back| now < back + LEADER_LEASE + FLEET_PERMIT_LEASE);
         let office = Office { first: office.first && !member.was_led(now) && !lately, ..office };
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy, office, self.fault);
