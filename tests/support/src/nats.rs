@@ -6,9 +6,11 @@ mod program;
 mod tenancy;
 
 use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 pub use self::certificates::Authority;
 use self::process::ServerProcess;
@@ -61,6 +63,8 @@ pub struct NatsServer {
     folder: TempDir,
     port: u16,
     process: Option<ServerProcess>,
+    /// Keeps the port while no server runs, so that no other test's server gets it; who connects is refused.
+    kept: Option<TcpSocket>,
 }
 
 impl NatsServer {
@@ -72,7 +76,7 @@ impl NatsServer {
     pub fn start(config: NatsConfig) -> Self {
         let program = config.program.clone().unwrap_or_else(|| current_program().unwrap_or_else(|why| panic!("{why}")));
         let folder = TempDir::with_prefix("nats-").expect("a folder for the server can be made");
-        let mut server = Self { config, program, folder, port: 0, process: None };
+        let mut server = Self { config, program, folder, port: 0, process: None, kept: None };
         server.launch();
         server
     }
@@ -98,6 +102,7 @@ impl NatsServer {
     /// Ends the server at once, as a crash does.
     pub fn kill(&mut self) {
         self.process = None;
+        self.keep_port();
     }
 
     /// Ends the server in good order.
@@ -105,6 +110,7 @@ impl NatsServer {
         if let Some(process) = self.process.take() {
             process.terminate();
         }
+        self.keep_port();
     }
 
     /// Starts the server again on the same port and store; ends it first if it runs.
@@ -133,7 +139,15 @@ impl NatsServer {
         self.process.as_ref().expect("the server runs")
     }
 
+    fn keep_port(&mut self) {
+        let socket = TcpSocket::new_v4().expect("a socket can be made");
+        socket.set_reuseaddr(true).expect("the port of connections that end can be used");
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).expect("the port of a server that has ended is free");
+        self.kept = Some(socket);
+    }
+
     fn launch(&mut self) {
+        self.kept = None;
         let path = self.folder.path().join("server.conf");
         std::fs::write(&path, self.configuration()).expect("the configuration can be written");
         let process = ServerProcess::start(&self.program, &path);
