@@ -8,7 +8,7 @@ use practice_registry::{Deed, Fault};
 pub(crate) const OUTAGE: Duration = Duration::from_secs(60);
 
 /// One kind of failure.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     /// The tag is not there yet.
     NotFound,
