@@ -96,13 +96,13 @@ fn matches(event: &PullEvent, reason: Option<EventReason>, image: Option<&str>) 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use clock::Random;
     use contract::TraceContext;
 
     use super::*;
 
-    fn event(random: &mut Random, image: &str, reason: EventReason, message_bytes: usize) -> PullEvent {
+    pub(crate) fn event(random: &mut Random, image: &str, reason: EventReason, message_bytes: usize) -> PullEvent {
         PullEvent {
             id: MessageId::random(random),
             time_ms: 0,

@@ -108,7 +108,7 @@ mod tests {
     use bus::memory::MemoryBus;
     use bus::{Bus as _, Subscription};
     use clock::{Clock, Random};
-    use contract::{EventReason, MessageId, TraceContext};
+    use contract::EventReason;
     use futures::StreamExt as _;
 
     use super::*;
@@ -117,26 +117,8 @@ mod tests {
     const EVENTS: u64 = 5 * ENCODED_AT_ONCE as u64 + 3;
 
     fn event(random: &mut Random, number: u64) -> PullEvent {
-        PullEvent {
-            id: MessageId::random(random),
-            time_ms: number,
-            node: "n1".parse().unwrap(),
-            pod: None,
-            image: "registry.example/team/app:v1".to_owned(),
-            registry: Some("registry.example".to_owned()),
-            reason: EventReason::Pulled,
-            message: String::new(),
-            duration_ms: None,
-            waiting_ms: None,
-            size_bytes: Some(number),
-            class: None,
-            attempt: None,
-            next_try_ms: None,
-            learned_by: None,
-            learned_ms_ago: None,
-            learned_trace: None,
-            trace: TraceContext::root(random),
-        }
+        let event = crate::core::tests::event(random, "registry.example/team/app:v1", EventReason::Pulled, 0);
+        PullEvent { time_ms: number, registry: Some("registry.example".to_owned()), size_bytes: Some(number), ..event }
     }
 
     /// A publisher with an outbox full of events, and what hears them.

@@ -1,4 +1,4 @@
-//! The lease of a budget's leader, in the fleet's bucket of leases.
+//! The lease of a budget's leader, in the fleet's bucket of leaders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ const LED_REMEMBERED: Duration = Duration::from_secs(600);
 /// How long the bucket may take to answer; a leader renews its lease three times within it.
 const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The bucket of leases, as the throttlers of a fleet use it.
+/// The bucket of leaders, as the throttlers of a fleet use it.
 pub(crate) struct Leases {
     bus: BusRef,
     fleet: Fleet,

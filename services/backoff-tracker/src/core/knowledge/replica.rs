@@ -344,10 +344,10 @@ impl Replica {
         if now <= self.oldest_expires {
             return;
         }
-        let all = self.topics.iter().flat_map(|(topic, words)| words.all().map(move |(node, heard)| (topic, node, expires(heard))));
-        let (expired, kept): (Vec<_>, Vec<_>) = all.partition(|(_, _, expires)| *expires < now);
-        let oldest = kept.into_iter().map(|(_, _, expires)| expires).min();
-        let expired: Vec<(TopicId, NodeName)> = expired.into_iter().map(|(topic, node, _)| (*topic, node.clone())).collect();
+        let all = || self.topics.iter().flat_map(|(topic, words)| words.all().map(move |(node, heard)| (topic, node, expires(heard))));
+        let expired: Vec<(TopicId, NodeName)> =
+            all().filter(|(_, _, expires)| *expires < now).map(|(topic, node, _)| (*topic, node.clone())).collect();
+        let oldest = all().map(|(_, _, expires)| expires).filter(|expires| *expires >= now).min();
         self.oldest_expires = oldest.unwrap_or(Duration::MAX);
         for (topic, node) in expired {
             self.forget(topic, &node);
