@@ -4,6 +4,7 @@
 mod bench;
 mod command;
 mod layers;
+mod limits;
 mod lint;
 mod test;
 mod tools;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use crate::{command, tools};
+use crate::{command, limits, tools};
 
 /// Lets tests that need a missing part be left out aloud; without it they fail.
 const SKIP_MISSING: &str = "FLEETPULL_SKIP_MISSING";
@@ -18,6 +18,7 @@ const SKIPPED: &str = "SKIPPED: ";
 pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "how long it took for whoever waits; nothing is decided by it")]
     let started = Instant::now();
+    limits::raise_open_files()?;
     let missing = tools::ensure(root)?;
     let must_have_all = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut runs = vec![tests(root, arguments)];
@@ -139,8 +140,9 @@ impl Account {
         if must_have_all && !missing.is_empty() {
             bail!("CI=true and {} parts could not be had", missing.len());
         }
-        if must_have_all && !self.left_out.is_empty() {
-            bail!("CI=true and {} tests did not run", self.left_out.len());
+        let not_run = self.left_out.len() + self.ignored;
+        if must_have_all && not_run > 0 {
+            bail!("CI=true and {not_run} tests did not run");
         }
         Ok(())
     }
@@ -175,6 +177,7 @@ mod tests {
     fn ci_fails_where_something_did_not_run() {
         let all = heard(&["test result: ok. 2 passed; 0 failed; 0 ignored\n"]);
         let some = heard(&["SKIPPED: a: b\n"]);
+        let ignored = heard(&["test result: ok. 2 passed; 0 failed; 1 ignored\n"]);
         let part = ["MISSING containerd".to_owned()];
         assert!(all.verdict(true, true, &[]).is_ok());
         assert!(all.verdict(false, false, &[]).is_err());
@@ -182,6 +185,7 @@ mod tests {
         assert!(all.verdict(true, false, &part).is_ok());
         assert!(some.verdict(true, true, &[]).is_err());
         assert!(some.verdict(true, false, &part).is_ok());
+        assert!(ignored.verdict(true, true, &[]).is_err() && ignored.verdict(true, false, &[]).is_ok());
     }
 
     #[test]
