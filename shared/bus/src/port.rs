@@ -270,6 +270,10 @@ pub struct BucketStatus {
     pub created: String,
     /// The revision of its last change; everything republished up to it is part of a snapshot taken after.
     pub sequence: u64,
+    /// When it was made, as `created`, since 1970 by the clock of its server; zero where the server does not say it.
+    pub made_at: Duration,
+    /// How long it has been there by the same clock, without any clock of the asker's; zero where the server does not say it.
+    pub age: Duration,
 }
 
 /// All values of a bucket.

@@ -86,6 +86,7 @@ conformance! {
         a_lost_bucket_is_made_again_by_who_touches_it,
         a_snapshot_holds_every_value_with_its_age,
         a_lost_bucket_is_another_one,
+        a_bucket_is_as_old_as_its_server_says,
         changes_are_republished_with_their_place,
         an_expiry_is_republished,
         a_bucket_learns_to_expire_and_republish,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use clock::Now;
 
 use crate::port::{AgedEntry, BucketSpec, BucketStatus, Entry, EntryChange, KeyValueError, Snapshot};
 
@@ -12,6 +13,7 @@ pub(super) struct Bucket {
     pub(super) spec: BucketSpec,
     /// Names this bucket apart from one of the same name that was lost.
     created: u64,
+    made: Now,
     revision: u64,
     slots: BTreeMap<String, Slot>,
     /// When keys go, earliest first.
@@ -55,8 +57,8 @@ pub(super) struct Stored {
 }
 
 impl Bucket {
-    pub(super) fn new(spec: BucketSpec, created: u64) -> Self {
-        Self { spec, created, revision: 0, slots: BTreeMap::new(), expiring: BTreeSet::new(), bytes: 0 }
+    pub(super) fn new(spec: BucketSpec, created: u64, made: Now) -> Self {
+        Self { spec, created, made, revision: 0, slots: BTreeMap::new(), expiring: BTreeSet::new(), bytes: 0 }
     }
 
     /// Takes over from `spec` what this bucket cannot do yet.
@@ -81,15 +83,16 @@ impl Bucket {
         entries
     }
 
-    pub(super) fn status(&self) -> BucketStatus {
-        BucketStatus { created: self.created.to_string(), sequence: self.revision }
+    pub(super) fn status(&self, now: Duration) -> BucketStatus {
+        let age = now.saturating_sub(self.made.monotonic);
+        BucketStatus { created: self.created.to_string(), sequence: self.revision, made_at: self.made.wall, age }
     }
 
     /// All values with their ages, in the order in which they were stored.
     pub(super) fn snapshot(&self, now: Duration) -> Snapshot {
         let stored = |key: &str| self.slots.get(key).map(|slot| slot.stored).unwrap_or_default();
         let aged = |entry: Entry| AgedEntry { age: now.saturating_sub(stored(&entry.key)), entry };
-        Snapshot { status: self.status(), entries: self.entries().into_iter().map(aged).collect() }
+        Snapshot { status: self.status(now), entries: self.entries().into_iter().map(aged).collect() }
     }
 
     /// Stores a value for a time, if the condition holds and the bucket has room.

@@ -142,7 +142,7 @@ impl Hub {
     }
 
     pub(super) fn open_bucket(&self, spec: &BucketSpec) {
-        self.state().bucket(spec).widen(spec);
+        self.state().bucket(spec, self.clock.now()).widen(spec);
     }
 
     pub(super) fn lose_bucket(&self, name: &str) {
@@ -166,7 +166,8 @@ impl Hub {
 
     /// Which bucket it is now.
     pub(super) fn status(&self, spec: &BucketSpec) -> BucketStatus {
-        self.state().current_bucket(spec, self.clock.now()).status()
+        let now = self.clock.now();
+        self.state().current_bucket(spec, now).status(now.monotonic)
     }
 
     /// Stores what `write` makes of a bucket as it is now, tells whom it concerns, and returns the revision.
@@ -276,20 +277,20 @@ impl State {
     }
 
     /// The bucket, made again if it was lost.
-    fn bucket(&mut self, spec: &BucketSpec) -> &mut Bucket {
+    fn bucket(&mut self, spec: &BucketSpec, now: Now) -> &mut Bucket {
         if !self.buckets.contains_key(&spec.name) {
             self.last_bucket += 1;
         }
         let created = self.last_bucket;
-        self.buckets.entry(spec.name.clone()).or_insert_with(|| Bucket::new(spec.clone(), created))
+        self.buckets.entry(spec.name.clone()).or_insert_with(|| Bucket::new(spec.clone(), created, now))
     }
 
     /// The bucket after what time has done to it.
     fn current_bucket(&mut self, spec: &BucketSpec, now: Now) -> &mut Bucket {
-        for stored in self.bucket(spec).expire(now.monotonic) {
+        for stored in self.bucket(spec, now).expire(now.monotonic) {
             self.announce(&spec.name, stored, now);
         }
-        self.bucket(spec)
+        self.bucket(spec, now)
     }
 
     fn announce(&mut self, bucket: &str, stored: Stored, now: Now) {

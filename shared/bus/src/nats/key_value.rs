@@ -142,8 +142,7 @@ impl KeyValue for NatsKeyValue {
     }
 
     async fn status(&self) -> Result<BucketStatus, KeyValueError> {
-        let existing = ensure_bucket(&self.jetstream, &self.spec).await?;
-        Ok(BucketStatus { created: existing.created, sequence: existing.last_sequence })
+        Ok(ensure_bucket(&self.jetstream, &self.spec).await?.status())
     }
 
     async fn snapshot(&self) -> Result<Snapshot, KeyValueError> {

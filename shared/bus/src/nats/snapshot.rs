@@ -13,7 +13,7 @@ use super::connection::other;
 use super::jetstream::JetStream;
 use super::key_value::is_marker;
 use super::streams::{ensure_bucket, stream_of};
-use crate::port::{AgedEntry, BucketSpec, BucketStatus, BusError, Entry, Snapshot};
+use crate::port::{AgedEntry, BucketSpec, BusError, Entry, Snapshot};
 
 /// Messages a page: a few hundred KiB, well under what a subscription holds.
 const PAGE: usize = 512;
@@ -26,9 +26,8 @@ const NOTHING_THERE: u16 = 404;
 /// Reads all values.
 pub(super) async fn read(jetstream: &JetStream, spec: &BucketSpec) -> Result<Snapshot, BusError> {
     let existing = ensure_bucket(jetstream, spec).await?;
-    let mut snapshot =
-        Snapshot { status: BucketStatus { created: existing.created, sequence: existing.last_sequence }, entries: Vec::new() };
-    let server_time = OffsetDateTime::parse(&existing.server_time, &Rfc3339).ok();
+    let mut snapshot = Snapshot { status: existing.status(), entries: Vec::new() };
+    let server_time = existing.server_time();
     let inbox = jetstream.connection.client.new_inbox();
     let mut subscriber = jetstream.connection.subscribe(&inbox, None).await?;
     let mut from = 1;

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::jetstream::{CallError, JetStream, code};
-use crate::port::{BucketSpec, BusError, StreamSpec};
+use crate::port::{BucketSpec, BucketStatus, BusError, StreamSpec};
 
 /// The server's default time of remembering message ids; a bucket uses none.
 const BUCKET_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
@@ -18,8 +20,28 @@ pub(super) struct Existing {
     /// The sequence of its last message.
     pub(super) last_sequence: u64,
     /// What the server's clock said then, as the server writes it; empty if it does not.
-    pub(super) server_time: String,
+    server_time: String,
     config: Value,
+}
+
+impl Existing {
+    /// What the server's clock said, if it told.
+    pub(super) fn server_time(&self) -> Option<OffsetDateTime> {
+        OffsetDateTime::parse(&self.server_time, &Rfc3339).ok()
+    }
+
+    /// The same as its users see a bucket.
+    pub(super) fn status(&self) -> BucketStatus {
+        let made = OffsetDateTime::parse(&self.created, &Rfc3339).ok();
+        let made_at = made.and_then(|made| (made - OffsetDateTime::UNIX_EPOCH).try_into().ok());
+        let age = made.zip(self.server_time()).and_then(|(made, now)| (now - made).try_into().ok());
+        BucketStatus {
+            created: self.created.clone(),
+            sequence: self.last_sequence,
+            made_at: made_at.unwrap_or_default(),
+            age: age.unwrap_or_default(),
+        }
+    }
 }
 
 /// The stream of a bucket.

@@ -260,7 +260,8 @@ pub(crate) async fn a_snapshot_holds_every_value_with_its_age(bench: &Bench) {
     assert_eq!(of("a.1"), None);
     assert!(of("b").is_some_and(|(_, age)| age >= SECOND && age < 60 * SECOND), "{:?}", of("b"));
     assert!(of("young").is_some_and(|(_, age)| age < SECOND), "{:?}", of("young"));
-    assert_eq!(state.status().await.unwrap(), snapshot.status);
+    let status = state.status().await.unwrap();
+    assert_eq!((&status.created, status.sequence, status.made_at), (&snapshot.status.created, 604, snapshot.status.made_at));
     assert_eq!((snapshot.status.sequence, &snapshot.status.created), (604, &empty.status.created));
 }
 
@@ -273,6 +274,20 @@ pub(crate) async fn a_lost_bucket_is_another_one(bench: &Bench) {
     let after = state.snapshot().await.unwrap();
     assert_ne!(after.status.created, before.created);
     assert_eq!((after.status.sequence, after.entries.len()), (0, 0));
+}
+
+pub(crate) async fn a_bucket_is_as_old_as_its_server_says(bench: &Bench) {
+    let state = open(bench.bus(), &bucket("state")).await;
+    let young = state.status().await.unwrap();
+    assert!(young.made_at > 365 * 24 * 3_600 * SECOND, "since 1970: {young:?}");
+    tokio::time::sleep(2 * SECOND).await;
+    let old = open(bench.other(), &bucket("state")).await.status().await.unwrap();
+    assert_eq!(old.made_at, young.made_at, "whoever asks");
+    let grown = old.age.saturating_sub(young.age);
+    assert!(grown >= SECOND && old.age >= 2 * SECOND - SECOND / 10 && old.age < 60 * SECOND, "{young:?} {old:?}");
+    bench.lose_bucket("state").await;
+    let again = state.snapshot().await.unwrap().status;
+    assert!(again.age < SECOND && again.made_at > old.made_at, "{old:?} {again:?}");
 }
 
 fn republishing(name: &str) -> BucketSpec {
