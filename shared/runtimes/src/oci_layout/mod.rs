@@ -51,7 +51,7 @@ const PROBES_PER_REGISTRY: usize = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The store cannot be used.
-    #[error("cannot use {} as an image store: {source}; name another folder with --store, or make this one writable", .path.display())]
+    #[error("cannot use {} as an image store: {source}; {}", .path.display(), what_helps(.source))]
     Store {
         /// The folder.
         path: PathBuf,
@@ -61,6 +61,17 @@ pub enum OpenError {
     /// There are no threads to be had.
     #[error("cannot start the download threads: {0}; raise the limit of processes for this user")]
     Threads(io::Error),
+}
+
+fn what_helps(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::InvalidData => "name another folder with --store",
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            "a file stands where the store, its blobs, blobs/sha256 or .fleetpull should be a folder: move it away, or name another \
+             folder with --store"
+        }
+        _ => "name another folder with --store, or make this one writable",
+    }
 }
 
 /// The embedded runtime.

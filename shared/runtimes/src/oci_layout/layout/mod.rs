@@ -3,6 +3,7 @@
 //! A blob stands under `blobs/` by rename only, after its size and digest were checked. An image stands in `index.json` only
 //! when all its blobs are there. What belongs to pulls under way lies below `.fleetpull/`.
 
+mod checked;
 mod index;
 mod lock;
 mod partial;
@@ -11,12 +12,14 @@ mod status;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use image::{Algorithm, Digest};
 
 use super::failure::StepFailure;
+use checked::Checked;
 use index::Index;
 pub(super) use index::{NewImage, PlatformFields};
 pub(super) use lock::holding;
@@ -27,6 +30,8 @@ pub(super) use status::StatusCache;
 const MARKER: (&str, &str) = ("oci-layout", "{\"imageLayoutVersion\":\"1.0.0\"}");
 /// Where bookkeeping lies; other programs pass it over.
 const OWN_FOLDER: &str = ".fleetpull";
+/// The log's target for what is done to the disk in which order: tests hear there what outlives a loss of power.
+const STEPS: &str = "runtimes::store_steps";
 /// A partial blob nobody has added to for so long is given up.
 const PARTIAL_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
@@ -35,25 +40,23 @@ const PARTIAL_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub(super) struct Layout {
     root: PathBuf,
     fsync: bool,
+    checked: Arc<Checked>,
 }
 
 impl Layout {
     /// Makes the store, or checks that what is there is one.
     pub(super) fn open(root: &Path, fsync: bool, wall: Duration) -> io::Result<Self> {
-        let layout = Self { root: root.to_owned(), fsync };
+        let layout = Self { root: root.to_owned(), fsync, checked: Arc::default() };
         fs::create_dir_all(layout.partials())?;
         fs::create_dir_all(root.join("blobs").join(Algorithm::Sha256.name()))?;
         let marker = root.join(MARKER.0);
         match fs::read_to_string(&marker) {
-            Ok(text) if is_known_version(&text) => {}
-            Ok(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "oci-layout names another version than 1.0.0")),
+            Ok(text) => check_version(&text).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => layout.replace(&marker, MARKER.1.as_bytes())?,
             Err(error) => return Err(error),
         }
         layout.give_up_old_partials(wall)?;
-        if fsync {
-            File::open(root)?.sync_all()?;
-        }
+        layout.sync_folder(root)?;
         Ok(layout)
     }
 
@@ -65,13 +68,9 @@ impl Layout {
         self.root.join("blobs").join(digest.algorithm().name()).join(digest.hex())
     }
 
-    /// Whether the blob is there with this size. What stands there was checked when it was put there.
+    /// Whether the blob is there with this size.
     pub(super) fn has_blob(&self, digest: &Digest, size: u64) -> io::Result<bool> {
-        match fs::metadata(self.blob_path(digest)) {
-            Ok(entry) => Ok(entry.is_file() && entry.len() == size),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(self.stamp_of_size(digest, size)?.is_some())
     }
 
     /// A small blob's content, if it is there and not longer than `limit`.
@@ -86,9 +85,9 @@ impl Layout {
         Ok((content.len() as u64 <= limit).then_some(content))
     }
 
-    /// Puts a small blob whose digest was checked.
+    /// Puts a small blob whose digest was checked, in the place of one that is another in spite of its name.
     pub(super) fn put_blob(&self, digest: &Digest, content: &[u8]) -> io::Result<()> {
-        if self.has_blob(digest, content.len() as u64)? {
+        if self.read_blob(digest, content.len() as u64)?.is_some_and(|there| there == content) {
             return Ok(());
         }
         let path = self.blob_path(digest);
@@ -101,27 +100,39 @@ impl Layout {
     /// Makes sure that renames in the blobs' folders are kept over a power failure.
     pub(super) fn sync_blob_folders(&self) -> io::Result<()> {
         let blobs = self.root.join("blobs");
-        if self.fsync {
-            for folder in fs::read_dir(&blobs)? {
-                File::open(folder?.path())?.sync_all()?;
-            }
-            File::open(blobs)?.sync_all()?;
+        for folder in fs::read_dir(&blobs)? {
+            self.sync_folder(&folder?.path())?;
         }
-        Ok(())
+        self.sync_folder(&blobs)
     }
 
     /// Writes a small file so that readers see the old content or the new, never a part.
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let mut written = new_file_in(&self.partials())?;
-        let result = written.1.write_all(content).and_then(|()| if self.fsync { written.1.sync_all() } else { Ok(()) });
-        if let Err(error) = result.and_then(|()| fs::rename(&written.0, path)) {
-            let _ = fs::remove_file(&written.0);
+        let (new, mut file) = new_file_in(&self.partials())?;
+        let written = file.write_all(content).and_then(|()| self.sync(&file, &new)).and_then(|()| rename(&new, path));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&new);
             return Err(error);
         }
-        match path.parent() {
-            Some(folder) if self.fsync => File::open(folder)?.sync_all(),
-            _ => Ok(()),
+        path.parent().map_or(Ok(()), |folder| self.sync_folder(folder))
+    }
+
+    /// Has a file's content kept over a power failure, where that is wanted.
+    fn sync(&self, file: &File, path: &Path) -> io::Result<()> {
+        if self.fsync {
+            file.sync_data()?;
+            tracing::trace!(target: STEPS, step = "sync", path = %path.display());
         }
+        Ok(())
+    }
+
+    /// The same for a folder's names.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        if self.fsync {
+            File::open(folder)?.sync_all()?;
+            tracing::trace!(target: STEPS, step = "sync", path = %folder.display());
+        }
+        Ok(())
     }
 
     fn own(&self) -> PathBuf {
@@ -166,8 +177,15 @@ fn new_file_in(folder: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-fn is_known_version(text: &str) -> bool {
-    serde_json::from_str::<serde_json::Value>(text).is_ok_and(|marker| marker["imageLayoutVersion"] == "1.0.0")
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    tracing::trace!(target: STEPS, step = "rename", from = %from.display(), path = %to.display());
+    Ok(())
+}
+
+fn check_version(text: &str) -> Result<(), &'static str> {
+    let Ok(marker) = serde_json::from_str::<serde_json::Value>(text) else { return Err("its file oci-layout is damaged") };
+    if marker["imageLayoutVersion"] == "1.0.0" { Ok(()) } else { Err("its file oci-layout names another version than 1.0.0") }
 }
 
 /// A failure of the store, for a pull.

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use image::{Algorithm, Digest};
 use sha2::{Sha256, Sha384, Sha512};
 
-use super::{Layout, lock};
+use super::checked::Stamp;
+use super::{Layout, lock, rename};
 
 /// Bytes gathered before they are written, and read at a time when a partial blob is hashed again: fewer system calls than
 /// that bring nothing, more memory per connection brings nothing either.
-const BATCH_BYTES: usize = 256 * 1024;
+pub(super) const BATCH_BYTES: usize = 256 * 1024;
 /// Pieces from this size on are written as they come.
 const DIRECT_BYTES: usize = 64 * 1024;
 
@@ -40,7 +41,8 @@ pub(in crate::oci_layout) struct Partial {
 }
 
 impl Layout {
-    /// Waits until nobody else fetches the blob. `waiting` is told how many bytes the other has.
+    /// Waits until nobody else fetches the blob. `waiting` is told how many bytes the other has. What is there already is taken
+    /// for it only if it is what its name says.
     pub(in crate::oci_layout) async fn lock_partial(
         &self,
         digest: &Digest,
@@ -48,8 +50,14 @@ impl Layout {
         mut waiting: impl FnMut(u64),
     ) -> io::Result<PartialLock> {
         let path = self.partial_path(digest);
+        let before = self.stamp_of_size(digest, size)?;
+        if let Some(stamp) = before
+            && self.is_sound_beside(digest, stamp).await?
+        {
+            return Ok(PartialLock::Present);
+        }
         loop {
-            if self.has_blob(digest, size)? {
+            if self.came_since(digest, size, before)? {
                 return Ok(PartialLock::Present);
             }
             let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
@@ -59,7 +67,7 @@ impl Layout {
             if !same {
                 continue;
             }
-            if self.has_blob(digest, size)? {
+            if self.came_since(digest, size, before)? {
                 let _ = fs::remove_file(&path);
                 return Ok(PartialLock::Present);
             }
@@ -75,9 +83,23 @@ impl Layout {
             }));
         }
     }
-}
 
-impl Layout {
+    /// Whether the blob is what its name says: large ones take their time, on a thread where that holds up nobody.
+    async fn is_sound_beside(&self, digest: &Digest, stamp: Stamp) -> io::Result<bool> {
+        let (layout, digest) = (self.clone(), digest.clone());
+        let hashing = tokio::task::spawn_blocking(move || layout.is_sound(&digest, stamp));
+        hashing.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    }
+
+    /// Whether another file stands there than `before`: that was checked by who put it there.
+    fn came_since(&self, digest: &Digest, size: u64, before: Option<Stamp>) -> io::Result<bool> {
+        let now = self.stamp_of_size(digest, size)?.filter(|now| before.is_none_or(|before| !now.is_same_file(before)));
+        if let Some(now) = now {
+            self.checked.add(digest, now);
+        }
+        Ok(now.is_some())
+    }
+
     /// Removes what was received of a blob, unless somebody is at it.
     pub(in crate::oci_layout) fn discard_partial(&self, digest: &Digest) {
         let path = self.partial_path(digest);
@@ -176,14 +198,17 @@ impl Partial {
     /// Makes the blob visible. To be called when size and digest were found right.
     pub(in crate::oci_layout) fn publish(mut self) -> io::Result<()> {
         self.flush()?;
-        if self.layout.fsync {
-            self.file.sync_data()?;
-        }
+        self.layout.sync(&self.file, &self.path)?;
         let path = self.layout.blob_path(&self.digest);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::rename(&self.path, path)
+        rename(&self.path, &path)?;
+        // Only now: a rename changes the entry.
+        if let Ok(entry) = self.file.metadata() {
+            self.layout.checked.add(&self.digest, Stamp::of(&entry));
+        }
+        Ok(())
     }
 
     /// Removes what was received.
@@ -225,7 +250,7 @@ impl Hasher {
         }
     }
 
-    fn finish(self) -> Option<Digest> {
+    pub(super) fn finish(self) -> Option<Digest> {
         use sha2::Digest as _;
         match self {
             Self::Sha256(hasher) => Digest::from_hash(Algorithm::Sha256, &hasher.finalize()).ok(),

@@ -1,35 +1,20 @@
 //! Whether an image is there, answered in microseconds: `index.json` is read again only when it changed.
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use image::{Digest, Platform, Reference};
 
+use super::checked::Stamp;
 use super::index::{IndexProblem, NAME_ANNOTATION, RESOLVED_ANNOTATION};
 use super::{Index, Layout};
 use crate::oci_layout::manifest::{ImageManifest, MANIFEST_MAX_BYTES};
 use crate::port::ImageStatus;
 
-/// What was read last.
+/// What was read last. `index.json` is only ever replaced.
 #[derive(Default)]
 pub(in crate::oci_layout) struct StatusCache(Mutex<Option<(Stamp, Arc<Images>)>>);
-
-/// Tells whether `index.json` is the file that was read: it is only ever replaced.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
-
-impl Stamp {
-    fn of(entry: &Metadata) -> Self {
-        Self { inode: entry.ino(), size: entry.size(), modified: (entry.mtime(), entry.mtime_nsec()) }
-    }
-}
 
 /// The index as it is looked through.
 #[derive(Default)]
@@ -43,6 +28,8 @@ struct Images {
 /// One entry.
 struct Known {
     manifest: Digest,
+    /// What stands in the index around a manifest of Docker's form.
+    wrapper: Option<Digest>,
     /// None where a single manifest was resolved, whatever its platform.
     list: Option<Digest>,
     platform: Option<Platform>,
@@ -51,6 +38,7 @@ struct Known {
 }
 
 struct Content {
+    config: (Digest, u64),
     blobs: Vec<(Digest, u64)>,
     size_bytes: u64,
 }
@@ -67,8 +55,16 @@ impl StatusCache {
         let Some(known) = images.find(reference, platform) else { return Ok(None) };
         let unreadable = |source| IndexProblem::Unreadable { path: layout.blob_path(&known.manifest), source };
         let Some(content) = known.content(layout).map_err(unreadable)? else { return Ok(None) };
+        let blob_unreadable = |digest: &Digest| {
+            let path = layout.blob_path(digest);
+            |source| IndexProblem::Unreadable { path, source }
+        };
+        let (config, size) = &content.config;
+        if !layout.has_sound_of_size(config, *size).map_err(blob_unreadable(config))? {
+            return Ok(None);
+        }
         for (digest, size) in &content.blobs {
-            if !layout.has_blob(digest, *size).map_err(|source| IndexProblem::Unreadable { path: layout.blob_path(digest), source })? {
+            if !layout.has_blob(digest, *size).map_err(blob_unreadable(digest))? {
                 return Ok(None);
             }
         }
@@ -107,7 +103,9 @@ impl Images {
             let Some(name) = entry.annotations.get(NAME_ANNOTATION) else { continue };
             let list = entry.annotations.get(RESOLVED_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
             let platform = entry.platform.as_ref().and_then(super::index::PlatformFields::platform);
-            let known = Arc::new(Known { manifest: entry.manifest(), list, platform, content: Mutex::default() });
+            let manifest = entry.manifest();
+            let wrapper = (entry.digest != manifest).then(|| entry.digest.clone());
+            let known = Arc::new(Known { manifest, wrapper, list, platform, content: Mutex::default() });
             let Ok(reference) = Reference::parse(name) else { continue };
             for digest in [Some(&known.manifest), known.list.as_ref()].into_iter().flatten() {
                 let key = (reference.repository().to_owned(), digest.clone());
@@ -141,17 +139,20 @@ impl Images {
 }
 
 impl Known {
+    /// A manifest that is not what its name says, or cannot be read, is as good as not there: the next pull puts it right.
     fn content(&self, layout: &Layout) -> io::Result<Option<Arc<Content>>> {
+        for digest in std::iter::once(&self.manifest).chain(&self.wrapper) {
+            if !layout.has_sound(digest)? {
+                return Ok(None);
+            }
+        }
         let mut held = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_none() {
             let Some(text) = layout.read_blob(&self.manifest, MANIFEST_MAX_BYTES)? else { return Ok(None) };
-            // A manifest that cannot be read is as good as not there: the next pull puts it right.
             let Ok(manifest) = ImageManifest::parse(&text) else { return Ok(None) };
-            let blobs = manifest.blobs();
-            let size_bytes = manifest.size_bytes();
-            *held = Some(Arc::new(Content { blobs, size_bytes }));
+            let config = (manifest.config.digest.clone(), manifest.config.size);
+            *held = Some(Arc::new(Content { config, blobs: manifest.blobs(), size_bytes: manifest.size_bytes() }));
         }
-        // The manifest itself may have been removed since; its absence makes the image incomplete too.
-        Ok(held.as_ref().filter(|_| layout.blob_path(&self.manifest).exists()).map(Arc::clone))
+        Ok(held.clone())
     }
 }
