@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+use clock::Clock;
 use http::header::{ACCEPT_RANGES, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -26,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) own_url: String,
     pub(crate) host: String,
     pub(crate) auth: Auth,
+    /// Made with the registry: its time is the registry's age.
+    pub(crate) clock: Clock,
     pub(crate) faults: Faults,
     pub(crate) catalogue: Mutex<Catalogue>,
     pub(crate) counters: Arc<Mutex<Counters>>,
@@ -42,7 +46,7 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The connection is to be closed without an answer.
 pub(crate) async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> io::Result<Response<Body>> {
     let path = request.uri().path().to_owned();
-    let number = held(&shared.counters).asked(logged(&request));
+    let number = held(&shared.counters).asked(logged(&request, shared.age()));
     let deed = shared.faults.met_by(&path);
     let answer = match &deed {
         Some(Deed::Hang) => {
@@ -73,10 +77,11 @@ fn is_pull(request: &Request<Incoming>) -> bool {
     request.method() == Method::GET && matches!(Route::of(request.uri().path()), Route::Manifest { .. })
 }
 
-fn logged(request: &Request<Incoming>) -> LoggedRequest {
+fn logged(request: &Request<Incoming>, at: Duration) -> LoggedRequest {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let others = request.headers().iter().filter(|(name, _)| **name != AUTHORIZATION);
     LoggedRequest {
+        at,
         method: request.method().to_string(),
         path: request.uri().path().to_owned(),
         query: request.uri().query().unwrap_or_default().to_owned(),
@@ -144,6 +149,10 @@ impl<'a> Route<'a> {
 }
 
 impl Shared {
+    pub(crate) fn age(&self) -> Duration {
+        self.clock.now().monotonic
+    }
+
     /// A fault's answer.
     fn given(&self, status: u16, headers: &[(String, String)], content: &str) -> Response<Body> {
         let mut answer = Response::new(body::full(Bytes::from(content.to_owned())));

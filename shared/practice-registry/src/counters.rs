@@ -1,6 +1,7 @@
 //! What the registry was asked for, and how it answered.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// Requests kept in the log; older ones are only counted.
 const LOG_MAX: usize = 10_000;
@@ -24,6 +25,8 @@ pub struct Counts {
 /// One request as it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedRequest {
+    /// When it came: how old the registry was.
+    pub at: Duration,
     /// `GET`, `HEAD`, ...
     pub method: String,
     /// Path without the query.

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
+use clock::Clock;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -53,6 +55,7 @@ impl PracticeRegistry {
             own_url: format!("{scheme}://{address}"),
             host: address.to_string(),
             auth: options.auth,
+            clock: Clock::host(),
             faults: Faults::default(),
             catalogue: Mutex::new(Catalogue::default()),
             counters: Arc::new(Mutex::new(Counters::default())),
@@ -110,6 +113,12 @@ impl PracticeRegistry {
     /// Makes every token bad that was given out.
     pub fn revoke_tokens(&self) {
         held(&self.shared.tokens).revoke_all();
+    }
+
+    /// How long ago it was started, by its own clock: what [`LoggedRequest::at`] counts in.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.shared.age()
     }
 
     /// How often it was asked.
