@@ -50,7 +50,8 @@ pub(crate) struct Sharing {
 impl Sharing {
     pub(crate) fn new(parts: FleetParts, slots: usize, clock: Clock) -> Self {
         let FleetParts { bus, fleet, node, budget, mut random, fault } = parts;
-        let leases = Arc::new(Leases::new(Arc::clone(&bus), fleet.clone(), node.clone(), clock));
+        let instance = format!("{:032x}", random.id());
+        let leases = Arc::new(Leases::new(Arc::clone(&bus), fleet.clone(), node.clone(), instance, clock));
         let core = Budgets::new(node, budget, Random::seeded(random.word())).with_slots(slots).with_fault(fault);
         Self { core, bus, fleet, random, leases, held: BTreeMap::new(), renewing: BTreeMap::new(), campaigning: BTreeSet::new() }
     }
@@ -96,8 +97,16 @@ impl Throttler {
 
     /// A change of the bus's health.
     pub(crate) fn bus_changed(&mut self, health: &BusHealth, context: &mut Context<Self>) {
-        let input = if *health == BusHealth::Connected { Input::BusBack } else { Input::BusGone };
-        self.share(input, context);
+        if *health != BusHealth::Connected {
+            self.share(Input::BusGone, context);
+            return;
+        }
+        if let Some(sharing) = &self.sharing {
+            let leases = Arc::clone(&sharing.leases);
+            let found = async move { leases.found().await.is_some() };
+            context.spawn(wrap_future(found).map(|_, _: &mut Self, _| ()));
+        }
+        self.share(Input::BusBack, context);
     }
 
     fn carry_to_the_bus(&mut self, effect: Effect, context: &mut Context<Self>) {

@@ -76,6 +76,8 @@ fn troubled(fault: Option<Fault>) -> Plan {
         delay_most: Duration::from_millis(4),
         troubles: 8,
         wiped_at: None,
+        thefts: 0,
+        jumps: 0,
         lasts: Duration::from_secs(400),
         fault,
     }
@@ -122,6 +124,48 @@ fn whatever_goes_wrong_the_budget_holds_and_all_are_served() {
     }
     assert!(over_quota <= 2, "{over_quota} over the quota in all");
     assert!(troubles >= 8 * SEEDS as usize && leaders > SEEDS as usize, "{troubles} troubles, {leaders} leaders");
+}
+
+/// The budget holds for these seeds, and all are served.
+fn holds(seeds: std::ops::Range<u64>, plan: &Plan) -> Vec<Seen> {
+    let hold = |seed| {
+        let seen = World::run(plan.clone(), seed);
+        assert_eq!(broken(&seen, plan), Vec::<String>::new(), "seed {seed}: {} leaders", seen.leaders);
+        assert!(seen.served >= plan.nodes * plan.wishes_per_node, "seed {seed}: {} served", seen.served);
+        seen
+    };
+    seeds.map(hold).collect()
+}
+
+#[test]
+fn of_two_leaders_one_learns_while_the_other_goes_on() {
+    let plan = Plan { troubles: 0, thefts: 8, ..troubled(None) };
+    let seen = holds(0..10, &plan);
+    assert!(seen.iter().all(|seen| seen.thefts >= 6 && seen.leaders > 3), "{seen:?}");
+    // Not so, where who takes the lease learns nothing.
+    let plan = Plan { fault: Some(Fault::LearnsNothing), ..plan };
+    assert!((0..10).any(|seed| !broken(&World::run(plan.clone(), seed), &plan).is_empty()));
+}
+
+#[test]
+fn clocks_that_jump_by_minutes_break_no_budget() {
+    let seen = holds(0..10, &Plan { troubles: 0, jumps: 8, ..troubled(None) });
+    assert!(seen.iter().all(|seen| seen.leaders > 1), "leaders' clocks jump as well");
+    holds(0..5, &Plan { troubles: 0, jumps: 8, ..rush(None) });
+}
+
+/// Messages come again after seconds, when their permits are used, returned, or another leader's.
+#[test]
+fn permits_that_are_replayed_break_no_budget() {
+    holds(0..10, &Plan { troubles: 0, thefts: 2, doubling: 0.5, ..troubled(None) });
+}
+
+#[test]
+fn a_bucket_that_is_lost_in_the_middle_breaks_no_budget() {
+    for after in [5, 20, 35] {
+        let plan = Plan { troubles: 0, wiped_at: Some(Duration::from_secs(after)), ..troubled(None) };
+        holds(0..5, &plan);
+    }
 }
 
 #[test]

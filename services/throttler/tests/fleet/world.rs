@@ -1,21 +1,20 @@
 //! A small fleet in simulated time: nodes, a bus that loses, doubles, delays and cuts off, leases by compare-and-set, and a
 //! registry that counts.
 
+mod server;
+mod troubles;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::{Now, Random};
 use contract::messages::throttler::{BudgetTurn, RegistryLimit};
 use contract::{NodeName, PermitId};
-use throttler::core::budget::{
-    BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, FLEET_PERMIT_LEASE, Fault, Input, LEADER_LEASE, Office,
-};
+use server::Lease;
+use throttler::core::budget::{BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, FLEET_PERMIT_LEASE, Fault, Input, Office};
 
 /// The owner that everybody asks for.
 pub(crate) const OWNER: &str = "default/registry.example/anonymous";
-
-/// The bucket's revision at first: many leases were written before.
-const OLD_BUCKET: u64 = 1_000;
 
 /// What may go wrong and what is asked for.
 #[derive(Clone, Debug)]
@@ -35,6 +34,10 @@ pub(crate) struct Plan {
     pub(crate) troubles: usize,
     /// When the bucket of leases is wiped: revisions start over.
     pub(crate) wiped_at: Option<Duration>,
+    /// How often somebody takes the leader's lease away in the first minute: two lead.
+    pub(crate) thefts: usize,
+    /// How often a clock jumps by five minutes in the first minute.
+    pub(crate) jumps: usize,
     pub(crate) lasts: Duration,
     pub(crate) fault: Option<Fault>,
 }
@@ -53,6 +56,8 @@ impl Default for Plan {
             delay_most: Duration::from_millis(2),
             troubles: 0,
             wiped_at: None,
+            thefts: 0,
+            jumps: 0,
             lasts: Duration::from_secs(120),
             fault: None,
         }
@@ -76,6 +81,8 @@ pub(crate) struct Seen {
     pub(crate) leaders: usize,
     /// Troubles that acted.
     pub(crate) troubles: usize,
+    /// Leases that were taken away from their leaders.
+    pub(crate) thefts: usize,
     /// The longest wait that was stated.
     pub(crate) longest_stated: Duration,
 }
@@ -91,6 +98,8 @@ enum Event {
     Heal(usize),
     Restart(usize),
     Wipe,
+    Theft,
+    Jump,
 }
 
 #[derive(Clone, Debug)]
@@ -109,8 +118,9 @@ struct Node {
     incarnation: u64,
     up: bool,
     cut: bool,
-    /// Adds to its clock: a monotonic clock that jumps.
     stalled_until: Duration,
+    /// So far its monotonic clock has jumped.
+    ahead: Duration,
     wake: u64,
     wants: BTreeSet<PermitId>,
     todo: usize,
@@ -122,13 +132,6 @@ struct Pull {
     /// Its permit ran out while it went on.
     ran_out: bool,
     said: Option<RegistryLimit>,
-}
-
-#[derive(Default)]
-struct Lease {
-    holder: Option<(usize, u64, Duration)>,
-    revision: u64,
-    past_until: Duration,
 }
 
 pub(crate) struct World {
@@ -156,6 +159,7 @@ impl World {
             up: true,
             cut: false,
             stalled_until: Duration::ZERO,
+            ahead: Duration::ZERO,
             wake: 0,
             wants: BTreeSet::new(),
             todo: plan.wishes_per_node,
@@ -168,7 +172,7 @@ impl World {
             queue: BTreeMap::new(),
             numbers: 0,
             nodes,
-            lease: Lease { revision: OLD_BUCKET, ..Lease::default() },
+            lease: Lease::of_old(),
             pulls: BTreeMap::new(),
             window: None,
             seen: Seen::default(),
@@ -207,9 +211,12 @@ impl World {
                 self.later(after, Event::Wish(at));
             }
         }
-        for _ in 0..self.plan.troubles {
-            let after = Duration::from_secs_f64(2.0 + 58.0 * self.random.fraction());
-            self.later(after, Event::Trouble);
+        let (troubles, thefts, jumps) = (self.plan.troubles, self.plan.thefts, self.plan.jumps);
+        for (event, count) in [(Event::Trouble, troubles), (Event::Theft, thefts), (Event::Jump, jumps)] {
+            for _ in 0..count {
+                let after = Duration::from_secs_f64(2.0 + 58.0 * self.random.fraction());
+                self.later(after, event.clone());
+            }
         }
         if let Some(after) = self.plan.wiped_at {
             self.later(after, Event::Wipe);
@@ -242,7 +249,9 @@ impl World {
             Event::Trouble => self.trouble(),
             Event::Heal(at) => self.nodes[at].cut = false,
             Event::Restart(at) => self.restart(at),
-            Event::Wipe => self.lease = Lease::default(),
+            Event::Wipe => self.lease = Lease::lost(self.now),
+            Event::Theft => self.steal(),
+            Event::Jump => self.jump(),
         }
     }
 
@@ -260,11 +269,16 @@ impl World {
         }
     }
 
+    /// What a node's clock says.
+    fn clock(&self, at: usize) -> Now {
+        Now { monotonic: self.now + self.nodes[at].ahead, wall: self.now }
+    }
+
     fn give(&mut self, at: usize, input: Input) {
         if !self.nodes[at].up {
             return;
         }
-        let now = Now { monotonic: self.now, wall: self.now };
+        let now = self.clock(at);
         for effect in self.nodes[at].core.step(now, input) {
             self.carry_out(at, effect);
         }
@@ -290,9 +304,7 @@ impl World {
             Effect::Campaign { .. } => self.campaign(at),
             Effect::KeepLease { epoch, .. } => self.keep(at, epoch),
             Effect::DropLease { epoch, .. } => {
-                if self.lease.holder.is_some_and(|(holder, of, _)| holder == at && of == epoch) {
-                    self.lease = Lease { revision: self.lease.revision + 1, ..Lease::default() };
-                }
+                self.lease.drop_of(at, epoch);
             }
             Effect::Granted { permit, alone, .. } => self.granted(at, permit, alone),
             Effect::RanOut { permit, .. } => {
@@ -305,45 +317,6 @@ impl World {
                 self.seen.refused += 1;
             }
         }
-    }
-
-    fn campaign(&mut self, at: usize) {
-        if self.nodes[at].cut {
-            return;
-        }
-        let now = self.now;
-        let letter = match self.lease.holder.filter(|(_, _, until)| now < *until) {
-            // A node's own lease names nobody to ask.
-            Some((holder, epoch, _)) => Letter::Lead((holder != at).then(|| (name(holder), epoch))),
-            None => {
-                let first = self.lease.past_until <= now;
-                self.lease.revision += 1;
-                let epoch = self.lease.revision;
-                self.lease.holder = Some((at, epoch, now + LEADER_LEASE));
-                self.lease.past_until = now + Duration::from_secs(600);
-                self.seen.leaders += 1;
-                for other in (0..self.nodes.len()).filter(|other| *other != at) {
-                    self.send(usize::MAX, other, Letter::Lead(Some((name(at), epoch))));
-                }
-                Letter::Elected(Office { epoch, first, until: now + LEADER_LEASE })
-            }
-        };
-        self.send(usize::MAX, at, letter);
-    }
-
-    fn keep(&mut self, at: usize, epoch: u64) {
-        if self.nodes[at].cut {
-            return;
-        }
-        let now = self.now;
-        let letter = match &mut self.lease.holder {
-            Some((holder, of, until)) if *holder == at && *of == epoch && now < *until => {
-                *until = now + LEADER_LEASE;
-                Letter::Kept(epoch, *until)
-            }
-            _ => Letter::Lost(epoch),
-        };
-        self.send(usize::MAX, at, letter);
     }
 
     /// From a node, or from the server (`usize::MAX`).
@@ -382,7 +355,7 @@ impl World {
     }
 
     fn serve(&mut self, at: usize, from: usize, _incarnation: u64, asked: Duration, call: BudgetCall) {
-        let now = Now { monotonic: self.now, wall: self.now };
+        let now = self.clock(at);
         let effects = self.nodes[at].core.step(now, Input::Called { token: 7, call: call.clone() });
         for effect in effects {
             match effect {
@@ -449,39 +422,6 @@ impl World {
         self.give(at, Input::Release { permit, limits: pull.said.into_iter().collect() });
     }
 
-    fn trouble(&mut self) {
-        let count = self.nodes.len() as f64;
-        let anybody = (self.random.fraction() * count) as usize;
-        let leader = self.lease.holder.map_or(anybody, |(holder, _, _)| holder);
-        let at = if self.random.fraction() < 0.5 { leader } else { anybody };
-        let takes = Duration::from_secs_f64(0.2 + 9.0 * self.random.fraction());
-        self.seen.troubles += 1;
-        self.seen.struck += self.pulls.keys().filter(|(node, _)| *node == at).count();
-        match (self.random.fraction() * 3.0) as usize {
-            0 if self.nodes[at].up => {
-                self.nodes[at].up = false;
-                self.nodes[at].incarnation += 1;
-                self.later(takes, Event::Restart(at));
-            }
-            1 => {
-                self.nodes[at].cut = true;
-                self.later(takes, Event::Heal(at));
-            }
-            _ => self.nodes[at].stalled_until = self.now + takes,
-        }
-    }
-
-    fn restart(&mut self, at: usize) {
-        let wants = self.nodes[at].todo;
-        self.nodes[at].core = core(&self.plan, at, &mut self.random);
-        self.nodes[at].up = true;
-        self.nodes[at].wants.clear();
-        let alive = self.plan.nodes as u64;
-        self.give(at, Input::Fleet { alive });
-        for _ in 0..wants {
-            self.later(Duration::from_millis(10), Event::Wish(at));
-        }
-    }
 }
 
 fn core(plan: &Plan, at: usize, random: &mut Random) -> Budgets {

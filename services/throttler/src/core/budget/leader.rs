@@ -45,7 +45,7 @@ const PERMITS_MAX: u64 = 50_000;
 pub struct Office {
     /// The revision of the lease when it was taken.
     pub epoch: u64,
-    /// Nobody has led this budget lately, so there is nothing to learn.
+    /// Nobody has led this budget lately, and what would remember it has not been lost: there is nothing to learn.
     pub first: bool,
     /// Until when the lease lasts, on this node's clock.
     pub until: Duration,
@@ -178,7 +178,7 @@ impl Leader {
                 None => {
                     strangers -= u64::from(!self.learns(now));
                     self.line.leave(*id);
-                    self.permits.insert(now, *id, renew.node.clone(), Stage::Claimed);
+                    self.permits.inherit(now, *id, renew.node.clone());
                 }
             }
             kept.push(*id);
@@ -392,7 +392,7 @@ impl Leader {
     fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[RegistryLimit]) {
         let Some(granted) = self.permits.tell(node, id) else { return };
         let out = self.out();
-        self.quota.told(now, node, Some(granted), limits, out);
+        self.quota.told(now, node, granted, limits, out);
     }
 
     fn hearsay(&mut self, now: Duration, node: &NodeName, known: &KnownLimits) {

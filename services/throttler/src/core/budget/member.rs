@@ -21,9 +21,9 @@ use super::{ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, Bud
 const CALL_LATE: Duration = Duration::from_millis(300);
 /// So many returns of a node wait to be told; further ones come back by themselves.
 const RETURNS_MAX: usize = 1_000;
-/// So long a node that went alone looks for a leader before it does so again, if the bus seems to be there: until the lease of a dead
-/// one is over and another has been found.
-const LOOKS_FIRST: Duration = Duration::from_secs(5);
+/// So long a node that went alone, or has just found the bus, looks for a leader before it goes alone: until the lease of a dead one
+/// is over, or who led by a bucket that was lost leads no more, and another has been found though a question and its answer are lost.
+const LOOKS_FIRST: Duration = Duration::from_secs(8);
 /// Of a leader that has not answered yet, an answer is expected within this.
 const ANSWER_USUAL: Duration = Duration::from_millis(50);
 /// A grant that took longer than others by more than this begins too late to count in its own second: it is asked for again, and has
@@ -61,6 +61,8 @@ pub(super) struct Member {
     campaign_at: Option<Duration>,
     alone_pace: Pace,
     went_alone: bool,
+    /// When it last looked for a leader first because the bus came back.
+    looked_first: Option<Duration>,
     last_step: Duration,
     /// Nodes that share the budget; 0: it was never told.
     pub(super) alive: u64,
@@ -110,6 +112,7 @@ impl Member {
             campaign_at: None,
             alone_pace: Pace::new(policy.per_second),
             went_alone: false,
+            looked_first: None,
             last_step: now,
             alive,
             stagger,
@@ -152,7 +155,7 @@ impl Member {
     }
 
     pub(super) fn report(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Wanted> {
-        self.remembered.learn(now, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
+        self.remembered.learn_first_hand(now, &limits);
         let Some(claim) = self.claims.get_mut(&permit) else { return Vec::new() };
         (claim.told, claim.told_sent) = (Some(limits), false);
         self.renew_at = now;
@@ -163,7 +166,7 @@ impl Member {
         let Some(claim) = self.claims.remove(&permit) else { return Vec::new() };
         let told = if limits.is_empty() { claim.told.filter(|_| !claim.told_sent) } else { Some(limits) };
         if let Some(limits) = &told {
-            self.remembered.learn(now, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
+            self.remembered.learn_first_hand(now, limits);
         }
         if self.returns.len() < RETURNS_MAX {
             let used = claim.stage != Stage::Waiting;
@@ -174,7 +177,9 @@ impl Member {
 
     /// The bus can be reached again.
     pub(super) fn bus_back(&mut self, now: Duration) -> Vec<Wanted> {
-        if self.went_alone {
+        // A bus that comes and goes does not keep it from pulling for ever.
+        if self.looked_first.is_none_or(|at| now >= at + ALONE_AFTER) {
+            self.looked_first = Some(now);
             self.look_first(now);
         }
         let from = now + self.spread();
@@ -182,7 +187,7 @@ impl Member {
         self.tick(now)
     }
 
-    /// It went alone some time ago. There may be a leader again, so it looks for one before it does so anew.
+    /// It has not heard a leader for long. There may be one again, so it looks for it before it goes alone.
     fn look_first(&mut self, now: Duration) {
         self.heard = self.heard.max((now + LOOKS_FIRST).saturating_sub(ALONE_AFTER));
     }

@@ -14,7 +14,7 @@ use super::fault::Fault;
 use super::leader::{Leader, Office};
 use super::member::{Member, Membership};
 use super::step::{BudgetCall, BudgetReply, Effect, Input};
-use super::{BudgetPolicy, FLEET_PERMIT_LEASE, KNOWN_FOR, LEAD_RENEWED_EVERY, LEADER_LEASE};
+use super::{BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY};
 
 /// The most budget owners that a node remembers; the one used least lately is forgotten. Registries times logins in use on one node.
 const OWNERS_MAX: usize = 1_000;
@@ -52,8 +52,6 @@ pub struct Budgets {
     /// How many nodes were alive when, falling: the first is the most within [`KNOWN_FOR`].
     alive: VecDeque<(Duration, u64)>,
     bus_gone: Option<Duration>,
-    /// When it came back last: what it holds may have been lost meanwhile.
-    bus_back: Option<Duration>,
     forgotten_total: u64,
     slots: usize,
     fault: Option<Fault>,
@@ -72,7 +70,6 @@ impl Budgets {
             owners: BTreeMap::new(),
             alive: VecDeque::new(),
             bus_gone: None,
-            bus_back: None,
             forgotten_total: 0,
             slots: 0,
             fault: None,
@@ -203,7 +200,6 @@ impl Budgets {
         if self.bus_gone.take().is_none() {
             return;
         }
-        self.bus_back = Some(now);
         for (owner, (_, member)) in &mut self.members {
             work.extend(member.bus_back(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
         }
@@ -265,9 +261,8 @@ impl Budgets {
 
     fn elected(&mut self, now: Duration, owner: String, office: Office, work: &mut VecDeque<Work>) {
         let Some((_, member)) = self.members.get(&owner).filter(|_| now < office.until) else { return };
-        // The bucket may have been wiped, if the node has just heard a leader or found the bus: that it remembers nobody is no proof.
-        let lately = self.bus_back.is_some_and(|back| now < back + LEADER_LEASE + FLEET_PERMIT_LEASE);
-        let office = Office { first: office.first && !member.was_led(now) && !lately, ..office };
+        // A leader whose word of having led was lost is remembered by those who heard it.
+        let office = Office { first: office.first && !member.was_led(now), ..office };
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy, office, self.fault);
         self.reserve(&mut core);
         self.leads.insert(owner.clone(), Lead { core, renew_at: now + LEAD_RENEWED_EVERY, used: now });

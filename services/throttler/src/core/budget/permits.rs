@@ -30,6 +30,8 @@ pub(super) struct Permit {
     stage: Stage,
     /// The registry's word in this pull is known.
     told: bool,
+    /// A leader before granted it, nobody knows when.
+    inherited: bool,
 }
 
 /// All that are out.
@@ -87,9 +89,17 @@ impl Permits {
 
     /// One more. None has this id yet.
     pub(super) fn insert(&mut self, now: Duration, id: PermitId, node: NodeName, stage: Stage) {
-        *self.held.entry(node.clone()).or_default() += 1;
-        self.open.insert((now, id));
-        let permit = Permit { node, granted: now, turn: now, heard: now, stage, told: false };
+        self.add(id, Permit { node, granted: now, turn: now, heard: now, stage, told: false, inherited: false });
+    }
+
+    /// One that a leader before has granted.
+    pub(super) fn inherit(&mut self, now: Duration, id: PermitId, node: NodeName) {
+        self.add(id, Permit { node, granted: now, turn: now, heard: now, stage: Stage::Claimed, told: false, inherited: true });
+    }
+
+    fn add(&mut self, id: PermitId, permit: Permit) {
+        *self.held.entry(permit.node.clone()).or_default() += 1;
+        self.open.insert((permit.granted, id));
         self.lapses.insert((permit.lapses(), id));
         self.permits.insert(id, permit);
     }
@@ -107,12 +117,13 @@ impl Permits {
         Some(permit)
     }
 
-    /// The registry's word in this pull is known now. When it was granted; none: this node has no such permit, or told before.
-    pub(super) fn tell(&mut self, node: &NodeName, id: PermitId) -> Option<Duration> {
+    /// The registry's word in this pull is known now. When it was granted, if that is known; none: this node has no such permit, or told
+    /// before.
+    pub(super) fn tell(&mut self, node: &NodeName, id: PermitId) -> Option<Option<Duration>> {
         let permit = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.told)?;
         permit.told = true;
         self.open.remove(&(permit.granted, id));
-        Some(permit.granted)
+        Some((!permit.inherited).then_some(permit.granted))
     }
 
     /// A deaf leader does not hold its silence against its holders.

@@ -18,6 +18,18 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
+    /// What the registry said in a pull of this node. What a leader has said of the same window may be less, as it knows of others'
+    /// pulls: then that holds.
+    pub(super) fn learn_first_hand(&mut self, now: Duration, limits: &[RegistryLimit]) {
+        let less = |limit: &RegistryLimit| {
+            let told = self.limits.iter().find(|(told, over)| told.window_ms == limit.window_ms && now < *over);
+            told.filter(|(told, _)| told.remaining < limit.remaining).map_or(limit.remaining, |(told, _)| told.remaining)
+        };
+        let limits = limits.iter().map(|limit| RegistryLimit { remaining: less(limit), ..limit.clone() }).collect::<Vec<_>>();
+        self.learn(now, &KnownLimits { none_told: limits.is_empty(), limits });
+    }
+
+    /// What a leader said.
     pub(super) fn learn(&mut self, now: Duration, known: &KnownLimits) {
         if known.limits.is_empty() {
             self.none_told |= known.none_told && self.limits.iter().all(|(_, over)| *over <= now);

@@ -1,0 +1,61 @@
+//! What goes wrong.
+
+use std::time::Duration;
+
+use throttler::core::budget::Input;
+
+use super::{Event, World, core};
+
+/// How far clocks jump.
+const MINUTES: Duration = Duration::from_secs(300);
+
+impl World {
+    pub(super) fn trouble(&mut self) {
+        let at = self.leader_or_anybody();
+        let takes = Duration::from_secs_f64(0.2 + 9.0 * self.random.fraction());
+        self.seen.troubles += 1;
+        self.seen.struck += self.pulls.keys().filter(|(node, _)| *node == at).count();
+        match (self.random.fraction() * 3.0) as usize {
+            0 if self.nodes[at].up => {
+                self.nodes[at].up = false;
+                self.nodes[at].incarnation += 1;
+                self.later(takes, Event::Restart(at));
+            }
+            1 => {
+                self.nodes[at].cut = true;
+                self.later(takes, Event::Heal(at));
+            }
+            _ => self.nodes[at].stalled_until = self.now + takes,
+        }
+    }
+
+    pub(super) fn restart(&mut self, at: usize) {
+        let wants = self.nodes[at].todo;
+        self.nodes[at].core = core(&self.plan, at, &mut self.random);
+        self.nodes[at].up = true;
+        self.nodes[at].wants.clear();
+        let alive = self.plan.nodes as u64;
+        self.give(at, Input::Fleet { alive });
+        for _ in 0..wants {
+            self.later(Duration::from_millis(10), Event::Wish(at));
+        }
+    }
+
+    /// Who may write to the bucket takes the leader's lease away; the leader finds out when it renews it.
+    pub(super) fn steal(&mut self) {
+        self.seen.thefts += usize::from(self.lease.holder.take().is_some());
+    }
+
+    /// A machine's clock goes on by minutes at once, a leader's as often as another's.
+    pub(super) fn jump(&mut self) {
+        let at = self.leader_or_anybody();
+        self.nodes[at].ahead += MINUTES;
+        self.seen.struck += self.pulls.keys().filter(|(node, _)| *node == at).count();
+    }
+
+    fn leader_or_anybody(&mut self) -> usize {
+        let anybody = (self.random.fraction() * self.nodes.len() as f64) as usize;
+        let leader = self.lease.holder.map_or(anybody, |(holder, _, _)| holder);
+        if self.random.fraction() < 0.5 { leader } else { anybody }
+    }
+}
