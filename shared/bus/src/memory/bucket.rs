@@ -1,6 +1,7 @@
 //! One bucket: the newest value or marker of each key, with revisions that count for the whole bucket.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,9 +16,13 @@ pub(super) struct Bucket {
     created: u64,
     made: Now,
     revision: u64,
-    slots: BTreeMap<String, Slot>,
+    slots: BTreeMap<Arc<str>, Slot>,
+    /// The keys of values, in the order in which they were stored.
+    stored: BTreeMap<u64, Arc<str>>,
     /// When keys go, earliest first.
-    expiring: BTreeSet<(Duration, String)>,
+    expiring: BTreeSet<(Duration, Arc<str>)>,
+    /// When somebody looks what has expired.
+    looked_at: Option<Duration>,
     bytes: u64,
 }
 
@@ -58,7 +63,8 @@ pub(super) struct Stored {
 
 impl Bucket {
     pub(super) fn new(spec: BucketSpec, created: u64, made: Now) -> Self {
-        Self { spec, created, made, revision: 0, slots: BTreeMap::new(), expiring: BTreeSet::new(), bytes: 0 }
+        let (slots, stored, expiring) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { spec, created, made, revision: 0, slots, stored, expiring, looked_at: None, bytes: 0 }
     }
 
     /// Takes over from `spec` what this bucket cannot do yet.
@@ -71,16 +77,12 @@ impl Bucket {
 
     /// The value of a key.
     pub(super) fn get(&self, key: &str) -> Option<Entry> {
-        let slot = self.slots.get(key)?;
-        let value = slot.content.value()?.clone();
-        Some(Entry { key: key.to_owned(), value, revision: slot.revision })
+        Some(self.aged(key, Duration::ZERO)?.entry)
     }
 
     /// All values, in the order in which they were stored.
     pub(super) fn entries(&self) -> Vec<Entry> {
-        let mut entries: Vec<_> = self.slots.keys().filter_map(|key| self.get(key)).collect();
-        entries.sort_by_key(|entry| entry.revision);
-        entries
+        self.stored.values().filter_map(|key| self.get(key)).collect()
     }
 
     pub(super) fn status(&self, now: Duration) -> BucketStatus {
@@ -90,9 +92,14 @@ impl Bucket {
 
     /// All values with their ages, in the order in which they were stored.
     pub(super) fn snapshot(&self, now: Duration) -> Snapshot {
-        let stored = |key: &str| self.slots.get(key).map(|slot| slot.stored).unwrap_or_default();
-        let aged = |entry: Entry| AgedEntry { age: now.saturating_sub(stored(&entry.key)), entry };
-        Snapshot { status: self.status(now), entries: self.entries().into_iter().map(aged).collect() }
+        Snapshot { status: self.status(now), entries: self.stored.values().filter_map(|key| self.aged(key, now)).collect() }
+    }
+
+    fn aged(&self, key: &str, now: Duration) -> Option<AgedEntry> {
+        let slot = self.slots.get(key)?;
+        let value = slot.content.value()?.clone();
+        let entry = Entry { key: key.to_owned(), value, revision: slot.revision };
+        Some(AgedEntry { entry, age: now.saturating_sub(slot.stored) })
     }
 
     /// Stores a value for a time, if the condition holds and the bucket has room.
@@ -153,20 +160,42 @@ impl Bucket {
         self.revision += 1;
         let revision = self.revision;
         let mut previous = 0;
-        if let Some(before) = self.slots.remove(key) {
+        let mut name: Arc<str> = Arc::from(key);
+        if let Some((known, before)) = self.slots.remove_entry(key) {
+            name = known;
             previous = before.revision;
             self.bytes -= before.content.bytes(key);
+            self.stored.remove(&before.revision);
             if let Some(at) = before.expires {
-                self.expiring.remove(&(at, key.to_owned()));
+                self.expiring.remove(&(at, Arc::clone(&name)));
             }
         }
         self.bytes += content.bytes(key);
+        if content.value().is_some() {
+            self.stored.insert(revision, Arc::clone(&name));
+        }
         if let Some(at) = expires {
-            self.expiring.insert((at, key.to_owned()));
+            self.expiring.insert((at, Arc::clone(&name)));
         }
         let slot = Slot { content: content.clone(), revision, expires, stored };
-        self.slots.insert(key.to_owned(), slot);
+        self.slots.insert(name, slot);
         Stored { key: key.to_owned(), content, revision, previous }
+    }
+
+    /// When somebody has to look what has expired, if nobody does so by then.
+    pub(super) fn is_to_be_looked_at(&mut self) -> Option<Duration> {
+        let (at, _) = self.expiring.first()?;
+        let is_news = self.looked_at.is_none_or(|planned| *at < planned);
+        is_news.then(|| *self.looked_at.insert(*at))
+    }
+
+    /// Somebody looks what has expired, as was planned for this time; false: another does so in its place.
+    pub(super) fn is_looked_at(&mut self, planned: Duration) -> bool {
+        let is_due = self.looked_at == Some(planned);
+        if is_due {
+            self.looked_at = None;
+        }
+        is_due
     }
 
     fn marker_end(&self, now: Duration) -> Option<Duration> {

@@ -184,18 +184,32 @@ impl Hub {
         Ok(revision)
     }
 
-    /// Lets time do its work on a bucket, `ttl` from now.
-    pub(super) fn expire_after(self: &Arc<Self>, spec: &BucketSpec, ttl: Duration) {
-        let (hub, spec) = (Arc::downgrade(self), spec.clone());
+    /// Lets time do its work on a bucket when the next of its values expires. One waits for all of them: leases are renewed far more often
+    /// than they expire.
+    pub(super) fn watch_expiry(self: &Arc<Self>, spec: &BucketSpec) {
+        let now = self.clock.now().monotonic;
+        let Some(mut planned) = self.state().buckets.get_mut(&spec.name).and_then(Bucket::is_to_be_looked_at) else { return };
+        let (hub, name, mut wait) = (Arc::downgrade(self), spec.name.clone(), planned.saturating_sub(now));
         tokio::spawn(async move {
-            tokio::time::sleep(ttl).await;
-            if let Some(hub) = hub.upgrade() {
-                let mut state = hub.state();
-                if state.buckets.contains_key(&spec.name) {
-                    state.current_bucket(&spec, hub.clock.now());
-                }
+            loop {
+                tokio::time::sleep(wait).await;
+                let Some(hub) = hub.upgrade() else { return };
+                let Some(next) = hub.expire(&name, planned) else { return };
+                (planned, wait) = next;
             }
         });
+    }
+
+    /// Lets time do its work on a bucket, as was planned for this time. When it is to be done next, and how long that is from now.
+    fn expire(&self, bucket: &str, planned: Duration) -> Option<(Duration, Duration)> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        if !state.buckets.get_mut(bucket)?.is_looked_at(planned) {
+            return None;
+        }
+        state.expire(bucket, now);
+        let next = state.buckets.get_mut(bucket)?.is_to_be_looked_at()?;
+        Some((next, next.saturating_sub(now.monotonic)))
     }
 
     /// Begins a watch with all that is there.
@@ -287,10 +301,16 @@ impl State {
 
     /// The bucket after what time has done to it.
     fn current_bucket(&mut self, spec: &BucketSpec, now: Now) -> &mut Bucket {
-        for stored in self.bucket(spec, now).expire(now.monotonic) {
-            self.announce(&spec.name, stored, now);
-        }
+        self.bucket(spec, now);
+        self.expire(&spec.name, now);
         self.bucket(spec, now)
+    }
+
+    fn expire(&mut self, bucket: &str, now: Now) {
+        let expired = self.buckets.get_mut(bucket).map(|bucket| bucket.expire(now.monotonic)).unwrap_or_default();
+        for stored in expired {
+            self.announce(bucket, stored, now);
+        }
     }
 
     fn announce(&mut self, bucket: &str, stored: Stored, now: Now) {

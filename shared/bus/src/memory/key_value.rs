@@ -35,8 +35,8 @@ impl MemoryKeyValue {
         rules::check_value(key, &value)?;
         rules::check_ttl(&self.spec, ttl)?;
         let revision = self.hub.write(&self.spec, |bucket, now| bucket.put(key, value, condition, now, ttl))?;
-        if let Some(ttl) = ttl {
-            self.hub.expire_after(&self.spec, ttl);
+        if ttl.is_some() {
+            self.hub.watch_expiry(&self.spec);
         }
         Ok(revision)
     }

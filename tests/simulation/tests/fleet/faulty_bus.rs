@@ -1,7 +1,9 @@
 //! A bus between a node and the hub that does what networks do: it loses, doubles, delays, and is cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,8 +15,9 @@ use bus::{
 use bytes::Bytes;
 use clock::Random;
 use futures::StreamExt as _;
-use futures::stream;
+use futures::stream::{self, Stream};
 use tokio::sync::mpsc;
+use tokio::time::Sleep;
 
 /// How long a change of a bucket is waited for, as on a real server.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -182,23 +185,7 @@ impl Bus for FaultyBus {
 
     async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError> {
         let arriving = self.inner.subscribe(subject, queue).await?;
-        let (weather, node) = (self.weather.clone(), self.node);
-        let arriving = arriving.map(move |message| {
-            let fate = weather.fate(node);
-            async move {
-                if let Fate::Late(by) = fate {
-                    tokio::time::sleep(by).await;
-                }
-                let copies = match fate {
-                    Fate::Lost => 0,
-                    Fate::Doubled => 2,
-                    Fate::Fine | Fate::Late(_) => 1,
-                };
-                stream::iter(std::iter::repeat_n(message, copies))
-            }
-        });
-        // What is late holds up what comes after it, but several that are late are so together.
-        Ok(arriving.buffered(UNDER_WAY).flatten().boxed())
+        Ok(Arriving { arriving, weather: self.weather.clone(), node: self.node, held_up: VecDeque::new(), ended: false }.boxed())
     }
 
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError> {
@@ -267,6 +254,48 @@ impl Bus for FaultyBus {
 
     async fn drain(&self) {
         self.inner.drain().await;
+    }
+}
+
+/// What arrives at a node. What is late holds up what comes after it, but several that are late are so together.
+struct Arriving {
+    arriving: Subscription,
+    weather: Weather,
+    node: usize,
+    /// In the order of their coming, and until when each is late.
+    held_up: VecDeque<(Message, Option<Pin<Box<Sleep>>>)>,
+    ended: bool,
+}
+
+impl Stream for Arriving {
+    type Item = Message;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Message>> {
+        let arrivals = &mut *self;
+        while !arrivals.ended && arrivals.held_up.len() < UNDER_WAY {
+            let message = match arrivals.arriving.poll_next_unpin(context) {
+                Poll::Ready(Some(message)) => message,
+                Poll::Ready(None) => {
+                    arrivals.ended = true;
+                    break;
+                }
+                Poll::Pending => break,
+            };
+            match arrivals.weather.fate(arrivals.node) {
+                Fate::Fine if arrivals.held_up.is_empty() => return Poll::Ready(Some(message)),
+                Fate::Fine => arrivals.held_up.push_back((message, None)),
+                Fate::Lost => {}
+                Fate::Doubled => arrivals.held_up.extend([(message.clone(), None), (message, None)]),
+                Fate::Late(by) => arrivals.held_up.push_back((message, Some(Box::pin(tokio::time::sleep(by))))),
+            }
+        }
+        match arrivals.held_up.front_mut() {
+            Some((_, Some(late))) => ready!(late.as_mut().poll(context)),
+            Some((_, None)) => {}
+            None if arrivals.ended => return Poll::Ready(None),
+            None => return Poll::Pending,
+        }
+        Poll::Ready(arrivals.held_up.pop_front().map(|(message, _)| message))
     }
 }
 

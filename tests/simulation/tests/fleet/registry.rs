@@ -200,6 +200,10 @@ impl Registry {
         self.state().asked.clone()
     }
 
+    pub fn is_there(&self, node: usize, image: &str) -> bool {
+        self.state().there.contains_key(&(node, image.to_owned()))
+    }
+
     /// When each image was there, by node.
     pub fn there(&self) -> BTreeMap<(usize, String), Duration> {
         self.state().there.clone()
