@@ -157,9 +157,8 @@ impl World {
             watch: self.registry.watch(node),
         };
         self.nodes.insert(node, Node::start(parts).await);
-        let there = self.registry.there();
-        let wanted: Vec<_> =
-            self.wanted.keys().filter(|(of, image)| *of == node && !there.contains_key(&(node, (*image).to_owned()))).copied().collect();
+        let of_node = self.wanted.range((node, "")..(node + 1, "")).map(|(wanted, _)| *wanted);
+        let wanted: Vec<_> = of_node.filter(|(_, image)| !self.registry.is_there(node, image)).collect();
         for (node, image) in wanted {
             self.wish(node, image);
         }
