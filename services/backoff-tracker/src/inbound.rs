@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::Addr;
 use actors::{Served, Wiring};
-use bus::{BusError, Message};
+use bus::{BucketStatus, BusError, Message};
 use contract::know::{AboutKind, Found, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode};
 use contract::messages::backoff_tracker::{
     AwaitLeave, BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, PauseSharing, ReportAttempt, ResolveAttempt,
@@ -19,10 +19,11 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::actor::BackoffTracker;
-use crate::core::knowledge::{About, Finding, Input, LeaseName, PROBE_DEADLINE, Report, Topic, TopicId, Trouble};
+use crate::core::knowledge::{About, Finding, Input, LONGEST, LeaseName, PROBE_DEADLINE, Report, Topic, TopicId, Trouble};
 
 /// Topics that one clear may name; an image has a handful.
 const MAX_TOPICS_CLEARED: usize = 64;
+const NANOSECONDS_IN_MILLISECOND: i128 = 1_000_000;
 
 /// Takes this service's commands from the bus until what is returned is dropped.
 ///
@@ -46,9 +47,29 @@ pub async fn serve(wiring: &Wiring, actor: &Addr<BackoffTracker>) -> Result<Vec<
     .await
 }
 
-/// What stands under a key of the bucket of reports, stored this long ago. None if it cannot be read, is of a kind that is not
-/// known here, or is not what its key says.
-pub(crate) fn heard(key: &str, value: &[u8], stored: Duration) -> Option<Input> {
+/// When the server took a word in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    /// How long ago.
+    pub(crate) age: Duration,
+    /// By its own clock, in nanoseconds since 1970, if that is known.
+    pub(crate) at: Option<i128>,
+}
+
+impl Stored {
+    /// How old a word is that was so old when it was handed over, which the writer says was then by the server's clock. That adds no
+    /// more than anything binds: beyond it, it is rather a clock that was set.
+    fn age_of(self, age_ms: u64, said_ms: Option<u64>) -> Duration {
+        let said = said_ms.map(|said| i128::from(said) * NANOSECONDS_IN_MILLISECOND);
+        let waited = self.at.zip(said).map(|(at, said)| u64::try_from((at - said).max(0)).unwrap_or(u64::MAX));
+        let waited = Duration::from_nanos(waited.unwrap_or_default()).min(LONGEST);
+        Duration::from_millis(age_ms).saturating_add(waited).saturating_add(self.age)
+    }
+}
+
+/// What stands under a key of the bucket of reports. None if it cannot be read, is of a kind that is not known here, or is not
+/// what its key says.
+pub(crate) fn heard(key: &str, value: &[u8], stored: Stored) -> Option<Input> {
     let key = ReportKey::read(key)?;
     let Some(class) = key.class else { return cleared(value, stored) };
     let report: StoredReport = decode(value).ok()?;
@@ -68,16 +89,16 @@ pub(crate) fn heard(key: &str, value: &[u8], stored: Duration) -> Option<Input> 
         Found::Unanswered => Finding::Unanswered(trouble.bounded()),
         Found::Unknown => return None,
     };
-    let age = Duration::from_millis(report.age_ms).saturating_add(stored);
+    let age = stored.age_of(report.age_ms, report.said_ms);
     let report = Report { reporter: key.node, topic: Arc::new(topic), attempt: report.attempt, trace: report.trace, finding };
     Some(Input::Heard { report: Arc::new(report), age })
 }
 
-fn cleared(value: &[u8], stored: Duration) -> Option<Input> {
+fn cleared(value: &[u8], stored: Stored) -> Option<Input> {
     let clear: StoredClear = decode(value).ok()?;
     let topic = |text: &String| u128::from_str_radix(text, 16).ok().map(TopicId);
     let topics = clear.topics.iter().take(MAX_TOPICS_CLEARED).filter_map(topic).collect();
-    Some(Input::Cleared { image: clear.image, topics, age: Duration::from_millis(clear.age_ms).saturating_add(stored) })
+    Some(Input::Cleared { image: clear.image, topics, age: stored.age_of(clear.age_ms, clear.said_ms) })
 }
 
 /// A change of a lease, as it is republished.
@@ -118,6 +139,12 @@ pub(crate) fn is_of(key: &str, node: &NodeName) -> bool {
     ReportKey::read(key).is_some_and(|key| key.node == *node)
 }
 
+/// When the server stored what it had for so long when it was asked how it stands, in nanoseconds of its clock.
+pub(crate) fn stored_at(status: &BucketStatus, age: Duration) -> Option<i128> {
+    let asked = status.made_at.checked_add(status.age).filter(|_| !status.made_at.is_zero())?;
+    i128::try_from(asked.saturating_sub(age).as_nanos()).ok()
+}
+
 /// When the server stored a change, in nanoseconds of its clock.
 pub(crate) fn stamp_of(message: &Message) -> Option<i128> {
     let stamp = message.headers.get("Nats-Time-Stamp")?;
@@ -149,4 +176,34 @@ fn about(stored: StoredAbout) -> Option<About> {
         AboutKind::Signature => About::Signature { reference, policy },
         AboutKind::Unknown => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_word_waited_in_a_connection_is_age() {
+        const SECOND: i128 = 1_000_000_000;
+        let second = Duration::from_secs;
+        let table = [
+            // Old writers do not say when; of what was read at the start it is not known when the server took it in.
+            (Some(100 * SECOND), None, second(3)),
+            (None, Some(90_000), second(3)),
+            (Some(100 * SECOND), Some(100_000), second(3)),
+            (Some(100 * SECOND), Some(80_000), second(23)),
+            (Some(100 * SECOND + 7), Some(100_000), second(3) + Duration::from_nanos(7)),
+            // A clock of the server that was set back, and one that was set forward by an hour.
+            (Some(100 * SECOND), Some(400_000), second(3)),
+            (Some(3_700 * SECOND), Some(100_000), second(3) + LONGEST),
+            // Nonsense.
+            (Some(100 * SECOND), Some(u64::MAX), second(3)),
+            (Some(i128::from(u64::MAX) * 1_000_000), Some(0), second(3) + LONGEST),
+            (Some(-SECOND), Some(0), second(3)),
+        ];
+        for (at, said_ms, age) in table {
+            assert_eq!(Stored { age: second(1), at }.age_of(2_000, said_ms), age, "{at:?} {said_ms:?}");
+        }
+        assert_eq!(Stored { age: Duration::MAX, at: None }.age_of(u64::MAX, None), Duration::MAX);
+    }
 }

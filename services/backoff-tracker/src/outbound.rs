@@ -1,7 +1,7 @@
 //! From the actor to the bus: reports under the node's own name, and leases given back, one after the other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bus::KeyValue;
@@ -39,6 +39,13 @@ struct Stored {
     ttl: Duration,
 }
 
+/// How old a word is when it is handed over, and what the server's clock shows then.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    age: Duration,
+    server_ms: Option<u64>,
+}
+
 /// How the writing goes.
 #[derive(Debug)]
 pub(crate) struct Written {
@@ -48,11 +55,32 @@ pub(crate) struct Written {
     pub(crate) sent: AtomicU64,
     /// Reports that it has not.
     pub(crate) unsent: AtomicU64,
+    /// By how much the server's clock is ahead of this node's, in nanoseconds; [`NOT_KNOWN`] before it has been heard.
+    server_ahead: AtomicI64,
 }
+
+/// No clock is ahead by so much.
+const NOT_KNOWN: i64 = i64::MIN;
 
 impl Default for Written {
     fn default() -> Self {
-        Self { version: AtomicU32::new(FIRST), sent: AtomicU64::default(), unsent: AtomicU64::default() }
+        let (sent, unsent) = (AtomicU64::default(), AtomicU64::default());
+        Self { version: AtomicU32::new(FIRST), sent, unsent, server_ahead: AtomicI64::new(NOT_KNOWN) }
+    }
+}
+
+impl Written {
+    /// What the server's clock is to this node's.
+    pub(crate) fn knows_server_ahead_by(&self, ahead: Option<i128>) {
+        let ahead = ahead.and_then(|ahead| i64::try_from(ahead).ok()).unwrap_or(NOT_KNOWN);
+        self.server_ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// The server's time at a time of this node's, in milliseconds since 1970.
+    fn server_ms(&self, now: Duration) -> Option<u64> {
+        let ahead = Some(self.server_ahead.load(Ordering::Relaxed)).filter(|ahead| *ahead != NOT_KNOWN)?;
+        let server = Duration::from_nanos(u64::try_from(i128::try_from(now.as_nanos()).ok()? + i128::from(ahead)).ok()?);
+        u64::try_from(server.as_millis()).ok()
     }
 }
 
@@ -64,16 +92,17 @@ pub(crate) async fn write_all(
     written: Arc<Written>,
     clock: Dating,
 ) {
-    let mut reported = None;
+    let mut reported: Option<Duration> = None;
     while let Some(write) = writes.recv().await {
-        let age = |date: Duration| clock.now().monotonic.saturating_sub(date);
+        let now = clock.now().monotonic;
+        let said = |date: Duration| Said { age: now.saturating_sub(date), server_ms: written.server_ms(now) };
         let version = written.version.load(Ordering::Relaxed);
         let stored = match write {
-            Write::Report { report, date } => self::report(version, &report, age(date)),
-            Write::Clear { key, clear, date } => cleared(version, key, clear, age(date)),
+            Write::Report { report, date } => self::report(version, &report, said(date)),
+            Write::Clear { key, clear, date } => cleared(version, key, clear, said(date)),
             Write::Release { key, revision } => {
                 if let Some(reported) = reported.take() {
-                    tokio::time::sleep(RELEASED_AFTER.saturating_sub(age(reported))).await;
+                    tokio::time::sleep((reported + RELEASED_AFTER).saturating_sub(now)).await;
                 }
                 // Another revision is somebody else's lease by now; without an answer it runs out by itself.
                 let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&key, Some(revision))).await;
@@ -100,13 +129,13 @@ async fn put(reports: &dyn KeyValue, Stored { key, value, ttl }: Stored, written
     }
 }
 
-fn cleared(version: u32, key: String, clear: StoredClear, age: Duration) -> Result<Stored, KnowError> {
-    let value = encode_as(version, &StoredClear { age_ms: milliseconds(age), ..clear })?;
+fn cleared(version: u32, key: String, clear: StoredClear, said: Said) -> Result<Stored, KnowError> {
+    let value = encode_as(version, &StoredClear { age_ms: milliseconds(said.age), said_ms: said.server_ms, ..clear })?;
     Ok(Stored { key, value, ttl: LONGEST_KEPT })
 }
 
-/// A report as it is stored, that was so this long ago; an error if it is too large.
-fn report(version: u32, report: &Report, age: Duration) -> Result<Stored, KnowError> {
+/// A report as it is stored; an error if it is too large.
+fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError> {
     let nothing = Trouble::default();
     let (found, trouble) = match &report.finding {
         Finding::Succeeded => (Found::Succeeded, &nothing),
@@ -123,7 +152,8 @@ fn report(version: u32, report: &Report, age: Duration) -> Result<Stored, KnowEr
         step: trouble.step,
         retry_after_ms: trouble.retry_after.map(milliseconds),
         repository: trouble.repository.clone(),
-        age_ms: milliseconds(age),
+        age_ms: milliseconds(said.age),
+        said_ms: said.server_ms,
     };
     let class: FailureClass = report.topic.class();
     let key = ReportKey { node: report.reporter.clone(), class: Some(class), topic: report.topic.id().0 }.text();

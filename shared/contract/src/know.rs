@@ -154,6 +154,10 @@ pub struct StoredReport {
     /// How long ago it was when this was written, in milliseconds.
     #[serde(default)]
     pub age_ms: u64,
+    /// The server's time when this was written, by the writer's estimate, in milliseconds since 1970; none: it cannot say. By how much
+    /// later the server has stored it, it is older: it has waited in a connection that was silent.
+    #[serde(default)]
+    pub said_ms: Option<u64>,
 }
 
 /// What an attempt showed.
@@ -271,6 +275,8 @@ pub struct StoredClear {
     pub by: String,
     /// How long ago it was when this was written, in milliseconds.
     pub age_ms: u64,
+    /// The server's time when this was written, as in a [`StoredReport`].
+    pub said_ms: Option<u64>,
 }
 
 /// The key of a report or of what was cleared, read.

@@ -26,6 +26,7 @@ fn report() -> StoredReport {
         retry_after_ms: Some(20_000),
         repository: "registry.example/a".to_owned(),
         age_ms: 1_500,
+        said_ms: None,
     }
 }
 
@@ -43,7 +44,7 @@ fn leases_pauses_and_clears_of_version_1_are_read() {
     let pause = StoredPause { registry, for_ms: 1_800_000, by: by.clone() };
     assert_eq!(decode::<StoredPause>(include_bytes!("golden/v1/pause.msgpack")), Ok(pause));
     let topics = vec!["316e2d029ab1c464307b9b74a4007f6a".to_owned()];
-    let clear = StoredClear { image: Some("registry.example/a:1".to_owned()), topics, by, age_ms: 0 };
+    let clear = StoredClear { image: Some("registry.example/a:1".to_owned()), topics, by, age_ms: 0, said_ms: None };
     assert_eq!(decode::<StoredClear>(include_bytes!("golden/v1/clear.msgpack")), Ok(clear));
 }
 

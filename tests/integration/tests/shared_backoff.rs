@@ -1,7 +1,7 @@
 //! Trackers that share on a real nats-server: each with a connection of its own, as agents have.
 //!
-//! Contracts: what one finds out holds the others at once; one leads; a pause and a clear reach all; a server that is killed
-//! makes each go by kubelet's rule; what a wiped store has lost is said again.
+//! Contracts: what one finds out holds the others at once; one leads; a pause and a clear reach all; a pause outlives the server; a
+//! server that is killed makes each go by kubelet's rule; what a wiped store has lost is said again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use bus::nats::{NatsBus, NatsOptions};
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
     AttemptFailure, AwaitLeave, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, ClearBackoff, CountBackoffs, Held, Leave,
-    PauseSharing, ReportAttempt, ResolveAttempt, SeeFleet, WithdrawWish,
+    ListBackoffs, PauseSharing, ReportAttempt, ResolveAttempt, SeeFleet, WithdrawWish,
 };
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
@@ -200,6 +200,39 @@ async fn pauses_and_clears_reach_every_node() {
     }
 }
 
+/// A pause that is in force when the server dies is so after it, for who knew of it and for who has never heard of it; what it holds
+/// off is known all the while, and refused again when it is over.
+#[actix::test]
+async fn a_pause_outlives_the_server_and_holds_who_joins_after_it() {
+    let Some((mut server, nodes)) = start(3).await else { return };
+    nodes[0].fails(IMAGE).await;
+    nodes[1].held(IMAGE).await;
+    nodes[2].put(PauseSharing { registry: None, for_ms: 600_000, by: "ops@desk".to_owned() }).await;
+    for node in &nodes {
+        node.until(|counts| counts.shared.pauses == 1).await;
+    }
+    server.kill();
+    for node in &nodes {
+        node.until(|counts| counts.shared.alone).await;
+    }
+    server.restart();
+    let late = join(&server, "late").await;
+    late.until(|counts| counts.shared.pauses == 1 && counts.shared.entries == 1).await;
+    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Clear, "who joins is lenient too");
+    for node in &nodes {
+        node.until(|counts| !counts.shared.alone && counts.shared.snapshots_total >= 2).await;
+        let list = node.put(ListBackoffs::default()).await;
+        let pauses: Vec<_> = list.pauses.iter().map(|pause| (pause.by.as_str(), pause.left_ms > 500_000)).collect();
+        assert_eq!(pauses, [("ops@desk", true)], "it ends when it would have ended");
+    }
+    assert_eq!(nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    nodes[1].put(PauseSharing { registry: None, for_ms: 0, by: "ops@desk".to_owned() }).await;
+    for node in nodes[1..].iter().chain([&late]) {
+        node.until(|counts| counts.shared.pauses == 0).await;
+        assert_eq!(node.held(IMAGE).await.learned_by.map(|node| node.to_string()).as_deref(), Some("n1"));
+    }
+}
+
 #[actix::test]
 async fn a_server_that_dies_makes_no_node_worse_and_what_it_lost_is_said_again() {
     let Some((mut server, nodes)) = start(3).await else { return };
@@ -243,7 +276,8 @@ async fn what_was_cleared_without_a_server_is_said_when_it_is_back_and_ends_noth
     }
     // How old a word is, others know by the time that it took besides: what is newer by less may end with it.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    nodes[2].fails(newer).await;
+    // Who was not told still waits for what it knew when the server went.
+    nodes[1].fails(newer).await;
     server.restart();
     for node in &nodes {
         node.until(|counts| !counts.shared.alone).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, StreamHandler, WrapFuture as _};
-use bus::{BusHealth, KeyValueError, Message};
+use bus::{AgedEntry, BusHealth, KeyValueError, Message};
 use contract::know::{LEASES, PAUSES, REPORTS};
 use contract::messages::registrar::FleetSeen;
 use contract::version;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::link::{self, Arrived, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{BUS_ANSWER, Fault, Input};
-use crate::inbound;
+use crate::inbound::{self, Stored};
 use crate::outbound::{self, WRITES_WAITING, Write};
 
 /// How often a bus that is not there, or does not answer, is tried again.
@@ -112,14 +112,14 @@ impl BackoffTracker {
                     sharing.counts.refused += 1;
                     continue;
                 };
-                let late = sharing.server_time.late(now, stamp);
+                let age = sharing.late(now, stamp);
                 let gap = sharing.follow(sequence);
                 sharing.counts.gaps += u64::from(gap);
                 missed |= gap;
                 if inbound::is_gone(message) || inbound::is_of(key, &sharing.node) {
                     continue;
                 }
-                match inbound::heard(key, &message.payload, late) {
+                match inbound::heard(key, &message.payload, Stored { age, at: Some(stamp) }) {
                     Some(heard) => inputs.push(heard),
                     None => sharing.refuse(key, &message.payload),
                 }
@@ -215,23 +215,28 @@ impl BackoffTracker {
         let Some(sharing) = &mut self.sharing else { return };
         sharing.counts.snapshots += 1;
         sharing.caught_up_at = Some(now.monotonic);
-        let status = found.reports.status;
+        let status = &found.reports.status;
         let wiped = !sharing.followed.created.is_empty() && sharing.followed.created != status.created;
         let ahead = sharing.followed.sequence.saturating_sub(status.sequence);
         if wiped || ahead == 0 || ahead > PLAUSIBLY_AHEAD {
             sharing.followed.sequence = status.sequence;
         }
-        sharing.followed.created = status.created;
+        sharing.followed.created.clone_from(&status.created);
         let mut inputs = Vec::with_capacity(found.reports.entries.len());
-        for stored in &found.reports.entries {
-            match inbound::heard(&stored.entry.key, &stored.entry.value, stored.age) {
+        let anew = sharing.counts.snapshots == 1;
+        // Later a node knows better than the server what it has said: its last word may not be there.
+        let of_others = |stored: &&AgedEntry| anew || !inbound::is_of(&stored.entry.key, &sharing.node);
+        let stored: Vec<_> = found.reports.entries.iter().filter(of_others).collect();
+        for stored in stored {
+            let at = inbound::stored_at(status, stored.age);
+            match inbound::heard(&stored.entry.key, &stored.entry.value, Stored { age: stored.age, at }) {
                 Some(heard) => inputs.push(heard),
                 None => sharing.refuse(&stored.entry.key, &stored.entry.value),
             }
         }
         let again = wiped || sharing.owes_words();
         let Core::Sharing(knowledge) = &self.core else { return };
-        if sharing.counts.snapshots == 1 && knowledge.has(Fault::StartsAnew) {
+        if anew && knowledge.has(Fault::StartsAnew) {
             inputs.clear();
         }
         let stored = |registry: Option<&str>| {

@@ -92,7 +92,7 @@ impl BackoffTracker {
         let words: Vec<String> = topics.iter().map(|topic| format!("{:032x}", topic.0)).collect();
         let what = hash128(&[image.as_deref().unwrap_or_default(), &words.join(" ")]);
         let now = self.clock.now().monotonic;
-        let clear = StoredClear { image: image.clone(), topics: words, by: by.to_owned(), age_ms: 0 };
+        let clear = StoredClear { image: image.clone(), topics: words, by: by.to_owned(), ..StoredClear::default() };
         if let Some(sharing) = &mut self.sharing {
             let key = ReportKey { node: sharing.node.clone(), class: None, topic: what }.text();
             sharing.clear(key, clear, now);

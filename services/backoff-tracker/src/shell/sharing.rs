@@ -122,6 +122,13 @@ impl Sharing {
         }
     }
 
+    /// How much later than the fastest a message came that the server stored then.
+    pub(crate) fn late(&mut self, now: Duration, stamp: i128) -> Duration {
+        let late = self.server_time.late(now, stamp);
+        self.written.knows_server_ahead_by(self.server_time.ahead());
+        late
+    }
+
     /// In which version this node writes.
     pub(crate) fn version(&self) -> u32 {
         self.written.version.load(Ordering::Relaxed)
@@ -208,6 +215,12 @@ impl ServerTime {
         let least = self.least_before.map_or(least, |before| before.min(least));
         Duration::from_nanos(u64::try_from(apart - least).unwrap_or_default()).min(LONGEST_DELAY)
     }
+
+    /// By how much the server's clock is ahead of this node's, less the least time that a message takes, in nanoseconds; none: no
+    /// message has come yet.
+    pub(crate) fn ahead(&self) -> Option<i128> {
+        self.least.into_iter().chain(self.least_before).min().map(|least| -least)
+    }
 }
 
 pub(crate) fn read(counter: &AtomicU64) -> u64 {
@@ -231,5 +244,21 @@ mod tests {
         assert_eq!(time.late(at(40), 40_000_000_000), at(60));
         assert_eq!(time.late(at(101), 101_000_000_000), at(60));
         assert_eq!(time.late(at(170), 170_000_000_000), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_server_s_time_is_known_by_the_fastest_message() {
+        let mut time = ServerTime::default();
+        let (at, second) = (Duration::from_secs, 1_000_000_000_i128);
+        assert_eq!(time.ahead(), None);
+        time.late(at(10), 1_010 * second);
+        time.late(at(12), 1_011 * second);
+        assert_eq!(time.ahead(), Some(1_000 * second));
+        // After a long silence too, however late the first message comes that was under way meanwhile.
+        time.late(at(500), 1_100 * second);
+        assert_eq!(time.ahead(), Some(1_000 * second));
+        // A server whose clock was set forward is known at once.
+        time.late(at(501), 1_801 * second);
+        assert_eq!(time.ahead(), Some(1_300 * second));
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backoff_tracker::Share;
+use bus::memory::MemoryBus;
 use clock::{Clock, Jumps};
 use contract::messages::backoff_tracker::{BackoffAnswer, Leave, SeeFleet};
 use contract::messages::registrar::{FleetSeen, Place};
@@ -90,4 +91,31 @@ async fn who_sleeps_with_a_wish_or_a_lead_in_hand_holds_nobody_up() {
     jumper.ends(1, IMAGE, Some(refused())).await;
     pass(5).await;
     comes_to_an_end(&jumper, 3).await;
+}
+
+/// What was said just before or after it may count as old; some minutes later all is dated as it was.
+#[actix::test]
+async fn a_server_s_clock_that_is_set_ends_some_delays_early_and_is_forgotten_in_minutes() {
+    tokio::time::pause();
+    for by in [MINUTES, -MINUTES] {
+        let (clock, jumps) = Clock::jumping(Duration::from_secs(1_700_000_000));
+        let fleet = Nodes::on(MemoryBus::new(clock), 3).await;
+        fleet.nodes[1].fails(1, "r.example/b:0", not_found()).await;
+        pass(1_000).await;
+        jumps.set_wall(by);
+        fleet.nodes[0].fails(2, IMAGE, not_found()).await;
+        pass(5).await;
+        if let BackoffAnswer::Held(held) = fleet.nodes[2].check(IMAGE).await {
+            assert!(held.next_try_ms <= 4_000, "{held:?}");
+        }
+        comes_to_an_end(&fleet.nodes[2], 3).await;
+        for number in 10..16 {
+            fleet.nodes[1].fails(number, &format!("r.example/b:{number}"), not_found()).await;
+            pass(40_000).await;
+        }
+        fleet.nodes[1].fails(4, "r.example/c:1", not_found()).await;
+        pass(5).await;
+        let held = fleet.nodes[2].held("r.example/c:1").await;
+        assert!(held.next_try_ms > 3_000 && held.learned_ms_ago < 1_000, "set by {by} s: {held:?}");
+    }
 }

@@ -58,9 +58,20 @@ impl Nodes {
     }
 
     pub(crate) async fn sharing(count: usize, share: Share) -> Self {
-        let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
-        let bus = MemoryBus::new(clock.clone());
-        let mut nodes = Self { bus, clock, nodes: vec![] };
+        Self::sharing_on(MemoryBus::new(Self::time()), count, share).await
+    }
+
+    /// On a bus of its own.
+    pub(crate) async fn on(bus: MemoryBus, count: usize) -> Self {
+        Self::sharing_on(bus, count, Share::Enforce).await
+    }
+
+    fn time() -> Clock {
+        Clock::simulated(Duration::from_secs(1_700_000_000))
+    }
+
+    async fn sharing_on(bus: MemoryBus, count: usize, share: Share) -> Self {
+        let mut nodes = Self { bus, clock: Self::time(), nodes: vec![] };
         for number in 0..count {
             let node = nodes.join(&format!("n{}", number + 1), share);
             nodes.nodes.push(node);

@@ -15,12 +15,12 @@ use crate::fleet::{Nodes, ids, not_found, pass, target};
 
 const IMAGE: &str = "r.example/a:1";
 
-async fn reports(fleet: &Nodes) -> Arc<dyn KeyValue> {
+pub(crate) async fn reports(fleet: &Nodes) -> Arc<dyn KeyValue> {
     fleet.bus.bucket(&bucket_spec(SharedBucket::reports(&Fleet::default()))).await.unwrap()
 }
 
 /// A report that the image is not there, and its key.
-fn report(node: &str, image: &str) -> (String, StoredReport) {
+pub(crate) fn report(node: &str, image: &str) -> (String, StoredReport) {
     use backoff_tracker::core::knowledge::{About, Topic};
     let view: View = target(image).view;
     let about = About::Reference { reference: image.to_owned(), scope: "anonymous".to_owned(), mirrored: false };
@@ -42,11 +42,12 @@ fn report(node: &str, image: &str) -> (String, StoredReport) {
         retry_after_ms: None,
         repository: String::new(),
         age_ms: 0,
+        said_ms: None,
     };
     (key, stored)
 }
 
-async fn put(fleet: &Nodes, key: &str, value: Vec<u8>) {
+pub(crate) async fn put(fleet: &Nodes, key: &str, value: Vec<u8>) {
     reports(fleet).await.put(key, value.into(), None).await.unwrap();
     pass(5).await;
 }
@@ -108,6 +109,13 @@ async fn times_that_cannot_be_are_clamped() {
     let (key, stored) = report("n8", "r.example/b:1");
     put(&fleet, &key, encode(&StoredReport { age_ms: u64::MAX, ..stored }).unwrap()).await;
     assert_eq!(fleet.nodes[0].check("r.example/b:1").await, BackoffAnswer::Clear, "too old to matter");
+    for (number, said_ms) in [(1, 0), (2, u64::MAX)] {
+        let image = format!("r.example/c:{number}");
+        let (key, stored) = report("n7", &image);
+        put(&fleet, &key, encode(&StoredReport { said_ms: Some(said_ms), ..stored }).unwrap()).await;
+        let held = matches!(fleet.nodes[0].check(&image).await, BackoffAnswer::Held(held) if held.next_try_ms <= 4_000);
+        assert_eq!(held, said_ms > 0, "said in 1970 it is old, said in times to come it is of now");
+    }
     assert!(fleet.nodes[0].counts().await.shared.reports_clamped_total >= 2);
 }
 

@@ -9,3 +9,4 @@ mod forged;
 mod learning;
 mod operators;
 mod storm;
+mod waited;

@@ -24,7 +24,7 @@ async fn check_events(fleet: &Nodes, deeds: &[(EventReason, &str)]) {
 #[actix::test]
 async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     tokio::time::pause();
-    let fleet = Nodes::start(3).await;
+    let mut fleet = Nodes::start(3).await;
     fleet.nodes[2].fails(1, IMAGE, not_found()).await;
     pass(5).await;
     fleet.nodes[1].held(IMAGE).await;
@@ -34,11 +34,19 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     pass(5).await;
     assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
     assert_eq!(fleet.nodes[1].counts().await.shared.observed_total, 1);
-    let late = fleet.join("late", Share::Enforce);
-    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Clear, "who starts anew hears of it");
+    // A node that knew of it and one that did not: each starts with nothing but what the bus keeps.
+    drop(fleet.nodes.remove(1));
+    for name in ["n2", "late"] {
+        let node = fleet.join(name, Share::Enforce);
+        pass(5).await;
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear, "{name} starts anew and hears of it");
+        assert_eq!(node.counts().await.shared.entries, 1, "{name} knows what is paused");
+        fleet.nodes.push(node);
+    }
     pass(2_600).await;
-    fleet.nodes[1].held(IMAGE).await;
-    late.held(IMAGE).await;
+    for node in [0, 2, 3] {
+        fleet.nodes[node].held(IMAGE).await;
+    }
 }
 
 #[actix::test]
@@ -128,4 +136,38 @@ async fn what_is_known_can_be_listed() {
     let key = &list.entries.iter().find(|entry| entry.binds == "everybody").unwrap().key;
     let cleared = fleet.nodes[2].put(ClearBackoff { what: key.clone(), by: "ops@desk".to_owned() }).await;
     assert_eq!(cleared.cleared, ["image r.example/a:1"]);
+}
+
+/// Whatever is to be cleared: nothing goes that was not meant, it is said who wanted it, and the fleet goes on.
+#[actix::test]
+async fn a_clear_of_nonsense_clears_nothing_and_harms_nothing() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    pass(5).await;
+    let nonsense = [
+        String::new(),
+        " ".to_owned(),
+        "0".repeat(32),
+        "f".repeat(32),
+        "f".repeat(33),
+        "*".to_owned(),
+        ">".to_owned(),
+        "R.EXAMPLE/A:1 ".to_owned(),
+        "r.example/a".to_owned(),
+        "r.example/a:1@sha256:0".to_owned(),
+        "\u{0}".to_owned(),
+        "r.example/".to_owned() + &"a".repeat(1_000_000),
+    ];
+    let count = nonsense.len();
+    for what in nonsense {
+        let shown: String = what.chars().take(40).collect();
+        let cleared = fleet.nodes[1].put(ClearBackoff { what, by: "ops@desk".to_owned() }).await;
+        assert_eq!(cleared.cleared, Vec::<String>::new(), "{shown:?}");
+        pass(5).await;
+        fleet.nodes[0].held(IMAGE).await;
+        fleet.nodes[1].held(IMAGE).await;
+    }
+    assert_eq!(fleet.nodes[1].events.borrow().len(), count, "each is an event");
+    assert_eq!(*fleet.nodes[0].events.borrow(), []);
 }

@@ -278,7 +278,7 @@ pub struct SharedCounts {
     pub abandoned_total: u64,
     /// Wishes withdrawn because nobody asked for them any more.
     pub lapsed_total: u64,
-    /// Results that came after their lease had run out.
+    /// Failures that came after their lease had run out, dropped.
     pub late_results_total: u64,
     /// Wishes refused for want of room.
     pub no_room_total: u64,

@@ -15,7 +15,7 @@ pub enum Invariant {
     Budget,
     /// One lease for an entry and epoch: what fails does not grow with the fleet.
     OneLease,
-    /// Nobody refuses longer than until the next try, its jitter and one probe deadline, without a newer failure.
+    /// Nobody refuses longer than until the next try and one probe deadline, without a newer failure.
     NextTry,
     /// After healing every wanted image arrives, held by the budget alone once one has it.
     Healing,
@@ -217,9 +217,9 @@ fn away(story: &Story, node: usize, at: Duration) -> bool {
 /// The last and longest step between two tries.
 fn longest_round(outage: Mood) -> f64 {
     match outage {
-        Mood::NotFound => 66.0,
+        Mood::NotFound => 60.0,
         Mood::Limited => RETRY_AFTER.as_secs_f64() + 2.0,
-        _ => 8.8,
+        _ => 8.0,
     }
 }
 

@@ -207,6 +207,7 @@ impl World {
             retry_after_ms: Some(FORGED_RETRY_AFTER_MS),
             repository: String::new(),
             age_ms: 0,
+            said_ms: None,
         };
         let key = ReportKey { node: name(liar), class: Some(topic.class()), topic: topic.id().0 }.text();
         let fleet = Fleet::default();

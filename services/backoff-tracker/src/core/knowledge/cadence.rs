@@ -9,14 +9,15 @@ use contract::FailureClass;
 pub const LONGEST: Duration = Duration::from_secs(300);
 /// The longest `Retry-After` that is obeyed; a registry that asks for more is asked once an hour.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
-/// Share of a delay that jitter adds at most.
+/// The most that jitter takes from a delay, as a share of it. It takes and never adds, so that who waits for an image hears within the
+/// longest step, and what it takes to ask, that it is there.
 const JITTER: f64 = 0.1;
 /// Added to `Retry-After`, so that budgets that share a window do not return together.
 const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
 
 const UNAVAILABLE_S: [u64; 3] = [2, 4, 8];
 const NOT_THERE_S: [u64; 4] = [10, 20, 40, 60];
-/// Slow: registries lock accounts whose password is wrong again and again.
+/// Slow, and never sooner: registries lock accounts whose password is wrong again and again.
 const DENIED_LOGIN_S: [u64; 2] = [60, 300];
 const RATE_LIMITED_S: [u64; 4] = [10, 20, 40, 60];
 
@@ -29,16 +30,22 @@ pub fn delay(topic: &Topic, step: u32, retry_after: Option<Duration>) -> Duratio
     }
     let table = table(topic);
     let index = usize::try_from(step.max(1) - 1).unwrap_or(usize::MAX).min(table.len() - 1);
-    Duration::from_secs(table[index]).mul_f64(1.0 + JITTER * share).min(LONGEST)
+    let jitter = if is_login(topic) { JITTER * share } else { -JITTER * share };
+    Duration::from_secs(table[index]).mul_f64(1.0 + jitter).min(LONGEST)
 }
 
 fn table(topic: &Topic) -> &'static [u64] {
-    match (topic.class(), topic.about()) {
-        (FailureClass::RegistryUnavailable, _) => &UNAVAILABLE_S,
-        (_, About::Login { anonymous: false, .. }) => &DENIED_LOGIN_S,
-        (FailureClass::RateLimited, _) => &RATE_LIMITED_S,
+    match topic.class() {
+        FailureClass::RegistryUnavailable => &UNAVAILABLE_S,
+        _ if is_login(topic) => &DENIED_LOGIN_S,
+        FailureClass::RateLimited => &RATE_LIMITED_S,
         _ => &NOT_THERE_S,
     }
+}
+
+/// Whether it is about an account that can be locked.
+fn is_login(topic: &Topic) -> bool {
+    matches!(topic.about(), About::Login { anonymous: false, .. })
 }
 
 /// Uniform in `[0, 1)` over topics and steps.
@@ -65,14 +72,13 @@ mod tests {
         let endpoint = About::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() };
         let reference = About::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: false };
         let content = About::Content { reference: "r".to_owned(), endpoint: "e".to_owned() };
-        let table: [(About, &[u64]); 8] = [
+        let table: [(About, &[u64]); 7] = [
             (endpoint, &[2, 4, 8, 8, 8]),
             (About::Registry, &[2, 4, 8, 8, 8]),
             (About::Repository("a".to_owned()), &[2, 4, 8, 8, 8]),
             (reference, &[10, 20, 40, 60, 60]),
             (content, &[10, 20, 40, 60, 60]),
             (login(true), &[10, 20, 40, 60, 60]),
-            (login(false), &[60, 300, 300]),
             (About::BudgetOwner("o".to_owned()), &[10, 20, 40, 60, 60]),
         ];
         for (about, expected) in table {
@@ -80,8 +86,29 @@ mod tests {
             for (step, seconds) in (1..).zip(expected) {
                 let base = Duration::from_secs(*seconds);
                 let delay = delay(&topic, step, None);
-                assert!(delay >= base && delay <= base.mul_f64(1.1) && delay <= LONGEST, "{:?} step {step}: {delay:?}", topic.about());
+                assert!(delay <= base && delay >= base.mul_f64(0.9), "{:?} step {step}: {delay:?}", topic.about());
             }
+        }
+    }
+
+    #[test]
+    fn an_account_is_never_tried_sooner_than_is_said() {
+        for number in 0..100 {
+            let about = About::Login { repository: number.to_string(), fingerprint: "f".to_owned(), anonymous: false };
+            let topic = Topic::new(View::default(), about);
+            let first = delay(&topic, 1, None).as_secs_f64();
+            assert!((60.0..=66.0).contains(&first), "{first}");
+            assert_eq!((delay(&topic, 2, None), delay(&topic, 9, None)), (LONGEST, LONGEST));
+        }
+    }
+
+    /// What is not there is asked for again within a minute: the rest of 65 s is for who sits back, its lease and its permit.
+    #[test]
+    fn no_step_of_what_is_missing_is_longer_than_a_minute() {
+        for number in 0..100 {
+            let about = About::Reference { reference: format!("r/a:{number}"), scope: "s".to_owned(), mirrored: false };
+            let topic = Topic::new(View::default(), about);
+            assert!((1..20).all(|step| delay(&topic, step, None) <= Duration::from_secs(60)));
         }
     }
 
@@ -96,7 +123,8 @@ mod tests {
     #[test]
     fn nonsense_steps_are_the_last_or_the_first() {
         let topic = Topic::new(View::default(), About::Registry);
-        assert!(delay(&topic, u32::MAX, None) <= Duration::from_millis(8_800));
-        assert_eq!(delay(&topic, 0, None).as_secs(), 2);
+        assert!(delay(&topic, u32::MAX, None) <= Duration::from_secs(8));
+        assert!(delay(&topic, 0, None) > Duration::from_millis(1_799));
+        assert!(delay(&topic, 0, None) <= Duration::from_secs(2));
     }
 }

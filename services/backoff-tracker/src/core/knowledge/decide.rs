@@ -34,10 +34,18 @@ enum Leave {
 impl Knowledge {
     /// Decides, asks for leases, and moves the wish on.
     pub(super) fn decide(&mut self, now: Duration, id: WishId, wish: &mut Wish, effects: &mut Vec<Effect>) -> Verdict {
-        if self.alone || std::mem::take(&mut wish.unanswered) || self.is_lenient(now, &wish.aim.target.view) {
+        let lenient = self.is_lenient(now, &wish.aim.target.view);
+        if let Some(held) = self.still_held(now, &wish.aim).filter(|_| !lenient) {
+            wish.state = State::Held;
+            wish.wake = Some(held.next_try);
+            return Verdict::Held(held);
+        }
+        let binding = if lenient || self.is_alone() { vec![] } else { self.binding(now, &wish.aim) };
+        // Whom the bus does not answer goes on without it, but not to try what fails: a bus that is gone is known by more than that.
+        let unanswered = std::mem::take(&mut wish.unanswered) && binding.is_empty();
+        if lenient || self.is_alone() || unanswered {
             return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, Duty::None, true));
         }
-        let binding = self.binding(now, &wish.aim);
         if let Some(entry) = not_due(now, &binding) {
             wish.state = State::Held;
             wish.wake = Some(entry.next_try);
@@ -242,6 +250,6 @@ pub(super) fn held(now: Duration, entry: &Entry) -> Held {
 }
 
 /// A number for each topic and step, to draw turns from.
-fn purpose(topic: TopicId, step: u32) -> u128 {
+pub(super) fn purpose(topic: TopicId, step: u32) -> u128 {
     topic.0.wrapping_add(u128::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }

@@ -8,12 +8,19 @@ use super::target::place;
 
 /// Pulls a second that a registry's budget allows by default.
 pub const BUDGET_PER_SECOND: u32 = 200;
-/// Share of the budget that a release uses when every node has a rank: whoever is new needs the rest.
+/// Between two nodes that were released together: who leads the registry's budget, and lets them go one after the other, is not asked
+/// by all of them in the same millisecond. How many of them wait is known to that leader alone, so nothing more is held back here.
+const BETWEEN_RELEASED: Duration = Duration::from_micros(500);
+/// However many nodes: nobody waits longer than this to be released.
+const LONGEST_RELEASE: Duration = Duration::from_secs(1);
+/// Share of the budget that nodes without a bus use when every node has a rank: whoever is new needs the rest.
 const OF_BUDGET_BY_RANK: f64 = 0.95;
 /// Without ranks nodes stand where chance puts them; so far apart no second of it exceeds the budget.
 const OF_BUDGET_BY_CHANCE: f64 = 0.7;
 /// Between two nodes that could ask for the same lease: the second hears of the first before it asks.
 const BETWEEN_TURNS: Duration = Duration::from_millis(2);
+/// Nodes that go on by themselves, without a bus, are so far apart at least: nobody says who of them goes first.
+const LEAST_SPREAD_ALONE: Duration = Duration::from_secs(5);
 /// However many nodes: nobody waits longer than this for its turn to ask.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
 
@@ -43,9 +50,15 @@ impl Fleet {
 
     /// How much later than the first this node goes on when all that waited may.
     pub(super) fn release(&self, node: &NodeName, purpose: u128) -> Duration {
+        let all = BETWEEN_RELEASED.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX)).min(LONGEST_RELEASE);
+        all.mul_f64(self.place(node, purpose))
+    }
+
+    /// How much later than the first this node goes on when each does so by itself, so that all together stay inside the usual budget.
+    pub(super) fn turn_alone(&self, node: &NodeName, purpose: u128) -> Duration {
         let share = if self.ranked() { OF_BUDGET_BY_RANK } else { OF_BUDGET_BY_CHANCE };
-        let all = self.alive as f64 / (f64::from(BUDGET_PER_SECOND) * share);
-        Duration::from_secs_f64(all * self.place(node, purpose))
+        let all = Duration::from_secs_f64(self.alive as f64 / (f64::from(BUDGET_PER_SECOND) * share));
+        all.max(LEAST_SPREAD_ALONE).mul_f64(self.place(node, purpose))
     }
 
     /// In `[0, 1)`, another order for each purpose, so that nobody is always first.
@@ -69,10 +82,10 @@ impl Fleet {
 mod tests {
     use super::*;
 
-    fn releases(ranked: bool) -> Vec<Duration> {
+    fn alone(ranked: bool) -> Vec<Duration> {
         let of = |rank: usize| {
             let node: NodeName = format!("n{rank}").parse().unwrap();
-            Fleet { alive: 1_000, rank: ranked.then_some(rank), in_zone: None }.release(&node, 77)
+            Fleet { alive: 1_000, rank: ranked.then_some(rank), in_zone: None }.turn_alone(&node, 77)
         };
         let mut at: Vec<Duration> = (0..1_000).map(of).collect();
         at.sort_unstable();
@@ -80,13 +93,24 @@ mod tests {
     }
 
     #[test]
-    fn a_release_never_exceeds_the_budget() {
+    fn nodes_without_a_bus_never_exceed_the_budget_together() {
         for ranked in [true, false] {
-            let at = releases(ranked);
+            let at = alone(ranked);
             let most =
                 at.iter().map(|first| at.iter().filter(|other| **other >= *first && **other < *first + Duration::from_secs(1)).count());
             assert!(most.max() <= Some(200), "ranked {ranked}");
             assert!(at.last() < Some(&Duration::from_millis(if ranked { 5_300 } else { 7_200 })));
+        }
+    }
+
+    /// Two that want an image in a fleet of ten thousand do not wait as if all of them did.
+    #[test]
+    fn a_release_holds_nobody_back_for_longer_than_a_second() {
+        let node: NodeName = "n".parse().unwrap();
+        for alive in [1, 3, 1_000, 10_000, usize::MAX] {
+            let latest = (0..100).map(|purpose| Fleet { alive, rank: None, in_zone: None }.release(&node, purpose)).max();
+            assert!(latest <= Some(LONGEST_RELEASE), "{alive}: {latest:?}");
+            assert!(alive < 1_000 || latest > Some(Duration::from_millis(300)), "{alive}: {latest:?}, all at once");
         }
     }
 

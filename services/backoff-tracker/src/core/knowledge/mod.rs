@@ -10,8 +10,9 @@
 //! | one failing request for all | `entry`: nobody tries before the next try; `decide`: then who holds the lease |
 //! | awake at once | `node`: a success heard looks at every wish it touches; `fleet`: each in its turn |
 //! | a sick node harms only itself | `entry`: whom it binds; `replica`: who is contradicted |
-//! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides and nothing else |
+//! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides, and for seconds what was known before: `alone` |
 
+mod alone;
 mod cadence;
 mod decide;
 mod derived;

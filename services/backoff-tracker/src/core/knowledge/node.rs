@@ -35,7 +35,7 @@ pub struct KnowledgeCounts {
     pub wishes: u64,
     /// Wishes refused for want of room.
     pub refused_total: u64,
-    /// Results of attempts that came after their lease had run out, dropped.
+    /// Failures of attempts that came after their lease had run out, dropped.
     pub late_results_total: u64,
     /// Answers of the bus that did not come in time.
     pub bus_misses_total: u64,
@@ -57,8 +57,8 @@ pub struct Knowledge {
     pub(super) leases: Leases,
     pub(super) local: Tracker,
     pub(super) fleet: Fleet,
-    /// No bus: every node for itself.
-    pub(super) alone: bool,
+    /// No bus since then: every node for itself.
+    pub(super) alone_since: Option<Duration>,
     pub(super) lenience: Lenience,
     pub(super) wishes: BTreeMap<WishId, Wish>,
     pub(super) tried: Tried,
@@ -77,7 +77,7 @@ impl Knowledge {
             leases: Leases::default(),
             local: Tracker::new(policy),
             fleet: Fleet::default(),
-            alone: false,
+            alone_since: None,
             lenience: Lenience::default(),
             wishes: BTreeMap::new(),
             tried: Tried::default(),
@@ -138,7 +138,7 @@ impl Knowledge {
     /// Whether the node goes by its own rule, for want of a bus.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.alone
+        self.alone_since.is_some()
     }
 
     /// All that this node has said and what others may still want to know, with how long ago it was so.
@@ -224,8 +224,8 @@ impl Knowledge {
                 self.lenience.pause(now, registry, left, by);
                 self.wishes.keys().copied().collect()
             }
-            Input::BusGone => self.set_alone(true),
-            Input::BusBack => self.set_alone(false),
+            Input::BusGone => self.set_alone(Some(now)),
+            Input::BusBack => self.set_alone(None),
             Input::Tick => self.tick(now),
         }
     }
@@ -331,8 +331,8 @@ impl Knowledge {
         }
     }
 
-    fn set_alone(&mut self, alone: bool) -> Vec<WishId> {
-        self.alone = alone;
+    fn set_alone(&mut self, since: Option<Duration>) -> Vec<WishId> {
+        self.alone_since = since.map(|since| self.alone_since.unwrap_or(since));
         self.misses = 0;
         self.wishes.keys().copied().collect()
     }
@@ -345,7 +345,7 @@ impl Knowledge {
             self.counts.bus_misses_total += missed.len() as u64;
             self.misses += 1;
             if self.misses >= MISSES_TO_GONE {
-                due.extend(self.set_alone(true));
+                due.extend(self.set_alone(Some(now)));
             }
         }
         for id in missed {

@@ -34,20 +34,21 @@ pub struct Clearing {
 impl Knowledge {
     /// May this be tried now, by what is known here? Looks only: nothing is asked of the bus.
     pub fn check(&mut self, now: Now, check: &CheckBackoff) -> BackoffAnswer {
-        let Some(target) = check.target.as_ref().filter(|_| !self.alone) else {
+        let Some(target) = check.target.as_ref() else {
             return self.local.check(now, check);
         };
         let aim = self.aim(target.clone());
-        let binding = self.binding(now.monotonic, &aim);
+        let binding = if self.is_alone() { vec![] } else { self.binding(now.monotonic, &aim) };
         let lenient = self.is_lenient(now.monotonic, &target.view);
-        if let Some(entry) = not_due(now.monotonic, &binding) {
+        let not_due = || not_due(now.monotonic, &binding).map(|entry| held(now.monotonic, entry));
+        if let Some(held) = self.still_held(now.monotonic, &aim).or_else(not_due) {
             let count = u64::from(!check.peek);
             if !lenient {
                 self.counts.refused_by_shared_total += count;
                 if !check.peek {
                     self.local.refused();
                 }
-                return BackoffAnswer::Held(self.told(now.monotonic, held(now.monotonic, entry)));
+                return BackoffAnswer::Held(self.told(now.monotonic, held));
             }
             self.counts.observed_total += count;
         }

@@ -89,18 +89,16 @@ impl Knowledge {
         wish.told = None;
         wish.wake = None;
         let late = going.deadline.is_some_and(|deadline| now > deadline);
-        self.counts.late_results_total += u64::from(late);
-        let mut touched = BTreeSet::new();
+        let mut touched: BTreeSet<WishId>;
         match outcome {
             Outcome::Resolved => {
                 // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
                 self.tried.resolved(attempt, &wish.aim, &going);
-                if !late {
-                    touched = self.succeeded(now, &wish.aim, &going, effects);
-                }
+                touched = self.succeeded(now, &wish.aim, &going, effects);
                 self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
             }
             Outcome::Failed(failure) => {
+                self.counts.late_results_total += u64::from(late);
                 touched = self.failed(now, &mut wish, &going, failure, late, effects);
                 let binding = wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed));
                 self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !binding, effects);
@@ -193,13 +191,15 @@ impl Knowledge {
     /// The entry of this node's own making by which all go, of those topics.
     pub(super) fn binding_of(&self, now: Duration, mut topics: impl Iterator<Item = TopicId>) -> Option<Entry> {
         let shared = |topic| self.entry(now, topic).filter(|entry| entry.mine && entry.binding == Binding::Everybody);
-        if self.alone { None } else { topics.find_map(shared) }
+        if self.is_alone() { None } else { topics.find_map(shared) }
     }
 
-    /// Says something under this node's name. A failure is as old as its attempt.
+    /// Says something under this node's name. A failure is as old as its attempt, and so is a success that came after its lease had run
+    /// out: the node may have slept since, and others have asked in its place.
     pub(super) fn publish(&mut self, now: Duration, going: &Going, topic: Arc<Topic>, finding: Finding, effects: &mut Vec<Effect>) {
         let Some((attempt, trace)) = going.attempt else { return };
-        let age = if finding == Finding::Succeeded { Duration::ZERO } else { now.saturating_sub(going.begun) };
+        let in_time = going.deadline.is_none_or(|deadline| now <= deadline);
+        let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(going.begun) };
         let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, finding });
         self.replica.hear(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));

@@ -1,150 +1,15 @@
-//! What one node does with what it hears: each rule of shared back-off, as seen through the core's inputs and effects.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! Whom what binds for how long, and who goes ahead.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, CONTRADICTED_FOR, Duty, Effect, Failure, Finding, HEARD_ONCE, Held, Input, Knowledge, LONGEST_RETRY_AFTER, LeaseAnswer,
-    LeaseName, MAX_TOPICS_OF_ONE, MAX_WISHES, Outcome, Report, Target, Topic, Trouble, Verdict, View, WishId,
+    About, CONTRADICTED_FOR, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_TOPICS_OF_ONE, MAX_WISHES, Report,
+    Target, Topic, Trouble, Verdict, View, WishId,
 };
-use clock::Random;
-use contract::messages::backoff_tracker::BackoffKey;
 use contract::{AttemptId, FailureClass};
 
-const WISH: WishId = WishId(7);
-
-struct Node {
-    core: Knowledge,
-    random: Random,
-    now: Duration,
-    /// What the wish was last told.
-    told: Option<Verdict>,
-    published: Vec<Arc<Report>>,
-    /// Whether the bus gives every lease, or answers nothing.
-    bus_answers: bool,
-}
-
-impl Node {
-    fn of(alive: usize) -> Self {
-        let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
-        core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0) });
-        Self { core, random: Random::seeded(1), now: Duration::ZERO, told: None, published: vec![], bus_answers: true }
-    }
-
-    fn give(&mut self, input: Input) {
-        let mut asked = Vec::new();
-        for effect in self.core.step(self.now, input) {
-            match effect {
-                Effect::Tell(_, verdict) => self.told = Some(verdict),
-                Effect::Publish(report, _) => self.published.push(report),
-                Effect::AcquireLease(name, _) => asked.push(name),
-                Effect::ReleaseLease(_) | Effect::Abandon(_) => {}
-            }
-        }
-        if !self.bus_answers {
-            return;
-        }
-        for name in asked {
-            self.give(Input::Lease(name, LeaseAnswer::Won));
-        }
-    }
-
-    /// Lets time pass, with a tick whenever the core wants one.
-    fn until(&mut self, seconds: f64) {
-        let end = Duration::from_secs_f64(seconds);
-        while let Some(wake) = self.core.next_wake().filter(|wake| *wake <= end) {
-            self.now = wake.max(self.now);
-            self.give(Input::Tick);
-        }
-        self.now = end;
-    }
-
-    fn ask(&mut self) {
-        self.give(Input::Ask { wish: WISH, key: key("r/a:1"), target: target() });
-    }
-
-    fn hear(&mut self, reporter: &str, about: About, finding: Finding) {
-        let report = Report {
-            reporter: reporter.parse().unwrap(),
-            topic: Arc::new(Topic::new(view(), about)),
-            attempt: AttemptId::random(&mut self.random),
-            trace: None,
-            finding,
-        };
-        self.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
-    }
-
-    fn begin(&mut self) -> AttemptId {
-        let attempt = AttemptId::random(&mut self.random);
-        self.give(Input::Begun { wish: WISH, attempt, trace: None });
-        attempt
-    }
-
-    fn end(&mut self, attempt: AttemptId, outcome: Outcome) {
-        self.give(Input::Resolved { wish: WISH, attempt, outcome });
-    }
-
-    fn fail(&mut self, class: FailureClass) {
-        let attempt = self.begin();
-        self.end(attempt, Outcome::Failed(failure(class)));
-    }
-
-    fn held(&self) -> &Held {
-        match self.told.as_ref() {
-            Some(Verdict::Held(held)) => held,
-            other => panic!("not held but {other:?}"),
-        }
-    }
-
-    fn is_clear(&self) -> bool {
-        matches!(self.told, Some(Verdict::Clear { .. }))
-    }
-}
-
-fn view() -> View {
-    View { scope: "default".to_owned(), registry: "r".to_owned(), route: "direct".to_owned(), boot: String::new() }
-}
-
-fn target() -> Target {
-    Target {
-        view: view(),
-        endpoint: "r:443".to_owned(),
-        zone: "z".to_owned(),
-        repository: "a".to_owned(),
-        reference: "r/a:1".to_owned(),
-        platform: "linux/amd64".to_owned(),
-        scope: "anonymous".to_owned(),
-        budget_owner: "o".to_owned(),
-        ..Target::default()
-    }
-}
-
-fn key(image: &str) -> BackoffKey {
-    BackoffKey { pod: None, image: image.to_owned() }
-}
-
-fn endpoint() -> About {
-    About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
-}
-
-fn image() -> About {
-    About::Reference { reference: "r/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false }
-}
-
-fn failed(step: u32) -> Finding {
-    Finding::Failed(Trouble { message: "ErrImagePull: no".to_owned(), step, repository: "a".to_owned(), ..Trouble::default() })
-}
-
-fn limited(seconds: u64) -> Finding {
-    let retry_after = Some(Duration::from_secs(seconds));
-    Finding::Failed(Trouble { message: "429".to_owned(), step: 1, retry_after, ..Trouble::default() })
-}
-
-fn failure(class: FailureClass) -> Failure {
-    Failure { class, cause: "ErrImagePull: no".to_owned(), authoritative: true, ..Failure::default() }
-}
+use crate::node::{Node, endpoint, failed, image, key, limited, target, view};
 
 #[test]
 fn a_registry_is_down_when_three_say_so_or_all_there_are() {
@@ -162,7 +27,7 @@ fn a_registry_is_down_when_three_say_so_or_all_there_are() {
         node.ask();
         let held = node.held();
         assert_eq!((held.class, held.learned_by.as_str()), (FailureClass::RegistryUnavailable, format!("n{needed}").as_str()));
-        assert!(held.next_try >= Duration::from_secs(2) && held.next_try <= Duration::from_millis(2_200));
+        assert!(held.next_try <= Duration::from_secs(2) && held.next_try >= Duration::from_millis(1_800));
     }
 }
 
@@ -187,7 +52,7 @@ fn a_missing_image_binds_at_once_and_briefly_while_one_says_so() {
     assert!(node.held().next_try <= HEARD_ONCE, "the same voice again binds no longer");
     node.hear("n2", image(), failed(2));
     let next_try = node.held().next_try;
-    assert!(next_try >= Duration::from_secs(21) && next_try <= Duration::from_secs(23), "{next_try:?}");
+    assert!(next_try >= Duration::from_secs(19) && next_try <= Duration::from_secs(21), "{next_try:?}");
 }
 
 #[test]
@@ -377,60 +242,7 @@ fn what_concerns_this_node_alone_is_told_nobody_and_goes_by_kubelet_s_rule() {
     }
 }
 
-#[test]
-fn without_a_bus_each_node_goes_by_kubelet_s_rule() {
-    let mut node = Node::of(1_000);
-    for reporter in ["n1", "n2", "n3"] {
-        node.hear(reporter, endpoint(), failed(1));
-    }
-    node.ask();
-    node.give(Input::BusGone);
-    assert!(node.is_clear(), "what others said before holds nobody");
-    node.fail(FailureClass::NotFound);
-    assert_eq!(node.held().next_try, Duration::from_secs(10));
-}
-
-#[test]
-fn an_answer_that_the_bus_owes_is_waited_for_a_quarter_of_a_second() {
-    let mut node = Node::of(1_000);
-    node.bus_answers = false;
-    node.ask();
-    assert_eq!(node.told, Some(Verdict::Wait));
-    node.until(0.249);
-    assert_eq!(node.told, Some(Verdict::Wait));
-    node.until(0.25);
-    assert!(node.is_clear());
-    assert_eq!(node.core.counts().bus_misses_total, 1);
-}
-
-#[test]
-fn who_comes_back_after_its_deadline_drops_what_it_has() {
-    for outcome in [Outcome::Resolved, Outcome::Failed(failure(FailureClass::NotFound))] {
-        let mut node = Node::of(1_000);
-        node.ask();
-        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Lead, .. })));
-        let attempt = node.begin();
-        node.now = Duration::from_secs(16);
-        node.end(attempt, outcome);
-        assert_eq!(node.published, []);
-        assert_eq!(node.core.counts().late_results_total, 1);
-    }
-}
-
-#[test]
-fn an_attempt_is_resolved_once_and_by_its_own_result() {
-    let mut node = Node::of(1_000);
-    node.ask();
-    let attempt = node.begin();
-    let another = AttemptId::random(&mut node.random);
-    node.end(another, Outcome::Failed(failure(FailureClass::NotFound)));
-    assert_eq!(node.published, []);
-    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
-    let told = node.published.len();
-    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
-    assert_eq!(node.published.len(), told);
-}
-
+/// Some runtimes show that a manifest was there when the pull is over.
 #[test]
 fn a_missing_image_shows_that_the_registry_is_there() {
     let mut node = Node::of(1_000);

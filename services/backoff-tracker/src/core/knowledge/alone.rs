@@ -1,0 +1,31 @@
+//! What was known when the bus was lost, and how long it still counts.
+//!
+//! Without a bus each node goes by its own rule. But a bus is mostly lost for the seconds in which a server restarts, and all nodes lose
+//! it at once: would each try then what the fleet knows to fail, the registry would be asked by all of them.
+
+use std::time::Duration;
+
+use super::decide::{held, purpose};
+use super::entry::Entry;
+use super::input::Held;
+use super::node::Knowledge;
+use super::target::Aim;
+
+/// A bus that comes back within this has changed nothing. As long as a leader of the registry's budget is waited for, without whom no
+/// permit is given anyway.
+const BACK_WITHIN: Duration = Duration::from_secs(15);
+
+impl Knowledge {
+    /// Why a node without a bus does not try yet: others failed before the bus was lost. It waits for the next try and for the bus, and
+    /// then for a turn of its own, as nobody says who goes first. What fails after that is the node's own business.
+    pub(super) fn still_held(&self, now: Duration, aim: &Aim) -> Option<Held> {
+        let (since, binding) = (self.alone_since?, self.binding(now, aim));
+        let until = |entry: &Entry| {
+            let turn = self.fleet.turn_alone(&self.node, purpose(entry.topic.id(), entry.step));
+            entry.next_try.max(since + BACK_WITHIN) + turn
+        };
+        let before = binding.iter().filter(|entry| entry.failed_at < since).map(|entry| (until(entry), entry));
+        let (next_try, entry) = before.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;
+        Some(Held { next_try, ..held(now, entry) })
+    }
+}

@@ -1,0 +1,155 @@
+//! A node to look at, and what it is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::core::knowledge::{
+    About, Effect, Failure, Finding, Held, Input, Knowledge, LeaseAnswer, Outcome, Report, Target, Topic, Trouble, Verdict, View, WishId,
+};
+use clock::{Now, Random};
+use contract::messages::backoff_tracker::BackoffKey;
+use contract::{AttemptId, FailureClass};
+
+pub(crate) const WISH: WishId = WishId(7);
+
+/// A node's core, with the answers of a bus and time that passes.
+pub(crate) struct Node {
+    pub(crate) core: Knowledge,
+    pub(crate) random: Random,
+    pub(crate) now: Duration,
+    /// What the wish was last told.
+    pub(crate) told: Option<Verdict>,
+    pub(crate) published: Vec<Arc<Report>>,
+    /// How long ago each was so.
+    pub(crate) ages: Vec<Duration>,
+    /// Whether the bus gives every lease, or answers nothing.
+    pub(crate) bus_answers: bool,
+}
+
+impl Node {
+    pub(crate) fn of(alive: usize) -> Self {
+        let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
+        core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0) });
+        Self { core, random: Random::seeded(1), now: Duration::ZERO, told: None, published: vec![], ages: vec![], bus_answers: true }
+    }
+
+    pub(crate) fn give(&mut self, input: Input) {
+        let mut asked = Vec::new();
+        for effect in self.core.step(self.now, input) {
+            match effect {
+                Effect::Tell(_, verdict) => self.told = Some(verdict),
+                Effect::Publish(report, age) => {
+                    self.published.push(report);
+                    self.ages.push(age);
+                }
+                Effect::AcquireLease(name, _) => asked.push(name),
+                Effect::ReleaseLease(_) | Effect::Abandon(_) => {}
+            }
+        }
+        if !self.bus_answers {
+            return;
+        }
+        for name in asked {
+            self.give(Input::Lease(name, LeaseAnswer::Won));
+        }
+    }
+
+    /// Lets time pass, with a tick whenever the core wants one.
+    pub(crate) fn until(&mut self, seconds: f64) {
+        let end = Duration::from_secs_f64(seconds);
+        while let Some(wake) = self.core.next_wake().filter(|wake| *wake <= end) {
+            self.now = wake.max(self.now);
+            self.give(Input::Tick);
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn ask(&mut self) {
+        self.give(Input::Ask { wish: WISH, key: key("r/a:1"), target: target() });
+    }
+
+    pub(crate) fn hear(&mut self, reporter: &str, about: About, finding: Finding) {
+        let report = Report {
+            reporter: reporter.parse().unwrap(),
+            topic: Arc::new(Topic::new(view(), about)),
+            attempt: AttemptId::random(&mut self.random),
+            trace: None,
+            finding,
+        };
+        self.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
+    }
+
+    pub(crate) fn begin(&mut self) -> AttemptId {
+        let attempt = AttemptId::random(&mut self.random);
+        self.give(Input::Begun { wish: WISH, attempt, trace: None });
+        attempt
+    }
+
+    pub(crate) fn end(&mut self, attempt: AttemptId, outcome: Outcome) {
+        self.give(Input::Resolved { wish: WISH, attempt, outcome });
+    }
+
+    pub(crate) fn fail(&mut self, class: FailureClass) {
+        let attempt = self.begin();
+        self.end(attempt, Outcome::Failed(failure(class)));
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        match self.told.as_ref() {
+            Some(Verdict::Held(held)) => held,
+            other => panic!("not held but {other:?}"),
+        }
+    }
+
+    pub(crate) fn is_clear(&self) -> bool {
+        matches!(self.told, Some(Verdict::Clear { .. }))
+    }
+}
+
+pub(crate) fn view() -> View {
+    View { scope: "default".to_owned(), registry: "r".to_owned(), route: "direct".to_owned(), boot: String::new() }
+}
+
+pub(crate) fn target() -> Target {
+    Target {
+        view: view(),
+        endpoint: "r:443".to_owned(),
+        zone: "z".to_owned(),
+        repository: "a".to_owned(),
+        reference: "r/a:1".to_owned(),
+        platform: "linux/amd64".to_owned(),
+        scope: "anonymous".to_owned(),
+        budget_owner: "o".to_owned(),
+        ..Target::default()
+    }
+}
+
+pub(crate) fn at(now: Duration) -> Now {
+    Now { monotonic: now, wall: Duration::ZERO }
+}
+
+pub(crate) fn key(image: &str) -> BackoffKey {
+    BackoffKey { pod: None, image: image.to_owned() }
+}
+
+pub(crate) fn endpoint() -> About {
+    About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
+}
+
+pub(crate) fn image() -> About {
+    About::Reference { reference: "r/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false }
+}
+
+pub(crate) fn failed(step: u32) -> Finding {
+    Finding::Failed(Trouble { message: "ErrImagePull: no".to_owned(), step, repository: "a".to_owned(), ..Trouble::default() })
+}
+
+pub(crate) fn limited(seconds: u64) -> Finding {
+    let retry_after = Some(Duration::from_secs(seconds));
+    Finding::Failed(Trouble { message: "429".to_owned(), step: 1, retry_after, ..Trouble::default() })
+}
+
+pub(crate) fn failure(class: FailureClass) -> Failure {
+    Failure { class, cause: "ErrImagePull: no".to_owned(), authoritative: true, ..Failure::default() }
+}

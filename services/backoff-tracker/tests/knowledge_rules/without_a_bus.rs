@@ -1,0 +1,162 @@
+//! A bus that is gone or does not answer, and results that come late.
+
+use std::time::Duration;
+
+use backoff_tracker::core::knowledge::{About, Duty, Finding, Input, Outcome, Verdict};
+use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
+use contract::{AttemptId, FailureClass};
+
+use crate::node::{Node, at, endpoint, failed, failure, image, key, limited, target};
+
+#[test]
+fn without_a_bus_what_was_known_holds_until_the_next_try_and_for_the_seconds_that_a_server_takes_to_restart() {
+    for (gone, least, most) in [(0.5, 15.5, 21.0), (1.5, 16.5, 22.0)] {
+        let mut node = Node::of(1_000);
+        for reporter in ["n1", "n2", "n3"] {
+            node.hear(reporter, endpoint(), failed(1));
+        }
+        node.ask();
+        node.until(gone);
+        node.give(Input::BusGone);
+        let next_try = node.held().next_try.as_secs_f64();
+        assert!((least..most).contains(&next_try), "{next_try}");
+        assert_eq!(node.held().learned_by.as_str(), "n3");
+        node.give(Input::BusGone);
+        assert_eq!(node.held().next_try.as_secs_f64(), next_try, "that it is still gone is no news");
+        node.until(next_try - 0.01);
+        assert!(!node.is_clear());
+        node.until(next_try + 0.001);
+        assert!(node.is_clear(), "{:?}", node.told);
+        node.fail(FailureClass::NotFound);
+        assert_eq!(node.held().next_try, node.now + Duration::from_secs(10), "kubelet's rule");
+    }
+}
+
+#[test]
+fn a_long_rest_that_was_known_is_kept_without_a_bus_and_who_asks_anew_is_told_so() {
+    let mut node = Node::of(20);
+    node.hear("n1", About::BudgetOwner("o".to_owned()), limited(60));
+    node.hear("n2", About::BudgetOwner("o".to_owned()), limited(60));
+    node.until(1.0);
+    node.give(Input::BusGone);
+    node.ask();
+    let next_try = node.held().next_try;
+    assert!(next_try >= Duration::from_secs(60) && next_try <= Duration::from_secs(67), "{next_try:?}");
+    let check = CheckBackoff { key: key("r/a:1"), peek: false, target: Some(target()) };
+    let BackoffAnswer::Held(held) = node.core.check(at(node.now), &check) else { panic!("not held") };
+    assert_eq!((held.class, u128::from(held.next_try_ms)), (FailureClass::RateLimited, (next_try - node.now).as_millis() + 1));
+}
+
+#[test]
+fn who_finds_the_bus_again_in_time_goes_on_as_if_it_had_never_been_gone() {
+    let mut node = Node::of(1_000);
+    for reporter in ["n1", "n2", "n3"] {
+        node.hear(reporter, endpoint(), failed(1));
+    }
+    node.ask();
+    node.until(0.5);
+    node.give(Input::BusGone);
+    node.until(6.0);
+    assert!(matches!(node.told, Some(Verdict::Held(_))), "{:?}", node.told);
+    node.bus_answers = false;
+    node.give(Input::BusBack);
+    assert_eq!(node.told, Some(Verdict::Wait), "it asks who probes");
+    node.hear("n4", image(), Finding::Succeeded);
+    node.hear("n4", endpoint(), Finding::Succeeded);
+    node.until(12.0);
+    assert!(node.is_clear(), "{:?}", node.told);
+}
+
+#[test]
+fn what_nobody_knew_before_holds_nobody_without_a_bus() {
+    let mut node = Node::of(1_000);
+    node.until(1.0);
+    node.give(Input::BusGone);
+    for reporter in ["n1", "n2", "n3"] {
+        node.hear(reporter, endpoint(), failed(1));
+    }
+    node.ask();
+    assert!(node.is_clear(), "{:?}", node.told);
+}
+
+#[test]
+fn a_bus_that_answers_nothing_is_asked_thrice_before_what_fails_is_tried_without_it() {
+    let mut node = Node::of(20);
+    node.hear("n1", image(), failed(1));
+    node.hear("n2", image(), failed(1));
+    node.ask();
+    node.bus_answers = false;
+    while node.core.counts().bus_misses_total == 0 {
+        assert!(node.now < Duration::from_secs(12), "it asks who probes");
+        node.until(node.now.as_secs_f64() + 0.01);
+    }
+    assert_eq!(node.told, Some(Verdict::Wait), "one answer that does not come says nothing");
+    node.until(node.now.as_secs_f64() + 0.51);
+    assert!(node.core.is_alone() && matches!(node.told, Some(Verdict::Held(_))), "{:?}", node.told);
+    node.until(31.0);
+    assert!(node.is_clear(), "{:?}", node.told);
+}
+
+#[test]
+fn an_answer_that_the_bus_owes_is_waited_for_a_quarter_of_a_second() {
+    let mut node = Node::of(1_000);
+    node.bus_answers = false;
+    node.ask();
+    assert_eq!(node.told, Some(Verdict::Wait));
+    node.until(0.249);
+    assert_eq!(node.told, Some(Verdict::Wait));
+    node.until(0.25);
+    assert!(node.is_clear());
+    assert_eq!(node.core.counts().bus_misses_total, 1);
+}
+
+#[test]
+fn who_fails_after_its_deadline_drops_what_it_has() {
+    let mut node = Node::of(1_000);
+    node.ask();
+    assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Lead, .. })));
+    let attempt = node.begin();
+    node.now = Duration::from_secs(16);
+    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
+    assert_eq!(node.published, []);
+    assert_eq!(node.core.counts().late_results_total, 1);
+}
+
+#[test]
+fn who_succeeds_after_its_deadline_says_so_and_lifts_what_it_probed_but_nothing_newer() {
+    for (newer, binds) in [(false, false), (true, true)] {
+        let mut node = Node::of(1_000);
+        for reporter in ["n1", "n2"] {
+            node.hear(reporter, image(), failed(1));
+        }
+        node.ask();
+        node.until(15.0);
+        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Probe(_), .. })), "{:?}", node.told);
+        let attempt = node.begin();
+        node.until(31.0);
+        if newer {
+            node.hear("n3", image(), failed(2));
+        }
+        node.until(40.0);
+        node.end(attempt, Outcome::Resolved);
+        let told: Vec<_> = node.published.iter().filter(|report| report.topic.about() == &image()).collect();
+        assert!(matches!(told[..], [report] if report.finding == Finding::Succeeded), "{told:?}");
+        assert!(node.ages.last() >= Some(&Duration::from_secs(25)), "as old as its attempt: {:?}", node.ages);
+        let bound = node.core.entries(node.now).iter().any(|entry| entry.topic.about() == &image());
+        assert_eq!(bound, binds, "a failure after it began stands");
+    }
+}
+
+#[test]
+fn an_attempt_is_resolved_once_and_by_its_own_result() {
+    let mut node = Node::of(1_000);
+    node.ask();
+    let attempt = node.begin();
+    let another = AttemptId::random(&mut node.random);
+    node.end(another, Outcome::Failed(failure(FailureClass::NotFound)));
+    assert_eq!(node.published, []);
+    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
+    let told = node.published.len();
+    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
+    assert_eq!(node.published.len(), told);
+}

@@ -1,0 +1,117 @@
+//! Words that waited in a connection that was silent, and words that are said again: neither is news.
+
+use backoff_tracker::Share;
+use contract::know::{ReportKey, StoredClear, StoredReport, decode, encode};
+use contract::messages::backoff_tracker::{BackoffAnswer, SeeFleet};
+use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
+
+use crate::fleet::{Nodes, not_found, pass};
+use crate::forged::{put, report, reports};
+
+const IMAGE: &str = "r.example/a:1";
+
+/// What the server holds under a key.
+async fn stored(fleet: &Nodes, key: &str) -> StoredReport {
+    let entry = reports(fleet).await.get(key).await.unwrap().expect("it is there");
+    decode(&entry.value).unwrap()
+}
+
+fn milliseconds(fleet: &Nodes) -> u64 {
+    u64::try_from(fleet.clock.now().wall.as_millis()).unwrap()
+}
+
+#[actix::test]
+async fn a_report_says_the_server_s_time_once_it_is_known() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    fleet.nodes[1].fails(1, "r.example/b:1", not_found()).await;
+    pass(5_000).await;
+    let said = milliseconds(&fleet);
+    fleet.nodes[0].fails(2, IMAGE, not_found()).await;
+    pass(5).await;
+    let stored = stored(&fleet, &report("n1", IMAGE).0).await;
+    assert!(stored.said_ms.is_some_and(|ms| ms >= said && ms <= said + 5), "{stored:?} {said}");
+}
+
+/// Between the writer and its server lay a line on which nothing came through for 20 s.
+#[actix::test]
+async fn what_waited_is_as_old_as_it_is_whoever_reads_it_and_when() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    let waited = |milliseconds: u64, ms: u64| Some(milliseconds - ms);
+    let (key, word) = report("n8", IMAGE);
+    put(&fleet, &key, encode(&word).unwrap()).await;
+    let (key, word) = report("n9", IMAGE);
+    let said_ms = waited(milliseconds(&fleet), 20_000);
+    put(&fleet, &key, encode(&StoredReport { age_ms: 1_000, said_ms, step: 3, ..word }).unwrap()).await;
+    // What n8 said, which does not say when, is the newer word.
+    let held = fleet.nodes[0].held(IMAGE).await;
+    assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n8"));
+    let (key, word) = report("n9", "r.example/b:1");
+    let said_ms = waited(milliseconds(&fleet), 3_000);
+    put(&fleet, &key, encode(&StoredReport { said_ms, ..word }).unwrap()).await;
+    let held = fleet.nodes[0].held("r.example/b:1").await;
+    assert!((3_000..3_100).contains(&held.learned_ms_ago) && held.next_try_ms <= 1_000, "{held:?}");
+    let late = fleet.join("late", Share::Enforce);
+    assert!((3_000..3_100).contains(&late.held("r.example/b:1").await.learned_ms_ago), "read by one that has just begun");
+}
+
+/// The same as in the test of words that do not say when: here nobody is held at all.
+#[actix::test]
+async fn a_word_of_another_that_says_when_and_is_replayed_later_holds_nobody() {
+    tokio::time::pause();
+    let fleet = Nodes::start(4).await;
+    fleet.nodes[1].fails(7, "r.example/other:1", not_found()).await;
+    pass(5).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    pass(5).await;
+    let bucket = reports(&fleet).await;
+    let (key, _) = report("n1", IMAGE);
+    let kept = bucket.get(&key).await.unwrap().expect("it said so").value;
+    pass(20_000).await;
+    fleet.nodes[0].ends_well(2, IMAGE).await;
+    pass(5).await;
+    for _ in 0..5 {
+        bucket.put(&key, kept.clone(), None).await.unwrap();
+        pass(5).await;
+        assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+        pass(1_000).await;
+    }
+}
+
+/// A server holds an older word of a node than its last, as that was lost: the node itself knows better.
+#[actix::test]
+async fn a_node_does_not_take_its_own_words_from_a_snapshot_but_at_its_start() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let (key, word) = report("n1", IMAGE);
+    put(&fleet, &key, encode(&word).unwrap()).await;
+    let digest = FleetDigest { reports_sequence: 7, ..FleetDigest::default() };
+    let place = Place { alive: 2, alive_in_zone: 2, rank: Some(0) };
+    fleet.nodes[0].put(SeeFleet(FleetSeen { place, digest: Some(digest) })).await;
+    pass(3_000).await;
+    assert_eq!(fleet.nodes[0].counts().await.shared.snapshots_total, 2);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    let anew = fleet.join("n1", Share::Enforce);
+    assert_eq!(anew.held(IMAGE).await.learned_by, None, "its own, of before its restart");
+}
+
+/// A clear that waited ends what failed before it, and not what failed while it waited.
+#[actix::test]
+async fn a_clear_that_waited_ends_nothing_newer() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    fleet.nodes[0].fails(1, IMAGE, not_found()).await;
+    pass(1_000).await;
+    let cleared = milliseconds(&fleet);
+    pass(1_000).await;
+    fleet.nodes[1].fails(2, "r.example/b:1", not_found()).await;
+    pass(500).await;
+    for (image, number) in [(IMAGE, 1), ("r.example/b:1", 2)] {
+        let clear = StoredClear { image: Some(image.to_owned()), said_ms: Some(cleared), ..StoredClear::default() };
+        let key = ReportKey { node: "n9".parse().unwrap(), class: None, topic: number }.text();
+        put(&fleet, &key, encode(&clear).unwrap()).await;
+    }
+    assert_eq!(fleet.nodes[2].check(IMAGE).await, BackoffAnswer::Clear);
+    fleet.nodes[2].held("r.example/b:1").await;
+}
