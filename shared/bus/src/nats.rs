@@ -11,8 +11,10 @@ mod key_value;
 mod link;
 mod login;
 mod options;
+mod replicas;
 mod replies;
 mod snapshot;
+mod stored;
 mod streams;
 mod target;
 mod watch;
@@ -29,7 +31,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use self::connection::{Connection, from_wire};
-use self::jetstream::JetStream;
+use self::jetstream::{Examined, JetStream};
 use self::key_value::NatsKeyValue;
 use self::link::{Link, Phase};
 pub use self::options::{NatsOptions, NatsOptionsError};
@@ -56,6 +58,9 @@ const OBSERVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often a server that could not give state or streams is asked again.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The same where that may pass by itself: a cluster's servers elect a leader within seconds.
+const PASSING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection to NATS; clones are the same one.
 #[derive(Clone)]
@@ -143,8 +148,8 @@ impl Bus for NatsBus {
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
         rules::check_bucket(spec)?;
         let jetstream = &self.inner.jetstream;
-        streams::ensure_bucket(jetstream, spec).await?;
-        Ok(Arc::new(NatsKeyValue::new(jetstream.clone(), spec.clone())))
+        let existing = streams::ensure_bucket(jetstream, spec).await?;
+        Ok(Arc::new(NatsKeyValue::new(jetstream.clone(), spec.clone(), existing.clustered)))
     }
 
     async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError> {
@@ -223,21 +228,22 @@ fn connect_options(target: Target, link: Arc<Link>) -> ConnectOptions {
 async fn observe(jetstream: JetStream) {
     let connection = Arc::clone(&jetstream.connection);
     let link = Arc::clone(&connection.link);
-    let (mut examined, mut due) = (0, false);
+    let (mut examined, mut due, mut examine_again) = (0, false, EXAMINE_INTERVAL);
     loop {
         let (up, connects) = (connection.is_up(), connection.connects());
         if !up {
             link.set_lost();
-        } else if due || examined != connects {
-            let health = jetstream.examine().await;
+        } else if link.takes_doubt() || due || examined != connects {
+            let Examined { health, passing } = jetstream.examine().await;
             if !connection.is_up() || connection.connects() != connects {
                 continue;
             }
             link.set_up(health, connects, &connection.server());
             examined = connects;
+            examine_again = if passing { PASSING_INTERVAL } else { EXAMINE_INTERVAL };
         }
         let degraded = matches!(link.health(), BusHealth::Degraded { .. });
-        let interval = if degraded { EXAMINE_INTERVAL } else { OBSERVE_INTERVAL };
+        let interval = if degraded { examine_again } else { OBSERVE_INTERVAL };
         due = timeout(interval, link.changed()).await.is_err() && degraded;
     }
 }

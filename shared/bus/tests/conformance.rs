@@ -1,9 +1,12 @@
 //! One suite for both adapters: what every bus promises. Each semantic is a function under `conformance/`, run as a test on
-//! the memory adapter (time paused) and on a real nats-server of the test's own.
+//! the memory adapter (time paused) and on a real nats-server of the test's own; those of state and streams also on a cluster of
+//! three, all at the same time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "conformance/bench.rs"]
 mod bench;
+#[path = "conformance/cluster.rs"]
+mod cluster;
 #[path = "conformance/key_value.rs"]
 mod key_value;
 #[path = "conformance/messages.rs"]
@@ -34,6 +37,14 @@ macro_rules! conformance {
                     }
                 }
             )*)*
+        }
+        /// Module, name and function of each semantic.
+        fn all() -> Vec<(&'static str, &'static str, crate::cluster::Semantic)> {
+            vec![$($((
+                stringify!($module),
+                stringify!($name),
+                |bench| Box::pin(async move { crate::$module::$name(&bench).await }),
+            ),)*)*]
         }
     };
 }

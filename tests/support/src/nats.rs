@@ -1,6 +1,7 @@
 //! Real nats-servers, each on a free port with a data directory of its own, gone when the test is.
 
 mod certificates;
+mod cluster;
 mod process;
 mod program;
 mod tenancy;
@@ -13,6 +14,7 @@ use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
 pub use self::certificates::Authority;
+pub use self::cluster::NatsCluster;
 use self::process::ServerProcess;
 pub use self::program::{current_program, old_program};
 pub use self::tenancy::Tenancy;
@@ -23,12 +25,24 @@ pub struct NatsConfig {
     program: Option<PathBuf>,
     jetstream: bool,
     text: String,
+    /// Its place in a cluster, if it has one.
+    member: Option<Member>,
+}
+
+/// A place in a cluster.
+#[derive(Clone, Debug)]
+struct Member {
+    name: String,
+    /// Where the other servers connect to.
+    port: u16,
+    /// Where each server of the cluster, this one too, listens for the others.
+    routes: Vec<u16>,
 }
 
 impl Default for NatsConfig {
     /// JetStream on, no login, no TLS.
     fn default() -> Self {
-        Self { program: None, jetstream: true, text: String::new() }
+        Self { program: None, jetstream: true, text: String::new(), member: None }
     }
 }
 
@@ -63,8 +77,8 @@ pub struct NatsServer {
     folder: TempDir,
     port: u16,
     process: Option<ServerProcess>,
-    /// Keeps the port while no server runs, so that no other test's server gets it; who connects is refused.
-    kept: Option<TcpSocket>,
+    /// Keep its ports while no server runs, so that no other test's server gets them; who connects is refused.
+    kept: Vec<TcpSocket>,
 }
 
 impl NatsServer {
@@ -76,7 +90,7 @@ impl NatsServer {
     pub fn start(config: NatsConfig) -> Self {
         let program = config.program.clone().unwrap_or_else(|| current_program().unwrap_or_else(|why| panic!("{why}")));
         let folder = TempDir::with_prefix("nats-").expect("a folder for the server can be made");
-        let mut server = Self { config, program, folder, port: 0, process: None, kept: None };
+        let mut server = Self { config, program, folder, port: 0, process: None, kept: vec![] };
         server.launch();
         server
     }
@@ -102,7 +116,7 @@ impl NatsServer {
     /// Ends the server at once, as a crash does.
     pub fn kill(&mut self) {
         self.process = None;
-        self.keep_port();
+        self.keep_ports();
     }
 
     /// Ends the server in good order.
@@ -110,7 +124,7 @@ impl NatsServer {
         if let Some(process) = self.process.take() {
             process.terminate();
         }
-        self.keep_port();
+        self.keep_ports();
     }
 
     /// Starts the server again on the same port and store; ends it first if it runs.
@@ -135,19 +149,22 @@ impl NatsServer {
         self.process().resume();
     }
 
+    /// Where it tells over HTTP how it is, while it runs as part of a cluster.
+    fn monitor(&self) -> Option<u16> {
+        self.process.as_ref().and_then(ServerProcess::monitor)
+    }
+
     fn process(&self) -> &ServerProcess {
         self.process.as_ref().expect("the server runs")
     }
 
-    fn keep_port(&mut self) {
-        let socket = TcpSocket::new_v4().expect("a socket can be made");
-        socket.set_reuseaddr(true).expect("the port of connections that end can be used");
-        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).expect("the port of a server that has ended is free");
-        self.kept = Some(socket);
+    fn keep_ports(&mut self) {
+        let ports = [self.port].into_iter().chain(self.config.member.as_ref().map(|member| member.port));
+        self.kept = ports.map(kept).collect();
     }
 
     fn launch(&mut self) {
-        self.kept = None;
+        self.kept.clear();
         let path = self.folder.path().join("server.conf");
         std::fs::write(&path, self.configuration()).expect("the configuration can be written");
         let process = ServerProcess::start(&self.program, &path);
@@ -163,6 +180,22 @@ impl NatsServer {
             let store = self.folder.path().join("store");
             writeln!(text, "jetstream {{ store_dir: {store:?} }}").expect("a string can be written");
         }
+        if let Some(Member { name, port, routes }) = &self.config.member {
+            let routes: Vec<String> = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
+            // What the cluster thinks of itself is asked over HTTP, whatever logins there are.
+            let own = format!("server_name: {name}\nhttp: \"127.0.0.1:-1\"\n");
+            text += &own;
+            writeln!(text, "cluster {{ name: fleet, listen: \"127.0.0.1:{port}\", routes: [{}] }}", routes.join(", "))
+                .expect("a string can be written");
+        }
         text + &self.config.text
     }
+}
+
+/// Holds a port, any free one for 0, without listening there.
+fn kept(port: u16) -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket can be made");
+    socket.set_reuseaddr(true).expect("the port of connections that end can be used");
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).expect("the port of a server that has ended is free");
+    socket
 }

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::connection::{Connection, other};
+use super::replicas::Growing;
+use super::stored::Stored;
 use crate::message::{Headers, Message};
 use crate::port::{Appended, BusError, BusHealth};
 
@@ -23,9 +25,12 @@ const BUSY_DELAY: Duration = Duration::from_millis(50);
 
 /// Error codes of JetStream, as the server's list of errors names them.
 pub(super) mod code {
+    pub(in crate::nats) const NOT_AVAILABLE: u64 = 10008;
+    pub(in crate::nats) const NO_MESSAGE_FOUND: u64 = 10037;
     pub(in crate::nats) const STREAM_NAME_IN_USE: u64 = 10058;
     pub(in crate::nats) const STREAM_NOT_FOUND: u64 = 10059;
     pub(in crate::nats) const WRONG_LAST_SEQUENCE: u64 = 10071;
+    pub(in crate::nats) const REPLICAS_NOT_SUPPORTED: u64 = 10074;
     pub(in crate::nats) const STREAM_STORE_FAILED: u64 = 10077;
     pub(in crate::nats) const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
     pub(in crate::nats) const TOO_MANY_REQUESTS: u64 = 10167;
@@ -38,6 +43,14 @@ pub(super) struct JetStream {
     api_prefix: Arc<str>,
     /// What the subjects of buckets begin with, when they are in another domain.
     bucket_prefix: Arc<str>,
+    pub(super) growing: Arc<Growing>,
+}
+
+/// How the bus is on a connection.
+pub(super) struct Examined {
+    pub(super) health: BusHealth,
+    /// Whether that may change by itself any second.
+    pub(super) passing: bool,
 }
 
 /// Why a call failed.
@@ -52,29 +65,32 @@ pub(super) enum CallError {
 impl JetStream {
     pub(super) fn new(connection: Arc<Connection>, api_prefix: &str, foreign_domain: bool) -> Self {
         let bucket_prefix = if foreign_domain { format!("{api_prefix}.") } else { String::new() };
-        Self { connection, api_prefix: api_prefix.into(), bucket_prefix: bucket_prefix.into() }
+        Self { connection, api_prefix: api_prefix.into(), bucket_prefix: bucket_prefix.into(), growing: Arc::default() }
     }
 
     /// How the bus is on a new connection: whether state and streams can be had from this server with this login.
-    pub(super) async fn examine(&self) -> BusHealth {
+    pub(super) async fn examine(&self) -> Examined {
+        let degraded = |passing, reason| Examined { health: BusHealth::Degraded { reason }, passing };
         let version = self.connection.client.server_info().version;
         if !self.connection.client.is_server_compatible(2, 11, 0) {
-            return BusHealth::Degraded {
-                reason: format!("nats-server {version} is too old for shared state: upgrade it to 2.11 or newer"),
-            };
+            return degraded(false, format!("nats-server {version} is too old for shared state: upgrade it to 2.11 or newer"));
         }
         let advice = "turn it on (`jetstream {}` in the server's configuration, limits in the account)";
-        let reason = match self.request("INFO", &Value::Null, PROBE_LIMIT).await {
-            Ok(_) => return BusHealth::Connected,
+        match self.request("INFO", &Value::Null, PROBE_LIMIT).await {
+            Ok(_) => Examined { health: BusHealth::Connected, passing: false },
             Err(CallError::Bus(BusError::NoResponders { .. })) => {
-                format!("the server or this account has no JetStream: {advice}")
+                degraded(false, format!("the server or this account has no JetStream: {advice}"))
             }
-            Err(CallError::Refused { description, .. }) => format!("JetStream refuses this account ({description}): {advice}"),
+            Err(CallError::Refused { code: code::NOT_AVAILABLE, description }) => {
+                degraded(true, format!("JetStream's cluster has no leader ({description}): start its servers that are down"))
+            }
+            Err(CallError::Refused { description, .. }) => {
+                degraded(false, format!("JetStream refuses this account ({description}): {advice}"))
+            }
             Err(CallError::Bus(error)) => {
-                format!("JetStream does not answer ({error}): check its cluster and what this login may publish")
+                degraded(true, format!("JetStream does not answer ({error}): check its cluster and what this login may publish"))
             }
-        };
-        BusHealth::Degraded { reason }
+        }
     }
 
     /// Fails at once where state and streams cannot be had.
@@ -94,19 +110,33 @@ impl JetStream {
             Err(CallError::Bus(BusError::NoResponders { .. })) => {
                 Err(CallError::Bus(BusError::Unsupported { reason: "the server or this account has no JetStream: turn it on".to_owned() }))
             }
+            Err(unavailable @ CallError::Refused { code: code::NOT_AVAILABLE, .. }) => {
+                self.connection.link.doubt();
+                Err(unavailable)
+            }
             answer => answer,
         }
     }
 
     /// Reads the newest message of a subject directly; none if there is none.
-    pub(super) async fn newest(&self, stream: &str, subject: &str) -> Result<Option<async_nats::Message>, BusError> {
+    pub(super) async fn newest(&self, stream: &str, subject: &str) -> Result<Option<Stored>, BusError> {
         self.check_available()?;
         let ask = Message::new(format!("{}.DIRECT.GET.{stream}.{subject}", self.api_prefix), Bytes::new());
         let answer = self.connection.ask(ask, ANSWER_LIMIT).await?;
         match answer.status.map(|status| status.as_u16()) {
-            None => Ok(Some(answer)),
+            None => Stored::of_message(answer).ok_or_else(|| unreadable(subject)).map(Some),
             Some(404) => Ok(None),
             Some(status) => Err(other(format!("reading {subject}: {status} {}", answer.description.unwrap_or_default()))),
+        }
+    }
+
+    /// Reads the newest message of a subject from the leader of its stream, who knows of all that was acknowledged; none if there
+    /// is none.
+    pub(super) async fn newest_by_leader(&self, stream: &str, subject: &str) -> Result<Option<Stored>, CallError> {
+        match self.call(&format!("STREAM.MSG.GET.{stream}"), &json!({ "last_by_subj": subject })).await {
+            Ok(answer) => Stored::of_leader(&answer["message"]).ok_or_else(|| CallError::Bus(unreadable(subject))).map(Some),
+            Err(CallError::Refused { code: code::NO_MESSAGE_FOUND, .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use async_nats::HeaderMap;
 use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::jetstream::{CallError, JetStream, code};
+use super::stored::Stored;
 use super::streams::{ensure_bucket, stream_of};
 use super::{snapshot, watch};
 use crate::message::{Headers, Message};
@@ -23,34 +23,34 @@ const CREATE_ATTEMPTS: usize = 3;
 pub(super) struct NatsKeyValue {
     jetstream: JetStream,
     spec: BucketSpec,
-}
-
-/// The newest message of a key.
-struct Newest {
-    revision: u64,
-    /// None is a marker.
-    value: Option<Bytes>,
+    clustered: bool,
 }
 
 impl NatsKeyValue {
-    pub(super) fn new(jetstream: JetStream, spec: BucketSpec) -> Self {
-        Self { jetstream, spec }
+    /// `clustered`: JetStream is one of several servers.
+    pub(super) fn new(jetstream: JetStream, spec: BucketSpec, clustered: bool) -> Self {
+        Self { jetstream, spec, clustered }
     }
 
-    async fn newest(&self, key: &str) -> Result<Option<Newest>, KeyValueError> {
+    async fn newest(&self, key: &str) -> Result<Option<Stored>, KeyValueError> {
         let (stream, subject) = (stream_of(&self.spec.name), self.subject(key));
-        let found = match self.jetstream.newest(&stream, &subject).await {
-            Err(BusError::NoResponders { .. }) => {
+        let found = match self.look(&stream, &subject).await {
+            Err(CallError::Bus(BusError::NoResponders { .. }) | CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => {
                 ensure_bucket(&self.jetstream, &self.spec).await?;
-                self.jetstream.newest(&stream, &subject).await
+                self.look(&stream, &subject).await
             }
             found => found,
         };
-        let Some(message) = found? else { return Ok(None) };
-        let headers = message.headers.unwrap_or_default();
-        let revision = headers.get("Nats-Sequence").and_then(|value| value.as_str().parse().ok());
-        let revision = revision.ok_or_else(|| unreadable(key))?;
-        Ok(Some(Newest { revision, value: (!is_marker(&headers)).then_some(message.payload) }))
+        found.map_err(|error| KeyValueError::Bus(error.into_bus(&format!("reading {key}"))))
+    }
+
+    /// In a cluster the leader is asked, as any other may not know yet of what was just written: who was refused a lease would hear
+    /// of a holder who has given it back, and of nothing after. A leader that answers also says that leases can be had.
+    async fn look(&self, stream: &str, subject: &str) -> Result<Option<Stored>, CallError> {
+        if self.clustered {
+            return self.jetstream.newest_by_leader(stream, subject).await;
+        }
+        self.jetstream.newest(stream, subject).await.map_err(CallError::Bus)
     }
 
     async fn put_if(&self, key: &str, value: Bytes, expected: Option<u64>, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
@@ -92,7 +92,7 @@ impl KeyValue for NatsKeyValue {
     async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
         rules::check_key(key)?;
         let newest = self.newest(key).await?;
-        Ok(newest.and_then(|Newest { revision, value }| Some(Entry { key: key.to_owned(), value: value?, revision })))
+        Ok(newest.and_then(|Stored { revision, value }| Some(Entry { key: key.to_owned(), value: value?, revision })))
     }
 
     async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
@@ -109,8 +109,8 @@ impl KeyValue for NatsKeyValue {
                 done => return done,
             }
             expected = match self.newest(key).await? {
-                Some(Newest { value: Some(_), .. }) => break,
-                Some(Newest { value: None, revision }) => revision,
+                Some(Stored { value: Some(_), .. }) => break,
+                Some(Stored { value: None, revision }) => revision,
                 None => 0,
             };
         }
@@ -150,12 +150,6 @@ impl KeyValue for NatsKeyValue {
     }
 }
 
-/// Whether a message of a bucket says that there is no value: a deletion or purge by a client, or an expiry by the server.
-pub(super) fn is_marker(headers: &HeaderMap) -> bool {
-    let operation = headers.get("KV-Operation").map(|value| value.as_str());
-    matches!(operation, Some("DEL" | "PURGE")) || headers.get("Nats-Marker-Reason").is_some()
-}
-
 fn refused(key: &str, error: CallError) -> KeyValueError {
     let key = key.to_owned();
     match error {
@@ -165,8 +159,4 @@ fn refused(key: &str, error: CallError) -> KeyValueError {
         }
         error => KeyValueError::Bus(error.into_bus(&format!("storing {key}"))),
     }
-}
-
-fn unreadable(key: &str) -> KeyValueError {
-    KeyValueError::Bus(BusError::Other { reason: format!("reading {key}: the answer has no sequence") })
 }

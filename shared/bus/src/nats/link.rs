@@ -1,7 +1,7 @@
 //! The state of the connection, as the client library's callbacks and the observer tell it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub(super) struct Link {
     epoch: watch::Sender<u64>,
     /// Wakes the observer.
     changed: Notify,
+    /// Whether state and streams may be gone although the server is there.
+    doubted: AtomicBool,
     phase: watch::Sender<Phase>,
     /// The client library has ended the connection.
     ended: Notify,
@@ -58,6 +60,7 @@ impl Link {
             health: watch::Sender::new(BusHealth::Disconnected { reason }),
             epoch: watch::Sender::new(0),
             changed: Notify::new(),
+            doubted: AtomicBool::new(false),
             phase: watch::Sender::new(Phase::Open),
             ended: Notify::new(),
             dropped: AtomicU64::new(0),
@@ -123,6 +126,18 @@ impl Link {
     /// Waits until the client library has ended the connection.
     pub(super) async fn ended(&self) {
         self.ended.notified().await;
+    }
+
+    /// Has it looked into whether state and streams can be had still.
+    pub(super) fn doubt(&self) {
+        if !self.doubted.swap(true, Ordering::Relaxed) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Whether that is to be looked into; it is taken as done.
+    pub(super) fn takes_doubt(&self) -> bool {
+        self.doubted.swap(false, Ordering::Relaxed)
     }
 
     /// Waits for something that may concern the observer.

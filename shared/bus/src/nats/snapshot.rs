@@ -1,5 +1,6 @@
 //! Reading all of a bucket in pages of direct gets: any replica of the stream answers, and no consumer is made.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::{HeaderMap, Subscriber};
@@ -8,12 +9,13 @@ use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::timeout;
+use tracing::debug;
 
 use super::connection::other;
 use super::jetstream::JetStream;
-use super::key_value::is_marker;
-use super::streams::{ensure_bucket, stream_of};
-use crate::port::{AgedEntry, BucketSpec, BusError, Entry, Snapshot};
+use super::stored::is_marker;
+use super::streams::{Existing, ensure_bucket, stream_of};
+use crate::port::{AgedEntry, BucketSpec, BucketStatus, BusError, Entry, Snapshot};
 
 /// Messages a page: a few hundred KiB, well under what a subscription holds.
 const PAGE: usize = 512;
@@ -23,33 +25,82 @@ const MESSAGE_LIMIT: Duration = Duration::from_secs(5);
 const END_OF_BATCH: u16 = 204;
 const NOTHING_THERE: u16 = 404;
 
-/// Reads all values.
-pub(super) async fn read(jetstream: &JetStream, spec: &BucketSpec) -> Result<Snapshot, BusError> {
-    let existing = ensure_bucket(jetstream, spec).await?;
-    let mut snapshot = Snapshot { status: existing.status(), entries: Vec::new() };
-    let server_time = existing.server_time();
-    let inbox = jetstream.connection.client.new_inbox();
-    let mut subscriber = jetstream.connection.subscribe(&inbox, None).await?;
-    let mut from = 1;
-    while from <= existing.last_sequence {
-        let request = json!({ "seq": from, "batch": PAGE, "next_by_subj": format!("$KV.{}.>", spec.name) });
-        jetstream.ask_for_page(&stream_of(&spec.name), &request, &inbox).await?;
-        match read_page(&mut subscriber, spec, server_time, &mut snapshot.entries).await? {
-            Some(last) => from = last + 1,
-            None => break,
-        }
-    }
-    Ok(snapshot)
+/// How long a server that may lag behind the bucket's leader is waited for before it is asked again: milliseconds are usual.
+const LAGS: [Duration; 6] = [
+    Duration::from_millis(10),
+    Duration::from_millis(30),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+];
+
+/// What has been read.
+#[derive(Default)]
+struct Read {
+    /// The newest of each key; none is a marker.
+    newest: BTreeMap<String, Option<AgedEntry>>,
+    last: u64,
 }
 
-/// Reads a page; returns the last sequence in it, none if there is nothing more.
+/// Reads all values.
+///
+/// Of a bucket on several servers any of them answers, and it may not have all yet that its leader told the end of: then what is missing
+/// is read as soon as it is there. If it does not come, the snapshot says how far it goes by itself.
+pub(super) async fn read(jetstream: &JetStream, spec: &BucketSpec) -> Result<Snapshot, BusError> {
+    let mut existing = ensure_bucket(jetstream, spec).await?;
+    let server_time = existing.server_time();
+    let mut read = Read::default();
+    let inbox = jetstream.connection.client.new_inbox();
+    let mut subscriber = jetstream.connection.subscribe(&inbox, None).await?;
+    let mut lags = LAGS.iter();
+    loop {
+        while read.last < existing.last_sequence {
+            let request = json!({ "seq": read.last + 1, "batch": PAGE, "next_by_subj": format!("$KV.{}.>", spec.name) });
+            jetstream.ask_for_page(&stream_of(&spec.name), &request, &inbox).await?;
+            if !read_page(&mut subscriber, spec, server_time, &mut read).await? {
+                break;
+            }
+        }
+        if read.is_whole(&existing) {
+            return Ok(read.snapshot(existing.status()));
+        }
+        let Some(lag) = lags.next() else {
+            let (sequence, last) = (read.last, existing.last_sequence);
+            debug!(bucket = spec.name, sequence, last, "a snapshot is not whole: the server that was asked lags behind");
+            return Ok(read.snapshot(BucketStatus { sequence, ..existing.status() }));
+        };
+        tokio::time::sleep(*lag).await;
+        let again = ensure_bucket(jetstream, spec).await?;
+        if again.created != existing.created {
+            read = Read::default();
+        }
+        existing = again;
+    }
+}
+
+impl Read {
+    /// Whether who answered knew of all that the leader had told of: of its last change, or, if that is gone without a trace, of as
+    /// many keys.
+    fn is_whole(&self, existing: &Existing) -> bool {
+        self.last >= existing.last_sequence || self.newest.len() as u64 >= existing.subjects
+    }
+
+    fn snapshot(self, status: BucketStatus) -> Snapshot {
+        let mut entries: Vec<_> = self.newest.into_values().flatten().collect();
+        entries.sort_by_key(|aged| aged.entry.revision);
+        Snapshot { status, entries }
+    }
+}
+
+/// Reads a page; returns whether there was anything in it.
 async fn read_page(
     subscriber: &mut Subscriber,
     spec: &BucketSpec,
     server_time: Option<OffsetDateTime>,
-    entries: &mut Vec<AgedEntry>,
-) -> Result<Option<u64>, BusError> {
-    let mut last = None;
+    read: &mut Read,
+) -> Result<bool, BusError> {
+    let before = read.last;
     loop {
         let subject = format!("the bucket {}", spec.name);
         let message = match timeout(MESSAGE_LIMIT, subscriber.next()).await {
@@ -58,18 +109,18 @@ async fn read_page(
             Err(_) => return Err(BusError::TimedOut { subject, timeout: MESSAGE_LIMIT }),
         };
         match message.status.map(|status| status.as_u16()) {
-            Some(END_OF_BATCH | NOTHING_THERE) => return Ok(last),
+            Some(END_OF_BATCH | NOTHING_THERE) => return Ok(read.last > before),
             Some(status) => return Err(other(format!("reading {subject}: {status} {}", message.description.unwrap_or_default()))),
             None => {}
         }
         let headers = message.headers.unwrap_or_default();
         let revision = header(&headers, "Nats-Sequence").and_then(|number| number.parse().ok());
         let Some(revision) = revision else { return Err(other(format!("reading {subject}: a message has no sequence"))) };
-        last = Some(revision);
-        let key = header(&headers, "Nats-Subject").and_then(|subject| subject.splitn(3, '.').nth(2));
-        if let (Some(key), false) = (key, is_marker(&headers)) {
+        read.last = revision;
+        if let Some(key) = header(&headers, "Nats-Subject").and_then(|subject| subject.splitn(3, '.').nth(2)) {
             let entry = Entry { key: key.to_owned(), value: message.payload, revision };
-            entries.push(AgedEntry { entry, age: age(&headers, server_time) });
+            let aged = AgedEntry { entry, age: age(&headers, server_time) };
+            read.newest.insert(key.to_owned(), (!is_marker(&headers)).then_some(aged));
         }
     }
 }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::connection::other;
 use super::jetstream::{CallError, JetStream, code};
+use super::replicas;
 use crate::port::{BucketSpec, BucketStatus, BusError, StreamSpec};
 
 /// The server's default time of remembering message ids; a bucket uses none.
@@ -21,6 +23,10 @@ pub(super) struct Existing {
     pub(super) last_sequence: u64,
     /// What the server's clock said then, as the server writes it; empty if it does not.
     server_time: String,
+    /// On how many subjects it has messages.
+    pub(super) subjects: u64,
+    /// Whether JetStream is one of several servers, of which each may know less than the stream's leader.
+    pub(super) clustered: bool,
     config: Value,
 }
 
@@ -58,7 +64,7 @@ pub(super) async fn ensure_stream(jetstream: &JetStream, spec: &StreamSpec) -> R
         return Ok(());
     }
     subjects.extend(missing);
-    update(jetstream, &spec.name, existing.config, &[("subjects", json!(subjects))]).await
+    changed(&spec.name, update(jetstream, &spec.name, existing.config, &[("subjects", json!(subjects))]).await)
 }
 
 /// Makes sure that a bucket is there and can do what is asked of it; gives when it was made.
@@ -75,7 +81,7 @@ pub(super) async fn ensure_bucket(jetstream: &JetStream, spec: &BucketSpec) -> R
         changes.push(("republish", wanted["republish"].clone()));
     }
     if !changes.is_empty() {
-        update(jetstream, &stream, existing.config.clone(), &changes).await?;
+        changed(&stream, update(jetstream, &stream, existing.config.clone(), &changes).await)?;
     }
     Ok(existing)
 }
@@ -85,7 +91,7 @@ async fn ensure(jetstream: &JetStream, name: &str, config: Value) -> Result<Exis
     let info = format!("STREAM.INFO.{name}");
     let found = match jetstream.call(&info, &Value::Null).await {
         Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => {
-            match jetstream.call(&format!("STREAM.CREATE.{name}"), &config).await {
+            match replicas::create(jetstream, name, config).await {
                 // Somebody else made it this moment, in another form.
                 Err(CallError::Refused { code: code::STREAM_NAME_IN_USE, .. }) => jetstream.call(&info, &Value::Null).await,
                 made => made,
@@ -97,16 +103,27 @@ async fn ensure(jetstream: &JetStream, name: &str, config: Value) -> Result<Exis
     let created = found["created"].as_str().unwrap_or_default().to_owned();
     let server_time = found["ts"].as_str().unwrap_or_default().to_owned();
     let last_sequence = found["state"]["last_seq"].as_u64().unwrap_or_default();
-    Ok(Existing { created, last_sequence, server_time, config: found["config"].take() })
+    let subjects = found["state"]["num_subjects"].as_u64().unwrap_or_default();
+    let clustered = found["cluster"].is_object();
+    // Without a leader each of its servers answers, by what it knows itself.
+    if clustered && found["cluster"]["leader"].as_str().is_none_or(str::is_empty) {
+        return Err(other(format!("{doing}: its servers have no leader now: start those that are down")));
+    }
+    let config = found["config"].take();
+    replicas::see_to(jetstream, name, &config);
+    Ok(Existing { created, last_sequence, server_time, subjects, clustered, config })
 }
 
 /// Changes a few settings and leaves the rest, known here or not, as it is.
-async fn update(jetstream: &JetStream, name: &str, mut config: Value, changes: &[(&str, Value)]) -> Result<(), BusError> {
+pub(super) async fn update(jetstream: &JetStream, name: &str, mut config: Value, changes: &[(&str, Value)]) -> Result<(), CallError> {
     for (setting, value) in changes {
         config[*setting] = value.clone();
     }
-    let updated = jetstream.call(&format!("STREAM.UPDATE.{name}"), &config).await;
-    updated.map(|_| ()).map_err(|error| error.into_bus(&format!("changing the stream {name}")))
+    jetstream.call(&format!("STREAM.UPDATE.{name}"), &config).await.map(|_| ())
+}
+
+fn changed(name: &str, updated: Result<(), CallError>) -> Result<(), BusError> {
+    updated.map_err(|error| error.into_bus(&format!("changing the stream {name}")))
 }
 
 fn stream_config(spec: &StreamSpec) -> Value {
@@ -119,7 +136,6 @@ fn stream_config(spec: &StreamSpec) -> Value {
         "max_age": spec.max_age.map_or(0, nanoseconds),
         "max_bytes": limit(spec.max_bytes),
         "duplicate_window": nanoseconds(spec.duplicate_window),
-        "num_replicas": 1,
         "allow_direct": true,
     })
 }
@@ -131,13 +147,13 @@ fn bucket_config(spec: &BucketSpec) -> Value {
         "name": stream_of(&spec.name),
         "subjects": [subjects],
         "retention": "limits",
-        // What is watched must outlive the server: in memory its revisions would start over with every restart.
+        // What is watched must outlive the server: in memory its revisions would start over with every restart, and in a
+        // cluster that was down as a whole nothing would tell that from the bucket as it was.
         "storage": "file",
         "discard": "new",
         "max_msgs_per_subject": 1,
         "max_bytes": limit(spec.max_bytes),
         "duplicate_window": nanoseconds(BUCKET_DUPLICATE_WINDOW),
-        "num_replicas": 1,
         "deny_delete": true,
         "allow_rollup_hdrs": true,
         "allow_direct": true,

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::jetstream::JetStream;
-use super::key_value::is_marker;
 use super::link::Phase;
+use super::stored::is_marker;
 use super::streams::{ensure_bucket, nanoseconds, stream_of};
 use crate::message::Message;
 use crate::port::{BucketSpec, BusError, Entry, EntryChange, EntryWatch};

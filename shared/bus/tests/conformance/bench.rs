@@ -10,7 +10,7 @@ use bus::{BucketSpec, BusHealth, BusRef, EntryChange, EntryWatch, HealthChanges,
 use clock::Clock;
 use futures::StreamExt;
 use futures::future::join_all;
-use support::nats::{NatsConfig, NatsServer, current_program};
+use support::nats::{NatsCluster, NatsConfig, NatsServer, current_program};
 use support::requirement;
 
 /// Far more than anything here takes: only a test that fails waits so long.
@@ -26,6 +26,7 @@ pub(crate) struct Bench {
 enum Kind {
     Memory(MemoryBus),
     Nats(Mutex<NatsServer>),
+    Cluster,
 }
 
 impl Bench {
@@ -39,8 +40,18 @@ impl Bench {
     pub(crate) async fn nats() -> Option<Self> {
         requirement::met(current_program())?;
         let server = NatsServer::start(NatsConfig::default());
-        let (bus, other) = (connected(&server).await, connected(&server).await);
+        let (bus, other) = (connected(server.url()).await, connected(server.url()).await);
         Some(Self { kind: Kind::Nats(Mutex::new(server)), bus, other })
+    }
+
+    /// Two servers of a cluster with a JetStream of the test's own: that of the user `t<number>`.
+    pub(crate) async fn on_cluster(cluster: &NatsCluster, number: usize) -> Self {
+        let url = |number_of_server: usize| {
+            let server = cluster.server(number_of_server % cluster.size());
+            format!("nats://t{number}:t{number}@{}", server.address())
+        };
+        let (bus, other) = (connected(url(number)).await, connected(url(number + 1)).await);
+        Self { kind: Kind::Cluster, bus, other }
     }
 
     /// A connection.
@@ -62,6 +73,7 @@ impl Bench {
         let server = match &self.kind {
             Kind::Memory(bus) => return bus.lose_bucket(name),
             Kind::Nats(server) => server,
+            Kind::Cluster => return self.delete_bucket(name).await,
         };
         // Deleting the stream would do, but for a message of the old one that the server now and then writes into a new
         // one of the same name within the next millisecond.
@@ -79,13 +91,25 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// Has the servers forget a bucket, and waits until they have.
+    async fn delete_bucket(&self, name: &str) {
+        let ask = |call: &str, limit| self.bus.request(Message::new(format!("$JS.API.STREAM.{call}.KV_{name}"), ""), limit);
+        let deleted = ask("DELETE", LIMIT).await.unwrap();
+        assert!(text(&deleted).contains("\"success\":true"), "{}", text(&deleted));
+        // While its servers are at it none of them may answer.
+        let is_gone = |answer: Result<Message, _>| answer.is_ok_and(|answer| text(&answer).contains("stream not found"));
+        within(async { while !is_gone(ask("INFO", Duration::from_secs(1)).await) {} }).await;
+    }
+}
+
 /// Whatever was missed in between: once it is told again, there is a new connection.
 async fn connected_again(mut changes: HealthChanges) {
     while changes.next().await.expect("the bus goes on") != BusHealth::Connected {}
 }
 
-async fn connected(server: &NatsServer) -> BusRef {
-    let options = NatsOptions { urls: Some(server.url()), ..NatsOptions::default() };
+async fn connected(urls: String) -> BusRef {
+    let options = NatsOptions { urls: Some(urls), ..NatsOptions::default() };
     let bus = NatsBus::connect(options).await.unwrap();
     bus.wait_connected(LIMIT).await.unwrap();
     Arc::new(bus)

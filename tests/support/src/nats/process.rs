@@ -13,10 +13,20 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// Before the address in the line that tells it.
 const LISTENING: &str = "Listening for client connections on ";
 
+/// The same for the address at which it tells over HTTP how it is.
+const MONITORING: &str = "Starting http monitor on ";
+
 /// A running nats-server; killed when dropped.
 pub(super) struct ServerProcess {
     child: Child,
-    port: u16,
+    ports: Ports,
+}
+
+/// Where a server listens.
+#[derive(Clone, Copy, Default)]
+struct Ports {
+    clients: Option<u16>,
+    monitor: Option<u16>,
 }
 
 impl ServerProcess {
@@ -27,13 +37,17 @@ impl ServerProcess {
         die_with_the_test(&mut command);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
         let lines = lines_of(child.stderr.take().expect("stderr is piped"));
-        let mut process = Self { child, port: 0 };
-        process.port = wait_until_ready(&lines);
+        let mut process = Self { child, ports: Ports::default() };
+        process.ports = wait_until_ready(&lines);
         process
     }
 
     pub(super) fn port(&self) -> u16 {
-        self.port
+        self.ports.clients.expect("it is ready")
+    }
+
+    pub(super) fn monitor(&self) -> Option<u16> {
+        self.ports.monitor
     }
 
     /// Ends the process in good order.
@@ -88,20 +102,23 @@ fn lines_of(log: ChildStderr) -> Receiver<String> {
     receiver
 }
 
-fn wait_until_ready(lines: &Receiver<String>) -> u16 {
+fn wait_until_ready(lines: &Receiver<String>) -> Ports {
     let mut log = String::new();
-    let mut port = None;
+    let mut ports = Ports::default();
     loop {
         let line = match lines.recv_timeout(START_LIMIT) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => panic!("nats-server is not ready after {START_LIMIT:?}:\n{log}"),
             Err(RecvTimeoutError::Disconnected) => panic!("nats-server has ended:\n{log}"),
         };
-        if let Some((_, address)) = line.split_once(LISTENING) {
-            port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        for (told, port) in [(LISTENING, &mut ports.clients), (MONITORING, &mut ports.monitor)] {
+            if let Some((_, address)) = line.split_once(told) {
+                *port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+            }
         }
         if line.contains("Server is ready") {
-            return port.unwrap_or_else(|| panic!("nats-server does not tell its port:\n{log}"));
+            assert!(ports.clients.is_some(), "nats-server does not tell its port:\n{log}");
+            return ports;
         }
         log = log + &line + "\n";
     }

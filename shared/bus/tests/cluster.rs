@@ -1,0 +1,266 @@
+//! A cluster of three nats-servers with JetStream, as companies run it: nothing is lost with one server, and what is read is never
+//! older than what was acknowledged.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::nats::{NatsBus, NatsOptions};
+use bus::{BucketSpec, Bus, BusHealth, KeyValue, KeyValueError, Message};
+use futures::StreamExt;
+use serde_json::Value;
+use support::nats::{NatsCluster, NatsConfig, current_program};
+use support::requirement::met;
+
+/// More than an election takes: nine seconds at most, and as long again if the vote was split.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A bucket with one replica.
+const OF_ONE: &str = r#"{"name":"KV_state","subjects":["$KV.state.>"],"max_msgs_per_subject":1,"num_replicas":1,"allow_direct":true,"allow_rollup_hdrs":true}"#;
+/// Between two tries of what may fail for a while.
+const AGAIN: Duration = Duration::from_millis(100);
+
+fn bucket() -> BucketSpec {
+    let republish_to = Some("told".to_owned());
+    BucketSpec { name: "state".to_owned(), marker_ttl: Some(Duration::from_secs(60)), max_bytes: Some(1_000_000), republish_to }
+}
+
+/// A connection to this server first; to the others when it is gone.
+async fn connected(cluster: &NatsCluster, server: usize) -> NatsBus {
+    let bus = NatsBus::connect(NatsOptions { urls: Some(cluster.server(server).url()), ..NatsOptions::default() }).await.unwrap();
+    let mut health = bus.health_changes();
+    while tokio::time::timeout(LIMIT, health.next()).await.expect("it connects in time") != Some(BusHealth::Connected) {}
+    bus
+}
+
+/// A connection to each server.
+async fn each(cluster: &NatsCluster) -> Vec<NatsBus> {
+    futures::future::join_all((0..cluster.size()).map(|server| connected(cluster, server))).await
+}
+
+async fn info(bus: &NatsBus) -> Value {
+    let answer = bus.request(Message::new("$JS.API.STREAM.INFO.KV_state", ""), LIMIT).await.unwrap();
+    serde_json::from_slice(&answer.payload).unwrap()
+}
+
+/// Tries until it succeeds. What is tried may have been done although no answer came: a change by compare-and-set is nothing to try again.
+async fn at_last<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(mut attempt: impl FnMut() -> F) -> T {
+    let mut errors = Vec::new();
+    let trying = async {
+        loop {
+            match attempt().await {
+                Ok(done) => return done,
+                Err(error) => errors.push(error),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
+    let done = tokio::time::timeout(LIMIT, trying).await;
+    done.unwrap_or_else(|_| panic!("it does not succeed in time; the last said {:?}", errors.last()))
+}
+
+/// Puts a value as soon as the bucket takes it, and sees that it is there.
+async fn put_at_last(state: &Arc<dyn KeyValue>, key: &str, value: &'static str) -> u64 {
+    let revision = at_last(|| state.put(key, value.into(), None)).await;
+    let found = at_last(|| state.get(key)).await.unwrap();
+    assert_eq!((found.revision, &found.value[..]), (revision, value.as_bytes()));
+    revision
+}
+
+#[tokio::test]
+async fn a_bucket_is_kept_on_three_servers_and_outlives_the_one_that_leads_it() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let mut cluster = NatsCluster::start(&NatsConfig::default());
+    let any = connected(&cluster, 0).await;
+    let leases = any.bucket(&bucket()).await.unwrap();
+    assert_eq!(info(&any).await["config"]["num_replicas"], 3);
+    let leader = cluster.leader_of("KV_state").expect("somebody leads");
+    let bus = connected(&cluster, leader).await;
+    let state = bus.bucket(&bucket()).await.unwrap();
+    let first = state.create("lease", "me".into(), None).await.unwrap();
+    let before = state.status().await.unwrap();
+    let mut health = bus.health_changes();
+
+    cluster.kill(leader);
+    while !matches!(health.next().await, Some(BusHealth::Disconnected { .. })) {}
+    while !matches!(health.next().await, Some(BusHealth::Connected)) {}
+    // Who was connected elsewhere, and who had to look for another server.
+    for state in [&leases, &state] {
+        assert_eq!(at_last(|| state.get("lease")).await.unwrap().revision, first);
+    }
+    let status = at_last(|| state.status()).await;
+    assert_eq!((&status.created, status.sequence), (&before.created, before.sequence), "it is the same bucket");
+    let conflict = KeyValueError::Conflict { key: "lease".to_owned() };
+    assert_eq!(leases.create("lease", "you".into(), None).await, Err(conflict));
+    let second = put_at_last(&state, "lease", "me").await;
+
+    cluster.restart(leader);
+    cluster.until_whole();
+    assert_eq!(at_last(|| leases.get("lease")).await.unwrap().revision, second);
+    assert_eq!(at_last(|| leases.snapshot()).await.entries.len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_read_by_whatever_server_is_asked() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let cluster = NatsCluster::start(&NatsConfig::default());
+    let buses = each(&cluster).await;
+    let mut states: Vec<Arc<dyn KeyValue>> = Vec::new();
+    for bus in &buses {
+        states.push(bus.bucket(&bucket()).await.unwrap());
+    }
+    for round in 0..100 {
+        let (writer, readers) = (&states[round % 3], [&states[(round + 1) % 3], &states[(round + 2) % 3]]);
+        let key = format!("report.{round}");
+        let revision = writer.put(&key, "1".into(), None).await.unwrap();
+        for reader in readers {
+            let snapshot = reader.snapshot().await.unwrap();
+            assert!(snapshot.status.sequence >= revision, "round {round}: {:?}", snapshot.status);
+            assert!(snapshot.entries.iter().any(|aged| aged.entry.revision == revision), "round {round}: a snapshot lacks the last word");
+        }
+        // A lease that one gives back the next can take, again and again.
+        let lease = writer.create("lease", "me".into(), None).await.unwrap();
+        assert_eq!(readers[0].get("lease").await.unwrap().unwrap().revision, lease);
+        writer.delete("lease", Some(lease)).await.unwrap();
+        let taken = readers[1].create("lease", "you".into(), None).await.unwrap();
+        assert_eq!(writer.update("lease", "me".into(), lease, None).await, Err(KeyValueError::Conflict { key: "lease".to_owned() }));
+        assert_eq!(writer.get("lease").await.unwrap().unwrap().revision, taken);
+        readers[1].delete("lease", Some(taken)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_change_is_told_once_and_in_order_whatever_server_is_listened_to() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let cluster = NatsCluster::start(&NatsConfig::default());
+    let buses = each(&cluster).await;
+    let state = buses[0].bucket(&bucket()).await.unwrap();
+    let mut told = Vec::new();
+    for bus in &buses {
+        told.push(bus.subscribe("told.>", None).await.unwrap());
+    }
+    // What a server hears of a subscription it tells the others; from the first change that all have heard of none is missed.
+    let mut last = Vec::new();
+    for subscription in &mut told {
+        let heard = async {
+            loop {
+                state.put("early", "1".into(), None).await.unwrap();
+                if let Ok(Some(message)) = tokio::time::timeout(AGAIN, subscription.next()).await {
+                    return sequence(&message);
+                }
+            }
+        };
+        last.push(tokio::time::timeout(LIMIT, heard).await.unwrap());
+    }
+    for number in 0..200 {
+        state.put(&format!("key.{}", number % 7), "1".into(), None).await.unwrap();
+    }
+    let end = state.put("end", "1".into(), None).await.unwrap();
+    for (subscription, last) in told.iter_mut().zip(last) {
+        for expected in last + 1..=end {
+            let message = tokio::time::timeout(LIMIT, subscription.next()).await.unwrap().unwrap();
+            assert_eq!(sequence(&message), expected, "{}", message.subject);
+        }
+    }
+}
+
+fn sequence(message: &Message) -> u64 {
+    message.headers.get("Nats-Sequence").unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_on_three_servers_is_kept_on_one_and_marked_for_more() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    // Room for one megabyte, not for three: to whoever asks, the same as a cluster that lacks servers.
+    let limits = "accounts { A { jetstream: { max_file: 2MB }, users: [{ user: a, password: a }] } }\nno_auth_user: a";
+    let cluster = NatsCluster::start(&NatsConfig::default().with(limits));
+    let bus = connected(&cluster, 0).await;
+    let state = bus.bucket(&bucket()).await.unwrap();
+    let config = info(&bus).await["config"].take();
+    assert_eq!((&config["num_replicas"], &config["metadata"]["fleetpull-replicas-wanted"]), (&1.into(), &"3".into()), "{config}");
+    put_at_last(&state, "a", "1").await;
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_marked_for_more_gets_three_replicas_when_it_is_opened() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let cluster = NatsCluster::start(&NatsConfig::default());
+    let bus = connected(&cluster, 0).await;
+    let marked = OF_ONE.replace('}', r#","metadata":{"fleetpull-replicas-wanted":"3","of":"somebody"}}"#);
+    bus.request(Message::new("$JS.API.STREAM.CREATE.KV_state", marked), LIMIT).await.unwrap();
+    let state = bus.bucket(&bucket()).await.unwrap();
+    let revision = put_at_last(&state, "a", "1").await;
+    let grown = async {
+        loop {
+            let config = info(&bus).await["config"].take();
+            if config["num_replicas"] == 3 {
+                return config;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
+    let config = tokio::time::timeout(LIMIT, grown).await.expect("it is kept on three servers in time");
+    assert_eq!((&config["metadata"]["of"], config["metadata"].get("fleetpull-replicas-wanted")), (&"somebody".into(), None), "{config}");
+    assert_eq!(at_last(|| state.get("a")).await.unwrap().revision, revision);
+    put_at_last(&state, "a", "2").await;
+}
+
+#[tokio::test]
+async fn a_bucket_of_one_server_that_an_operator_made_is_left_as_it_is() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let cluster = NatsCluster::start(&NatsConfig::default());
+    let bus = connected(&cluster, 0).await;
+    bus.request(Message::new("$JS.API.STREAM.CREATE.KV_state", OF_ONE), LIMIT).await.unwrap();
+    let state = bus.bucket(&bucket()).await.unwrap();
+    assert_eq!(state.put("a", "1".into(), Some(Duration::from_secs(60))).await, Ok(1), "it has learned to expire");
+    let found = info(&bus).await;
+    assert_eq!((&found["config"]["num_replicas"], &found["config"]["republish"]["dest"]), (&1.into(), &"told.>".into()));
+}
+
+#[tokio::test]
+async fn a_cluster_without_a_quorum_is_said_and_found_again() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let mut cluster = NatsCluster::start(&NatsConfig::default());
+    let bus = connected(&cluster, 0).await;
+    let state = bus.bucket(&bucket()).await.unwrap();
+    let revision = state.put("a", "1".into(), None).await.unwrap();
+    let mut health = bus.health_changes();
+    cluster.kill(1);
+    cluster.kill(2);
+    // As whoever waits for the bus asks it: the server is there, but nothing can be agreed on.
+    let asking = async {
+        loop {
+            let _ = tokio::time::timeout(AGAIN, state.get("a")).await;
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
+    let said = async {
+        loop {
+            if let Some(BusHealth::Degraded { reason }) = health.next().await {
+                return reason;
+            }
+        }
+    };
+    let reason = tokio::select! {
+        () = asking => unreachable!("it asks for ever"),
+        reason = tokio::time::timeout(LIMIT, said) => reason.expect("it is said in time"),
+    };
+    assert!(reason.contains("JetStream"), "{reason}");
+    assert!(state.put("a", "2".into(), None).await.is_err());
+    cluster.restart(1);
+    while tokio::time::timeout(LIMIT, health.next()).await.expect("it is found in time") != Some(BusHealth::Connected) {}
+    assert!(put_at_last(&state, "a", "2").await > revision);
+}
