@@ -5,6 +5,7 @@
 //! Each call takes the next answer of its method; the last one stays.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runtimes::cri::proto::runtime as cri;
@@ -24,6 +25,8 @@ use tonic::{Code, Request, Response, Status};
 pub struct Script {
     /// To `ImageStatus`. With none: no image is there.
     pub image_status: Vec<StatusAnswer>,
+    /// To `ImageStatus` from the first pull on that went well.
+    pub once_pulled: Option<PresentImage>,
     /// To `PullImage`. With none: the id `sha256:scripted`.
     pub pull_image: Vec<PullAnswer>,
     /// To `Version`. With none: `scripted` 1.0.
@@ -147,10 +150,25 @@ pub struct ScriptedCri {
 }
 
 struct State {
-    script: Script,
+    script: Mutex<Script>,
     calls: watch::Sender<Vec<Call>>,
-    held: watch::Sender<bool>,
+    held: watch::Sender<Held>,
     places: Mutex<[usize; 3]>,
+    pulled: AtomicBool,
+}
+
+/// Which calls are not answered for now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    None,
+    Pulls,
+    All,
+}
+
+impl Held {
+    fn holds(self, method: &str) -> bool {
+        self == Self::All || self == Self::Pulls && method == "PullImage"
+    }
 }
 
 impl ScriptedCri {
@@ -162,7 +180,9 @@ impl ScriptedCri {
     pub fn start(script: Script) -> Self {
         let folder = TempDir::with_prefix("cri-").expect("a folder for the socket can be made");
         let listener = UnixListener::bind(folder.path().join("cri.sock")).expect("the socket can be bound");
-        let state = Arc::new(State { script, calls: watch::Sender::default(), held: watch::Sender::new(false), places: Mutex::default() });
+        let script = Mutex::new(script);
+        let (calls, held) = (watch::Sender::default(), watch::Sender::new(Held::None));
+        let state = Arc::new(State { script, calls, held, places: Mutex::default(), pulled: AtomicBool::new(false) });
         let service = Service(Arc::clone(&state));
         let serving = tonic::transport::Server::builder()
             .add_service(ImageServiceServer::new(service.clone()))
@@ -199,9 +219,23 @@ impl ScriptedCri {
         self.state.calls.subscribe().wait_for(enough).await.expect("the service runs");
     }
 
+    /// Answers by another script from now on, from its beginning.
+    ///
+    /// # Panics
+    /// When a call has panicked.
+    pub fn turn_to(&self, script: Script) {
+        *self.state.script.lock().expect("no holder panics") = script;
+        *self.state.places.lock().expect("no holder panics") = [0; 3];
+    }
+
     /// From now on calls are noted but not answered.
     pub fn hold(&self) {
-        self.state.held.send_replace(true);
+        self.state.held.send_replace(Held::All);
+    }
+
+    /// The same of pulls alone.
+    pub fn hold_pulls(&self) {
+        self.state.held.send_replace(Held::Pulls);
     }
 
     /// Waits until every call that was held has been given up by who made it.
@@ -211,7 +245,7 @@ impl ScriptedCri {
 
     /// Answers the calls that are held, and those to come.
     pub fn release(&self) {
-        self.state.held.send_replace(false);
+        self.state.held.send_replace(Held::None);
     }
 }
 
@@ -230,15 +264,17 @@ impl Service {
         let mut held = self.0.held.subscribe();
         self.0.calls.send_modify(|calls| calls.push(Call { method, image, auth }));
         // Subscribed before the call is noted: who waits for the call may then wait for it to be given up.
-        held.wait_for(|held| !held).await.expect("the sender is ours");
+        held.wait_for(|held| !held.holds(method)).await.expect("the sender is ours");
     }
 
     /// The next answer of the method at `place`; the last one stays.
-    fn next<'a, T>(&self, place: usize, answers: &'a [T]) -> Option<&'a T> {
+    fn next<T: Clone>(&self, place: usize, answers: impl FnOnce(&Script) -> &[T]) -> Option<T> {
+        let script = self.0.script.lock().expect("no holder panics");
         let mut places = self.0.places.lock().expect("no holder panics");
         let at = places[place];
         places[place] += 1;
-        answers.get(at).or(answers.last())
+        let answers = answers(&script);
+        answers.get(at).or(answers.last()).cloned()
     }
 }
 
@@ -246,10 +282,14 @@ impl Service {
 impl ImageService for Service {
     async fn image_status(&self, request: Request<cri::ImageStatusRequest>) -> Result<Response<cri::ImageStatusResponse>, Status> {
         self.note("ImageStatus", request.into_inner().image, None).await;
-        let image = match self.next(0, &self.0.script.image_status) {
+        let once_pulled = self.0.script.lock().expect("no holder panics").once_pulled.clone();
+        let present = match once_pulled.filter(|_| self.0.pulled.load(Ordering::SeqCst)).map(StatusAnswer::Present) {
+            None => self.next(0, |script| &script.image_status),
+            pulled => pulled,
+        };
+        let image = match present {
             Some(StatusAnswer::Failed(failure)) => return Err(failure.status()),
-            Some(StatusAnswer::Present(image)) => {
-                let PresentImage { id, size, repo_digests } = image.clone();
+            Some(StatusAnswer::Present(PresentImage { id, size, repo_digests })) => {
                 Some(cri::Image { id, size, repo_digests, ..cri::Image::default() })
             }
             Some(StatusAnswer::Absent) | None => None,
@@ -260,11 +300,12 @@ impl ImageService for Service {
     async fn pull_image(&self, request: Request<cri::PullImageRequest>) -> Result<Response<cri::PullImageResponse>, Status> {
         let request = request.into_inner();
         self.note("PullImage", request.image, request.auth).await;
-        let image_ref = match self.next(1, &self.0.script.pull_image) {
+        let image_ref = match self.next(1, |script| &script.pull_image) {
             Some(PullAnswer::Failed(failure)) => return Err(failure.status()),
-            Some(PullAnswer::Pulled { image_ref }) => image_ref.clone(),
+            Some(PullAnswer::Pulled { image_ref }) => image_ref,
             None => "sha256:scripted".to_owned(),
         };
+        self.0.pulled.store(true, Ordering::SeqCst);
         Ok(Response::new(cri::PullImageResponse { image_ref }))
     }
 
@@ -287,9 +328,9 @@ impl ImageService for Service {
 #[tonic::async_trait]
 impl RuntimeService for Service {
     async fn version(&self, _: Request<cri::VersionRequest>) -> Result<Response<cri::VersionResponse>, Status> {
-        let (name, version) = match self.next(2, &self.0.script.version) {
+        let (name, version) = match self.next(2, |script| &script.version) {
             Some(VersionAnswer::Failed(failure)) => return Err(failure.status()),
-            Some(VersionAnswer::Named { name, version }) => (name.clone(), version.clone()),
+            Some(VersionAnswer::Named { name, version }) => (name, version),
             None => ("scripted".to_owned(), "1.0".to_owned()),
         };
         Ok(Response::new(cri::VersionResponse {

@@ -1,0 +1,67 @@
+//! What fails: what the registry answers, what containerd makes of it, and what the fleet is held against.
+
+use std::time::Duration;
+
+use practice_registry::Fault;
+use support::scripted_cri::{Failure, PullAnswer};
+
+/// How long the registry fails.
+pub(crate) const OUTAGE: Duration = Duration::from_secs(60);
+
+/// One kind of failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// The tag is not there yet.
+    NotFound,
+    /// 503 without a word of the registry's own.
+    Unavailable,
+    /// 429; what it says of `Retry-After` is not shown by CRI.
+    RateLimited,
+}
+
+impl Case {
+    /// The registry's answer to whoever asks it.
+    pub(crate) fn fault(self) -> Fault {
+        match self {
+            Self::NotFound => {
+                let body = r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#;
+                Fault::answer("/manifests/", 404, &[("content-type", "application/json")], body)
+            }
+            Self::Unavailable => Fault::answer("/v2/", 503, &[("content-type", "text/plain")], "upstream connect error"),
+            Self::RateLimited => {
+                let body = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
+                Fault::answer("/v2/", 429, &[("content-type", "application/json"), ("retry-after", "20")], body)
+            }
+        }
+    }
+
+    /// What containerd 1.6 answers to a pull then.
+    pub(crate) fn words(self, image: &str) -> PullAnswer {
+        let resolving = format!("failed to pull and unpack image \"{image}\": failed to resolve reference \"{image}\": ");
+        let (registry, tag) = (image.split('/').next().unwrap_or_default(), image.rsplit(':').next().unwrap_or_default());
+        let status = |status: &str| format!("{resolving}pulling from host {registry} failed with status code [manifests {tag}]: {status}");
+        PullAnswer::Failed(match self {
+            Self::NotFound => Failure::new("NotFound", &format!("{resolving}{image}: not found")),
+            Self::Unavailable => Failure::new("Unknown", &status("503 Service Unavailable")),
+            Self::RateLimited => Failure::new("Unknown", &status("429 Too Many Requests")),
+        })
+    }
+
+    /// The most pulls that may fail within [`OUTAGE`], whatever the size of the fleet: as with embedded agents.
+    pub(crate) fn failing_at_most(self) -> usize {
+        match self {
+            Self::NotFound | Self::RateLimited => 8,
+            Self::Unavailable => 18,
+        }
+    }
+
+    /// Everybody has the image so soon after the registry has healed. For 429: the step of its back-off that may be under way then,
+    /// and five seconds.
+    pub(crate) fn served_within(self) -> Duration {
+        match self {
+            Self::NotFound => Duration::from_secs(65),
+            Self::Unavailable => Duration::from_secs(15),
+            Self::RateLimited => Duration::from_secs(45),
+        }
+    }
+}

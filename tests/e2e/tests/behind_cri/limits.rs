@@ -1,0 +1,44 @@
+//! Limits that a registry tells with a manifest, which CRI does not show.
+
+use e2e::{Registry, Workplace, until};
+use practice_registry::{Deed, Fault, MadeImage, Quota};
+use serde_json::Value;
+use std::time::Duration;
+use support::nats::current_program;
+use support::requirement::met;
+
+use crate::fleet::Fleet;
+use crate::scripted::{Services, pulled};
+
+const NODES: usize = 3;
+/// As Docker Hub has it.
+const PULLS: u64 = 100;
+const WINDOW_S: u64 = 21_600;
+/// Once the services answer; nodes take their turns while a budget is learned.
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_fleet_behind_cri_learns_of_limits_by_heads_alone() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (place, registry) = (Workplace::new(), Registry::new());
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    registry.faults().add(Fault::new("/manifests/", Deed::Quota(Quota::new(PULLS, WINDOW_S))));
+    let services = Services::start(NODES, &pulled());
+    let fleet = Fleet::on(&place, &services.endpoints());
+    // A pull lasts, as one of a large image does.
+    services.each.iter().for_each(support::scripted_cri::ScriptedCri::hold_pulls);
+    let command = fleet.wish(&registry.image("shop/web:v1"), &[]);
+    let limit = until("the budget knows the registry's limit", || {
+        let budgets = place.run(&["budget", "list", "-o", "json", "--nats", &fleet.server.url()]).expect(0).objects();
+        budgets.iter().find_map(|budget| budget["known"]["limits"].as_array()?.first().cloned())
+    });
+    let told = |field: &str| limit[field].as_u64();
+    assert_eq!((told("limit"), told("remaining"), told("window_ms")), (Some(PULLS), Some(PULLS), Some(WINDOW_S * 1_000)), "{limit}");
+    services.each.iter().for_each(support::scripted_cri::ScriptedCri::release);
+    fleet.all_served(command, SERVED_WITHIN, &["pulled"]);
+    let methods: Vec<Value> = registry.requests().into_iter().map(|request| request.method.into()).collect();
+    assert!(methods.iter().all(|method| method == "HEAD"), "{methods:?}");
+    assert!((1..=NODES).contains(&methods.len()), "one a minute and node: {methods:?}");
+}
