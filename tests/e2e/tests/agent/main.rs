@@ -5,6 +5,8 @@ mod alone;
 mod bus_lost;
 mod ending;
 mod far_away;
+mod killed_pulling;
+mod local_delivery;
 mod on_the_bus;
 mod one_of_a_name;
 mod runtime;

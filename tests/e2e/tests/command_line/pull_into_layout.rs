@@ -120,7 +120,7 @@ fn blobs_are_followed_to_where_the_registry_sends() {
 }
 
 #[test]
-fn without_a_store_named_it_lies_below_the_users_data() {
+fn a_store_may_be_named_by_its_variable() {
     let (registry, place) = (Registry::new(), Workplace::new());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([3_000]));
     let image = registry.image("shop/web:v1");
@@ -128,6 +128,30 @@ fn without_a_store_named_it_lies_below_the_users_data() {
     let done = Workplace::new().with("FLEETPULL_STORE_DIR", &store).run(&["pull", &image]).expect(0);
     assert!(done.stderr.contains(&store), "{done}");
     assert_eq!(entries(&place.path("by-variable")).len(), 1);
+}
+
+#[test]
+fn a_store_that_is_damaged_is_put_right_by_the_next_pull() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    let added = registry.add_image("shop/web", "v1", &small());
+    let (image, store) = (registry.image("shop/web:v1"), place.path("store"));
+    let pull = |policy: &str| {
+        let row = place.run(&["pull", "--store", "store", "-o", "json", "--policy", policy, &image]).expect(0).object();
+        row["outcome"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(pull("IfNotPresent"), "pulled");
+    let manifest = &added.manifests[0];
+    // What says what the image is made of is looked at by itself; of layers, it is Always that looks.
+    for (digest, policy) in
+        [(&manifest.digest, "IfNotPresent"), (&manifest.config.digest, "IfNotPresent"), (&manifest.layers[0].digest, "Always")]
+    {
+        let blob = store.join("blobs").join(digest.replacen(':', "/", 1));
+        let size = std::fs::metadata(&blob).unwrap().len();
+        std::fs::write(&blob, vec![0; usize::try_from(size).unwrap()]).unwrap();
+        assert_eq!(pull(policy), "pulled", "{digest}");
+        sound_blobs(&store);
+        assert_eq!(pull("IfNotPresent"), "present", "{digest}");
+    }
 }
 
 #[test]
