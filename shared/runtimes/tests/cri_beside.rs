@@ -1,0 +1,103 @@
+//! What is asked of a registry beside a CRI runtime: by `HEAD` alone, over the way that containerd's files name, and what comes of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use contract::TraceContext;
+use contract::messages::throttler::RegistryLimit;
+use image::Reference;
+use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, Quota, TokenAuth};
+use runtimes::ImageRuntime as _;
+use runtimes::cri::{CriOptions, CriRuntime};
+use runtimes::keyring::{Environment, Keyring, KeyringOptions};
+use support::scripted_cri::{Script, ScriptedCri, VersionAnswer};
+use tempfile::TempDir;
+
+const IMAGE: &str = "registry.example/team/app:1";
+
+/// A runtime that takes itself for containerd, its mirrors and logins, and the mirror.
+struct Node {
+    mirror: PracticeRegistry,
+    service: ScriptedCri,
+    folder: TempDir,
+}
+
+impl Node {
+    /// Everything of `registry.example` comes from a practice registry.
+    async fn behind(mirror: Options) -> Self {
+        let mirror = PracticeRegistry::start(mirror).await.unwrap();
+        mirror.add_image("team/app", "1", &MadeImage::of_layers([4_000]));
+        let version = VersionAnswer::Named { name: "containerd".to_owned(), version: "1.6.20".to_owned() };
+        let service = ScriptedCri::start(Script { version: vec![version], ..Script::default() });
+        let folder = TempDir::with_prefix("beside-").unwrap();
+        let hosts = folder.path().join("certs.d/registry.example");
+        std::fs::create_dir_all(&hosts).unwrap();
+        std::fs::write(hosts.join("hosts.toml"), format!("server = \"{}\"\n", mirror.url())).unwrap();
+        Self { mirror, service, folder }
+    }
+
+    fn runtime(&self, logins: &str) -> CriRuntime {
+        let authfile = self.folder.path().join("config.json");
+        std::fs::write(&authfile, logins).unwrap();
+        let options = KeyringOptions { authfile: Some(authfile), environment: Environment::default(), kubelet_file: "/nonexistent".into() };
+        let options = CriOptions { endpoint: self.service.endpoint(), keyring: Keyring::new(options) };
+        CriRuntime::new(options).unwrap().with_hosts_in(self.folder.path().join("certs.d"))
+    }
+
+    /// Method and path of each request but those to the token server.
+    fn asked(&self) -> Vec<String> {
+        let requests = self.mirror.requests().into_iter().filter(|request| request.path != "/token");
+        requests.map(|request| format!("{} {}", request.method, request.path)).collect()
+    }
+}
+
+fn trace() -> TraceContext {
+    TraceContext::root(&mut clock::Random::seeded(1))
+}
+
+#[tokio::test]
+async fn a_registry_tells_its_limits_to_a_head_and_counts_none() {
+    let node = Node::behind(Options::default()).await;
+    node.mirror.faults().add(Fault::new("/manifests/", Deed::Quota(Quota::new(100, 21_600))));
+    let runtime = node.runtime("{}");
+    let reference = Reference::parse(IMAGE).unwrap();
+    let route = runtime.route(&reference, None).await;
+    assert_eq!(route.endpoints, [node.mirror.host()], "the budget is the mirror's");
+    for _ in 0..3 {
+        let probe = runtime.probe(&reference, &trace()).await.unwrap();
+        assert!(probe.resolved && probe.digest.is_some(), "{probe:?}");
+        assert_eq!(probe.endpoint.as_deref(), Some(node.mirror.host()));
+        let told: Vec<_> = probe.limits.iter().map(|limit: &RegistryLimit| (limit.limit, limit.remaining, limit.window_ms)).collect();
+        assert_eq!(told, [(100, 100, 21_600_000)]);
+    }
+    assert_eq!(node.asked(), vec!["HEAD /v2/team/app/manifests/1"; 3]);
+    assert_eq!(node.service.calls().len(), 0, "the runtime is not asked");
+}
+
+#[tokio::test]
+async fn the_login_of_who_is_asked_is_shown_to_it() {
+    let (user, password) = ("ann".to_owned(), "correct-horse".to_owned());
+    let auth = Auth::Token(TokenAuth { user, password, identity_token: String::new(), anonymous: false, expires_in_s: 60 });
+    let node = Node::behind(Options { auth, ..Options::default() }).await;
+    let reference = Reference::parse(IMAGE).unwrap();
+    let host = node.mirror.host();
+    let login = |password: &str| format!(r#"{{"auths": {{"{host}": {{"username": "ann", "password": "{password}"}}}}}}"#);
+    assert!(node.runtime(&login("correct-horse")).probe(&reference, &trace()).await.unwrap().resolved);
+    assert!(!node.runtime(&login("wrong-horse")).probe(&reference, &trace()).await.unwrap().resolved);
+    assert!(node.asked().iter().all(|asked| asked == "HEAD /v2/team/app/manifests/1"), "{:?}", node.asked());
+}
+
+#[tokio::test]
+async fn what_a_refused_head_says_is_told() {
+    let node = Node::behind(Options::default()).await;
+    let runtime = node.runtime("{}");
+    let reference = Reference::parse(IMAGE).unwrap();
+    node.mirror.faults().add(Fault::answer("/manifests/", 429, &[("retry-after", "20")], ""));
+    let probe = runtime.probe(&reference, &trace()).await.unwrap();
+    assert_eq!((probe.resolved, probe.retry_after), (false, Some(Duration::from_secs(20))));
+    assert_eq!(probe.endpoint.as_deref(), Some(node.mirror.host()));
+    node.mirror.faults().clear();
+    node.mirror.faults().add(Fault::new("/v2/", Deed::Close));
+    let probe = runtime.probe(&reference, &trace()).await.unwrap();
+    assert_eq!((probe.resolved, probe.retry_after, probe.endpoint.as_deref()), (false, None, Some(node.mirror.host())));
+}
