@@ -23,9 +23,12 @@ use crate::outbound::{self, WRITES_WAITING, Write};
 const TRIED_EVERY: Duration = Duration::from_secs(1);
 /// Snapshots are this far apart at least, whatever arrives.
 const SNAPSHOTS_APART: Duration = Duration::from_secs(2);
-/// Snapshots of all nodes are spread over this at most, and so that a server gives 200 a second.
-const LONGEST_SPREAD: Duration = Duration::from_secs(2);
+/// Snapshots of all nodes are spread so that a server gives 200 a second. What was known serves meanwhile.
 const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
+/// All nodes read all when a bus comes back, or was wiped: over this at most.
+const LONGEST_SPREAD: Duration = Duration::from_secs(30);
+/// Few miss the same message: over this at most.
+const LONGEST_SPREAD_OF_GAP: Duration = Duration::from_secs(2);
 /// How long a snapshot may take: some ten MiB over a slow line.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
 /// How long opening may take before it is begun anew.
@@ -121,7 +124,7 @@ impl BackoffTracker {
                 }
                 match inbound::heard(key, &message.payload, Stored { age, at: Some(stamp) }) {
                     Some(heard) => inputs.push(heard),
-                    None => sharing.refuse(key, &message.payload),
+                    None => sharing.refuse(now, key, &message.payload),
                 }
             } else if let Some(key) = fleet.key_of(LEASES, &message.subject) {
                 let Some(input) = inbound::lease(key, message) else { continue };
@@ -143,7 +146,7 @@ impl BackoffTracker {
         }
         self.step_all(inputs, context);
         if missed {
-            self.catch_up(context);
+            self.catch_up(LONGEST_SPREAD_OF_GAP, context);
         }
     }
 
@@ -154,7 +157,7 @@ impl BackoffTracker {
             // What was begun before may hang for as long as it may.
             sharing.catching_up = false;
         }
-        self.catch_up(context);
+        self.catch_up(LONGEST_SPREAD, context);
     }
 
     /// Whether the bus has said before how it is.
@@ -181,18 +184,18 @@ impl BackoffTracker {
         });
     }
 
-    /// Reads all reports soon: something was missed.
-    pub(crate) fn catch_up(&mut self, context: &mut Context<Self>) {
+    /// Reads all reports soon, within this however many nodes there are: something was missed.
+    pub(crate) fn catch_up(&mut self, longest: Duration, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| !sharing.catching_up && sharing.link.is_some()) else { return };
         sharing.catching_up = true;
-        let all = SPREAD_OF_ONE.saturating_mul(u32::try_from(sharing.alive).unwrap_or(u32::MAX)).min(LONGEST_SPREAD);
+        let all = SPREAD_OF_ONE.saturating_mul(u32::try_from(sharing.alive).unwrap_or(u32::MAX)).min(longest);
         let spread = all.mul_f64(sharing.random.fraction());
         let apart = sharing.caught_up_at.map(|at| (at + SNAPSHOTS_APART).saturating_sub(now)).unwrap_or_default();
-        context.run_later(spread.max(apart), |tracker, context| {
+        context.run_later(spread.max(apart), move |tracker, context| {
             let Some(link) = tracker.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()) else { return };
             let reading = timeout(SNAPSHOT_LIMIT, link.read());
-            context.spawn(reading.into_actor(tracker).map(|read, tracker, context| {
+            context.spawn(reading.into_actor(tracker).map(move |read, tracker, context| {
                 if let Some(sharing) = &mut tracker.sharing {
                     sharing.catching_up = false;
                 }
@@ -202,7 +205,7 @@ impl BackoffTracker {
                         if let Some(sharing) = &mut tracker.sharing {
                             sharing.caught_up_at = Some(tracker.clock.now().monotonic);
                         }
-                        tracker.catch_up(context);
+                        tracker.catch_up(longest, context);
                     }
                 }
             }));
@@ -231,7 +234,7 @@ impl BackoffTracker {
             let at = inbound::stored_at(status, stored.age);
             match inbound::heard(&stored.entry.key, &stored.entry.value, Stored { age: stored.age, at }) {
                 Some(heard) => inputs.push(heard),
-                None => sharing.refuse(&stored.entry.key, &stored.entry.value),
+                None => sharing.refuse(now.monotonic, &stored.entry.key, &stored.entry.value),
             }
         }
         let again = wiped || sharing.owes_words();
@@ -239,15 +242,7 @@ impl BackoffTracker {
         if anew && knowledge.has(Fault::StartsAnew) {
             inputs.clear();
         }
-        let stored = |registry: Option<&str>| {
-            let key = contract::know::pause_key(registry);
-            found.pauses.entries.iter().any(|stored| stored.entry.key == key)
-        };
-        let over = knowledge.pauses(now.monotonic).filter(|pause| !stored(pause.registry.as_deref()));
-        let ended = |registry| Input::Pause { registry, left: Duration::ZERO, by: String::new() };
-        inputs.extend(over.map(|pause| ended(pause.registry.clone())));
-        let pauses = found.pauses.entries.iter();
-        inputs.extend(pauses.filter_map(|stored| inbound::pause(&stored.entry.key, Some(&stored.entry.value), stored.age)));
+        inputs.extend(self.pauses_found(&found.pauses, context));
         self.step_all(inputs, context);
         if again {
             self.say_again(now.monotonic);
@@ -295,7 +290,7 @@ impl BackoffTracker {
         let followed = &sharing.followed;
         let created = &digest.reports_created;
         if !created.is_empty() && !followed.created.is_empty() && *created != followed.created {
-            return self.catch_up(context);
+            return self.catch_up(LONGEST_SPREAD, context);
         }
         let told = digest.reports_sequence;
         if told > followed.sequence {
@@ -303,7 +298,7 @@ impl BackoffTracker {
             context.run_later(BUS_ANSWER, move |tracker, context| {
                 let Some(sharing) = tracker.sharing.as_mut().filter(|sharing| sharing.followed.sequence < told) else { return };
                 sharing.counts.gaps += 1;
-                tracker.catch_up(context);
+                tracker.catch_up(LONGEST_SPREAD_OF_GAP, context);
             });
         }
     }

@@ -1,9 +1,9 @@
 //! The way to the bus: the buckets, and what arrives from them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use actors::bucket_spec;
-use bus::{BusHealth, BusRef, KeyValue, KeyValueError, Message, Snapshot};
+use bus::{BucketStatus, BusHealth, BusRef, KeyValue, KeyValueError, Message, Snapshot};
 use contract::know::SharedBucket;
 use contract::subject::Fleet;
 use futures::StreamExt as _;
@@ -26,6 +26,8 @@ pub(crate) struct Link {
     pub(crate) reports: Arc<dyn KeyValue>,
     pub(crate) leases: Arc<dyn KeyValue>,
     pub(crate) pauses: Arc<dyn KeyValue>,
+    /// How far the bucket of reports was read before.
+    read: Arc<Mutex<BucketStatus>>,
 }
 
 /// The way just opened, with what there is.
@@ -35,8 +37,9 @@ pub(crate) struct Opened {
     pub(crate) found: Found,
 }
 
-/// All that is stored.
+/// What is stored.
 pub(crate) struct Found {
+    /// Those that were not found before.
     pub(crate) reports: Snapshot,
     pub(crate) pauses: Snapshot,
 }
@@ -57,15 +60,25 @@ pub(crate) async fn open(shared: SharedBus) -> Result<Opened, KeyValueError> {
     let pauses = bus.bucket(&bucket_spec(SharedBucket::pauses(&fleet))).await?;
     let knowledge = bus.subscribe(&fleet.all_knowledge(), None).await?;
     let arriving = stream::select(knowledge.ready_chunks(AT_ONCE).map(Arrived::Knowledge), bus.health_changes().map(Arrived::Health));
-    let link = Link { reports, leases, pauses };
+    let link = Link { reports, leases, pauses, read: Arc::default() };
     let found = link.read().await?;
     Ok(Opened { link, arriving: arriving.boxed(), found })
 }
 
 impl Link {
-    /// All that is stored now.
+    /// What is stored now; of reports, what was not read before in this bucket. A fleet whose bus loses messages reads often.
     pub(crate) fn read(&self) -> impl Future<Output = Result<Found, KeyValueError>> + 'static {
-        let (reports, pauses) = (Arc::clone(&self.reports), Arc::clone(&self.pauses));
-        async move { Ok(Found { reports: reports.snapshot().await?, pauses: pauses.snapshot().await? }) }
+        let (reports, pauses, read) = (Arc::clone(&self.reports), Arc::clone(&self.pauses), Arc::clone(&self.read));
+        async move {
+            let (mut reports, pauses) = (reports.snapshot().await?, pauses.snapshot().await?);
+            let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+            // Not as far as the bucket has come: whoever was asked may lag behind that, but has all that is older than its newest.
+            let sequence = reports.entries.last().map_or(0, |stored| stored.entry.revision);
+            if read.created == reports.status.created {
+                reports.entries.retain(|stored| stored.entry.revision > read.sequence);
+            }
+            *read = BucketStatus { sequence, ..reports.status.clone() };
+            Ok(Found { reports, pauses })
+        }
     }
 }

@@ -5,7 +5,9 @@ mod leave;
 mod link;
 mod listing;
 mod operate;
+mod pausing;
 mod recording;
+mod refusals;
 mod sharing;
 mod wishes;
 

@@ -6,21 +6,18 @@ use std::time::Duration;
 use actix::{ActorFutureExt as _, Context, Handler, MessageResult, ResponseActFuture, WrapFuture as _};
 use actors::Ask;
 use contract::CallError;
-use contract::know::{ReportKey, StoredClear, StoredPause, encode_as, pause_key};
+use contract::know::{ReportKey, StoredClear, StoredPause};
 use contract::messages::backoff_tracker::{BackoffCleared, BackoffCounts, ClearBackoff, Pause, PauseSharing, SharedCounts, SharingPaused};
 use contract::version::FIRST;
-use tokio::time::timeout;
 
-use super::recording as words;
 use super::sharing::read;
+use super::{pausing, recording as words};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, hash128};
 use crate::outbound::milliseconds;
 
 /// What an operator is told who clears while the bus is gone.
 const CLEARED_HERE_ALONE: &str = "the other nodes: the bus is gone and only this node was told; they are told when it is back";
-/// How long a pause may take to be stored before its operator is told that it was not.
-const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 
 impl Handler<Ask<ClearBackoff>> for BackoffTracker {
     type Result = MessageResult<Ask<ClearBackoff>>;
@@ -57,25 +54,18 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
         tracing::info!(registry, for_s = left.as_secs(), by, "sharing is paused, or goes on");
         let pauses = self.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()).map(|link| Arc::clone(&link.pauses));
         let version = self.sharing.as_ref().map_or(FIRST, super::sharing::Sharing::version);
-        let key = pause_key(registry.as_deref());
         let stored = StoredPause { registry: registry.clone(), for_ms: milliseconds(left), by: by.clone() };
         let storing = async move {
-            let Some(pauses) = pauses else {
-                return Err("this node shares nothing, or its bus is gone".to_owned());
-            };
-            let stored = async {
-                if left.is_zero() {
-                    return pauses.delete(&key, None).await.map_err(|error| error.to_string());
-                }
-                let value = encode_as(version, &stored).map_err(|error| error.to_string())?;
-                // Whole seconds, not fewer than asked for; who hears of it counts for itself.
-                let ttl = Duration::from_secs(left.as_secs() + 1);
-                pauses.put(&key, value.into(), Some(ttl)).await.map(|_| ()).map_err(|error| error.to_string())
-            };
-            timeout(PAUSE_LIMIT, stored).await.unwrap_or_else(|_| Err("the bus does not answer".to_owned()))
+            match pauses {
+                Some(pauses) => pausing::store(pauses, version, stored).await,
+                None => Err("this node shares nothing, or its bus is gone".to_owned()),
+            }
         };
         Box::pin(storing.into_actor(self).map(move |stored, tracker, context| {
             tracker.record(words::paused(registry.as_deref(), left, &by), trace, context);
+            if let Some(sharing) = &mut tracker.sharing {
+                sharing.was_told_of_pause(registry.clone(), !left.is_zero());
+            }
             // Here it holds whether the others hear of it or not.
             tracker.step(Input::Pause { registry, left, by }, context);
             match stored {

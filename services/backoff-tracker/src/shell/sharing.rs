@@ -1,7 +1,6 @@
 //! What the actor keeps of its dealings with the bus.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use contract::know::{StoredClear, other_version};
 use tokio::sync::mpsc;
 
 use super::link::{Link, SharedBus};
+use super::refusals::Refusals;
 use crate::core::knowledge::{LONGEST_KEPT, LeaseName};
 use crate::outbound::{Write, Written};
 
@@ -23,6 +23,8 @@ const SERVER_TIME_KEPT: Duration = Duration::from_secs(60);
 /// The most that a message counts as delayed: beyond it, it is rather a clock that was set.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
+/// Registries paused by operators on this node, remembered to be said again: as many as a node has pauses of.
+const PAUSES_REMEMBERED: usize = 64;
 /// Clears remembered to be said again: an operator makes a few while a bus is gone.
 const CLEARS_REMEMBERED: usize = 64;
 
@@ -36,6 +38,8 @@ pub(crate) struct Sharing {
     pub(crate) written: Arc<Written>,
     /// How far the replica has followed the bucket of reports.
     pub(crate) followed: BucketStatus,
+    /// Which bucket of pauses is known: another one has forgotten them.
+    pub(crate) pauses_created: String,
     /// Whether a snapshot is planned or being read.
     pub(crate) catching_up: bool,
     pub(crate) caught_up_at: Option<Duration>,
@@ -58,6 +62,9 @@ pub(crate) struct Sharing {
     /// Nodes alive, as far as is known.
     pub(crate) alive: u64,
     pub(crate) counts: Counts,
+    refusals: Refusals,
+    /// Registries whose pause this node was told by an operator, so that it is said again if the bus forgets it; none: all of them.
+    pub(crate) paused_here: BTreeSet<Option<String>>,
 }
 
 /// Counted by the shell.
@@ -82,6 +89,7 @@ impl Sharing {
             writes: None,
             written: Arc::default(),
             followed: BucketStatus::default(),
+            pauses_created: String::new(),
             catching_up: false,
             caught_up_at: None,
             greeted: false,
@@ -95,6 +103,8 @@ impl Sharing {
             server_time: ServerTime::default(),
             alive: 1,
             counts: Counts::default(),
+            refusals: Refusals::default(),
+            paused_here: BTreeSet::new(),
         }
     }
 
@@ -122,6 +132,15 @@ impl Sharing {
         }
     }
 
+    /// An operator has told this node of a pause, or of its end.
+    pub(crate) fn was_told_of_pause(&mut self, registry: Option<String>, begins: bool) {
+        if !begins {
+            self.paused_here.remove(&registry);
+        } else if self.paused_here.len() < PAUSES_REMEMBERED {
+            self.paused_here.insert(registry);
+        }
+    }
+
     /// How much later than the fastest a message came that the server stored then.
     pub(crate) fn late(&mut self, now: Duration, stamp: i128) -> Duration {
         let late = self.server_time.late(now, stamp);
@@ -134,14 +153,20 @@ impl Sharing {
         self.written.version.load(Ordering::Relaxed)
     }
 
-    /// What another wrote cannot be read. If that is because it is of another version, it is said once.
-    pub(crate) fn refuse(&mut self, key: &str, value: &[u8]) {
+    /// What another wrote is not believed: it cannot be read, or is not what its key says. It counts as nothing said.
+    pub(crate) fn refuse(&mut self, now: Duration, key: &str, value: &[u8]) {
         self.counts.refused += 1;
         if let Some(version) = other_version(value) {
             if self.counts.other_version == 0 {
                 tracing::warn!(key, version, "what other nodes write is not read here: bring all agents to versions that go together");
             }
             self.counts.other_version += 1;
+        } else if let Some((writer, reports)) = self.refusals.count(now, key) {
+            tracing::warn!(
+                writer,
+                reports,
+                "reports under this node's name are no reports, and count as nothing said: see what runs there"
+            );
         }
     }
 

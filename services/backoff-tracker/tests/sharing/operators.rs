@@ -49,6 +49,34 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     }
 }
 
+/// What an operator has paused in the middle of an incident does not begin to bind again because the bus is part of the incident.
+#[actix::test]
+async fn a_pause_that_the_bus_has_forgotten_goes_on_and_is_said_again() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    fleet.nodes[2].fails(1, IMAGE, not_found()).await;
+    fleet.nodes[0].put(pause(None, 60_000)).await;
+    pass(5).await;
+    for bucket in ["fleetpull-reports", "fleetpull-pauses"] {
+        fleet.bus.lose_bucket(bucket);
+    }
+    fleet.nodes[1].fails(2, "r.example/b:1", not_found()).await;
+    pass(3_000).await;
+    for node in &fleet.nodes {
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear, "still paused");
+    }
+    let late = fleet.join("late", Share::Enforce);
+    pass(5).await;
+    let told = late.put(ListBackoffs::default()).await.pauses;
+    assert!(matches!(&told[..], [one] if one.by == "ops@desk" && (50_000..58_000).contains(&one.left_ms)), "{told:?}");
+    // One that was ended meanwhile is not: the bucket is the same.
+    fleet.nodes[1].put(pause(None, 0)).await;
+    pass(5).await;
+    for node in fleet.nodes.iter().chain([&late]) {
+        node.held(IMAGE).await;
+    }
+}
+
 #[actix::test]
 async fn a_pause_is_of_its_registry_and_can_be_ended() {
     tokio::time::pause();

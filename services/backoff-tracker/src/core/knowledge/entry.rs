@@ -3,7 +3,6 @@
 //! An entry is never stored or sent: every node derives it from the same reports, so that no order of arrival and no
 //! repetition makes a difference, and nobody can write more than its own word.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,8 +134,12 @@ fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opt
     match topic.about().reach() {
         Reach::AtOnce => true,
         Reach::Repositories(needed) => {
-            let repositories: BTreeSet<&str> =
-                recent().filter_map(|heard| heard.report.finding.trouble()).map(|trouble| trouble.repository.as_str()).collect();
+            let mut repositories: Vec<&str> = Vec::with_capacity(needed);
+            for trouble in recent().filter_map(|heard| heard.report.finding.trouble()) {
+                if repositories.len() < needed && !repositories.contains(&trouble.repository.as_str()) {
+                    repositories.push(&trouble.repository);
+                }
+            }
             repositories.len() >= needed
         }
         Reach::Nodes(needed) => {

@@ -161,7 +161,8 @@ impl Replica {
         let nobody = BTreeMap::new();
         let of_kind = words.any().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
         let counts = |reporter: &NodeName| {
-            reporter == eyes.node || eyes.credulous || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now))
+            let believed = of_kind.is_empty() || eyes.credulous || reporter == eyes.node;
+            believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now))
         };
         let success = words.succeeded_for(counts);
         let standing = words.troubles_since(success.max(self.cleared.get(&topic).copied()));

@@ -12,9 +12,10 @@ use super::report::Finding;
 /// often costs by these few.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    by: BTreeMap<NodeName, Heard>,
-    /// Who says that it fails, and when it last did.
-    failing: BTreeMap<NodeName, Duration>,
+    /// Of who says that it is in order.
+    sound: BTreeMap<NodeName, Heard>,
+    /// Of who says that it fails.
+    failing: BTreeMap<NodeName, Heard>,
     /// The newest success, and whose.
     success: Option<(Duration, NodeName)>,
     /// The newest success at which all who say that it fails were found to be contradicted, if nobody said so since.
@@ -24,14 +25,15 @@ pub(super) struct Words {
 impl Words {
     pub(super) fn insert(&mut self, node: NodeName, heard: Heard) {
         let date = heard.date;
-        if heard.report.finding.trouble().is_some() {
-            self.failing.insert(node.clone(), date);
-            self.contradicted = None;
-        } else {
-            self.failing.remove(&node);
-        }
         let succeeded = heard.report.finding == Finding::Succeeded;
-        self.by.insert(node.clone(), heard);
+        if succeeded {
+            self.failing.remove(&node);
+            self.sound.insert(node.clone(), heard);
+        } else {
+            self.sound.remove(&node);
+            self.failing.insert(node.clone(), heard);
+            self.contradicted = None;
+        }
         match &self.success {
             _ if succeeded && self.succeeded_at().is_none_or(|newest| newest <= date) => self.success = Some((date, node)),
             Some((_, by)) if *by == node => self.find_success(),
@@ -41,26 +43,27 @@ impl Words {
 
     pub(super) fn remove(&mut self, node: &NodeName) {
         self.failing.remove(node);
-        self.by.remove(node);
+        self.sound.remove(node);
         if self.success.as_ref().is_some_and(|(_, by)| by == node) {
             self.find_success();
         }
     }
 
     pub(super) fn of(&self, node: &NodeName) -> Option<&Heard> {
-        self.by.get(node)
+        self.failing.get(node).or_else(|| self.sound.get(node))
     }
 
+    /// Those who say that it fails, then the others.
     pub(super) fn all(&self) -> impl Iterator<Item = (&NodeName, &Heard)> {
-        self.by.iter()
+        self.failing.iter().chain(&self.sound)
     }
 
     pub(super) fn any(&self) -> Option<&Heard> {
-        self.by.values().next()
+        self.failing.values().chain(self.sound.values()).next()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.by.is_empty()
+        self.failing.is_empty() && self.sound.is_empty()
     }
 
     pub(super) fn fails(&self) -> bool {
@@ -68,13 +71,12 @@ impl Words {
     }
 
     pub(super) fn troubles(&self) -> impl Iterator<Item = &Heard> + Clone {
-        self.troubles_since(None)
+        self.failing.values()
     }
 
     /// Failures later than that.
     pub(super) fn troubles_since(&self, since: Option<Duration>) -> impl Iterator<Item = &Heard> + Clone {
-        let later = self.failing.iter().filter(move |(_, date)| since.is_none_or(|since| **date > since));
-        later.filter_map(|(node, _)| self.by.get(node))
+        self.troubles().filter(move |heard| since.is_none_or(|since| heard.date > since))
     }
 
     /// The newest success.
@@ -106,6 +108,6 @@ impl Words {
     }
 
     fn successes(&self) -> impl Iterator<Item = (&NodeName, Duration)> {
-        self.by.iter().filter(|(_, heard)| heard.report.finding == Finding::Succeeded).map(|(node, heard)| (node, heard.date))
+        self.sound.iter().map(|(node, heard)| (node, heard.date))
     }
 }

@@ -1,0 +1,76 @@
+//! Pauses on the bus: storing them, and storing them again where the bus has forgotten.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{AsyncContext as _, Context, WrapFuture as _};
+use bus::{KeyValue, Snapshot};
+use contract::know::{StoredPause, encode_as, pause_key};
+use tokio::time::timeout;
+
+use crate::actor::{BackoffTracker, Core};
+use crate::core::knowledge::{Input, PauseInForce};
+use crate::inbound;
+use crate::outbound::milliseconds;
+
+/// How long a pause may take to be stored before its operator is told that it was not.
+const PAUSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Stores a pause, or ends it when nothing is left of it.
+///
+/// # Errors
+/// Why not, in words.
+pub(super) async fn store(pauses: Arc<dyn KeyValue>, version: u32, pause: StoredPause) -> Result<(), String> {
+    let key = pause_key(pause.registry.as_deref());
+    let left = Duration::from_millis(pause.for_ms);
+    let stored = async {
+        if left.is_zero() {
+            return pauses.delete(&key, None).await.map_err(|error| error.to_string());
+        }
+        let value = encode_as(version, &pause).map_err(|error| error.to_string())?;
+        // Whole seconds, not fewer than asked for; who hears of it counts for itself.
+        let ttl = Duration::from_secs(left.as_secs() + 1);
+        pauses.put(&key, value.into(), Some(ttl)).await.map(|_| ()).map_err(|error| error.to_string())
+    };
+    timeout(PAUSE_LIMIT, stored).await.unwrap_or_else(|_| Err("the bus does not answer".to_owned()))
+}
+
+impl BackoffTracker {
+    /// What a snapshot of the pauses says. What it lacks was ended meanwhile, unless the bucket is another one than before: that has
+    /// forgotten, so pauses go on here for what is left of them, and who was told of one by its operator stores it again.
+    pub(super) fn pauses_found(&mut self, found: &Snapshot, context: &mut Context<Self>) -> Vec<Input> {
+        let now = self.clock.now().monotonic;
+        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return vec![] };
+        let before = std::mem::replace(&mut sharing.pauses_created, found.status.created.clone());
+        let forgotten = !before.is_empty() && before != found.status.created;
+        let is_stored = |registry: Option<&str>| {
+            let key = pause_key(registry);
+            found.entries.iter().any(|stored| stored.entry.key == key)
+        };
+        let lacking: Vec<PauseInForce> = knowledge.pauses(now).filter(|pause| !is_stored(pause.registry.as_deref())).cloned().collect();
+        let stored = found.entries.iter();
+        let mut inputs: Vec<Input> =
+            stored.filter_map(|stored| inbound::pause(&stored.entry.key, Some(&stored.entry.value), stored.age)).collect();
+        if !forgotten {
+            inputs.extend(lacking.into_iter().map(|pause| Input::Pause {
+                registry: pause.registry,
+                left: Duration::ZERO,
+                by: String::new(),
+            }));
+            return inputs;
+        }
+        let (version, pauses) = (sharing.version(), sharing.link.as_ref().map(|link| Arc::clone(&link.pauses)));
+        let told_here: Vec<_> = lacking.into_iter().filter(|pause| sharing.paused_here.contains(&pause.registry)).collect();
+        for PauseInForce { registry, until, by } in told_here {
+            let Some(pauses) = pauses.clone() else { continue };
+            let pause = StoredPause { registry, for_ms: milliseconds(until.saturating_sub(now)), by };
+            let storing = async move {
+                if let Err(error) = store(pauses, version, pause).await {
+                    tracing::warn!(error, "a pause that the bus has forgotten is not stored again: nodes that start now do not know of it");
+                }
+            };
+            context.spawn(storing.into_actor(self));
+        }
+        inputs
+    }
+}

@@ -1,0 +1,77 @@
+//! What others wrote and nobody can use: told in the log, by writer, but not more often than somebody reads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::subject::name_of;
+
+/// Each writer is complained of so often at most.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+/// Writers remembered: those of a fleet that went wrong at once would fill a log with the same line.
+const WRITERS: usize = 64;
+/// The most characters of a writer's name: a name may have 253.
+const NAME_CHARACTERS: usize = 64;
+
+/// What was refused of whom.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    writers: BTreeMap<String, Refused>,
+}
+
+/// What was refused of one.
+#[derive(Debug)]
+struct Refused {
+    told_at: Duration,
+    since: u64,
+}
+
+impl Refusals {
+    /// Counts what was refused. Whose it is and how much of it came since it was last told, if that is to be told now.
+    pub(crate) fn count(&mut self, now: Duration, key: &str) -> Option<(String, u64)> {
+        let token = key.split('.').next().unwrap_or_default();
+        let name = name_of(token).unwrap_or_else(|| token.to_owned());
+        let writer: String = name.chars().take(NAME_CHARACTERS).filter(|character| !character.is_control()).collect();
+        if let Some(refused) = self.writers.get_mut(&writer) {
+            refused.since += 1;
+            if now < refused.told_at + TOLD_EVERY {
+                return None;
+            }
+            refused.told_at = now;
+            return Some((writer, std::mem::take(&mut refused.since)));
+        }
+        if self.writers.len() >= WRITERS {
+            self.writers.retain(|_, refused| now < refused.told_at + TOLD_EVERY);
+        }
+        if self.writers.len() >= WRITERS {
+            return None;
+        }
+        self.writers.insert(writer.clone(), Refused { told_at: now, since: 0 });
+        Some((writer, 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_writer_is_told_of_once_a_minute_with_how_much_came() {
+        let (mut refusals, at) = (Refusals::default(), Duration::from_secs);
+        assert_eq!(refusals.count(at(1), "n1.not_found.abc"), Some(("n1".to_owned(), 1)));
+        assert_eq!((refusals.count(at(2), "n1.x.y"), refusals.count(at(60), "n1.x.y")), (None, None));
+        assert_eq!(refusals.count(at(2), "n_2e2.x.y"), Some(("n.2".to_owned(), 1)), "a token is read as the name that it stands for");
+        assert_eq!(refusals.count(at(61), "n1.x.y"), Some(("n1".to_owned(), 3)));
+        assert_eq!(refusals.count(at(62), "n1.x.y"), None);
+    }
+
+    #[test]
+    fn neither_many_writers_nor_long_names_nor_control_characters_fill_a_log() {
+        let mut refusals = Refusals::default();
+        let told = (0..1_000).filter(|number| refusals.count(Duration::ZERO, &format!("n{number}.x.y")).is_some()).count();
+        assert_eq!((told, refusals.writers.len()), (WRITERS, WRITERS));
+        let later = refusals.count(TOLD_EVERY, &format!("{}.x", "_0a".repeat(40_000))).map(|(writer, _)| writer);
+        assert_eq!(later.as_deref(), Some(""), "after a minute there is room again");
+        assert_eq!(refusals.count(TOLD_EVERY, &"z".repeat(100_000)).map(|(writer, _)| writer.len()), Some(NAME_CHARACTERS));
+        assert_eq!(refusals.count(TOLD_EVERY, ""), None);
+    }
+}
