@@ -1,0 +1,104 @@
+//! A fleet on a cluster, before a registry that is down.
+
+use std::time::Duration;
+
+use e2e::{Agent, Registry, Started, Watch, Workplace, until_within};
+use practice_registry::{Fault, MadeImage};
+use support::nats::{NatsCluster, NatsConfig};
+
+pub(crate) const NODES: usize = 6;
+/// How long the registry answers 503.
+const OUTAGE: Duration = Duration::from_secs(60);
+/// The most failing requests meanwhile on a bus that is well, whatever the size of the fleet.
+pub(crate) const FAILING_AT_MOST: u64 = 18;
+/// On such a bus everybody has the image so soon after the registry has healed.
+pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(15);
+/// Longer than a play takes; the wish stands as long as that.
+const WISH: &str = "10m";
+/// How long a fleet may take to know itself: each agent tells the registrar within five seconds that it is there.
+const KNOWN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Agents, their bus and their registry.
+pub(crate) struct Fleet<'a> {
+    place: &'a Workplace,
+    pub(crate) cluster: NatsCluster,
+    pub(crate) registry: Registry,
+    pub(crate) agents: Vec<Agent<'a>>,
+    pub(crate) began: Watch,
+}
+
+impl<'a> Fleet<'a> {
+    /// A fleet that knows itself, before a registry that answers 503. Each agent is told of all servers, in another order.
+    pub(crate) fn begin(place: &'a Workplace) -> Self {
+        let (cluster, registry) = (NatsCluster::start(&NatsConfig::default()), Registry::new());
+        registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+        registry.faults().add(Fault::answer("/v2/", 503, &[("content-type", "text/plain")], "upstream connect error"));
+        let start = |node: usize| Agent::start(place, &name(node), &["--nats", &cluster.urls_from(node)]);
+        let agents: Vec<_> = (0..NODES).map(start).collect();
+        let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
+        // What the registrar has told the last of them, it knows of all.
+        let last = &agents[NODES - 1];
+        until_within("the fleet knows itself", KNOWN_WITHIN, || (last.counter("presence_alive") == NODES as u64).then_some(()));
+        Self { place, cluster, registry, agents, began: Watch::start() }
+    }
+
+    /// A wish on every node, standing until it is fulfilled.
+    pub(crate) fn wish(&self) -> Started {
+        let (urls, image) = (self.cluster.urls_from(0), self.registry.image("shop/web:v1"));
+        self.place.start(&["pull", "--all-nodes", "--wait", WISH, "-o", "json", "--nats", &urls, &image])
+    }
+
+    /// Waits for the end of the outage, and holds the failing requests against the bar.
+    pub(crate) fn heals_after(&self, failing_at_most: u64) -> Watch {
+        self.began.until(OUTAGE);
+        let failing = self.registry.counts().failing;
+        self.registry.faults().clear();
+        said(&format!("{failing} failing requests in {OUTAGE:?} (at most {failing_at_most})"));
+        assert!((1..=failing_at_most).contains(&failing), "{failing} failing requests");
+        Watch::start()
+    }
+
+    /// Waits until the image is in each node's store.
+    pub(crate) fn all_stored_within(&self, limit: Duration, healed: Watch) {
+        for node in 0..NODES {
+            let index = self.place.path(&format!("store-of-{}", name(node))).join("index.json");
+            until_within(&format!("{} has the image", name(node)), limit.saturating_sub(healed.elapsed()), || {
+                std::fs::read_to_string(&index).ok().filter(|index| index.contains("shop/web:v1")).map(|_| ())
+            });
+        }
+        said(&format!("all served {:.1?} after healing", healed.elapsed()));
+    }
+
+    /// Waits until every agent has the bus, as it says itself.
+    pub(crate) fn all_on_the_bus_within(&self, limit: Duration) {
+        let watch = Watch::start();
+        for agent in &self.agents {
+            let has = || agent.state() == "ok" && agent.counter("shared_alone") == 0;
+            until_within("an agent has the bus", limit.saturating_sub(watch.elapsed()), || has().then_some(()));
+        }
+        said(&format!("all on the bus after {:.1?}", watch.elapsed()));
+    }
+
+    /// Waits until what the first node finds missing the last refuses without having asked. A new tag each time.
+    pub(crate) fn shares_within(&self, limit: Duration) {
+        let watch = Watch::start();
+        let pull = |node: usize, image: &str| self.agents[node].asked(&["pull", image, "-o", "json"]);
+        let mut number = 0;
+        until_within("one learns, another knows", limit, || {
+            number += 1;
+            let image = self.registry.image(&format!("shop/web:missing-{number}"));
+            let _ = pull(0, &image);
+            let refused = pull(NODES - 1, &image).object();
+            (refused["outcome"] == "backoff" && refused["learned_by"] == name(0)).then_some(())
+        });
+        said(&format!("one learns, another knows after {:.1?}", watch.elapsed()));
+    }
+}
+
+pub(crate) fn name(node: usize) -> String {
+    format!("n{node:02}")
+}
+
+pub(crate) fn said(what: &str) {
+    eprintln!("{}: {what}", std::thread::current().name().unwrap_or_default());
+}
