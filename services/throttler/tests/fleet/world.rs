@@ -421,7 +421,6 @@ impl World {
         }
         self.give(at, Input::Release { permit, limits: pull.said.into_iter().collect() });
     }
-
 }
 
 fn core(plan: &Plan, at: usize, random: &mut Random) -> Budgets {

@@ -196,8 +196,13 @@ impl Leader {
         if held.is_some_and(|permit| permit.node != back.node) {
             return;
         }
-        if let Some(limits) = &back.told {
-            self.told(now, &back.node, back.permit, limits);
+        match &back.told {
+            Some(limits) if held.is_some() => self.told(now, &back.node, back.permit, limits),
+            // A pull that a leader before let go.
+            Some(limits) if !self.returned.contains_key(&back.permit) => {
+                self.hearsay(now, &back.node, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
+            }
+            _ => {}
         }
         self.line.leave(back.permit);
         self.end(now, back.permit, back.used);

@@ -15,7 +15,10 @@ use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
 use super::fault::Fault;
 use super::pace::Pace;
 use super::remembered::Remembered;
-use super::{ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE, RENEW_EVERY};
+use super::{
+    ALONE_AFTER, ANSWER_COUNTS, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE,
+    RENEW_EVERY,
+};
 
 /// A place in the leader's line is asked for again this long after it should have been called.
 const CALL_LATE: Duration = Duration::from_millis(300);
@@ -411,7 +414,7 @@ impl Member {
                 let took = now.saturating_sub(asked);
                 if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage == Stage::Waiting) {
                     // One that was very long on its way may have come back to the leader.
-                    if took > 2 * ANSWER_WITHIN || asked > now {
+                    if took > ANSWER_COUNTS || asked > now {
                         return;
                     }
                     if took > self.quickest + GRANT_LATE && claim.late < LATE_GRANTS {

@@ -42,6 +42,8 @@ pub const LEADER_LEASE: Duration = Duration::from_secs(3);
 pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
 /// How long a leader's answer is waited for.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+/// An answer that is later still counts until then, where each message takes long but comes: it was asked again meanwhile.
+pub const ANSWER_COUNTS: Duration = Duration::from_millis(500);
 /// So many answers missing in a row mean that the leader is gone.
 pub const MISSES_TO_GONE: u32 = 3;
 /// Who waits asks again at least so often, as calls may be lost. Three times within the time after which a place lapses.

@@ -261,6 +261,10 @@ impl Budgets {
 
     fn elected(&mut self, now: Duration, owner: String, office: Office, work: &mut VecDeque<Work>) {
         let Some((_, member)) = self.members.get(&owner).filter(|_| now < office.until) else { return };
+        if self.leads.get(&owner).is_some_and(|lead| lead.core.office.epoch >= office.epoch) {
+            // News that come again must not make it forget what it has learned, which nobody tells twice.
+            return;
+        }
         // A leader whose word of having led was lost is remembered by those who heard it.
         let office = Office { first: office.first && !member.was_led(now), ..office };
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy, office, self.fault);

@@ -18,11 +18,16 @@ const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
 const WINDOW_MARGIN: Duration = Duration::from_secs(1);
 /// What other nodes' pulls do not explain, told by one node alone, holds the others so long; then another looks for itself.
 const BELIEVED_ALONE: Duration = Duration::from_secs(4);
+/// What a node alone heard of a leader before, of a window of which others heard as well: it may be the only one that knows of the last
+/// pulls that were let go.
+const HEARSAY_BELIEVED_ALONE: Duration = Duration::from_secs(60);
 /// Whose word another has contradicted is not believed alone for so long.
 const DISBELIEVED: Duration = Duration::from_secs(600);
 /// So long one pull alone asks a registry whose limits are not known. When it has not answered by then, twice as many may ask each
 /// further second: a runtime that never tells of limits must not hold up the fleet.
 const PROBE_ALONE: Duration = Duration::from_secs(2);
+/// Of what is left by hearsay so much may be gone: one that the leader before let go last may not be heard while its line is cut.
+const NOT_HEARD_OF: u64 = 1;
 /// After so many pulls without a word of any answer, a registry counts as one without limits.
 const SILENT_PROBES: u32 = 3;
 /// The most windows of one owner; real registries tell of one or two. Those told of later are ignored.
@@ -60,6 +65,8 @@ struct Window {
     length: Duration,
     resets: Duration,
     tellers: BTreeSet<NodeName>,
+    /// So long one teller alone is believed.
+    alone_for: Duration,
 }
 
 /// What is out and not included in what the registry has told.
@@ -132,11 +139,17 @@ impl Quota {
     }
 
     fn room_in(&self, now: Duration, window: &Window, out: Out) -> Allowance {
-        if self.left(window, out) > 0 {
-            let goes = self.first_hand || out.open == 0 || self.fault == Some(Fault::QuotaIsCountedLate);
-            return if goes { Allowance::Yes } else { Allowance::No(None) };
+        let left = self.left(window, out);
+        if self.first_hand || self.fault == Some(Fault::QuotaIsCountedLate) {
+            if left > 0 {
+                return Allowance::Yes;
+            }
+        } else if left > NOT_HEARD_OF {
+            return if out.open == 0 { Allowance::Yes } else { Allowance::No(None) };
+        } else if left > 0 {
+            return Allowance::No(Some(window.resets));
         }
-        if window.tellers.len() < 2 && out.open == 0 && now >= window.told_at + BELIEVED_ALONE {
+        if window.tellers.len() < 2 && out.open == 0 && now >= window.told_at + window.alone_for {
             return Allowance::But(window.tellers.clone());
         }
         Allowance::No(Some(window.resets))
@@ -233,6 +246,7 @@ impl Quota {
             length,
             resets,
             tellers: BTreeSet::from([node.clone()]),
+            alone_for: BELIEVED_ALONE,
         };
         let known = self.windows.len();
         let Some(window) = self.windows.get_mut(&limit.window_ms) else {
@@ -262,7 +276,8 @@ impl Quota {
             }
         } else if !self.disbelieved.contains_key(node) {
             // Less than all that is out explains: others share the quota, or it is a lie.
-            *window = Window { resets: window.resets.min(resets), ..told };
+            let alone_for = if granted.is_none() && !window.tellers.contains(node) { HEARSAY_BELIEVED_ALONE } else { BELIEVED_ALONE };
+            *window = Window { resets: window.resets.min(resets), alone_for, ..told };
         }
     }
 
@@ -339,6 +354,42 @@ mod tests {
 
         quota.told(at(17), &node("a"), Some(at(16)), &[nothing_left()], OUT);
         assert_eq!(quota.allows(at(18), OUT), Allowance::Yes, "it is not believed again alone");
+    }
+
+    fn left(remaining: u64) -> RegistryLimit {
+        RegistryLimit { remaining, ..nothing_left() }
+    }
+
+    #[test]
+    fn of_what_is_left_by_hearsay_the_last_is_not_given() {
+        let mut quota = Quota::new(None);
+        quota.told(at(10), &node("a"), None, &[left(2)], OUT);
+        assert_eq!(quota.allows(at(10), OUT), Allowance::Yes);
+        quota.told(at(10), &node("b"), None, &[left(1)], OUT);
+        assert!(matches!(quota.allows(at(20), OUT), Allowance::No(Some(_))), "somebody may have had it who is not heard");
+        // The registry itself has said so to a pull of this leader's.
+        quota.told(at(12), &node("b"), Some(at(11)), &[left(1)], OUT);
+        assert_eq!(quota.allows(at(12), OUT), Allowance::Yes);
+    }
+
+    #[test]
+    fn a_pull_of_a_leader_before_tells_nothing_of_a_new_window() {
+        let mut quota = Quota::new(None);
+        quota.told(at(10), &node("a"), None, &[left(0)], OUT);
+        quota.told(at(10), &node("b"), None, &[left(0)], OUT);
+        quota.told(at(12), &node("c"), None, &[left(5)], OUT);
+        assert!(matches!(quota.allows(at(12), OUT), Allowance::No(Some(_))));
+        quota.told(at(12), &node("c"), Some(at(11)), &[left(5)], OUT);
+        assert_eq!(quota.allows(at(12), OUT), Allowance::Yes);
+    }
+
+    #[test]
+    fn who_alone_knows_of_the_last_pulls_is_believed_for_a_minute() {
+        let mut quota = Quota::new(None);
+        quota.told(at(10), &node("a"), None, &[left(7)], OUT);
+        quota.told(at(10), &node("b"), None, &[nothing_left()], OUT);
+        assert!(matches!(quota.allows(at(69), OUT), Allowance::No(Some(_))));
+        assert_eq!(quota.allows(at(70), OUT), Allowance::But(BTreeSet::from([node("b")])), "a lie does not hold the fleet for hours");
     }
 
     #[test]

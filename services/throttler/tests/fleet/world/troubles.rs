@@ -19,6 +19,8 @@ impl World {
             0 if self.nodes[at].up => {
                 self.nodes[at].up = false;
                 self.nodes[at].incarnation += 1;
+                // What it was pulling ends with it.
+                self.pulls.retain(|(node, _), _| *node != at);
                 self.later(takes, Event::Restart(at));
             }
             1 => {
