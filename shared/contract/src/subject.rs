@@ -86,7 +86,7 @@ impl Fleet {
     /// The key in the bucket of that name whose change is republished on `subject`; none if it is another subject.
     #[must_use]
     pub fn key_of<'a>(&self, bucket: &str, subject: &'a str) -> Option<&'a str> {
-        subject.strip_prefix(&self.knowledge(bucket))?.strip_prefix('.')
+        subject.strip_prefix(self.name())?.strip_prefix(".v1.know.")?.strip_prefix(bucket)?.strip_prefix('.')
     }
 
     /// Where a registrar publishes its digest: a node may publish below its own token alone.
