@@ -1,6 +1,7 @@
 //! A password is in nothing that the program writes, at any log level, whatever goes wrong. (Logins at registries: `pull_logins`.)
 
 use e2e::{Finished, Registry, Started, Workplace};
+use support::nats::Authority;
 
 use crate::common::NOBODY;
 
@@ -101,4 +102,39 @@ fn what_a_hosts_file_and_a_proxy_variable_hold_is_never_shown() {
         assert!(format == "json" || unreached.stderr.contains("hint: http_proxy is set: "), "{unreached}");
     }
     assert!(registry.requests().iter().any(|request| request.headers.get("x-secret").is_some_and(|value| value == PASSWORD)), "it is used");
+}
+
+/// By flag, by our variable and by that of the nats command.
+#[test]
+fn each_file_for_nats_is_read_where_it_is_named_and_is_named_with_its_kind_if_it_is_missing() {
+    let authority = Authority::new("servers");
+    let (cert, key) = authority.issue("client");
+    let (cert, key) = (cert.display().to_string(), key.display().to_string());
+    let table = [
+        ("creds", "NATS credentials file", None),
+        ("nkey", "NATS nkey file", None),
+        ("ca", "NATS CA file", None),
+        ("cert", "NATS client certificate", Some(("key", key.as_str()))),
+        ("key", "key of the NATS client certificate", Some(("cert", cert.as_str()))),
+    ];
+    for (file, kind, beside) in table {
+        for way in ["flag", "FLEETPULL_NATS", "NATS"] {
+            let missing = format!("/nonexistent/{file}-by-{way}");
+            let mut place = Workplace::new();
+            let mut arguments = vec!["nodes".to_owned(), "--nats".to_owned(), "nats://127.0.0.1:1".to_owned()];
+            for (name, path) in beside.into_iter().chain([(file, missing.as_str())]) {
+                if way == "flag" {
+                    arguments.extend([format!("--nats-{name}"), path.to_owned()]);
+                } else {
+                    place = place.with(&format!("{way}_{}", name.to_uppercase()), path);
+                }
+            }
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let done = place.run(&arguments).expect(1);
+            let said = format!("the {kind} {missing} cannot be read: No such file or directory");
+            assert!(done.stderr.contains(&said), "{said:?} in {done}");
+        }
+    }
+    let half = Workplace::new().run(&["nodes", "--nats", "nats://127.0.0.1:1", "--nats-cert", &cert]).expect(1);
+    assert!(half.stderr.contains("give --nats-cert and --nats-key together"), "{half}");
 }
