@@ -2,7 +2,14 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use actors::{Delivery, Sender, Wiring};
+use bus::socket::SocketBus;
+use clock::Random;
+use contract::subject::Fleet;
+use contract::{CallError, Command, Envelope, Meta};
 
 use crate::{Finished, Signal, Started, Workplace, until};
 use serde_json::Value;
@@ -75,6 +82,20 @@ impl<'a> Agent<'a> {
     /// Runs a command that asks this agent through its socket.
     pub fn asked(&self, arguments: &[&str]) -> Finished {
         self.place.run(&[arguments, &["--agent", &self.url()]].concat())
+    }
+
+    /// What it answers to a command through its socket, asked by this process: where many agents are asked again and again, a process
+    /// for each question would be most of what the machine does.
+    pub fn ask<C: Command + Clone>(&self, body: &C) -> C::Reply {
+        let answer = || async {
+            let bus = SocketBus::connect(&self.socket).await.map_err(|error| CallError::Bus { reason: error.to_string() })?;
+            let node = self.arguments[2].parse().expect("an agent has a name");
+            let wiring = Wiring { bus: Arc::new(bus), fleet: Fleet::default(), node, delivery: Delivery::Bus };
+            let envelope = Envelope { meta: Meta::root(&mut Random::from_system()), body: body.clone() };
+            Sender::<C>::remote(wiring).call(envelope, LIMIT).await
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        until(&format!("the agent answers: {}", self.process.stderr()), || runtime.block_on(answer()).ok())
     }
 
     /// What it says of itself through its socket.

@@ -6,9 +6,11 @@ use practice_registry::{Deed, Fault};
 
 /// How long the registry fails.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(60);
+/// What it says when it wants to be left alone.
+const RETRY_AFTER: Duration = Duration::from_secs(20);
 
 /// One kind of failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Case {
     /// The tag is not there yet.
     NotFound,
@@ -34,7 +36,8 @@ impl Case {
             Self::Unavailable => Fault::answer("/v2/", 503, &[("content-type", "text/plain")], "upstream connect error"),
             Self::RateLimited => {
                 let body = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
-                Fault::answer("/v2/", 429, &[("content-type", "application/json"), ("retry-after", "20")], body)
+                let seconds = RETRY_AFTER.as_secs().to_string();
+                Fault::answer("/v2/", 429, &[("content-type", "application/json"), ("retry-after", &seconds)], body)
             }
             Self::Reset => Fault::new("/v2/", Deed::Close),
             Self::Hang => Fault::new("/v2/", Deed::Hang),
@@ -50,12 +53,17 @@ impl Case {
         }
     }
 
-    /// Everybody has the image so soon after the registry has healed. For 429: 5 s after the last `Retry-After` can be over.
+    /// Everybody has the image so soon after it can be had: after the registry has healed, and for 429 after its last `Retry-After`.
     pub(crate) fn served_within(self) -> Duration {
         match self {
             Self::NotFound => Duration::from_secs(65),
-            Self::RateLimited => Duration::from_secs(25),
+            Self::RateLimited => Duration::from_secs(5),
             Self::Unavailable | Self::Reset | Self::Hang => Duration::from_secs(15),
         }
+    }
+
+    /// For how long the registry has asked to be left alone.
+    pub(crate) fn asks_for(self) -> Duration {
+        if self == Self::RateLimited { RETRY_AFTER } else { Duration::ZERO }
     }
 }

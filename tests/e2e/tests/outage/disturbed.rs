@@ -6,18 +6,14 @@ use e2e::{Agent, Signal, Started, Workplace};
 
 use crate::case::Case;
 use crate::fleet::{Outage, all_at_once};
+use crate::knowledge::{Elsewhere, Resting};
+use crate::kubelet::Beside;
 
 /// When something else goes.
 const MIDDLE: Duration = Duration::from_secs(20);
+/// When, while the bus is gone, one node finds out what the others are to hear as soon as it is back.
+const ALONE: Duration = Duration::from_secs(50);
 const NODES: usize = 5;
-/// Without the bus each node goes by kubelet's rule from its own first failure on, at 20 s: it tries at 20, 30, 50 and 90 s. The
-/// registry heals at 60 s, and an attempt may have begun late. With the bus back the fleet's own rule holds again.
-const ALONE_WITHIN: Duration = Duration::from_secs(45);
-/// A tag that was not there a moment before healing rests for a minute and a tenth of it, by the fleet's own cadence, and then those who
-/// have reported it sit back for others: what each node finds out alone, all hear of when the bus is back.
-const FOUND_MISSING_LAST: Duration = Duration::from_secs(75);
-/// Kubelet tries thrice in that minute, by each node; what the fleet had asked before comes on top.
-const ALONE_TRIES: u64 = 3 * NODES as u64;
 
 #[test]
 fn wishes_outlive_the_command_all_agents_and_the_server() {
@@ -25,7 +21,7 @@ fn wishes_outlive_the_command_all_agents_and_the_server() {
 }
 
 #[test]
-fn without_the_bus_each_node_does_at_least_as_well_as_kubelet() {
+fn without_the_bus_nodes_do_at_least_as_well_as_by_kubelets_rule_and_know_the_same_when_it_is_back() {
     all_at_once(&[("bus killed", bus_killed), ("bus stands still", bus_stands_still)], &Case::ALL);
 }
 
@@ -37,60 +33,68 @@ fn command_killed(case: Case) {
     outage.all_stored(healed);
 }
 
+/// What was known before counts on: nobody asks what rests.
 fn all_killed(case: Case) {
     let place = Workplace::new();
     let mut outage = Outage::begin(&place, case, NODES);
+    let elsewhere = Elsewhere::new();
     kill_in_the_middle(&outage, outage.wish());
+    let resting = matches!(case, Case::NotFound | Case::RateLimited).then(|| Resting::until_some_does(&outage));
+    elsewhere.found_missing_by(&outage.agents[0]);
     outage.agents.iter().for_each(|agent| agent.signal(Signal::Kill));
     outage.server.restart();
     outage.agents = outage.agents.into_iter().map(Agent::kill_and_start_again).map(Agent::ready).collect();
+    elsewhere.known_to(&outage.agents);
+    resting.iter().for_each(|resting| resting.is_listed_by(&outage));
     let healed = outage.heals_after(case.failing_at_most());
     outage.all_stored(healed);
+    resting.iter().for_each(|resting| resting.was_kept_by(&outage));
 }
 
-/// All that the server kept is lost. What each node had said it says again.
+/// All that the server kept is lost. What each node had said it says again, to who has never heard it too.
 fn bus_wiped(case: Case) {
     let place = Workplace::new();
     let mut outage = Outage::begin(&place, case, NODES);
+    let elsewhere = Elsewhere::new();
     let command = outage.wish();
     outage.began.until(MIDDLE);
+    elsewhere.found_missing_by(&outage.agents[0]);
+    elsewhere.known_to(&outage.agents);
     outage.server.kill();
     outage.server.wipe_store();
     outage.server.restart();
-    // While the server was gone each node may have tried once for itself.
-    let healed = outage.heals_after(case.failing_at_most() + NODES as u64);
+    let late = [Agent::start(&place, "late", &["--nats", &outage.server.url()]).ready()];
+    elsewhere.known_to(&outage.agents);
+    elsewhere.known_to(&late);
+    let healed = outage.heals_after(case.failing_at_most());
     outage.all_stored(healed);
     drop(command);
 }
 
-/// Within what all are served that had no bus for a while.
-fn alone_within(case: Case) -> Duration {
-    let cadence = if case == Case::NotFound { FOUND_MISSING_LAST } else { case.served_within() };
-    cadence.max(ALONE_WITHIN)
-}
-
 fn bus_killed(case: Case) {
-    let place = Workplace::new();
-    let mut outage = Outage::begin(&place, case, NODES);
-    let command = outage.wish();
-    outage.began.until(MIDDLE);
-    outage.server.kill();
-    let healed = outage.heals_after(ALONE_TRIES + case.failing_at_most());
-    outage.server.restart();
-    outage.all_stored_within(alone_within(case), healed);
-    drop(command);
+    without_the_bus(case, |outage| outage.server.kill(), |outage| outage.server.restart());
 }
 
 /// Connections stay open and nothing comes through, as in a partition.
 fn bus_stands_still(case: Case) {
+    without_the_bus(case, |outage| outage.server.pause(), |outage| outage.server.resume());
+}
+
+fn without_the_bus(case: Case, lose: fn(&mut Outage<'_>), find: fn(&mut Outage<'_>)) {
     let place = Workplace::new();
-    let outage = Outage::begin(&place, case, NODES);
+    let (beside, elsewhere) = (Beside::of(case), Elsewhere::new());
+    let mut outage = Outage::begin(&place, case, NODES);
     let command = outage.wish();
     outage.began.until(MIDDLE);
-    outage.server.pause();
-    let healed = outage.heals_after(ALONE_TRIES + case.failing_at_most());
-    outage.server.resume();
-    outage.all_stored_within(alone_within(case), healed);
+    lose(&mut outage);
+    outage.began.until(ALONE);
+    elsewhere.found_missing_by(&outage.agents[0]);
+    let (healed, failing) = outage.heals();
+    find(&mut outage);
+    elsewhere.known_to(&outage.agents);
+    let kubelet = beside.figures();
+    kubelet.hold_for(&outage, failing);
+    outage.all_stored_within(kubelet.served_within(), healed);
     drop(command);
 }
 

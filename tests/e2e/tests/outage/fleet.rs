@@ -1,8 +1,8 @@
 //! A fleet under an outage.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use contract::messages::agent::CountAll;
 use e2e::{Agent, Registry, Started, Watch, Workplace, until_within};
 use practice_registry::MadeImage;
 use serde_json::Value;
@@ -16,6 +16,8 @@ use crate::case::{Case, OUTAGE};
 const WISH: &str = "10m";
 /// How long a fleet may take to know itself: each agent tells the registrar within five seconds that it is there.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
+/// Whether all are served is seen so much later at the most: when they were is told by the registry's clock.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// Agents, their bus and their registry.
 pub(crate) struct Outage<'a> {
@@ -29,6 +31,14 @@ pub(crate) struct Outage<'a> {
     pub(crate) began: Watch,
 }
 
+/// When the registry was healed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Healed {
+    watch: Watch,
+    /// By the registry's clock.
+    at: Duration,
+}
+
 impl<'a> Outage<'a> {
     /// A fleet that knows itself, before a registry that fails.
     pub(crate) fn begin(place: &'a Workplace, case: Case, nodes: usize) -> Self {
@@ -37,6 +47,27 @@ impl<'a> Outage<'a> {
 
     /// The same with so many ways to the server, each for an equal part of the fleet: the first nodes go by the first.
     pub(crate) fn begin_by(ways: usize, place: &'a Workplace, case: Case, nodes: usize) -> Self {
+        let outage = Self::start(ways, place, case, nodes);
+        // What the registrar has told the last of them, it knows of all.
+        let last = outage.agents.last().expect("a fleet has nodes");
+        until_within("the fleet knows itself", KNOWN_WITHIN, || {
+            (last.ask(&CountAll {}).counters.get("presence_alive") == Some(&(nodes as u64))).then_some(())
+        });
+        Self { began: Watch::start(), ..outage }
+    }
+
+    /// One whose nodes share nothing, as `place` tells them, and so know of nobody else.
+    pub(crate) fn begin_apart(place: &'a Workplace, case: Case, nodes: usize) -> Self {
+        let outage = Self::start(0, place, case, nodes);
+        let url = outage.server.url();
+        until_within("all answer", KNOWN_WITHIN, || {
+            let known = place.run(&["nodes", "-o", "json", "--nats", &url]).expect(0).objects();
+            (known.len() == nodes).then_some(())
+        });
+        Self { began: Watch::start(), ..outage }
+    }
+
+    fn start(ways: usize, place: &'a Workplace, case: Case, nodes: usize) -> Self {
         let (server, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
         registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
         registry.faults().add(case.fault());
@@ -48,9 +79,6 @@ impl<'a> Outage<'a> {
         };
         let agents: Vec<_> = (1..=nodes).map(start).collect();
         let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
-        // What the registrar has told the last of them, it knows of all.
-        let last = agents.last().expect("a fleet has nodes");
-        until_within("the fleet knows itself", KNOWN_WITHIN, || (last.counter("presence_alive") == nodes as u64).then_some(()));
         Self { case, place, server, ways, registry, agents, began: Watch::start() }
     }
 
@@ -65,57 +93,89 @@ impl<'a> Outage<'a> {
     }
 
     /// Waits for the end of the outage, and holds the failing requests against the bar.
-    pub(crate) fn heals_after(&self, failing_at_most: u64) -> Watch {
+    pub(crate) fn heals_after(&self, failing_at_most: u64) -> Healed {
+        let (healed, failing) = self.heals();
+        eprintln!("{}: {failing} failing requests in {OUTAGE:?} (at most {failing_at_most})", play());
+        assert!(failing <= failing_at_most, "{}: {failing} failing requests", play());
+        healed
+    }
+
+    /// Waits for the end of the outage; tells how many requests failed in it.
+    pub(crate) fn heals(&self) -> (Healed, u64) {
         self.began.until(OUTAGE);
         let failing = self.registry.counts().failing;
         self.registry.faults().clear();
-        let play = std::thread::current().name().unwrap_or_default().to_owned();
-        eprintln!("{play}: {failing} failing requests in {OUTAGE:?} (at most {failing_at_most})");
         assert!(failing >= 1, "the outage was felt");
-        assert!(failing <= failing_at_most, "{play}: {failing} failing requests");
-        Watch::start()
+        (Healed { watch: Watch::start(), at: self.registry.age() }, failing)
     }
 
-    /// Waits until the command has a row of each node, all of them pulled, and ends well.
-    pub(crate) fn all_rows(&self, command: Started, healed: Watch) {
+    /// Waits until the command has a row of each node, all of them pulled in time, and ends well.
+    pub(crate) fn all_rows(&self, command: Started, healed: Healed) {
         let nodes = self.agents.len();
-        let limit = self.case.served_within();
-        let what = format!("{:?}: {nodes} rows after healing", self.case);
-        let rows = until_within(&what, limit.saturating_sub(healed.elapsed()), || {
+        self.all_stored(healed);
+        let rows = until_within(&format!("{}: {nodes} rows", play()), SEEN_WITHIN, || {
             let rows: Vec<Value> = command.stdout().lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
             (rows.len() >= nodes).then_some(rows)
         });
-        served("all", healed);
         assert!(rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
         let (status, ..) = command.wait();
         assert_eq!(status, 0);
     }
 
-    /// Waits until the image is in each node's store, whoever asked for it.
-    pub(crate) fn all_stored(&self, healed: Watch) {
-        self.all_stored_within(self.case.served_within(), healed);
+    /// Waits until the image is in each node's store, whoever asked for it, and was fetched in time.
+    pub(crate) fn all_stored(&self, healed: Healed) {
+        self.all_stored_within(Duration::ZERO, healed);
     }
 
-    /// The same within another limit.
-    pub(crate) fn all_stored_within(&self, limit: Duration, healed: Watch) {
-        self.stored_within(1..=self.agents.len(), limit, healed);
+    /// The same, or in this time after healing, if that is longer.
+    pub(crate) fn all_stored_within(&self, or_within: Duration, healed: Healed) {
+        let within = self.within(healed).max(or_within);
+        let served = self.stored(within, healed);
+        assert!(served <= within, "{}: all served {served:.1?} after healing, not within {within:.1?}", play());
     }
 
-    /// The same of these nodes alone.
-    pub(crate) fn stored_within(&self, nodes: RangeInclusive<usize>, limit: Duration, healed: Watch) {
-        let which = format!("n{:02} to n{:02}", nodes.start(), nodes.end());
-        for node in nodes {
-            let index = self.place.path(&format!("store-of-n{node:02}")).join("index.json");
-            until_within(&format!("{:?}: n{node:02} has the image", self.case), limit.saturating_sub(healed.elapsed()), || {
-                std::fs::read_to_string(&index).ok().filter(|index| index.contains("shop/web:v1")).map(|_| ())
-            });
+    /// How soon after healing all must be served: what the registry has asked for comes first.
+    pub(crate) fn within(&self, healed: Healed) -> Duration {
+        let limited = self.registry.requests().into_iter().filter(|request| request.status == Some(429));
+        let asked_until = limited.map(|request| request.at + self.case.asks_for()).max();
+        asked_until.unwrap_or_default().saturating_sub(healed.at) + self.case.served_within()
+    }
+
+    /// Waits until the image is in each node's store; tells how long after healing the last fetched it, by the registry's clock.
+    pub(crate) fn stored(&self, within: Duration, healed: Healed) -> Duration {
+        for agent in 1..=self.agents.len() {
+            self.stored_by(agent, within + SEEN_WITHIN, healed);
         }
-        served(&which, healed);
+        let served = self.registry.requests().into_iter().filter(|request| request.status.is_some_and(|status| status < 400));
+        let served = served.map(|request| request.at).max().expect("all were served").saturating_sub(healed.at);
+        eprintln!("{}: all served {served:.1?} after healing (within {within:.1?})", play());
+        served
+    }
+
+    /// Waits until the image is in this node's store.
+    pub(crate) fn stored_by(&self, node: usize, within: Duration, healed: Healed) {
+        let index = self.place.path(&format!("store-of-n{node:02}")).join("index.json");
+        let left = within.saturating_sub(healed.watch.elapsed());
+        until_within(&format!("{}: n{node:02} has the image", play()), left, || {
+            std::fs::read_to_string(&index).ok().filter(|index| index.contains("shop/web:v1")).map(|_| ())
+        });
     }
 }
 
-fn served(which: &str, healed: Watch) {
-    eprintln!("{}: {which} served {:.1?} after healing", std::thread::current().name().unwrap_or_default(), healed.elapsed());
+impl Healed {
+    /// Waits until so much time has passed since then.
+    pub(crate) fn until(self, age: Duration) {
+        self.watch.until(age);
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        self.watch.elapsed()
+    }
+}
+
+/// What is played on this thread.
+pub(crate) fn play() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
 }
 
 /// What happens to a fleet in a case, and its name.

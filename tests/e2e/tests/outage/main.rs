@@ -7,6 +7,9 @@
 mod case;
 mod disturbed;
 mod fleet;
+mod knowledge;
+mod kubelet;
+mod observe;
 mod partition;
 mod quota;
 mod slow;

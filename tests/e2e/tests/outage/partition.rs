@@ -1,20 +1,20 @@
 //! Half of the fleet loses the bus, the other half keeps it.
 //!
-//! On the bus the fleet's rule holds, with half of the nodes. Each node that is cut off goes by kubelet's rule from its own first
-//! failure on, and what it did before was the fleet's doing: its back-off begins with the partition, at 20 s. It tries then, 10 s
-//! later, 20 s after that, 40 s after that: at 20, 30, 50 and 90 s. So each node that is cut off adds to the fleet's bar what
-//! kubelet's rule lets it ask while the registry fails: three requests if the partition lasts until the registry has healed, two if
-//! it is over at 40 s.
+//! On the bus the fleet's rule holds, with half of the nodes. Each node that is cut off at 20 s keeps to what it knew for the seconds in
+//! which a bus is mostly back, at least 15 and at most 20, and then goes by kubelet's rule: it tries between 35 and 40 s, 10 s later, and
+//! 20 s after that. So it adds to the fleet's bar one request if the partition is over at 40 s, and two if it lasts until the registry
+//! has healed at 60 s. By kubelet's rule alone each node sends three.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use e2e::{Agent, Watch, Workplace, until_within};
-use serde_json::{Value, json};
+use serde_json::json;
 use support::far_away::FarAway;
 
 use crate::case::Case;
-use crate::fleet::{Outage, Play, all_at_once};
+use crate::fleet::{Healed, Outage, Play, all_at_once, play};
+use crate::knowledge::{facts, shared_entries};
+use crate::kubelet::Beside;
 
 const NODES: usize = 6;
 const HALF: usize = NODES / 2;
@@ -24,11 +24,9 @@ const BEGINS: Duration = Duration::from_secs(20);
 const ENDS_EARLY: Duration = Duration::from_secs(40);
 /// How long after the registry it ends, if that is later.
 const ENDS_LATE: Duration = Duration::from_secs(15);
-/// Kubelet's tries of a node that is cut off for so long.
-const TRIES_EARLY: u64 = 2;
-const TRIES_LATE: u64 = 3;
-/// The longest that kubelet's rule keeps a node of these which has failed three times, 40 s, and an attempt.
-const KUBELET_WITHIN: Duration = Duration::from_secs(45);
+/// The tries of a node that is cut off for so long.
+const TRIES_EARLY: u64 = 1;
+const TRIES_LATE: u64 = 2;
 /// The partition moves the fleet's tries: one may have begun just before the registry healed, and hangs for this long.
 const HANGS: Duration = Duration::from_secs(10);
 /// Both halves know the same within seconds of the end of the partition: by themselves in less than one, but all these fleets are
@@ -65,7 +63,7 @@ fn half_of_a_fleet_without_the_bus_does_as_well_as_kubelet_and_learns_the_rest_a
 }
 
 fn ends_early(case: Case, loss: Loss) {
-    let place = Workplace::new();
+    let (place, beside) = (Workplace::new(), Beside::of(case));
     let outage = Outage::begin_by(2, &place, case, NODES);
     let command = outage.wish();
     outage.began.until(BEGINS);
@@ -74,12 +72,12 @@ fn ends_early(case: Case, loss: Loss) {
     outage.ways[1].heal();
     same_entry_on_both_sides(&outage);
     let healed = outage.heals_after(case.failing_at_most() + TRIES_EARLY * HALF as u64);
-    all_served(&outage, healed);
+    all_served(&outage, healed, beside);
     drop(command);
 }
 
 fn ends_late(case: Case, loss: Loss) {
-    let place = Workplace::new();
+    let (place, beside) = (Workplace::new(), Beside::of(case));
     let outage = Outage::begin_by(2, &place, case, NODES);
     let command = outage.wish();
     outage.began.until(BEGINS);
@@ -88,17 +86,20 @@ fn ends_late(case: Case, loss: Loss) {
     healed.until(ENDS_LATE);
     outage.ways[1].heal();
     let back = Watch::start();
-    all_served(&outage, healed);
-    eprintln!("{}: that was {:.1?} after the partition", name(), back.elapsed());
+    all_served(&outage, healed, beside);
+    eprintln!("{}: that was {:.1?} after the partition", play(), back.elapsed());
     drop(command);
 }
 
-/// Who was on the bus all the time is served as soon as the fleet's rule says, the others as soon as kubelet's at the latest.
-fn all_served(outage: &Outage<'_>, healed: Watch) {
+/// Who was on the bus all the time is served as soon as the fleet's rule says, the others as soon as by kubelet's at the latest.
+fn all_served(outage: &Outage<'_>, healed: Healed, beside: Beside) {
     let hangs = if matches!(outage.case, Case::Hang) { HANGS } else { Duration::ZERO };
-    let within = outage.case.served_within() + hangs;
-    outage.stored_within(1..=HALF, within, healed);
-    outage.stored_within(HALF + 1..=NODES, KUBELET_WITHIN.max(within), healed);
+    let within = outage.within(healed) + hangs;
+    (1..=HALF).for_each(|node| outage.stored_by(node, within, healed));
+    eprintln!("{}: who kept the bus was served {:.1?} after healing (within {within:.1?})", play(), healed.elapsed());
+    let within = within.max(beside.figures().served_within());
+    (HALF + 1..=NODES).for_each(|node| outage.stored_by(node, within, healed));
+    eprintln!("{}: who lost it was served {:.1?} after healing (within {within:.1?})", play(), healed.elapsed());
 }
 
 #[test]
@@ -132,24 +133,9 @@ fn same_entry_on_both_sides(outage: &Outage<'_>) {
     let watch = Watch::start();
     let (here, there) = (&outage.agents[0], &outage.agents[NODES - 1]);
     until_within("both sides hold the same entry", CONVERGED_WITHIN, || {
-        let (here, there) = (shared_entries(here), shared_entries(there));
+        let said_by = |agent: &Agent<'_>| shared_entries(agent).iter().map(facts).collect::<Vec<_>>();
+        let (here, there) = (said_by(here), said_by(there));
         (!here.is_empty() && here == there).then_some(())
     });
-    eprintln!("{}: the same entry on both sides {:.1?} after the partition", name(), watch.elapsed());
-}
-
-/// The shared entries that a node holds: what, and who says so. Of two failures at the same moment each side may hold another for
-/// the newer one.
-fn shared_entries(agent: &Agent<'_>) -> Vec<Value> {
-    let entries = agent.asked(&["backoff", "list", "-o", "json"]).expect(0).objects();
-    let shared = entries.into_iter().filter(|entry| entry["kind"] == "entry" && entry["shared"] == true);
-    let facts = |entry: Value| {
-        let reporters: BTreeSet<_> = entry["reporters"].as_array().into_iter().flatten().map(Value::to_string).collect();
-        json!([entry["key"], entry["class"], reporters])
-    };
-    shared.map(facts).collect()
-}
-
-fn name() -> String {
-    std::thread::current().name().unwrap_or_default().to_owned()
+    eprintln!("{}: the same entry on both sides {:.1?} after the partition", play(), watch.elapsed());
 }

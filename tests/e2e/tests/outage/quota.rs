@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::{Agent, Registry, Signal, Watch, Workplace, until, until_within};
+use e2e::{Agent, Registry, Signal, Workplace, until, until_within};
 use practice_registry::{Deed, Fault, MadeImage, Quota};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
@@ -10,15 +10,19 @@ use support::requirement::met;
 const NODES: usize = 10;
 const PULLS: u64 = 6;
 const WINDOW: Duration = Duration::from_secs(60);
-/// After the window: a new leader may have to learn, and the four that are left take their turns.
+/// So slowly the six are let go, one by one in some ten seconds, that a leader can be found and killed between two of them.
+const PULLS_PER_SECOND: &str = "0.5";
+/// The leader dies when so many have been let go.
+const DIES_AFTER: u64 = 2;
+/// After the window: who led dies no more, so the four that are left take their turns at the budget's rate.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_quota_is_never_exceeded_although_its_leader_dies_in_the_middle() {
+fn a_quota_is_used_up_and_never_exceeded_although_its_leader_dies_in_mid_release() {
     if met(current_program()).is_none() {
         return;
     }
-    let (place, server, registry) = (Workplace::new(), NatsServer::start(NatsConfig::default()), Registry::new());
+    let (place, server, registry) = (paced(), NatsServer::start(NatsConfig::default()), Registry::new());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
     let quota = Quota::new(PULLS, WINDOW.as_secs());
     registry.faults().add(Fault::new("/manifests/", Deed::Quota(quota.clone())));
@@ -31,38 +35,48 @@ fn a_quota_is_never_exceeded_although_its_leader_dies_in_the_middle() {
     let command = place.start(&["pull", "--all-nodes", "--wait", "10m", "--detach", "--nats", &server.url(), &image]);
     let (status, ..) = command.wait();
     assert_eq!(status, 0, "every wish is kept");
-    until("the first is served", || (registry.counts().requests > 0).then_some(()));
-    let window = Watch::start();
+    until("some were let go", || (pulls(&registry).len() as u64 >= DIES_AFTER).then_some(()));
     let leader = until("somebody leads the budget", || leader(&place, &server.url()));
     let dead = agents.remove((0..NODES).find(|node| name(*node) == leader).expect("the leader is one of the fleet"));
     dead.signal(Signal::Kill);
-    let dead = dead.kill_and_start_again().ready();
+    let at_its_death = pulls(&registry).len() as u64;
+    assert!(at_its_death < PULLS, "it dies in the middle of the release: {at_its_death} of {PULLS} were let go");
 
-    window.until(WINDOW);
-    let counts = registry.counts();
-    let asked = pulls(&registry);
-    assert!(asked <= PULLS && counts.failing == 0, "{asked} pulls in the window, {} failing requests", counts.failing);
-    eprintln!("quota: {asked} of {PULLS} pulls in the first window");
+    // The window began when the first was counted.
+    let began = pulls(&registry)[0];
+    until_within("the window is over", 2 * WINDOW, || (registry.age() >= began + WINDOW).then_some(()));
+    let (asked, failing) = (pulls(&registry).len() as u64, registry.counts().failing);
+    eprintln!("quota: {at_its_death} of {PULLS} pulls when the leader died, {asked} in the window, {failing} failing requests");
+    assert_eq!((asked, failing), (PULLS, 0), "all of the quota without the leader, and never a seventh");
+
     quota.renew();
-    let renewed = Watch::start();
+    let renewed = registry.age();
+    let dead = dead.kill_and_start_again().ready();
     for node in 0..NODES {
         let index = place.path(&format!("store-of-{}", name(node))).join("index.json");
-        until_within(&format!("{} has the image", name(node)), SERVED_WITHIN.saturating_sub(renewed.elapsed()), || {
+        until(&format!("{} has the image", name(node)), || {
             std::fs::read_to_string(&index).ok().filter(|index| index.contains("shop/web:v1")).map(|_| ())
         });
     }
-    eprintln!("quota: all served {:?} after the window, {} failing requests", renewed.elapsed(), registry.counts().failing);
+    let served = pulls(&registry).last().copied().unwrap_or_default() - renewed;
+    eprintln!("quota: all served {served:.1?} after the window, {} failing requests", registry.counts().failing);
+    assert!(served <= SERVED_WITHIN, "{served:?}");
     assert_eq!(registry.counts().failing, 0, "nobody was ever refused");
     drop((agents, dead));
+}
+
+fn paced() -> Workplace {
+    Workplace::new().with("FLEETPULL_BUDGET_PULLS_PER_SECOND", PULLS_PER_SECOND)
 }
 
 fn name(node: usize) -> String {
     format!("n{node:02}")
 }
 
-/// Requests that the registry counts as pulls.
-fn pulls(registry: &Registry) -> u64 {
-    registry.requests().iter().filter(|request| request.method == "GET" && request.path.contains("/manifests/")).count() as u64
+/// When each request came that the registry counts as a pull, by its clock.
+fn pulls(registry: &Registry) -> Vec<Duration> {
+    let is_pull = |method: &str, path: &str| method == "GET" && path.contains("/manifests/");
+    registry.requests().iter().filter(|request| is_pull(&request.method, &request.path)).map(|request| request.at).collect()
 }
 
 /// Who leads the only budget.

@@ -6,6 +6,8 @@ use e2e::Workplace;
 
 use crate::case::Case;
 use crate::fleet::{Outage, all_at_once};
+use crate::knowledge::Elsewhere;
+use crate::kubelet::Beside;
 
 const NODES: usize = 5;
 /// When the bus becomes slow.
@@ -14,32 +16,33 @@ const MIDDLE: Duration = Duration::from_secs(20);
 const LATE: Duration = Duration::from_millis(400);
 /// And one of these in time, but not what another agent is asked: that takes four ways.
 const IN_TIME: Duration = Duration::from_millis(100);
-/// Without answers in time each node goes by kubelet's rule from then on: it tries at 20, 30 and 50 s while the registry fails.
-const ALONE_TRIES: u64 = 3 * NODES as u64;
-/// After three failures that rule keeps a node for 40 s at the longest, and then comes an attempt.
-const ALONE_WITHIN: Duration = Duration::from_secs(45);
 
 #[test]
-fn a_slow_bus_is_no_worse_than_none() {
+fn a_slow_bus_is_no_worse_than_kubelets_rule_and_soon_over_when_it_is_fast_again() {
     all_at_once(&[("each byte 400 ms late", too_late), ("each byte 100 ms late", in_time)], &Case::ALL);
 }
 
 fn too_late(case: Case) {
-    slow(case, LATE, ALONE_TRIES);
+    slow(case, LATE);
 }
 
 fn in_time(case: Case) {
-    // Where the machine is busy too, each may have missed three answers, and have tried once for itself.
-    slow(case, IN_TIME, NODES as u64);
+    slow(case, IN_TIME);
 }
 
-fn slow(case: Case, each_byte: Duration, more: u64) {
+fn slow(case: Case, each_byte: Duration) {
     let place = Workplace::new();
+    let (beside, elsewhere) = (Beside::of(case), Elsewhere::new());
     let outage = Outage::begin_by(1, &place, case, NODES);
     let command = outage.wish();
     outage.began.until(MIDDLE);
     outage.ways[0].take(each_byte * 2);
-    let healed = outage.heals_after(case.failing_at_most() + more);
-    outage.all_stored_within(ALONE_WITHIN.max(case.served_within()), healed);
+    let (healed, failing) = outage.heals();
+    let kubelet = beside.figures();
+    kubelet.hold_for(&outage, failing);
+    outage.all_stored_within(kubelet.served_within(), healed);
+    elsewhere.found_missing_by(&outage.agents[0]);
+    outage.ways[0].take(Duration::ZERO);
+    elsewhere.known_to(&outage.agents);
     drop(command);
 }

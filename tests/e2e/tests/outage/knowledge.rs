@@ -1,0 +1,109 @@
+//! What the nodes of a fleet know, as they list it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use contract::FailureClass;
+use contract::messages::backoff_tracker::{BackoffEntry, ListBackoffs};
+use e2e::{Agent, Registry, Watch, until, until_within};
+use serde_json::json;
+
+use crate::fleet::{Outage, play};
+
+/// All know the same within seconds after the bus is well: by themselves in about one, but all these fleets are asked for it at the
+/// same time.
+const WITHIN: Duration = Duration::from_secs(10);
+/// What rests for at least so long is not tried while all agents start again, on a busy machine too.
+const RESTS: Duration = Duration::from_secs(15);
+/// When something failed, a node that reads of it knows by how long ago that was, in whole milliseconds and by answers of the server.
+const READ_WITHIN: Duration = Duration::from_millis(200);
+
+/// A registry that is well and has nothing, which one node is told of and all are to know without asking.
+pub(crate) struct Elsewhere(Registry);
+
+impl Elsewhere {
+    pub(crate) fn new() -> Self {
+        Self(Registry::new())
+    }
+
+    fn image(&self) -> String {
+        self.0.image("shop/missing:v1")
+    }
+
+    /// This node asks for what is not there.
+    pub(crate) fn found_missing_by(&self, agent: &Agent<'_>) {
+        let row = agent.asked(&["pull", &self.image(), "-o", "json"]).expect(1).object();
+        assert_eq!((&row["outcome"], &row["class"]), (&json!("failed"), &json!("not_found")), "{row}");
+    }
+
+    /// Waits until all of these know it, by the node that found it out; nobody else has asked.
+    pub(crate) fn known_to(&self, agents: &[Agent<'_>]) {
+        let (watch, host) = (Watch::start(), self.0.host());
+        for agent in agents {
+            let limit = WITHIN.saturating_sub(watch.elapsed());
+            until_within(&format!("{}: all know within {WITHIN:?} what one found out", play()), limit, || {
+                shared_entries(agent).iter().any(|entry| is_of(entry, host) && entry.reporters == ["n01"]).then_some(())
+            });
+        }
+        eprintln!("{}: {} know {:.1?} later what one found out", play(), agents.len(), watch.elapsed());
+        assert_eq!(self.0.counts().requests, 1, "{}: nobody else has asked", play());
+    }
+}
+
+/// A failure that all hold, whose next try is still to come.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    entry: BackoffEntry,
+    /// By the clock of the outage's registry: when it was listed, and until when nobody is to ask that registry.
+    listed: Duration,
+    next_try: Duration,
+}
+
+impl Resting {
+    /// Waits until what the registry said rests for long enough to start all agents again meanwhile.
+    pub(crate) fn until_some_does(outage: &Outage<'_>) -> Self {
+        until(&format!("{}: what the registry said rests", play()), || {
+            let listed = outage.registry.age();
+            let entries = shared_entries(&outage.agents[0]);
+            let entry = entries.into_iter().find(|entry| is_of(entry, outage.registry.host()))?;
+            let left = Duration::from_millis(entry.next_try_ms);
+            (left >= RESTS).then_some(Self { entry, listed, next_try: listed + left })
+        })
+    }
+
+    /// Waits until each node lists it as it was, by those who said it.
+    pub(crate) fn is_listed_by(&self, outage: &Outage<'_>) {
+        let (said, watch) = (facts(&self.entry), Watch::start());
+        for agent in &outage.agents {
+            until_within(&format!("{}: {said:?} is known to each", play()), WITHIN.saturating_sub(watch.elapsed()), || {
+                let ago = outage.registry.age() - self.listed;
+                let age = |entry: &BackoffEntry| Duration::from_millis(entry.since_ms);
+                let is_it = |entry: &BackoffEntry| facts(entry) == said && age(entry) + READ_WITHIN >= age(&self.entry) + ago;
+                shared_entries(agent).iter().any(is_it).then_some(())
+            });
+        }
+    }
+
+    /// Nobody asked before its next try.
+    pub(crate) fn was_kept_by(&self, outage: &Outage<'_>) {
+        let early = |at: &Duration| *at > self.listed && *at + READ_WITHIN < self.next_try;
+        let asked: Vec<_> = outage.registry.requests().into_iter().map(|request| request.at).filter(early).collect();
+        assert!(asked.is_empty(), "{}: asked at {asked:?} between {:?} and {:?}", play(), self.listed, self.next_try);
+        eprintln!("{}: nobody asked for {:.1?}, from {:.1?} on", play(), self.next_try - self.listed, self.listed);
+    }
+}
+
+/// The shared entries that a node holds.
+pub(crate) fn shared_entries(agent: &Agent<'_>) -> Vec<BackoffEntry> {
+    let entries = agent.ask(&ListBackoffs::default()).entries;
+    entries.into_iter().filter(|entry| entry.view.is_some()).collect()
+}
+
+/// What an entry is about, and who says so. Of two failures at the same moment each node may hold another for the newer one.
+pub(crate) fn facts(entry: &BackoffEntry) -> (String, FailureClass, BTreeSet<String>) {
+    (entry.key.clone(), entry.class, entry.reporters.iter().cloned().collect())
+}
+
+fn is_of(entry: &BackoffEntry, registry: &str) -> bool {
+    entry.view.as_ref().is_some_and(|view| view.registry == registry)
+}

@@ -1,0 +1,43 @@
+//! `fleet.share = observe`: before a fleet is trusted with refusals, it says what it would have refused, and why.
+
+use contract::FailureClass;
+use contract::messages::backoff_tracker::CountBackoffs;
+use e2e::{Agent, Registry, Workplace, until};
+use serde_json::json;
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+
+use crate::knowledge::shared_entries;
+
+#[test]
+fn who_observes_is_told_why_it_would_have_waited_and_asks_all_the_same() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (place, observing) = (Workplace::new(), Workplace::new().with("FLEETPULL_FLEET_SHARE", "observe"));
+    let (server, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
+    let image = registry.image("shop/missing:v1");
+    let finder = Agent::start(&place, "n01", &["--nats", &server.url()]).ready();
+    let observer = Agent::start(&observing, "n02", &["--nats", &server.url()]).ready();
+
+    let found = finder.asked(&["pull", &image, "-o", "json"]).expect(1).object();
+    let entry = until("the observer hears of it", || shared_entries(&observer).pop());
+    let trace_id = entry.trace.map(|trace| trace.trace_id_hex()).unwrap_or_default();
+    assert_eq!((entry.reporters.as_slice(), trace_id.as_str()), (&["n01".to_owned()][..], found["trace_id"].as_str().unwrap()));
+    assert_eq!((entry.class, entry.binds.as_str()), (FailureClass::NotFound, "everybody"));
+    for command in [["backoff", "explain", &image], ["explain", &image, "--policy=always"]] {
+        let told = observer.asked(&command).expect(0);
+        for part in ["found by:", "n01", "404", "next try:", "by one node for all", "view:", found["trace_id"].as_str().unwrap()] {
+            assert!(told.stdout.contains(part), "{part:?} is not in {told}");
+        }
+    }
+    let observed = || observer.ask(&CountBackoffs {}).shared.observed_total;
+    assert_eq!((observed(), registry.counts().failing), (0, 1), "looking is not asking");
+
+    let asked = observer.asked(&["pull", &image, "-o", "json"]).expect(1).object();
+    assert_eq!((&asked["outcome"], &asked["learned_by"]), (&json!("failed"), &json!("")), "{asked}");
+    assert_eq!((observed(), registry.counts().failing), (1, 2), "it would have been refused");
+    until("what it found is told to the others", || {
+        shared_entries(&finder).iter().any(|entry| entry.reporters.contains(&"n02".to_owned())).then_some(())
+    });
+}
