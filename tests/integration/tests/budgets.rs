@@ -23,6 +23,8 @@ use integration::paused;
 use throttler::core::budget::{Alone, BudgetPolicy};
 
 const WALL: Duration = Duration::from_secs(1_700_000_000);
+/// Of a quota.
+const WINDOW: Duration = Duration::from_secs(60);
 const POLICY: BudgetPolicy = BudgetPolicy { per_second: 200.0, at_once: 0, alone: Alone::Open };
 
 fn on_memory() -> (MemoryBus, Clock) {
@@ -66,16 +68,22 @@ fn no_more_run_at_once_than_the_fleet_may() {
 fn a_quota_of_six_serves_six_of_ten_even_when_the_leader_dies_and_the_rest_after_the_window() {
     paused(async {
         let (bus, clock) = on_memory();
-        let mut fleet = Fleet::start(10, POLICY, &clock, |_| Arc::new(bus.connect())).await;
-        let registry = Registry::with_quota(6, Duration::from_secs(60), &clock);
+        // One by one, so that the leader can be killed between two of them.
+        let policy = BudgetPolicy { per_second: 5.0, ..POLICY };
+        let mut fleet = Fleet::start(10, policy, &clock, |_| Arc::new(bus.connect())).await;
+        let registry = Registry::with_quota(6, WINDOW, &clock);
         let pulls = fleet.begin_everywhere(&registry, &clock);
         until_in_time("three pulls began", || registry.begun() >= 3).await;
+        let began = clock.now().monotonic;
         let killed = leader(&fleet.states().await).expect("somebody leads");
         pulls[killed].abort();
         fleet.kill(killed).await;
+        assert_eq!(registry.begun(), 3, "it dies in the middle of the release");
         // All clocks jump, as on machines that slept: nobody takes that for twenty seconds without a leader.
         tokio::time::advance(Duration::from_secs(20)).await;
         assert!(registry.begun() <= 6, "{} began", registry.begun());
+        until_in_time("the window is nearly over", || clock.now().monotonic >= began + WINDOW - Duration::from_secs(5)).await;
+        assert_eq!(registry.begun(), 6, "all of the quota, without the leader that died");
         until_in_time("the rest were served after the window", || registry.served() >= 9).await;
         assert_eq!(registry.refused(), 0, "never a seventh");
     });
