@@ -29,9 +29,23 @@ fn shell_blocks(text: &str) -> String {
     text.split("```sh").skip(1).filter_map(|rest| rest.split("```").next()).collect()
 }
 
+/// As a shell splits it: between single quotes white space is part of a word.
+fn words(line: &str) -> Vec<String> {
+    let mut words: Vec<String> = vec![String::new()];
+    let mut quoted = false;
+    for character in line.chars() {
+        match character {
+            '\'' => quoted = !quoted,
+            _ if character.is_whitespace() && !quoted => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(character),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 fn assert_parses(line: &str, place: &str) {
-    let words = line.split_whitespace().map(|word| word.trim_matches('\''));
-    if let Err(error) = Cli::try_parse_from(words) {
+    if let Err(error) = Cli::try_parse_from(words(line)) {
         assert!(
             matches!(error.kind(), clap::error::ErrorKind::DisplayHelp | clap::error::ErrorKind::DisplayVersion),
             "{place}: {line}\n{error}"

@@ -121,7 +121,7 @@ pub struct BackoffPauseArgs {
     #[arg(long, value_name = "R")]
     pub registry: Option<String>,
     /// For how long.
-    #[arg(long = "for", value_name = "D", value_parser = duration, default_value = "30m")]
+    #[arg(long = "for", value_name = "D", value_parser = duration, allow_hyphen_values = true, default_value = "30m")]
     pub lasting: Duration,
     /// Whom to ask, and how facts are written.
     #[command(flatten)]

@@ -10,6 +10,11 @@ use super::selector::Selector;
 /// A settings key and its value, as a flag gives them.
 pub(super) type Flag = (String, String);
 
+// What the settings of these flags take, for completions.
+const LOG_LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+const LOG_FORMATS: [&str; 2] = ["text", "json"];
+const RUNTIMES: [&str; 2] = ["oci-layout", "cri"];
+
 /// How facts are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
@@ -43,10 +48,10 @@ pub struct SettingsArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct LogArgs {
     /// What is logged to stderr: error, warn, info, debug or trace.
-    #[arg(long, value_name = "L", help_heading = "Settings")]
+    #[arg(long, value_name = "L", help_heading = "Settings", value_parser = LOG_LEVELS, hide_possible_values = true)]
     pub log_level: Option<String>,
     /// How: text, or json for one object a line.
-    #[arg(long, value_name = "FORMAT", help_heading = "Settings")]
+    #[arg(long, value_name = "FORMAT", help_heading = "Settings", value_parser = LOG_FORMATS, hide_possible_values = true)]
     pub log_format: Option<String>,
 }
 
@@ -89,7 +94,10 @@ pub struct FleetArgs {
     /// Ask the agent on this machine through its socket instead: unix:///path/agent.sock.
     #[arg(long, value_name = "unix://PATH", conflicts_with_all = ["nats", "nats_context"])]
     pub agent: Option<String>,
-    /// Only nodes with these labels: zone=a,disk!=hdd,gpu,!edge.
+    /// Only nodes with these labels, as kubectl selects: 'zone in (a, b),disk!=hdd,gpu,!edge'.
+    ///
+    /// Conditions with commas between them, of which all must hold: key=value (or ==), key!=value, key in (a, b), key notin (a, b),
+    /// key (it is there), !key (it is not), key>3, key<3. As with kubectl, != and notin also mean nodes without the key.
     #[arg(short = 'l', long, value_name = "LABELS", help_heading = "Options")]
     pub selector: Option<Selector>,
 }
@@ -135,7 +143,7 @@ impl QuestionArgs {
 #[command(next_help_heading = "Runtime")]
 pub struct RuntimeArgs {
     /// What pulls: oci-layout (Fleetpull itself, into --store) or cri (containerd, CRI-O).
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = RUNTIMES, hide_possible_values = true)]
     pub runtime: Option<String>,
     /// The OCI image layout that oci-layout pulls into [default: /var/lib/fleetpull as root, else ~/.local/share/fleetpull].
     #[arg(long, value_name = "DIR")]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use contract::messages::pull_coordinator::PullPolicy;
 use contract::{NodeName, PodRef};
 use image::Platform;
@@ -18,6 +19,7 @@ Examples:
   fleetpull pull app:v2 --node n1 --node n2 --nats nats://nats:4222
   fleetpull pull app:v2 --all-nodes --nats nats://nats:4222 -o json
   fleetpull pull app:v2 -l zone=a --canary 3 --parallelism 25%
+  fleetpull pull app:v2 -l 'zone in (a, b),!edge'    labels as with kubectl
   fleetpull pull app:v2 --all-nodes --wait 30m       until it is there
   fleetpull pull app:v2 --all-nodes --wait 2h --detach
   fleetpull pull app:v2 --all-nodes --dry-run        who has it, how much to fetch?
@@ -49,7 +51,7 @@ pub struct PullArgs {
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<String>,
     /// When to ask the registry: Always, IfNotPresent or Never.
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true, ignore_case = true)]
     pub policy: Option<PullPolicy>,
     /// Which platform of an image: os/arch[/variant] [default: the node's own].
     #[arg(long, value_name = "OS/ARCH")]
@@ -58,10 +60,10 @@ pub struct PullArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod)]
     pub pod: Option<PodRef>,
     /// How long to wait for an answer; what is under way on other nodes goes on if somebody else wants it.
-    #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "wait")]
+    #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true, conflicts_with = "wait")]
     pub timeout: Option<Duration>,
     /// Let the wish stand until the image is there, through failures and back-offs, but no longer than this.
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
     /// On this node of the fleet; may be given several times.
     #[arg(long = "node", value_name = "NAME", conflicts_with_all = ["all_nodes", "selector"])]
@@ -128,6 +130,12 @@ impl PullArgs {
     pub fn has_target(&self) -> bool {
         self.all_nodes || !self.nodes.is_empty() || self.fleet.agent.is_some() || self.fleet.selector.is_some()
     }
+}
+
+/// Its values stand in completions.
+pub(super) fn policy() -> impl TypedValueParser<Value = PullPolicy> {
+    let all = [PullPolicy::Always, PullPolicy::IfNotPresent, PullPolicy::Never];
+    PossibleValuesParser::new(all.map(|policy| policy.as_str())).try_map(|text| text.parse::<PullPolicy>())
 }
 
 fn pod(text: &str) -> Result<PodRef, String> {

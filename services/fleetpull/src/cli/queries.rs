@@ -8,6 +8,7 @@ use contract::messages::pull_coordinator::PullPolicy;
 use contract::{EventReason, NodeName};
 
 use super::groups::{NodesQuestionArgs, OutputArgs, QuestionArgs, RuntimeArgs, SettingsArgs};
+use super::pull::policy;
 
 /// Show what happened.
 #[derive(Clone, Debug, Args)]
@@ -51,7 +52,7 @@ pub struct ExplainArgs {
     #[arg(value_name = "IMAGE")]
     pub image: String,
     /// The policy to assume: Always, IfNotPresent or Never.
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true, ignore_case = true)]
     pub policy: Option<PullPolicy>,
     /// Runtime, for a question to this process's own store.
     #[command(flatten)]

@@ -1,7 +1,15 @@
-//! Which nodes, by their labels: the equality-based selectors of Kubernetes.
+//! Which nodes, by their labels: the selectors of Kubernetes, by equality, by set and by number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::iter::Peekable;
 use std::str::FromStr;
+use std::vec::IntoIter;
+
+/// Follows what is wrong with a selector.
+const FORM: &str = "a selector is conditions with commas between them: zone=a,disk!=hdd,gpu,!edge,rack in (r1, r2),rack notin (r3),cores>4";
+/// As Kubernetes has it for the value of a label.
+const VALUE_MAX_CHARS: usize = 63;
 
 /// What the labels of a node must be: all of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,23 +19,27 @@ pub struct Selector {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Condition {
-    Is(String, String),
-    IsNot(String, String),
-    Has(String),
-    HasNot(String),
+struct Condition {
+    key: String,
+    is: Wanted,
+}
+
+/// What the label of a condition's key must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    OneOf(BTreeSet<String>),
+    NoneOf(BTreeSet<String>),
+    There,
+    NotThere,
+    Above(i64),
+    Below(i64),
 }
 
 impl Selector {
     /// Whether a node with these labels is meant. As in Kubernetes a label that is not there is another value.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.conditions.iter().all(|condition| match condition {
-            Condition::Is(key, value) => labels.get(key) == Some(value),
-            Condition::IsNot(key, value) => labels.get(key) != Some(value),
-            Condition::Has(key) => labels.contains_key(key),
-            Condition::HasNot(key) => !labels.contains_key(key),
-        })
+        self.conditions.iter().all(|condition| condition.is.met_by(labels.get(&condition.key).map(String::as_str)))
     }
 
     /// As it was given.
@@ -37,36 +49,175 @@ impl Selector {
     }
 }
 
+impl Wanted {
+    fn met_by(&self, label: Option<&str>) -> bool {
+        let number = || label.and_then(|label| label.parse::<i64>().ok());
+        match self {
+            Self::OneOf(values) => label.is_some_and(|label| values.contains(label)),
+            Self::NoneOf(values) => label.is_none_or(|label| !values.contains(label)),
+            Self::There => label.is_some(),
+            Self::NotThere => label.is_none(),
+            Self::Above(least) => number().is_some_and(|number| number > *least),
+            Self::Below(most) => number().is_some_and(|number| number < *most),
+        }
+    }
+}
+
 impl FromStr for Selector {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let conditions = text.split(',').map(condition).collect::<Option<Vec<_>>>();
-        let conditions = conditions.ok_or("a selector is labels with commas between them: zone=a,disk!=hdd,gpu,!edge")?;
+        if text.trim().is_empty() {
+            // Kubernetes takes that for all. A variable of a script that was not set shall not mean the whole fleet.
+            return Err(format!("it is empty: without it every node is meant; {FORM}"));
+        }
+        let mut parser = Parser { tokens: tokens(text).into_iter().peekable() };
+        let conditions = parser.conditions().map_err(|wrong| format!("{wrong}; {FORM}"))?;
         Ok(Self { text: text.to_owned(), conditions })
     }
 }
 
-fn condition(text: &str) -> Option<Condition> {
-    let text = text.trim();
-    let pair = |key: &str, value: &str| Some((word(key)?, value.trim().to_owned()));
-    if let Some((key, value)) = text.split_once("!=") {
-        return pair(key, value).map(|(key, value)| Condition::IsNot(key, value));
-    }
-    if let Some((key, value)) = text.split_once('=') {
-        return pair(key, value.strip_prefix('=').unwrap_or(value)).map(|(key, value)| Condition::Is(key, value));
-    }
-    match text.strip_prefix('!') {
-        Some(key) => word(key).map(Condition::HasNot),
-        None => word(text).map(Condition::Has),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'t> {
+    Word(&'t str),
+    Sign(&'static str),
+}
+
+impl fmt::Display for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Word(text) | Self::Sign(text)) = self;
+        write!(f, "`{text}`")
     }
 }
 
-/// A label's key: something, and none of the signs of a selector.
-fn word(text: &str) -> Option<String> {
-    let text = text.trim();
-    let fit = !text.is_empty() && text.chars().all(|character| character.is_ascii_alphanumeric() || "-_./".contains(character));
-    fit.then(|| text.to_owned())
+/// The longer ones first.
+const SIGNS: [&str; 9] = ["!=", "==", "=", "!", "(", ")", ",", ">", "<"];
+
+/// Words and signs; white space only keeps words apart.
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let (token, length) = match SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
+            Some(sign) => (Token::Sign(sign), sign.len()),
+            None => {
+                let end = rest.find(|sign: char| sign.is_whitespace() || "=!(),<>".contains(sign)).unwrap_or(rest.len());
+                (Token::Word(rest.get(..end).unwrap_or_default()), end)
+            }
+        };
+        tokens.push(token);
+        rest = rest.get(length..).unwrap_or_default().trim_start();
+    }
+    tokens
+}
+
+struct Parser<'t> {
+    tokens: Peekable<IntoIter<Token<'t>>>,
+}
+
+impl<'t> Parser<'t> {
+    fn conditions(&mut self) -> Result<Vec<Condition>, String> {
+        let mut conditions = vec![self.condition()?];
+        loop {
+            match self.tokens.next() {
+                None => return Ok(conditions),
+                Some(Token::Sign(",")) => conditions.push(self.condition()?),
+                Some(token) => return Err(format!("{token} is out of place after a whole condition")),
+            }
+        }
+    }
+
+    fn condition(&mut self) -> Result<Condition, String> {
+        if self.takes("!") {
+            return Ok(Condition { key: self.key("after `!`")?, is: Wanted::NotThere });
+        }
+        let key = self.key("where a condition begins")?;
+        let is = match self.tokens.peek().copied() {
+            None | Some(Token::Sign(",")) => Wanted::There,
+            Some(sign @ Token::Sign("=" | "==" | "!=")) => {
+                self.tokens.next();
+                let values = BTreeSet::from([self.value(sign)?]);
+                if sign == Token::Sign("!=") { Wanted::NoneOf(values) } else { Wanted::OneOf(values) }
+            }
+            Some(sign @ Token::Sign(">" | "<")) => {
+                self.tokens.next();
+                let value = self.value(sign)?;
+                let number = value.parse().map_err(|_| format!("after {sign} stands a whole number, not `{value}`"))?;
+                if sign == Token::Sign(">") { Wanted::Above(number) } else { Wanted::Below(number) }
+            }
+            Some(word @ Token::Word("in" | "notin")) => {
+                self.tokens.next();
+                let values = self.list(&key, word)?;
+                if word == Token::Word("in") { Wanted::OneOf(values) } else { Wanted::NoneOf(values) }
+            }
+            Some(token) => return Err(format!("{token} is out of place after `{key}`")),
+        };
+        Ok(Condition { key, is })
+    }
+
+    fn key(&mut self, place: &str) -> Result<String, String> {
+        match self.tokens.next() {
+            // As in Kubernetes these are no keys: `in (a)` is a condition whose key was forgotten.
+            Some(Token::Word(word)) if !matches!(word, "in" | "notin") => key(word),
+            Some(token) => Err(format!("{place} stands a label's key, not {token}")),
+            None => Err(format!("{place} stands a label's key, but it ends there")),
+        }
+    }
+
+    /// What stands behind a sign: a word, or nothing for a label without a value.
+    fn value(&mut self, sign: Token<'_>) -> Result<String, String> {
+        match self.tokens.peek().copied() {
+            None | Some(Token::Sign(",")) => Ok(String::new()),
+            Some(Token::Word(word)) => {
+                self.tokens.next();
+                value(word)
+            }
+            Some(token) => Err(format!("after {sign} stands a value, not {token}")),
+        }
+    }
+
+    /// Values in brackets. Between two commas there is a value without a character.
+    fn list(&mut self, key: &str, word: Token<'_>) -> Result<BTreeSet<String>, String> {
+        if !self.takes("(") || self.tokens.peek() == Some(&Token::Sign(")")) {
+            return Err(format!("after {word} stand values in brackets, as in `{key} in (a, b)`"));
+        }
+        let mut values = BTreeSet::new();
+        loop {
+            values.insert(match self.tokens.peek().copied() {
+                Some(Token::Word(word)) => {
+                    self.tokens.next();
+                    value(word)?
+                }
+                _ => String::new(),
+            });
+            match self.tokens.next() {
+                Some(Token::Sign(",")) => {}
+                Some(Token::Sign(")")) => return Ok(values),
+                Some(token) => return Err(format!("{token} is out of place in the list after {word}")),
+                None => return Err(format!("the bracket after {word} is not closed")),
+            }
+        }
+    }
+
+    fn takes(&mut self, sign: &'static str) -> bool {
+        self.tokens.next_if_eq(&Token::Sign(sign)).is_some()
+    }
+}
+
+/// A label's key.
+fn key(word: &str) -> Result<String, String> {
+    if word.chars().all(|character| character.is_ascii_alphanumeric() || "-_./".contains(character)) {
+        return Ok(word.to_owned());
+    }
+    Err(format!("`{word}` is no label's key: letters, digits and - _ . /"))
+}
+
+/// What no label can have would never be found.
+fn value(word: &str) -> Result<String, String> {
+    if word.len() <= VALUE_MAX_CHARS && word.chars().all(|character| character.is_ascii_alphanumeric() || "-_.".contains(character)) {
+        return Ok(word.to_owned());
+    }
+    Err(format!("`{word}` is no label's value: at most {VALUE_MAX_CHARS} letters, digits and - _ ."))
 }
 
 #[cfg(test)]
@@ -75,11 +226,12 @@ mod tests {
 
     #[test]
     fn a_selector_matches_as_in_kubernetes() {
-        let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned()), ("example.com/gpu".to_owned(), String::new())]);
+        let labels = [("zone", "a"), ("example.com/gpu", ""), ("cores", "16"), ("in", "x")];
+        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let table = [
             ("zone=a", true),
             ("zone==a", true),
-            ("zone = a", true),
+            (" zone = a ", true),
             ("zone=b", false),
             ("zone!=b", true),
             ("zone!=a", false),
@@ -87,10 +239,35 @@ mod tests {
             ("zone", true),
             ("disk", false),
             ("!disk", true),
+            ("! disk", true),
             ("!zone", false),
             ("example.com/gpu=", true),
+            ("example.com/gpu", true),
+            ("disk=", false),
             ("zone=a,!disk,example.com/gpu", true),
             ("zone=a,disk", false),
+            ("zone=in", false),
+            ("zone in (a)", true),
+            ("zone in (a, b)", true),
+            ("zone in(b,a)", true),
+            ("zone  in\t( b , c )", false),
+            ("disk in (ssd)", false),
+            ("zone notin (b, c)", true),
+            ("zone notin (a, b)", false),
+            ("disk notin (hdd)", true),
+            ("zone notin (in, notin)", true),
+            ("example.com/gpu in (,t4)", true),
+            ("zone in (,b)", false),
+            ("disk notin (,)", true),
+            ("zone in (a, b),disk notin (hdd),!edge,zone!=c,cores>8", true),
+            ("zone in (a, b),edge", false),
+            ("cores>15", true),
+            ("cores>16", false),
+            ("cores<17", true),
+            ("cores < 16", false),
+            ("zone>1", false),
+            ("disk<1", false),
+            ("cores>-1", true),
         ];
         for (text, expected) in table {
             assert_eq!(text.parse::<Selector>().map(|selector| selector.matches(&labels)), Ok(expected), "{text}");
@@ -98,9 +275,49 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused() {
-        for text in ["", ",", "zone=a,", "=a", "!", "!=a", "zone in (a, b)", "a b"] {
-            assert!(text.parse::<Selector>().is_err(), "{text}");
+    fn what_is_no_selector_is_refused_and_told_why() {
+        let long = format!("zone={}", "a".repeat(64));
+        let table = [
+            ("", "it is empty: without it every node is meant"),
+            (" ", "it is empty"),
+            (",", "where a condition begins stands a label's key, not `,`"),
+            ("zone=a,", "where a condition begins stands a label's key, but it ends there"),
+            ("zone=a,,disk", "where a condition begins stands a label's key, not `,`"),
+            ("=a", "where a condition begins stands a label's key, not `=`"),
+            ("!", "after `!` stands a label's key, but it ends there"),
+            ("!=a", "where a condition begins stands a label's key, not `!=`"),
+            ("!zone=a", "`=` is out of place after a whole condition"),
+            ("!!zone", "after `!` stands a label's key, not `!`"),
+            ("in (a)", "where a condition begins stands a label's key, not `in`"),
+            ("zone in a", "after `in` stand values in brackets, as in `zone in (a, b)`"),
+            ("zone notin", "after `notin` stand values in brackets, as in `zone in (a, b)`"),
+            ("zone in ()", "after `in` stand values in brackets"),
+            ("zone in (a", "the bracket after `in` is not closed"),
+            ("zone in (a b)", "`b` is out of place in the list after `in`"),
+            ("zone in (a=b)", "`=` is out of place in the list after `in`"),
+            ("zone notin (a, (b))", "`(` is out of place in the list after `notin`"),
+            ("zone in (a) (b)", "`(` is out of place after a whole condition"),
+            ("zone in (a)b", "`b` is out of place after a whole condition"),
+            ("zone=(a)", "after `=` stands a value, not `(`"),
+            ("zone=!a", "after `=` stands a value, not `!`"),
+            ("zone===a", "after `==` stands a value, not `=`"),
+            ("zone=a=b", "`=` is out of place after a whole condition"),
+            ("zone=a b", "`b` is out of place after a whole condition"),
+            ("a b", "`b` is out of place after `a`"),
+            ("zone Notin (a)", "`Notin` is out of place after `zone`"),
+            ("cores>many", "after `>` stands a whole number, not `many`"),
+            ("cores<", "after `<` stands a whole number, not ``"),
+            ("cores>=4", "after `>` stands a value, not `=`"),
+            ("zone:a", "`zone:a` is no label's key: letters, digits and - _ . /"),
+            ("zone=a/b", "`a/b` is no label's value: at most 63 letters"),
+            ("zone in (a, b;c)", "`b;c` is no label's value"),
+            ("zöne=a", "is no label's key"),
+            (long.as_str(), "is no label's value: at most 63"),
+        ];
+        for (text, why) in table {
+            let told = text.parse::<Selector>().expect_err(text);
+            assert!(told.contains(why), "{text}: {told}");
+            assert!(told.ends_with("rack in (r1, r2),rack notin (r3),cores>4"), "{text}: {told}");
         }
     }
 }

@@ -114,7 +114,14 @@ fn a_selector_names_nodes_by_their_labels() {
     registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
     let names = |rows: Vec<Value>| -> BTreeSet<String> { rows.iter().map(|row| row["node"].as_str().unwrap().to_owned()).collect() };
-    for (selector, expected) in [("zone=a", &["n1", "n2"][..]), ("zone!=a", &["n3"]), ("zone,!gpu", &NODES)] {
+    let selectors = [
+        ("zone=a", &["n1", "n2"][..]),
+        ("zone!=a", &["n3"]),
+        ("zone,!gpu", &NODES),
+        ("zone in (b, c)", &["n3"]),
+        ("zone in (a, b),zone notin (b),rack notin (r1)", &["n1", "n2"]),
+    ];
+    for (selector, expected) in selectors {
         let expected: BTreeSet<String> = expected.iter().map(|node| (*node).to_owned()).collect();
         for command in [&["pull", &image][..], &["nodes"], &["explain", &image]] {
             assert_eq!(names(fleet.rows(&[command, &["-l", selector]].concat(), 0)), expected, "{command:?} {selector}");

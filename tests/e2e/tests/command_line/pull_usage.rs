@@ -5,7 +5,7 @@ use e2e::Workplace;
 #[test]
 fn wrong_usage_says_what_is_right() {
     let place = Workplace::new();
-    let table: [(&[&str], &str); 43] = [
+    let table: [(&[&str], &str); 45] = [
         (&["pull"], "<IMAGE>"),
         (&["pull", ""], "give its name, like busybox"),
         (&["pull", " "], "give its name, like busybox"),
@@ -20,7 +20,9 @@ fn wrong_usage_says_what_is_right() {
         (&["pull", "a", "--nats", "nats://127.0.0.1:1"], "--node NAME, --all-nodes or --selector LABELS"),
         (&["pull", "a", "--node", "n1", "--all-nodes"], "cannot be used with"),
         (&["pull", "a", "--node", "n1", "-l", "zone=a"], "cannot be used with"),
-        (&["pull", "a", "-l", "zone in (a)", "--nats", "nats://127.0.0.1:1"], "zone=a,disk!=hdd"),
+        (&["pull", "a", "-l", "zone in a", "--nats", "nats://127.0.0.1:1"], "as in `zone in (a, b)`"),
+        (&["nodes", "-l", "zone=a b"], "`b` is out of place after a whole condition; a selector is"),
+        (&["pull", "a", "-l", "", "--nats", "nats://127.0.0.1:1"], "without it every node is meant"),
         (&["pull", "a", "-l", "zone=a"], "give --nats URL"),
         (&["pull", "a", "--node", "n 1", "--nats", "nats://127.0.0.1:1"], "n 1"),
         (&["pull", "a", "--node", "n1"], "give --nats URL"),
