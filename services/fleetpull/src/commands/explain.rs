@@ -98,7 +98,7 @@ async fn in_this_process(configuration: &Configuration, args: &ExplainArgs, refe
     if is_layout && !Path::new(&store).exists() {
         said.present = Some(false);
     } else {
-        let runtime = open_runtime(configuration, RegistryArgs::default(), &Clock::host()).map_err(|error| format!("{error:#}"))?;
+        let runtime = open_runtime(configuration, RegistryArgs::default(), &Clock::host()).map_err(|error| output::told(&error))?;
         match runtime.image_status(reference, None).await {
             Ok(found) => said.present = Some(found.is_some()),
             Err(failure) => said.inspect_error = Some(failure.text),

@@ -79,7 +79,12 @@ async fn connect_agent(url: &str) -> Result<BusRef> {
     if !path.starts_with('/') {
         return Err(UsageError(format!("--agent {url:?} is no socket: write unix:///path/to/agent.sock")).into());
     }
-    Ok(Arc::new(SocketBus::connect(Path::new(path)).await.context("this machine's agent cannot be asked")?))
+    let connected = SocketBus::connect(Path::new(path)).await.map_err(|error| match error {
+        // There is no bus in this, and the reason names the socket.
+        BusError::Disconnected { reason } => anyhow::Error::msg(reason),
+        error => error.into(),
+    });
+    Ok(Arc::new(connected.context("this machine's agent cannot be asked")?))
 }
 
 /// The bus in one word for people: servers without their logins, a context, or that there is none.

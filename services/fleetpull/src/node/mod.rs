@@ -239,3 +239,29 @@ pub const STANDING: Duration = Duration::from_secs(7 * 24 * 3_600);
 pub fn root_envelope<C: Command>(body: C) -> Envelope<C> {
     Envelope { meta: Meta::root(&mut Random::from_system()), body }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_reaches_its_policy() {
+        let mut settings = Settings::default();
+        let second = Duration::from_secs(1);
+        (settings.backoff.initial, settings.backoff.max) = (second, 2 * second);
+        (settings.throttle.qps, settings.throttle.burst) = (3.5, 4);
+        settings.throttle.on_exhausted = settings::OnExhausted::Fail;
+        (settings.pull.parallel, settings.pull.queue, settings.pull.timeout) = (6, 7, Some(8 * second));
+        (settings.events.keep, settings.bus.local_delivery) = (9, false);
+        let set = Policies {
+            backoff: BackoffPolicy { initial: second, max: 2 * second },
+            throttle: ThrottlePolicy { per_second: 3.5, burst: 4, slots: 6, on_exhausted: OnExhausted::Fail, queue: 7 },
+            pull_timeout: Some(8 * second),
+            keep_events: 9,
+            delivery: Delivery::Bus,
+        };
+        assert_eq!(Policies::of(&settings), set);
+        settings.pull.serial = true;
+        assert_eq!(Policies::of(&settings).throttle.slots, 1);
+    }
+}

@@ -17,6 +17,9 @@ const KEY_SHOWN: usize = 12;
 const ROUTE_SHOWN: usize = 8;
 /// The most rows that one command puts together: nobody reads more, and a fleet's own back-offs could be millions.
 const ROWS_MOST: usize = 10_000;
+/// Who makes the next try. Nobody is chosen before it is due: who wants it then takes the one lease in its turn, and who has
+/// reported the failure sits back a second or two.
+const NEXT_PROBER: &str = "one node for all: the first then that wants it, rather one that did not find out";
 /// How many nodes are named where more are counted.
 const NODES_NAMED: usize = 10;
 /// The same, on a line with other things.
@@ -211,10 +214,10 @@ impl Known {
         line("binds:", format!("{}{held}", entry.binds));
         let next = match (&entry.probed_by, entry.next_try_ms) {
             (Some(prober), _) => format!("{prober} tries now, for all"),
-            (None, 0) if self.is_shared() => "due: one node takes it for all, the others wait for what it finds".to_owned(),
+            (None, 0) if self.is_shared() => format!("due, by {NEXT_PROBER}; the others wait for what it finds"),
             (None, 0) => "due".to_owned(),
             (None, left) if self.is_shared() => {
-                format!("in {}, at {}, by one node for all", units::seconds(left), units::time_of_day(now_ms.saturating_add(left)))
+                format!("in {}, at {}, by {NEXT_PROBER}", units::seconds(left), units::time_of_day(now_ms.saturating_add(left)))
             }
             (None, left) => format!("in {}, at {}", units::seconds(left), units::time_of_day(now_ms.saturating_add(left))),
         };
@@ -402,7 +405,7 @@ mod tests {
                 "  found by:   n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
                 "  it got:     ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
                 "  binds:      everybody; 2 nodes hold it",
-                "  next try:   in 7.0 s, at 12:00:10Z, by one node for all",
+                "  next try:   in 7.0 s, at 12:00:10Z, by one node for all: the first then that wants it, rather one that did not find out",
                 "  view:       scope default, registry registry.example, route 0123456789ab; nodes with another view know nothing of it",
             ]
         );

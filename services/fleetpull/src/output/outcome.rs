@@ -1,5 +1,6 @@
 //! How a pull ended, as a row.
 
+use contract::messages::backoff_tracker::BackoffEntry;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
 use contract::{FailureClass, NodeName, WishId};
 use serde::Serialize;
@@ -19,6 +20,8 @@ pub struct Row {
     pub outcome: PullOutcome,
     /// When that was known, milliseconds since 1970.
     pub at_ms: u64,
+    /// On a refusal, what holds the image back and is being tried by another node meanwhile.
+    pub under_way: Option<Box<BackoffEntry>>,
 }
 
 /// The row in JSON: the names and their meaning are an interface.
@@ -47,7 +50,9 @@ struct JsonRow<'a> {
     learned_by: &'a str,
     learned_ms_ago: Option<u64>,
     /// 32 hex digits, or empty.
-    learned_trace_id: &'a str,
+    learned_trace_id: String,
+    /// On a refusal, which node makes the next try, as far as that is decided: while it makes it. Else empty.
+    next_by: &'a str,
     /// The standing wish, if it is one.
     wish: Option<WishId>,
 }
@@ -81,8 +86,9 @@ impl Row {
             trace_id: &outcome.trace_id,
             timed_out: outcome.timed_out,
             learned_by: self.learned_by(),
-            learned_ms_ago: outcome.learned_ms_ago,
-            learned_trace_id: outcome.learned_trace_id.as_deref().unwrap_or_default(),
+            learned_ms_ago: outcome.learned_ms_ago.or(self.under_way.as_ref().map(|entry| entry.last_ms_ago)),
+            learned_trace_id: self.learned_trace_id(),
+            next_by: self.next_by(),
             wish: outcome.wish,
         }
     }
@@ -107,17 +113,49 @@ impl Row {
 
     /// On a refusal, who found out what it goes by.
     fn learned_by(&self) -> &str {
-        match (&self.outcome.learned_by, self.outcome.outcome) {
+        let of_entry = self.under_way.as_ref().and_then(|entry| entry.reporters.first());
+        match (self.outcome.learned_by.as_ref().or(of_entry), self.outcome.outcome) {
             (Some(node), _) => node,
             (None, OutcomeKind::Backoff) if !self.outcome.stands => self.node.as_str(),
             (None, _) => "",
         }
     }
 
-    /// Why it waits, where another node found out.
+    fn learned_trace_id(&self) -> String {
+        let of_entry = || self.under_way.as_ref().and_then(|entry| entry.trace).map(|trace| trace.trace_id_hex());
+        self.outcome.learned_trace_id.clone().or_else(of_entry).unwrap_or_default()
+    }
+
+    /// Who tries now for all.
+    fn next_by(&self) -> &str {
+        self.under_way.as_ref().and_then(|entry| entry.probed_by.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether somebody may be trying it just now: then no time of a next try is told, and who is refused has waited for that.
+    #[must_use]
+    pub fn may_be_under_way(&self) -> bool {
+        let outcome = &self.outcome;
+        let time_told = outcome.learned_by.is_some() && outcome.next_try_ms.is_some_and(|left| left > 0);
+        outcome.outcome == OutcomeKind::Backoff && !outcome.stands && !time_told
+    }
+
+    /// Why it waits, where another node found out, or finds out just now.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         let outcome = &self.outcome;
+        if let Some(entry) = &self.under_way {
+            let refusal = Refusal {
+                node: self.node.as_str(),
+                learned_by: self.learned_by(),
+                learned_at_ms: Some(self.at_ms.saturating_sub(entry.last_ms_ago)),
+                trace_id: &self.learned_trace_id(),
+                class: entry.class,
+                cause: &entry.cause,
+                next_try_ms: None,
+                next_by: self.next_by(),
+            };
+            return Some(refusal.sentence());
+        }
         let refusal = Refusal {
             node: self.node.as_str(),
             learned_by: outcome.learned_by.as_deref()?,
@@ -179,7 +217,7 @@ mod tests {
     use super::*;
 
     fn row(outcome: PullOutcome) -> Row {
-        Row { image: "busybox".to_owned(), node: "n3".parse().expect("a name"), outcome, at_ms: 43_203_500 }
+        Row { image: "busybox".to_owned(), node: "n3".parse().expect("a name"), outcome, at_ms: 43_203_500, under_way: None }
     }
 
     #[test]
@@ -205,6 +243,7 @@ mod tests {
             "learned_by",
             "learned_ms_ago",
             "learned_trace_id",
+            "next_by",
             "wish",
         ];
         for field in fields {
@@ -231,6 +270,36 @@ mod tests {
         assert_eq!((row(own.clone()).to_json().learned_by, row(learned).to_json().learned_by), ("n3", "n1"));
         let stands = PullOutcome { stands: true, ..own };
         assert_eq!((row(stands.clone()).word(), row(stands.clone()).is_there(), row(stands).to_json().learned_by), ("standing", false, ""));
+    }
+
+    #[test]
+    fn a_refusal_while_somebody_tries_says_who() {
+        let message = "ErrImagePull: no leave within 10s: another node is finding out whether it can be had";
+        let refused = row(PullOutcome {
+            outcome: OutcomeKind::Backoff,
+            message: message.to_owned(),
+            next_try_ms: Some(10_000),
+            ..PullOutcome::default()
+        });
+        let under_way = BackoffEntry {
+            class: FailureClass::NotFound,
+            reporters: vec!["n1".to_owned()],
+            last_ms_ago: 500,
+            cause: "ErrImagePull: r.example: 404 Not Found".to_owned(),
+            probed_by: Some("n2".to_owned()),
+            ..BackoffEntry::default()
+        };
+        assert!(refused.may_be_under_way(), "who waited for the fleet in vain is not told a time of the next try");
+        let told = Row { under_way: Some(Box::new(under_way)), ..refused };
+        assert_eq!(told.refusal().as_deref(), Some("n3 waits: n1 got 404 at 12:00:03Z, n2 tries now"));
+        assert_eq!((told.to_json().learned_by, told.to_json().next_by, told.to_json().learned_ms_ago), ("n1", "n2", Some(500)));
+        let learned = PullOutcome {
+            outcome: OutcomeKind::Backoff,
+            learned_by: Some("n1".to_owned()),
+            next_try_ms: Some(3_100),
+            ..PullOutcome::default()
+        };
+        assert!(!row(learned).may_be_under_way(), "the time of the next try is told, and nobody is chosen for it yet");
     }
 
     #[test]

@@ -145,24 +145,28 @@ impl ProgressView {
             if self.drawn.len() == MAX_BARS {
                 return;
             }
-            let bar = ProgressBar::new(total);
+            // With its style from the beginning: whatever is set draws.
+            let bar = ProgressBar::new(total).with_style(styled(wanted.style)).with_prefix(wanted.name.to_owned());
             let bar = match above.and_then(|above| self.drawn.get(above)) {
                 Some((above, _)) => self.bars.insert_after(above, bar),
                 None => self.bars.add(bar),
             };
-            bar.set_prefix(wanted.name.to_owned());
-            self.drawn.insert(wanted.key.to_owned(), (bar, ""));
+            self.drawn.insert(wanted.key.to_owned(), (bar, wanted.style));
         }
         if let Some((bar, style)) = self.drawn.get_mut(wanted.key) {
             if *style != wanted.style {
                 *style = wanted.style;
-                bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+                bar.set_style(styled(style));
             }
             bar.set_length(total);
             bar.set_position(done);
             bar.set_message(wanted.message);
         }
     }
+}
+
+fn styled(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// What a bar is to show.

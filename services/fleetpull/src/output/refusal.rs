@@ -1,4 +1,5 @@
-//! Why something waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), n2 tries in 3.1 s`.
+//! Why something waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s`, and while that
+//! is made, `n2 tries now`.
 
 use contract::FailureClass;
 
@@ -35,7 +36,7 @@ pub struct Refusal<'a> {
     pub cause: &'a str,
     /// Milliseconds until the next try, if it is known.
     pub next_try_ms: Option<u64>,
-    /// Who makes it, if that is decided.
+    /// Who makes it; empty before it begins: nobody is chosen, whoever wants it then and is first makes it for all.
     pub next_by: &'a str,
 }
 
@@ -70,9 +71,8 @@ pub fn next_try(in_ms: Option<u64>, by: &str) -> Option<String> {
     match (in_ms, by) {
         (None, "") => None,
         (Some(0), "") => Some("the next try is due".to_owned()),
-        (None | Some(0), by) => Some(format!("{by} tries now")),
         (Some(left), "") => Some(format!("next try in {}", units::seconds(left))),
-        (Some(left), by) => Some(format!("{by} tries in {}", units::seconds(left))),
+        (_, by) => Some(format!("{by} tries now")),
     }
 }
 
@@ -102,10 +102,12 @@ mod tests {
             class: FailureClass::RegistryUnavailable,
             cause: "ErrImagePull: 10.0.0.1:5503: 503 Service Unavailable for manifest v1",
             next_try_ms: Some(3_140),
-            next_by: "n2",
+            next_by: "",
         };
-        assert_eq!(refusal.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), n2 tries in 3.1 s");
-        let itself = Refusal { learned_by: "", next_by: "", cause: "dial tcp: connection refused", ..refusal };
+        assert_eq!(refusal.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s");
+        let tried = Refusal { next_try_ms: None, next_by: "n2", ..refusal };
+        assert_eq!(tried.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), n2 tries now");
+        let itself = Refusal { learned_by: "", cause: "dial tcp: connection refused", ..refusal };
         assert_eq!(itself.sentence(), "n3 waits: n3 got no answer from the registry at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s");
         let bare = Refusal { node: "n3", learned_by: "n1", class: FailureClass::NotFound, ..Refusal::default() };
         assert_eq!(bare.sentence(), "n3 waits: n1 got not_found");

@@ -245,7 +245,7 @@ mod tests {
 
     fn row(number: usize, outcome: OutcomeKind, class: Option<FailureClass>) -> Row {
         let outcome = PullOutcome { outcome, class, ..PullOutcome::default() };
-        Row { image: "a:1".to_owned(), node: node(number), outcome, at_ms: 0 }
+        Row { image: "a:1".to_owned(), node: node(number), outcome, at_ms: 0, under_way: None }
     }
 
     fn held() -> WishStatus {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// The fields that every row of `pull --output json` has.
-pub(crate) const FIELDS: [&str; 19] = [
+pub(crate) const FIELDS: [&str; 20] = [
     "image",
     "node",
     "outcome",
@@ -27,6 +27,7 @@ pub(crate) const FIELDS: [&str; 19] = [
     "learned_by",
     "learned_ms_ago",
     "learned_trace_id",
+    "next_by",
     "wish",
 ];
 /// The longest text of a failure of the embedded runtime. Characters.

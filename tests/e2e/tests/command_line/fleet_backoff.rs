@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use e2e::{Registry, until};
+use e2e::{Finished, Registry, until};
 use practice_registry::Fault;
 use serde_json::{Value, json};
 
@@ -61,6 +61,38 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
     assert!(of("registry.example").iter().all(|row| row["kind"] != "entry"));
     let other = fleet.run(&["backoff", "explain", "shop/other:v1"]).expect(1);
     assert!(other.stdout.is_empty() && other.stderr.contains("nothing of that name is held back"), "{other}");
+}
+
+#[test]
+fn who_tries_for_all_is_named_while_it_does() {
+    // Who waits for the word of another is refused soon.
+    let Some(fleet) = Fleet::start(&[("FLEETPULL_THROTTLE_MAX_WAIT", "1s")]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v9");
+    let first = fleet.rows(&["pull", &image, "--node", "n1"], 1).remove(0);
+    let _ = shared_by_three(&fleet);
+    let before = fleet.run(&["explain", &image]).expect(0);
+    assert!(before.stdout.contains(", by one node for all: the first then that wants it"), "nobody is chosen yet: {before}");
+    let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
+    assert_eq!((&refused["next_by"], refused["next_try_ms"].is_u64()), (&json!(""), true), "{refused}");
+
+    // The next try hangs, and n2 alone wants it: it has ten seconds until its time for an answer is over.
+    registry.faults().add(Fault::new("/manifests/", practice_registry::Deed::Hang));
+    let wish = fleet.place.start(&["pull", &image, "--node", "n2", "--wait", "1m", "-q"]);
+    until("n2 tries for all, as n1 and n3 know", || {
+        let told = ["n1", "n3"].map(|node| fleet.rows(&["backoff", "list", "--node", node], 0));
+        told.iter().all(|rows| rows.iter().any(|row| row["shared"] == true && row["probed_by"] == "n2")).then_some(())
+    });
+    let text = fleet.place.start(&["pull", &image, "--node", "n3"]);
+    let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
+    assert_eq!((&refused["next_by"], &refused["learned_by"]), (&json!("n2"), &json!("n1")), "{refused}");
+    assert_eq!(refused["learned_trace_id"], first["trace_id"], "{refused}");
+    let text = Finished::of(&["pull"], text).expect(4);
+    assert!(text.stdout.contains("n3 waits: n1 got 404 at ") && text.stdout.trim_end().ends_with("), n2 tries now"), "{text}");
+    let explained = fleet.run(&["explain", &image]).expect(0);
+    assert!(explained.stdout.contains("next try:   n2 tries now, for all"), "{explained}");
+    registry.faults().clear();
+    drop(wish);
 }
 
 #[test]

@@ -14,6 +14,19 @@ fn row(place: &Workplace, arguments: &[&str], status: i32) -> Value {
 }
 
 #[test]
+fn a_name_that_is_empty_keeps_no_other_image_from_its_row() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let rows = place.run(&["pull", "", &image, "-o", "json", "--store", "store"]).expect(3).objects();
+    let mut told: Vec<(&str, String)> = rows.iter().map(|row| (row["image"].as_str().unwrap(), check_row(row))).collect();
+    told.sort();
+    assert_eq!(told[0].0, "", "{rows:?}");
+    assert!(told[0].1.starts_with("failed InvalidImageName"), "{rows:?}");
+    assert_eq!(told[1], (image.as_str(), "pulled".to_owned()), "{rows:?}");
+}
+
+#[test]
 fn a_pull_tells_everything_about_the_image() {
     let (registry, place) = (Registry::new(), Workplace::new().with("FLEETPULL_NODE_NAME", "n1"));
     let added = registry.add_image("shop/web", "v1", &small());

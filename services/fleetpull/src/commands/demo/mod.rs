@@ -1,7 +1,7 @@
 //! `fleetpull demo`: the main job with nothing installed.
 //!
 //! A small registry and three nodes run in this process: the real services on the memory bus, the real embedded runtime, real
-//! HTTP on loopback. Every figure is a registry's own count, but for the last scene, which is simulated and says so.
+//! HTTP on loopback. Every line of a scene says whether it is measured, simulated or shortened.
 
 mod outage;
 mod scene;
@@ -16,7 +16,8 @@ use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, PullPolicy}
 use futures::future::join_all;
 
 use self::scene::{APP, MISSING, Scene};
-use self::told::{Told, line, title};
+use self::told::{Told, line, measured, simulated, title};
+use super::pull::quoted;
 use crate::cli::DemoArgs;
 use crate::exit::Exit;
 use crate::output::{self, table, units};
@@ -45,29 +46,35 @@ pub(super) fn carry_out(args: &DemoArgs) -> Result<Exit> {
 }
 
 async fn play(scene: &Scene) -> Result<Vec<Told>> {
-    line(&format!(
+    line("Each line says whether it is measured, simulated or shortened.");
+    measured(&format!(
         "A registry on {} and three nodes, n1 n2 n3, in this process; stores below {}.",
         scene.registry.host(),
         scene.folder().display()
     ));
-    line(&format!("It holds {APP}: {} layers, {}.", scene.image.layers.len(), units::bytes(scene.image.size())));
+    measured(&format!("It holds {APP}: {} layers, {}.", scene.image.layers.len(), units::bytes(scene.image.size())));
     let mut told =
         vec![first_pull(scene).await?, again(scene).await?, at_once(scene).await?, missing(scene).await?, check_blobs(scene).await?];
+    let storm = tokio::task::spawn_blocking(simulate_storm);
     told.extend(outage::play(scene).await?);
-    play_storm().await?;
+    let (failing, took) = storm.await.context("the simulation broke off")?;
+    show_storm(failing, took)?;
     Ok(told)
 }
 
-/// On simulated time, so that half an hour of a thousand nodes takes seconds.
-async fn play_storm() -> Result<()> {
-    title(&format!("7. {} nodes want a tag that is not there, for {} minutes (simulated)", storm::NODES, storm::LASTS.as_secs() / 60));
+/// On simulated time, so that half an hour of a thousand nodes takes seconds; on a core of its own, beside a scene that mostly waits.
+fn simulate_storm() -> (storm::Failing, Duration) {
     let clock = Clock::host();
     let began = clock.now().monotonic;
-    let failing = tokio::task::spawn_blocking(storm::run).await.context("the simulation broke off")?;
-    let took = clock.now().monotonic.saturating_sub(began);
-    line(&format!("   kubelet's rule: {:>6} failing requests   simulated", failing.kubelet));
-    line(&format!("   shared:         {:>6} failing requests   simulated, by the cores that agents run", failing.fleetpull));
-    line(&format!("   {} times fewer   simulated, in {:.1} s", failing.kubelet / failing.fleetpull.max(1), took.as_secs_f64()));
+    let failing = storm::run();
+    (failing, clock.now().monotonic.saturating_sub(began))
+}
+
+fn show_storm(failing: storm::Failing, took: Duration) -> Result<()> {
+    title(&format!("7. {} nodes want a tag that is not there, for {} minutes (simulated)", storm::NODES, storm::LASTS.as_secs() / 60));
+    simulated(&format!("kubelet's rule: {:>6} failing requests", failing.kubelet));
+    simulated(&format!("shared:         {:>6} failing requests, by the cores that agents run", failing.fleetpull));
+    simulated(&format!("{} times fewer, in {:.1} s beside scene 6", failing.kubelet / failing.fleetpull.max(1), took.as_secs_f64()));
     ensure!(failing.fleetpull * 10 < failing.kubelet, "sharing has spared too little: {failing:?}");
     Ok(())
 }
@@ -100,8 +107,8 @@ async fn at_once(scene: &Scene) -> Result<Told> {
     let served = scene.registry.blobs_served();
     let times = |digest: &String| served.get(digest).copied().unwrap_or_default() - before.get(digest).copied().unwrap_or_default();
     let often: Vec<u64> = scene.image.blobs().map(|blob| times(&blob.digest)).collect();
-    line(
-        &format!("   {} of {ASKERS} answered; each of {} blobs was served {:?} times", outcomes.len(), often.len(), often.iter().max())
+    measured(
+        &format!("{} of {ASKERS} answered; each of {} blobs was served {:?} times", outcomes.len(), often.len(), often.iter().max())
             .replace("Some(1) times", "once"),
     );
     ensure!(often.iter().all(|times| *times == 1), "a blob was served more than once: {often:?}");
@@ -113,11 +120,11 @@ async fn missing(scene: &Scene) -> Result<Told> {
     title(&format!("4. n3 is asked {TRIES} times for a tag that is not there (measured)"));
     let step = scene.step("n3");
     let mut last = scene.pull("n3", MISSING, PullPolicy::IfNotPresent).await?;
-    line(&format!("   answer  1: {}", told::outcome(&last)));
+    measured(&format!("answer  1: {}", told::outcome(&last)));
     for _ in 1..TRIES {
         last = scene.pull("n3", MISSING, PullPolicy::IfNotPresent).await?;
     }
-    line(&format!("   answer {TRIES}: {}", told::outcome(&last)));
+    measured(&format!("answer {TRIES}: {}", told::outcome(&last)));
     let counts = step.show_last().await;
     ensure!(counts.failing == 1, "a missing tag cost {} failing requests", counts.failing);
     ensure!(last.outcome == OutcomeKind::Backoff && last.next_try_ms.is_some(), "the last answer was no back-off");
@@ -128,7 +135,7 @@ async fn check_blobs(scene: &Scene) -> Result<Told> {
     title("5. every blob in the three stores, hashed again (measured)");
     let step = scene.step("n1");
     let (blobs, bytes) = scene.hash_every_blob()?;
-    line(&format!("   {blobs} blobs, {}: all right", units::bytes(bytes)));
+    measured(&format!("{blobs} blobs, {}: all right", units::bytes(bytes)));
     let counts = step.counts();
     Ok(Told { node: "all".to_owned(), what: "hash".to_owned(), outcome: "all right".to_owned(), counts })
 }
@@ -136,13 +143,13 @@ async fn check_blobs(scene: &Scene) -> Result<Told> {
 async fn finish(args: &DemoArgs, scene: Scene, told: &[Told]) -> Result<()> {
     line("");
     let rows: Vec<Vec<String>> = told.iter().map(Told::row).collect();
-    table::columns(&["NODE", "WHAT", "OUTCOME", "REQUESTS", "FAILING"], &rows).iter().for_each(|row| output::fact(row));
+    table::columns(&["NODE", "WHAT", "OUTCOME", "REQUESTS", "FAILING", "FIGURES"], &rows).iter().for_each(|row| output::fact(row));
     line("");
     if args.keep {
         let image = format!("{}/{APP}", scene.registry.host());
         let stores = scene.keep().await;
         line(&format!("The stores are kept in {}. To read one:", stores.display()));
-        line(&format!("  skopeo inspect 'oci:{}:{image}'", stores.join("n1").display()));
+        line(&format!("  skopeo inspect {}", quoted(&format!("oci:{}:{image}", stores.join("n1").display()))));
     } else {
         scene.strike().await;
     }

@@ -15,7 +15,7 @@ use futures::stream::FuturesUnordered;
 use practice_registry::{Fault, MadeImage, Options, PracticeRegistry};
 
 use super::scene::{Crew, NODES, Scene};
-use super::told::{StepCounts, Told, line, title};
+use super::told::{StepCounts, Told, measured, shortened, title};
 use crate::node::Node;
 use crate::output::outcome::Row;
 use crate::output::units;
@@ -95,12 +95,10 @@ pub(super) async fn play(scene: &Scene) -> Result<Vec<Told>> {
 
 async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<Told>> {
     let (ours, theirs) = (Side::new().await?, Side::new().await?);
-    line(&format!("   n1 n2 n3 share what they learn and ask {} with standing wishes.", ours.registry.host()));
-    line(&format!("   k1 k2 k3, the same actors with sharing off, ask {} as kubelet does.", theirs.registry.host()));
-    line(&format!(
-        "   Each node wants {} images within half a second. The outage is shortened to {OUTAGE:?}; nothing else is.",
-        SERVICES.len()
-    ));
+    measured(&format!("n1 n2 n3 share what they learn and ask {} with standing wishes.", ours.registry.host()));
+    measured(&format!("k1 k2 k3, the same actors with sharing off, ask {} as kubelet does.", theirs.registry.host()));
+    measured(&format!("Each node wants {} images within half a second.", SERVICES.len()));
+    shortened(&format!("The outage lasts {OUTAGE:?} instead of minutes; nothing else is shortened."));
     let clock = Clock::host();
     let mut random = Random::from_system();
     for service in SERVICES {
@@ -179,7 +177,7 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
                     side.registry.faults().clear();
                 }
                 healed = Some(since());
-                line(&format!("   {:>6}  both are healed", units::seconds(milliseconds(since()))));
+                shortened(&format!("{:>6}  both are healed", units::seconds(milliseconds(since()))));
             }
             _ = shown.tick() => {
                 show_counters(since(), &ours, &theirs);
@@ -203,8 +201,8 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
 }
 
 fn show_counters(since: Duration, ours: &Side<'_>, theirs: &Side<'_>) {
-    line(&format!(
-        "   {:>6}  failing requests: {:>3} by n1 n2 n3, {:>3} by kubelet's rule   measured",
+    measured(&format!(
+        "{:>6}  failing requests: {:>3} by n1 n2 n3, {:>3} by kubelet's rule",
         units::seconds(milliseconds(since)),
         ours.failing(),
         theirs.failing()
@@ -218,9 +216,9 @@ async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<b
         let image = ours.image(service);
         let pod = Some(PodRef { namespace: "shop".to_owned(), name: (*service).to_owned(), uid: String::new() });
         let outcome = scene.node(name)?.pull(EnsureImage { image: image.clone(), pod, ..EnsureImage::default() }).await?;
-        let row = Row { image, node: name.parse()?, outcome, at_ms: clock.now().wall_ms() };
+        let row = Row { image, node: name.parse()?, outcome, at_ms: clock.now().wall_ms(), under_way: None };
         if let Some(sentence) = row.refusal() {
-            line(&format!("           {sentence}   measured"));
+            measured(&format!("        {sentence}"));
             return Ok(true);
         }
     }
@@ -229,7 +227,7 @@ async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<b
 
 fn show_end(ours: &Side<'_>, theirs: &Side<'_>, took: Duration, clock: &Clock) {
     let wanted = NODES.len() * SERVICES.len();
-    line(&format!("   n1 n2 n3: all {wanted} images are there {} after healing   measured", units::seconds(milliseconds(took))));
+    measured(&format!("n1 n2 n3: all {wanted} images are there {} after healing", units::seconds(milliseconds(took))));
     let now = clock.now().monotonic;
     let left = |standing: &Standing| {
         let next = Duration::from_millis(standing.outcome.next_try_ms?);
@@ -237,12 +235,12 @@ fn show_end(ours: &Side<'_>, theirs: &Side<'_>, took: Duration, clock: &Clock) {
     };
     let waits: Vec<Duration> = theirs.board.borrow().values().filter_map(left).collect();
     let longest = waits.into_iter().max().unwrap_or_default();
-    line(&format!(
-        "   k1 k2 k3: {} of {wanted} by then, the last may not ask before another {}   measured",
+    measured(&format!(
+        "k1 k2 k3: {} of {wanted} by then, the last may not ask before another {}",
         theirs.there(),
         units::seconds(milliseconds(longest))
     ));
-    line(&format!("   failing requests in all: {} and {}   measured", ours.failing(), theirs.failing()));
+    measured(&format!("failing requests in all: {} and {}", ours.failing(), theirs.failing()));
 }
 
 fn milliseconds(duration: Duration) -> u64 {

@@ -18,7 +18,7 @@ use settings::Settings;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::told::{StepCounts, line};
+use super::told::{StepCounts, measured};
 use crate::node::{Node, NodeOptions, NodeParts, Policies, Sharing, root_envelope};
 
 /// The image that is there.
@@ -196,11 +196,11 @@ impl Step<'_> {
 
     fn show_counts(&self) -> StepCounts {
         let counts = self.counts();
-        line(&format!("   registry: {} requests, {} failing", counts.requests, counts.failing));
+        measured(&format!("registry: {} requests, {} failing", counts.requests, counts.failing));
         counts
     }
 }
 
 fn show_event(event: &PullEvent) {
-    line(&format!("   {:<7} {:<8} {}", event.reason.event_type().as_str(), event.reason.as_str(), event.message));
+    measured(&format!("{:<7} {:<8} {}", event.reason.event_type().as_str(), event.reason.as_str(), event.message));
 }

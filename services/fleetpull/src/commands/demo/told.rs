@@ -4,6 +4,27 @@ use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
 
 use crate::output::{self, units};
 
+/// Where a fact comes from. Every line of a scene says it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// Really run, and counted by a registry or said by a node.
+    Measured,
+    /// The same cores on simulated time.
+    Simulated,
+    /// Really run, in less time than it lasts elsewhere.
+    Shortened,
+}
+
+impl Source {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Simulated => "simulated",
+            Self::Shortened => "shortened",
+        }
+    }
+}
+
 /// What one step came to.
 pub(super) struct Told {
     pub(super) node: String,
@@ -30,7 +51,9 @@ impl Told {
     }
 
     pub(super) fn row(&self) -> Vec<String> {
-        vec![self.node.clone(), self.what.clone(), self.outcome.clone(), self.counts.requests.to_string(), self.counts.failing.to_string()]
+        let counts = [self.counts.requests, self.counts.failing].map(|count| count.to_string());
+        let told = [self.node.clone(), self.what.clone(), self.outcome.clone()];
+        told.into_iter().chain(counts).chain([Source::Measured.word().to_owned()]).collect()
     }
 }
 
@@ -46,6 +69,24 @@ pub(super) fn title(text: &str) {
     output::fact(text);
 }
 
+pub(super) fn measured(text: &str) {
+    fact(Source::Measured, text);
+}
+
+pub(super) fn simulated(text: &str) {
+    fact(Source::Simulated, text);
+}
+
+pub(super) fn shortened(text: &str) {
+    fact(Source::Shortened, text);
+}
+
+/// A fact of a scene.
+fn fact(source: Source, text: &str) {
+    output::fact(&format!("   {:<9}  {text}", source.word()));
+}
+
+/// What is no fact of a scene.
 pub(super) fn line(text: &str) {
     output::fact(text);
 }

@@ -122,5 +122,5 @@ async fn pull_one(args: &PullArgs, node: &Node, name: &NodeName, image: &str) ->
             ..PullOutcome::default()
         },
     };
-    Row { image: image.to_owned(), node: name.clone(), outcome, at_ms: Clock::host().now().wall_ms() }
+    Row { image: image.to_owned(), node: name.clone(), outcome, at_ms: Clock::host().now().wall_ms(), under_way: None }
 }

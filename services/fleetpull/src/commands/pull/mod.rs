@@ -12,6 +12,8 @@ mod remote;
 mod weighing;
 mod withdraw;
 
+pub(super) use place::quoted;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -42,7 +44,8 @@ pub(super) fn carry_out(mut args: PullArgs) -> Result<Exit> {
 
 fn check(args: &PullArgs) -> Result<(), UsageError> {
     let usage = |text: &str| Err(UsageError(text.to_owned()));
-    if args.images.iter().any(|image| image.trim().is_empty()) {
+    // In JSON it has its row, as any other name that cannot be read, and the others have theirs.
+    if args.output.format == OutputFormat::Text && args.images.iter().any(|image| image.trim().is_empty()) {
         return usage("an image is empty: give its name, like busybox or registry.example/team/app:v2");
     }
     if !args.has_target() && (args.fleet.nats.nats.is_some() || args.fleet.agent.is_some()) {
@@ -98,7 +101,8 @@ fn not_begun(args: &PullArgs, nodes: &[NodeName], class: FailureClass, error: an
     let message = output::told(&error);
     for (node, image) in nodes.iter().flat_map(|node| args.images.iter().map(move |image| (node, image))) {
         let outcome = unanswered(message.clone(), class);
-        Row { image: image.clone(), node: node.clone(), outcome, at_ms: Clock::host().now().wall_ms() }.print(args.output.format);
+        Row { image: image.clone(), node: node.clone(), outcome, at_ms: Clock::host().now().wall_ms(), under_way: None }
+            .print(args.output.format);
     }
     output::complain(&error);
     Ok(Exit::Failure)
@@ -133,7 +137,7 @@ mod tests {
 
     fn row(outcome: OutcomeKind, timed_out: bool) -> Row {
         let outcome = PullOutcome { outcome, timed_out, ..PullOutcome::default() };
-        Row { image: "a".to_owned(), node: "n1".parse().expect("a name"), outcome, at_ms: 0 }
+        Row { image: "a".to_owned(), node: "n1".parse().expect("a name"), outcome, at_ms: 0, under_way: None }
     }
 
     #[test]

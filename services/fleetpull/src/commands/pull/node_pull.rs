@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bus::BusHealth;
 use clock::Random;
+use contract::messages::backoff_tracker::{BackoffEntry, ListBackoffs};
 use contract::messages::pull_coordinator::{EnsureImage, ListPulls, ListWishes, PullOutcome, PullStatus, WishStatus};
 use contract::{CallError, FailureClass, NodeName, WishId};
 use futures::StreamExt as _;
@@ -67,7 +68,7 @@ impl<'a> Job<'a> {
 
     /// A row of this moment.
     pub(super) fn row(&self, image: &str, node: &NodeName, outcome: PullOutcome) -> Row {
-        Row { image: image.to_owned(), node: node.clone(), outcome, at_ms: self.client.clock().now().wall_ms() }
+        Row { image: image.to_owned(), node: node.clone(), outcome, at_ms: self.client.clock().now().wall_ms(), under_way: None }
     }
 
     fn ask(&self, node: &NodeName, image: String) -> LocalBoxFuture<'a, Answer> {
@@ -219,7 +220,18 @@ impl NodePull<'_> {
     }
 
     async fn send(&self, image: &str, outcome: PullOutcome) {
+        let mut row = self.job.row(image, &self.node, outcome);
+        if row.may_be_under_way() {
+            row.under_way = self.who_tries(image).await.map(Box::new);
+        }
         // The reader goes on until every sender is gone.
-        let _ = self.tell.send(News::Row(Box::new(self.job.row(image, &self.node, outcome)))).await;
+        let _ = self.tell.send(News::Row(Box::new(row))).await;
+    }
+
+    /// What somebody tries just now for all, of what holds an image back; the node that was asked knows who.
+    async fn who_tries(&self, image: &str) -> Option<BackoffEntry> {
+        let named = ListBackoffs { what: Some(image.to_owned()), ..ListBackoffs::default() };
+        let told = self.job.client.ask(&self.node, named, ANSWER_WITHIN).await.ok()?;
+        told.entries.into_iter().find(|entry| entry.probed_by.is_some())
     }
 }

@@ -68,7 +68,7 @@ impl Place {
             }
             Self::Runtime => {
                 output::remark("The images lie in the container runtime. To read one:");
-                output::remark(&format!("  crictl inspecti '{}'", row.image));
+                output::remark(&format!("  crictl inspecti {}", quoted(&row.image)));
             }
         }
     }
@@ -84,14 +84,24 @@ fn read_from(layout: &Path, row: &Row) -> String {
     command(&layout.display().to_string(), entry, &row.image)
 }
 
-/// Skopeo finds nothing but OCI manifests by name; of Docker's, the manifest itself is read.
+/// Skopeo finds nothing but OCI manifests by name, and takes a colon for the end of the layout's name; else the manifest itself is
+/// read.
 fn command(layout: &str, entry: Option<&Entry>, image: &str) -> String {
     match entry {
-        Some(entry) if !entry.media_type.starts_with(OCI_MANIFEST) => {
-            format!("cat '{layout}/blobs/{}'", entry.digest.replacen(':', "/", 1))
+        Some(entry) if layout.contains(':') || !entry.media_type.starts_with(OCI_MANIFEST) => {
+            format!("cat {}", quoted(&format!("{layout}/blobs/{}", entry.digest.replacen(':', "/", 1))))
         }
-        entry => format!("skopeo inspect 'oci:{layout}:{}'", entry.and_then(|entry| entry.annotations.name.as_deref()).unwrap_or(image)),
+        None if layout.contains(':') => format!("cat {}", quoted(&format!("{layout}/index.json"))),
+        entry => {
+            let name = entry.and_then(|entry| entry.annotations.name.as_deref()).unwrap_or(image);
+            format!("skopeo inspect {}", quoted(&format!("oci:{layout}:{name}")))
+        }
     }
+}
+
+/// As a shell takes it for one word, whatever it holds.
+pub(in crate::commands) fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -110,5 +120,8 @@ mod tests {
         assert_eq!(command("/s", Some(&oci), "busybox@sha256:abc"), "skopeo inspect 'oci:/s:busybox'");
         assert_eq!(command("/s", Some(&docker), "busybox"), "cat '/s/blobs/sha256/abc'");
         assert_eq!(command("/s", None, "busybox"), "skopeo inspect 'oci:/s:busybox'");
+        assert_eq!(command("/with:colon", Some(&oci), "busybox"), "cat '/with:colon/blobs/sha256/abc'");
+        assert_eq!(command("/with:colon", None, "busybox"), "cat '/with:colon/index.json'");
+        assert_eq!(command("/it's", Some(&oci), "busybox"), r"skopeo inspect 'oci:/it'\''s:busybox'");
     }
 }
