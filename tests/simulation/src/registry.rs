@@ -107,6 +107,13 @@ impl Registry {
         self.served.iter().flatten().max().copied()
     }
 
+    /// The longest that a node which is well waited for its image; none if one never got it.
+    #[must_use]
+    pub fn longest_wait(&self) -> Option<Duration> {
+        let well = (0..self.served.len()).filter(|node| !self.scenario.is_sick(*node));
+        well.map(|node| Some(self.served[node]?.saturating_sub(self.asked[node]?))).max_by_key(|wait| wait.unwrap_or(Duration::MAX))?
+    }
+
     /// The figures of the run that ended at `end`.
     #[must_use]
     pub fn figures(&self, end: Duration) -> Figures {

@@ -33,7 +33,7 @@ pub(crate) fn of(storm: &Storm) -> String {
         "kubelet",
         "fleetpull"
     );
-    let bars = bars(storm.scenario, storm.nodes);
+    let bars = bars(storm);
     let mut row = |name: &str, of: &dyn Fn(&Figures) -> Option<f64>, figure: Option<Figure>| {
         let value = of(&storm.fleetpull);
         let bar = bars.iter().find(|bar| Some(bar.figure) == figure).map(|bar| judge(value, bar.at_most)).unwrap_or_default();
@@ -49,27 +49,100 @@ pub(crate) fn of(storm: &Storm) -> String {
     text
 }
 
-/// The bars of 1,000 nodes; what a release inside the budget takes grows with the fleet.
-fn bars(scenario: Scenario, nodes: usize) -> Vec<Bar> {
+/// Whether a figure of ours is above its bar.
+pub(crate) fn misses_a_bar(storm: &Storm) -> bool {
+    bars(storm).iter().any(|bar| !is_met(bar.figure.of(&storm.fleetpull), bar.at_most))
+}
+
+impl Figure {
+    fn of(self, side: &Figures) -> Option<f64> {
+        match self {
+            Self::Failing => Some(side.failing_requests as f64),
+            Self::Peak => Some(side.peak_per_second as f64),
+            Self::LastServed => side.last_served_after_recovery_s,
+            Self::Refused => Some(side.refused_on_healthy_nodes as f64),
+        }
+    }
+}
+
+/// The bars of 1,000 nodes; what a release inside the budget takes grows with the fleet, and is over if the storm lasts long enough.
+fn bars(storm: &Storm) -> Vec<Bar> {
+    let release = storm.nodes as f64 / f64::from(BUDGET_PER_SECOND);
+    let mut bars = bars_of(storm.scenario, release);
+    let recovers = storm.scenario.recovers_at().map(|at| at.as_secs_f64()).unwrap_or_default();
+    let ends = (storm.minutes * 60) as f64;
+    bars.retain(|bar| bar.figure != Figure::LastServed || recovers + bar.at_most <= ends);
+    bars.push(Bar { figure: Figure::Peak, at_most: f64::from(BUDGET_PER_SECOND) });
+    bars
+}
+
+fn bars_of(scenario: Scenario, release: f64) -> Vec<Bar> {
     let bar = |figure, at_most| Bar { figure, at_most };
-    let release = nodes as f64 / f64::from(BUDGET_PER_SECOND);
-    let budget = bar(Figure::Peak, f64::from(BUDGET_PER_SECOND));
     match scenario {
-        Scenario::BadTag => vec![bar(Figure::Failing, 40.0), budget],
-        Scenario::LateTag => vec![bar(Figure::LastServed, 70.0 + release), budget],
-        Scenario::Down | Scenario::BlackHole => vec![bar(Figure::Failing, 100.0), bar(Figure::LastServed, 10.0 + release), budget],
-        Scenario::RateLimit => vec![budget],
-        Scenario::HubQuota => vec![bar(Figure::Failing, 0.0), budget],
-        Scenario::RollOut => vec![bar(Figure::Failing, 0.0), bar(Figure::Refused, 0.0), budget],
-        Scenario::SickNode => vec![bar(Figure::Refused, 0.0), budget],
+        Scenario::BadTag => vec![bar(Figure::Failing, 40.0)],
+        Scenario::LateTag => vec![bar(Figure::LastServed, 70.0 + release)],
+        Scenario::Down | Scenario::BlackHole => vec![bar(Figure::Failing, 100.0), bar(Figure::LastServed, 10.0 + release)],
+        Scenario::RateLimit => vec![],
+        Scenario::HubQuota => vec![bar(Figure::Failing, 0.0)],
+        Scenario::RollOut => vec![bar(Figure::Failing, 0.0), bar(Figure::Refused, 0.0)],
+        Scenario::SickNode => vec![bar(Figure::Refused, 0.0)],
     }
 }
 
 fn judge(value: Option<f64>, at_most: f64) -> String {
-    let met = value.is_some_and(|value| value <= at_most);
-    format!("at most {at_most}: {}", if met { "met" } else { "NOT MET" })
+    format!("at most {at_most}: {}", if is_met(value, at_most) { "met" } else { "NOT MET" })
+}
+
+fn is_met(value: Option<f64>, at_most: f64) -> bool {
+    value.is_some_and(|value| value <= at_most)
 }
 
 fn shown(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| ((value * 10.0).round() / 10.0).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storm(scenario: Scenario, minutes: u64) -> Storm {
+        let side = Figures {
+            requests: 1_100,
+            failing_requests: 100,
+            peak_per_second: 200,
+            served: 1_000,
+            last_served_after_recovery_s: Some(15.0),
+            refused_on_healthy_nodes: 0,
+        };
+        Storm { scenario, nodes: 1_000, minutes, seed: 1, kubelet: side.clone(), fleetpull: side }
+    }
+
+    #[test]
+    fn what_is_above_its_bar_is_missed_and_told() {
+        let met = storm(Scenario::Down, 30);
+        let above = |change: fn(&mut Figures)| {
+            let mut storm = met.clone();
+            change(&mut storm.fleetpull);
+            storm
+        };
+        assert!(!misses_a_bar(&met) && !of(&met).contains("NOT MET"), "{}", of(&met));
+        for missed in [
+            above(|figures| figures.failing_requests = 101),
+            above(|figures| figures.peak_per_second = 201),
+            above(|figures| figures.last_served_after_recovery_s = Some(15.1)),
+            above(|figures| figures.last_served_after_recovery_s = None),
+        ] {
+            assert!(misses_a_bar(&missed) && of(&missed).contains("NOT MET"), "{}", of(&missed));
+        }
+        let mut by_kubelet = met;
+        by_kubelet.kubelet.failing_requests = 7_000;
+        assert!(!misses_a_bar(&by_kubelet), "kubelet's side has no bar");
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_comes_after_the_end() {
+        let mut short = storm(Scenario::Down, 11);
+        short.fleetpull.last_served_after_recovery_s = None;
+        assert!(!misses_a_bar(&short) && !of(&short).contains("NOT MET"), "{}", of(&short));
+    }
 }

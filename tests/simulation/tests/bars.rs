@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use simulation::figures::Figures;
 use simulation::fleet::{self, Options, Run};
+use simulation::kubelet;
 use simulation::registry::BUDGET_PER_SECOND;
 use simulation::scenario::Scenario;
 
@@ -44,6 +45,14 @@ fn a_registry_that_refuses_costs_100_requests_and_all_are_served_15_s_after_it()
 }
 
 #[test]
+fn a_registry_that_refuses_is_asked_by_ten_thousand_nodes_no_more_often() {
+    let (_, figures) = storm(Scenario::Down, 10_000);
+    assert!(figures.failing_requests <= 100 && figures.served == 10_000, "{figures:?}");
+    // The longest step between two probes, a second for lease and permit, and what the budget takes, of which a part is left free.
+    assert!(figures.last_served_after_recovery_s <= Some(9.8 + 10_000.0 / (200.0 * 0.9)), "{figures:?}");
+}
+
+#[test]
 fn a_black_hole_costs_100_requests_three_at_a_time() {
     let (run, figures) = storm(Scenario::BlackHole, 1_000);
     assert!(figures.served == 1_000 && figures.last_served_after_recovery_s <= Some(15.0), "{figures:?}");
@@ -72,6 +81,33 @@ fn a_roll_out_takes_what_the_budget_takes() {
     let last = run.registry.last_served().unwrap();
     // The budget alone takes 5 s; half a second for asking, 5 % that the leader leaves free, a second for who leads and looks first.
     assert!(last <= Duration::from_millis(500 + 5_000 * 100 / 95 + 1_000), "{last:?}");
+}
+
+/// What the storms are held against: kubelet's own rule, run through the same trouble.
+#[test]
+fn by_kubelets_rule_it_is_as_bad_as_is_said() {
+    let by = |scenario| kubelet::run(scenario, 1_000, END, 1).figures(END);
+    let near = |figure: f64, said: f64| (figure - said).abs() <= said / 10.0;
+    for (scenario, failing) in [(Scenario::BadTag, 10_000.0), (Scenario::Down, 7_000.0), (Scenario::BlackHole, 6_000.0)] {
+        let figures = by(scenario);
+        assert!(near(figures.failing_requests as f64, failing), "about {failing}: {figures:?}");
+    }
+    for scenario in [Scenario::Down, Scenario::LateTag] {
+        let figures = by(scenario);
+        assert!(figures.served == 1_000 && near(figures.last_served_after_recovery_s.unwrap(), 290.0), "about 290 s: {figures:?}");
+    }
+}
+
+#[test]
+fn sick_nodes_on_an_idle_registry_delay_nobody_by_more_than_10_s() {
+    // Who is well asks one by one over 28 minutes, and the sick all the time.
+    let options = Options { one_by_one: Some(END - Duration::from_secs(120)), ..Options::default() };
+    for (nodes, seed) in [(1_000, 1), (100, 2)] {
+        let run = fleet::run(Scenario::SickNode, nodes, END, seed, options.clone());
+        let longest = run.registry.longest_wait();
+        assert!(longest.is_some_and(|wait| wait <= Duration::from_secs(10)), "{nodes} nodes: {longest:?}");
+        assert!(run.registry.failing() >= 50, "the sick go on asking");
+    }
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub struct Options {
     pub liar: bool,
     /// When nodes first ask, if not all at the start: nodes of even number at the start, the others then.
     pub second_wave: Option<Duration>,
+    /// Nodes that are well first ask within this, one by one, so that the registry is idle for each.
+    pub one_by_one: Option<Duration>,
     /// No message gets through in this time, and what was said meanwhile is caught up with at its end.
     pub bus_gone: Option<(Duration, Duration)>,
 }
@@ -121,7 +123,8 @@ impl Simulation {
         let mut queue = Queue::default();
         for node in 0..nodes {
             let wave = options.second_wave.filter(|_| node % 2 == 1).unwrap_or_default();
-            queue.plan(wave + ASKED_WITHIN.mul_f64(random.fraction()), Event::Ask(node));
+            let within = options.one_by_one.filter(|_| !scenario.is_sick(node)).unwrap_or(ASKED_WITHIN);
+            queue.plan(wave + within.mul_f64(random.fraction()), Event::Ask(node));
         }
         if options.liar {
             queue.plan(Duration::ZERO, Event::Lie(0));
