@@ -38,7 +38,7 @@ struct Known {
 }
 
 struct Content {
-    config: (Digest, u64),
+    /// The config first.
     blobs: Vec<(Digest, u64)>,
     size_bytes: u64,
 }
@@ -55,16 +55,9 @@ impl StatusCache {
         let Some(known) = images.find(reference, platform) else { return Ok(None) };
         let unreadable = |source| IndexProblem::Unreadable { path: layout.blob_path(&known.manifest), source };
         let Some(content) = known.content(layout).map_err(unreadable)? else { return Ok(None) };
-        let blob_unreadable = |digest: &Digest| {
-            let path = layout.blob_path(digest);
-            |source| IndexProblem::Unreadable { path, source }
-        };
-        let (config, size) = &content.config;
-        if !layout.has_sound_of_size(config, *size).map_err(blob_unreadable(config))? {
-            return Ok(None);
-        }
-        for (digest, size) in &content.blobs {
-            if !layout.has_blob(digest, *size).map_err(blob_unreadable(digest))? {
+        for (place, (digest, size)) in content.blobs.iter().enumerate() {
+            let there = if place == 0 { layout.has_sound_of_size(digest, *size) } else { layout.has_blob(digest, *size) };
+            if !there.map_err(|source| IndexProblem::Unreadable { path: layout.blob_path(digest), source })? {
                 return Ok(None);
             }
         }
@@ -150,8 +143,7 @@ impl Known {
         if held.is_none() {
             let Some(text) = layout.read_blob(&self.manifest, MANIFEST_MAX_BYTES)? else { return Ok(None) };
             let Ok(manifest) = ImageManifest::parse(&text) else { return Ok(None) };
-            let config = (manifest.config.digest.clone(), manifest.config.size);
-            *held = Some(Arc::new(Content { config, blobs: manifest.blobs(), size_bytes: manifest.size_bytes() }));
+            *held = Some(Arc::new(Content { blobs: manifest.blobs(), size_bytes: manifest.size_bytes() }));
         }
         Ok(held.clone())
     }
