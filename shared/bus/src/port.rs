@@ -243,7 +243,8 @@ pub trait KeyValue: Send + Sync + 'static {
     async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError>;
 
     /// All that is there now whose key begins with `prefix` (whole tokens; empty for all), then [`EntryChange::Current`], then changes as they come.
-    /// Survives reconnects and a bucket that is gone and made again.
+    /// Survives reconnects and a bucket that is gone and made again. On several servers, what was stored a moment before may come after
+    /// [`EntryChange::Current`].
     ///
     /// # Errors
     /// As `get`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{BucketSpec, BusHealth, BusRef, EntryChange, EntryWatch, HealthChanges, Message, Subscription};
+use bus::{BucketSpec, BusError, BusHealth, BusRef, EntryChange, EntryWatch, HealthChanges, Message, Subscription};
 use clock::Clock;
 use futures::StreamExt;
 use futures::future::join_all;
@@ -15,6 +15,9 @@ use support::requirement;
 
 /// Far more than anything here takes: only a test that fails waits so long.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// Before something that may get no answer is asked again.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// Connections to one bus.
 pub(crate) struct Bench {
@@ -97,9 +100,13 @@ impl Bench {
         let ask = |call: &str, limit| self.bus.request(Message::new(format!("$JS.API.STREAM.{call}.KV_{name}"), ""), limit);
         let deleted = ask("DELETE", LIMIT).await.unwrap();
         assert!(text(&deleted).contains("\"success\":true"), "{}", text(&deleted));
-        // While its servers are at it none of them may answer.
+        // While its servers are at it none of them may answer, and one that still listens swallows what comes.
         let is_gone = |answer: Result<Message, _>| answer.is_ok_and(|answer| text(&answer).contains("stream not found"));
-        within(async { while !is_gone(ask("INFO", Duration::from_secs(1)).await) {} }).await;
+        within(async { while !is_gone(ask("INFO", SHORT).await) {} }).await;
+        for bus in [&self.bus, &self.other] {
+            let is_heard = |answer| !matches!(answer, Err(BusError::NoResponders { .. }));
+            within(async { while is_heard(bus.request(Message::new(format!("$KV.{name}.anybody"), ""), SHORT).await) {} }).await;
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, join_all};
+use futures::StreamExt;
+use futures::future::BoxFuture;
 use support::nats::{NatsCluster, NatsConfig, current_program};
 use support::requirement::met;
 
@@ -11,8 +12,11 @@ use crate::bench::Bench;
 /// What is promised, as a test of it.
 pub(crate) type Semantic = fn(Arc<Bench>) -> BoxFuture<'static, ()>;
 
-/// What a cluster does in another way than one server.
-const OF_STATE: [&str; 3] = ["key_value", "watches", "streams"];
+/// Watches are not among them: on a cluster what was stored a moment ago may be told right after all that was there.
+const OF_STATE: [&str; 2] = ["key_value", "streams"];
+
+/// So many are tried at the same time: most of them wait, but each change is the work of three servers.
+const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_said_of_state_and_streams_holds_on_a_cluster_of_three() {
@@ -23,11 +27,13 @@ async fn what_is_said_of_state_and_streams_holds_on_a_cluster_of_three() {
     let account = |number| format!("T{number} {{ jetstream: enabled, users: [{{ user: t{number}, password: t{number} }}] }}");
     let accounts: Vec<String> = (0..semantics.len()).map(account).collect();
     let cluster = NatsCluster::start(&NatsConfig::default().with(&format!("accounts {{ {} }}", accounts.join("\n"))));
-    let mut running = Vec::new();
-    for (number, (_, name, semantic)) in semantics.into_iter().enumerate() {
-        let bench = Arc::new(Bench::on_cluster(&cluster, number).await);
-        running.push(async move { (name, tokio::spawn(semantic(bench)).await) });
-    }
-    let failed: Vec<_> = join_all(running).await.into_iter().filter_map(|(name, done)| Some((name, done.err()?))).collect();
+    let tried = futures::stream::iter(semantics.into_iter().enumerate()).map(|(number, (_, name, semantic))| {
+        let cluster = &cluster;
+        async move {
+            let bench = Arc::new(Bench::on_cluster(cluster, number).await);
+            tokio::spawn(semantic(bench)).await.err().map(|error| (name, error))
+        }
+    });
+    let failed: Vec<_> = tried.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
     assert!(failed.is_empty(), "{failed:?}; what each said stands above");
 }
