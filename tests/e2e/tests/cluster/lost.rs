@@ -14,8 +14,9 @@ const LEASES: &str = "KV_fleetpull-leases";
 const MIDDLE: Duration = Duration::from_secs(20);
 /// When the only one that was lost is brought back.
 const BACK: Duration = Duration::from_secs(40);
-/// The servers that are left elect a leader of each bucket after nine seconds at the latest, and once more if the vote was split.
-const ELECTED_WITHIN: Duration = Duration::from_secs(20);
+/// The servers that are left elect a leader of each bucket after nine seconds at the latest, and once more if the vote was split; agents
+/// ask each second whether they have.
+const ELECTED_WITHIN: Duration = Duration::from_secs(30);
 /// While there is no leader of the leases a node goes without one, as it would without a bus: by its own back-off that began at 20 s,
 /// once within an election. Seven requests were seen in these 20 s where the server led JetStream as a whole too, two where it did not.
 const ALONE_WHILE_ELECTING: u64 = NODES as u64;
