@@ -41,6 +41,18 @@ fn a_quota_of_a_hundred_lets_a_hundred_go_and_states_the_wait_to_the_rest() {
     assert!(seen.longest_stated > hours && seen.longest_stated < 3 * hours, "{:?}", seen.longest_stated);
 }
 
+/// Two addresses of one egress, each with a quota of six: the fleet uses both, and no node is held by the other's.
+#[test]
+fn a_quota_counts_for_the_nodes_behind_one_address() {
+    let hours = Duration::from_secs(6 * 3_600);
+    let pulls = |sources| Plan { nodes: 6, sources, wishes_per_node: 4, quota: Some((6, hours)), ..Plan::default() };
+    for seed in 0..10 {
+        let (one, two) = (World::run(pulls(1), seed), World::run(pulls(2), seed));
+        assert_eq!((one.served, one.over_quota), (6, 0), "seed {seed}");
+        assert_eq!((two.served, two.over_quota), (12, 0), "seed {seed}");
+    }
+}
+
 #[test]
 fn when_a_window_is_over_the_rest_are_served() {
     let plan = Plan { nodes: 10, quota: Some((6, Duration::from_secs(30))), ..Plan::default() };
@@ -73,6 +85,7 @@ fn troubled(fault: Option<Fault>) -> Plan {
         nodes: 12,
         policy,
         quota: Some((60, Duration::from_secs(60))),
+        sources: 1,
         wishes_per_node: 12,
         wished_within: Duration::from_secs(60),
         // Some take longer than a permit lasts that is not renewed.

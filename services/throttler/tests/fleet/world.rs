@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) policy: BudgetPolicy,
     /// Pulls in a window, and how long it is.
     pub(crate) quota: Option<(u64, Duration)>,
+    /// By so many addresses the registry knows the fleet, and counts each apart; it names them if there are several.
+    pub(crate) sources: usize,
     pub(crate) wishes_per_node: usize,
     /// Over which time the wishes come.
     pub(crate) wished_within: Duration,
@@ -48,6 +50,7 @@ impl Default for Plan {
             nodes: 8,
             policy: BudgetPolicy::default(),
             quota: None,
+            sources: 1,
             wishes_per_node: 1,
             wished_within: Duration::from_millis(500),
             pull_takes: Duration::from_millis(50),
@@ -143,7 +146,8 @@ pub(crate) struct World {
     nodes: Vec<Node>,
     lease: Lease,
     pulls: BTreeMap<(usize, PermitId), Pull>,
-    window: Option<(Duration, u64)>,
+    /// Of each source: since when, and how many pulls.
+    windows: BTreeMap<usize, (Duration, u64)>,
     seen: Seen,
     events: u64,
     /// Events at the same time.
@@ -174,7 +178,7 @@ impl World {
             nodes,
             lease: Lease::of_old(),
             pulls: BTreeMap::new(),
-            window: None,
+            windows: BTreeMap::new(),
             seen: Seen::default(),
             events: 0,
             same: 0,
@@ -371,7 +375,7 @@ impl World {
             return;
         }
         let incarnation = self.nodes[at].incarnation;
-        let said = self.registry_asked();
+        let said = self.registry_asked(at);
         if alone {
             self.seen.alone += 1;
         } else {
@@ -392,19 +396,21 @@ impl World {
         !node.up || node.cut || node.stalled_until + FLEET_PERMIT_LEASE > self.now
     }
 
-    fn registry_asked(&mut self) -> Option<RegistryLimit> {
+    fn registry_asked(&mut self, at: usize) -> Option<RegistryLimit> {
         let (limit, length) = self.plan.quota?;
-        let (began, used) = match self.window {
+        let number = at % self.plan.sources;
+        let source = (self.plan.sources > 1).then(|| format!("192.0.2.{number}"));
+        let (began, used) = match self.windows.get(&number).copied() {
             Some((began, used)) if self.now < began + length => (began, used),
             _ => (self.now, 0),
         };
-        self.window = Some((began, used + 1));
+        self.windows.insert(number, (began, used + 1));
         let window_ms = length.as_millis() as u64;
         if used >= limit {
             let reset_ms = Some((began + length - self.now).as_millis() as u64);
-            return Some(RegistryLimit { reset_ms, ..RegistryLimit::default() });
+            return Some(RegistryLimit { source, reset_ms, ..RegistryLimit::default() });
         }
-        Some(RegistryLimit { source: None, limit, remaining: limit - used - 1, window_ms, reset_ms: None })
+        Some(RegistryLimit { source, limit, remaining: limit - used - 1, window_ms, reset_ms: None })
     }
 
     fn pull_ends(&mut self, at: usize, incarnation: u64, permit: PermitId) {

@@ -154,7 +154,7 @@ impl Leader {
             return self.claimed(now, ask);
         }
         let ahead = self.line.ahead_of(ask.permit).unwrap_or_default();
-        let wait_ms = self.wait(now, ahead).as_millis() as u64;
+        let wait_ms = self.wait(now, ahead, &ask.node).as_millis() as u64;
         BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
     }
 
@@ -254,7 +254,7 @@ impl Leader {
     pub(super) fn waiters(&self, now: Duration, most: usize) -> Vec<BudgetWaiter> {
         let waits = |(ahead, waiter): (usize, &Waiter)| BudgetWaiter {
             node: waiter.node.clone(),
-            wait_ms: self.wait(now, ahead as u64).as_millis() as u64,
+            wait_ms: self.wait(now, ahead as u64, &waiter.node).as_millis() as u64,
         };
         self.line.waiters().take(most).enumerate().map(waits).collect()
     }
@@ -264,9 +264,9 @@ impl Leader {
     }
 
     /// How long until the turn of who has so many before it, as far as can be said.
-    fn wait(&self, now: Duration, ahead: u64) -> Duration {
+    fn wait(&self, now: Duration, ahead: u64, node: &NodeName) -> Duration {
         let rate = self.pace.ready_in(now, ahead);
-        let quota = self.quota.wait(now, self.out(), ahead);
+        let quota = self.quota.wait(now, self.out(), ahead, node);
         let slots = match self.slots() {
             None => Duration::ZERO,
             Some(slots) => {
@@ -351,7 +351,7 @@ impl Leader {
 
     /// What is told to a node of the limits.
     fn tell(&mut self, now: Duration, node: &NodeName) -> KnownLimits {
-        let mut known = self.known(now);
+        let mut known = self.quota.known_to(node, self.known(now));
         if *node != self.node {
             known.limits.iter_mut().for_each(|limit| limit.remaining = limit.remaining.saturating_sub(1));
             self.own_pull_told = true;

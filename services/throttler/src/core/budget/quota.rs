@@ -30,8 +30,11 @@ const PROBE_ALONE: Duration = Duration::from_secs(2);
 const NOT_HEARD_OF: u64 = 1;
 /// After so many pulls without a word of any answer, a registry counts as one without limits.
 const SILENT_PROBES: u32 = 3;
-/// The most windows of one owner; real registries tell of one or two. Those told of later are ignored.
-const WINDOWS_MAX: usize = 8;
+/// The most windows of one owner: real registries tell of one or two for each address by which they know the fleet. Those told of
+/// later are ignored.
+const WINDOWS_MAX: usize = 64;
+/// Of so many nodes it is remembered by which address a registry knows them: those of a large fleet.
+const SOURCES_MAX: usize = 10_000;
 /// The most nodes that are remembered as contradicted; further ones are believed.
 const DISBELIEVED_MAX: usize = 1_000;
 
@@ -55,9 +58,11 @@ enum Word {
     Limits,
 }
 
+/// Whom the registry counts as one, if it says so, and the window's length as it says it, in milliseconds.
+type WindowKey = (Option<String>, u64);
+
 #[derive(Clone, Debug)]
 struct Window {
-    source: Option<String>,
     limit: u64,
     /// The least that was told.
     remaining: u64,
@@ -82,7 +87,9 @@ pub(super) struct Out {
 #[derive(Debug)]
 pub(super) struct Quota {
     word: Word,
-    windows: BTreeMap<u64, Window>,
+    windows: BTreeMap<WindowKey, Window>,
+    /// As whom the registry counts each node, by the node's own pulls.
+    sources: BTreeMap<NodeName, String>,
     /// When permits ended of which the registry's word is not known, and how many.
     unsettled: BTreeMap<Duration, u64>,
     /// Whether the registry's own word was heard since this leader leads; until then one pull at a time finds out.
@@ -97,6 +104,7 @@ impl Quota {
         Self {
             word: Word::Unheard,
             windows: BTreeMap::new(),
+            sources: BTreeMap::new(),
             unsettled: BTreeMap::new(),
             first_hand: false,
             silent: 0,
@@ -132,10 +140,38 @@ impl Quota {
                 let doublings = over.as_millis().div_ceil(1_000).min(20) as u32;
                 if out.open < 1 << doublings { Allowance::Yes } else { Allowance::No(None) }
             }
-            Word::Limits => {
-                self.windows.values().map(|window| self.room_in(now, window, out)).max_by_key(severity).unwrap_or(Allowance::Yes)
+            Word::Limits => self.room_by_sources(now, out),
+        }
+    }
+
+    /// Each source has its own windows; what a registry says without naming one is said to all. A node whose source has no room is
+    /// passed over; one whose source is not known is let go while any has room.
+    fn room_by_sources(&self, now: Duration, out: Out) -> Allowance {
+        let mut rooms: BTreeMap<Option<&String>, Allowance> = BTreeMap::new();
+        for ((source, _), window) in &self.windows {
+            let room = self.room_in(now, window, out);
+            let known = rooms.entry(source.as_ref()).or_insert(Allowance::Yes);
+            if severity(&room) > severity(known) {
+                *known = room;
             }
         }
+        let common = rooms.remove(&None).unwrap_or(Allowance::Yes);
+        let all_full = !rooms.is_empty() && rooms.values().all(|room| matches!(room, Allowance::No(_)));
+        if common != Allowance::Yes || all_full {
+            let soonest = rooms.into_values().min_by_key(severity).unwrap_or(Allowance::Yes);
+            return [common, soonest].into_iter().max_by_key(severity).unwrap_or(Allowance::Yes);
+        }
+        let mut passed_over = BTreeSet::new();
+        for (source, room) in rooms {
+            match room {
+                Allowance::Yes => {}
+                Allowance::But(tellers) => passed_over.extend(tellers),
+                Allowance::No(_) => {
+                    passed_over.extend(self.sources.iter().filter(|(_, of)| Some(*of) == source).map(|(node, _)| node.clone()))
+                }
+            }
+        }
+        if passed_over.is_empty() { Allowance::Yes } else { Allowance::But(passed_over) }
     }
 
     fn room_in(&self, now: Duration, window: &Window, out: Out) -> Allowance {
@@ -164,8 +200,8 @@ impl Quota {
         self.unsettled.values().sum()
     }
 
-    /// How many may go now, and when the rest of a line may: in windows of the quota.
-    pub(super) fn wait(&self, now: Duration, out: Out, ahead: u64) -> Duration {
+    /// How long a node with so many before it waits: in windows of the quota, of its own source if that is known.
+    pub(super) fn wait(&self, now: Duration, out: Out, ahead: u64, node: &NodeName) -> Duration {
         let wait_in = |window: &Window| {
             let left = self.left(window, out);
             if ahead < left {
@@ -174,7 +210,15 @@ impl Quota {
             let windows = (ahead - left).checked_div(window.limit).unwrap_or(0);
             window.resets.saturating_sub(now).saturating_add(window.length.saturating_mul(u32::try_from(windows).unwrap_or(u32::MAX)))
         };
-        self.windows.values().map(wait_in).max().unwrap_or_default()
+        let own = self.sources.get(node);
+        let mut waits: BTreeMap<Option<&String>, Duration> = BTreeMap::new();
+        for ((source, _), window) in &self.windows {
+            let wait = waits.entry(source.as_ref()).or_default();
+            *wait = (*wait).max(wait_in(window));
+        }
+        let common = waits.remove(&None).unwrap_or_default();
+        let in_source = own.and_then(|own| waits.get(&Some(own)).copied()).or_else(|| waits.into_values().min());
+        common.max(in_source.unwrap_or_default())
     }
 
     /// A permit ended whose pull the registry may have counted, and nobody has heard of it.
@@ -198,6 +242,10 @@ impl Quota {
     /// another node or a leader before tells it. `out`: what else is out.
     pub(super) fn told(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limits: &[RegistryLimit], out: Out) {
         self.silent = 0;
+        let source = limits.iter().find_map(|limit| limit.source.as_ref()).filter(|_| granted.is_some());
+        if let Some(source) = source.filter(|_| self.sources.len() < SOURCES_MAX || self.sources.contains_key(node)) {
+            self.sources.insert(node.clone(), source.clone());
+        }
         if limits.is_empty() {
             if let Some(granted) = granted {
                 self.contradict(now, node, granted);
@@ -239,7 +287,6 @@ impl Quota {
         let resets = now + stated_length(limit) + if granted.is_some() { WINDOW_MARGIN } else { Duration::ZERO };
         let length = if limit.window_ms == 0 { stated_length(limit) } else { Duration::from_millis(limit.window_ms).min(WINDOW_MAX) };
         let told = Window {
-            source: limit.source.clone(),
             limit: limit.limit,
             remaining: limit.remaining,
             told_at: now,
@@ -248,12 +295,12 @@ impl Quota {
             tellers: BTreeSet::from([node.clone()]),
             alone_for: BELIEVED_ALONE,
         };
-        let known = self.windows.len();
-        let Some(window) = self.windows.get_mut(&limit.window_ms) else {
+        let (known, key) = (self.windows.len(), (limit.source.clone(), limit.window_ms));
+        let Some(window) = self.windows.get_mut(&key) else {
             let believed = limit.remaining > 0 || !self.disbelieved.contains_key(node);
             if believed && known < WINDOWS_MAX {
                 self.word = Word::Limits;
-                self.windows.insert(limit.window_ms, told);
+                self.windows.insert(key, told);
             }
             return;
         };
@@ -288,10 +335,18 @@ impl Quota {
         }
     }
 
+    /// What concerns a node of all that is known: the windows of its own source, if it has heard that.
+    pub(super) fn known_to(&self, node: &NodeName, mut known: KnownLimits) -> KnownLimits {
+        if let Some(source) = self.sources.get(node) {
+            known.limits.retain(|limit| limit.source.as_ref().is_none_or(|told| told == source));
+        }
+        known
+    }
+
     /// For nodes to keep for a leader to come, and for people.
     pub(super) fn known(&self, now: Duration, out: Out) -> KnownLimits {
-        let limit = |(window_ms, window): (&u64, &Window)| RegistryLimit {
-            source: window.source.clone(),
+        let limit = |((source, window_ms), window): (&WindowKey, &Window)| RegistryLimit {
+            source: source.clone(),
             limit: window.limit,
             remaining: self.left(window, out),
             window_ms: *window_ms,
@@ -390,6 +445,45 @@ mod tests {
         quota.told(at(10), &node("b"), None, &[nothing_left()], OUT);
         assert!(matches!(quota.allows(at(69), OUT), Allowance::No(Some(_))));
         assert_eq!(quota.allows(at(70), OUT), Allowance::But(BTreeSet::from([node("b")])), "a lie does not hold the fleet for hours");
+    }
+
+    fn left_to(source: &str, remaining: u64) -> RegistryLimit {
+        RegistryLimit { source: Some(source.to_owned()), ..left(remaining) }
+    }
+
+    #[test]
+    fn each_source_has_a_quota_of_its_own_and_binds_the_nodes_behind_it() {
+        let mut quota = Quota::new(None);
+        for (name, source, remaining) in [("a", "A", 1), ("b", "B", 50), ("c", "A", 0)] {
+            quota.told(at(10), &node(name), Some(at(9)), &[left_to(source, remaining)], OUT);
+        }
+        let behind_a = BTreeSet::from([node("a"), node("c")]);
+        assert_eq!(quota.allows(at(11), OUT), Allowance::But(behind_a), "b, and who has not heard its source");
+        assert_eq!(quota.wait(at(11), OUT, 0, &node("b")), Duration::ZERO);
+        assert!(quota.wait(at(11), OUT, 0, &node("a")) > at(3_600), "told how long");
+        let told = |name: &str| quota.known_to(&node(name), quota.known(at(11), OUT)).limits;
+        assert_eq!(told("b").iter().map(|limit| limit.remaining).collect::<Vec<_>>(), [50]);
+        assert_eq!(told("new").len(), 2);
+
+        // Behind another address now.
+        quota.told(at(12), &node("a"), Some(at(11)), &[left_to("B", 49)], OUT);
+        assert_eq!(quota.allows(at(12), OUT), Allowance::But(BTreeSet::from([node("c")])));
+        quota.told(at(13), &node("b"), Some(at(12)), &[left_to("B", 0)], OUT);
+        quota.told(at(13), &node("a"), Some(at(12)), &[left_to("B", 0)], OUT);
+        assert!(matches!(quota.allows(at(13), OUT), Allowance::No(Some(_))), "no source has room");
+    }
+
+    #[test]
+    fn what_a_registry_asks_of_nobody_by_name_binds_all() {
+        let mut quota = Quota::new(None);
+        quota.told(at(10), &node("b"), Some(at(9)), &[left_to("B", 50)], OUT);
+        let retry_after = RegistryLimit { reset_ms: Some(20_000), ..RegistryLimit::default() };
+        for name in ["a", "b"] {
+            quota.told(at(11), &node(name), Some(at(10)), &[retry_after.clone()], OUT);
+        }
+        assert!(matches!(quota.allows(at(12), OUT), Allowance::No(Some(_))));
+        quota.expire(at(40));
+        assert_eq!(quota.allows(at(40), OUT), Allowance::Yes);
     }
 
     #[test]

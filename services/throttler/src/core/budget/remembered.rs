@@ -22,7 +22,8 @@ impl Remembered {
     /// pulls: then that holds.
     pub(super) fn learn_first_hand(&mut self, now: Duration, limits: &[RegistryLimit]) {
         let less = |limit: &RegistryLimit| {
-            let told = self.limits.iter().find(|(told, over)| told.window_ms == limit.window_ms && now < *over);
+            let told =
+                self.limits.iter().find(|(told, over)| (&told.source, told.window_ms) == (&limit.source, limit.window_ms) && now < *over);
             told.filter(|(told, _)| told.remaining < limit.remaining).map_or(limit.remaining, |(told, _)| told.remaining)
         };
         let limits = limits.iter().map(|limit| RegistryLimit { remaining: less(limit), ..limit.clone() }).collect::<Vec<_>>();
