@@ -1,7 +1,7 @@
 //! The benchmarks: each measures Fleetpull beside the thing itself, in one run, both sides in turn.
 //!
 //! Figures go to stdout, whether they meet their bar or not; what is being done goes to stderr. The exit status says whether
-//! everything could be measured, not whether it was fast. `cargo xtask bench` builds what is needed and runs this.
+//! everything could be measured and every bar is met. `cargo xtask bench` builds what is needed and runs this.
 
 mod alternate;
 mod embedded_pull;
@@ -27,6 +27,9 @@ use propagation::Propagation;
 use report::{Format, Report};
 
 /// Measures Fleetpull beside the reference.
+///
+/// Wants an otherwise idle machine. Exit status: 0 every bar is met; 1 one is missed (NO in the table, `"met": false` in JSON), or
+/// something could not be measured; 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
 struct Arguments {
@@ -93,7 +96,7 @@ fn main() -> ExitCode {
     }
     let names = if arguments.names.is_empty() { Name::value_variants().to_vec() } else { arguments.names };
     let mut report = Report::new(arguments.output);
-    let mut exit = ExitCode::SUCCESS;
+    let mut unmeasured = 0;
     for name in names {
         report::remark(&format!("{} ...", name.as_str()));
         // A system for each, so that nothing of one runs on beside the next.
@@ -102,10 +105,13 @@ fn main() -> ExitCode {
             Ok(Found::Propagation(propagation)) => report.add_propagation(name.as_str(), &propagation),
             Err(error) => {
                 report::remark(&format!("{} could not be measured: {error:#}", name.as_str()));
-                exit = ExitCode::FAILURE;
+                unmeasured += 1;
             }
         }
     }
-    report.finish();
-    exit
+    let missed = report.finish();
+    if missed > 0 {
+        report::remark(&format!("{missed} of the bars missed: on a machine with other work that says little"));
+    }
+    if missed + unmeasured == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -12,6 +12,7 @@ use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{BusRef, Message};
 use clock::{Clock, Random};
+use contract::know::REPORTS;
 use contract::messages::backoff_tracker::{
     AttemptFailure, AwaitLeave, BackoffKey, CountBackoffs, Leave, ResolveAttempt, SeeFleet, WithdrawWish,
 };
@@ -33,8 +34,6 @@ const THREADS: usize = 2;
 const RUNS: usize = 5;
 /// Where the bare message goes.
 const FANOUT: &str = "bench.fanout";
-/// As much as a report of a missing image.
-const BODY_BYTES: usize = 420;
 /// Far more than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long a replica waits for the word of the node that tries.
@@ -99,15 +98,19 @@ pub(crate) async fn measure() -> Result<Propagation> {
     })
     .await?;
     let (mut core, mut ours) = (vec![], vec![]);
-    for run in 0..=RUNS {
-        let bare = finder.fan_out(&clock, &mut said).await?;
+    // The first warms both up, and shows how large what a finder says is.
+    let mut reports = finder.bus.subscribe(&format!("{}.>", Fleet::default().knowledge(REPORTS)), None).await?;
+    finder.find_out(0, &clock, &orders, &mut said).await?;
+    let report = tokio::time::timeout(LIMIT, reports.next()).await.ok().flatten().context("no report is republished")?;
+    drop(reports);
+    remark(&format!("a report takes {} bytes", report.payload.len()));
+    finder.fan_out(&report, &clock, &mut said).await?;
+    for run in 1..=RUNS {
+        let bare = finder.fan_out(&report, &clock, &mut said).await?;
         let refused = finder.find_out(run, &clock, &orders, &mut said).await?;
         remark(&format!("run {run}: p99 bare {:.2} ms, ours {:.2} ms", milliseconds(bare), milliseconds(refused)));
-        // The first warms both up.
-        if run > 0 {
-            core.push(bare);
-            ours.push(refused);
-        }
+        core.push(bare);
+        ours.push(refused);
     }
     arbiters.iter().for_each(|arbiter| {
         arbiter.stop();
@@ -165,10 +168,10 @@ impl Replica {
         tokio::time::timeout(LIMIT, shares).await.context("a tracker does not come to share")?
     }
 
-    /// A bare message to all.
-    async fn fan_out(&self, clock: &Clock, said: &mut mpsc::Receiver<Said>) -> Result<Duration> {
+    /// The same bytes to all, bare.
+    async fn fan_out(&self, report: &Message, clock: &Clock, said: &mut mpsc::Receiver<Said>) -> Result<Duration> {
         let began = clock.now().monotonic;
-        self.bus.publish(Message::new(FANOUT.to_owned(), vec![b'x'; BODY_BYTES])).await?;
+        self.bus.publish(Message::new(FANOUT.to_owned(), report.payload.clone())).await?;
         let heard = all(said, |said| Ok(if let Said::Heard(at) = said { Some(at) } else { None })).await?;
         Ok(p99(heard, began))
     }

@@ -22,6 +22,7 @@ pub(crate) enum Format {
 pub(crate) struct Report {
     format: Format,
     rows: Vec<Vec<String>>,
+    missed: usize,
 }
 
 #[derive(Serialize)]
@@ -40,12 +41,13 @@ struct Line<'a> {
 
 impl Report {
     pub(crate) fn new(format: Format) -> Self {
-        Self { format, rows: Vec::new() }
+        Self { format, rows: Vec::new(), missed: 0 }
     }
 
     /// Takes what a benchmark found.
     pub(crate) fn add(&mut self, bench: &str, figures: Vec<Figure>) {
         for figure in figures {
+            self.judge(&figure);
             match self.format {
                 Format::Text => self.rows.push(row(bench, &figure)),
                 Format::Json => {
@@ -60,19 +62,26 @@ impl Report {
     pub(crate) fn add_propagation(&mut self, bench: &str, propagation: &Propagation) {
         match self.format {
             Format::Text => self.add(bench, vec![propagation.figure()]),
-            Format::Json => say(&serde_json::to_string(propagation).unwrap_or_default()),
+            Format::Json => {
+                self.judge(&propagation.figure());
+                say(&serde_json::to_string(propagation).unwrap_or_default());
+            }
         }
     }
 
-    /// Writes what was kept for the end.
-    pub(crate) fn finish(self) {
-        if self.rows.is_empty() {
-            return;
+    fn judge(&mut self, figure: &Figure) {
+        self.missed += usize::from(figure.met() == Some(false));
+    }
+
+    /// Writes what was kept for the end; how many bars were missed.
+    pub(crate) fn finish(self) -> usize {
+        if !self.rows.is_empty() {
+            let header = ["BENCH", "WHAT", "OURS", "REFERENCE", "RATIO", "BAR", "MET"];
+            for line in fleetpull::output::table::columns(&header, &self.rows) {
+                say(&line);
+            }
         }
-        let header = ["BENCH", "WHAT", "OURS", "REFERENCE", "RATIO", "BAR", "MET"];
-        for line in fleetpull::output::table::columns(&header, &self.rows) {
-            say(&line);
-        }
+        self.missed
     }
 }
 
@@ -131,4 +140,19 @@ fn say(line: &str) {
 pub(crate) fn remark(line: &str) {
     // Nothing is lost if nobody reads it.
     let _ = writeln!(io::stderr().lock(), "bench: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Unit;
+
+    #[test]
+    fn bars_that_are_missed_are_counted() {
+        let figure = |ours| Figure::new("x", Unit::Seconds, ours).with_bar(Bar::Value(1.0));
+        let mut report = Report { format: Format::Text, rows: Vec::new(), missed: 0 };
+        report.add("a", vec![figure(1.0), figure(1.1), Figure::new("no bar", Unit::Seconds, 9.0)]);
+        report.add("b", vec![figure(2.0)]);
+        assert_eq!((report.rows.len(), report.missed), (4, 2));
+    }
 }
