@@ -148,7 +148,7 @@ fn each_of<T: Send>(seeds: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
 
 /// Every fourth seed is a rush.
 fn drawn(seed: u64, fault: Option<Fault>) -> Plan {
-    if seed % 4 == 0 { rush(fault) } else { troubled(fault) }
+    if seed.is_multiple_of(4) { rush(fault) } else { troubled(fault) }
 }
 
 #[test]
@@ -186,6 +186,11 @@ fn of_two_leaders_one_learns_while_the_other_goes_on() {
     // Not so, where who takes the lease learns nothing.
     let plan = Plan { fault: Some(Fault::LearnsNothing), ..plan };
     assert!((0..10).any(|seed| !broken(&World::run(plan.clone(), seed), &plan).is_empty()));
+}
+
+#[test]
+fn quotas_of_two_addresses_hold_whatever_goes_wrong() {
+    holds(0..8, &Plan { sources: 2, quota: Some((40, Duration::from_secs(60))), ..troubled(None) });
 }
 
 #[test]
