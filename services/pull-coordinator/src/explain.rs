@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffKey, Held};
+use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffKey, BackoffList, Held, Pause};
 use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use contract::{CallError, TraceContext};
 use image::{Platform, Reference};
@@ -54,9 +54,11 @@ pub(crate) async fn explain(
     };
     explanation.view = target.as_ref().map(|target| target.view.clone());
     let key = BackoffKey { pod: wanted.pod, image: wanted.image.clone() };
-    if let BackoffAnswer::Held(held) = outbound.check(trace, key, target, true).await {
-        let entries = outbound.list_backoffs(trace, wanted.image).await.map(|list| list.entries).unwrap_or_default();
-        explain_hold(&mut explanation, held, &entries);
+    let held = outbound.check(trace, key, target, true).await;
+    let list = outbound.list_backoffs(trace, wanted.image).await.unwrap_or_default();
+    match held {
+        BackoffAnswer::Held(held) => explain_hold(&mut explanation, held, &list.entries),
+        BackoffAnswer::Clear => explain_lenience(&mut explanation, &list),
     }
     if wanted.weigh {
         weighing::weigh(&mut explanation, &*runtime, &PullRequest { reference, platform, trace }).await;
@@ -83,6 +85,21 @@ fn explain_hold(explanation: &mut Explanation, held: Held, entries: &[BackoffEnt
     explanation.learned_trace_id = held.learned_trace.map(|trace| trace.trace_id_hex());
 }
 
+/// What would hold it if this node did not merely observe, or were not told to for a while.
+fn explain_lenience(explanation: &mut Explanation, list: &BackoffList) {
+    let Some(view) = &explanation.view else { return };
+    let paused = |pause: &Pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry);
+    let binds = |entry: &&BackoffEntry| entry.view.as_ref() == Some(view) && entry.binds == "everybody" && entry.next_try_ms > 0;
+    let Some(entry) = list.entries.iter().filter(binds).max_by_key(|entry| entry.next_try_ms) else { return };
+    if list.share == "observe" || list.pauses.iter().any(paused) {
+        let learned_by = entry.reporters.first().and_then(|name| name.parse().ok());
+        let (cause, class, learned_trace) = (entry.cause.clone(), entry.class, entry.trace);
+        let held = Held { cause, class, learned_by, learned_ms_ago: entry.last_ms_ago, learned_trace, ..Held::default() };
+        explain_hold(explanation, held, &list.entries);
+        explanation.next_try_ms = None;
+    }
+}
+
 /// What an explanation comes to, in one sentence.
 #[must_use]
 pub fn verdict(explanation: &Explanation) -> String {
@@ -98,6 +115,9 @@ pub fn verdict(explanation: &Explanation) -> String {
             format!("it would be refused with ImagePullBackOff for another {:.1} s", *left as f64 / 1_000.0)
         }
         Explanation { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
+        Explanation { class: Some(class), .. } => {
+            format!("it would be pulled, as what the fleet knows ({class}) holds nobody back here now: that is observed or paused")
+        }
         _ => "it would be pulled".to_owned(),
     }
 }
