@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) delay_most: Duration,
     /// How many crashes, partitions and stalls in the first minute.
     pub(crate) troubles: usize,
+    /// The first node is cut off for so long from the beginning.
+    pub(crate) first_cut_for: Duration,
     /// When the bucket of leases is wiped: revisions start over.
     pub(crate) wiped_at: Option<Duration>,
     /// How often somebody takes the leader's lease away in the first minute: two lead.
@@ -58,6 +60,7 @@ impl Default for Plan {
             doubling: 0.0,
             delay_most: Duration::from_millis(2),
             troubles: 0,
+            first_cut_for: Duration::ZERO,
             wiped_at: None,
             thefts: 0,
             jumps: 0,
@@ -222,6 +225,8 @@ impl World {
                 self.later(after, event.clone());
             }
         }
+        self.nodes[0].cut = !self.plan.first_cut_for.is_zero();
+        self.later(self.plan.first_cut_for, Event::Heal(0));
         if let Some(after) = self.plan.wiped_at {
             self.later(after, Event::Wipe);
         }

@@ -254,9 +254,21 @@ impl Quota {
             self.told_one(now, node, granted, limit, explained);
         }
         if let Some(granted) = granted {
+            self.count_in_others(node, limits);
             self.first_hand = true;
             // Whatever ended before this one began is in what it was told.
             self.unsettled = self.unsettled.split_off(&granted);
+        }
+    }
+
+    /// A pull that was told of one window counts in the others as well, as a refusal tells only when to come again.
+    fn count_in_others(&mut self, node: &NodeName, told: &[RegistryLimit]) {
+        let own = self.sources.get(node);
+        for ((source, window_ms), window) in &mut self.windows {
+            let concerns = source.is_none() || own.is_none() || source.as_ref() == own;
+            if concerns && told.iter().all(|limit| limit.window_ms != *window_ms) {
+                window.remaining = window.remaining.saturating_sub(1);
+            }
         }
     }
 

@@ -61,6 +61,19 @@ fn a_pull_of_a_leader_before_tells_nothing_of_a_new_window() {
     assert_eq!(quota.allows(at(12), OUT), Allowance::Yes);
 }
 
+/// A node that reached no leader has had the last: who was let go for it is refused, and nobody else is let go for the same.
+#[test]
+fn a_pull_that_is_refused_counts_as_one_that_was_let_go() {
+    let mut quota = Quota::new(None);
+    for name in ["a", "b"] {
+        quota.told(at(10), &node(name), Some(at(9)), &[left(1)], OUT);
+    }
+    assert_eq!(quota.allows(at(11), OUT), Allowance::Yes);
+    let refused = RegistryLimit { reset_ms: Some(50_000), ..RegistryLimit::default() };
+    quota.told(at(12), &node("c"), Some(at(11)), &[refused], OUT);
+    assert!(matches!(quota.allows(at(30), OUT), Allowance::No(Some(_))), "no other node looks for itself");
+}
+
 #[test]
 fn who_alone_knows_of_the_last_pulls_is_believed_for_a_minute() {
     let mut quota = Quota::new(None);
