@@ -268,6 +268,10 @@ impl Quota {
             let concerns = source.is_none() || own.is_none() || source.as_ref() == own;
             if concerns && told.iter().all(|limit| limit.window_ms != *window_ms) {
                 window.remaining = window.remaining.saturating_sub(1);
+                // Another node's refusal is a second voice for what one alone said.
+                if window.remaining == 0 && window.tellers.len() < 2 && told.iter().all(|limit| limit.remaining == 0) {
+                    window.tellers.insert(node.clone());
+                }
             }
         }
     }
