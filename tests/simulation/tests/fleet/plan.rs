@@ -19,6 +19,10 @@ pub const BUS_HEALS_AT: Duration = Duration::from_secs(440);
 pub const CALM_FROM: Duration = Duration::from_secs(660);
 /// How often a liar lies.
 const LIES_EVERY: f64 = 3.0;
+/// So many crash at most, and in a larger fleet messages are lost only for a minute: in it a few are in trouble, and whatever happens
+/// to one is told to all others.
+const MOST_CRASH: usize = 50;
+const LOSSES_OF_LARGE: f64 = 60.0;
 
 /// All want it before anything happens; whose login is wrong never gets it.
 pub const BASE: &str = "r.example/private/base:1";
@@ -110,7 +114,7 @@ impl Plan {
         let where_to = if matches!(self.outage, Mood::NotFound | Mood::Unavailable) { "app" } else { "r.example" };
         self.at(outage, Act::Registry(where_to, self.outage));
         self.at(HEALS_AT.as_secs_f64(), Act::Registry(where_to, Mood::Well));
-        for node in draw.some(self.nodes, self.nodes) {
+        for node in draw.some(self.nodes, self.nodes.min(MOST_CRASH)) {
             let crash = draw.between(outage + 20.0, BUS_HEALS_AT.as_secs_f64() - 30.0);
             self.down(node, crash, crash + draw.between(0.5, 20.0));
         }
@@ -120,7 +124,8 @@ impl Plan {
         let (from, to) = (self.fails_at.as_secs_f64() + 20.0, BUS_HEALS_AT.as_secs_f64());
         let odds = Odds { loss: draw.between(0.002, 0.02), duplication: draw.between(0.002, 0.02), delay: draw.between(0.002, 0.02) };
         self.at(from, Act::Odds(odds));
-        self.at(to, Act::Odds(Odds::default()));
+        let calms = if self.nodes > MOST_CRASH { from + LOSSES_OF_LARGE } else { to };
+        self.at(calms, Act::Odds(Odds::default()));
         for _ in 0..3 {
             let begins = draw.between(from, to - 70.0);
             let ends = begins + draw.between(5.0, 60.0);
