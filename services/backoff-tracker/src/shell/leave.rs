@@ -1,17 +1,16 @@
 //! Leave for a flight: the core's inputs and effects, answers held back, and the alarm.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, WrapFuture as _};
 use actors::Ask;
-use bus::{Entry, KeyValue, KeyValueError};
-use contract::know::{StoredLease, decode, encode_as};
+use bus::KeyValueError;
+use contract::know::{StoredLease, encode_as};
 use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, AwaitLeave, BeginAttempt, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish,
 };
-use contract::{CallError, NodeName, WishId};
+use contract::{CallError, WishId};
 
 use super::wishes::{self, Stage};
 use crate::actor::{BackoffTracker, Core};
@@ -238,16 +237,10 @@ impl BackoffTracker {
         let Some(sharing) = &mut self.sharing else { return };
         let Some(link) = &sharing.link else { return };
         let Ok(value) = encode_as(sharing.version(), &StoredLease { holder: sharing.node.clone() }) else { return };
-        // The answer to an earlier question may have been lost, and the lease be this node's.
-        let again = sharing.asked.insert(name, false).is_some();
-        let (leases, key, node) = (Arc::clone(&link.leases), outbound::lease_key(name), sharing.node.clone());
+        sharing.asked.insert(name, false);
+        let (leases, key) = (std::sync::Arc::clone(&link.leases), outbound::lease_key(name));
         // Without a limit of its own: the core waits as long as it wants to, and gives back what comes too late.
-        let asking = async move {
-            match leases.create(&key, value.clone().into(), Some(ttl)).await {
-                Err(KeyValueError::Conflict { .. }) if again => take_over_own(&*leases, &key, &node, value, ttl).await,
-                answer => answer,
-            }
-        };
+        let asking = async move { leases.create(&key, value.into(), Some(ttl)).await };
         context.spawn(asking.into_actor(self).map(move |answer, tracker, context| tracker.lease_answered(name, answer, context)));
     }
 
@@ -261,9 +254,6 @@ impl BackoffTracker {
                 sharing.leases.retain(|_, (_, until)| now < *until);
                 sharing.leases.insert(name, (revision, now + PROBE_DEADLINE));
                 self.step(Input::Lease(name, LeaseAnswer::Won), context);
-            }
-            Err(KeyValueError::Conflict { .. }) if sharing.leases.contains_key(&name) => {
-                tracing::debug!(?name, "a lease was asked for twice, as its answer was late");
             }
             Err(KeyValueError::Conflict { .. }) => {
                 let lost = Input::Lease(name, LeaseAnswer::Lost(PROBE_DEADLINE));
@@ -279,14 +269,5 @@ impl BackoffTracker {
         if let Some((revision, _)) = sharing.leases.remove(&name) {
             sharing.write(Write::Release { key: outbound::lease_key(name), revision });
         }
-    }
-}
-
-/// Makes a lease anew that this node has asked for before and was given without hearing of it.
-async fn take_over_own(leases: &dyn KeyValue, key: &str, node: &NodeName, value: Vec<u8>, ttl: Duration) -> Result<u64, KeyValueError> {
-    let own = |entry: &Entry| decode::<StoredLease>(&entry.value).is_ok_and(|lease| lease.holder == *node);
-    match leases.get(key).await?.filter(own) {
-        Some(entry) => leases.update(key, value.into(), entry.revision, Some(ttl)).await,
-        None => Err(KeyValueError::Conflict { key: key.to_owned() }),
     }
 }

@@ -80,24 +80,6 @@ fn what_nobody_knew_before_holds_nobody_without_a_bus() {
 }
 
 #[test]
-fn a_bus_that_answers_nothing_is_asked_thrice_before_what_fails_is_tried_without_it() {
-    let mut node = Node::of(20);
-    node.hear("n1", image(), failed(1));
-    node.hear("n2", image(), failed(1));
-    node.ask();
-    node.bus_answers = false;
-    while node.core.counts().bus_misses_total == 0 {
-        assert!(node.now < Duration::from_secs(12), "it asks who probes");
-        node.until(node.now.as_secs_f64() + 0.01);
-    }
-    assert_eq!(node.told, Some(Verdict::Wait), "one answer that does not come says nothing");
-    node.until(node.now.as_secs_f64() + 0.51);
-    assert!(node.core.is_alone() && matches!(node.told, Some(Verdict::Held(_))), "{:?}", node.told);
-    node.until(31.0);
-    assert!(node.is_clear(), "{:?}", node.told);
-}
-
-#[test]
 fn an_answer_that_the_bus_owes_is_waited_for_a_quarter_of_a_second() {
     let mut node = Node::of(1_000);
     node.bus_answers = false;

@@ -15,11 +15,9 @@ use crate::world::{self, Story};
 const SEEN_AROUND: Duration = Duration::from_secs(20);
 
 /// What is not mended yet: the only findings of the usual fleets that do not hold, by seed. One that holds again must go from here.
-pub const OPEN: [(u64, &str); 2] = [
+pub const OPEN: [(u64, &str); 1] = [
     // A leader that learns while others wait lets one more go than the registry has left.
     (41, "pulls in a window of a quota by leaders' permits"),
-    // A node that lost both its leader's answers and its place in the line waits 15 s, and goes alone once.
-    (48, "pulls alone of nodes that reach the bus"),
 ];
 
 /// What a run is drawn from.

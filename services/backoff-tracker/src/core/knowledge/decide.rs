@@ -41,8 +41,7 @@ impl Knowledge {
             return Verdict::Held(held);
         }
         let binding = if lenient || self.is_alone() { vec![] } else { self.binding(now, &wish.aim) };
-        // Whom the bus does not answer goes on without it, but not to try what fails: a bus that is gone is known by more than that.
-        let unanswered = std::mem::take(&mut wish.unanswered) && binding.is_empty();
+        let unanswered = std::mem::take(&mut wish.unanswered);
         if lenient || self.is_alone() || unanswered {
             return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, Duty::None, true));
         }
