@@ -32,9 +32,27 @@ const OPTIMISED: bool = !cfg!(debug_assertions);
 
 /// A kind of fault that acts less often over all seeds says nothing.
 const SELDOM: u64 = 1_000;
+/// Every kind of fault that acts: one that never does is not counted at all.
+const KINDS: [&str; 15] = [
+    "401",
+    "404",
+    "429",
+    "503",
+    "refused",
+    "hang",
+    "bucket wiped under a node",
+    "clock skewed by minutes",
+    "crash",
+    "restart",
+    "lie",
+    "message lost",
+    "message doubled",
+    "message delayed",
+    "message into a cut",
+];
 
 /// What fits into two minutes on two cores, together with the storms. `FLEET_SEEDS=500 FLEET_LARGE=5` runs as many as there may be.
-const SEEDS: u64 = 52;
+const SEEDS: u64 = 62;
 /// Fleets as large as is promised for.
 const LARGE: u64 = 1;
 const LARGE_NODES: usize = 1_000;
@@ -53,13 +71,14 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
         let large = (1..=large).map(|seed| Fleet { seed: LARGE_SEEDS + seed, nodes: LARGE_NODES });
         large.chain((1..=seeds).map(|seed| Fleet { seed, nodes: 50 })).collect()
     } else {
-        (2..=5).map(|seed| Fleet { seed, nodes: 20 }).collect()
+        (1..=5).map(|seed| Fleet { seed, nodes: 20 }).collect()
     };
     let account = many(&fleets);
     eprintln!("{}", account.told());
     assert!(account.broken.is_empty(), "{}", account.broken.join("\n"));
     if OPTIMISED {
-        let seldom: Vec<_> = account.counts.iter().filter(|(_, count)| **count < SELDOM).collect();
+        let acts = |kind: &&str| account.counts.get(*kind).copied().unwrap_or_default();
+        let seldom: Vec<_> = KINDS.iter().filter(|kind| acts(kind) < SELDOM).collect();
         let mut open = account.open.clone();
         open.sort_unstable();
         assert_eq!(open, seeds::OPEN, "what holds again is not open any more");
