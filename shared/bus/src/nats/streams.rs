@@ -104,7 +104,8 @@ async fn ensure(jetstream: &JetStream, name: &str, config: Value) -> Result<Exis
     let server_time = found["ts"].as_str().unwrap_or_default().to_owned();
     let last_sequence = found["state"]["last_seq"].as_u64().unwrap_or_default();
     let subjects = found["state"]["num_subjects"].as_u64().unwrap_or_default();
-    let clustered = found["cluster"].is_object();
+    // A server that stands alone names itself as the leader of a cluster without a name.
+    let clustered = found["cluster"]["name"].as_str().is_some_and(|name| !name.is_empty());
     // Without a leader each of its servers answers, by what it knows itself.
     if clustered && found["cluster"]["leader"].as_str().is_none_or(str::is_empty) {
         return Err(other(format!("{doing}: its servers have no leader now: start those that are down")));

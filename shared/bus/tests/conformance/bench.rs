@@ -67,6 +67,24 @@ impl Bench {
         &self.other
     }
 
+    /// A subscription of the other connection that is heard of where the first one is: in a cluster that is another server, which
+    /// hears of it a moment later, but before it hears what is said after it.
+    pub(crate) async fn other_hears(&self, subject: &str) -> Subscription {
+        let subscription = self.other.subscribe(subject, None).await.unwrap();
+        let inbox = self.bus.new_inbox();
+        let mut said = self.bus.subscribe(&inbox, None).await.unwrap();
+        let heard = async {
+            loop {
+                publish(&self.other, &inbox, "heard").await;
+                if tokio::time::timeout(SHORT, said.next()).await.is_ok() {
+                    break;
+                }
+            }
+        };
+        within(heard).await;
+        subscription
+    }
+
     pub(crate) fn is_memory(&self) -> bool {
         matches!(self.kind, Kind::Memory(_))
     }

@@ -303,7 +303,7 @@ fn place(message: &Message) -> (&str, &str, &str, &str, bool) {
 }
 
 pub(crate) async fn changes_are_republished_with_their_place(bench: &Bench) {
-    let mut told = bench.other().subscribe("told.>", None).await.unwrap();
+    let mut told = bench.other_hears("told.>").await;
     let state = open(bench.bus(), &republishing("loud")).await;
     state.put("a.b", value("1"), None).await.unwrap();
     state.put("c", value("2"), None).await.unwrap();
@@ -324,7 +324,7 @@ pub(crate) async fn changes_are_republished_with_their_place(bench: &Bench) {
 }
 
 pub(crate) async fn an_expiry_is_republished(bench: &Bench) {
-    let mut told = bench.other().subscribe("told.>", None).await.unwrap();
+    let mut told = bench.other_hears("told.>").await;
     let state = open(bench.bus(), &republishing("loud")).await;
     state.put("lease", value("me"), Some(SECOND)).await.unwrap();
     assert_eq!(place(&next(&mut told).await).2, "1");
@@ -339,7 +339,7 @@ pub(crate) async fn a_bucket_learns_to_expire_and_republish(bench: &Bench) {
     let first = open(bench.bus(), &plain).await;
     first.put("kept", value("1"), None).await.unwrap();
     let state = open(bench.other(), &republishing("loud")).await;
-    let mut told = bench.other().subscribe("told.>", None).await.unwrap();
+    let mut told = bench.other_hears("told.>").await;
     state.put("lease", value("me"), Some(SECOND)).await.unwrap();
     assert_eq!(place(&next(&mut told).await).2, "2");
     assert_eq!(place(&next(&mut told).await).2, "3");

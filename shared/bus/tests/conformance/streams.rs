@@ -58,7 +58,7 @@ pub(crate) async fn appending_where_nothing_stores_has_no_responders(bench: &Ben
 
 pub(crate) async fn subscribers_see_what_is_appended(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
-    let mut subscription = bench.other().subscribe("evt.*", None).await.unwrap();
+    let mut subscription = bench.other_hears("evt.*").await;
     for _ in 0..2 {
         append(bench.bus(), "evt.a", "one").await.unwrap();
         let message = next(&mut subscription).await;

@@ -12,8 +12,9 @@ use crate::case::Case;
 use crate::fleet::{Outage, all_at_once, play};
 
 const NODES: usize = 5;
-/// Kubelet looks at a pod again after 10 s x U[1, 1.5] and sees then that its back-off is over; ours try when it is.
-const LOOKS_WITHIN: Duration = Duration::from_secs(5);
+/// Kubelet looks at a pod every 10 s x U[1, 1.5] and sees then that its back-off is over, so the last of a few nodes sees it about so
+/// much later; ours try when it is over.
+const LOOKS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What nodes by kubelet's rule came to in an outage.
 #[derive(Clone, Copy, Debug)]
