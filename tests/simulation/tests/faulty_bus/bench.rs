@@ -36,6 +36,11 @@ impl Bench {
         &self.other
     }
 
+    /// A subscription of the other connection: there is one hub, which knows of it at once.
+    pub(crate) async fn other_hears(&self, subject: &str) -> Subscription {
+        self.other.subscribe(subject, None).await.unwrap()
+    }
+
     pub(crate) fn is_memory(&self) -> bool {
         true
     }
