@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, StreamHandler, WrapFuture as _};
-use bus::{AgedEntry, BusHealth, KeyValueError, Message};
+use bus::{BusHealth, KeyValueError, Message};
 use contract::know::{LEASES, PAUSES, REPORTS};
 use contract::messages::registrar::FleetSeen;
 use contract::version;
@@ -227,10 +227,11 @@ impl BackoffTracker {
         sharing.followed.created.clone_from(&status.created);
         let mut inputs = Vec::with_capacity(found.reports.entries.len());
         let anew = sharing.counts.snapshots == 1;
-        // Later a node knows better than the server what it has said: its last word may not be there.
-        let of_others = |stored: &&AgedEntry| anew || !inbound::is_of(&stored.entry.key, &sharing.node);
-        let stored: Vec<_> = found.reports.entries.iter().filter(of_others).collect();
-        for stored in stored {
+        for stored in &found.reports.entries {
+            // Later a node knows better than the server what it has said: its last word may not be there.
+            if !anew && inbound::is_of(&stored.entry.key, &sharing.node) {
+                continue;
+            }
             let at = inbound::stored_at(status, stored.age);
             match inbound::heard(&stored.entry.key, &stored.entry.value, Stored { age: stored.age, at }) {
                 Some(heard) => inputs.push(heard),

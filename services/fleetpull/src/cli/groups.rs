@@ -2,18 +2,24 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use contract::NodeName;
+use settings::Kind;
 
 use super::selector::Selector;
 
 /// A settings key and its value, as a flag gives them.
 pub(super) type Flag = (String, String);
 
-// What the settings of these flags take, for completions.
-const LOG_LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
-const LOG_FORMATS: [&str; 2] = ["text", "json"];
-const RUNTIMES: [&str; 2] = ["oci-layout", "cri"];
+/// The words that a setting takes, for completions of its flag.
+fn choices(name: &str) -> PossibleValuesParser {
+    let words: &[&str] = match settings::keys().iter().find(|key| key.name == name).map(|key| &key.kind) {
+        Some(Kind::Choice(words)) => words,
+        _ => &[],
+    };
+    words.iter().collect::<Vec<_>>().into()
+}
 
 /// How facts are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -48,10 +54,10 @@ pub struct SettingsArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct LogArgs {
     /// What is logged to stderr: error, warn, info, debug or trace.
-    #[arg(long, value_name = "L", help_heading = "Settings", value_parser = LOG_LEVELS, hide_possible_values = true)]
+    #[arg(long, value_name = "L", help_heading = "Settings", value_parser = choices("log.level"), hide_possible_values = true)]
     pub log_level: Option<String>,
     /// How: text, or json for one object a line.
-    #[arg(long, value_name = "FORMAT", help_heading = "Settings", value_parser = LOG_FORMATS, hide_possible_values = true)]
+    #[arg(long, value_name = "FORMAT", help_heading = "Settings", value_parser = choices("log.format"), hide_possible_values = true)]
     pub log_format: Option<String>,
 }
 
@@ -143,7 +149,7 @@ impl QuestionArgs {
 #[command(next_help_heading = "Runtime")]
 pub struct RuntimeArgs {
     /// What pulls: oci-layout (Fleetpull itself, into --store) or cri (containerd, CRI-O).
-    #[arg(long, value_name = "KIND", value_parser = RUNTIMES, hide_possible_values = true)]
+    #[arg(long, value_name = "KIND", value_parser = choices("runtime.kind"), hide_possible_values = true)]
     pub runtime: Option<String>,
     /// The OCI image layout that oci-layout pulls into [default: /var/lib/fleetpull as root, else ~/.local/share/fleetpull].
     #[arg(long, value_name = "DIR")]

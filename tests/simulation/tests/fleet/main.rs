@@ -51,7 +51,7 @@ const KINDS: [&str; 15] = [
     "message into a cut",
 ];
 
-/// What fits into two minutes on two cores, together with the storms. `FLEET_SEEDS=500 FLEET_LARGE=5` runs as many as there may be.
+/// What takes two and a half minutes of two cores, with the planted faults. `FLEET_SEEDS=500 FLEET_LARGE=5` runs as many as there may be.
 const SEEDS: u64 = 62;
 /// Fleets as large as is promised for.
 const LARGE: u64 = 1;

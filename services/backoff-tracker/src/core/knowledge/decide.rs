@@ -40,11 +40,10 @@ impl Knowledge {
             wish.wake = Some(held.next_try);
             return Verdict::Held(held);
         }
-        let binding = if lenient || self.is_alone() { vec![] } else { self.binding(now, &wish.aim) };
-        let unanswered = std::mem::take(&mut wish.unanswered);
-        if lenient || self.is_alone() || unanswered {
+        if std::mem::take(&mut wish.unanswered) || lenient || self.is_alone() {
             return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, Duty::None, true));
         }
+        let binding = self.binding(now, &wish.aim);
         if let Some(entry) = not_due(now, &binding) {
             wish.state = State::Held;
             wish.wake = Some(entry.next_try);

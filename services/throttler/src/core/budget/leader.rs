@@ -43,7 +43,7 @@ const PERMITS_MAX: u64 = 50_000;
 /// How a leader's time in office began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Office {
-    /// The revision of the lease when it was taken.
+    /// Of this leadership, higher than any before: see [`contract::messages::throttler::budget_epoch`].
     pub epoch: u64,
     /// Nobody has led this budget lately, and what would remember it has not been lost: there is nothing to learn.
     pub first: bool,
