@@ -1,0 +1,234 @@
+//! Shares of a budget, by time that is counted here.
+//!
+//! Contracts: who reaches no leader takes its share of rate and pulls at once, and what it does about a quota that is used up is
+//! `budget.alone`: it goes on (`open`), or waits until the window is over (`share`). A leader keeps back the share of nodes that have
+//! been silent for less than ten minutes, in rate and in pulls at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use clock::{Now, Random};
+use contract::PermitId;
+use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, RegistryLimit, ReturnBudget};
+use throttler::core::budget::{ALONE_AFTER, Alone, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Input, KNOWN_FOR, Office};
+
+const OWNER: &str = "default registry.example/anonymous@egress";
+const SECOND: Duration = Duration::from_secs(1);
+/// Between two looks at what is due: timers have whole milliseconds.
+const TICK: Duration = Duration::from_millis(5);
+
+/// One node, and a clock that goes as it is told.
+struct Node {
+    core: Budgets,
+    random: Random,
+    now: Duration,
+    /// When each permit was granted to this node, and whether without a leader.
+    granted: Vec<(Duration, PermitId, bool)>,
+    /// When a node was called, as this one leads: a permit went out then.
+    called: Vec<Duration>,
+}
+
+impl Node {
+    fn new(number: u64, policy: BudgetPolicy) -> Self {
+        let core = Budgets::new(format!("n{number}").parse().unwrap(), policy, Random::seeded(number));
+        Self { core, random: Random::seeded(1_000 + number), now: SECOND, granted: Vec::new(), called: Vec::new() }
+    }
+
+    /// One of so many, without a bus from the beginning.
+    fn alone(number: u64, alive: u64, policy: BudgetPolicy) -> Self {
+        let mut node = Self::new(number, policy);
+        if alive > 0 {
+            node.give(Input::Fleet { alive });
+        }
+        node.give(Input::BusGone);
+        node
+    }
+
+    /// The leader of a fleet of so many, from now on and for hours.
+    fn leading(alive: u64, policy: BudgetPolicy) -> Self {
+        let mut node = Self::new(0, policy);
+        node.give(Input::Fleet { alive });
+        node.lead();
+        node
+    }
+
+    fn lead(&mut self) {
+        let permit = self.want();
+        let office = Office { epoch: 1, first: true, until: self.now + 100 * KNOWN_FOR };
+        self.give(Input::Elected { owner: OWNER.to_owned(), office });
+        self.give(Input::Release { permit, limits: Vec::new() });
+    }
+
+    fn give(&mut self, input: Input) -> Vec<BudgetReply> {
+        let now = Now { monotonic: self.now, wall: Duration::ZERO };
+        let mut replies = Vec::new();
+        for effect in self.core.step(now, input) {
+            match effect {
+                // Who asks again for what it has is told so again.
+                Effect::Granted { permit, alone, .. } if self.granted.iter().all(|(_, known, _)| *known != permit) => {
+                    self.granted.push((self.now, permit, alone));
+                }
+                Effect::Reply { reply, .. } => replies.push(reply),
+                Effect::Turn { .. } => self.called.push(self.now),
+                _ => {}
+            }
+        }
+        replies
+    }
+
+    fn want(&mut self) -> PermitId {
+        let permit = PermitId::random(&mut self.random);
+        self.give(Input::Want { owner: OWNER.to_owned(), permit });
+        permit
+    }
+
+    fn until(&mut self, end: Duration) {
+        while self.now < end {
+            self.now += TICK;
+            self.give(Input::Tick);
+        }
+    }
+
+    /// Another node asks this one for a permit.
+    fn asked(&mut self, by: u64) -> (GrantBudget, BudgetAnswer) {
+        let (owner, node) = (OWNER.to_owned(), format!("other{by}").parse().unwrap());
+        // The registry has told nobody of a quota, so that rate and pulls at once are all there is to keep.
+        let known = KnownLimits { none_told: true, limits: Vec::new() };
+        let ask = GrantBudget { owner, node, permit: PermitId::random(&mut self.random), known };
+        let replies = self.give(Input::Called { token: 1, call: BudgetCall::Grant(ask.clone()) });
+        match &replies[..] {
+            [BudgetReply::Granted(answer)] => (ask, answer.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// How many pulls at once this node lets others begin as a leader. All of them are over then.
+    fn lets_go_at_once(&mut self) -> usize {
+        let asked: Vec<(GrantBudget, BudgetAnswer)> = (0..100).map(|other| self.asked(other)).collect();
+        for (GrantBudget { owner, node, permit, .. }, _) in &asked {
+            let back = ReturnBudget { owner: owner.clone(), node: node.clone(), permit: *permit, used: true, told: None };
+            self.give(Input::Called { token: 2, call: BudgetCall::Return(back) });
+        }
+        asked.iter().filter(|(_, answer)| matches!(answer, BudgetAnswer::Granted { .. })).count()
+    }
+
+    /// In the next two seconds, in each on average, while two hundred nodes want one more each.
+    fn lets_go_in_a_second(&mut self) -> usize {
+        for other in 0..200 {
+            self.asked(other);
+        }
+        let (from, before) = (self.now, self.called.len());
+        self.until(from + 2 * SECOND);
+        (self.called.len() - before) / 2
+    }
+}
+
+fn most_in_a_second(at: &[Duration]) -> usize {
+    at.iter().map(|from| at.iter().filter(|at| *at >= from && **at < *from + SECOND).count()).max().unwrap_or_default()
+}
+
+/// A registry's word that nothing is left of a quota, for so long.
+fn used_up(window: Duration) -> Vec<RegistryLimit> {
+    vec![RegistryLimit { limit: 6, remaining: 0, window_ms: window.as_millis() as u64, ..RegistryLimit::default() }]
+}
+
+#[test]
+fn ten_nodes_that_reach_no_leader_take_a_tenth_of_the_rate_each() {
+    for alone in [Alone::Open, Alone::Share] {
+        let policy = BudgetPolicy { per_second: 20.0, at_once: 0, alone };
+        let mut nodes: Vec<Node> = (0..10).map(|number| Node::alone(number, 10, policy)).collect();
+        for node in &mut nodes {
+            for _ in 0..60 {
+                node.want();
+            }
+            node.until(ALONE_AFTER + 11 * SECOND);
+        }
+        let mut all: Vec<Duration> = Vec::new();
+        for node in &nodes {
+            let at: Vec<Duration> = node.granted.iter().map(|(at, ..)| *at).collect();
+            assert!(node.granted.iter().all(|(at, _, alone)| *alone && *at >= SECOND + ALONE_AFTER), "{alone:?}: {:?}", node.granted);
+            assert!(most_in_a_second(&at) <= 2, "{alone:?}: {at:?}");
+            assert!(at.len() >= 15, "{alone:?}: its share is its own: {at:?}");
+            all.extend(at);
+        }
+        assert!(most_in_a_second(&all) <= 20, "{alone:?}: {} of all within a second", most_in_a_second(&all));
+    }
+}
+
+#[test]
+fn who_reaches_no_leader_takes_its_share_of_pulls_at_once_and_never_less_than_one() {
+    for (at_once, alive, most) in [(20, 10, 2), (20, 20, 1), (3, 10, 1), (20, 0, 1), (20, 1, 20)] {
+        for alone in [Alone::Open, Alone::Share] {
+            let mut node = Node::alone(1, alive, BudgetPolicy { per_second: 0.0, at_once, alone });
+            for _ in 0..30 {
+                node.want();
+            }
+            node.until(ALONE_AFTER + 5 * SECOND);
+            assert_eq!(node.granted.len(), most, "{at_once} at once for {alive}, {alone:?}");
+            let (_, over, _) = node.granted[0];
+            node.give(Input::Release { permit: over, limits: Vec::new() });
+            node.until(ALONE_AFTER + 6 * SECOND);
+            assert_eq!(node.granted.len(), most + 1, "one is over: {at_once} at once for {alive}, {alone:?}");
+        }
+    }
+}
+
+#[test]
+fn a_quota_that_is_used_up_holds_who_shares_it_alone_until_its_window_is_over_and_nobody_else() {
+    let window = 60 * SECOND;
+    for alone in [Alone::Open, Alone::Share] {
+        let mut node = Node::alone(1, 10, BudgetPolicy { per_second: 20.0, at_once: 0, alone });
+        let first = node.want();
+        node.until(ALONE_AFTER + 2 * SECOND);
+        assert_eq!(node.granted.len(), 1, "{alone:?}: what nobody has told of holds nobody");
+        node.give(Input::Release { permit: first, limits: used_up(window) });
+        let told = node.now;
+        let wish = node.want();
+        // Its asker asks again while it waits, as it does.
+        while node.now < told + window - SECOND {
+            node.until((node.now + 5 * SECOND).min(told + window - SECOND));
+            node.give(Input::Want { owner: OWNER.to_owned(), permit: wish });
+        }
+        let before = node.granted.len();
+        node.until(told + window + 2 * SECOND);
+        let (open, share) = ((2, 2), (1, 2));
+        assert_eq!((before, node.granted.len()), if alone == Alone::Open { open } else { share }, "{alone:?}: {:?}", node.granted);
+    }
+}
+
+#[test]
+fn a_leader_keeps_the_share_of_nodes_that_were_alive_ten_minutes_ago() {
+    let at_once = BudgetPolicy { per_second: 0.0, at_once: 20, alone: Alone::Open };
+    let rate = BudgetPolicy { per_second: 20.0, at_once: 0, alone: Alone::Open };
+    let (mut slots, mut paced) = (Node::leading(10, at_once), Node::leading(10, rate));
+    assert_eq!((slots.lets_go_at_once(), paced.lets_go_in_a_second()), (20, 18), "all, less what the rate leaves free");
+    let silent = slots.now;
+    for node in [&mut slots, &mut paced] {
+        node.now = silent + 10 * SECOND;
+        // Each digest says so again.
+        for after in [10, 60, 300, 590] {
+            node.now = node.now.max(silent + after * SECOND);
+            node.give(Input::Fleet { alive: 5 });
+        }
+    }
+    assert_eq!((slots.lets_go_at_once(), paced.lets_go_in_a_second()), (10, 9), "half of the nodes are silent");
+    for node in [&mut slots, &mut paced] {
+        node.until(silent + KNOWN_FOR + 10 * SECOND);
+        node.give(Input::Fleet { alive: 5 });
+    }
+    assert_eq!((slots.lets_go_at_once(), paced.lets_go_in_a_second()), (20, 18), "nobody reckons with them any more");
+}
+
+#[test]
+fn who_is_elected_while_nodes_are_silent_keeps_their_share_as_well() {
+    let policy = BudgetPolicy { per_second: 0.0, at_once: 20, alone: Alone::Open };
+    let mut node = Node::new(0, policy);
+    for alive in [10, 4] {
+        node.give(Input::Fleet { alive });
+    }
+    node.lead();
+    assert_eq!(node.lets_go_at_once(), 8, "of 20, for 4 of 10");
+    // They are back.
+    node.give(Input::Fleet { alive: 10 });
+    assert_eq!(node.lets_go_at_once(), 20);
+}
