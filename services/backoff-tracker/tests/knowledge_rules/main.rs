@@ -1,6 +1,7 @@
 //! What one node does with what it hears: each rule of shared back-off, as seen through the core's inputs and effects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod clears;
 mod node;
 mod rules;
 mod without_a_bus;

@@ -33,7 +33,7 @@ pub const MAX_TOPICS_OF_ONE: usize = 512;
 /// Reports in all, 40 MiB at the most. At one more the oldest word of whoever says the most goes.
 pub const MAX_REPORTS: usize = 32_768;
 
-/// Topics remembered as cleared, as long as reports are kept. At one more the oldest is forgotten.
+/// Topics remembered as cleared, and images, as long as reports are kept. At one more the oldest is forgotten.
 const MAX_CLEARED: usize = 4_096;
 
 /// What the bounds did, for metrics.
@@ -83,6 +83,8 @@ pub struct Replica {
     distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
     /// When operators cleared topics.
     cleared: BTreeMap<TopicId, Duration>,
+    /// When they cleared images, of which more may be heard later than is known by then.
+    cleared_images: BTreeMap<String, Duration>,
     collected: Duration,
     /// No report is too old before this.
     oldest_expires: Duration,
@@ -124,17 +126,19 @@ impl Replica {
 
     /// An operator cleared a topic then. Returns whether that is news.
     pub(super) fn clear(&mut self, topic: TopicId, date: Duration) -> bool {
-        if self.cleared.get(&topic).is_some_and(|known| *known >= date) {
-            return false;
-        }
-        self.cleared.insert(topic, date);
         self.derived.forget(topic);
-        if self.cleared.len() > MAX_CLEARED
-            && let Some(oldest) = self.cleared.iter().min_by_key(|(_, date)| **date).map(|(topic, _)| *topic)
-        {
-            self.cleared.remove(&oldest);
-        }
-        true
+        remember(&mut self.cleared, topic, date)
+    }
+
+    /// An operator cleared an image then: of what is known, each of its topics is to be cleared besides.
+    pub(super) fn clear_image(&mut self, image: &str, date: Duration) {
+        remember(&mut self.cleared_images, image.to_owned(), date);
+    }
+
+    /// When what a topic is about was cleared last.
+    fn cleared_at(&self, topic: TopicId, words: &Words) -> Option<Duration> {
+        let image = words.any().and_then(|heard| heard.report.topic.about().reference());
+        self.cleared.get(&topic).max(image.and_then(|image| self.cleared_images.get(image))).copied()
     }
 
     /// The topics that reports of an image are about.
@@ -165,7 +169,7 @@ impl Replica {
             believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now))
         };
         let success = words.succeeded_for(counts);
-        let standing = words.troubles_since(success.max(self.cleared.get(&topic).copied()));
+        let standing = words.troubles_since(success.max(self.cleared_at(topic, words)));
         let mut entry = Entry::derive(standing.filter(|heard| counts(&heard.report.reporter)), success, eyes)?;
         if entry.reporters == 1 && !entry.mine && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;
@@ -196,7 +200,7 @@ impl Replica {
     #[must_use]
     pub fn is_doubted(&self, topic: TopicId) -> bool {
         let Some(words) = self.topics.get(&topic).filter(|words| words.fails()) else { return false };
-        let since = self.succeeded_at(topic).max(self.cleared.get(&topic).copied());
+        let since = self.succeeded_at(topic).max(self.cleared_at(topic, words));
         words.troubles_since(since).next().is_some()
     }
 
@@ -342,6 +346,7 @@ impl Replica {
         }
         self.distrust.retain(|_, nodes| !nodes.is_empty());
         self.cleared.retain(|_, date| now < *date + LONGEST_KEPT);
+        self.cleared_images.retain(|_, date| now < *date + LONGEST_KEPT);
         if now <= self.oldest_expires {
             return;
         }
@@ -354,6 +359,20 @@ impl Replica {
             self.forget(topic, &node);
         }
     }
+}
+
+/// Keeps when something was cleared. Returns whether that is news.
+fn remember<What: Ord + Clone>(cleared: &mut BTreeMap<What, Duration>, what: What, date: Duration) -> bool {
+    if cleared.get(&what).is_some_and(|known| *known >= date) {
+        return false;
+    }
+    cleared.insert(what, date);
+    if cleared.len() > MAX_CLEARED
+        && let Some(oldest) = cleared.iter().min_by_key(|(_, date)| **date).map(|(what, _)| what.clone())
+    {
+        cleared.remove(&oldest);
+    }
+    true
 }
 
 fn kind(topic: &Topic) -> Kind {

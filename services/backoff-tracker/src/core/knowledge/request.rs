@@ -143,9 +143,7 @@ impl Knowledge {
         let mut topics: BTreeSet<TopicId> = topics.into_iter().collect();
         if let Some(image) = image {
             topics.extend(self.replica.topics_of_image(image));
-            let of_image = self.aims_of(image).flat_map(|aim| &aim.topics).filter(|topic| topic.about().reference() == Some(image));
-            let known: Vec<TopicId> = of_image.map(|topic| topic.id()).collect();
-            topics.extend(known);
+            self.replica.clear_image(image, date);
             for key in local_list::keys_of_image(&self.local, image, date) {
                 self.local.clear(&key);
             }

@@ -1,0 +1,86 @@
+//! What an operator clears, and attempts that were under way then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff_tracker::core::knowledge::{Binding, Input, Outcome, Report, Topic, Verdict};
+use contract::{AttemptId, FailureClass};
+
+use crate::node::{Node, failed, failure, image, view};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Whether anything is known of the image that binds anybody.
+fn binds(node: &Node) -> bool {
+    node.core.entries(node.now).iter().any(|entry| entry.topic.about() == &image() && entry.binding == Binding::Everybody)
+}
+
+fn clear(age: Duration) -> Input {
+    Input::Cleared { image: Some("r/a:1".to_owned()), topics: vec![], age }
+}
+
+/// What another says of an attempt of its own that began so long ago.
+fn hear(node: &mut Node, reporter: &str, age: Duration) {
+    let attempt = AttemptId::random(&mut node.random);
+    let topic = Arc::new(Topic::new(view(), image()));
+    let report = Report { reporter: reporter.parse().unwrap(), topic, attempt, trace: None, finding: failed(1) };
+    node.give(Input::Heard { report: Arc::new(report), age });
+}
+
+#[test]
+fn an_attempt_that_a_clear_found_under_way_binds_nobody_and_the_next_one_does() {
+    let mut node = Node::of(1_000);
+    node.now = 10 * SECOND;
+    node.ask();
+    let attempt = node.begin();
+    node.until(11.0);
+    node.give(clear(Duration::ZERO));
+    node.until(12.0);
+    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
+    assert!(!binds(&node), "it says what was so before the clear: {:?}", node.core.entries(node.now));
+    // It is told as old as its attempt, so that nobody who knows of the clear goes by it.
+    let told = node.published.iter().position(|report| report.topic.about() == &image()).expect("it is told");
+    assert_eq!(node.ages[told], 2 * SECOND);
+    let held = node.held().next_try;
+    assert!(held <= node.now + 10 * SECOND, "what holds this node is kubelet's rule: {held:?}");
+    node.until(held.as_secs_f64());
+    assert!(node.is_clear(), "{:?}", node.told);
+    node.fail(FailureClass::NotFound);
+    assert!(binds(&node), "it began after the clear");
+}
+
+#[test]
+fn what_others_tell_of_attempts_before_a_clear_binds_nobody_and_of_later_ones_does() {
+    for (clear_first, tries) in [(true, [3, 1]), (false, [3, 1])] {
+        let mut node = Node::of(1_000);
+        node.now = 100 * SECOND;
+        let [before, after] = tries.map(|seconds| seconds * SECOND);
+        if clear_first {
+            node.give(clear(2 * SECOND));
+            hear(&mut node, "n1", before);
+        } else {
+            hear(&mut node, "n1", before);
+            assert!(binds(&node), "the clear is not heard of yet");
+            node.give(clear(2 * SECOND));
+        }
+        assert!(!binds(&node), "begun before the clear, heard {}", if clear_first { "after it" } else { "before it" });
+        node.ask();
+        assert!(!matches!(node.told, Some(Verdict::Held(_))), "{:?}", node.told);
+        hear(&mut node, "n2", after);
+        assert!(binds(&node), "begun after the clear");
+    }
+}
+
+/// A clear that names a topic is of that topic, and one of an image is of nothing else.
+#[test]
+fn a_clear_says_nothing_of_what_it_does_not_name() {
+    let mut node = Node::of(1_000);
+    node.now = 100 * SECOND;
+    node.give(Input::Cleared { image: Some("r/other:1".to_owned()), topics: vec![], age: SECOND });
+    hear(&mut node, "n1", 3 * SECOND);
+    assert!(binds(&node));
+    node.give(Input::Cleared { image: None, topics: vec![Topic::new(view(), image()).id()], age: SECOND });
+    assert!(!binds(&node));
+    hear(&mut node, "n2", Duration::from_millis(500));
+    assert!(binds(&node));
+}
