@@ -1,6 +1,6 @@
 //! Which runtime a node pulls with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -36,7 +36,11 @@ pub fn open_shared_runtime(
     let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
     let keyring = keyring.shared_under(fleet_key, settings.fleet.credential_group.as_deref().unwrap_or_default());
     match settings.runtime.kind {
-        RuntimeKind::OciLayout => open_layout(configuration, settings, keyring, registry, clock),
+        RuntimeKind::OciLayout => {
+            let store = settings.store.dir_on(&configuration.host)?;
+            let unusable = format!("the store {} cannot be used", store.display());
+            Ok(Arc::new(OciLayout::open(layout_options(settings, store, keyring, registry, clock.clone())).context(unusable)?))
+        }
         RuntimeKind::Cri => {
             let endpoint = settings.runtime.endpoint_on(Path::exists)?;
             let runtime = CriRuntime::new(CriOptions { endpoint, keyring }).context("runtime.endpoint is not valid")?;
@@ -45,27 +49,87 @@ pub fn open_shared_runtime(
     }
 }
 
-fn open_layout(
-    configuration: &Configuration,
-    settings: &Settings,
-    keyring: Keyring,
-    registry: RegistryArgs,
-    clock: &Clock,
-) -> Result<RuntimeRef> {
+/// What is set and asked for, as the embedded runtime takes it.
+fn layout_options(settings: &Settings, store: PathBuf, keyring: Keyring, registry: RegistryArgs, clock: Clock) -> OciLayoutOptions {
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    let mut options = OciLayoutOptions::new(settings.store.dir_on(&configuration.host)?, keyring, clock.clone());
-    options.plain_http = registry.plain_http;
-    options.tls_verify = registry.tls_verify;
-    options.timeouts = Timeouts {
-        connect: settings.registry.connect_timeout,
-        first_byte: settings.registry.first_byte_timeout,
-        no_progress: settings.registry.no_progress_timeout,
-    };
-    options.connections_per_pull = count(settings.pull.connections);
-    options.connections_per_registry = count(settings.registry.connections);
-    options.fsync = settings.store.fsync;
-    options.config_path = settings.registry.config_path.clone().unwrap_or_default();
-    let store = options.store.display().to_string();
-    let runtime = OciLayout::open(options).with_context(|| format!("the store {store} cannot be used"))?;
-    Ok(Arc::new(runtime))
+    OciLayoutOptions {
+        store,
+        keyring,
+        config_path: settings.registry.config_path.clone().unwrap_or_default(),
+        plain_http: registry.plain_http,
+        tls_verify: registry.tls_verify,
+        timeouts: Timeouts {
+            connect: settings.registry.connect_timeout,
+            first_byte: settings.registry.first_byte_timeout,
+            no_progress: settings.registry.no_progress_timeout,
+        },
+        connections_per_pull: count(settings.pull.connections),
+        connections_per_registry: count(settings.registry.connections),
+        fsync: settings.store.fsync,
+        clock,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use runtimes::keyring::Environment;
+    use serde::Serialize;
+    use settings::Host;
+
+    use super::*;
+
+    fn options(settings: &Settings, registry: RegistryArgs) -> OciLayoutOptions {
+        let nowhere = KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: PathBuf::new() };
+        let store = settings.store.dir_on(&Host::default()).expect("a store is set");
+        layout_options(settings, store, Keyring::new(nowhere), registry, Clock::host())
+    }
+
+    /// So that a key that is new is not forgotten.
+    fn assert_every_key_is_set_anew<T: Serialize>(section: &T, default: &T) {
+        let [section, default] = [section, default].map(|keys| serde_json::to_value(keys).expect("settings are written"));
+        for (key, value) in default.as_object().expect("a section has keys") {
+            assert_ne!(&section[key], value, "{key} has its default");
+        }
+    }
+
+    #[test]
+    fn every_setting_of_the_store_and_of_registries_reaches_the_embedded_runtime() {
+        let mut settings = Settings::default();
+        let second = Duration::from_secs(1);
+        (settings.store.dir, settings.store.fsync) = (Some("/somewhere/images".into()), false);
+        settings.registry.config_path = Some("/somewhere/hosts".into());
+        (settings.registry.connect_timeout, settings.registry.first_byte_timeout) = (second, 2 * second);
+        (settings.registry.no_progress_timeout, settings.registry.connections) = (3 * second, 5);
+        settings.pull.connections = 7;
+        let default = Settings::default();
+        assert_every_key_is_set_anew(&settings.store, &default.store);
+        assert_every_key_is_set_anew(&settings.registry, &default.registry);
+        // Each field by name, so that one that is new is not forgotten either.
+        let OciLayoutOptions {
+            store,
+            keyring: _,
+            config_path,
+            plain_http,
+            tls_verify,
+            timeouts,
+            connections_per_pull,
+            connections_per_registry,
+            fsync,
+            clock: _,
+        } = options(&settings, RegistryArgs { plain_http: true, tls_verify: false });
+        assert_eq!((store, config_path), ("/somewhere/images".into(), "/somewhere/hosts".into()));
+        assert_eq!((plain_http, tls_verify, fsync), (true, false, false));
+        assert_eq!(timeouts, Timeouts { connect: second, first_byte: 2 * second, no_progress: 3 * second });
+        assert_eq!((connections_per_pull, connections_per_registry), (7, 5));
+    }
+
+    #[test]
+    fn without_a_folder_of_hosts_none_is_read_and_flags_stay_as_they_are() {
+        let mut settings = Settings::default();
+        (settings.store.dir, settings.registry.config_path) = (Some("/somewhere".into()), None);
+        let options = options(&settings, RegistryArgs::default());
+        assert_eq!((options.config_path, options.plain_http, options.tls_verify), (PathBuf::new(), false, true));
+    }
 }
