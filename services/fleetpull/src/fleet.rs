@@ -134,9 +134,13 @@ impl FleetClient {
     /// # Errors
     /// The bus did not take the question.
     pub async fn nodes(&self) -> Result<Vec<NodeDescription>> {
-        let mut nodes = actors::gather(&self.bus, &self.fleet, root_envelope(DescribeNode {}), PERSON, &self.clock)
-            .await
-            .context("the fleet cannot be asked")?;
+        let asked = actors::gather(&self.bus, &self.fleet, root_envelope(DescribeNode {}), PERSON, &self.clock);
+        // A socket takes a question for an agent that is stopped, and nobody ever confirms it.
+        let Ok(answered) = tokio::time::timeout(ANSWER_WITHIN, asked).await else {
+            let whom = self.socket.as_ref().map_or_else(|| "the bus".to_owned(), |socket| format!("the agent behind {socket}"));
+            bail!("{whom} is silent for {ANSWER_WITHIN:?}: is it stopped, or very busy? If it stays so, start it again");
+        };
+        let mut nodes = answered.context("the fleet cannot be asked")?;
         nodes.sort_by(|one, other| one.node.cmp(&other.node));
         nodes.dedup_by(|one, other| one.node == other.node && one.instance == other.instance);
         Ok(nodes)
@@ -148,6 +152,12 @@ impl FleetClient {
     /// Nobody answers, none of them is meant, or the bus did not take the question.
     pub async fn answering(&self, selector: Option<&Selector>) -> Result<Vec<NodeDescription>> {
         let mut nodes = self.nodes().await?;
+        if let Some(socket) = self.socket.as_ref().filter(|_| nodes.is_empty()) {
+            bail!(
+                "the agent behind {socket} does not answer for the fleet {:?}: ask with the --fleet that it was started with",
+                self.fleet.name()
+            );
+        }
         if nodes.is_empty() {
             bail!("no agent answers in the fleet {:?}: is `fleetpull run` at work, with the same --nats and --fleet?", self.fleet.name());
         }

@@ -25,9 +25,10 @@ pub struct Row {
 }
 
 /// The row in JSON: the names and their meaning are an interface.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct JsonRow<'a> {
     image: &'a str,
+    /// Empty where somebody was meant whose name nobody knows: the agent behind a socket that does not answer.
     node: &'a str,
     /// `pulled`, `present`, `failed`, `backoff`, or `standing` for a wish that was left with the agent.
     outcome: &'static str,
@@ -55,6 +56,20 @@ struct JsonRow<'a> {
     next_by: &'a str,
     /// The standing wish, if it is one.
     wish: Option<WishId>,
+}
+
+/// Writes the JSON row of an image that nobody could be asked for, to stdout.
+pub fn print_unasked(image: &str, node: Option<&NodeName>, failed: &PullOutcome) {
+    super::json(&JsonRow {
+        image,
+        node: node.map_or("", NodeName::as_str),
+        outcome: "failed",
+        message: &failed.message,
+        class: failed.class.map_or("", |class| class.as_str()),
+        trace_id: &failed.trace_id,
+        timed_out: failed.timed_out,
+        ..JsonRow::default()
+    });
 }
 
 impl Row {

@@ -135,6 +135,54 @@ fn a_store_that_cannot_be_used_has_a_row_for_each_image() {
 }
 
 #[test]
+fn an_agent_that_cannot_be_asked_has_a_row_for_each_image() {
+    let place = Workplace::new();
+    // Nobody ever takes a connection here, as behind the socket of an agent that is stopped.
+    let _silent = std::os::unix::net::UnixListener::bind(place.path("silent.sock")).unwrap();
+    let (gone, silent) = (format!("unix://{}", place.text_path("gone.sock")), format!("unix://{}", place.text_path("silent.sock")));
+    let table: [(&[&str], i32, &str, &str); 5] = [
+        (&["--agent", &gone], 1, "", "no agent keeps its socket there: start one, or correct the path"),
+        (&["--agent", &gone, "--node", "n1"], 1, "n1", "no agent keeps its socket there: start one, or correct the path"),
+        (&["--agent", &gone, "--timeout", "1m"], 1, "", "no agent keeps its socket there: start one, or correct the path"),
+        (&["--agent", &silent], 1, "", "is silent for 3s: is it stopped, or very busy?"),
+        (&["--agent", &silent, "--node", "n1", "--timeout", "1s"], 5, "n1", "is silent for 3s: is it stopped, or very busy?"),
+    ];
+    for (arguments, status, node, text) in table {
+        let done = place.run(&[&["pull", "a:1", "b:1", "-o", "json"], arguments].concat()).expect(status);
+        let rows = done.objects();
+        assert_eq!(rows.iter().map(|row| &row["image"]).collect::<Vec<_>>(), [&json!("a:1"), &json!("b:1")], "{done}");
+        for row in rows {
+            assert_eq!((check_row(&row).as_str(), &row["node"]), ("failed  unknown", &json!(node)), "{row}");
+            assert!(row["message"].as_str().unwrap().contains(text) && row["timed_out"] == (status == 5), "{row}");
+        }
+        let people = place.run(&[&["pull", "a:1", "b:1"], arguments].concat()).expect(status);
+        assert!(people.stdout.is_empty() && people.stderr.contains(text), "one complaint says it: {people}");
+    }
+    let dry = place.run(&["pull", "a:1", "b:1", "-o", "json", "--agent", &gone, "--dry-run"]).expect(1).objects();
+    assert_eq!(dry.len(), 2);
+    for row in dry {
+        assert!(row["node"] == "" && row["present"].is_null() && row["error"].as_str().unwrap().contains("start one"), "{row}");
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_is_out_of_time_on_each_node_that_was_named() {
+    let place = Workplace::new();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nats://{}", silent.local_addr().unwrap());
+    let named = ["--node", "n1", "--node", "n2", "--nats", &url, "--timeout", "300ms", "-o", "json"];
+    let rows = place.run(&[&["pull", "a:1", "b:1"], named.as_slice()].concat()).expect(5).objects();
+    let told: Vec<(&str, &str)> = rows.iter().map(|row| (row["node"].as_str().unwrap(), row["image"].as_str().unwrap())).collect();
+    assert_eq!(told, [("n1", "a:1"), ("n1", "b:1"), ("n2", "a:1"), ("n2", "b:1")]);
+    for row in rows {
+        assert_eq!((check_row(&row).as_str(), &row["timed_out"]), ("failed  unknown", &json!(true)), "{row}");
+        assert!(row["message"].as_str().unwrap().contains("within 300ms"), "{row}");
+    }
+    let nobody_known = place.run(&["pull", "a:1", "--all-nodes", "--nats", &format!("nats://{NOBODY}"), "-o", "json"]).expect(1);
+    assert!(nobody_known.stdout.is_empty() && nobody_known.stderr.contains("refused"), "{nobody_known}");
+}
+
+#[test]
 fn an_image_named_twice_has_one_row() {
     let (registry, place) = (Registry::new(), Workplace::new());
     registry.add_image("shop/web", "v1", &small());

@@ -16,10 +16,11 @@ use crate::fleet::FleetClient;
 use crate::output::{self, table, units};
 
 /// One image on one node as JSON.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct JsonRow<'a> {
     image: &'a str,
-    node: &'a NodeName,
+    /// Empty where not even the name is known.
+    node: &'a str,
     /// Whether it is there; null when that is not known.
     present: Option<bool>,
     in_flight: bool,
@@ -42,6 +43,11 @@ struct Answer<'a> {
     node: NodeName,
     said: Result<Explanation, String>,
     to_fetch: ToFetch,
+}
+
+/// Writes the JSON row of an image on a node that could not be asked.
+pub(super) fn print_unasked(image: &str, node: Option<&NodeName>, why: &str) {
+    output::json(&JsonRow { image, node: node.map_or("", NodeName::as_str), bytes_unknown: why, error: why, ..JsonRow::default() });
 }
 
 /// Asks every node and pulls nothing.
@@ -104,7 +110,7 @@ impl<'a> Answer<'a> {
         let said = self.said.as_ref().ok();
         JsonRow {
             image: self.image,
-            node: &self.node,
+            node: self.node.as_str(),
             present: self.present(),
             in_flight: said.is_some_and(|said| said.in_flight),
             would: said.map_or("", |said| &said.verdict),

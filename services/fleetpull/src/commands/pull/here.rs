@@ -14,6 +14,7 @@ use contract::{FailureClass, NodeName, Reason};
 use event_recorder::Flush;
 use futures::{FutureExt as _, StreamExt as _, stream};
 
+use super::NotBegun;
 use super::place::Place;
 use crate::cli::{OutputFormat, PullArgs};
 use crate::configuration::Configuration;
@@ -48,7 +49,9 @@ async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     let name = node_name(settings).or_else(|_| NAMELESS_HOST.parse::<NodeName>()).context("the node has no name")?;
     let runtime = match open_runtime(configuration, args.registry, &clock) {
         Ok(runtime) => runtime,
-        Err(error) => return super::not_begun(args, &[name], FailureClass::NodeLocal, error),
+        Err(error) => {
+            return super::not_begun(args, &[Some(name)], NotBegun { class: FailureClass::NodeLocal, timed_out: false, error });
+        }
     };
     let bus = Arc::new(MemoryBus::new(clock.clone()));
     let fleet = Fleet::named(&settings.fleet.name).context("fleet.name is not valid")?;

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
-use clock::{Clock, Random};
+use clock::Random;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
 use contract::{FailureClass, NodeName, TraceContext};
 
@@ -26,7 +26,7 @@ use crate::cli::{OutputFormat, Percentage, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::output;
-use crate::output::outcome::Row;
+use crate::output::outcome::{self, Row};
 
 /// How many images one command asks a node for at a time: as many as wait on a node before it refuses (`pull.queue`).
 const IMAGES_AT_ONCE: usize = 1_000;
@@ -93,19 +93,33 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What could not even begin has its row too, for each image on each of `nodes`. For people one complaint says it.
-fn not_begun(args: &PullArgs, nodes: &[NodeName], class: FailureClass, error: anyhow::Error) -> Result<Exit> {
-    if args.output.format == OutputFormat::Text || Exit::of_error(&error) == Exit::Usage {
+/// Why a job could not even begin.
+struct NotBegun {
+    class: FailureClass,
+    /// The job's own time was over by then.
+    timed_out: bool,
+    error: anyhow::Error,
+}
+
+/// What could not even begin has its row too, for each image on each of `nodes`, of which one may be meant without its name being
+/// known. For people one complaint says it.
+fn not_begun(args: &PullArgs, nodes: &[Option<NodeName>], why: NotBegun) -> Result<Exit> {
+    let NotBegun { class, timed_out, error } = why;
+    if Exit::of_error(&error) == Exit::Usage {
         return Err(error);
     }
-    let message = output::told(&error);
-    for (node, image) in nodes.iter().flat_map(|node| args.images.iter().map(move |image| (node, image))) {
-        let outcome = unanswered(message.clone(), class);
-        Row { image: image.clone(), node: node.clone(), outcome, at_ms: Clock::host().now().wall_ms(), under_way: None }
-            .print(args.output.format);
+    if args.output.format == OutputFormat::Json {
+        let message = output::told(&error);
+        for (node, image) in nodes.iter().flat_map(|node| args.images.iter().map(move |image| (node.as_ref(), image))) {
+            if args.many.dry_run {
+                dry_run::print_unasked(image, node, &message);
+            } else {
+                outcome::print_unasked(image, node, &PullOutcome { timed_out, ..unanswered(message.clone(), class) });
+            }
+        }
     }
     output::complain(&error);
-    Ok(Exit::Failure)
+    Ok(if timed_out { Exit::TimedOut } else { Exit::Failure })
 }
 
 /// The outcome where no coordinator gave one.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use clock::Clock;
 use contract::messages::agent::NodeDescription;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, WishState};
 use contract::{FailureClass, NodeName};
@@ -14,11 +15,12 @@ use tokio::sync::mpsc;
 use super::late::Late;
 use super::node_pull::{self, Job, News};
 use super::plan::Plan;
-use super::{digests, dry_run, withdraw};
+use super::{NotBegun, digests, dry_run, withdraw};
 use crate::cli::{OutputFormat, Parallelism, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
 use crate::fleet::{Answer, FleetClient, connect};
+use crate::node::shown_bus;
 use crate::output;
 use crate::output::outcome::Row;
 use crate::output::screen::Screen;
@@ -33,11 +35,20 @@ const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     actix::System::new().block_on(async {
-        let client = match connect(&args.fleet, configuration).await {
-            Ok(client) => client,
-            Err(error) => return super::not_begun(args, &args.nodes, FailureClass::Unknown, error),
+        let clock = Clock::host();
+        let began = clock.now().monotonic;
+        let reached = async {
+            let client = reach(args, configuration).await?;
+            let (nodes, late) = whom(args, &client).await?;
+            Ok((client, nodes, late))
         };
-        let (nodes, late) = whom(args, &client).await?;
+        let (client, nodes, late) = match reached.await {
+            Ok(reached) => reached,
+            Err(error) => {
+                let timed_out = args.timeout.is_some_and(|limit| clock.now().monotonic.saturating_sub(began) >= limit);
+                return super::not_begun(args, &surely_meant(args), NotBegun { class: FailureClass::Unknown, timed_out, error });
+            }
+        };
         if args.many.dry_run {
             return dry_run::carry_out(args, &client, nodes, late).await;
         }
@@ -55,6 +66,22 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
         }
         Ok(errand.conclude())
     })
+}
+
+/// Connects, within the job's own time.
+async fn reach(args: &PullArgs, configuration: &Configuration) -> Result<FleetClient> {
+    let connected = connect(&args.fleet, configuration);
+    let Some(limit) = args.timeout else { return connected.await };
+    tokio::time::timeout(limit, connected).await.unwrap_or_else(|_| {
+        let place = args.fleet.agent.clone().unwrap_or_else(|| shown_bus(configuration.settings()));
+        bail!("the fleet behind {place} is not reached within {limit:?}: check what answers there, or give it more time with --timeout")
+    })
+}
+
+/// Who is meant though nobody has answered: the nodes that were named, else the one behind a socket, whatever its name.
+fn surely_meant(args: &PullArgs) -> Vec<Option<NodeName>> {
+    let behind_socket = args.fleet.agent.is_some() && args.fleet.selector.is_none();
+    if args.nodes.is_empty() && behind_socket { vec![None] } else { args.nodes.iter().cloned().map(Some).collect() }
 }
 
 /// The nodes to ask, and those that are known and silent.
