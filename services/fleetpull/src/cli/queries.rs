@@ -151,12 +151,19 @@ pub struct ConfigSources {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull demo          a few seconds, nothing is left behind
-  fleetpull demo --keep   the three stores are kept, to be looked at")]
+  fleetpull demo           some 17 s, nothing is left behind
+  fleetpull demo --keep    the three stores are kept, to be looked at
+  fleetpull demo -o json   one object a line for each fact
+
+Each fact says whether it is measured, simulated or shortened (in JSON: said),
+and has its figures as numbers.")]
 pub struct DemoArgs {
     /// Keep the stores of the three nodes and say where they are.
     #[arg(long)]
     pub keep: bool,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Print completions for a shell.

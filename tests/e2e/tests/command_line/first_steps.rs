@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use e2e::{Finished, Registry, Started, Watch, Workplace, skopeo};
 use practice_registry::{BodyFault, Deed, Fault};
+use serde_json::{Value, json};
 use support::docker_registry;
 use support::requirement::met;
 
@@ -84,10 +85,13 @@ fn completions_are_scripts_that_the_shell_takes() {
 }
 
 #[test]
-fn the_demo_shows_the_main_job_and_leaves_nothing_behind() {
-    let place = Workplace::new().with("TMPDIR", "/tmp");
+fn the_demo_shows_the_main_job_and_keeps_its_stores_if_asked() {
+    let place = Workplace::new();
+    let temporary = place.text_path("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let place = place.with("TMPDIR", &temporary);
     let watch = Watch::start();
-    let done = place.run(&["demo"]).expect(0);
+    let done = place.run(&["demo", "--keep"]).expect(0);
     let took = watch.elapsed();
     assert!(took < DEMO_ENDS_WITHIN, "{took:?}");
     for text in [
@@ -111,12 +115,17 @@ fn the_demo_shows_the_main_job_and_leaves_nothing_behind() {
     assert!(done.stdout.contains("ImagePullBackOff") && done.stdout.contains("next try in"), "{done}");
     assert_eq!(done.stderr, "", "{done}");
     let stores = done.stdout.split_once("stores below ").and_then(|(_, rest)| rest.split(".\n").next()).unwrap();
-    assert!(stores.starts_with("/tmp/") && !std::path::Path::new(stores).exists(), "{stores} is gone");
+    assert!(done.stdout.contains(&format!("\nThe stores are kept in {stores}. To read one:\n")), "{done}");
+    assert!(stores.starts_with(&temporary) && std::path::Path::new(stores).is_dir(), "{stores} is kept");
+    let command = done.stdout.lines().find_map(|line| line.trim().strip_prefix("skopeo inspect ")).unwrap_or_else(|| panic!("{done}"));
+    if met(docker_registry::available()).is_some() {
+        skopeo(&["inspect", command.trim_matches('\'')]);
+    }
 }
 
 /// Titles and blank lines aside, and what to try next.
 fn check_that_every_line_says_what_it_is(done: &Finished) {
-    let (told, _) = done.stdout.split_once("\nTry next:\n").unwrap();
+    let (told, _) = done.stdout.split_once("\n\nThe stores are kept in ").unwrap();
     let mut scene = String::new();
     let mut said: Vec<(String, &str)> = Vec::new();
     let (scenes, table) = told.split_once("\nNODE ").unwrap();
@@ -137,17 +146,54 @@ fn check_that_every_line_says_what_it_is(done: &Finished) {
 }
 
 #[test]
-fn the_demos_stores_can_be_kept_and_read() {
-    if met(docker_registry::available()).is_none() {
-        return;
+fn the_demo_in_json_is_one_object_for_each_fact_and_leaves_nothing_behind() {
+    let place = Workplace::new().with("TMPDIR", "/tmp");
+    let done = place.run(&["demo", "-o", "json"]).expect(0);
+    let facts = done.objects();
+    assert_eq!(done.stderr, "", "{done}");
+    let of =
+        |scene: u64, what: &str| -> Vec<&Value> { facts.iter().filter(|fact| fact["scene"] == scene && fact["what"] == what).collect() };
+    let one = |scene: u64, what: &str| *of(scene, what).first().unwrap_or_else(|| panic!("{what} in scene {scene}: {done}"));
+    for fact in &facts {
+        let said = fact["said"].as_str().unwrap();
+        let expected: &[&str] = match fact["scene"].as_u64().unwrap() {
+            6 => &["measured", "shortened"],
+            7 => &["simulated"],
+            _ => &["measured"],
+        };
+        assert!(expected.contains(&said) && fact["text"].as_str().is_some_and(|text| !text.is_empty()), "{fact}");
     }
-    let place = Workplace::new();
-    let temporary = place.text_path("tmp");
-    std::fs::create_dir(&temporary).unwrap();
-    let place = place.with("TMPDIR", temporary);
-    let done = place.run(&["demo", "--keep"]).expect(0);
-    let command = done.stdout.lines().find_map(|line| line.trim().strip_prefix("skopeo inspect ")).unwrap_or_else(|| panic!("{done}"));
-    skopeo(&["inspect", command.trim_matches('\'')]);
+    // Each line of a scene is one of these, in its order; how often an outage is looked at is not fixed.
+    for (scene, whats) in [
+        (1, &["event", "event", "registry", "step"][..]),
+        (2, &["event", "registry", "step"]),
+        (3, &["event", "registry", "askers", "step"]),
+        (4, &["answer", "answer", "event", "registry", "step"]),
+        (5, &["blobs", "step"]),
+        (7, &["storm", "storm", "spared"]),
+    ] {
+        let told: Vec<&str> = facts.iter().filter(|fact| fact["scene"] == scene).map(|fact| fact["what"].as_str().unwrap()).collect();
+        assert_eq!(told, whats, "scene {scene}: {done}");
+    }
+    assert_eq!((&one(0, "image")["layers"], &one(0, "image")["size_bytes"]), (&json!(5), &of(1, "event")[1]["size_bytes"]));
+    assert_eq!((&one(1, "registry")["requests"], &one(2, "registry")["requests"]), (&json!(7), &json!(0)));
+    assert!(of(1, "event")[1]["reason"] == "Pulled" && of(1, "event")[1]["duration_ms"].is_u64(), "{done}");
+    let askers = one(3, "askers");
+    assert_eq!((&askers["asked"], &askers["answered"], &askers["served_at_most"]), (&json!(10), &json!(10), &json!(1)), "{askers}");
+    let last = of(4, "answer")[1];
+    assert_eq!((&last["number"], &last["reason"], &last["class"]), (&json!(20), &json!("ImagePullBackOff"), &json!("not_found")), "{last}");
+    assert!(last["next_try_ms"].as_u64() > Some(0) && one(4, "registry")["failing"] == 1, "{last}");
+    assert!(one(5, "blobs")["bytes"].as_u64() > Some(40_000_000), "{done}");
+    let counts: Vec<&Value> = of(6, "failing");
+    assert!(counts.len() >= 5 && counts.iter().all(|count| count["after_ms"].is_u64() && count["shared"].is_u64()), "{counts:?}");
+    assert_eq!(one(6, "outage")["said"], "shortened");
+    let all = one(6, "failing_in_all");
+    assert!(all["shared"].as_u64() < all["kubelet"].as_u64(), "{all}");
+    assert_eq!((&of(6, "served")[0]["rule"], &of(6, "served")[0]["there"]), (&json!("shared"), &json!(24)), "{done}");
+    assert_eq!((of(6, "step").len(), &of(6, "step")[0]["failing"]), (2, &all["shared"]), "{done}");
+    assert!(of(7, "storm")[0]["failing"].as_u64() > of(7, "storm")[1]["failing"].as_u64(), "{done}");
+    let stores = one(0, "place")["stores"].as_str().unwrap();
+    assert!(stores.starts_with("/tmp/") && !std::path::Path::new(stores).exists(), "{stores} is gone");
 }
 
 #[test]

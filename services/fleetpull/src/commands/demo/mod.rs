@@ -14,13 +14,14 @@ use anyhow::{Context as _, Result, ensure};
 use clock::Clock;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, PullPolicy};
 use futures::future::join_all;
+use serde_json::json;
 
-use self::scene::{APP, MISSING, Scene};
-use self::told::{Told, line, measured, simulated, title};
+use self::scene::{APP, MISSING, NODES, Scene};
+use self::told::{Teller, Told};
 use super::pull::quoted;
 use crate::cli::DemoArgs;
 use crate::exit::Exit;
-use crate::output::{self, table, units};
+use crate::output::units;
 
 /// How many ask at once for one image.
 const ASKERS: usize = 10;
@@ -33,7 +34,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(super) fn carry_out(args: &DemoArgs) -> Result<Exit> {
     telemetry::log_to_stderr("error", false);
     actix::System::new().block_on(async {
-        let scene = Scene::set().await?;
+        let scene = Scene::set(Teller::new(args.output)).await?;
         let told = tokio::select! {
             biased;
             played = tokio::time::timeout(LIMIT, play(&scene)) => played,
@@ -46,19 +47,26 @@ pub(super) fn carry_out(args: &DemoArgs) -> Result<Exit> {
 }
 
 async fn play(scene: &Scene) -> Result<Vec<Told>> {
-    line("Each line says whether it is measured, simulated or shortened.");
-    measured(&format!(
-        "A registry on {} and three nodes, n1 n2 n3, in this process; stores below {}.",
-        scene.registry.host(),
-        scene.folder().display()
-    ));
-    measured(&format!("It holds {APP}: {} layers, {}.", scene.image.layers.len(), units::bytes(scene.image.size())));
+    let tell = &scene.tell;
+    tell.line("Each line says whether it is measured, simulated or shortened.");
+    let (registry, stores) = (scene.registry.host(), scene.folder().display().to_string());
+    tell.measured(
+        "place",
+        json!({ "registry": registry, "nodes": NODES, "stores": stores }),
+        &format!("A registry on {registry} and three nodes, n1 n2 n3, in this process; stores below {stores}."),
+    );
+    let (layers, size) = (scene.image.layers.len(), scene.image.size());
+    tell.measured(
+        "image",
+        json!({ "image": APP, "layers": layers, "size_bytes": size }),
+        &format!("It holds {APP}: {layers} layers, {}.", units::bytes(size)),
+    );
     let mut told =
         vec![first_pull(scene).await?, again(scene).await?, at_once(scene).await?, missing(scene).await?, check_blobs(scene).await?];
     let storm = tokio::task::spawn_blocking(simulate_storm);
     told.extend(outage::play(scene).await?);
     let (failing, took) = storm.await.context("the simulation broke off")?;
-    show_storm(failing, took)?;
+    show_storm(tell, failing, took)?;
     Ok(told)
 }
 
@@ -70,35 +78,41 @@ fn simulate_storm() -> (storm::Failing, Duration) {
     (failing, clock.now().monotonic.saturating_sub(began))
 }
 
-fn show_storm(failing: storm::Failing, took: Duration) -> Result<()> {
-    title(&format!("7. {} nodes want a tag that is not there, for {} minutes (simulated)", storm::NODES, storm::LASTS.as_secs() / 60));
-    simulated(&format!("kubelet's rule: {:>6} failing requests", failing.kubelet));
-    simulated(&format!("shared:         {:>6} failing requests, by the cores that agents run", failing.fleetpull));
-    simulated(&format!("{} times fewer, in {:.1} s beside scene 6", failing.kubelet / failing.fleetpull.max(1), took.as_secs_f64()));
+fn show_storm(tell: &Teller, failing: storm::Failing, took: Duration) -> Result<()> {
+    let (nodes, minutes) = (storm::NODES, storm::LASTS.as_secs() / 60);
+    tell.scene(7, &format!("{nodes} nodes want a tag that is not there, for {minutes} minutes (simulated)"));
+    let storm = |rule: &str, failing: u64| json!({ "rule": rule, "nodes": nodes, "lasts_ms": minutes * 60_000, "failing": failing });
+    let (kubelet, shared) = (failing.kubelet, failing.fleetpull);
+    tell.simulated("storm", storm("kubelet", kubelet), &format!("kubelet's rule: {kubelet:>6} failing requests"));
+    let by_the_cores = format!("shared:         {shared:>6} failing requests, by the cores that agents run");
+    tell.simulated("storm", storm("shared", shared), &by_the_cores);
+    let fewer = kubelet / shared.max(1);
+    let figures = json!({ "times_fewer": fewer, "took_ms": milliseconds(took) });
+    tell.simulated("spared", figures, &format!("{fewer} times fewer, in {:.1} s beside scene 6", took.as_secs_f64()));
     ensure!(failing.fleetpull * 10 < failing.kubelet, "sharing has spared too little: {failing:?}");
     Ok(())
 }
 
 async fn first_pull(scene: &Scene) -> Result<Told> {
-    title("1. n1 pulls (measured)");
+    scene.tell.scene(1, "n1 pulls (measured)");
     let step = scene.step("n1");
     let outcome = scene.pull("n1", APP, PullPolicy::IfNotPresent).await?;
     let counts = step.show().await;
     ensure!(outcome.outcome == OutcomeKind::Pulled, "the pull failed: {}", outcome.message);
-    Ok(Told::new("n1", "pull", &outcome, counts))
+    Ok(Told::new(&scene.tell, "n1", "pull", told::ending(&outcome), counts))
 }
 
 async fn again(scene: &Scene) -> Result<Told> {
-    title("2. n1 pulls it again (measured)");
+    scene.tell.scene(2, "n1 pulls it again (measured)");
     let step = scene.step("n1");
     let outcome = scene.pull("n1", APP, PullPolicy::IfNotPresent).await?;
     let counts = step.show().await;
     ensure!(counts.requests == 0, "a present image was asked for: {} requests", counts.requests);
-    Ok(Told::new("n1", "pull again", &outcome, counts))
+    Ok(Told::new(&scene.tell, "n1", "pull again", told::ending(&outcome), counts))
 }
 
 async fn at_once(scene: &Scene) -> Result<Told> {
-    title(&format!("3. {ASKERS} ask for it on n2 at the same moment (measured)"));
+    scene.tell.scene(3, &format!("{ASKERS} ask for it on n2 at the same moment (measured)"));
     let step = scene.step("n2");
     let before = scene.registry.blobs_served();
     let outcomes: Vec<PullOutcome> =
@@ -107,55 +121,61 @@ async fn at_once(scene: &Scene) -> Result<Told> {
     let served = scene.registry.blobs_served();
     let times = |digest: &String| served.get(digest).copied().unwrap_or_default() - before.get(digest).copied().unwrap_or_default();
     let often: Vec<u64> = scene.image.blobs().map(|blob| times(&blob.digest)).collect();
-    measured(
-        &format!("{} of {ASKERS} answered; each of {} blobs was served {:?} times", outcomes.len(), often.len(), often.iter().max())
-            .replace("Some(1) times", "once"),
+    let (answered, blobs, most) = (outcomes.len(), often.len(), often.iter().max().copied().unwrap_or_default());
+    let times = if most == 1 { "once".to_owned() } else { format!("{most} times") };
+    scene.tell.measured(
+        "askers",
+        json!({ "asked": ASKERS, "answered": answered, "blobs": blobs, "served_at_most": most }),
+        &format!("{answered} of {ASKERS} answered; each of {blobs} blobs was served {times}"),
     );
     ensure!(often.iter().all(|times| *times == 1), "a blob was served more than once: {often:?}");
     ensure!(outcomes.iter().all(|outcome| outcome.outcome == OutcomeKind::Pulled), "not everybody was answered");
-    Ok(Told::new("n2", &format!("{ASKERS} at once"), &outcomes[0], counts))
+    Ok(Told::new(&scene.tell, "n2", &format!("{ASKERS} at once"), told::ending(&outcomes[0]), counts))
 }
 
 async fn missing(scene: &Scene) -> Result<Told> {
-    title(&format!("4. n3 is asked {TRIES} times for a tag that is not there (measured)"));
+    scene.tell.scene(4, &format!("n3 is asked {TRIES} times for a tag that is not there (measured)"));
     let step = scene.step("n3");
     let mut last = scene.pull("n3", MISSING, PullPolicy::IfNotPresent).await?;
-    measured(&format!("answer  1: {}", told::outcome(&last)));
+    scene.tell.measured("answer", told::answer(1, &last), &format!("answer  1: {}", told::outcome(&last)));
     for _ in 1..TRIES {
         last = scene.pull("n3", MISSING, PullPolicy::IfNotPresent).await?;
     }
-    measured(&format!("answer {TRIES}: {}", told::outcome(&last)));
+    scene.tell.measured("answer", told::answer(TRIES, &last), &format!("answer {TRIES}: {}", told::outcome(&last)));
     let counts = step.show_last().await;
     ensure!(counts.failing == 1, "a missing tag cost {} failing requests", counts.failing);
     ensure!(last.outcome == OutcomeKind::Backoff && last.next_try_ms.is_some(), "the last answer was no back-off");
-    Ok(Told::new("n3", &format!("missing, {TRIES} times"), &last, counts))
+    Ok(Told::new(&scene.tell, "n3", &format!("missing, {TRIES} times"), told::ending(&last), counts))
 }
 
 async fn check_blobs(scene: &Scene) -> Result<Told> {
-    title("5. every blob in the three stores, hashed again (measured)");
+    scene.tell.scene(5, "every blob in the three stores, hashed again (measured)");
     let step = scene.step("n1");
     let (blobs, bytes) = scene.hash_every_blob()?;
-    measured(&format!("{blobs} blobs, {}: all right", units::bytes(bytes)));
-    let counts = step.counts();
-    Ok(Told { node: "all".to_owned(), what: "hash".to_owned(), outcome: "all right".to_owned(), counts })
+    let text = format!("{blobs} blobs, {}: all right", units::bytes(bytes));
+    scene.tell.measured("blobs", json!({ "blobs": blobs, "bytes": bytes }), &text);
+    Ok(Told::new(&scene.tell, "all", "hash", "all right", step.counts()))
 }
 
 async fn finish(args: &DemoArgs, scene: Scene, told: &[Told]) -> Result<()> {
-    line("");
-    let rows: Vec<Vec<String>> = told.iter().map(Told::row).collect();
-    table::columns(&["NODE", "WHAT", "OUTCOME", "REQUESTS", "FAILING", "FIGURES"], &rows).iter().for_each(|row| output::fact(row));
-    line("");
+    let tell = scene.tell.clone();
+    tell.steps(told);
     if args.keep {
         let image = format!("{}/{APP}", scene.registry.host());
         let stores = scene.keep().await;
-        line(&format!("The stores are kept in {}. To read one:", stores.display()));
-        line(&format!("  skopeo inspect {}", quoted(&format!("oci:{}:{image}", stores.join("n1").display()))));
+        let command = format!("skopeo inspect {}", quoted(&format!("oci:{}:{image}", stores.join("n1").display())));
+        tell.kept(&stores.display().to_string(), &command);
     } else {
         scene.strike().await;
+        tell.hint("");
     }
-    line("Try next:");
-    line("  fleetpull pull busybox --store ./images        a real image into a folder, with nothing installed");
-    line("  fleetpull run --nats nats://HOST:4222          this machine as a node of a fleet");
-    line("  fleetpull events --follow --nats nats://HOST:4222");
+    tell.hint("Try next:");
+    tell.hint("  fleetpull pull busybox --store ./images        a real image into a folder, with nothing installed");
+    tell.hint("  fleetpull run --nats nats://HOST:4222          this machine as a node of a fleet");
+    tell.hint("  fleetpull events --follow --nats nats://HOST:4222");
     Ok(())
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,9 +13,11 @@ use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use practice_registry::{Fault, MadeImage, Options, PracticeRegistry};
+use serde_json::json;
 
+use super::milliseconds;
 use super::scene::{Crew, NODES, Scene};
-use super::told::{StepCounts, Told, measured, shortened, title};
+use super::told::{StepCounts, Teller, Told};
 use crate::node::Node;
 use crate::output::outcome::Row;
 use crate::output::units;
@@ -86,7 +88,7 @@ impl Side<'_> {
 
 /// Plays the scene.
 pub(super) async fn play(scene: &Scene) -> Result<Vec<Told>> {
-    title("6. two equal registries break together (measured; shortened)");
+    scene.tell.scene(6, "two equal registries break together (measured; shortened)");
     let crew = Crew::start(KUBELETS, &scene.folder().join("by-kubelets-rule"), None).await?;
     let told = contrast(scene, &crew).await;
     crew.stop().await;
@@ -95,10 +97,7 @@ pub(super) async fn play(scene: &Scene) -> Result<Vec<Told>> {
 
 async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<Told>> {
     let (ours, theirs) = (Side::new().await?, Side::new().await?);
-    measured(&format!("n1 n2 n3 share what they learn and ask {} with standing wishes.", ours.registry.host()));
-    measured(&format!("k1 k2 k3, the same actors with sharing off, ask {} as kubelet does.", theirs.registry.host()));
-    measured(&format!("Each node wants {} images within half a second.", SERVICES.len()));
-    shortened(&format!("The outage lasts {OUTAGE:?} instead of minutes; nothing else is shortened."));
+    announce(&scene.tell, ours.registry.host(), theirs.registry.host());
     let clock = Clock::host();
     let mut random = Random::from_system();
     for service in SERVICES {
@@ -111,6 +110,19 @@ async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<Told>> {
         }
     }
     watch(scene, ours, theirs, &clock).await
+}
+
+fn announce(tell: &Teller, ours: &str, theirs: &str) {
+    let side = |rule: &str, nodes: [&str; 3], registry: &str| json!({ "rule": rule, "nodes": nodes, "registry": registry });
+    let text = format!("n1 n2 n3 share what they learn and ask {ours} with standing wishes.");
+    tell.measured("side", side("shared", NODES, ours), &text);
+    let text = format!("k1 k2 k3, the same actors with sharing off, ask {theirs} as kubelet does.");
+    tell.measured("side", side("kubelet", KUBELETS, theirs), &text);
+    let images = SERVICES.len();
+    let figures = json!({ "images": images, "within_ms": milliseconds(ASKED_WITHIN) });
+    tell.measured("wanted", figures, &format!("Each node wants {images} images within half a second."));
+    let text = format!("The outage lasts {OUTAGE:?} instead of minutes; nothing else is shortened.");
+    tell.shortened("outage", json!({ "lasts_ms": milliseconds(OUTAGE) }), &text);
 }
 
 /// A standing wish: asked once, answered when the image is there.
@@ -154,7 +166,7 @@ async fn look_again_and_again(
 }
 
 async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, clock: &Clock) -> Result<Vec<Told>> {
-    let began = clock.now().monotonic;
+    let (tell, began) = (&scene.tell, clock.now().monotonic);
     let wanted = NODES.len() * SERVICES.len();
     let mut shown = tokio::time::interval(SHOWN_EVERY);
     shown.tick().await;
@@ -177,10 +189,11 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
                     side.registry.faults().clear();
                 }
                 healed = Some(since());
-                shortened(&format!("{:>6}  both are healed", units::seconds(milliseconds(since()))));
+                let after = milliseconds(since());
+                tell.shortened("healed", json!({ "after_ms": after }), &format!("{:>6}  both are healed", units::seconds(after)));
             }
             _ = shown.tick() => {
-                show_counters(since(), &ours, &theirs);
+                show_counters(tell, since(), &ours, &theirs);
                 if !refused && since() >= REFUSAL_SHOWN_AT {
                     refused = show_refusal(scene, &ours, clock).await?;
                 }
@@ -190,23 +203,23 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
     }
     let took = clock.now().monotonic.saturating_sub(began + healed.unwrap_or(OUTAGE));
     ensure!(ours.there() == wanted, "{} of {wanted} images came", ours.there());
-    show_end(&ours, &theirs, took, clock);
+    show_end(tell, &ours, &theirs, took, clock);
     ensure!(ours.failing() < theirs.failing(), "sharing has spared nothing: {} and {}", ours.failing(), theirs.failing());
     let told = |node: &str, what: &str, side: &Side<'_>| {
         let counts = StepCounts { requests: side.registry.counts().requests, failing: side.failing() };
         let outcome = format!("{} of {wanted} there", side.there());
-        Told { node: node.to_owned(), what: what.to_owned(), outcome, counts }
+        Told::new(tell, node, what, &outcome, counts)
     };
     Ok(vec![told("n1-n3", "outage, shared", &ours), told("k1-k3", "outage, kubelet's rule", &theirs)])
 }
 
-fn show_counters(since: Duration, ours: &Side<'_>, theirs: &Side<'_>) {
-    measured(&format!(
-        "{:>6}  failing requests: {:>3} by n1 n2 n3, {:>3} by kubelet's rule",
-        units::seconds(milliseconds(since)),
-        ours.failing(),
-        theirs.failing()
-    ));
+fn show_counters(tell: &Teller, since: Duration, ours: &Side<'_>, theirs: &Side<'_>) {
+    let (after, shared, kubelet) = (milliseconds(since), ours.failing(), theirs.failing());
+    tell.measured(
+        "failing",
+        json!({ "after_ms": after, "shared": shared, "kubelet": kubelet }),
+        &format!("{:>6}  failing requests: {shared:>3} by n1 n2 n3, {kubelet:>3} by kubelet's rule", units::seconds(after)),
+    );
 }
 
 /// Asks without a wish on each node, until one says what another found out.
@@ -218,31 +231,43 @@ async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<b
         let outcome = scene.node(name)?.pull(EnsureImage { image: image.clone(), pod, ..EnsureImage::default() }).await?;
         let row = Row { image, node: name.parse()?, outcome, at_ms: clock.now().wall_ms(), under_way: None };
         if let Some(sentence) = row.refusal() {
-            measured(&format!("        {sentence}"));
+            let PullOutcome { class, learned_by, learned_ms_ago, learned_trace_id, next_try_ms, .. } = &row.outcome;
+            let figures = json!({
+                "node": name,
+                "class": class.map_or("", |class| class.as_str()),
+                "learned_by": learned_by,
+                "learned_ms_ago": learned_ms_ago,
+                "learned_trace_id": learned_trace_id,
+                "next_try_ms": next_try_ms,
+            });
+            scene.tell.measured("refusal", figures, &format!("        {sentence}"));
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn show_end(ours: &Side<'_>, theirs: &Side<'_>, took: Duration, clock: &Clock) {
-    let wanted = NODES.len() * SERVICES.len();
-    measured(&format!("n1 n2 n3: all {wanted} images are there {} after healing", units::seconds(milliseconds(took))));
+fn show_end(tell: &Teller, ours: &Side<'_>, theirs: &Side<'_>, took: Duration, clock: &Clock) {
+    let (wanted, took) = (NODES.len() * SERVICES.len(), milliseconds(took));
+    tell.measured(
+        "served",
+        json!({ "rule": "shared", "there": ours.there(), "wanted": wanted, "after_healing_ms": took, "longest_wait_ms": 0 }),
+        &format!("n1 n2 n3: all {wanted} images are there {} after healing", units::seconds(took)),
+    );
     let now = clock.now().monotonic;
     let left = |standing: &Standing| {
         let next = Duration::from_millis(standing.outcome.next_try_ms?);
         Some((standing.at + next).saturating_sub(now))
     };
     let waits: Vec<Duration> = theirs.board.borrow().values().filter_map(left).collect();
-    let longest = waits.into_iter().max().unwrap_or_default();
-    measured(&format!(
-        "k1 k2 k3: {} of {wanted} by then, the last may not ask before another {}",
-        theirs.there(),
-        units::seconds(milliseconds(longest))
-    ));
-    measured(&format!("failing requests in all: {} and {}", ours.failing(), theirs.failing()));
-}
-
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    let longest = milliseconds(waits.into_iter().max().unwrap_or_default());
+    let there = theirs.there();
+    tell.measured(
+        "served",
+        json!({ "rule": "kubelet", "there": there, "wanted": wanted, "after_healing_ms": took, "longest_wait_ms": longest }),
+        &format!("k1 k2 k3: {there} of {wanted} by then, the last may not ask before another {}", units::seconds(longest)),
+    );
+    let (shared, kubelet) = (ours.failing(), theirs.failing());
+    let text = format!("failing requests in all: {shared} and {kubelet}");
+    tell.measured("failing_in_all", json!({ "shared": shared, "kubelet": kubelet }), &text);
 }

@@ -14,11 +14,12 @@ use contract::subject::Fleet;
 use practice_registry::{AddedManifest, MadeImage, Options, PracticeRegistry};
 use runtimes::keyring::{Environment, Keyring, KeyringOptions};
 use runtimes::oci_layout::{OciLayout, OciLayoutOptions};
+use serde_json::json;
 use settings::Settings;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::told::{StepCounts, measured};
+use super::told::{StepCounts, Teller};
 use crate::node::{Node, NodeOptions, NodeParts, Policies, Sharing, root_envelope};
 
 /// The image that is there.
@@ -34,6 +35,7 @@ pub(super) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// A registry and three nodes.
 pub(super) struct Scene {
+    pub(super) tell: Teller,
     pub(super) registry: PracticeRegistry,
     pub(super) image: AddedManifest,
     crew: Crew,
@@ -52,14 +54,14 @@ pub(super) struct Step<'a> {
 
 impl Scene {
     /// Starts everything.
-    pub(super) async fn set() -> Result<Self> {
+    pub(super) async fn set(tell: Teller) -> Result<Self> {
         let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
         let added = registry.add_image("shop/web", APP_TAG, &MadeImage::of_layers(LAYERS));
         let image = added.manifests.into_iter().next().context("the registry made no image")?;
         let stores = tempfile::Builder::new().prefix("fleetpull-demo-").tempdir().context("no temporary folder can be made")?;
         let sharing = Sharing::of(&Settings::default(), format!("{:032x}", Random::from_system().id()));
         let crew = Crew::start(NODES, stores.path(), sharing).await?;
-        Ok(Self { registry, image, crew, stores })
+        Ok(Self { tell, registry, image, crew, stores })
     }
 
     /// Where the stores lie.
@@ -181,7 +183,7 @@ impl Step<'_> {
         let events = self.scene.events(self.node).await;
         let last = events.last().map(|event| event.trace.trace_id);
         for event in events.iter().filter(|event| Some(event.trace.trace_id) == last) {
-            show_event(event);
+            self.show_event(event);
         }
         self.show_counts()
     }
@@ -189,18 +191,30 @@ impl Step<'_> {
     /// Shows the newest event of the node and what the step cost.
     pub(super) async fn show_last(&self) -> StepCounts {
         if let Some(event) = self.scene.events(self.node).await.last() {
-            show_event(event);
+            self.show_event(event);
         }
         self.show_counts()
     }
 
     fn show_counts(&self) -> StepCounts {
         let counts = self.counts();
-        measured(&format!("registry: {} requests, {} failing", counts.requests, counts.failing));
+        let StepCounts { requests, failing } = counts;
+        let text = format!("registry: {requests} requests, {failing} failing");
+        self.scene.tell.measured("registry", json!({ "requests": requests, "failing": failing }), &text);
         counts
     }
-}
 
-fn show_event(event: &PullEvent) {
-    measured(&format!("{:<7} {:<8} {}", event.reason.event_type().as_str(), event.reason.as_str(), event.message));
+    fn show_event(&self, event: &PullEvent) {
+        let (kind, reason) = (event.reason.event_type().as_str(), event.reason.as_str());
+        let figures = json!({
+            "node": event.node,
+            "type": kind,
+            "reason": reason,
+            "message": event.message,
+            "duration_ms": event.duration_ms,
+            "waiting_ms": event.waiting_ms,
+            "size_bytes": event.size_bytes,
+        });
+        self.scene.tell.measured("event", figures, &format!("{kind:<7} {reason:<8} {}", event.message));
+    }
 }

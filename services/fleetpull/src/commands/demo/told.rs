@@ -1,12 +1,17 @@
-//! What the demo says.
+//! What the demo says: scenes yield facts, which are written for people or as JSON.
+
+use std::cell::Cell;
 
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::output::{self, units};
+use crate::cli::{OutputArgs, OutputFormat};
+use crate::output::{self, table, units};
 
-/// Where a fact comes from. Every line of a scene says it.
+/// Where a fact comes from. Every fact says it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source {
+enum Source {
     /// Really run, and counted by a registry or said by a node.
     Measured,
     /// The same cores on simulated time.
@@ -25,12 +30,112 @@ impl Source {
     }
 }
 
+/// A fact in JSON: the names and their meaning are an interface.
+#[derive(Serialize)]
+struct JsonFact<'a> {
+    /// The scene's number; 0 outside of scenes.
+    scene: u8,
+    /// What it is about, in one word; facts with the same word have the same figures.
+    what: &'a str,
+    /// `measured`, `simulated` or `shortened`.
+    said: &'static str,
+    /// By name.
+    #[serde(flatten)]
+    figures: &'a Value,
+    /// As it is told to people.
+    text: &'a str,
+}
+
+/// Writes facts to stdout as they come.
+#[derive(Clone)]
+pub(super) struct Teller {
+    output: OutputArgs,
+    /// The number of the scene that is played.
+    scene: Cell<u8>,
+}
+
+impl Teller {
+    pub(super) fn new(output: OutputArgs) -> Self {
+        Self { output, scene: Cell::new(0) }
+    }
+
+    /// A scene begins.
+    pub(super) fn scene(&self, number: u8, title: &str) {
+        self.scene.set(number);
+        self.line("");
+        self.line(&format!("{number}. {title}"));
+    }
+
+    pub(super) fn measured(&self, what: &str, figures: Value, text: &str) {
+        self.fact(Source::Measured, what, &figures, text);
+    }
+
+    pub(super) fn simulated(&self, what: &str, figures: Value, text: &str) {
+        self.fact(Source::Simulated, what, &figures, text);
+    }
+
+    pub(super) fn shortened(&self, what: &str, figures: Value, text: &str) {
+        self.fact(Source::Shortened, what, &figures, text);
+    }
+
+    fn fact(&self, source: Source, what: &str, figures: &Value, text: &str) {
+        match self.output.format {
+            OutputFormat::Text => output::fact(&format!("   {:<9}  {text}", source.word())),
+            OutputFormat::Json => {
+                output::json(&JsonFact { scene: self.scene.get(), what, said: source.word(), figures, text: text.trim_start() });
+            }
+        }
+    }
+
+    /// What is no fact: for people alone.
+    pub(super) fn line(&self, text: &str) {
+        if self.output.format == OutputFormat::Text {
+            output::fact(text);
+        }
+    }
+
+    /// What to do next: for people who did not ask for facts alone.
+    pub(super) fn hint(&self, text: &str) {
+        if !self.output.quiet {
+            self.line(text);
+        }
+    }
+
+    /// What each step came to.
+    pub(super) fn steps(&self, steps: &[Told]) {
+        self.line("");
+        let rows: Vec<Vec<String>> = steps.iter().map(Told::row).collect();
+        table::columns(&["NODE", "WHAT", "OUTCOME", "REQUESTS", "FAILING", "FIGURES"], &rows).iter().for_each(|row| self.line(row));
+        if self.output.format == OutputFormat::Json {
+            for Told { scene, node, what, outcome, counts: StepCounts { requests, failing } } in steps {
+                self.scene.set(*scene);
+                let figures = json!({ "node": node, "step": what, "outcome": outcome, "requests": requests, "failing": failing });
+                self.measured("step", figures, &format!("{node}, {what}: {outcome}"));
+            }
+        }
+    }
+
+    /// Where the stores were left, and a command that reads one.
+    pub(super) fn kept(&self, stores: &str, command: &str) {
+        let text = format!("The stores are kept in {stores}. To read one:");
+        self.line("");
+        self.line(&text);
+        self.line(&format!("  {command}"));
+        if self.output.format == OutputFormat::Json {
+            self.scene.set(0);
+            self.measured("kept", json!({ "stores": stores, "command": command }), &text);
+        }
+    }
+}
+
 /// What one step came to.
 pub(super) struct Told {
-    pub(super) node: String,
-    pub(super) what: String,
-    pub(super) outcome: String,
-    pub(super) counts: StepCounts,
+    /// The number of its scene.
+    scene: u8,
+    node: String,
+    what: String,
+    outcome: String,
+    counts: StepCounts,
 }
 
 /// What a step cost the registry, by its own count.
@@ -41,19 +146,24 @@ pub(super) struct StepCounts {
 }
 
 impl Told {
-    pub(super) fn new(node: &str, what: &str, last: &PullOutcome, counts: StepCounts) -> Self {
-        let outcome = match last.outcome {
-            OutcomeKind::Pulled => "Pulled".to_owned(),
-            OutcomeKind::Present => "already present".to_owned(),
-            OutcomeKind::Failed | OutcomeKind::Backoff => last.reason.map(|reason| reason.to_string()).unwrap_or_default(),
-        };
-        Self { node: node.to_owned(), what: what.to_owned(), outcome, counts }
+    /// Of the scene that is played.
+    pub(super) fn new(tell: &Teller, node: &str, what: &str, outcome: &str, counts: StepCounts) -> Self {
+        Self { scene: tell.scene.get(), node: node.to_owned(), what: what.to_owned(), outcome: outcome.to_owned(), counts }
     }
 
-    pub(super) fn row(&self) -> Vec<String> {
+    fn row(&self) -> Vec<String> {
         let counts = [self.counts.requests, self.counts.failing].map(|count| count.to_string());
         let told = [self.node.clone(), self.what.clone(), self.outcome.clone()];
         told.into_iter().chain(counts).chain([Source::Measured.word().to_owned()]).collect()
+    }
+}
+
+/// How a pull ended, in a word or two.
+pub(super) fn ending(last: &PullOutcome) -> &'static str {
+    match last.outcome {
+        OutcomeKind::Pulled => "Pulled",
+        OutcomeKind::Present => "already present",
+        OutcomeKind::Failed | OutcomeKind::Backoff => last.reason.map_or("", |reason| reason.as_str()),
     }
 }
 
@@ -64,29 +174,8 @@ pub(super) fn outcome(outcome: &PullOutcome) -> String {
     format!("{reason}{}{next}", outcome.message)
 }
 
-pub(super) fn title(text: &str) {
-    output::fact("");
-    output::fact(text);
-}
-
-pub(super) fn measured(text: &str) {
-    fact(Source::Measured, text);
-}
-
-pub(super) fn simulated(text: &str) {
-    fact(Source::Simulated, text);
-}
-
-pub(super) fn shortened(text: &str) {
-    fact(Source::Shortened, text);
-}
-
-/// A fact of a scene.
-fn fact(source: Source, text: &str) {
-    output::fact(&format!("   {:<9}  {text}", source.word()));
-}
-
-/// What is no fact of a scene.
-pub(super) fn line(text: &str) {
-    output::fact(text);
+/// The figures of such an answer, the `number`th.
+pub(super) fn answer(number: usize, outcome: &PullOutcome) -> Value {
+    let (reason, class) = (outcome.reason.map_or("", |reason| reason.as_str()), outcome.class.map_or("", |class| class.as_str()));
+    json!({ "number": number, "reason": reason, "class": class, "message": outcome.message, "next_try_ms": outcome.next_try_ms })
 }
