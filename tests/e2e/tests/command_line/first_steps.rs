@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::docker_registry;
 use support::requirement::met;
 
-use crate::common::small;
+use crate::common::{NOBODY, small};
 
 const COMMANDS: [&str; 12] =
     ["pull", "run", "events", "explain", "nodes", "pulls", "cancel", "backoff", "budget", "config", "demo", "completions"];
@@ -225,6 +225,51 @@ fn explain_says_how_a_reference_is_read_and_what_would_happen() {
     assert_eq!(registry.counts().requests, 0, "asking what would happen asks no registry");
     let text = place.run(&["explain", &image, "--store", "store"]).expect(0);
     assert!(text.stdout.contains("nothing would be pulled"), "{text}");
+}
+
+#[test]
+fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
+    let place = Workplace::new();
+    let image = format!("{NOBODY}/shop/web:v1");
+    place.write("file", "no folder");
+    place.write("broken.json", "{\"auths\": ");
+    place.write("helper.json", json!({"credHelpers": {NOBODY: "of-nobody"}}).to_string());
+    let table: [(&[&str], &str, &str); 7] = [
+        (&["--store", "/proc/1/x"], "the store /proc/1/x cannot be used: ", "; name another folder with --store"),
+        (&["--store", "file/below"], "the store file/below cannot be used: ", " is no folder; name another folder with --store"),
+        (&["--store", "file"], "the store file cannot be used: ", "name another folder with --store"),
+        (&["--store", "store", "--authfile", "gone.json"], "cannot read the registry logins in gone.json: ", "with --authfile"),
+        (&["--store", "store", "--authfile", "broken.json"], "cannot use the registry logins in broken.json: ", "mend the file"),
+        (&["--store", "store", "--authfile", "helper.json"], "credential helper docker-credential-of-nobody, ", "install it"),
+        (
+            &["--runtime", "cri", "--runtime-endpoint", "unix:///nope", "--policy", "Always", "--authfile", "gone.json"],
+            "cannot read the registry logins in gone.json: ",
+            "with --authfile",
+        ),
+    ];
+    for (arguments, what, advice) in table {
+        let told = place.run(&[&["explain", "-o", "json", &image], arguments].concat()).expect(1).object();
+        assert_eq!((&told["pull"]["class"], &told["repository"]), (&"node_local".into(), &format!("{NOBODY}/shop/web").into()), "{told}");
+        let cause = told["pull"]["cause"].as_str().unwrap();
+        assert!(cause.starts_with(what) && cause.contains(advice), "{told}");
+        let text = place.run(&[&["explain", &image], arguments].concat()).expect(1);
+        assert!(text.stdout.contains("it would fail, whatever the registry says\n  cause: "), "{text}");
+        assert!(!place.path("store").exists(), "asking makes no store");
+        let row = place.run(&[&["pull", "-o", "json", &image], arguments].concat()).expect(1).object();
+        assert_eq!((&row["class"], &row["outcome"]), (&"node_local".into(), &"failed".into()), "it does: {row}");
+        let _ = std::fs::remove_dir_all(place.path("store"));
+    }
+    // What no pull would look at does not matter.
+    let never = place.run(&["explain", &image, "--policy", "Never", "--store", "store", "--authfile", "gone.json"]).expect(0);
+    assert!(never.stdout.contains("ErrImageNeverPull"), "{never}");
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let _ = place.run(&["pull", "-q", "--store", "store", &image]).expect(0);
+    let present = place.run(&["explain", &image, "--store", "store", "--authfile", "gone.json"]).expect(0);
+    assert!(present.stdout.contains("nothing would be pulled"), "{present}");
+    let always = place.run(&["explain", &image, "--policy", "Always", "--store", "store", "--authfile", "gone.json"]).expect(1);
+    assert!(always.stdout.contains("it would fail, "), "{always}");
 }
 
 #[test]

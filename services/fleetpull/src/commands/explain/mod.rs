@@ -1,6 +1,6 @@
 //! `fleetpull explain`
 
-use std::path::Path;
+mod here;
 
 use anyhow::Result;
 use clock::Clock;
@@ -10,11 +10,10 @@ use image::Reference;
 use serde_json::json;
 
 use super::pull::advice;
-use crate::cli::{ExplainArgs, OutputFormat, RegistryArgs};
+use crate::cli::{ExplainArgs, OutputFormat};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
 use crate::fleet::connect;
-use crate::node::open_runtime;
 use crate::output;
 use crate::output::known::Known;
 
@@ -33,6 +32,13 @@ struct Findings {
 struct Verdict {
     node: Option<NodeName>,
     said: Result<Explanation, String>,
+}
+
+impl Verdict {
+    /// Whether somebody said, and what was said is not that nothing can be pulled here as things are set.
+    fn is_good(&self) -> bool {
+        self.said.as_ref().is_ok_and(|said| self.node.is_some() || said.class.is_none())
+    }
 }
 
 /// Says how a reference is read, and what would happen to a pull of it now.
@@ -65,7 +71,7 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
         OutputFormat::Json => print_json(args, &reference, &findings),
         OutputFormat::Text => print_text(&reference, &findings),
     }
-    Ok(if findings.verdicts.iter().all(|verdict| verdict.said.is_ok()) { Exit::Success } else { Exit::Failure })
+    Ok(if findings.verdicts.iter().all(Verdict::is_good) { Exit::Success } else { Exit::Failure })
 }
 
 async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Findings> {
@@ -73,7 +79,7 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
     let with_fleet =
         configuration.settings().nats.is_wanted() || fleet.agent.is_some() || !args.asked.nodes.is_empty() || fleet.selector.is_some();
     if !with_fleet {
-        let here = Verdict { node: None, said: in_this_process(configuration, args, reference).await };
+        let here = Verdict { node: None, said: Ok(here::explain(configuration, args, reference).await) };
         return Ok(Findings { verdicts: vec![here], ..Findings::default() });
     }
     let client = connect(fleet, configuration).await?;
@@ -85,27 +91,6 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
     let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(&client, &held, &args.image).await };
     Ok(Findings { verdicts, known })
-}
-
-/// Without a fleet there is no back-off to know of: a pull of this process begins anew. A store that is not there yet is not made.
-async fn in_this_process(configuration: &Configuration, args: &ExplainArgs, reference: &Reference) -> Result<Explanation, String> {
-    let settings = configuration.settings();
-    let store = settings.store.dir_on(&configuration.host).map_err(|error| error.to_string())?;
-    let is_layout = settings.runtime.kind == settings::RuntimeKind::OciLayout;
-    let policy =
-        args.policy.map_or_else(|| if reference.is_latest() { "Always" } else { "IfNotPresent" }.to_owned(), |policy| policy.to_string());
-    let mut said = Explanation { policy, ..Explanation::default() };
-    if is_layout && !Path::new(&store).exists() {
-        said.present = Some(false);
-    } else {
-        let runtime = open_runtime(configuration, RegistryArgs::default(), &Clock::host()).map_err(|error| output::told(&error))?;
-        match runtime.image_status(reference, None).await {
-            Ok(found) => said.present = Some(found.is_some()),
-            Err(failure) => said.inspect_error = Some(failure.text),
-        }
-    }
-    said.verdict = pull_coordinator::verdict(&said);
-    Ok(said)
 }
 
 fn print_json(args: &ExplainArgs, reference: &Reference, findings: &Findings) {

@@ -1,0 +1,80 @@
+//! What would happen to a pull of this process. Nothing of it is done: no registry is asked and no store is made.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use clock::Clock;
+use contract::FailureClass;
+use contract::messages::pull_coordinator::{Explanation, PullPolicy};
+use image::Reference;
+use runtimes::keyring::{Keyring, KeyringOptions};
+use settings::RuntimeKind;
+
+use crate::cli::{ExplainArgs, RegistryArgs};
+use crate::configuration::Configuration;
+use crate::node::open_runtime;
+use crate::output;
+
+/// Without a fleet there is no back-off to know of: a pull of this process begins anew. What would stop it before a registry is
+/// asked is found here and now.
+pub(super) async fn explain(configuration: &Configuration, args: &ExplainArgs, reference: &Reference) -> Explanation {
+    let policy = args.policy.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent });
+    let mut said = Explanation { policy: policy.to_string(), ..Explanation::default() };
+    match find_out(configuration, reference, policy, &mut said).await {
+        Ok(()) => said.verdict = pull_coordinator::verdict(&said),
+        Err(error) => {
+            said.class = Some(FailureClass::NodeLocal);
+            said.cause = Some(output::told(&error));
+            "it would fail, whatever the registry says".clone_into(&mut said.verdict);
+        }
+    }
+    said
+}
+
+async fn find_out(configuration: &Configuration, reference: &Reference, policy: PullPolicy, said: &mut Explanation) -> Result<()> {
+    let settings = configuration.settings();
+    let store = match settings.runtime.kind {
+        RuntimeKind::OciLayout => Some(settings.store.dir_on(&configuration.host)?),
+        RuntimeKind::Cri => None,
+    };
+    match &store {
+        Some(store) if store.symlink_metadata().is_err() => {
+            check_that_it_can_be_written(store)?;
+            said.present = Some(false);
+        }
+        _ => {
+            let runtime = open_runtime(configuration, RegistryArgs::default(), &Clock::host())?;
+            match runtime.image_status(reference, None).await {
+                Ok(found) => said.present = Some(found.is_some()),
+                Err(failure) => said.inspect_error = Some(failure.text),
+            }
+        }
+    }
+    let looks = policy != PullPolicy::Always;
+    let would_pull = policy != PullPolicy::Never && !(looks && (said.present == Some(true) || said.inspect_error.is_some()));
+    if would_pull {
+        store.as_deref().map_or(Ok(()), check_that_it_can_be_written)?;
+        // Looked up as a pull does, and dropped.
+        let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
+        let _ = keyring.lookup(reference.repository()).await?;
+    }
+    Ok(())
+}
+
+/// Makes a folder that is gone at once, in the store or where the store would be made.
+fn check_that_it_can_be_written(store: &Path) -> Result<()> {
+    let whole = std::path::absolute(store).unwrap_or_else(|_| store.to_owned());
+    let there = whole.ancestors().find(|place| place.symlink_metadata().is_ok()).unwrap_or(&whole);
+    let (shown, place) = (store.display(), there.display());
+    if !there.is_dir() {
+        bail!("the store {shown} cannot be used: {place} is no folder; name another folder with --store");
+    }
+    let folder = there.join(format!(".fleetpull-explain-{}", std::process::id()));
+    match fs::create_dir(&folder).and_then(|()| fs::remove_dir(&folder)) {
+        Ok(()) => Ok(()),
+        Err(error) => bail!(
+            "the store {shown} cannot be used: nothing can be made in {place}: {error}; name another folder with --store, or make this one writable"
+        ),
+    }
+}
