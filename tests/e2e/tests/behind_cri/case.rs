@@ -55,13 +55,13 @@ impl Case {
         }
     }
 
-    /// Everybody has the image so soon after the registry has healed. For 429: the step of its back-off that may be under way then,
-    /// and five seconds.
-    pub(crate) fn served_within(self) -> Duration {
-        match self {
-            Self::NotFound => Duration::from_secs(65),
-            Self::Unavailable => Duration::from_secs(15),
-            Self::RateLimited => Duration::from_secs(45),
-        }
+    /// The longest that the fleet leaves the registry alone after so many failing pulls. Each takes a back-off one step further at
+    /// most, and jitter only takes from a step. Where two fail at the same time they are one step: then it is less than this.
+    pub(crate) fn rests_at_most(self, failed: usize) -> Duration {
+        let steps: &[u64] = match self {
+            Self::NotFound | Self::RateLimited => &[10, 20, 40, 60],
+            Self::Unavailable => &[2, 4, 8],
+        };
+        Duration::from_secs(steps[failed.clamp(1, steps.len()) - 1])
     }
 }
