@@ -45,7 +45,7 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
         let (client, nodes, late) = match reached.await {
             Ok(reached) => reached,
             Err(error) => {
-                let timed_out = args.timeout.is_some_and(|limit| clock.now().monotonic.saturating_sub(began) >= limit);
+                let timed_out = args.timeout.or(args.wait).is_some_and(|limit| clock.now().monotonic.saturating_sub(began) >= limit);
                 return super::not_begun(args, &surely_meant(args), NotBegun { class: FailureClass::Unknown, timed_out, error });
             }
         };
@@ -71,10 +71,10 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
 /// Connects, within the job's own time.
 async fn reach(args: &PullArgs, configuration: &Configuration) -> Result<FleetClient> {
     let connected = connect(&args.fleet, configuration);
-    let Some(limit) = args.timeout else { return connected.await };
+    let Some(limit) = args.timeout.or(args.wait) else { return connected.await };
     tokio::time::timeout(limit, connected).await.unwrap_or_else(|_| {
         let place = args.fleet.agent.clone().unwrap_or_else(|| shown_bus(configuration.settings()));
-        bail!("the fleet behind {place} is not reached within {limit:?}: check what answers there, or give it more time with --timeout")
+        bail!("the fleet behind {place} is not reached within {limit:?}: check what answers there, or give it more time")
     })
 }
 
