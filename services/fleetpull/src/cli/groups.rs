@@ -9,6 +9,9 @@ use settings::Kind;
 
 use super::selector::Selector;
 
+/// Among a command's own options, also where a group with a heading stands before it.
+const OWN: Option<&str> = None;
+
 /// A settings key and its value, as a flag gives them.
 pub(super) type Flag = (String, String);
 
@@ -35,10 +38,10 @@ pub enum OutputFormat {
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct OutputArgs {
     /// How facts are written to stdout: text, or json for one object a line and nothing else.
-    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
+    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true, help_heading = OWN)]
     pub format: OutputFormat,
     /// Facts only: no progress and no hints.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = OWN)]
     pub quiet: bool,
 }
 
@@ -98,13 +101,13 @@ pub struct FleetArgs {
     #[command(flatten)]
     pub nats: NatsArgs,
     /// Ask the agent on this machine through its socket instead: unix:///path/agent.sock.
-    #[arg(long, value_name = "unix://PATH", conflicts_with_all = ["nats", "nats_context"])]
+    #[arg(long, value_name = "unix://PATH", conflicts_with_all = ["nats", "nats_context"], help_heading = OWN)]
     pub agent: Option<String>,
     /// Only nodes with these labels, as kubectl selects: 'zone in (a, b),disk!=hdd,gpu,!edge'.
     ///
     /// Conditions with commas between them, of which all must hold: key=value (or ==), key!=value, key in (a, b), key notin (a, b),
     /// key (it is there), !key (it is not), key>3, key<3. As with kubectl, != and notin also mean nodes without the key.
-    #[arg(short = 'l', long, value_name = "LABELS", help_heading = "Options")]
+    #[arg(short = 'l', long, value_name = "LABELS", help_heading = OWN)]
     pub selector: Option<Selector>,
 }
 
@@ -129,7 +132,7 @@ pub struct QuestionArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct NodesQuestionArgs {
     /// Ask this node alone; may be given several times [default: every node that answers].
-    #[arg(long = "node", value_name = "NAME", conflicts_with = "selector")]
+    #[arg(long = "node", value_name = "NAME", conflicts_with = "selector", help_heading = OWN)]
     pub nodes: Vec<NodeName>,
     /// The rest.
     #[command(flatten)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use contract::messages::pull_coordinator::PullPolicy;
@@ -25,7 +26,7 @@ pub struct EventsArgs {
     pub follow: bool,
     /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull, SharingPaused, SharingResumed or
     /// BackoffCleared.
-    #[arg(long, value_name = "REASON")]
+    #[arg(long, value_name = "REASON", value_parser = reason(), hide_possible_values = true, ignore_case = true)]
     pub reason: Option<EventReason>,
     /// Only of this image, as it was asked for.
     #[arg(long, value_name = "IMAGE")]
@@ -33,6 +34,11 @@ pub struct EventsArgs {
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
+}
+
+/// Its values stand in completions.
+fn reason() -> impl TypedValueParser<Value = EventReason> {
+    PossibleValuesParser::new(EventReason::ALL.map(EventReason::as_str)).try_map(|text| text.parse::<EventReason>())
 }
 
 /// Say how an image reference is read, and what would happen to a pull of it now.
@@ -174,7 +180,10 @@ pub struct DemoArgs {
 #[command(after_help = "\
 Examples:
   fleetpull completions bash > /etc/bash_completion.d/fleetpull
-  fleetpull completions zsh > ~/.zfunc/_fleetpull")]
+  fleetpull completions zsh > ~/.zfunc/_fleetpull
+  fleetpull completions fish > ~/.config/fish/completions/fleetpull.fish
+
+For zsh, ~/.zfunc must be in $fpath before compinit is called.")]
 pub struct CompletionsArgs {
     /// Which shell.
     #[arg(value_enum, value_name = "SHELL")]

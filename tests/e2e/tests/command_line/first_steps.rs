@@ -31,11 +31,21 @@ fn help_teaches_with_examples_and_fits_a_terminal() {
         assert!(help.stdout.contains("Examples:\n  fleetpull "), "{help}");
         let (_, behind) = help.stdout.split_once("Examples:").unwrap();
         assert!(behind.lines().all(|line| line.chars().count() <= 80), "{help}");
+        check_that_groups_hold_what_is_theirs(&help);
         let short = place.run(&[&["help"], command.as_slice()].concat()).expect(0);
         assert_eq!(short.stdout, help.stdout, "help COMMAND is COMMAND --help");
     }
     assert!(place.run(&["agent", "--help"]).expect(0).stdout.contains("fleetpull run"), "agent is run");
     assert!(place.run(&[]).expect(2).stderr.contains("Usage: fleetpull"), "nothing asked for");
+}
+
+/// What is no group's stands among the command's own options, before every group.
+fn check_that_groups_hold_what_is_theirs(help: &Finished) {
+    let groups = ["\nMany nodes:\n", "\nRuntime:\n", "\nRegistry (", "\nNATS (", "\nSettings:\n"];
+    let first = groups.into_iter().filter_map(|group| help.stdout.find(group)).min().unwrap_or(help.stdout.len());
+    for option in ["--node <", "--output <", "--quiet", "--agent <", "--selector <"] {
+        assert!(help.stdout.find(option).is_none_or(|place| place < first), "{option} stands in a group: {help}");
+    }
 }
 
 #[test]
@@ -77,6 +87,7 @@ fn completions_are_scripts_that_the_shell_takes() {
         ("pull --runtime", "oci-layout cri"),
         ("run --log-level", "error warn info debug trace"),
         ("nodes --output", "text json"),
+        ("events --reason", "Pulling Pulled BackOff Failed InspectFailed ErrImageNeverPull SharingPaused SharingResumed BackoffCleared"),
     ] {
         assert_eq!(offered(words), expected, "{words}");
     }
@@ -242,9 +253,9 @@ fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
         (&["--store", "store", "--authfile", "broken.json"], "cannot use the registry logins in broken.json: ", "mend the file"),
         (&["--store", "store", "--authfile", "helper.json"], "credential helper docker-credential-of-nobody, ", "install it"),
         (
-            &["--runtime", "cri", "--runtime-endpoint", "unix:///nope", "--policy", "Always", "--authfile", "gone.json"],
-            "cannot read the registry logins in gone.json: ",
-            "with --authfile",
+            &["--runtime", "cri", "--runtime-endpoint", "unix:///nope", "--policy", "Always"],
+            "rpc error: code = Unavailable ",
+            "nothing answers on /nope: start the container runtime",
         ),
     ];
     for (arguments, what, advice) in table {
@@ -259,6 +270,9 @@ fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
         assert_eq!((&row["class"], &row["outcome"]), (&"node_local".into(), &"failed".into()), "it does: {row}");
         let _ = std::fs::remove_dir_all(place.path("store"));
     }
+    let unasked = place.run(&["explain", &image, "--runtime", "cri", "--runtime-endpoint", "unix:///nope"]).expect(1);
+    assert!(unasked.stdout.contains("it would fail with ImageInspectError: "), "{unasked}");
+    assert!(unasked.stderr.contains("hint: nothing answers on /nope: start the container runtime"), "{unasked}");
     // What no pull would look at does not matter.
     let never = place.run(&["explain", &image, "--policy", "Never", "--store", "store", "--authfile", "gone.json"]).expect(0);
     assert!(never.stdout.contains("ErrImageNeverPull"), "{never}");

@@ -12,6 +12,7 @@ use runtimes::keyring::{Keyring, KeyringOptions};
 use settings::RuntimeKind;
 
 use crate::cli::{ExplainArgs, RegistryArgs};
+use crate::commands::pull::advice;
 use crate::configuration::Configuration;
 use crate::node::open_runtime;
 use crate::output;
@@ -47,7 +48,7 @@ async fn find_out(configuration: &Configuration, reference: &Reference, policy: 
             let runtime = open_runtime(configuration, RegistryArgs::default(), &Clock::host())?;
             match runtime.image_status(reference, None).await {
                 Ok(found) => said.present = Some(found.is_some()),
-                Err(failure) => said.inspect_error = Some(failure.text),
+                Err(failure) => inspection_failed(said, policy, failure.text)?,
             }
         }
     }
@@ -58,6 +59,15 @@ async fn find_out(configuration: &Configuration, reference: &Reference, policy: 
         // Looked up as a pull does, and dropped.
         let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
         let _ = keyring.lookup(reference.repository()).await?;
+    }
+    Ok(())
+}
+
+/// A pull that looks first fails of it, in kubelet's words. One that does not look goes on, unless there is nobody to ask at all.
+fn inspection_failed(said: &mut Explanation, policy: PullPolicy, text: String) -> Result<()> {
+    match advice::of_socket(&text) {
+        Some(advice) if policy == PullPolicy::Always => bail!("{text}; {advice}"),
+        _ => said.inspect_error = Some(text),
     }
     Ok(())
 }

@@ -2,10 +2,12 @@
 
 mod here;
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use clock::Clock;
 use contract::NodeName;
-use contract::messages::pull_coordinator::{ExplainImage, Explanation};
+use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use image::Reference;
 use serde_json::json;
 
@@ -37,7 +39,9 @@ struct Verdict {
 impl Verdict {
     /// Whether somebody said, and what was said is not that nothing can be pulled here as things are set.
     fn is_good(&self) -> bool {
-        self.said.as_ref().is_ok_and(|said| self.node.is_some() || said.class.is_none())
+        let fails =
+            |said: &Explanation| said.class.is_some() || (said.inspect_error.is_some() && said.policy != PullPolicy::Always.as_str());
+        self.said.as_ref().is_ok_and(|said| self.node.is_some() || !fails(said))
     }
 }
 
@@ -71,7 +75,19 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
         OutputFormat::Json => print_json(args, &reference, &findings),
         OutputFormat::Text => print_text(&reference, &findings),
     }
+    give_advice(args, &findings);
     Ok(if findings.verdicts.iter().all(Verdict::is_good) { Exit::Success } else { Exit::Failure })
+}
+
+/// What to do where a runtime's own words cannot say it: for people, on stderr.
+fn give_advice(args: &ExplainArgs, findings: &Findings) {
+    let wanted = args.asked.question.output;
+    if wanted.quiet || wanted.format != OutputFormat::Text {
+        return;
+    }
+    let inspected = findings.verdicts.iter().filter_map(|verdict| verdict.said.as_ref().ok()?.inspect_error.as_deref());
+    let advice: BTreeSet<String> = inspected.filter_map(advice::of_socket).collect();
+    advice.iter().for_each(|advice| output::remark(&format!("hint: {advice}")));
 }
 
 async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Findings> {

@@ -51,7 +51,7 @@ fn of_proxy(rows: &[Row], is_set: impl Fn(&str) -> bool) -> Option<String> {
     Some(format!("{variable} is set: registries are asked through that proxy, unless NO_PROXY names them; does it answer?"))
 }
 
-fn of_socket(text: &str) -> Option<String> {
+pub(in crate::commands) fn of_socket(text: &str) -> Option<String> {
     let (_, rest) = text.split_once(DIAL.0)?;
     let (path, _) = rest.split_once(DIAL.1)?;
     Some(format!("nothing answers on {path}: start the container runtime, or name its socket with --runtime-endpoint unix://PATH"))
