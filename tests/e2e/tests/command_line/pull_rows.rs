@@ -140,11 +140,12 @@ fn an_agent_that_cannot_be_asked_has_a_row_for_each_image() {
     // Nobody ever takes a connection here, as behind the socket of an agent that is stopped.
     let _silent = std::os::unix::net::UnixListener::bind(place.path("silent.sock")).unwrap();
     let (gone, silent) = (format!("unix://{}", place.text_path("gone.sock")), format!("unix://{}", place.text_path("silent.sock")));
-    let table: [(&[&str], i32, &str, &str); 5] = [
+    let table: [(&[&str], i32, &str, &str); 6] = [
         (&["--agent", &gone], 1, "", "no agent keeps its socket there: start one, or correct the path"),
         (&["--agent", &gone, "--node", "n1"], 1, "n1", "no agent keeps its socket there: start one, or correct the path"),
         (&["--agent", &gone, "--timeout", "1m"], 1, "", "no agent keeps its socket there: start one, or correct the path"),
         (&["--agent", &silent], 1, "", "is silent for 3s: is it stopped, or very busy?"),
+        (&["--agent", &silent, "--wait", "1s"], 5, "", "is silent for 3s: is it stopped, or very busy?"),
         (&["--agent", &silent, "--node", "n1", "--timeout", "1s"], 5, "n1", "is silent for 3s: is it stopped, or very busy?"),
     ];
     for (arguments, status, node, text) in table {
