@@ -65,7 +65,7 @@ fn print_text(told: &Told, silent: &[Silent], quiet: bool) {
     for (nodes, what) in [
         (of(&|member| member.alone), "go by kubelet's rule alone: their bus is gone, or too slow"),
         (of(&|member| member.share == "observe"), "only observe: they count what shared knowledge would refuse, and refuse nothing"),
-        (of(&|member| member.share == "off"), "share nothing (fleet.share = off)"),
+        (of(&|member| member.share == "off"), "share nothing: no bus is set there, or fleet.share = off"),
     ] {
         if let Some(nodes) = nodes {
             output::remark(&format!("{nodes}: {what}"));

@@ -288,8 +288,8 @@ fn sum_up(args: &PullArgs, rows: &[Row], not_begun: usize) {
         more.push_str(&format!(" {not_begun} {were} not begun."));
     }
     if standing > 0 {
-        let wishes = if standing == 1 { "wish stands" } else { "wishes stand" };
-        more.push_str(&format!(" {standing} {wishes}: `fleetpull pulls` lists them, `fleetpull cancel` ends them."));
+        let (wishes, them) = if standing == 1 { ("wish stands", "it") } else { ("wishes stand", "them") };
+        more.push_str(&format!(" {standing} {wishes}: `fleetpull pulls` lists {them}, `fleetpull cancel` ends {them}."));
     }
     output::remark(&format!(
         "{} of {} are there ({pulled} pulled, {present} present before), {failed} failed, {backoff} in back-off.{more}",
