@@ -218,6 +218,12 @@ impl NatsArgs {
 }
 
 impl RuntimeArgs {
+    /// Whether anything of it was given: it is about this process then.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.runtime.is_some() || self.store.is_some() || self.runtime_endpoint.is_some() || self.authfile.is_some()
+    }
+
     /// As settings.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {

@@ -52,7 +52,8 @@ When the fleet holds the image back it says why, since when, who found out by
 which attempt and trace, who tries next and when, and in which view of the
 registry.
 
-Without a fleet it looks at the store and the logins of this process.
+Without a fleet, or with --store or another option of the runtime, it looks at
+the store and the logins of this process.
 
 Exit status: 1 when the reference cannot be read, a node did not answer, or a
 pull in this process would fail whatever the registry says.")]

@@ -236,6 +236,10 @@ fn explain_says_how_a_reference_is_read_and_what_would_happen() {
     assert_eq!(registry.counts().requests, 0, "asking what would happen asks no registry");
     let text = place.run(&["explain", &image, "--store", "store"]).expect(0);
     assert!(text.stdout.contains("nothing would be pulled"), "{text}");
+    let with_a_server = place.with("NATS_URL", format!("nats://{NOBODY}"));
+    let own = with_a_server.run(&["explain", &image, "--store", "store"]).expect(0);
+    assert!(own.stdout.contains("here: ") && own.stdout.contains("nothing would be pulled"), "a store that is named is asked: {own}");
+    assert!(with_a_server.run(&["explain", &image]).expect(1).stdout.contains("it is not known what would happen"), "else the fleet");
 }
 
 #[test]

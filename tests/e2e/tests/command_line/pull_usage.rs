@@ -5,7 +5,7 @@ use e2e::Workplace;
 #[test]
 fn wrong_usage_says_what_is_right() {
     let place = Workplace::new();
-    let table: [(&[&str], &str); 45] = [
+    let table: [(&[&str], &str); 47] = [
         (&["pull"], "<IMAGE>"),
         (&["pull", ""], "give its name, like busybox"),
         (&["pull", " "], "give its name, like busybox"),
@@ -51,6 +51,8 @@ fn wrong_usage_says_what_is_right() {
         (&["backoff", "pause", "--registry", "https://registry.example"], "is no registry"),
         (&["backoff", "clear"], "<KEY|IMAGE>"),
         (&["cancel"], "<ID|IMAGE>"),
+        (&["explain", "a", "--store", "s", "--nats", "nats://127.0.0.1:1"], "other nodes have their own"),
+        (&["explain", "a", "--authfile", "f", "--node", "n1"], "other nodes have their own"),
     ];
     for (arguments, text) in table {
         let done = place.run(arguments).expect(2);

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::pull::advice;
 use crate::cli::{ExplainArgs, OutputFormat};
 use crate::configuration::Configuration;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 use crate::fleet::connect;
 use crate::output;
 use crate::output::known::Known;
@@ -90,11 +90,21 @@ fn give_advice(args: &ExplainArgs, findings: &Findings) {
     advice.iter().for_each(|advice| output::remark(&format!("hint: {advice}")));
 }
 
+/// Whether agents are asked. A store or a login that is named is this process's own, also where a server is set for other commands.
+fn is_for_fleet(args: &ExplainArgs, configuration: &Configuration) -> Result<bool, UsageError> {
+    let fleet = &args.asked.question.fleet;
+    let named = !args.asked.nodes.is_empty() || fleet.agent.is_some() || fleet.selector.is_some();
+    let reached = named || fleet.nats.nats.is_some() || fleet.nats.nats_context.is_some();
+    if reached && args.runtime.is_given() {
+        let usage = "--runtime, --store, --runtime-endpoint and --authfile are for a question to this process: other nodes have their own";
+        return Err(UsageError(usage.to_owned()));
+    }
+    Ok(reached || (configuration.settings().nats.is_wanted() && !args.runtime.is_given()))
+}
+
 async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Findings> {
     let fleet = &args.asked.question.fleet;
-    let with_fleet =
-        configuration.settings().nats.is_wanted() || fleet.agent.is_some() || !args.asked.nodes.is_empty() || fleet.selector.is_some();
-    if !with_fleet {
+    if !is_for_fleet(args, configuration)? {
         let here = Verdict { node: None, said: Ok(here::explain(configuration, args, reference).await) };
         return Ok(Findings { verdicts: vec![here], ..Findings::default() });
     }

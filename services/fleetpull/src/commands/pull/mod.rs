@@ -61,11 +61,7 @@ fn check(args: &PullArgs) -> Result<(), UsageError> {
     if args.has_target() && (args.registry.plain_http || !args.registry.tls_verify) {
         return usage("--plain-http and --tls-verify=false are for a pull in this process: on other nodes, set hosts.toml there");
     }
-    let runtime_flags = args.runtime.runtime.is_some()
-        || args.runtime.store.is_some()
-        || args.runtime.runtime_endpoint.is_some()
-        || args.runtime.authfile.is_some();
-    if args.has_target() && runtime_flags {
+    if args.has_target() && args.runtime.is_given() {
         return usage("--runtime, --store, --runtime-endpoint and --authfile are for a pull in this process: other nodes have their own");
     }
     Ok(())
