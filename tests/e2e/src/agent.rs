@@ -84,6 +84,11 @@ impl<'a> Agent<'a> {
         self.place.run(&[arguments, &["--agent", &self.url()]].concat())
     }
 
+    /// Starts a command that asks this agent through its socket, and lets it run beside the test.
+    pub fn asked_meanwhile(&self, arguments: &[&str]) -> Started {
+        self.place.start(&[arguments, &["--agent", &self.url()]].concat())
+    }
+
     /// What it answers to a command through its socket, asked by this process: where many agents are asked again and again, a process
     /// for each question would be most of what the machine does.
     pub fn ask<C: Command + Clone>(&self, body: &C) -> C::Reply {
