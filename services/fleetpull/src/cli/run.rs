@@ -13,7 +13,10 @@ Examples:
   fleetpull run --node n1 --store ./n1 --nats ...      several on one machine
 
 It runs until SIGTERM or Ctrl-C. When the bus is gone it goes on alone and says
-so; it is ready all the same.";
+so; it is ready all the same.
+
+Its first line names the socket on which it answers this machine:
+`fleetpull nodes --agent unix://PATH`.";
 
 /// Be this node's agent.
 #[derive(Clone, Debug, Args)]
