@@ -7,6 +7,9 @@ use practice_registry::MadeImage;
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer};
 
+/// Longer than any wish here takes.
+pub(crate) const LONG: &str = "10m";
+
 /// Two agents that know each other.
 pub(crate) struct Honest<'a> {
     pub(crate) server: NatsServer,
@@ -30,6 +33,17 @@ impl<'a> Honest<'a> {
     /// What comes of one pull by a node.
     pub(crate) fn pull(&self, node: usize, image: &str, status: i32) -> Value {
         self.agents[node].asked(&["pull", &self.registry.image(image), "-o", "json"]).expect(status).object()
+    }
+
+    /// What comes of a pull by a node that may wait for its turn for long.
+    pub(crate) fn pull_waiting(&self, node: usize, image: &str) -> Value {
+        self.agents[node].asked(&["pull", &self.registry.image(image), "--wait", LONG, "-o", "json"]).expect(0).object()
+    }
+
+    /// What comes of a pull that fails. One that has no turn in time is asked for again.
+    pub(crate) fn until_failed(&self, node: usize, image: &str) -> Value {
+        let row = || self.agents[node].asked(&["pull", &self.registry.image(image), "-o", "json"]).object();
+        until(&format!("{image} is asked for"), || Some(row()).filter(|row| row["outcome"] == "failed"))
     }
 
     /// What a node knows of an image that is held back, by what the fleet shares.
