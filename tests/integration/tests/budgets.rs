@@ -126,6 +126,32 @@ fn who_reaches_no_leader_goes_on_alone_and_is_counted() {
     });
 }
 
+/// All lose the bus when the quota is used up: by `share` all wait until the window is over, by `open` the registry refuses them.
+#[test]
+fn a_fleet_without_a_bus_keeps_a_quota_that_it_knows_by_share_and_asks_by_open() {
+    for (alone, after, refused) in [(Alone::Share, WINDOW, 0), (Alone::Open, Duration::from_secs(14), 3)] {
+        paused(async {
+            let (bus, clock) = on_memory();
+            let connections: Vec<MemoryBus> = (0..3).map(|_| bus.connect()).collect();
+            let policy = BudgetPolicy { alone, ..POLICY };
+            let fleet = Fleet::start(3, policy, &clock, |node| Arc::new(connections[node].clone())).await;
+            let registry = Registry::with_quota(3, WINDOW, &clock);
+            let used_up = clock.now().monotonic;
+            for pull in fleet.begin_everywhere(&registry, &clock) {
+                pull.await.unwrap();
+            }
+            assert_eq!((registry.served(), registry.refused()), (3, 0));
+            for connection in &connections {
+                bus::Bus::drain(connection).await;
+            }
+            let begun = fleet.pull_everywhere(1, &registry, &clock).await;
+            let first = *begun.iter().min().expect("they began");
+            assert!(first >= used_up + after && first < used_up + after + Duration::from_secs(6), "{alone:?}: {:?}", first - used_up);
+            assert_eq!(registry.refused(), refused, "{alone:?}");
+        });
+    }
+}
+
 #[test]
 fn a_long_wait_is_told_at_once() {
     paused(async {
