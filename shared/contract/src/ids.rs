@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use clock::Random;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::hex;
 
 /// The longest node name: that of a DNS name, as Kubernetes has it.
 const NODE_NAME_MAX_CHARS: usize = 253;
@@ -64,8 +66,8 @@ impl fmt::Display for NodeName {
 macro_rules! random_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(into = "String")]
         pub struct $name(u128);
 
         impl $name {
@@ -99,6 +101,12 @@ macro_rules! random_id {
 
             fn try_from(text: String) -> Result<Self, Self::Error> {
                 u128::from_str_radix(&text, 16).map(Self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                hex::read(deserializer, "an id of hex digits", |text| u128::from_str_radix(text, 16).ok().map(Self))
             }
         }
     };

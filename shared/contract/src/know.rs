@@ -6,6 +6,7 @@
 //! | `reports` | `<node>.cleared.<what>` | [`StoredClear`]: an operator has cleared something there |
 //! | `leases` | `try.<probe or lead or slot>.<topic>.<which>` | [`StoredLease`] |
 //! | `leaders` | `budget.<owner, hashed>.lead` or `.past` | [`crate::messages::throttler::StoredBudgetLease`] |
+//! | `leaders` | `registrar` | [`crate::messages::registrar::RegistrarLease`] |
 //! | `pauses` | `all` or `registry.<registry>` | [`StoredPause`] |
 //!
 //! A node writes only below its own token, so that it can be permitted to speak only as itself. Within version 1 these grow:
@@ -17,6 +18,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::hex;
 use crate::subject::{Fleet, name_of, token};
 use crate::version::{FIRST, READS};
 use crate::{AttemptId, FailureClass, NodeName, TraceContext, View};
@@ -36,8 +38,8 @@ const TRY: &str = "try";
 pub const REPORTS: &str = "reports";
 /// The bucket of leases, and the topic below which it is republished.
 pub const LEASES: &str = "leases";
-/// The bucket of the leases of budgets' leaders. Never republished: each is renewed every second, and only who wants a permit asks who
-/// leads.
+/// The bucket of the leases of budgets' leaders and of the registrar. Never republished: they are renewed every few seconds, only who
+/// wants a permit asks who leads, and a registrar is known by its digests.
 pub const LEADERS: &str = "leaders";
 /// The bucket of pauses, and the topic below which it is republished.
 pub const PAUSES: &str = "pauses";
@@ -309,7 +311,7 @@ impl ReportKey {
         };
         let node = name_of(node)?.parse().ok()?;
         tokens.next().is_none().then_some(())?;
-        Some(Self { node, class, topic: hex128(topic)? })
+        Some(Self { node, class, topic: hex::of_128(topic)? })
     }
 }
 
@@ -338,7 +340,7 @@ impl TryKey {
         (tokens.next()? == TRY).then_some(())?;
         let (kind, topic, which) = (tokens.next()?, tokens.next()?, tokens.next()?);
         tokens.next().is_none().then_some(())?;
-        Some(Self { kind: kind.to_owned(), topic: hex128(topic)?, which: hex128(which)? })
+        Some(Self { kind: kind.to_owned(), topic: hex::of_128(topic)?, which: hex::of_128(which)? })
     }
 }
 
@@ -404,11 +406,6 @@ fn version_of(bytes: &[u8]) -> (u32, &[u8]) {
         [number @ 1..=LAST_VERSION, 0x80..=0x8f | 0xde..=0xdf, ..] => (u32::from(*number), &bytes[1..]),
         fields => (FIRST, fields),
     }
-}
-
-fn hex128(text: &str) -> Option<u128> {
-    let plain = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    plain.then(|| u128::from_str_radix(text, 16).ok())?
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

@@ -8,6 +8,7 @@ mod command;
 mod event;
 mod failure;
 pub mod headers;
+mod hex;
 mod ids;
 pub mod know;
 pub mod messages;

@@ -5,6 +5,11 @@ use std::fmt;
 use clock::Random;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::hex::{self, hex};
+
+/// The bytes of a `traceparent` of version 00: `00-<32 digits>-<16 digits>-<2 digits>`.
+const TRACEPARENT_BYTES: usize = 55;
+
 /// One span of one trace, as `traceparent` carries it (W3C Trace Context, version 00).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceContext {
@@ -32,18 +37,15 @@ impl TraceContext {
     /// Reads a `traceparent`; none if it is malformed or all zero, as the standard asks.
     #[must_use]
     pub fn parse(traceparent: &str) -> Option<Self> {
-        let mut parts = traceparent.split('-');
-        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let lower_hex =
-            |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        let known = lower_hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
-        if !known || !lower_hex(trace, 32) || !lower_hex(span, 16) || !lower_hex(flags, 2) {
-            return None;
-        }
-        let trace_id = u128::from_str_radix(trace, 16).ok()?;
-        let span_id = u64::from_str_radix(span, 16).ok()?;
-        let sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
-        (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, sampled })
+        let text = traceparent.as_bytes();
+        let (known, more) = text.split_at_checked(TRACEPARENT_BYTES)?;
+        let dashes = [known[2], known[35], known[52]];
+        let (version, trace, span, flags) = (hex(&known[..2])?, hex(&known[3..35])?, hex(&known[36..52])?, hex(&known[53..])?);
+        // A later version may have more parts.
+        let ends = more.is_empty() || (version != 0 && more[0] == b'-');
+        let (trace_id, span_id, sampled) = (trace, u64::try_from(span).ok()?, flags & 1 == 1);
+        let is_one = dashes == [b'-'; 3] && version != 0xff && ends && trace_id != 0 && span_id != 0;
+        is_one.then_some(Self { trace_id, span_id, sampled })
     }
 
     /// As it stands in the header.
@@ -73,8 +75,7 @@ impl Serialize for TraceContext {
 
 impl<'de> Deserialize<'de> for TraceContext {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a traceparent"))
+        hex::read(deserializer, "a traceparent", Self::parse)
     }
 }
 
@@ -107,6 +108,10 @@ mod tests {
             "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
             "00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-01",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0é",
+            "00-4bf92f3577b34da6a3ce929d0e0e473-600f067aa0ba902b7-01",
+            "00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00more",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0",
         ] {
             assert_eq!(TraceContext::parse(bad), None, "{bad}");
         }

@@ -66,7 +66,7 @@ pub struct NodeList {
     pub heard_ms_ago: BTreeMap<NodeName, u64>,
 }
 
-/// The key of the registrar's lease in the bucket `leases`.
+/// The key of the registrar's lease in the bucket `leaders`.
 pub const REGISTRAR_LEASE: &str = "registrar";
 
 /// The value of that lease. Its epoch is its revision.
@@ -93,6 +93,9 @@ pub struct FleetDigest {
     /// The newest message version that all nodes read which are known; none: they are not known yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
+    /// It has given its lease back, and says nothing else any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub leaves: bool,
 }
 
 /// To the node's own services: how the fleet stands, as the registrar says it.

@@ -37,15 +37,11 @@ pub struct Presence {
     listeners: Vec<Listener>,
     /// The registrar's commands, while it is one.
     served: Vec<Served>,
-    wake: Option<SpawnHandle>,
-    heard: Option<Heard>,
+    /// When it is to be woken.
+    wake: Option<(SpawnHandle, Duration)>,
+    /// What it hears from the bus beside commands.
+    digests: Option<Subscription>,
     _gravestone: Gravestone,
-}
-
-/// What the actor hears from the bus beside commands.
-struct Heard {
-    digests: Subscription,
-    leases: Subscription,
 }
 
 /// What presence is made of.
@@ -95,8 +91,7 @@ impl Presence {
     /// The bus is closed.
     pub async fn new(parts: PresenceParts) -> Result<Self, BusError> {
         let PresenceParts { wiring, instance, zone, clock, random, listeners, gravestone } = parts;
-        let (digests, lease_changes) = (wiring.fleet.digests(), outbound::lease_subject(&wiring.fleet));
-        let (digests, leases) = futures::try_join!(wiring.bus.subscribe(&digests, None), wiring.bus.subscribe(&lease_changes, None))?;
+        let digests = wiring.bus.subscribe(&wiring.fleet.digests(), None).await?;
         let own = RegistrarLease { holder: wiring.node.clone(), instance: instance.clone() };
         let member = Member { node: wiring.node.clone(), instance, zone, reads_versions: READS.to_vec() };
         Ok(Self {
@@ -108,7 +103,7 @@ impl Presence {
             listeners,
             served: Vec::new(),
             wake: None,
-            heard: Some(Heard { digests, leases }),
+            digests: Some(digests),
             _gravestone: gravestone,
         })
     }
@@ -125,11 +120,20 @@ impl Presence {
     }
 
     fn wake_when_due(&mut self, context: &mut Context<Self>) {
-        if let Some(wake) = self.wake.take() {
+        let due = self.core.next_due();
+        if self.wake.as_ref().map(|(_, at)| *at) == due {
+            return;
+        }
+        if let Some((wake, _)) = self.wake.take() {
             context.cancel_future(wake);
         }
-        let due = self.core.next_due().map(|due| due.saturating_sub(self.now()));
-        self.wake = due.map(|pause| context.run_later(pause, |presence, context| presence.take_in(Input::Tick, context)));
+        self.wake = due.map(|due| {
+            let wake = context.run_later(due.saturating_sub(self.now()), |presence, context| {
+                presence.wake = None;
+                presence.take_in(Input::Tick, context);
+            });
+            (wake, due)
+        });
     }
 
     fn carry_out(&mut self, effect: Effect, context: &mut Context<Self>) {
@@ -142,6 +146,13 @@ impl Presence {
             Effect::Renew(revision) => {
                 let lease = self.lease.clone();
                 self.ask_for_the_lease(async move { lease.renew(revision).await }, context);
+            }
+            Effect::Look => {
+                let (lease, began) = (self.lease.clone(), self.now());
+                let looking = async move { lease.holder().await };
+                context.spawn(
+                    looking.into_actor(self).map(move |looked, presence, context| presence.take_in(Input::Looked(began, looked), context)),
+                );
             }
             Effect::Lead => self.lead(context),
             Effect::StepDown => {
@@ -215,25 +226,14 @@ impl Actor for Presence {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
-        if let Some(Heard { digests, leases }) = self.heard.take() {
+        if let Some(digests) = self.digests.take() {
             context.add_stream(futures::StreamExt::map(digests, HeardDigest));
-            context.add_stream(futures::StreamExt::map(leases, HeardLease));
         }
-        // Who leads already is known before the first digest, so that nobody else's is believed.
-        let lease = self.lease.clone();
-        let look = async move { lease.holder().await };
-        context.spawn(look.into_actor(self).map(|found, presence, context| {
-            if let Some(lease) = found {
-                presence.take_in(Input::LeaseSeen(Some(lease.holder)), context);
-            }
-        }));
         self.take_in(Input::Tick, context);
     }
 }
 
 struct HeardDigest(bus::Message);
-
-struct HeardLease(bus::Message);
 
 impl StreamHandler<HeardDigest> for Presence {
     fn handle(&mut self, HeardDigest(message): HeardDigest, context: &mut Self::Context) {
@@ -244,16 +244,6 @@ impl StreamHandler<HeardDigest> for Presence {
     }
 
     /// A bus that has ended says no more, and the agent goes on to its end.
-    fn finished(&mut self, _: &mut Self::Context) {}
-}
-
-impl StreamHandler<HeardLease> for Presence {
-    fn handle(&mut self, HeardLease(message): HeardLease, context: &mut Self::Context) {
-        if let Some(holder) = outbound::read_lease(&message) {
-            self.take_in(Input::LeaseSeen(holder), context);
-        }
-    }
-
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 
@@ -289,7 +279,7 @@ impl Handler<Leave> for Presence {
     fn handle(&mut self, _: Leave, context: &mut Self::Context) -> Self::Result {
         let effects = self.core.step(self.now(), Input::Leave);
         self.wake_when_due(context);
-        // In this order: a registrar hears of its own leaving before it gives the lease back.
+        // In this order: a registrar hears of its own leaving before it gives the lease back, and then tells the others to take it.
         let mut farewell = Vec::new();
         for effect in effects {
             match effect {
@@ -300,6 +290,11 @@ impl Handler<Leave> for Presence {
                 Effect::GiveBack(revision) => {
                     let lease = self.lease.clone();
                     farewell.push(Box::pin(async move { lease.give_back(revision).await }));
+                }
+                Effect::Publish(digest) => {
+                    let (bus, message) =
+                        (self.wiring.bus.clone(), outbound::digest_message(&self.wiring.fleet, &self.wiring.node, &digest));
+                    farewell.push(Box::pin(async move { drop(bus.publish(message).await) }));
                 }
                 other => self.carry_out(other, context),
             }

@@ -16,6 +16,12 @@ const RENEW_EVERY: Duration = Duration::from_secs(3);
 const RENEW_AGAIN: Duration = Duration::from_secs(1);
 /// When the lease is free, agents ask for it spread over so long.
 const TRY_WITHIN: Duration = Duration::from_secs(1);
+/// Who holds the lease is looked up by all nodes when a registrar is new: spread so that a server is asked 200 times a second...
+const LOOK_SPREAD_OF_ONE: Duration = Duration::from_millis(5);
+/// ... but within the time until its next digest.
+const LOOK_WITHIN: Duration = ALIVE_EVERY;
+/// Whoever publishes digests without the lease makes others look no more often than this.
+const LOOKS_APART: Duration = Duration::from_secs(5);
 
 const ALIVE_EVERY: Duration = Duration::from_millis(ALIVE_EVERY_MS);
 /// Agents that were started together do not report together.
@@ -40,8 +46,8 @@ pub(super) enum Input {
     Reported(Option<Place>),
     /// Asking for the lease, begun at this time, came to this.
     Asked(Duration, Asked),
-    /// Who holds the lease now, as the server says; none: nobody.
-    LeaseSeen(Option<NodeName>),
+    /// Who holds the lease as the server says, looked up from this time on.
+    Looked(Duration, Looked),
     /// A digest that this node published.
     DigestHeard(NodeName, FleetDigest),
     /// The agent stops in good order.
@@ -59,6 +65,17 @@ pub(super) enum Asked {
     Unknown,
 }
 
+/// What looking for the lease's holder has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Looked {
+    /// This node holds it.
+    Holder(NodeName),
+    /// Nobody does.
+    Nobody,
+    /// Nothing is known: the bus failed.
+    Unknown,
+}
+
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
@@ -68,6 +85,8 @@ pub(super) enum Effect {
     TryLease,
     /// Renew the lease of this revision, and give the answer back.
     Renew(u64),
+    /// Look who holds the lease, and give the answer back.
+    Look,
     /// Take the registrar's commands.
     Lead,
     /// Take them no more.
@@ -112,8 +131,14 @@ pub(super) struct Membership {
     has_left: bool,
     /// Who holds the lease, as the server said last.
     holder: Option<NodeName>,
+    look_at: Option<Duration>,
+    is_looking: bool,
+    /// When it was last found that somebody had spoken who does not hold it.
+    looked_in_vain: Option<Duration>,
+    /// The last digest of somebody who is not known to hold the lease.
+    unproven: Option<(NodeName, FleetDigest)>,
     place: Place,
-    digest: Option<(Duration, FleetDigest)>,
+    digest: Option<FleetDigest>,
     counts: Counts,
 }
 
@@ -144,6 +169,11 @@ impl Membership {
             leading: None,
             has_left: false,
             holder: None,
+            // Who leads already is known before the first digest.
+            look_at: Some(now),
+            is_looking: false,
+            looked_in_vain: None,
+            unproven: None,
             place: Place::default(),
             digest: None,
             counts: Counts::default(),
@@ -156,23 +186,25 @@ impl Membership {
         match input {
             Input::Tick => {}
             Input::Reported(Some(place)) => {
-                self.place = place;
-                effects.push(Effect::Tell(self.seen()));
+                // The digests tell, as often, how the fleet stands.
+                let changed = std::mem::replace(&mut self.place, place) != place;
+                effects.extend(changed.then(|| Effect::Tell(self.seen())));
             }
             Input::Reported(None) => self.miss(now),
             Input::Asked(began, Asked::Held(revision)) => self.hold(now, began, revision, &mut effects),
             Input::Asked(_, Asked::Taken) => {
                 self.is_trying = false;
-                self.step_down(&mut effects);
+                self.step_down(now, &mut effects);
             }
             Input::Asked(_, Asked::Unknown) => {
                 self.is_trying = false;
-                if let Some(leading) = &mut self.leading {
-                    (leading.is_renewing, leading.renew_at) = (false, now + RENEW_AGAIN);
+                match &mut self.leading {
+                    Some(leading) => (leading.is_renewing, leading.renew_at) = (false, now + RENEW_AGAIN),
+                    None => self.try_at = Some(now + self.jittered(ALIVE_EVERY)),
                 }
             }
-            Input::LeaseSeen(holder) => self.see_lease(now, holder, &mut effects),
-            Input::DigestHeard(from, digest) => self.see_digest(now, &from, digest, &mut effects),
+            Input::Looked(began, looked) => self.see_holder(now, began, looked, &mut effects),
+            Input::DigestHeard(from, digest) => self.see_digest(now, from, digest, &mut effects),
             Input::Leave => self.leave(&mut effects),
         }
         if !self.has_left {
@@ -190,8 +222,9 @@ impl Membership {
             let renew = if leading.is_renewing { leading.until } else { leading.renew_at };
             renew.min(leading.publish_at).min(leading.until)
         });
-        let trying = self.try_at.filter(|_| !self.is_trying);
-        [Some(self.report_at), trying, leading].into_iter().flatten().min()
+        let trying = self.try_at.filter(|_| !self.is_trying && self.leading.is_none());
+        let looking = self.look_at.filter(|_| !self.is_looking);
+        [Some(self.report_at), trying, looking, leading].into_iter().flatten().min()
     }
 
     /// Another agent reports; none if this one is not the registrar.
@@ -207,7 +240,7 @@ impl Membership {
     /// What is counted.
     pub(super) fn counts(&self) -> Counts {
         let (known, beyond_room_total) = self.leading.as_ref().map(|leading| leading.roster.counts()).unwrap_or_default();
-        let in_common = self.digest.as_ref().and_then(|(_, digest)| digest.version);
+        let in_common = self.digest.as_ref().and_then(|digest| digest.version);
         let writes_version = version::to_write(&self.member.reads_versions, in_common);
         let apart = self.leading.as_ref().map_or(0, |leading| leading.apart);
         let is_registrar = self.leading.is_some();
@@ -219,7 +252,7 @@ impl Membership {
     }
 
     fn seen(&self) -> FleetSeen {
-        FleetSeen { place: self.place, digest: self.digest.as_ref().map(|(_, digest)| digest.clone()) }
+        FleetSeen { place: self.place, digest: self.digest.clone() }
     }
 
     fn report(&self, leaves: bool) -> ReportAlive {
@@ -227,13 +260,12 @@ impl Membership {
         ReportAlive { node, instance, zone, reads_versions, leaves }
     }
 
-    /// Nobody answered. A registrar that is alive is heard by its digest; else there may be none.
+    /// Nobody answered. After the first digest, the lease is asked for when digests stay away.
     fn miss(&mut self, now: Duration) {
         self.counts.unanswered_total += 1;
-        let is_heard = self.digest.as_ref().is_some_and(|(at, _)| now.saturating_sub(*at) < LEASE_FOR);
-        if !is_heard && self.leading.is_none() && self.try_at.is_none() {
+        if self.digest.is_none() && self.leading.is_none() && self.try_at.is_none() {
             // A fleet that begins needs its first registrar at once, and asking costs little.
-            self.try_at = Some(if self.digest.is_none() { now } else { now + self.within(TRY_WITHIN) });
+            self.try_at = Some(now);
         }
     }
 
@@ -245,9 +277,9 @@ impl Membership {
         } else if let Some(leading) = &mut self.leading {
             (leading.revision, leading.until, leading.renew_at, leading.is_renewing) = (revision, until, renew_at, false);
         } else {
-            let inherited = self.digest.as_ref().map(|(_, digest)| digest.alive.clone()).unwrap_or_default();
+            let inherited = self.digest.as_ref().map(|digest| digest.alive.clone()).unwrap_or_default();
             let roster = Roster::new(now, inherited);
-            let version = self.digest.as_ref().and_then(|(_, digest)| digest.version);
+            let version = self.digest.as_ref().and_then(|digest| digest.version);
             self.leading = Some(Leading { revision, until, renew_at, is_renewing: false, publish_at: now, roster, version, apart: 0 });
             self.holder = Some(self.member.node.clone());
             self.counts.elected_total += 1;
@@ -257,37 +289,81 @@ impl Membership {
         }
     }
 
-    fn step_down(&mut self, effects: &mut Vec<Effect>) {
-        self.try_at = None;
+    fn step_down(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        self.await_digests(now);
         if self.leading.take().is_some() {
             effects.push(Effect::StepDown);
         }
     }
 
-    fn see_lease(&mut self, now: Duration, holder: Option<NodeName>, effects: &mut Vec<Effect>) {
-        let is_own = holder.as_ref() == Some(&self.member.node);
-        match &holder {
-            // What is heard of one's own lease is older than what the server answered.
-            None if self.leading.is_some() => return,
-            None => self.try_at = Some(now + self.within(TRY_WITHIN)),
-            Some(_) if is_own => {}
-            Some(_) => self.step_down(effects),
-        }
-        self.holder = holder;
+    /// Somebody leads: when no digest comes for as long as the lease lasts, it is asked for.
+    fn await_digests(&mut self, now: Duration) {
+        self.try_at = Some(now + LEASE_FOR + self.within(TRY_WITHIN));
     }
 
-    /// Only the holder of the lease speaks for the fleet; while nobody is known to hold it, whoever does.
-    fn see_digest(&mut self, now: Duration, from: &NodeName, digest: FleetDigest, effects: &mut Vec<Effect>) {
-        if self.holder.as_ref().is_some_and(|holder| holder != from) {
+    fn see_holder(&mut self, now: Duration, began: Duration, looked: Looked, effects: &mut Vec<Effect>) {
+        self.is_looking = false;
+        let unproven = self.unproven.take();
+        // What the server answered to oneself since then is newer.
+        let is_late = self.leading.as_ref().is_some_and(|leading| leading.until > began + LEASE_FOR);
+        match looked {
+            Looked::Unknown => return,
+            _ if is_late => return,
+            Looked::Nobody => {
+                self.holder = None;
+                if self.digest.is_some() || unproven.is_some() {
+                    self.try_at = Some(now + self.within(TRY_WITHIN));
+                }
+            }
+            Looked::Holder(holder) => {
+                if holder != self.member.node {
+                    self.step_down(now, effects);
+                }
+                self.holder = Some(holder);
+            }
+        }
+        match unproven {
+            Some((from, digest)) if self.holder.as_ref() == Some(&from) => self.believe(now, digest, effects),
+            Some(_) => {
+                self.counts.digests_refused_total += 1;
+                self.looked_in_vain = Some(now);
+            }
+            None => {}
+        }
+    }
+
+    /// Only the holder of the lease speaks for the fleet. Who is not known as that may have become it: the server knows.
+    fn see_digest(&mut self, now: Duration, from: NodeName, digest: FleetDigest, effects: &mut Vec<Effect>) {
+        if self.holder.as_ref() == Some(&from) {
+            return self.believe(now, digest, effects);
+        }
+        if self.unproven.replace((from, digest)).is_some() {
             self.counts.digests_refused_total += 1;
+        }
+        if self.look_at.is_none() && !self.is_looking {
+            let alive = u32::try_from(self.place.alive).unwrap_or(u32::MAX);
+            let look_at = now + self.within(LOOK_SPREAD_OF_ONE.saturating_mul(alive).min(LOOK_WITHIN));
+            self.look_at = Some(self.looked_in_vain.map_or(look_at, |looked| look_at.max(looked + LOOKS_APART)));
+            if self.try_at.is_some_and(|at| at <= now + TRY_WITHIN) {
+                // Whoever is quicker leads.
+                self.await_digests(now);
+            }
+        }
+    }
+
+    fn believe(&mut self, now: Duration, digest: FleetDigest, effects: &mut Vec<Effect>) {
+        if digest.leaves {
+            self.holder = None;
+            self.try_at = Some(now + self.within(TRY_WITHIN));
             return;
         }
+        self.await_digests(now);
         let apart = digest.version.filter(|version| !self.member.reads_versions.contains(version));
         if let Some(version) = apart.filter(|_| !self.counts.is_apart) {
             effects.push(Effect::SayApart(version));
         }
         self.counts.is_apart = apart.is_some();
-        self.digest = Some((now, digest));
+        self.digest = Some(digest);
         effects.push(Effect::Tell(self.seen()));
     }
 
@@ -295,13 +371,15 @@ impl Membership {
         self.has_left = true;
         effects.push(Effect::Report(self.report(true)));
         if let Some(leading) = self.leading.take() {
-            effects.extend([Effect::GiveBack(leading.revision), Effect::StepDown]);
+            let farewell = FleetDigest { registrar: self.member.node.to_string(), leaves: true, ..FleetDigest::default() };
+            effects.extend([Effect::GiveBack(leading.revision), Effect::StepDown, Effect::Publish(farewell)]);
         }
     }
 
     fn let_time_work(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         if self.leading.as_ref().is_some_and(|leading| now >= leading.until) {
-            self.step_down(effects);
+            self.step_down(now, effects);
+            self.try_at = Some(now + self.within(TRY_WITHIN));
         }
         if self.report_at <= now {
             self.report_at = now + self.jittered(ALIVE_EVERY);
@@ -310,6 +388,10 @@ impl Membership {
         if !self.is_trying && self.try_at.is_some_and(|at| at <= now) {
             (self.try_at, self.is_trying) = (None, self.leading.is_none());
             effects.extend(self.is_trying.then_some(Effect::TryLease));
+        }
+        if !self.is_looking && self.look_at.is_some_and(|at| at <= now) {
+            (self.look_at, self.is_looking) = (None, true);
+            effects.push(Effect::Look);
         }
         let Some(leading) = &mut self.leading else { return };
         if !leading.is_renewing && leading.renew_at <= now {

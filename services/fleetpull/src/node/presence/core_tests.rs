@@ -32,6 +32,8 @@ struct World {
     bus_is_gone: bool,
     seen: Vec<Option<FleetSeen>>,
     said_apart: Vec<u32>,
+    /// How often somebody looked who holds the lease, but for the first time.
+    looks: usize,
 }
 
 impl World {
@@ -40,7 +42,7 @@ impl World {
         let agents = (0..count).map(|index| Some(agent(index, random.word(), Duration::ZERO))).collect();
         let seen = vec![None; count];
         let (lease, said_apart) = (Lease::default(), Vec::new());
-        Self { now: Duration::ZERO, random, agents, lease, lost: 0, doubled: 0, bus_is_gone: false, seen, said_apart }
+        Self { now: Duration::ZERO, random, agents, lease, lost: 0, doubled: 0, bus_is_gone: false, seen, said_apart, looks: 0 }
     }
 
     fn start(&mut self, index: usize) {
@@ -58,7 +60,6 @@ impl World {
             self.now += STEP;
             if self.lease.holder.is_some_and(|(_, _, until)| until <= self.now) {
                 self.lease.holder = None;
-                self.tell_of_the_lease();
             }
             for index in 0..self.agents.len() {
                 if self.agents[index].as_ref().is_some_and(|agent| agent.next_due().is_some_and(|due| due <= self.now)) {
@@ -99,12 +100,15 @@ impl World {
                 let asked = if self.chance(self.lost) { Asked::Unknown } else { asked };
                 inputs.push_back((index, Input::Asked(self.now, asked)));
             }
+            Effect::Look => {
+                self.looks += usize::from(self.now > Duration::from_secs(15));
+                let holder = self.lease.holder.map_or(Looked::Nobody, |(holder, _, _)| Looked::Holder(name(holder)));
+                let looked = if copies == 0 || self.chance(self.lost) { Looked::Unknown } else { holder };
+                inputs.push_back((index, Input::Looked(self.now, looked)));
+            }
             Effect::GiveBack(revision) => {
                 if copies > 0 && self.lease.holder.is_some_and(|(_, held, _)| held == revision) {
                     self.lease.holder = None;
-                    for index in 0..self.agents.len() {
-                        inputs.push_back((index, Input::LeaseSeen(None)));
-                    }
                 }
             }
             Effect::Publish(digest) => {
@@ -133,15 +137,6 @@ impl World {
         self.lease.revision += 1;
         self.lease.holder = Some((index, self.lease.revision, self.now + LEASE_FOR));
         Asked::Held(self.lease.revision)
-    }
-
-    fn tell_of_the_lease(&mut self) {
-        let holder = self.lease.holder.map(|(holder, _, _)| name(holder));
-        for index in 0..self.agents.len() {
-            if !self.bus_is_gone && !self.chance(self.lost) {
-                self.step(index, Input::LeaseSeen(holder.clone()));
-            }
-        }
     }
 
     /// Who would answer now.
@@ -233,11 +228,33 @@ fn a_digest_of_somebody_who_does_not_hold_the_lease_is_not_believed() {
     let mut world = World::of(2, 5);
     world.run(15);
     let other = 1 - world.registrars()[0];
-    let agent = world.agents[other].as_mut().unwrap();
-    agent.step(world.now, Input::LeaseSeen(Some(name(1 - other))));
+    let known = world.seen[other].clone();
     let forged = FleetDigest { reports_sequence: u64::MAX, ..FleetDigest::default() };
-    assert_eq!(agent.step(world.now, Input::DigestHeard("liar".parse().unwrap(), forged)), Vec::new());
-    assert_eq!(agent.counts().digests_refused_total, 1);
+    for _ in 0..100 {
+        world.step(other, Input::DigestHeard("liar".parse().unwrap(), forged.clone()));
+        world.run(1);
+    }
+    assert_eq!(world.seen[other], known);
+    // The last one is still to be looked up.
+    assert_eq!(world.agents[other].as_ref().unwrap().counts().digests_refused_total, 99);
+    let looks = world.looks;
+    assert!((19..=21).contains(&looks), "looked {looks} times in 100 s");
+    assert_eq!(world.registrars(), [1 - other]);
+}
+
+#[test]
+fn a_new_registrar_is_believed_with_its_first_digest() {
+    let mut world = World::of(9, 9);
+    world.run(15);
+    let first = world.registrars()[0];
+    let other = (first + 1) % 9;
+    world.agents[first] = None;
+    while world.registrars().is_empty() {
+        world.run(1);
+    }
+    world.run(1);
+    let registrar = name(world.registrars()[0]).to_string();
+    assert_eq!(world.seen[other].clone().unwrap().digest.unwrap().registrar, registrar);
 }
 
 /// The agents of a fleet that read these versions.
@@ -284,9 +301,10 @@ fn whoever_hears_that_another_holds_the_lease_steps_down_at_once() {
     let mut world = World::of(1, 6);
     world.run(5);
     let agent = world.agents[0].as_mut().unwrap();
-    let report = agent.report(false);
+    let (report, other) = (agent.report(false), Looked::Holder("other".parse().unwrap()));
     assert!(agent.hear(world.now, &report).is_some());
-    assert_eq!(agent.step(world.now, Input::LeaseSeen(Some("other".parse().unwrap()))), [Effect::StepDown]);
+    assert_eq!(agent.step(world.now, Input::Looked(Duration::ZERO, other.clone())), [], "from before its last renewal");
+    assert_eq!(agent.step(world.now, Input::Looked(world.now, other)), [Effect::StepDown]);
     assert_eq!(agent.hear(world.now, &report), None);
 }
 

@@ -1,4 +1,4 @@
-//! The registrar's lease in the fleet's bucket `leases`, and how far the bucket `reports` has come.
+//! The registrar's lease in the fleet's bucket `leaders`, and how far the bucket `reports` has come.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
 use contract::subject::Fleet;
 use tracing::debug;
 
-use super::core::{Asked, LEASE_FOR};
+use super::core::{Asked, LEASE_FOR, Looked};
 use super::outbound;
 
 /// Longer than a server takes that is at all well; then it counts as not answering.
@@ -20,15 +20,15 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(super) struct LeaseKeeper {
     bus: BusRef,
-    leases: BucketSpec,
+    leaders: BucketSpec,
     reports: BucketSpec,
     own: RegistrarLease,
 }
 
 impl LeaseKeeper {
     pub(super) fn new(bus: BusRef, fleet: &Fleet, own: RegistrarLease) -> Self {
-        let (leases, reports) = (SharedBucket::leases(fleet), SharedBucket::reports(fleet));
-        Self { bus, leases: bucket_spec(leases), reports: bucket_spec(reports), own }
+        let (leaders, reports) = (SharedBucket::leaders(fleet), SharedBucket::reports(fleet));
+        Self { bus, leaders: bucket_spec(leaders), reports: bucket_spec(reports), own }
     }
 
     /// How far the bucket of reports has come; nothing where that cannot be said now.
@@ -67,7 +67,7 @@ impl LeaseKeeper {
     /// Gives the lease of that revision back. It ends by itself where this fails.
     pub(super) async fn give_back(&self, revision: u64) {
         let given = async {
-            let leases = self.bus.bucket(&self.leases).await?;
+            let leases = self.bus.bucket(&self.leaders).await?;
             leases.delete(REGISTRAR_LEASE, Some(revision)).await
         };
         if let Ok(Err(error)) = tokio::time::timeout(ANSWER_WITHIN, given).await {
@@ -75,14 +75,19 @@ impl LeaseKeeper {
         }
     }
 
-    /// Who holds the lease; none: nobody, or it is not known.
-    pub(super) async fn holder(&self) -> Option<RegistrarLease> {
+    /// Who holds the lease.
+    pub(super) async fn holder(&self) -> Looked {
         let look = async {
-            let leases = self.bus.bucket(&self.leases).await?;
+            let leases = self.bus.bucket(&self.leaders).await?;
             leases.get(REGISTRAR_LEASE).await
         };
-        let found = tokio::time::timeout(ANSWER_WITHIN, look).await.ok()?.ok()??;
-        outbound::decode(&found.value)
+        match tokio::time::timeout(ANSWER_WITHIN, look).await {
+            Ok(Ok(Some(found))) => {
+                outbound::decode(&found.value).map_or(Looked::Unknown, |lease: RegistrarLease| Looked::Holder(lease.holder))
+            }
+            Ok(Ok(None)) => Looked::Nobody,
+            Ok(Err(_)) | Err(_) => Looked::Unknown,
+        }
     }
 
     async fn ask<F>(&self, write: impl FnOnce(Arc<dyn KeyValue>) -> F) -> Asked
@@ -90,7 +95,7 @@ impl LeaseKeeper {
         F: Future<Output = (Arc<dyn KeyValue>, Result<u64, KeyValueError>)>,
     {
         let asking = async {
-            let (leases, written) = write(self.bus.bucket(&self.leases).await?).await;
+            let (leases, written) = write(self.bus.bucket(&self.leaders).await?).await;
             match written {
                 // An answer that was lost: what was asked for had been done.
                 Err(KeyValueError::Conflict { .. }) => Ok(leases.get(REGISTRAR_LEASE).await?.map_or(Asked::Taken, |held| self.read(&held))),

@@ -2,7 +2,7 @@
 
 use bus::Message;
 use contract::NodeName;
-use contract::messages::registrar::{FleetDigest, REGISTRAR_LEASE, RegistrarLease};
+use contract::messages::registrar::FleetDigest;
 use contract::subject::{Fleet, name_of};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,19 +40,6 @@ pub(super) fn read_digest(message: &Message) -> Option<(NodeName, FleetDigest)> 
     Some((registrar, decode(&message.payload)?))
 }
 
-/// Where the server tells of changes of the registrar's lease.
-pub(super) fn lease_subject(fleet: &Fleet) -> String {
-    format!("{}.{REGISTRAR_LEASE}", fleet.knowledge("leases"))
-}
-
-/// Who holds the lease by a change that the server told of; the inner none: nobody. The outer none: it cannot be read.
-pub(super) fn read_lease(message: &Message) -> Option<Option<NodeName>> {
-    if message.payload.is_empty() {
-        return Some(None);
-    }
-    decode::<RegistrarLease>(&message.payload).map(|lease| Some(lease.holder))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
@@ -68,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_digest_and_no_lease() {
+    fn nonsense_is_no_digest() {
         let huge = vec![0x80; DIGEST_MAX_BYTES + 1];
         for payload in [&b""[..], b"\xff", b"nonsense", &[0x91; 10_000], &huge] {
             assert_eq!(read_digest(&Message::new("fleetpull.v1.know.digest.n1", payload.to_vec())), None);
@@ -78,9 +65,5 @@ mod tests {
         for subject in ["fleetpull.v1.know.digest._zz", "fleetpull.v1.know.digest._", "digest"] {
             assert_eq!(read_digest(&Message::new(subject, digest.clone())), None);
         }
-        assert_eq!(read_lease(&Message::new("x", b"\x93nonsense".to_vec())), None);
-        assert_eq!(read_lease(&Message::new("x", Vec::new())), Some(None));
-        let lease = RegistrarLease { holder: "n1".parse().unwrap(), instance: "i".to_owned() };
-        assert_eq!(read_lease(&Message::new("x", encode(&lease))), Some(Some("n1".parse().unwrap())));
     }
 }
