@@ -13,7 +13,7 @@ use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, Meta, NodeName};
 
 use crate::actor::Throttler;
-use crate::core::budget::{ANSWER_COUNTS, ANSWER_WITHIN, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Fault, Input};
+use crate::core::budget::{ANSWER_HEARD, ANSWER_WITHIN, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Fault, Input};
 use crate::lease::{Held, Leases};
 
 /// What a throttler that shares its budgets is made of, besides the node's own.
@@ -115,15 +115,15 @@ impl Throttler {
             Effect::Call { to, asked, call } => {
                 let answer: std::pin::Pin<Box<dyn Future<Output = Result<BudgetReply, CallError>>>> = match call.clone() {
                     BudgetCall::Grant(body) => {
-                        let asked = sharing.sender::<GrantBudget>(to).call(sharing.envelope(body), ANSWER_COUNTS);
+                        let asked = sharing.sender::<GrantBudget>(to).call(sharing.envelope(body), ANSWER_HEARD);
                         Box::pin(async { asked.await.map(BudgetReply::Granted) })
                     }
                     BudgetCall::Renew(body) => {
-                        let asked = sharing.sender::<RenewBudget>(to).call(sharing.envelope(body), ANSWER_COUNTS);
+                        let asked = sharing.sender::<RenewBudget>(to).call(sharing.envelope(body), ANSWER_HEARD);
                         Box::pin(async { asked.await.map(BudgetReply::Renewed) })
                     }
                     BudgetCall::Return(body) => {
-                        let asked = sharing.sender::<ReturnBudget>(to).call(sharing.envelope(body), ANSWER_COUNTS);
+                        let asked = sharing.sender::<ReturnBudget>(to).call(sharing.envelope(body), ANSWER_HEARD);
                         Box::pin(async { asked.await.map(BudgetReply::Returned) })
                     }
                 };

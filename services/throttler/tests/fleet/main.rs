@@ -6,15 +6,15 @@
 
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::PermitId;
-use contract::messages::throttler::{GrantBudget, KnownLimits, RegistryLimit};
-use throttler::core::budget::{BudgetCall, BudgetPolicy, Budgets, Effect, Fault, Input, Office};
+use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, RegistryLimit};
+use contract::{NodeName, PermitId};
+use throttler::core::budget::{BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Fault, Input, Office};
 use world::{Plan, Seen, World};
 
 fn most_in_a_second(begun: &[Duration]) -> usize {
@@ -244,6 +244,38 @@ fn news_of_an_election_that_come_again_make_no_leader_forget() {
     node.step(now(2), elected());
     let granted = (2..40).flat_map(|second| node.step(now(second), Input::Tick)).filter(|effect| matches!(effect, Effect::Granted { .. }));
     assert_eq!(granted.count(), 0);
+}
+
+/// A leader whose line is slow, or that has many to answer: each of its answers comes after a second.
+#[test]
+fn who_hears_a_leader_late_is_not_alone_and_does_not_ask_it_the_more() {
+    let now = |ms: u64| Now { monotonic: Duration::from_millis(ms), wall: Duration::ZERO };
+    let (mut random, owner, leader) = (Random::seeded(1), world::OWNER.to_owned(), "n9".parse::<NodeName>().unwrap());
+    let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
+    let mut effects = node.step(now(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) });
+    let lead = || Input::Lead { owner: owner.clone(), leader: Some((leader.clone(), 7)) };
+    let (mut under_way, mut asked_in_all, mut alone) = (Vec::new(), 0, 0);
+    for ms in (0..60_000).step_by(50) {
+        effects.extend(node.step(now(ms), Input::Tick));
+        let mut happened = VecDeque::from(std::mem::take(&mut effects));
+        while let Some(effect) = happened.pop_front() {
+            match effect {
+                Effect::Campaign { .. } => happened.extend(node.step(now(ms), lead())),
+                Effect::Call { asked, call, .. } => under_way.push((ms + 1_000, asked, call)),
+                Effect::Granted { .. } => alone += 1,
+                _ => {}
+            }
+        }
+        let (come, later) = under_way.into_iter().partition(|(at, _, _)| *at <= ms);
+        under_way = later;
+        for (_, asked, call) in come {
+            asked_in_all += 1;
+            let queued = BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
+            effects.extend(node.step(now(ms), Input::Replied { asked, call, reply: BudgetReply::Granted(queued) }));
+        }
+    }
+    assert_eq!(alone, 0);
+    assert!((8..=60).contains(&asked_in_all), "asked {asked_in_all} times in a minute");
 }
 
 #[test]

@@ -243,7 +243,7 @@ impl Member {
             (BudgetCall::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, ask.permit, answer, &mut wanted),
             (BudgetCall::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
             (BudgetCall::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
-                if self.hear(now, epoch) {
+                if self.hear(now, asked, epoch) {
                     self.returns.remove(&back.permit);
                 }
             }
@@ -372,7 +372,7 @@ impl Member {
     }
 
     /// Whether a leader's word counts; remembers it.
-    fn hear(&mut self, now: Duration, epoch: u64) -> bool {
+    fn hear(&mut self, now: Duration, asked: Duration, epoch: u64) -> bool {
         if epoch == 0 {
             // Whom the lease named does not lead: it is looked up again.
             self.leader = None;
@@ -383,8 +383,11 @@ impl Member {
             return false;
         }
         self.fence = (epoch, now);
-        (self.heard, self.misses, self.missed, self.went_alone) = (now, 0, None, false);
-        self.unheard = (epoch, 0);
+        (self.heard, self.went_alone) = (now, false);
+        if now.saturating_sub(asked) <= ANSWER_COUNTS {
+            // One that is later may answer as late again: it is asked no more often than before.
+            (self.misses, self.missed, self.unheard) = (0, None, (epoch, 0));
+        }
         true
     }
 
@@ -398,7 +401,7 @@ impl Member {
             BudgetAnswer::Granted { epoch, .. } | BudgetAnswer::Queued { epoch, .. } | BudgetAnswer::Refused { epoch, .. } => *epoch,
             BudgetAnswer::NotLeading {} => 0,
         };
-        let counts = self.hear(now, epoch);
+        let counts = self.hear(now, asked, epoch);
         if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.asked == Some(asked)) {
             claim.asked = None;
             claim.ask_at = now + CALL_LATE;
@@ -449,7 +452,7 @@ impl Member {
         if self.renew_asked == Some(asked) {
             self.renew_asked = None;
         }
-        if !self.hear(now, renewed.epoch) {
+        if !self.hear(now, asked, renewed.epoch) {
             return;
         }
         self.told_epoch = renewed.epoch;
