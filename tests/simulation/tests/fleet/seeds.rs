@@ -15,10 +15,7 @@ use crate::world::{self, Story};
 const SEEN_AROUND: Duration = Duration::from_secs(20);
 
 /// What is not mended yet: the only findings of the usual fleets that do not hold, by seed. One that holds again must go from here.
-pub const OPEN: [(u64, &str); 1] = [
-    // Not traced: while a quota is used up, a node goes alone for it once.
-    (45, "pulls alone of nodes that reach the bus"),
-];
+pub const OPEN: [(u64, &str); 0] = [];
 
 /// What a run is drawn from.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +128,10 @@ fn around(story: &Story, node: usize, at: Duration) -> String {
     let away: Vec<_> = story.plan.away.iter().filter(|(of, _, _)| *of == node).collect();
     let _ = writeln!(text, "    n{node} at {at:?}, away {away:?}, liar n{}, sick {:?}", story.plan.liar, story.plan.sick);
     let near = |time: Duration| time + SEEN_AROUND >= at && time <= at + SEEN_AROUND;
+    let meanwhile = story.plan.away.iter().filter(|(_, from, to)| *from <= at && near(*to));
+    for (node, from, to) in meanwhile {
+        let _ = writeln!(text, "    n{node} away from {from:?} to {to:?}");
+    }
     for one in story.asked.iter().filter(|one| near(one.at) || (one.node == node && one.at >= at)) {
         let _ = writeln!(text, "    {:>12.3} n{} {:?} {}", one.at.as_secs_f64(), one.node, one.got, one.image);
     }
