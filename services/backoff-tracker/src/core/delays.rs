@@ -20,6 +20,20 @@ impl Default for BackoffPolicy {
     }
 }
 
+impl BackoffPolicy {
+    fn due_after(self, since: Duration, now: Duration) -> Duration {
+        let (mut delay, mut due) = (self.initial, since + self.initial);
+        while due <= now {
+            delay = (delay * 2).min(self.max);
+            due += delay.max(SHORTEST_STEP);
+        }
+        due
+    }
+}
+
+/// A policy without a delay must not be followed for ever.
+const SHORTEST_STEP: Duration = Duration::from_secs(1);
+
 /// The delay of each key. Times are monotonic.
 #[derive(Clone, Debug)]
 pub struct Delays<K: Ord> {
@@ -30,6 +44,8 @@ pub struct Delays<K: Ord> {
 #[derive(Clone, Copy, Debug)]
 struct Delay {
     backoff: Duration,
+    /// What is left of it since a try was due before.
+    hold: Duration,
     updated: Duration,
 }
 
@@ -56,7 +72,17 @@ impl<K: Ord + Clone> Delays<K> {
             Some(delay) if !self.expired(delay, now) => (delay.backoff * 2).min(self.policy.max),
             _ => self.policy.initial,
         };
-        self.entries.insert(key, Delay { backoff, updated: now });
+        self.entries.insert(key, Delay { backoff, hold: backoff, updated: now });
+    }
+
+    /// The same for a key that others found failing at `since`, so that it was not tried here: it is held no longer than if it had been
+    /// tried then, and whenever it was due.
+    pub fn next_since(&mut self, key: K, now: Duration, since: Duration) {
+        self.next(key.clone(), now);
+        let due = self.policy.due_after(since, now).saturating_sub(now).max(self.policy.initial / 2);
+        if let Some(delay) = self.entries.get_mut(&key) {
+            delay.hold = delay.backoff.min(due);
+        }
     }
 
     /// How long the key is still held; none if it may be tried (at the very end of the delay it may).
@@ -67,7 +93,13 @@ impl<K: Ord + Clone> Delays<K> {
     {
         let delay = self.entries.get(key)?;
         let since = now.saturating_sub(delay.updated);
-        (!self.expired(delay, now) && since < delay.backoff).then(|| delay.backoff - since)
+        (!self.expired(delay, now) && since < delay.hold).then(|| delay.hold - since)
+    }
+
+    /// When the next try is due of what has failed at `since`, and whenever it was due since then.
+    #[must_use]
+    pub fn due_after(&self, since: Duration, now: Duration) -> Duration {
+        self.policy.due_after(since, now)
     }
 
     /// Forgets the key.
@@ -191,6 +223,28 @@ mod tests {
         }
         delays.next("k", seconds(6));
         assert_eq!(delays.get("k"), seconds(5));
+    }
+
+    /// Client-go's delays are 10, 20, 40 s: what failed at 0 is due at 10, 30, 70 and 150 s.
+    #[test]
+    fn what_others_found_failing_is_held_no_longer_than_if_it_had_been_tried_then() {
+        // Since when it fails, when it is tried here, and for how long it is held then.
+        for (since, tries) in [
+            (0, &[(37, 10), (47, 20), (67, 5), (72, 78), (150, 160)][..]),
+            (0, &[(28, 5), (33, 20), (53, 17), (70, 80)]),
+            (30, &[(31, 9), (40, 20), (60, 40), (100, 80)]),
+            // Nobody knew of it before.
+            (50, &[(50, 10), (60, 20), (80, 40)]),
+        ] {
+            let mut delays = delays(10, 300);
+            for (now, held) in tries {
+                delays.next_since("k", seconds(*now), seconds(since));
+                assert_eq!(delays.held("k", seconds(*now)), Some(seconds(*held)), "failing since {since}, tried at {now}");
+            }
+        }
+        let mut none = delays(0, 0);
+        none.next_since("k", seconds(1_000), seconds(0));
+        assert_eq!(none.held("k", seconds(1_000)), None);
     }
 
     #[test]

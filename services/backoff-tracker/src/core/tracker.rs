@@ -65,18 +65,24 @@ impl Tracker {
 
     /// An attempt ended. The same report again changes nothing.
     pub fn report(&mut self, now: Now, report: ReportAttempt) -> AttemptReported {
-        self.report_about(now, report, Vec::new())
+        self.report_about(now, report, Vec::new(), None)
     }
 
-    /// The same, of a failure that is about these topics.
-    pub(super) fn report_about(&mut self, now: Now, report: ReportAttempt, topics: Vec<Arc<Topic>>) -> AttemptReported {
+    /// The same, of a failure that is about these topics, and which others found at `since`.
+    pub(super) fn report_about(
+        &mut self,
+        now: Now,
+        report: ReportAttempt,
+        topics: Vec<Arc<Topic>>,
+        since: Option<Duration>,
+    ) -> AttemptReported {
         let ReportAttempt { key, attempt, failure } = report;
         if !self.remember_report(attempt, &key) {
             return self.answer(now, &key);
         }
         match failure {
             None => self.succeeded(now, &key),
-            Some(failure) => self.failed(now, &key, Cause { failure, at: now.monotonic, topics }),
+            Some(failure) => self.failed(now, &key, Cause { failure, at: now.monotonic, topics }, since),
         }
         self.answer(now, &key)
     }
@@ -91,6 +97,11 @@ impl Tracker {
     /// How long a key is still held.
     pub(super) fn held(&self, now: Duration, key: &BackoffKey) -> Option<Duration> {
         self.delays.held(key, now)
+    }
+
+    /// When kubelet's rule would try next what fails since then.
+    pub(super) fn due_after(&self, since: Duration, now: Duration) -> Duration {
+        self.delays.due_after(since, now)
     }
 
     /// Why a key is held, as long as it is known.
@@ -146,10 +157,13 @@ impl Tracker {
         self.collect_garbage(now);
     }
 
-    fn failed(&mut self, now: Now, key: &BackoffKey, mut cause: Cause) {
+    fn failed(&mut self, now: Now, key: &BackoffKey, mut cause: Cause, since: Option<Duration>) {
         self.counts.failures_total += 1;
         shorten(&mut cause.failure.cause);
-        self.delays.next(key.clone(), now.monotonic);
+        match since {
+            Some(since) => self.delays.next_since(key.clone(), now.monotonic, since),
+            None => self.delays.next(key.clone(), now.monotonic),
+        }
         self.causes.insert(key.clone(), cause);
         if self.delays.len() > MAX_KEYS {
             self.collect_garbage(now);

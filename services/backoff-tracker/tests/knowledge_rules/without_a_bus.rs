@@ -32,6 +32,36 @@ fn without_a_bus_what_was_known_holds_until_the_next_try_and_for_the_seconds_tha
     }
 }
 
+/// By kubelet's rule a node tries what fails since 0 at 10, 30, 70, 150, 310 and 610 s. One that was held by what others knew, and then
+/// lost the bus, is not behind that with any of its next tries, but that it waits for the bus for 15 s and then for its turn.
+#[test]
+fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rule() {
+    for gone in [12.0, 20.0, 27.0, 45.0, 100.0] {
+        let mut node = Node::of(5);
+        node.ask();
+        for second in 0..=(gone as u64) {
+            node.until(second as f64);
+            for reporter in ["n1", "n2", "n3"].into_iter().filter(|_| second % 5 == 0) {
+                node.hear(reporter, image(), failed(3));
+            }
+        }
+        node.give(Input::BusGone);
+        let mut tries = Vec::new();
+        while node.now < Duration::from_secs(400) {
+            if node.is_clear() {
+                tries.push(node.now.as_secs_f64());
+                node.fail(FailureClass::NotFound);
+            }
+            node.until(node.now.as_secs_f64() + 0.5);
+        }
+        for pair in tries.windows(2) {
+            let due: f64 = [10.0, 30.0, 70.0, 150.0, 310.0, 610.0].into_iter().find(|due| *due > pair[0]).unwrap();
+            assert!(pair[1] <= due.max(pair[0] + 5.0).max(gone + 15.0) + 6.0, "gone at {gone}: tried at {tries:?}");
+        }
+        assert!(tries.len() >= 3, "gone at {gone}: tried at {tries:?}");
+    }
+}
+
 #[test]
 fn a_long_rest_that_was_known_is_kept_without_a_bus_and_who_asks_anew_is_told_so() {
     let mut node = Node::of(20);

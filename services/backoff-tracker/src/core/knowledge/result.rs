@@ -44,7 +44,7 @@ impl Knowledge {
                 let left = entry.next_try.saturating_sub(now.monotonic);
                 AttemptReported { next_try_ms: Some(milliseconds(left)) }
             }
-            None => self.local.report_about(now, report, topics),
+            None => self.local.report_about(now, report, topics, None),
         };
         for wish in touched {
             self.look(now.monotonic, wish, &mut effects);
@@ -179,8 +179,15 @@ impl Knowledge {
             self.local.report_shared(attempt, &wish.key);
         } else {
             let report = ReportAttempt { key: wish.key.clone(), attempt, failure: Some(failure.told()) };
-            self.local.report_about(at(now), report, topics);
+            let since = self.failing_for_others(now, &topics).filter(|since| *since < going.begun);
+            self.local.report_about(at(now), report, topics, since);
         }
+    }
+
+    /// Since when it has failed so, for a node that was held by that and is alone now: by kubelet's rule it would have tried since then.
+    fn failing_for_others(&self, now: Duration, topics: &[Arc<Topic>]) -> Option<Duration> {
+        let entries = topics.iter().filter(|_| self.is_alone()).filter_map(|topic| self.entry(now, topic.id()));
+        entries.map(|entry| entry.failing_since).min()
     }
 
     /// Whether the fleet goes by this failure; else the local rule does.
