@@ -55,9 +55,9 @@ const RASH_AT_MOST: f64 = 0.1;
 const AT_ONCE: Duration = Duration::from_millis(700);
 /// A lead or a probe has so long to come to a result.
 const PROBE_DEADLINE: f64 = 15.0;
-/// Its turn, an answer of the bus and a permit: so long whoever goes next takes to ask. Where the budget's leader died, the next one
-/// learns for three seconds who pulls, and lets nobody go meanwhile.
-const TO_ASK: f64 = 1.0 + 3.0;
+/// Its turn, an answer of the bus and a permit: so long whoever goes next takes to ask. Where the budget's leader died, that shows after
+/// three answers, and the next one learns for three seconds who pulls, and lets nobody go meanwhile.
+const TO_ASK: f64 = 1.0 + 0.75 + 3.0;
 /// The longest that a server restarts, and its nodes take to notice that it is back.
 const NO_SERVER: f64 = 12.0 + 3.0;
 
