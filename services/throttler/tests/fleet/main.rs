@@ -246,36 +246,51 @@ fn news_of_an_election_that_come_again_make_no_leader_forget() {
     assert_eq!(granted.count(), 0);
 }
 
-/// A leader whose line is slow, or that has many to answer: each of its answers comes after a second.
-#[test]
-fn who_hears_a_leader_late_is_not_alone_and_does_not_ask_it_the_more() {
+/// What a node comes to in a minute whose leader gives each answer a second late: how often it asked, and when it went.
+fn with_a_late_leader(answer: impl Fn() -> BudgetAnswer) -> (usize, Vec<u64>) {
     let now = |ms: u64| Now { monotonic: Duration::from_millis(ms), wall: Duration::ZERO };
     let (mut random, owner, leader) = (Random::seeded(1), world::OWNER.to_owned(), "n9".parse::<NodeName>().unwrap());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
-    let mut effects = node.step(now(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) });
-    let lead = || Input::Lead { owner: owner.clone(), leader: Some((leader.clone(), 7)) };
-    let (mut under_way, mut asked_in_all, mut alone) = (Vec::new(), 0, 0);
+    let mut happened = VecDeque::from(node.step(now(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
+    let (mut under_way, mut asked_in_all, mut went) = (VecDeque::new(), 0, Vec::new());
     for ms in (0..60_000).step_by(50) {
-        effects.extend(node.step(now(ms), Input::Tick));
-        let mut happened = VecDeque::from(std::mem::take(&mut effects));
+        happened.extend(node.step(now(ms), Input::Tick));
+        while under_way.front().is_some_and(|(at, _, _)| *at <= ms) {
+            let (_, asked, call) = under_way.pop_front().unwrap();
+            happened.extend(node.step(now(ms), Input::Replied { asked, call, reply: BudgetReply::Granted(answer()) }));
+        }
         while let Some(effect) = happened.pop_front() {
             match effect {
-                Effect::Campaign { .. } => happened.extend(node.step(now(ms), lead())),
-                Effect::Call { asked, call, .. } => under_way.push((ms + 1_000, asked, call)),
-                Effect::Granted { .. } => alone += 1,
+                Effect::Campaign { .. } => {
+                    let lead = Input::Lead { owner: owner.clone(), leader: Some((leader.clone(), 7)) };
+                    happened.extend(node.step(now(ms), lead));
+                }
+                Effect::Call { asked, call: call @ BudgetCall::Grant(_), .. } => {
+                    asked_in_all += 1;
+                    under_way.push_back((ms + 1_000, asked, call));
+                }
+                Effect::Granted { alone, .. } => went.extend(alone.then_some(ms)),
                 _ => {}
             }
         }
-        let (come, later) = under_way.into_iter().partition(|(at, _, _)| *at <= ms);
-        under_way = later;
-        for (_, asked, call) in come {
-            asked_in_all += 1;
-            let queued = BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
-            effects.extend(node.step(now(ms), Input::Replied { asked, call, reply: BudgetReply::Granted(queued) }));
-        }
     }
-    assert_eq!(alone, 0);
-    assert!((8..=60).contains(&asked_in_all), "asked {asked_in_all} times in a minute");
+    (asked_in_all, went)
+}
+
+/// Its line is slow, or it has many to answer.
+#[test]
+fn who_is_told_late_to_wait_waits_and_does_not_ask_the_more() {
+    let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
+    let (asked, went) = with_a_late_leader(queued);
+    assert_eq!(went, [0; 0]);
+    assert!((8..=60).contains(&asked), "asked {asked} times in a minute");
+}
+
+#[test]
+fn whose_grants_all_come_too_late_goes_alone() {
+    let granted = || BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default() };
+    let (_, went) = with_a_late_leader(granted);
+    assert!(matches!(went[..], [15_000..=16_000]), "{went:?}");
 }
 
 #[test]

@@ -238,6 +238,10 @@ impl Member {
 
     /// What came of a call that was made at `asked`.
     pub(super) fn replied(&mut self, now: Duration, asked: Duration, call: &BudgetCall, reply: BudgetReply) -> Vec<Wanted> {
+        if (now > asked + ANSWER_COUNTS || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
+            // A grant may have come back to the leader by now. One that is heard so late is as good as none, unless it says to wait.
+            return self.tick(now);
+        }
         let mut wanted = Vec::new();
         match (call, reply) {
             (BudgetCall::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, ask.permit, answer, &mut wanted),
@@ -383,10 +387,10 @@ impl Member {
             return false;
         }
         self.fence = (epoch, now);
-        (self.heard, self.went_alone) = (now, false);
-        if now.saturating_sub(asked) <= ANSWER_COUNTS {
+        self.heard = now;
+        if now <= asked + ANSWER_COUNTS {
             // One that is later may answer as late again: it is asked no more often than before.
-            (self.misses, self.missed, self.unheard) = (0, None, (epoch, 0));
+            (self.misses, self.missed, self.unheard, self.went_alone) = (0, None, (epoch, 0), false);
         }
         true
     }
@@ -413,13 +417,9 @@ impl Member {
             BudgetAnswer::Granted { lease_ms, known, .. } => {
                 self.remembered.learn(now, &known);
                 self.told_epoch = epoch;
-                let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
                 let took = now.saturating_sub(asked);
+                let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
                 if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage == Stage::Waiting) {
-                    // One that was very long on its way may have come back to the leader.
-                    if took > ANSWER_COUNTS || asked > now {
-                        return;
-                    }
                     if took > self.quickest + GRANT_LATE && claim.late < LATE_GRANTS {
                         (claim.late, claim.ask_at) = (claim.late + 1, now);
                         return;

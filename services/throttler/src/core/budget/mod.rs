@@ -44,7 +44,8 @@ pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 /// An answer that is later still counts until then, where each message takes long but comes: it was asked again meanwhile.
 pub const ANSWER_COUNTS: Duration = Duration::from_millis(500);
-/// One that comes until then grants nothing, but a leader that gives it is not gone: its line is slow, or it has many to answer.
+/// One that comes until then grants nothing, but a leader that says so late who has to wait is not gone: its line is slow, or it has many
+/// to answer.
 pub const ANSWER_HEARD: Duration = Duration::from_secs(5);
 /// So many answers missing in a row mean that the leader is gone.
 pub const MISSES_TO_GONE: u32 = 3;
