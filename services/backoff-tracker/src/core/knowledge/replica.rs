@@ -9,7 +9,7 @@ use contract::{FailureClass, NodeName};
 use super::cadence;
 use super::derived::Derived;
 use super::entry::{Binding, Entry, Eyes, Heard};
-use super::report::{Finding, Report, Trouble};
+use super::report::{Finding, MAX_MESSAGE_BYTES, Report, Trouble};
 use super::topic::{Topic, TopicId};
 use super::words::Words;
 
@@ -132,7 +132,10 @@ impl Replica {
 
     /// An operator cleared an image then: of what is known, each of its topics is to be cleared besides.
     pub(super) fn clear_image(&mut self, image: &str, date: Duration) {
-        remember(&mut self.cleared_images, image.to_owned(), date);
+        // A longer one is no image's name, but somebody's who wants memory.
+        if image.len() <= MAX_MESSAGE_BYTES {
+            remember(&mut self.cleared_images, image.to_owned(), date);
+        }
     }
 
     /// When what a topic is about was cleared last.
