@@ -19,6 +19,9 @@ use crate::port::{AgedEntry, BucketSpec, BucketStatus, BusError, Entry, Snapshot
 
 /// Messages a page: a few hundred KiB, well under what a subscription holds.
 const PAGE: usize = 512;
+/// All subjects of the bucket's stream. Named by their own wildcard each page made a server look through its index of subjects first:
+/// 160,000 keys took it 29 s so, and 1.4 s as everything.
+const EVERYTHING: &str = ">";
 /// How long the next message of a page may take.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(5);
 /// Statuses that end a page: the end of a batch, and nothing there.
@@ -56,7 +59,7 @@ pub(super) async fn read(jetstream: &JetStream, spec: &BucketSpec) -> Result<Sna
     let mut lags = LAGS.iter();
     loop {
         while read.last < existing.last_sequence {
-            let request = json!({ "seq": read.last + 1, "batch": PAGE, "next_by_subj": format!("$KV.{}.>", spec.name) });
+            let request = json!({ "seq": read.last + 1, "batch": PAGE, "next_by_subj": EVERYTHING });
             jetstream.ask_for_page(&stream_of(&spec.name), &request, &inbox).await?;
             if !read_page(&mut subscriber, spec, server_time, &mut read).await? {
                 break;
