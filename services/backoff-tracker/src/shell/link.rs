@@ -1,13 +1,16 @@
 //! The way to the bus: the buckets, and what arrives from them.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use actors::bucket_spec;
-use bus::{BucketStatus, BusHealth, BusRef, KeyValue, KeyValueError, Message, Snapshot};
+use bus::{AgedEntry, BucketStatus, BusHealth, BusRef, KeyValue, KeyValueError, Message, Snapshot};
 use contract::know::SharedBucket;
 use contract::subject::Fleet;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
+
+use crate::core::knowledge::MAX_TOPICS_OF_ONE;
 
 /// Messages taken at once: the mailbox has its turn between.
 const AT_ONCE: usize = 64;
@@ -65,6 +68,19 @@ pub(crate) async fn open(shared: SharedBus) -> Result<Opened, KeyValueError> {
     Ok(Opened { link, arriving: arriving.boxed(), found })
 }
 
+/// Leaves out what the replica would forget again: of each writer all but its newest reports. They stand in the order of their age.
+fn newest_of_each(entries: &mut Vec<AgedEntry>) {
+    let mut of_writer: BTreeMap<String, usize> = BTreeMap::new();
+    let mut newest = |stored: &AgedEntry| {
+        let count = of_writer.entry(stored.entry.key.split('.').next().unwrap_or_default().to_owned()).or_default();
+        *count += 1;
+        *count <= MAX_TOPICS_OF_ONE
+    };
+    let mut kept: Vec<AgedEntry> = std::mem::take(entries).into_iter().rev().filter(|stored| newest(stored)).collect();
+    kept.reverse();
+    *entries = kept;
+}
+
 impl Link {
     /// What is stored now; of reports, what was not read before in this bucket. A fleet whose bus loses messages reads often.
     pub(crate) fn read(&self) -> impl Future<Output = Result<Found, KeyValueError>> + 'static {
@@ -77,8 +93,34 @@ impl Link {
             if read.created == reports.status.created {
                 reports.entries.retain(|stored| stored.entry.revision > read.sequence);
             }
+            newest_of_each(&mut reports.entries);
             *read = BucketStatus { sequence, ..reports.status.clone() };
             Ok(Found { reports, pauses })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bus::Entry;
+
+    use super::*;
+
+    #[test]
+    fn of_each_writer_its_newest_reports_are_read_in_the_order_in_which_they_were_stored() {
+        let stored = |revision: u64| {
+            let writer = if revision.is_multiple_of(1_000) { "honest" } else { "rogue" };
+            let entry = Entry { key: format!("{writer}.not_found.{revision:032x}"), value: Vec::new().into(), revision };
+            AgedEntry { entry, age: Duration::ZERO }
+        };
+        let mut entries: Vec<AgedEntry> = (1..=10_000).map(stored).collect();
+        newest_of_each(&mut entries);
+        let revisions: Vec<u64> = entries.iter().map(|stored| stored.entry.revision).collect();
+        assert!(revisions.is_sorted());
+        assert_eq!(revisions.iter().filter(|revision| revision.is_multiple_of(1_000)).count(), 10);
+        assert_eq!(revisions.len(), 10 + MAX_TOPICS_OF_ONE);
+        assert_eq!(revisions.iter().rev().take(3).collect::<Vec<_>>(), [&10_000, &9_999, &9_998]);
     }
 }
