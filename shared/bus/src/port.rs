@@ -174,6 +174,8 @@ pub struct BucketSpec {
     pub marker_ttl: Option<Duration>,
     /// The most bytes the bucket may hold; a put beyond it is refused.
     pub max_bytes: Option<u64>,
+    /// Beyond it the oldest values are forgotten instead, without a word of it. As the bucket was made; another spec does not change it.
+    pub forgets_oldest: bool,
     /// Republish every stored change to this subject followed by `.<key>`.
     pub republish_to: Option<String>,
 }

@@ -146,7 +146,13 @@ mod tests {
 
     #[test]
     fn a_time_to_live_is_in_whole_seconds_in_a_bucket_made_for_it() {
-        let mut spec = BucketSpec { name: "b".to_owned(), marker_ttl: Some(Duration::from_secs(1)), max_bytes: None, republish_to: None };
+        let mut spec = BucketSpec {
+            name: "b".to_owned(),
+            marker_ttl: Some(Duration::from_secs(1)),
+            max_bytes: None,
+            forgets_oldest: false,
+            republish_to: None,
+        };
         for (ms, valid) in [(1_000, true), (60_000, true), (0, false), (999, false), (1_500, false)] {
             let ttl = Duration::from_millis(ms);
             let expected = if valid { Ok(()) } else { Err(KeyValueError::BadTtl { ttl }) };

@@ -21,7 +21,13 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 fn bucket() -> BucketSpec {
     let republish_to = Some("told".to_owned());
-    BucketSpec { name: "state".to_owned(), marker_ttl: Some(Duration::from_secs(60)), max_bytes: Some(1_000_000), republish_to }
+    BucketSpec {
+        name: "state".to_owned(),
+        marker_ttl: Some(Duration::from_secs(60)),
+        max_bytes: Some(1_000_000),
+        forgets_oldest: false,
+        republish_to,
+    }
 }
 
 /// A connection to this server first; to the others when it is gone.

@@ -88,6 +88,7 @@ conformance! {
         invalid_buckets_are_refused,
         a_value_of_one_mebibyte_passes_and_one_byte_more_does_not,
         a_full_bucket_refuses_values,
+        a_full_bucket_forgets_its_oldest_values_where_it_is_to,
         two_handles_see_one_bucket,
         an_expired_key_has_no_value,
         a_lease_taken_over_a_marker_expires_again,

@@ -85,7 +85,7 @@ async fn failures_of_the_bus_come_through_as_they_are() {
     assert_eq!(wildcard, BusError::BadSubject { subject: "a.*".to_owned() });
     let large = within(client.publish(Message::new("a", vec![0; MAX_PAYLOAD_BYTES + 1]))).await.unwrap_err();
     assert!(matches!(large, BusError::TooLarge { .. }), "{large}");
-    let spec = BucketSpec { name: "b".to_owned(), marker_ttl: None, max_bytes: None, republish_to: None };
+    let spec = BucketSpec { name: "b".to_owned(), marker_ttl: None, max_bytes: None, forgets_oldest: false, republish_to: None };
     assert!(matches!(client.bucket(&spec).await, Err(BusError::Unsupported { .. })));
 }
 

@@ -68,6 +68,8 @@ pub struct SharedBucket {
     pub markers_kept: Option<Duration>,
     /// The most bytes that it may hold.
     pub max_bytes: u64,
+    /// Whether it forgets the oldest beyond that; else it takes nothing more.
+    pub forgets_oldest: bool,
     /// The subject below which the server republishes what is stored; none: it tells nobody.
     pub republished_to: Option<String>,
 }
@@ -76,7 +78,8 @@ impl SharedBucket {
     /// [`REPORTS`].
     #[must_use]
     pub fn reports(fleet: &Fleet) -> Self {
-        Self::republished(fleet, REPORTS, REPORTS_MAX_BYTES)
+        // One writer that fills it must not keep the others from saying what is new; what is forgotten, most have heard.
+        Self { forgets_oldest: true, ..Self::republished(fleet, REPORTS, REPORTS_MAX_BYTES) }
     }
 
     /// [`LEASES`].
@@ -89,7 +92,7 @@ impl SharedBucket {
     #[must_use]
     pub fn leaders(fleet: &Fleet) -> Self {
         let name = fleet.bucket(LEADERS);
-        Self { name, markers_kept: Some(MARKERS_KEPT), max_bytes: LEADERS_MAX_BYTES, republished_to: None }
+        Self { name, markers_kept: Some(MARKERS_KEPT), max_bytes: LEADERS_MAX_BYTES, forgets_oldest: false, republished_to: None }
     }
 
     /// [`PAUSES`].
@@ -101,12 +104,12 @@ impl SharedBucket {
     /// [`KEYS`].
     #[must_use]
     pub fn keys(fleet: &Fleet) -> Self {
-        Self { name: fleet.bucket(KEYS), markers_kept: None, max_bytes: KEYS_MAX_BYTES, republished_to: None }
+        Self { name: fleet.bucket(KEYS), markers_kept: None, max_bytes: KEYS_MAX_BYTES, forgets_oldest: false, republished_to: None }
     }
 
     fn republished(fleet: &Fleet, purpose: &str, max_bytes: u64) -> Self {
         let republished_to = Some(fleet.knowledge(purpose));
-        Self { name: fleet.bucket(purpose), markers_kept: Some(MARKERS_KEPT), max_bytes, republished_to }
+        Self { name: fleet.bucket(purpose), markers_kept: Some(MARKERS_KEPT), max_bytes, forgets_oldest: false, republished_to }
     }
 }
 

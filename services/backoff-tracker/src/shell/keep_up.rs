@@ -29,10 +29,8 @@ const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
 const LONGEST_SPREAD: Duration = Duration::from_secs(30);
 /// Few miss the same message: over this at most.
 const LONGEST_SPREAD_OF_GAP: Duration = Duration::from_secs(2);
-/// How long a snapshot may take: some ten MiB over a slow line.
-const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
-/// How long opening may take before it is begun anew.
-const OPEN_LIMIT: Duration = Duration::from_secs(10);
+/// How long a snapshot may take, also when the way is opened: some ten MiB over a slow line, or a bucket that somebody has filled.
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(60);
 /// Own words that the bus did not take are offered again this often at most.
 const SAID_AGAIN_EVERY: Duration = Duration::from_secs(30);
 /// A change this far ahead of a snapshot did not come while it was read.
@@ -80,7 +78,7 @@ impl BackoffTracker {
         }
         context.run_later(TRIED_EVERY, |tracker, context| {
             let Some(sharing) = &tracker.sharing else { return };
-            let opening = timeout(OPEN_LIMIT, link::open(sharing.shared.clone()));
+            let opening = timeout(SNAPSHOT_LIMIT, link::open(sharing.shared.clone()));
             context.spawn(opening.into_actor(tracker).map(|opened, tracker, context| tracker.opened(opened, context)));
         });
     }

@@ -114,8 +114,10 @@ impl Bucket {
         self.check(key, condition)?;
         let content = Content::Value(value);
         let before = self.slots.get(key).map_or(0, |slot| slot.content.bytes(key));
-        let bytes = self.bytes - before + content.bytes(key);
-        if self.spec.max_bytes.is_some_and(|most| bytes > most) {
+        let room = self.spec.max_bytes.unwrap_or(u64::MAX);
+        if self.spec.forgets_oldest && content.bytes(key) <= room {
+            self.make_room(key, room - content.bytes(key));
+        } else if self.bytes - before + content.bytes(key) > room {
             return Err(KeyValueError::Full { key: key.to_owned() });
         }
         Ok(self.store(key, content, now, ttl.map(|ttl| now + ttl)))
@@ -144,6 +146,25 @@ impl Bucket {
             }
         }
         stored
+    }
+
+    /// Forgets the oldest values until the others, but for that of a key, have no more than these bytes.
+    fn make_room(&mut self, key: &str, most: u64) {
+        let of_key = self.slots.get(key).map_or(0, |slot| slot.content.bytes(key));
+        while self.bytes - of_key > most
+            && let Some(oldest) = self.stored.values().find(|stored| ***stored != *key).cloned()
+        {
+            self.forget(&oldest);
+        }
+    }
+
+    fn forget(&mut self, key: &str) {
+        let Some((name, slot)) = self.slots.remove_entry(key) else { return };
+        self.bytes -= slot.content.bytes(key);
+        self.stored.remove(&slot.revision);
+        if let Some(at) = slot.expires {
+            self.expiring.remove(&(at, name));
+        }
     }
 
     fn check(&self, key: &str, condition: Condition) -> Result<(), KeyValueError> {

@@ -151,7 +151,7 @@ fn bucket_config(spec: &BucketSpec) -> Value {
         // What is watched must outlive the server: in memory its revisions would start over with every restart, and in a
         // cluster that was down as a whole nothing would tell that from the bucket as it was.
         "storage": "file",
-        "discard": "new",
+        "discard": if spec.forgets_oldest { "old" } else { "new" },
         "max_msgs_per_subject": 1,
         "max_bytes": limit(spec.max_bytes),
         "duplicate_window": nanoseconds(BUCKET_DUPLICATE_WINDOW),

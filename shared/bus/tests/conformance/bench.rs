@@ -178,5 +178,5 @@ pub(crate) fn text(message: &Message) -> &str {
 /// A bucket whose keys may expire.
 pub(crate) fn bucket(name: &str) -> BucketSpec {
     let marker_ttl = Some(Duration::from_secs(2));
-    BucketSpec { name: name.to_owned(), marker_ttl, max_bytes: None, republish_to: None }
+    BucketSpec { name: name.to_owned(), marker_ttl, max_bytes: None, forgets_oldest: false, republish_to: None }
 }

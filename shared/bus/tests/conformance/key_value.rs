@@ -154,6 +154,20 @@ pub(crate) async fn a_full_bucket_refuses_values(bench: &Bench) {
     assert!(state.put("c", part, None).await.is_ok());
 }
 
+pub(crate) async fn a_full_bucket_forgets_its_oldest_values_where_it_is_to(bench: &Bench) {
+    let spec = BucketSpec { max_bytes: Some(100_000), forgets_oldest: true, ..bucket("forgetful") };
+    let state = open(bench.bus(), &spec).await;
+    let part = Bytes::from(vec![1; 40_000]);
+    for (revision, key) in [(1, "a"), (2, "b"), (3, "a"), (4, "c")] {
+        assert_eq!(state.put(key, part.clone(), None).await, Ok(revision));
+    }
+    assert_eq!(read(&state, "b").await, None, "a was said again after it");
+    assert_eq!(read(&state, "a").await, Some((part.clone(), 3)));
+    assert_eq!(state.put("d", part.clone(), None).await, Ok(5));
+    let kept: Vec<String> = state.snapshot().await.unwrap().entries.into_iter().map(|stored| stored.entry.key).collect();
+    assert_eq!(kept, ["c", "d"]);
+}
+
 pub(crate) async fn two_handles_see_one_bucket(bench: &Bench) {
     let one = open(bench.bus(), &bucket("state")).await;
     one.put("a", value("1"), None).await.unwrap();

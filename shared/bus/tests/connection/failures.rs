@@ -10,7 +10,13 @@ use support::requirement;
 use crate::{LIMIT, is_disconnected, passes_a_message, says, server, urls, within};
 
 fn bucket() -> BucketSpec {
-    BucketSpec { name: "state".to_owned(), marker_ttl: Some(Duration::from_secs(1)), max_bytes: None, republish_to: None }
+    BucketSpec {
+        name: "state".to_owned(),
+        marker_ttl: Some(Duration::from_secs(1)),
+        max_bytes: None,
+        forgets_oldest: false,
+        republish_to: None,
+    }
 }
 
 fn stream() -> StreamSpec {

@@ -156,7 +156,7 @@ async fn a_context_with_a_jetstream_domain() {
     let options = context(&folder, &format!(r#"{{ "url": "{}", "jetstream_domain": "hub" }}"#, server.url()));
     let bus = NatsBus::connect(options).await.unwrap();
     bus.wait_connected(crate::LIMIT).await.unwrap();
-    let spec = BucketSpec { name: "state".to_owned(), marker_ttl: None, max_bytes: None, republish_to: None };
+    let spec = BucketSpec { name: "state".to_owned(), marker_ttl: None, max_bytes: None, forgets_oldest: false, republish_to: None };
     let state = bus.bucket(&spec).await.unwrap();
     let mut watch = state.watch("").await.unwrap();
     assert_eq!(state.create("a", "1".into(), None).await, Ok(1));

@@ -64,7 +64,13 @@ async fn another_server_is_taken_when_the_connected_one_dies() {
 }
 
 fn bucket() -> BucketSpec {
-    BucketSpec { name: "state".to_owned(), marker_ttl: Some(Duration::from_secs(60)), max_bytes: None, republish_to: None }
+    BucketSpec {
+        name: "state".to_owned(),
+        marker_ttl: Some(Duration::from_secs(60)),
+        max_bytes: None,
+        forgets_oldest: false,
+        republish_to: None,
+    }
 }
 
 fn put(key: &str, value: &str, revision: u64) -> EntryChange {

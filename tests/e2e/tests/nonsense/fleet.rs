@@ -40,12 +40,6 @@ impl<'a> Honest<'a> {
         self.agents[node].asked(&["pull", &self.registry.image(image), "--wait", LONG, "-o", "json"]).expect(0).object()
     }
 
-    /// What comes of a pull that fails. One that has no turn in time is asked for again.
-    pub(crate) fn until_failed(&self, node: usize, image: &str) -> Value {
-        let row = || self.agents[node].asked(&["pull", &self.registry.image(image), "-o", "json"]).object();
-        until(&format!("{image} is asked for"), || Some(row()).filter(|row| row["outcome"] == "failed"))
-    }
-
     /// What a node knows of an image that is held back, by what the fleet shares.
     pub(crate) fn shared(&self, node: usize, image: &str) -> Option<BackoffEntry> {
         let about = format!("image {}", self.registry.image(image));

@@ -62,14 +62,6 @@ impl Rogue {
         }
         count
     }
-
-    /// Takes all that a writer wrote out of the bucket, as an operator does with the `nats` command.
-    pub(crate) fn purge(&self, writer: &str) {
-        let body = format!("{{\"filter\":\"$KV.{}.{writer}.>\"}}", self.bucket);
-        let request = Message::new(format!("$JS.API.STREAM.PURGE.KV_{}", self.bucket), body.into_bytes());
-        let answer = self.runtime.block_on(self.bus.request(request, PATIENCE)).unwrap();
-        assert!(String::from_utf8_lossy(&answer.payload).contains("\"success\":true"), "{:?}", answer.payload);
-    }
 }
 
 /// A report whose reference holds a number; encoded once, as only that and the key change.
