@@ -51,10 +51,10 @@ const KINDS: [&str; 15] = [
     "message into a cut",
 ];
 
-/// What takes two and a half minutes of two cores, with the planted faults. `FLEET_SEEDS=500 FLEET_LARGE=5` runs as many as there may be.
-const SEEDS: u64 = 62;
+/// With the large ones they take some eight minutes of two cores. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer.
+const SEEDS: u64 = 500;
 /// Fleets as large as is promised for.
-const LARGE: u64 = 1;
+const LARGE: u64 = 5;
 const LARGE_NODES: usize = 1_000;
 /// The seeds of large fleets come after this.
 const LARGE_SEEDS: u64 = 1_000;
@@ -81,7 +81,8 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
         let seldom: Vec<_> = KINDS.iter().filter(|kind| acts(kind) < SELDOM).collect();
         let mut open = account.open.clone();
         open.sort_unstable();
-        assert_eq!(open, seeds::OPEN, "what holds again is not open any more");
+        let expected: Vec<_> = seeds::OPEN.into_iter().filter(|(seed, _)| *seed <= seeds).collect();
+        assert_eq!(open, expected, "what holds again is not open any more");
         assert!(seldom.is_empty(), "these act too seldom to say anything: {seldom:?}");
     }
 }

@@ -15,7 +15,14 @@ use crate::world::{self, Story};
 const SEEN_AROUND: Duration = Duration::from_secs(20);
 
 /// What is not mended yet: the only findings of the usual fleets that do not hold, by seed. One that holds again must go from here.
-pub const OPEN: [(u64, &str); 0] = [];
+pub const OPEN: [(u64, &str); 3] = [
+    // The server comes back without its buckets, and within six seconds a node starts and is elected: it knows of no leader before it,
+    // learns nothing, and lets itself go although the quota is used up.
+    (97, "pulls in a window of a quota by leaders' permits"),
+    (317, "pulls in a window of a quota by leaders' permits"),
+    // Not traced: five lines are cut one after the other while a leader is sought, and two nodes go alone after 15 s.
+    (453, "pulls alone of nodes that reach the bus"),
+];
 
 /// What a run is drawn from.
 #[derive(Clone, Copy, Debug)]
