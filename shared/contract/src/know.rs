@@ -46,8 +46,8 @@ pub const PAUSES: &str = "pauses";
 /// The bucket of the fleet's key. Never republished: only who may read the bucket sees it.
 pub const KEYS: &str = "keys";
 
-/// The most bytes of all reports of a fleet: 32,768 of 1 KiB, twice.
-const REPORTS_MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// The most bytes of all reports of a fleet: 32,768 of half a KiB, as many as a node remembers. Whoever starts reads them all.
+const REPORTS_MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The most bytes of all leases of a fleet: tens of thousands of some hundred bytes.
 const LEASES_MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The most bytes of all leaders' leases of a fleet: two of some hundred bytes for each of thousands of budgets.

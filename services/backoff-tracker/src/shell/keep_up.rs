@@ -30,7 +30,7 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(30);
 /// Few miss the same message: over this at most.
 const LONGEST_SPREAD_OF_GAP: Duration = Duration::from_secs(2);
 /// How long a snapshot may take, also when the way is opened: some ten MiB over a slow line, or a bucket that somebody has filled.
-const SNAPSHOT_LIMIT: Duration = Duration::from_secs(60);
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
 /// Own words that the bus did not take are offered again this often at most.
 const SAID_AGAIN_EVERY: Duration = Duration::from_secs(30);
 /// A change this far ahead of a snapshot did not come while it was read.
