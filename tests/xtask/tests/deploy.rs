@@ -148,7 +148,14 @@ async fn a_node_commands_no_other_node_and_a_reader_none_at_all() {
 async fn bucket(bus: &NatsBus, purpose: &str) -> Result<Arc<dyn KeyValue>, BusError> {
     let republish_to = (purpose != "keys").then(|| format!("fleetpull.v1.know.{purpose}"));
     let marker_ttl = republish_to.is_some().then_some(Duration::from_secs(60));
-    bus.bucket(&BucketSpec { name: format!("fleetpull-{purpose}"), marker_ttl, max_bytes: Some(1 << 20), republish_to }).await
+    bus.bucket(&BucketSpec {
+        name: format!("fleetpull-{purpose}"),
+        marker_ttl,
+        max_bytes: Some(1 << 20),
+        forgets_oldest: false,
+        republish_to,
+    })
+    .await
 }
 
 /// Whether what is asked for is never answered, which is how a server refuses. Told of at once where nobody subscribes.
