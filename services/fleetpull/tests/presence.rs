@@ -223,8 +223,8 @@ fn somebody_else_who_holds_the_lease_ends_it_here_and_his_end_begins_it_again() 
         let hub = MemoryBus::new(clock.clone());
         let agents = fleet(&hub, &clock, 1).await;
         tokio::time::sleep(Duration::from_secs(15)).await;
-        let leases = hub.bucket(&actors::bucket_spec(SharedBucket::leases(&Fleet::default()))).await.unwrap();
-        leases.put("registrar", "not even a lease".into(), Some(Duration::from_secs(20))).await.unwrap();
+        let leaders = hub.bucket(&actors::bucket_spec(SharedBucket::leaders(&Fleet::default()))).await.unwrap();
+        leaders.put("registrar", "not even a lease".into(), Some(Duration::from_secs(20))).await.unwrap();
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert_eq!(registrar_of(&agents).await, Vec::<usize>::new());
         tokio::time::sleep(Duration::from_secs(30)).await;

@@ -141,7 +141,7 @@ fn broken(seen: &Seen, plan: &Plan) -> Vec<String> {
 /// Runs of all seeds, on all cores.
 const SEEDS: u64 = 80;
 /// A planted bug shows sooner.
-const SEEDS_TO_FIND: u64 = 40;
+const SEEDS_TO_FIND: u64 = 50;
 
 /// What comes of each seed, in the order of the seeds.
 fn each_of<T: Send>(seeds: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {

@@ -187,7 +187,7 @@ impl Knowledge {
     /// Since when it has failed so, for a node that was held by that and is alone now: by kubelet's rule it would have tried since then.
     fn failing_for_others(&self, now: Duration, topics: &[Arc<Topic>]) -> Option<Duration> {
         let entries = topics.iter().filter(|_| self.is_alone()).filter_map(|topic| self.entry(now, topic.id()));
-        entries.map(|entry| entry.failing_since).min()
+        entries.filter(|entry| entry.reporters > usize::from(entry.mine)).map(|entry| entry.failing_since).min()
     }
 
     /// Whether the fleet goes by this failure; else the local rule does.
