@@ -293,6 +293,42 @@ fn whose_grants_all_come_too_late_goes_alone() {
     assert!(matches!(went[..], [15_000..=16_000]), "{went:?}");
 }
 
+/// When the node that leads from then on is asked, of a waiting node whose leader has told it to wait, and never answers again.
+fn next_leader_is_asked_at(leads_from: u64) -> u64 {
+    let now = |ms: u64| Now { monotonic: Duration::from_millis(ms), wall: Duration::ZERO };
+    let (mut random, owner) = (Random::seeded(1), world::OWNER.to_owned());
+    let [silent, next]: [NodeName; 2] = ["n8", "n9"].map(|name| name.parse().unwrap());
+    let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
+    let mut happened = VecDeque::from(node.step(now(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
+    let queued = BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
+    for ms in (0..60_000).step_by(50) {
+        happened.extend(node.step(now(ms), Input::Tick));
+        while let Some(effect) = happened.pop_front() {
+            let input = match effect {
+                Effect::Campaign { .. } if ms < leads_from => Input::Lead { owner: owner.clone(), leader: Some((silent.clone(), 7)) },
+                Effect::Campaign { .. } => Input::Lead { owner: owner.clone(), leader: Some((next.clone(), 8)) },
+                Effect::Call { to, .. } if to == next => return ms,
+                Effect::Call { asked, call, .. } if ms == 0 => Input::Replied { asked, call, reply: BudgetReply::Granted(queued.clone()) },
+                Effect::Granted { .. } => return u64::MAX,
+                _ => continue,
+            };
+            happened.extend(node.step(now(ms), input));
+        }
+    }
+    u64::MAX
+}
+
+/// A leader that does not answer is asked less and less often, but whether it still leads is not: seen in a fleet whose leaders were cut
+/// off one after the other.
+#[test]
+fn who_leads_instead_of_one_that_is_silent_is_found_soon() {
+    let noticed = next_leader_is_asked_at(250);
+    for leads_from in (250..12_000).step_by(250) {
+        let asked = next_leader_is_asked_at(leads_from);
+        assert!(asked <= leads_from.max(noticed) + 2_500, "asked at {asked} ms, leads from {leads_from} ms");
+    }
+}
+
 #[test]
 fn each_planted_bug_is_found() {
     for fault in [Fault::LearnsNothing, Fault::NoFence, Fault::Unpaced, Fault::QuotaIsCountedLate, Fault::RenewalsIgnored] {

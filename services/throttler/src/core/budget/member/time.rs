@@ -59,7 +59,8 @@ impl Member {
         self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
     }
 
-    /// What was asked and not answered in time is asked again; after three times in a row the leader counts as gone.
+    /// What was asked and not answered in time is asked again; after three times in a row the leader counts as gone. If the lease names
+    /// it all the same, it is asked less and less often, and the lease is looked up after each time: there may be another by then.
     pub(super) fn count_misses(&mut self, now: Duration) {
         let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + ANSWER_WITHIN);
         let ask_at = now + self.hold_off();
@@ -77,7 +78,7 @@ impl Member {
             self.missed = Some(now);
             self.misses += 1;
             self.unheard.1 = self.unheard.1.saturating_add(1);
-            if self.misses >= MISSES_TO_GONE {
+            if self.misses >= MISSES_TO_GONE || self.unheard.1 > MISSES_TO_GONE {
                 self.leader = None;
                 self.misses = 0;
                 self.campaign_at.get_or_insert(now);
