@@ -162,7 +162,7 @@ impl Bus for NatsBus {
         message.headers.set("Nats-Msg-Id", message_id);
         rules::check_message(&message, self.connection().limit())?;
         let doing = format!("storing a message on {}", message.subject);
-        self.inner.jetstream.store(message).await.map_err(|error| error.into_bus(&doing))
+        self.inner.jetstream.store_in_existing(message).await.map_err(|error| error.into_bus(&doing))
     }
 
     fn health(&self) -> BusHealth {

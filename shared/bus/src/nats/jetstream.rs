@@ -23,6 +23,11 @@ const PROBE_LIMIT: Duration = Duration::from_secs(2);
 const BUSY_ATTEMPTS: u32 = 5;
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 
+/// How often a message that nobody takes is offered, and how long between: its stream's leader may be elected this moment, or be on a
+/// server of which the others have not heard yet that it listens. What the client libraries of NATS do.
+const UNHEARD_ATTEMPTS: u32 = 3;
+const UNHEARD_DELAY: Duration = Duration::from_millis(250);
+
 /// Error codes of JetStream, as the server's list of errors names them.
 pub(super) mod code {
     pub(in crate::nats) const NOT_AVAILABLE: u64 = 10008;
@@ -148,14 +153,25 @@ impl JetStream {
         self.connection.send(Message { subject, reply_to: Some(reply_to.to_owned()), headers: Headers::new(), payload }).await
     }
 
-    /// Stores a message of a bucket and waits for the acknowledgement.
-    pub(super) async fn store_in_bucket(&self, mut message: Message) -> Result<Appended, CallError> {
+    /// Stores a message of a bucket and waits for the acknowledgement; `exists`: the bucket was seen this moment.
+    pub(super) async fn store_in_bucket(&self, mut message: Message, exists: bool) -> Result<Appended, CallError> {
         message.subject.insert_str(0, &self.bucket_prefix);
+        if exists { self.store_in_existing(message).await } else { self.store(message).await }
+    }
+
+    /// Stores a message whose stream is there, though it may be that nobody takes it this moment.
+    pub(super) async fn store_in_existing(&self, message: Message) -> Result<Appended, CallError> {
+        for _ in 1..UNHEARD_ATTEMPTS {
+            match self.store(message.clone()).await {
+                Err(CallError::Bus(BusError::NoResponders { .. })) => tokio::time::sleep(UNHEARD_DELAY).await,
+                stored => return stored,
+            }
+        }
         self.store(message).await
     }
 
     /// Stores a message and waits for the acknowledgement; offers it again to a server that has too many in hand.
-    pub(super) async fn store(&self, message: Message) -> Result<Appended, CallError> {
+    async fn store(&self, message: Message) -> Result<Appended, CallError> {
         self.check_available().map_err(CallError::Bus)?;
         let mut attempt = 1;
         loop {

@@ -66,10 +66,10 @@ impl NatsKeyValue {
             headers.set("Nats-Expected-Last-Subject-Sequence", revision.to_string());
         }
         let message = Message::new(self.subject(key), payload).with_headers(headers);
-        let stored = match self.jetstream.store_in_bucket(message.clone()).await {
+        let stored = match self.jetstream.store_in_bucket(message.clone(), false).await {
             Err(CallError::Bus(BusError::NoResponders { .. })) => {
                 ensure_bucket(&self.jetstream, &self.spec).await?;
-                self.jetstream.store_in_bucket(message).await
+                self.jetstream.store_in_bucket(message, true).await
             }
             stored => stored,
         };

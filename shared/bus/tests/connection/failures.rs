@@ -106,6 +106,17 @@ async fn a_server_with_a_smaller_limit() {
     passes_a_message(&bus).await;
 }
 
+/// As where a stream's leader is being elected, or its server has not told the others yet that it listens.
+#[tokio::test]
+async fn what_nobody_stores_this_moment_is_stored_the_next() {
+    let server = server!(NatsConfig::default());
+    let bus = NatsBus::connect(urls(server.url())).await.unwrap();
+    bus.wait_connected(LIMIT).await.unwrap();
+    // The message goes first.
+    let (appended, streamed) = tokio::join!(bus.append(Message::new("evt.a", ""), "id"), async { bus.stream(&stream()).await });
+    assert_eq!((appended.map(|appended| appended.sequence), streamed), (Ok(1), Ok(())));
+}
+
 #[tokio::test]
 async fn a_server_that_hangs_keeps_nobody_waiting() {
     let server = server!(NatsConfig::default());
