@@ -62,7 +62,7 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
             }
         };
         Box::pin(storing.into_actor(self).map(move |stored, tracker, context| {
-            tracker.record(words::paused(registry.as_deref(), left, &by), trace, context);
+            tracker.record(words::paused(registry.as_deref(), left, &by, stored.is_ok()), trace, context);
             if let Some(sharing) = &mut tracker.sharing {
                 sharing.was_told_of_pause(registry.clone(), !left.is_zero());
             }

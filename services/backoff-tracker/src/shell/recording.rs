@@ -47,27 +47,29 @@ pub(crate) fn cleared(what: &str, by: &str, cleared: &[String]) -> Deed {
     let reference = Reference::parse(what).ok();
     let more = cleared.len().saturating_sub(CLEARED_NAMED);
     let named: Vec<&str> = cleared.iter().take(CLEARED_NAMED).map(|one| bounded(one)).collect();
-    let found = match (named.is_empty(), more) {
-        (true, _) => "nothing is known of it on this node".to_owned(),
-        (_, 0) => named.join(", "),
-        (_, more) => format!("{} and {more} more", named.join(", ")),
+    let found = match (named.as_slice(), more) {
+        ([], _) => ": nothing is known of it on this node".to_owned(),
+        ([itself], 0) if *itself == bounded(what) => String::new(),
+        (named, 0) => format!(": {}", named.join(", ")),
+        (named, more) => format!(": {} and {more} more", named.join(", ")),
     };
     Deed {
         reason: EventReason::BackoffCleared,
-        message: format!("{} cleared {}: {found}", bounded(by), bounded(what)),
+        message: format!("{} cleared {}{found}", bounded(by), bounded(what)),
         // A key of a topic is spelled as an image may be.
         image: if reference.is_some() && !is_key(what) { bounded(what).to_owned() } else { String::new() },
         registry: reference.filter(|_| !is_key(what)).map(|reference| bounded(reference.registry()).to_owned()),
     }
 }
 
-/// Somebody paused sharing, or ended a pause when nothing is left of it.
-pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str) -> Deed {
+/// Somebody paused sharing, or ended a pause when nothing is left of it; the other nodes may not have been told.
+pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str, all_told: bool) -> Deed {
     let (by, of) = (bounded(by), registry.map_or("every registry".to_owned(), |registry| format!("registry {}", bounded(registry))));
+    let on = if all_told { "" } else { ", on this node alone" };
     let (reason, message) = if left.is_zero() {
-        (EventReason::SharingResumed, format!("{by} ended the pause of what is shared of {of}"))
+        (EventReason::SharingResumed, format!("{by} ended the pause of what is shared of {of}{on}"))
     } else {
-        (EventReason::SharingPaused, format!("{by} paused what is shared of {of} for {}", duration(left)))
+        (EventReason::SharingPaused, format!("{by} paused what is shared of {of} for {}{on}", duration(left)))
     };
     Deed { reason, message, image: String::new(), registry: registry.map(|registry| bounded(registry).to_owned()) }
 }
@@ -125,22 +127,25 @@ mod tests {
         let deed = cleared("busybox:1", "ops@desk", &["image docker.io/library/busybox:1".to_owned()]);
         assert_eq!(deed.message, "ops@desk cleared busybox:1: image docker.io/library/busybox:1");
         assert_eq!((deed.image.as_str(), deed.registry.as_deref()), ("busybox:1", Some("docker.io")));
+        assert_eq!(cleared("busybox:1", "ops@desk", &["busybox:1".to_owned()]).message, "ops@desk cleared busybox:1");
         let deed = cleared(&"a".repeat(32), "ops@desk", &[]);
         assert!(deed.message.ends_with(": nothing is known of it on this node"), "{}", deed.message);
         assert_eq!((deed.image.as_str(), deed.registry), ("", None));
         let many: Vec<String> = (0..12).map(|number| format!("image r.example/a:{number}")).collect();
         assert!(cleared("r.example/a", "o", &many).message.ends_with("image r.example/a:9 and 2 more"));
-        let deed = paused(Some("r.example"), Duration::from_secs(300), "ops@desk");
+        let deed = paused(Some("r.example"), Duration::from_secs(300), "ops@desk", true);
         assert_eq!((deed.reason, deed.registry.as_deref()), (EventReason::SharingPaused, Some("r.example")));
         assert_eq!(deed.message, "ops@desk paused what is shared of registry r.example for 5m0s");
-        let deed = paused(None, Duration::ZERO, "ops@desk");
+        let alone = paused(Some("r.example"), Duration::from_secs(300), "ops@desk", false).message;
+        assert_eq!(alone, "ops@desk paused what is shared of registry r.example for 5m0s, on this node alone");
+        let deed = paused(None, Duration::ZERO, "ops@desk", true);
         assert_eq!((deed.reason, deed.registry), (EventReason::SharingResumed, None));
         assert_eq!(deed.message, "ops@desk ended the pause of what is shared of every registry");
     }
 
     #[test]
     fn long_names_are_cut() {
-        let deed = paused(Some(&"\u{e4}".repeat(100_000)), Duration::from_secs(1), &"x".repeat(1_000_000));
+        let deed = paused(Some(&"\u{e4}".repeat(100_000)), Duration::from_secs(1), &"x".repeat(1_000_000), true);
         assert!(deed.message.len() < 2_000, "{}", deed.message.len());
         assert_eq!(deed.registry.map(|registry| registry.chars().count()), Some(NAME_CHARACTERS));
     }
