@@ -259,11 +259,11 @@ pub trait KeyValue: Send + Sync + 'static {
     async fn status(&self) -> Result<BucketStatus, KeyValueError>;
 
     /// All values that are there now, in the order in which they were stored, without a consumer on the server. Values stored
-    /// while it is read may be among them.
+    /// while it is read may be among them. `since`: in the same bucket only those that were stored after that; in another one all.
     ///
     /// # Errors
     /// As `get`.
-    async fn snapshot(&self) -> Result<Snapshot, KeyValueError>;
+    async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError>;
 }
 
 /// Which bucket it is and how far it has come.
@@ -279,7 +279,7 @@ pub struct BucketStatus {
     pub age: Duration,
 }
 
-/// All values of a bucket.
+/// All values of a bucket, or those stored since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Of which bucket, as it was when the reading began.

@@ -104,7 +104,7 @@ async fn a_bucket_is_kept_on_three_servers_and_outlives_the_one_that_leads_it() 
     cluster.restart(leader);
     cluster.until_whole();
     assert_eq!(at_last(|| leases.get("lease")).await.unwrap().revision, second);
-    assert_eq!(at_last(|| leases.snapshot()).await.entries.len(), 1);
+    assert_eq!(at_last(|| leases.snapshot(None)).await.entries.len(), 1);
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn what_was_acknowledged_is_read_by_whatever_server_is_asked() {
         let key = format!("report.{round}");
         let revision = writer.put(&key, "1".into(), None).await.unwrap();
         for reader in readers {
-            let snapshot = reader.snapshot().await.unwrap();
+            let snapshot = reader.snapshot(None).await.unwrap();
             assert!(snapshot.status.sequence >= revision, "round {round}: {:?}", snapshot.status);
             assert!(snapshot.entries.iter().any(|aged| aged.entry.revision == revision), "round {round}: a snapshot lacks the last word");
         }

@@ -97,6 +97,7 @@ conformance! {
         markers_of_deletion_go_without_a_trace,
         a_lost_bucket_is_made_again_by_who_touches_it,
         a_snapshot_holds_every_value_with_its_age,
+        a_snapshot_since_another_holds_what_was_stored_after_it,
         a_lost_bucket_is_another_one,
         a_bucket_is_as_old_as_its_server_says,
         changes_are_republished_with_their_place,

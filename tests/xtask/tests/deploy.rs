@@ -178,7 +178,7 @@ async fn a_node_writes_reports_in_its_own_name_alone_and_the_server_tells_all_no
     let told = next(&mut heard).await;
     assert_eq!(told.subject, "fleetpull.v1.know.reports.n1.not_found.ab");
     assert_eq!(of_n2.get("n1.not_found.ab").await.unwrap().map(|entry| entry.value), Some(Bytes::from_static(b"x")));
-    assert_eq!(of_n2.snapshot().await.unwrap().entries.len(), 1);
+    assert_eq!(of_n2.snapshot(None).await.unwrap().entries.len(), 1);
     assert!(of_n2.status().await.unwrap().sequence >= 1);
 
     let leases = bucket(&n1, "leases").await.unwrap();

@@ -82,19 +82,18 @@ fn newest_of_each(entries: &mut Vec<AgedEntry>) {
 }
 
 impl Link {
-    /// What is stored now; of reports, what was not read before in this bucket. A fleet whose bus loses messages reads often.
+    /// What is stored now; of reports, what was stored since they were read before in this bucket: a fleet whose bus loses messages
+    /// reads often.
     pub(crate) fn read(&self) -> impl Future<Output = Result<Found, KeyValueError>> + 'static {
         let (reports, pauses, read) = (Arc::clone(&self.reports), Arc::clone(&self.pauses), Arc::clone(&self.read));
         async move {
-            let (mut reports, pauses) = (reports.snapshot().await?, pauses.snapshot().await?);
-            let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+            let since = read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let (mut reports, pauses) = (reports.snapshot(Some(&since)).await?, pauses.snapshot(None).await?);
             // Not as far as the bucket has come: whoever was asked may lag behind that, but has all that is older than its newest.
-            let sequence = reports.entries.last().map_or(0, |stored| stored.entry.revision);
-            if read.created == reports.status.created {
-                reports.entries.retain(|stored| stored.entry.revision > read.sequence);
-            }
+            let before = if since.created == reports.status.created { since.sequence } else { 0 };
+            let sequence = reports.entries.last().map_or(before, |stored| stored.entry.revision);
             newest_of_each(&mut reports.entries);
-            *read = BucketStatus { sequence, ..reports.status.clone() };
+            *read.lock().unwrap_or_else(PoisonError::into_inner) = BucketStatus { sequence, ..reports.status.clone() };
             Ok(Found { reports, pauses })
         }
     }

@@ -279,7 +279,7 @@ async fn a_lead_that_somebody_else_took_ends_by_itself() {
     assert!(matches!(fleet.nodes[0].leave(wish, attempt, IMAGE, 1_000).await, Leave::Granted { for_all: true, .. }));
     let leases = fleet.bus.bucket(&bucket_spec(SharedBucket::leases(&Fleet::default()))).await.unwrap();
     // A second holder: the first one's lease is taken away and made anew under another name.
-    let held = leases.snapshot().await.unwrap().entries;
+    let held = leases.snapshot(None).await.unwrap().entries;
     assert!(!held.is_empty());
     for held in held {
         leases.delete(&held.entry.key, None).await.unwrap();

@@ -90,9 +90,12 @@ impl Bucket {
         BucketStatus { created: self.created.to_string(), sequence: self.revision, made_at: self.made.wall, age }
     }
 
-    /// All values with their ages, in the order in which they were stored.
-    pub(super) fn snapshot(&self, now: Duration) -> Snapshot {
-        Snapshot { status: self.status(now), entries: self.stored.values().filter_map(|key| self.aged(key, now)).collect() }
+    /// All values with their ages, in the order in which they were stored, or those stored since.
+    pub(super) fn snapshot(&self, now: Duration, since: Option<&BucketStatus>) -> Snapshot {
+        let status = self.status(now);
+        let after = since.filter(|since| since.created == status.created).map_or(0, |since| since.sequence);
+        let stored = self.stored.range(after + 1..).map(|(_, key)| key);
+        Snapshot { entries: stored.filter_map(|key| self.aged(key, now)).collect(), status }
     }
 
     fn aged(&self, key: &str, now: Duration) -> Option<AgedEntry> {

@@ -158,10 +158,10 @@ impl Hub {
         self.state().current_bucket(spec, self.clock.now()).get(key)
     }
 
-    /// All values of a bucket now.
-    pub(super) fn snapshot(&self, spec: &BucketSpec) -> Snapshot {
+    /// All values of a bucket now, or those stored since.
+    pub(super) fn snapshot(&self, spec: &BucketSpec, since: Option<&BucketStatus>) -> Snapshot {
         let now = self.clock.now();
-        self.state().current_bucket(spec, now).snapshot(now.monotonic)
+        self.state().current_bucket(spec, now).snapshot(now.monotonic, since)
     }
 
     /// Which bucket it is now.

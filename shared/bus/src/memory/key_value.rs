@@ -82,8 +82,8 @@ impl KeyValue for MemoryKeyValue {
         Ok(self.hub.status(&self.spec))
     }
 
-    async fn snapshot(&self) -> Result<Snapshot, KeyValueError> {
+    async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
         self.hub.check_open(self.connection)?;
-        Ok(self.hub.snapshot(&self.spec))
+        Ok(self.hub.snapshot(&self.spec, since))
     }
 }

@@ -145,8 +145,8 @@ impl KeyValue for NatsKeyValue {
         Ok(ensure_bucket(&self.jetstream, &self.spec).await?.status())
     }
 
-    async fn snapshot(&self) -> Result<Snapshot, KeyValueError> {
-        Ok(snapshot::read(&self.jetstream, &self.spec).await?)
+    async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
+        Ok(snapshot::read(&self.jetstream, &self.spec, since).await?)
     }
 }
 

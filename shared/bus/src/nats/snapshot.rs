@@ -38,22 +38,29 @@ const LAGS: [Duration; 6] = [
     Duration::from_millis(800),
 ];
 
+/// So many of these waits when only what is new is read: a newest change that is gone without a trace never comes, and only of all keys
+/// it is known how many there are. Then all are read.
+const LAGS_OF_NEW: usize = 3;
+
 /// What has been read.
 #[derive(Default)]
 struct Read {
+    /// Only changes after this; 0: all.
+    after: u64,
     /// The newest of each key; none is a marker.
     newest: BTreeMap<String, Option<AgedEntry>>,
     last: u64,
 }
 
-/// Reads all values.
+/// Reads all values, or those stored since.
 ///
 /// Of a bucket on several servers any of them answers, and it may not have all yet that its leader told the end of: then what is missing
 /// is read as soon as it is there. If it does not come, the snapshot says how far it goes by itself.
-pub(super) async fn read(jetstream: &JetStream, spec: &BucketSpec) -> Result<Snapshot, BusError> {
+pub(super) async fn read(jetstream: &JetStream, spec: &BucketSpec, since: Option<&BucketStatus>) -> Result<Snapshot, BusError> {
     let mut existing = ensure_bucket(jetstream, spec).await?;
     let server_time = existing.server_time();
-    let mut read = Read::default();
+    let after = |existing: &Existing| since.filter(|since| since.created == existing.created).map_or(0, |since| since.sequence);
+    let mut read = Read::all_after(after(&existing));
     let inbox = jetstream.connection.client.new_inbox();
     let mut subscriber = jetstream.connection.subscribe(&inbox, None).await?;
     let mut lags = LAGS.iter();
@@ -66,12 +73,16 @@ pub(super) async fn read(jetstream: &JetStream, spec: &BucketSpec) -> Result<Sna
             }
         }
         if read.is_whole(&existing) {
-            return Ok(read.snapshot(existing.status()));
+            return Ok(read.snapshot(existing.status(), after(&existing)));
+        }
+        if read.after > 0 && LAGS.len() - lags.len() == LAGS_OF_NEW {
+            read = Read::default();
+            continue;
         }
         let Some(lag) = lags.next() else {
             let (sequence, last) = (read.last, existing.last_sequence);
             debug!(bucket = spec.name, sequence, last, "a snapshot is not whole: the server that was asked lags behind");
-            return Ok(read.snapshot(BucketStatus { sequence, ..existing.status() }));
+            return Ok(read.snapshot(BucketStatus { sequence, ..existing.status() }, after(&existing)));
         };
         tokio::time::sleep(*lag).await;
         let again = ensure_bucket(jetstream, spec).await?;
@@ -83,14 +94,20 @@ pub(super) async fn read(jetstream: &JetStream, spec: &BucketSpec) -> Result<Sna
 }
 
 impl Read {
+    fn all_after(after: u64) -> Self {
+        Self { after, last: after, ..Self::default() }
+    }
+
     /// Whether who answered knew of all that the leader had told of: of its last change, or, if that is gone without a trace, of as
     /// many keys.
     fn is_whole(&self, existing: &Existing) -> bool {
-        self.last >= existing.last_sequence || self.newest.len() as u64 >= existing.subjects
+        self.last >= existing.last_sequence || (self.after == 0 && self.newest.len() as u64 >= existing.subjects)
     }
 
-    fn snapshot(self, status: BucketStatus) -> Snapshot {
-        let mut entries: Vec<_> = self.newest.into_values().flatten().collect();
+    /// Of what was read, what was stored after that.
+    fn snapshot(self, status: BucketStatus, after: u64) -> Snapshot {
+        let entries = self.newest.into_values().flatten();
+        let mut entries: Vec<_> = entries.filter(|aged| aged.entry.revision > after).collect();
         entries.sort_by_key(|aged| aged.entry.revision);
         Snapshot { status, entries }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{BucketSpec, BusError, BusRef, Entry, EntryChange, KeyValue, KeyValueError};
+use bus::{BucketSpec, BucketStatus, BusError, BusRef, Entry, EntryChange, KeyValue, KeyValueError};
 use bus::{MAX_PAYLOAD_BYTES, Message};
 use bytes::Bytes;
 
@@ -164,7 +164,7 @@ pub(crate) async fn a_full_bucket_forgets_its_oldest_values_where_it_is_to(bench
     assert_eq!(read(&state, "b").await, None, "a was said again after it");
     assert_eq!(read(&state, "a").await, Some((part.clone(), 3)));
     assert_eq!(state.put("d", part.clone(), None).await, Ok(5));
-    let kept: Vec<String> = state.snapshot().await.unwrap().entries.into_iter().map(|stored| stored.entry.key).collect();
+    let kept: Vec<String> = state.snapshot(None).await.unwrap().entries.into_iter().map(|stored| stored.entry.key).collect();
     assert_eq!(kept, ["c", "d"]);
 }
 
@@ -254,7 +254,7 @@ pub(crate) async fn a_lost_bucket_is_made_again_by_who_touches_it(bench: &Bench)
 
 pub(crate) async fn a_snapshot_holds_every_value_with_its_age(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
-    let empty = state.snapshot().await.unwrap();
+    let empty = state.snapshot(None).await.unwrap();
     assert_eq!((empty.status.sequence, empty.entries.len()), (0, 0));
     // More than a page, and a marker among them.
     for number in 0..600 {
@@ -265,7 +265,7 @@ pub(crate) async fn a_snapshot_holds_every_value_with_its_age(bench: &Bench) {
     state.delete("a.1", None).await.unwrap();
     tokio::time::sleep(SECOND).await;
     state.put("young", value("4"), None).await.unwrap();
-    let snapshot = state.snapshot().await.unwrap();
+    let snapshot = state.snapshot(None).await.unwrap();
     assert_eq!(snapshot.entries.len(), 601);
     let revisions: Vec<u64> = snapshot.entries.iter().map(|aged| aged.entry.revision).collect();
     assert!(revisions.is_sorted() && revisions.last() == Some(&604));
@@ -279,13 +279,40 @@ pub(crate) async fn a_snapshot_holds_every_value_with_its_age(bench: &Bench) {
     assert_eq!((snapshot.status.sequence, &snapshot.status.created), (604, &empty.status.created));
 }
 
+pub(crate) async fn a_snapshot_since_another_holds_what_was_stored_after_it(bench: &Bench) {
+    let state = open(bench.bus(), &BucketSpec { marker_ttl: Some(SECOND), ..bucket("state") }).await;
+    for key in ["a", "b", "c", "d"] {
+        state.put(key, value("1"), None).await.unwrap();
+    }
+    let before = state.snapshot(None).await.unwrap();
+    let none = state.snapshot(Some(&before.status)).await.unwrap();
+    assert_eq!((none.status.sequence, none.entries.len()), (4, 0));
+    state.put("b", value("2"), None).await.unwrap();
+    state.delete("c", None).await.unwrap();
+    let keys = async |since: &BucketStatus| -> Vec<String> {
+        state.snapshot(Some(since)).await.unwrap().entries.into_iter().map(|stored| stored.entry.key).collect()
+    };
+    assert_eq!(keys(&before.status).await, ["b"]);
+    assert_eq!(keys(&BucketStatus { sequence: 2, ..before.status.clone() }).await, ["d", "b"]);
+    // What outlives the marker of the newest change by a second is gone: so is that marker, without a trace.
+    state.delete("c", None).await.unwrap();
+    let timer = open(bench.bus(), &bucket("timer")).await;
+    timer.put("later", value("1"), Some(2 * SECOND)).await.unwrap();
+    gone(&timer, "later").await;
+    assert_eq!(keys(&before.status).await, ["b"]);
+    assert_eq!(keys(&BucketStatus::default()).await, ["a", "d", "b"], "of another bucket, all");
+    bench.lose_bucket("state").await;
+    state.put("a", value("1"), None).await.unwrap();
+    assert_eq!(keys(&before.status).await, ["a"]);
+}
+
 pub(crate) async fn a_lost_bucket_is_another_one(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     state.put("a", value("1"), None).await.unwrap();
     let before = state.status().await.unwrap();
     assert_eq!(before.sequence, 1);
     bench.lose_bucket("state").await;
-    let after = state.snapshot().await.unwrap();
+    let after = state.snapshot(None).await.unwrap();
     assert_ne!(after.status.created, before.created);
     assert_eq!((after.status.sequence, after.entries.len()), (0, 0));
 }
@@ -300,7 +327,7 @@ pub(crate) async fn a_bucket_is_as_old_as_its_server_says(bench: &Bench) {
     let grown = old.age.saturating_sub(young.age);
     assert!(grown >= SECOND && old.age >= 2 * SECOND - SECOND / 10 && old.age < 60 * SECOND, "{young:?} {old:?}");
     bench.lose_bucket("state").await;
-    let again = state.snapshot().await.unwrap().status;
+    let again = state.snapshot(None).await.unwrap().status;
     assert!(again.age < SECOND && again.made_at > old.made_at, "{old:?} {again:?}");
 }
 

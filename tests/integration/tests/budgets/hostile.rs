@@ -33,7 +33,7 @@ fn asks(node: NodeName, permit: u64) -> GrantBudget {
 async fn steal_leases(bus: &MemoryBus) {
     let fleet = contract::subject::Fleet::default();
     let bucket = bus.bucket(&bucket_spec(SharedBucket::leaders(&fleet))).await.unwrap();
-    for held in bucket.snapshot().await.unwrap().entries {
+    for held in bucket.snapshot(None).await.unwrap().entries {
         bucket.delete(&held.entry.key, None).await.unwrap();
     }
 }

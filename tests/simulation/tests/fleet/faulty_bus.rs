@@ -363,8 +363,8 @@ impl KeyValue for FaultyBucket {
         self.ask(self.inner.status()).await
     }
 
-    async fn snapshot(&self) -> Result<Snapshot, KeyValueError> {
-        self.ask(self.inner.snapshot()).await
+    async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
+        self.ask(self.inner.snapshot(since)).await
     }
 }
 
