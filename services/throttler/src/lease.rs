@@ -22,6 +22,10 @@ use crate::core::budget::{FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Office};
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
 /// How long the bucket may take to answer; a leader renews its lease three times within it.
 const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// There for a while in a bucket that was made in place of one that was lost: who has just begun cannot know that there was another.
+const REPLACES_ANOTHER: &str = "budget.replaced";
+/// So long permits by the bucket before may be out: until its leader's lease is over, and what it gave out at last.
+const LOST_PERMITS_LAST: Duration = Duration::from_secs(LEADER_LEASE.as_secs() + FLEET_PERMIT_LEASE.as_secs());
 /// The keys of so many owners are remembered: as many as a node takes part in.
 const KEYS_MAX: usize = 1_000;
 
@@ -156,8 +160,11 @@ impl Leases {
             Looked::Nobody => {}
             Looked::Answer(outcome) => return Ok(outcome),
         }
-        let (status, past) = futures::try_join!(bucket.status(), bucket.get(&keys.past))?;
+        let (status, past, replaced) = futures::try_join!(bucket.status(), bucket.get(&keys.past), bucket.get(REPLACES_ANOTHER))?;
         let lost_for = self.lost_for(&status).await;
+        if replaced.is_none() && lost_for.is_some_and(|age| age < LOST_PERMITS_LAST) {
+            self.say_replaced(&bucket).await;
+        }
         if lost_for.is_some_and(|age| age < LEADER_LEASE) {
             // Whoever led by the bucket before may do so until its lease is over.
             return Ok(None);
@@ -166,9 +173,9 @@ impl Leases {
         let made_s = status.made_at.as_secs();
         match bucket.create(&keys.lead, self.value(owner, 0, made_s), Some(LEADER_LEASE)).await {
             Ok(revision) => {
-                // Permits by the bucket before may be out for as long again. A revision that starts over shows that it was lost just now.
-                let remembers = lost_for.is_none_or(|age| age >= LEADER_LEASE + FLEET_PERMIT_LEASE) && revision > status.sequence;
-                let first = past.is_none() && remembers;
+                // A revision that starts over shows that it was lost just now.
+                let remembers = lost_for.is_none_or(|age| age >= LOST_PERMITS_LAST) && revision > status.sequence;
+                let first = past.is_none() && replaced.is_none() && remembers;
                 let office = Office { epoch: budget_epoch(made_s, revision), first, until: asked + LEADER_LEASE };
                 Ok(Some(taken(owner, office, revision)))
             }
@@ -177,6 +184,13 @@ impl Leases {
                 Looked::Answer(outcome) => Ok(outcome),
             },
             Err(error) => Err(error),
+        }
+    }
+
+    /// Tells those who have just begun that the bucket replaces another. One who does so is enough.
+    async fn say_replaced(&self, bucket: &Arc<dyn KeyValue>) {
+        if let Err(error) = bucket.create(REPLACES_ANOTHER, bytes::Bytes::new(), Some(LOST_PERMITS_LAST)).await {
+            tracing::debug!(%error, "that the bucket of leaders was lost is not written: another node may have done so");
         }
     }
 
@@ -385,6 +399,23 @@ mod tests {
             later(waited).await;
             let office = lead(&a).await;
             assert_eq!(office.map(|office| office.first), leads.then_some(first), "after {waited} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_begins_in_a_bucket_that_was_just_lost_learns_if_anybody_knew_the_one_before() {
+        // Whether somebody looks who has known the bucket before; after how many seconds one who has not asks: who leads, and learns nothing.
+        for (known, waited, first) in [(true, 0, false), (true, 5, false), (true, 7, true), (false, 0, true), (false, 5, true)] {
+            let clock = Clock::simulated(WALL);
+            let bus = MemoryBus::new(clock.clone());
+            let (a, b) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "b", "2"));
+            assert!(a.found().await.is_some());
+            lose(&bus);
+            if known {
+                assert_eq!(lead(&a).await, None);
+            }
+            later(waited).await;
+            assert_eq!(lead(&b).await.map(|office| office.first), Some(first), "known {known}, after {waited} s");
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, RegistryLimit};
+use contract::messages::throttler::{BudgetAnswer, BudgetReturned, GrantBudget, KnownLimits, RegistryLimit};
 use contract::{NodeName, PermitId};
 use throttler::core::budget::{BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Fault, Input, Office};
 use world::{Plan, Seen, World};
@@ -235,8 +235,7 @@ fn news_of_an_election_that_come_again_make_no_leader_forget() {
     let elected = || Input::Elected { owner: owner.clone(), office: Office { epoch: 7, first: false, until: Duration::from_secs(60) } };
     node.step(now(1), elected());
     for other in ["n1", "n2"] {
-        let limit = RegistryLimit { limit: 6, window_ms: 60_000, reset_ms: Some(50_000), ..RegistryLimit::default() };
-        let known = KnownLimits { none_told: false, limits: vec![limit] };
+        let known = KnownLimits { none_told: false, limits: vec![used_up()] };
         let permit = PermitId::random(&mut random);
         let ask = GrantBudget { owner: owner.clone(), node: other.parse().unwrap(), permit, known };
         node.step(now(1), Input::Called { token: 1, call: BudgetCall::Grant(ask) });
@@ -293,40 +292,72 @@ fn whose_grants_all_come_too_late_goes_alone() {
     assert!(matches!(went[..], [15_000..=16_000]), "{went:?}");
 }
 
-/// When the node that leads from then on is asked, of a waiting node whose leader has told it to wait, and never answers again.
-fn next_leader_is_asked_at(leads_from: u64) -> u64 {
+/// The first call to the node that leads from then on, and when, of a node whose leader answers so much and no more. It pulls when it may,
+/// and is told then that the quota is used up.
+fn first_call_to_the_next(leads_from: u64, answer: impl Fn(u64, &BudgetCall) -> Option<BudgetReply>) -> Option<(u64, BudgetCall)> {
     let now = |ms: u64| Now { monotonic: Duration::from_millis(ms), wall: Duration::ZERO };
     let (mut random, owner) = (Random::seeded(1), world::OWNER.to_owned());
-    let [silent, next]: [NodeName; 2] = ["n8", "n9"].map(|name| name.parse().unwrap());
+    let [first, next]: [NodeName; 2] = ["n8", "n9"].map(|name| name.parse().unwrap());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
     let mut happened = VecDeque::from(node.step(now(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
-    let queued = BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
     for ms in (0..60_000).step_by(50) {
         happened.extend(node.step(now(ms), Input::Tick));
         while let Some(effect) = happened.pop_front() {
             let input = match effect {
-                Effect::Campaign { .. } if ms < leads_from => Input::Lead { owner: owner.clone(), leader: Some((silent.clone(), 7)) },
+                Effect::Campaign { .. } if ms < leads_from => Input::Lead { owner: owner.clone(), leader: Some((first.clone(), 7)) },
                 Effect::Campaign { .. } => Input::Lead { owner: owner.clone(), leader: Some((next.clone(), 8)) },
-                Effect::Call { to, .. } if to == next => return ms,
-                Effect::Call { asked, call, .. } if ms == 0 => Input::Replied { asked, call, reply: BudgetReply::Granted(queued.clone()) },
-                Effect::Granted { .. } => return u64::MAX,
+                Effect::Call { to, call, .. } if to == next => return Some((ms, call)),
+                Effect::Call { asked, call, .. } => match answer(ms, &call) {
+                    Some(reply) => Input::Replied { asked, call, reply },
+                    None => continue,
+                },
+                Effect::Granted { alone: true, .. } => return None,
+                Effect::Granted { permit, .. } => Input::Release { permit, limits: vec![used_up()] },
                 _ => continue,
             };
             happened.extend(node.step(now(ms), input));
         }
     }
-    u64::MAX
+    None
+}
+
+fn used_up() -> RegistryLimit {
+    RegistryLimit { limit: 6, window_ms: 60_000, reset_ms: Some(50_000), ..RegistryLimit::default() }
 }
 
 /// A leader that does not answer is asked less and less often, but whether it still leads is not: seen in a fleet whose leaders were cut
 /// off one after the other.
 #[test]
 fn who_leads_instead_of_one_that_is_silent_is_found_soon() {
-    let noticed = next_leader_is_asked_at(250);
+    let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
+    let asked = |leads_from| {
+        let call = first_call_to_the_next(leads_from, |ms, _| (ms == 0).then(|| BudgetReply::Granted(queued())));
+        call.map_or(u64::MAX, |(ms, _)| ms)
+    };
+    let noticed = asked(250);
     for leads_from in (250..12_000).step_by(250) {
-        let asked = next_leader_is_asked_at(leads_from);
+        let asked = asked(leads_from);
         assert!(asked <= leads_from.max(noticed) + 2_500, "asked at {asked} ms, leads from {leads_from} ms");
     }
+}
+
+/// Its leader took its word and died: none of those who wait had asked since.
+#[test]
+fn who_has_used_up_a_quota_tells_the_next_leader() {
+    let answer = |ms, call: &BudgetCall| match call {
+        _ if ms > 0 => None,
+        BudgetCall::Grant(_) => {
+            Some(BudgetReply::Granted(BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default() }))
+        }
+        BudgetCall::Renew(_) => None,
+        BudgetCall::Return(_) => Some(BudgetReply::Returned(BudgetReturned { epoch: 7 })),
+    };
+    let (ms, limits) = match first_call_to_the_next(3_000, answer) {
+        Some((ms, BudgetCall::Renew(renew))) => (ms, renew.known.limits),
+        told => panic!("the next leader is not told: {told:?}"),
+    };
+    assert!(ms <= 6_000, "told at {ms} ms");
+    assert_eq!(limits.iter().map(|limit| (limit.limit, limit.remaining)).collect::<Vec<_>>(), [(6, 0)]);
 }
 
 #[test]

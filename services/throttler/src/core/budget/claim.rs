@@ -48,10 +48,18 @@ pub(super) struct Claim {
 pub(super) struct Return {
     pub(super) used: bool,
     pub(super) told: Option<Vec<RegistryLimit>>,
+    /// A leader has it, but who leads after it may not.
+    pub(super) taken: bool,
     pub(super) since: Duration,
     /// When the leader is told next.
     pub(super) ask_at: Duration,
     pub(super) asked: Option<Duration>,
+}
+
+impl Return {
+    pub(super) fn new(now: Duration, used: bool, told: Option<Vec<RegistryLimit>>) -> Self {
+        Self { used, told, taken: false, since: now, ask_at: now, asked: None }
+    }
 }
 
 /// How long a wish has to wait, as far as is known.

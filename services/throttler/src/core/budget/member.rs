@@ -1,5 +1,6 @@
 //! A node's side of one budget: asks the leader, holds permits, renews and returns them, and knows what to do without one.
 
+mod returning;
 mod time;
 
 use std::collections::BTreeMap;
@@ -165,19 +166,6 @@ impl Member {
         self.tick(now)
     }
 
-    pub(super) fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Wanted> {
-        let Some(claim) = self.claims.remove(&permit) else { return Vec::new() };
-        let told = if limits.is_empty() { claim.told.filter(|_| !claim.told_sent) } else { Some(limits) };
-        if let Some(limits) = &told {
-            self.remembered.learn_first_hand(now, limits);
-        }
-        if self.returns.len() < RETURNS_MAX {
-            let used = claim.stage != Stage::Waiting;
-            self.returns.insert(permit, Return { used, told, since: now, ask_at: now, asked: None });
-        }
-        self.tick(now)
-    }
-
     /// The bus can be reached again.
     pub(super) fn bus_back(&mut self, now: Duration) -> Vec<Wanted> {
         // A bus that comes and goes does not keep it from pulling for ever.
@@ -229,7 +217,7 @@ impl Member {
             Some(_) => {}
             // Not wanted any more: the leader is told, as its word of it was lost.
             None if self.returns.len() < RETURNS_MAX => {
-                self.returns.entry(permit).or_insert(Return { used: false, told: None, since: now, ask_at: now, asked: None });
+                self.returns.entry(permit).or_insert(Return::new(now, false, None));
             }
             None => {}
         }
@@ -248,7 +236,7 @@ impl Member {
             (BudgetCall::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
             (BudgetCall::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
                 if self.hear(now, asked, epoch) {
-                    self.returns.remove(&back.permit);
+                    self.returned(now, back.permit);
                 }
             }
             (_, _) => {}

@@ -52,8 +52,7 @@ impl Member {
         for permit in dead {
             let Some(claim) = self.claims.remove(&permit) else { continue };
             if self.returns.len() < RETURNS_MAX {
-                let used = claim.stage != Stage::Waiting;
-                self.returns.insert(permit, Return { used, told: claim.told, since: now, ask_at: now, asked: None });
+                self.returns.insert(permit, Return::new(now, claim.stage != Stage::Waiting, claim.told));
             }
         }
         self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
