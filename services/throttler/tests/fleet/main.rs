@@ -225,44 +225,91 @@ fn a_bucket_that_is_lost_in_the_middle_breaks_no_budget() {
     }
 }
 
+fn at(ms: u64) -> Now {
+    Now { monotonic: Duration::from_millis(ms), wall: Duration::ZERO }
+}
+
+/// Wants a permit itself, and leads the budget from the first second on.
+fn elected() -> (Budgets, Random) {
+    let (mut random, owner) = (Random::seeded(1), world::OWNER.to_owned());
+    let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
+    node.step(at(1_000), Input::Want { owner, permit: PermitId::random(&mut random) });
+    node.step(at(1_000), in_office());
+    (node, random)
+}
+
+fn in_office() -> Input {
+    Input::Elected { owner: world::OWNER.to_owned(), office: Office { epoch: 7, first: false, until: Duration::from_secs(60) } }
+}
+
+/// Another node asks for a permit, and has heard of a leader before that so many pulls are left.
+fn asks(random: &mut Random, node: &str, remaining: u64) -> Input {
+    let known = KnownLimits { none_told: false, limits: vec![RegistryLimit { remaining, ..used_up() }] };
+    let permit = PermitId::random(random);
+    let ask = GrantBudget { owner: world::OWNER.to_owned(), node: node.parse().unwrap(), permit, known };
+    Input::Called { token: 1, call: BudgetCall::Grant(ask) }
+}
+
+/// How many a node lets go from then on, itself included, within a minute.
+fn lets_go(node: &mut Budgets, from: u64) -> usize {
+    let effects = (from..60_000).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)).collect::<Vec<_>>();
+    effects.iter().filter(|effect| matches!(effect, Effect::Granted { .. } | Effect::Turn { .. })).count()
+}
+
 /// A leader knows by hearsay that nothing is left, which nobody tells it twice.
 #[test]
 fn news_of_an_election_that_come_again_make_no_leader_forget() {
-    let now = |seconds: u64| Now { monotonic: Duration::from_secs(seconds), wall: Duration::ZERO };
-    let (mut random, owner) = (Random::seeded(1), world::OWNER.to_owned());
-    let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
-    node.step(now(1), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) });
-    let elected = || Input::Elected { owner: owner.clone(), office: Office { epoch: 7, first: false, until: Duration::from_secs(60) } };
-    node.step(now(1), elected());
+    let (mut node, mut random) = elected();
     for other in ["n1", "n2"] {
-        let known = KnownLimits { none_told: false, limits: vec![used_up()] };
-        let permit = PermitId::random(&mut random);
-        let ask = GrantBudget { owner: owner.clone(), node: other.parse().unwrap(), permit, known };
-        node.step(now(1), Input::Called { token: 1, call: BudgetCall::Grant(ask) });
+        node.step(at(1_000), asks(&mut random, other, 0));
     }
-    node.step(now(2), elected());
-    let granted = (2..40).flat_map(|second| node.step(now(second), Input::Tick)).filter(|effect| matches!(effect, Effect::Granted { .. }));
-    assert_eq!(granted.count(), 0);
+    node.step(at(2_000), in_office());
+    assert_eq!(lets_go(&mut node, 2_000), 0);
+}
+
+/// Who waits asks every five seconds, and the last to ask its leader before knows the most.
+#[test]
+fn a_new_leader_hears_all_who_wait_under_a_quota_before_it_lets_anybody_go() {
+    let (mut node, mut random) = elected();
+    node.step(at(1_000), asks(&mut random, "n1", 4));
+    let early = (1_000..5_500).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)).collect::<Vec<_>>();
+    assert!(!early.iter().any(|effect| matches!(effect, Effect::Granted { .. } | Effect::Turn { .. })), "{early:?}");
+    node.step(at(5_500), asks(&mut random, "n2", 0));
+    assert_eq!(lets_go(&mut node, 5_500), 0);
+}
+
+#[test]
+fn who_leads_no_more_tells_the_next_leader_what_it_knew_as_one() {
+    let (mut node, mut random) = elected();
+    node.step(at(1_000), asks(&mut random, "n1", 0));
+    let lost = Input::Lead { owner: world::OWNER.to_owned(), leader: Some(("n9".parse().unwrap(), 8)) };
+    let mut effects = node.step(at(2_000), lost);
+    effects.extend((2_000..3_000).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)));
+    let told = effects.iter().find_map(|effect| match effect {
+        Effect::Call { call: BudgetCall::Renew(renew), .. } => renew.known.limits.first(),
+        Effect::Call { call: BudgetCall::Grant(ask), .. } => ask.known.limits.first(),
+        _ => None,
+    });
+    assert_eq!(told.map(|limit| (limit.limit, limit.remaining)), Some((6, 0)), "{effects:?}");
 }
 
 /// What a node comes to in a minute whose leader gives each answer a second late: how often it asked, and when it went.
 fn with_a_late_leader(answer: impl Fn() -> BudgetAnswer) -> (usize, Vec<u64>) {
-    let now = |ms: u64| Now { monotonic: Duration::from_millis(ms), wall: Duration::ZERO };
     let (mut random, owner, leader) = (Random::seeded(1), world::OWNER.to_owned(), "n9".parse::<NodeName>().unwrap());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
-    let mut happened = VecDeque::from(node.step(now(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
+    let mut happened = VecDeque::from(node.step(at(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
     let (mut under_way, mut asked_in_all, mut went) = (VecDeque::new(), 0, Vec::new());
     for ms in (0..60_000).step_by(50) {
-        happened.extend(node.step(now(ms), Input::Tick));
+        happened.extend(node.step(at(ms), Input::Tick));
         while under_way.front().is_some_and(|(at, _, _)| *at <= ms) {
             let (_, asked, call) = under_way.pop_front().unwrap();
-            happened.extend(node.step(now(ms), Input::Replied { asked, call, reply: BudgetReply::Granted(answer()) }));
+            happened.extend(node.step(at(ms), Input::Replied { asked, call, reply: BudgetReply::Granted(answer()) }));
         }
         while let Some(effect) = happened.pop_front() {
             match effect {
                 Effect::Campaign { .. } => {
                     let lead = Input::Lead { owner: owner.clone(), leader: Some((leader.clone(), 7)) };
-                    happened.extend(node.step(now(ms), lead));
+                    happened.extend(node.step(at(ms), lead));
                 }
                 Effect::Call { asked, call: call @ BudgetCall::Grant(_), .. } => {
                     asked_in_all += 1;
@@ -295,13 +342,12 @@ fn whose_grants_all_come_too_late_goes_alone() {
 /// The first call to the node that leads from then on, and when, of a node whose leader answers so much and no more. It pulls when it may,
 /// and is told then that the quota is used up.
 fn first_call_to_the_next(leads_from: u64, answer: impl Fn(u64, &BudgetCall) -> Option<BudgetReply>) -> Option<(u64, BudgetCall)> {
-    let now = |ms: u64| Now { monotonic: Duration::from_millis(ms), wall: Duration::ZERO };
     let (mut random, owner) = (Random::seeded(1), world::OWNER.to_owned());
     let [first, next]: [NodeName; 2] = ["n8", "n9"].map(|name| name.parse().unwrap());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
-    let mut happened = VecDeque::from(node.step(now(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
+    let mut happened = VecDeque::from(node.step(at(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
     for ms in (0..60_000).step_by(50) {
-        happened.extend(node.step(now(ms), Input::Tick));
+        happened.extend(node.step(at(ms), Input::Tick));
         while let Some(effect) = happened.pop_front() {
             let input = match effect {
                 Effect::Campaign { .. } if ms < leads_from => Input::Lead { owner: owner.clone(), leader: Some((first.clone(), 7)) },
@@ -315,7 +361,7 @@ fn first_call_to_the_next(leads_from: u64, answer: impl Fn(u64, &BudgetCall) -> 
                 Effect::Granted { permit, .. } => Input::Release { permit, limits: vec![used_up()] },
                 _ => continue,
             };
-            happened.extend(node.step(now(ms), input));
+            happened.extend(node.step(at(ms), input));
         }
     }
     None

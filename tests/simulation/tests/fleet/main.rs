@@ -79,10 +79,6 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
     if OPTIMISED {
         let acts = |kind: &&str| account.counts.get(*kind).copied().unwrap_or_default();
         let seldom: Vec<_> = KINDS.iter().filter(|kind| acts(kind) < SELDOM).collect();
-        let mut open = account.open.clone();
-        open.sort_unstable();
-        let expected: Vec<_> = seeds::OPEN.into_iter().filter(|(seed, _)| *seed <= seeds).collect();
-        assert_eq!(open, expected, "what holds again is not open any more");
         assert!(seldom.is_empty(), "these act too seldom to say anything: {seldom:?}");
     }
 }

@@ -14,16 +14,6 @@ use crate::world::{self, Story};
 /// So much is shown before and after what is broken.
 const SEEN_AROUND: Duration = Duration::from_secs(20);
 
-/// What is not mended yet: the only findings of the usual fleets that do not hold, by seed. One that holds again must go from here.
-pub const OPEN: [(u64, &str); 3] = [
-    // The server comes back without its buckets, and within six seconds a node starts and is elected: it knows of no leader before it,
-    // learns nothing, and lets itself go although the quota is used up.
-    (97, "pulls in a window of a quota by leaders' permits"),
-    (317, "pulls in a window of a quota by leaders' permits"),
-    // Not traced: five lines are cut one after the other while a leader is sought, and two nodes go alone after 15 s.
-    (453, "pulls alone of nodes that reach the bus"),
-];
-
 /// What a run is drawn from.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
@@ -36,8 +26,6 @@ pub struct Fleet {
 pub struct Account {
     /// What does not hold, and how it is seen again.
     pub broken: Vec<String>,
-    /// Those of [`OPEN`] that were seen.
-    pub open: Vec<(u64, &'static str)>,
     /// How often each kind of fault acted.
     pub counts: BTreeMap<&'static str, u64>,
     /// The worst of each figure, as a share of its bound.
@@ -56,9 +44,7 @@ impl Account {
             if value / at_most > worst.0 {
                 *worst = (value / at_most, fleet.seed);
             }
-            if value > at_most && OPEN.contains(&(fleet.seed, what)) {
-                self.open.push((fleet.seed, what));
-            } else if value > at_most {
+            if value > at_most {
                 self.broken.push(format!("{invariant:?}: {what}: {value:.2}, at most {at_most:.2}: {}", again(fleet)));
             }
         }
@@ -67,9 +53,6 @@ impl Account {
     /// In lines: how often each fault acted, and how near each bound was.
     pub fn told(&self) -> String {
         let mut text = format!("{} fleets, each run twice\n", self.runs);
-        for (seed, what) in &self.open {
-            let _ = writeln!(text, "  NOT MENDED YET, seed {seed}: {what}");
-        }
         for (kind, count) in &self.counts {
             let _ = writeln!(text, "  {count:>9} x {kind}");
         }

@@ -14,7 +14,7 @@ use super::line::{Line, Waiter};
 use super::pace::Pace;
 use super::permits::{Permits, Stage};
 use super::quota::{Allowance, Out, Quota};
-use super::{BudgetPolicy, FLEET_PERMIT_LEASE};
+use super::{ASK_AGAIN, BudgetPolicy, FLEET_PERMIT_LEASE};
 
 /// A permit that was called out begins at once; one that is fetched later than this takes another turn of the rate, so that calls
 /// that were held up do not begin together.
@@ -35,6 +35,8 @@ const OTHERS_AWAITED: Duration = Duration::from_secs(6);
 const OWN_PULL_LOOKED_AT: Duration = Duration::from_millis(20);
 /// So long a new leader believes what nodes tell of limits that they heard of; later it knows better.
 const HEARSAY: Duration = Duration::from_secs(30);
+/// So long a new leader learns that hears of a quota: by then all who wait have asked it.
+const LEARNS_QUOTA: Duration = Duration::from_secs(ASK_AGAIN.as_secs() + 1);
 /// The pull's length that stated waits begin with; then it is what pulls take.
 const PULL_EXPECTED: Duration = Duration::from_secs(5);
 /// The most permits that a leader counts at a time when the owner sets no limit.
@@ -407,6 +409,9 @@ impl Leader {
         if !known.limits.is_empty() {
             let out = self.out();
             self.quota.told(now, node, None, &known.limits, out);
+            if self.fault != Some(Fault::LearnsNothing) {
+                self.learns_until = self.learns_until.max(self.since + LEARNS_QUOTA);
+            }
         } else if known.none_told {
             self.quota.none_told();
         }

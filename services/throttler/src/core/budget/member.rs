@@ -335,6 +335,11 @@ impl Member {
         self.claims.len() as u64 - self.in_flight()
     }
 
+    /// What this node knew of limits as their leader.
+    pub(super) fn remember(&mut self, now: Duration, known: &KnownLimits) {
+        self.remembered.learn(now, known);
+    }
+
     pub(super) fn known(&self, now: Duration) -> KnownLimits {
         self.remembered.known(now)
     }

@@ -280,8 +280,12 @@ impl Budgets {
     }
 
     fn lease_lost_to(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
-        self.leads.remove(owner);
-        self.member(now, owner, |member| member.led_by(now, leader), work);
+        let known = self.leads.remove(owner).map(|lead| lead.core.known(now)).unwrap_or_default();
+        let ended = |member: &mut Member| {
+            member.remember(now, &known);
+            member.led_by(now, leader)
+        };
+        self.member(now, owner, ended, work);
     }
 
     /// Leads end with their leases, before anything else is done in their name.
