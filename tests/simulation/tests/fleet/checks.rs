@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::budget;
 use crate::plan::{Act, BASE, CALM_FROM, HEALS_AT, Plan, TOOL};
 use crate::registry::{Asked, Mood, RETRY_AFTER};
 use crate::world::Story;
+use crate::{budget, leases};
 
 /// What a checker looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
     /// Among nodes that reach a leader, no sliding second sees more pulls than the budget allows.
     Budget,
-    /// One lease for an entry and epoch: what fails does not grow with the fleet.
+    /// One lease for an entry and epoch, and nobody asks without: what fails does not grow with the fleet.
     OneLease,
     /// Nobody refuses longer than until the next try and one probe deadline, without a newer failure.
     NextTry,
@@ -65,6 +65,7 @@ const NO_SERVER: f64 = 12.0 + 3.0;
 pub fn look(story: &Story) -> Vec<Finding> {
     let mut findings = budget::look(story);
     findings.extend([one_lease(story), next_try(story)]);
+    findings.extend(leases::look(story));
     findings.extend(healing(story));
     findings.push(others_unharmed(story));
     findings.push(kept_at_restart(story));
@@ -73,7 +74,7 @@ pub fn look(story: &Story) -> Vec<Finding> {
 }
 
 /// Requests that failed because of the outage, of nodes that are well and know what the fleet knows.
-fn failing(story: &Story) -> impl Iterator<Item = &Asked> {
+pub fn failing(story: &Story) -> impl Iterator<Item = &Asked> {
     let of_outage = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage;
     story.asked.iter().filter(of_outage).filter(|one| !away(story, one.node, one.at))
 }

@@ -13,11 +13,15 @@ use bus::{
     Snapshot, StreamSpec, Subscription,
 };
 use bytes::Bytes;
-use clock::Random;
+use clock::{Clock, Random};
+use contract::know::LEASES;
+use contract::subject::Fleet;
 use futures::StreamExt as _;
 use futures::stream::{self, Stream};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
+
+use crate::leases::Leases;
 
 /// How long a change of a bucket is waited for, as on a real server.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -69,12 +73,15 @@ struct State {
     /// Who wants to know of each line. Not tokio's `watch`, which wakes its listeners in no order that repeats.
     listeners: BTreeMap<usize, Vec<mpsc::UnboundedSender<BusHealth>>>,
     counts: BTreeMap<Kind, u64>,
+    leases: Leases,
+    clock: Clock,
 }
 
 impl Weather {
     /// Fair.
-    pub fn new(random: Random) -> Self {
-        let state = State { random, odds: Odds::default(), lines: BTreeMap::new(), listeners: BTreeMap::new(), counts: BTreeMap::new() };
+    pub fn new(random: Random, clock: Clock) -> Self {
+        let (odds, leases) = (Odds::default(), Leases::default());
+        let state = State { random, odds, lines: BTreeMap::new(), listeners: BTreeMap::new(), counts: BTreeMap::new(), leases, clock };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -94,6 +101,13 @@ impl Weather {
     /// How often what has happened.
     pub fn counts(&self) -> BTreeMap<Kind, u64> {
         self.state().counts.clone()
+    }
+
+    /// What nodes know of their leases.
+    pub fn leases<T>(&self, act: impl FnOnce(&mut Leases, Duration) -> T) -> T {
+        let mut state = self.state();
+        let now = state.clock.now().monotonic;
+        act(&mut state.leases, now)
     }
 
     /// A connection of a node through this weather.
@@ -222,7 +236,8 @@ impl Bus for FaultyBus {
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
         self.cut()?;
         let inner = self.inner.bucket(spec).await?;
-        Ok(Arc::new(FaultyBucket { inner, node: self.node, name: spec.name.clone(), weather: self.weather.clone() }))
+        let of_leases = spec.name == Fleet::default().bucket(LEASES);
+        Ok(Arc::new(FaultyBucket { inner, node: self.node, name: spec.name.clone(), of_leases, weather: self.weather.clone() }))
     }
 
     async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError> {
@@ -304,6 +319,8 @@ struct FaultyBucket {
     inner: Arc<dyn KeyValue>,
     node: usize,
     name: String,
+    /// Who knows that it holds one is written down.
+    of_leases: bool,
     weather: Weather,
 }
 
@@ -312,6 +329,9 @@ impl FaultyBucket {
     async fn ask<T>(&self, asked: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
         let line = self.weather.line(self.node);
         let fate = self.weather.fate(self.node);
+        if self.of_leases && matches!(fate, Fate::Lost | Fate::Late(_)) {
+            self.weather.leases(|leases, now| leases.unanswered(self.node, now));
+        }
         if line == Line::Cut {
             return Err(BusError::Disconnected { reason: "the line is cut".to_owned() }.into());
         }
@@ -344,7 +364,12 @@ impl KeyValue for FaultyBucket {
     }
 
     async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-        self.ask(self.inner.create(key, value, ttl)).await
+        let asked = self.weather.leases(|_, now| now);
+        let created = self.ask(self.inner.create(key, value, ttl)).await;
+        if let (true, Some(ttl), true) = (self.of_leases, ttl, created.is_ok()) {
+            self.weather.leases(|leases, now| leases.won(self.node, key, asked, now, ttl));
+        }
+        created
     }
 
     async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
@@ -352,6 +377,9 @@ impl KeyValue for FaultyBucket {
     }
 
     async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
+        if self.of_leases {
+            self.weather.leases(|leases, now| leases.gave_back(self.node, key, now));
+        }
         self.ask(self.inner.delete(key, revision)).await
     }
 

@@ -9,6 +9,7 @@
 mod budget;
 mod checks;
 mod faulty_bus;
+mod leases;
 mod node;
 mod plan;
 mod quota;
@@ -51,7 +52,7 @@ const KINDS: [&str; 15] = [
     "message into a cut",
 ];
 
-/// With the large ones they take some eight minutes of two cores. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer.
+/// With the large ones they take some seven minutes of two cores. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer.
 const SEEDS: u64 = 500;
 /// Fleets as large as is promised for.
 const LARGE: u64 = 5;

@@ -10,13 +10,14 @@ use backoff_tracker::core::knowledge::{About, Topic};
 use bus::Bus as _;
 use bus::memory::MemoryBus;
 use clock::{Clock, Random};
-use contract::know::{AboutKind, Found, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
+use contract::know::{AboutKind, Found, LEASES, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
 use contract::subject::Fleet;
 use contract::{AttemptId, NodeName, View};
 use throttler::core::budget::BudgetPolicy;
 use tokio::runtime::Builder;
 
 use crate::faulty_bus::{Kind, Weather};
+use crate::leases::Leases;
 use crate::node::{Node, Parts, Planted, shared};
 use crate::plan::{Act, ENDS, Plan, TOOL};
 use crate::quota::{self, HUB};
@@ -41,6 +42,7 @@ pub struct Story {
     pub wanted: BTreeMap<(usize, &'static str), Duration>,
     /// Which node came back when.
     pub restarts: Vec<(usize, Duration)>,
+    pub leases: Leases,
     /// How often each kind of fault acted.
     pub counts: BTreeMap<&'static str, u64>,
     /// Over all of it, in order.
@@ -84,7 +86,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         budget,
         quota,
         hub: MemoryBus::new(clock.clone()),
-        weather: Weather::new(Random::seeded(plan.seed)),
+        weather: Weather::new(Random::seeded(plan.seed), clock.clone()),
         registry: Registry::new(clock.clone()),
         nodes: BTreeMap::new(),
         starts: 0,
@@ -127,6 +129,9 @@ impl World {
             Act::Line(node, line) => self.weather.set_line(node, line),
             Act::Wipe(bucket) => {
                 self.hub.lose_bucket(&Fleet::default().bucket(bucket));
+                if bucket == LEASES {
+                    self.weather.leases(|leases, now| leases.wiped(now));
+                }
                 self.count("bucket wiped under a node", self.plan.nodes as u64);
             }
             Act::Sick(nodes) => self.registry.set_sick(nodes),
@@ -248,8 +253,9 @@ impl World {
             hash.add(&format!("{one:?}"));
         }
         hash.add(&format!("{there:?}{:?}", self.counts));
+        let leases = self.weather.leases(|leases, _| std::mem::take(leases));
         let Self { plan, budget, quota, wanted, restarts, counts, .. } = self;
-        Story { plan, budget, quota, asked, there, wanted, restarts, counts, hash: hash.0 }
+        Story { plan, budget, quota, asked, there, wanted, restarts, leases, counts, hash: hash.0 }
     }
 }
 

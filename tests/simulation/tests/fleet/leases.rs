@@ -1,0 +1,79 @@
+//! Who held which lease, as far as each node knew, and who asked the registry without one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::checks::{Finding, Invariant, failing};
+use crate::world::Story;
+
+/// How long after a question for a lease that nobody answered a node may go ahead without: it waits a quarter of a second for the answer,
+/// and then for a permit of the budget, whose messages may be lost as well.
+const GOES_WITHOUT: Duration = Duration::from_secs(5);
+/// So many requests of a run may come later than that, or when their lease is over: the budget's leader died while they waited for a permit.
+/// One was seen in every fortieth run.
+const TOO_LATE: f64 = 2.0;
+
+/// What nodes know of their leases.
+#[derive(Clone, Debug, Default)]
+pub struct Leases {
+    held: Vec<Held>,
+    /// When a node asked for one and got no answer.
+    unanswered: BTreeMap<usize, Vec<Duration>>,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    node: usize,
+    key: String,
+    from: Duration,
+    until: Duration,
+}
+
+impl Leases {
+    /// A node was told that it has a lease, for which it asked then.
+    pub fn won(&mut self, node: usize, key: &str, asked: Duration, now: Duration, ttl: Duration) {
+        self.held.push(Held { node, key: key.to_owned(), from: now, until: asked + ttl });
+    }
+
+    /// It gives it back.
+    pub fn gave_back(&mut self, node: usize, key: &str, now: Duration) {
+        let mine = self.held.iter_mut().filter(|held| held.node == node && held.key == key && held.until > now);
+        mine.for_each(|held| held.until = now);
+    }
+
+    /// The bucket was lost: what it said holds no more.
+    pub fn wiped(&mut self, now: Duration) {
+        self.held.iter_mut().for_each(|held| held.until = held.until.min(now));
+    }
+
+    /// Nobody answered.
+    pub fn unanswered(&mut self, node: usize, asked: Duration) {
+        self.unanswered.entry(node).or_default().push(asked);
+    }
+
+    fn may_go(&self, node: usize, at: Duration) -> bool {
+        let holds = self.held.iter().any(|held| held.node == node && held.from <= at && at <= held.until);
+        let asked = self.unanswered.get(&node).into_iter().flatten();
+        holds || asked.clone().any(|asked| *asked <= at && at <= *asked + GOES_WITHOUT)
+    }
+}
+
+/// Looks at a run.
+pub fn look(story: &Story) -> Vec<Finding> {
+    let found = |what, value: usize, at_most: f64, at| Finding { invariant: Invariant::OneLease, what, value: value as f64, at_most, at };
+    let mut by_key: BTreeMap<&str, Vec<&Held>> = BTreeMap::new();
+    for held in &story.leases.held {
+        by_key.entry(&held.key).or_default().push(held);
+    }
+    let overlap = |one: &Held, other: &Held| one.node != other.node && one.from < other.until && other.from < one.until;
+    let twice: Vec<&Held> = by_key
+        .values()
+        .flat_map(|held| held.iter().enumerate().filter(|(index, one)| held[..*index].iter().any(|other| overlap(one, other))))
+        .map(|(_, one)| *one)
+        .collect();
+    let without: Vec<_> = failing(story).filter(|one| !story.leases.may_go(one.node, one.at)).collect();
+    vec![
+        found("leases held by two nodes at once", twice.len(), 0.0, twice.first().map(|held| (held.node, held.from))),
+        found("failing requests without a lease", without.len(), TOO_LATE, without.first().map(|one| (one.node, one.at))),
+    ]
+}
