@@ -7,6 +7,8 @@ mod bench;
 mod faulty;
 #[path = "../../../shared/bus/tests/conformance/key_value.rs"]
 mod key_value;
+#[path = "fleet/leases.rs"]
+mod leases;
 #[path = "../../../shared/bus/tests/conformance/messages.rs"]
 mod messages;
 #[path = "../../../shared/bus/tests/conformance/requests.rs"]
@@ -74,6 +76,7 @@ conformance! {
         markers_of_deletion_go_without_a_trace,
         a_lost_bucket_is_made_again_by_who_touches_it,
         a_snapshot_holds_every_value_with_its_age,
+        a_snapshot_since_another_holds_what_was_stored_after_it,
         a_lost_bucket_is_another_one,
         changes_are_republished_with_their_place,
         an_expiry_is_republished,
@@ -114,7 +117,7 @@ mod weather {
 
     fn two(odds: Odds) -> (Weather, FaultyBus, MemoryBus) {
         let hub = MemoryBus::new(Clock::host());
-        let weather = Weather::new(Random::seeded(1));
+        let weather = Weather::new(Random::seeded(1), Clock::host());
         weather.set_odds(odds);
         let one = weather.over(hub.connect(), 1);
         (weather, one, hub)

@@ -23,7 +23,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn fair() -> Self {
         let hub = MemoryBus::new(Clock::host());
-        let weather = Weather::new(Random::seeded(1));
+        let weather = Weather::new(Random::seeded(1), Clock::host());
         let (bus, other) = (weather.over(hub.clone(), 1), weather.over(hub.connect(), 2));
         Self { hub, bus: Arc::new(bus), other: Arc::new(other) }
     }

@@ -1,18 +1,11 @@
-//! Who held which lease, as far as each node knew, and who asked the registry without one.
+//! Who held which lease, as far as each node knew.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::checks::{Finding, Invariant, failing};
-use crate::world::Story;
-
 /// How long after a question for a lease that nobody answered a node may go ahead without: it waits a quarter of a second for the answer,
 /// and then for a permit of the budget, whose messages may be lost as well.
 const GOES_WITHOUT: Duration = Duration::from_secs(5);
-/// So many requests of a run may come later than that, or when their lease is over: the budget's leader died while they waited for a permit.
-/// One was seen in every fortieth run.
-const TOO_LATE: f64 = 2.0;
-
 /// What nodes know of their leases.
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
@@ -51,29 +44,22 @@ impl Leases {
         self.unanswered.entry(node).or_default().push(asked);
     }
 
-    fn may_go(&self, node: usize, at: Duration) -> bool {
+    /// Whether a node may ask for all then: it holds a lease, or nobody answered when it asked for one.
+    pub fn may_go(&self, node: usize, at: Duration) -> bool {
         let holds = self.held.iter().any(|held| held.node == node && held.from <= at && at <= held.until);
         let asked = self.unanswered.get(&node).into_iter().flatten();
         holds || asked.clone().any(|asked| *asked <= at && at <= *asked + GOES_WITHOUT)
     }
-}
 
-/// Looks at a run.
-pub fn look(story: &Story) -> Vec<Finding> {
-    let found = |what, value: usize, at_most: f64, at| Finding { invariant: Invariant::OneLease, what, value: value as f64, at_most, at };
-    let mut by_key: BTreeMap<&str, Vec<&Held>> = BTreeMap::new();
-    for held in &story.leases.held {
-        by_key.entry(&held.key).or_default().push(held);
+    /// Who was told that it has a lease while another had it, and when.
+    pub fn held_twice(&self) -> Vec<(usize, Duration)> {
+        let mut by_key: BTreeMap<&str, Vec<&Held>> = BTreeMap::new();
+        for held in &self.held {
+            by_key.entry(&held.key).or_default().push(held);
+        }
+        let overlap = |one: &Held, other: &Held| one.node != other.node && one.from < other.until && other.from < one.until;
+        let second = |(index, one): &(usize, &&Held), held: &[&Held]| held[..*index].iter().any(|other| overlap(one, other));
+        let twice = by_key.values().flat_map(|held| held.iter().enumerate().filter(move |one| second(one, held)));
+        twice.map(|(_, one)| (one.node, one.from)).collect()
     }
-    let overlap = |one: &Held, other: &Held| one.node != other.node && one.from < other.until && other.from < one.until;
-    let twice: Vec<&Held> = by_key
-        .values()
-        .flat_map(|held| held.iter().enumerate().filter(|(index, one)| held[..*index].iter().any(|other| overlap(one, other))))
-        .map(|(_, one)| *one)
-        .collect();
-    let without: Vec<_> = failing(story).filter(|one| !story.leases.may_go(one.node, one.at)).collect();
-    vec![
-        found("leases held by two nodes at once", twice.len(), 0.0, twice.first().map(|held| (held.node, held.from))),
-        found("failing requests without a lease", without.len(), TOO_LATE, without.first().map(|one| (one.node, one.at))),
-    ]
 }

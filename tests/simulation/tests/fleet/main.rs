@@ -77,7 +77,7 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
     let account = many(&fleets);
     eprintln!("{}", account.told());
     assert!(account.broken.is_empty(), "{}", account.broken.join("\n"));
-    if OPTIMISED {
+    if OPTIMISED && seeds >= SEEDS {
         let acts = |kind: &&str| account.counts.get(*kind).copied().unwrap_or_default();
         let seldom: Vec<_> = KINDS.iter().filter(|kind| acts(kind) < SELDOM).collect();
         assert!(seldom.is_empty(), "these act too seldom to say anything: {seldom:?}");
