@@ -93,7 +93,7 @@ impl Connection {
     /// Sends a message and waits for one answer.
     pub(super) async fn ask(&self, mut message: Message, limit: Duration) -> Result<async_nats::Message, BusError> {
         let subject = message.subject.clone();
-        let mut awaited = self.replies.expect();
+        let mut awaited = self.replies.awaited();
         message.reply_to = Some(awaited.subject.clone());
         let answer = async {
             self.send(message).await?;
@@ -137,7 +137,7 @@ impl Connection {
     /// A message to ourselves: the server takes commands of a connection in their order, so when it comes back, all before
     /// it is done.
     async fn confirm(&self, what: &str) {
-        let mut awaited = self.replies.expect();
+        let mut awaited = self.replies.awaited();
         let message = Message::new(awaited.subject.clone(), Bytes::new());
         let answer = async { self.hand_over(message).await.is_ok() && (&mut awaited.reply).await.is_ok() };
         if !matches!(timeout(CONFIRM_LIMIT, answer).await, Ok(true)) {

@@ -39,7 +39,7 @@ impl Replies {
     }
 
     /// Waits for a reply on a subject of its own.
-    pub(super) fn expect(&self) -> Awaited<'_> {
+    pub(super) fn awaited(&self) -> Awaited<'_> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, reply) = oneshot::channel();
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(number, sender);

@@ -101,7 +101,7 @@ fn explain(path: &Path, error: &io::Error) -> String {
 impl Bus for SocketBus {
     async fn publish(&self, message: Message) -> Result<(), BusError> {
         rules::check_message(&message, MAX_PAYLOAD_BYTES)?;
-        let mut waiting = self.connection.expect()?;
+        let mut waiting = self.connection.waiting()?;
         waiting.send(&ToServer::Publish { id: waiting.id, message: message.into() }).await?;
         waiting.answer().await.map(|_| ())
     }
@@ -109,7 +109,7 @@ impl Bus for SocketBus {
     async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError> {
         rules::check_pattern(subject)?;
         queue.map_or(Ok(()), rules::check_queue)?;
-        let mut waiting = self.connection.expect()?;
+        let mut waiting = self.connection.waiting()?;
         let (sender, messages) = mpsc::channel(SUBSCRIPTION_CAPACITY);
         self.connection.state().subscribers.insert(waiting.id, sender);
         // From here on, dropping it unsubscribes.
@@ -123,7 +123,7 @@ impl Bus for SocketBus {
         let message = rules::with_deadline(message, timeout);
         rules::check_message(&message, MAX_PAYLOAD_BYTES)?;
         let subject = message.subject.clone();
-        let mut waiting = self.connection.expect()?;
+        let mut waiting = self.connection.waiting()?;
         let answer = async {
             waiting.send(&ToServer::Request { id: waiting.id, timeout, message: message.into() }).await?;
             waiting.answer().await
@@ -177,7 +177,7 @@ impl Connection {
     }
 
     /// Makes place for an answer.
-    fn expect(&self) -> Result<Waiting<'_>, BusError> {
+    fn waiting(&self) -> Result<Waiting<'_>, BusError> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = oneshot::channel();
         let mut state = self.state();

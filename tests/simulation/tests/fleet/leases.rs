@@ -6,6 +6,7 @@ use std::time::Duration;
 /// How long after a question for a lease that nobody answered a node may go ahead without: it waits a quarter of a second for the answer,
 /// and then for a permit of the budget, whose messages may be lost as well.
 const GOES_WITHOUT: Duration = Duration::from_secs(5);
+
 /// What nodes know of their leases.
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
