@@ -5,7 +5,8 @@
 //! | `<fleet>.v1.cmd.<node>.<service>.<verb>` | request and reply | MessagePack of a [`crate::Command`] |
 //! | `<fleet>.v1.cmd._all.agent.<verb>` | request, one reply of every agent | MessagePack |
 //! | `<fleet>.v1.cmd._leader.<service>.<verb>` | request and reply, by the agent that holds the service's lease | MessagePack |
-//! | `<fleet>.v1.know.<topic>` and what is below it | shared knowledge; `know.digest.<node>` is the registrar's | MessagePack |
+//! | `<fleet>.v1.know.<topic>` and what is below it | shared knowledge | MessagePack |
+//! | `<fleet>.v1.digest.<node>` | how the fleet stands, as its registrar says | MessagePack |
 //! | `<fleet>.v1.evt.<reason>.<registry>.<node>` | event | CloudEvents 1.0 JSON |
 //!
 //! Names are encoded into tokens: `[A-Za-z0-9-]` stands as it is, every other byte as `_` and two hex digits, and what has
@@ -89,16 +90,17 @@ impl Fleet {
         subject.strip_prefix(self.name())?.strip_prefix(".v1.know.")?.strip_prefix(bucket)?.strip_prefix('.')
     }
 
-    /// Where a registrar publishes its digest: a node may publish below its own token alone.
+    /// Where a registrar publishes its digest: a node may publish below its own token alone. Not below `know`, which is heard as a whole
+    /// by those whom it does not concern.
     #[must_use]
     pub fn digest(&self, registrar: &NodeName) -> String {
-        format!("{}.{}", self.knowledge("digest"), token(registrar.as_str()))
+        format!("{}.v1.digest.{}", self.0, token(registrar.as_str()))
     }
 
     /// Matches the digests of every registrar.
     #[must_use]
     pub fn digests(&self) -> String {
-        format!("{}.*", self.knowledge("digest"))
+        format!("{}.v1.digest.*", self.0)
     }
 
     /// A bucket of the fleet: `reports`, `leases`, `leaders`, `pauses`, `keys`.
@@ -193,6 +195,7 @@ mod tests {
         assert_eq!(fleet.event(EventReason::InspectFailed, None, &node), "fleetpull.v1.evt.InspectFailed._.n1_2eexample");
         assert_eq!(fleet.events(None, Some(&node)), "fleetpull.v1.evt.*.*.n1_2eexample");
         assert_eq!(fleet.all_knowledge(), "fleetpull.v1.know.>");
+        assert_eq!((fleet.digest(&node).as_str(), fleet.digests().as_str()), ("fleetpull.v1.digest.n1_2eexample", "fleetpull.v1.digest.*"));
         assert_eq!(fleet.key_of("reports", "fleetpull.v1.know.reports.a.b"), Some("a.b"));
         assert_eq!(fleet.key_of("reports", "fleetpull.v1.know.reportsx.a"), None);
     }

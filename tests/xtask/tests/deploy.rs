@@ -195,17 +195,19 @@ async fn nobody_but_the_server_publishes_knowledge_and_a_digest_comes_from_whom_
     }
     let fleet = Fleet::start();
     let (n1, n2, operator) = (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("operator").await);
-    let mut heard = n2.subscribe("fleetpull.v1.know.>", None).await.unwrap();
-    let forged = ["reports.n1.not_found.ab", "reports.n2.not_found.ab", "leases.registrar", "pauses.all", "digest", "digest.n2"];
+    let knowledge = n2.subscribe("fleetpull.v1.know.>", None).await.unwrap();
+    let digests = n2.subscribe("fleetpull.v1.digest.*", None).await.unwrap();
+    let mut heard = futures::stream::select(knowledge, digests).boxed();
+    let forged = ["know.reports.n1.not_found.ab", "know.reports.n2.not_found.ab", "know.leases.registrar", "know.pauses.all", "digest.n2"];
     for topic in forged {
-        let subject = format!("fleetpull.v1.know.{topic}");
+        let subject = format!("fleetpull.v1.{topic}");
         n1.publish(message(&subject)).await.unwrap();
         operator.publish(message(&subject)).await.unwrap();
     }
     // A round trip of the operator's: what was published before it has been judged.
     drop(operator.subscribe("fleetpull.v1.evt.>", None).await.unwrap());
-    n1.publish(message("fleetpull.v1.know.digest.n1")).await.unwrap();
-    assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.know.digest.n1");
+    n1.publish(message("fleetpull.v1.digest.n1")).await.unwrap();
+    assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.digest.n1");
 }
 
 #[tokio::test]

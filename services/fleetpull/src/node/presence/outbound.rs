@@ -50,7 +50,7 @@ mod tests {
         let fleet = Fleet::default();
         let digest = FleetDigest { registrar: "n2".to_owned(), ..FleetDigest::default() };
         let message = digest_message(&fleet, &"n1.example".parse().unwrap(), &digest);
-        assert_eq!(message.subject, "fleetpull.v1.know.digest.n1_2eexample");
+        assert_eq!(message.subject, "fleetpull.v1.digest.n1_2eexample");
         assert_eq!(read_digest(&message), Some(("n1.example".parse().unwrap(), digest)));
     }
 
@@ -58,11 +58,11 @@ mod tests {
     fn nonsense_is_no_digest() {
         let huge = vec![0x80; DIGEST_MAX_BYTES + 1];
         for payload in [&b""[..], b"\xff", b"nonsense", &[0x91; 10_000], &huge] {
-            assert_eq!(read_digest(&Message::new("fleetpull.v1.know.digest.n1", payload.to_vec())), None);
+            assert_eq!(read_digest(&Message::new("fleetpull.v1.digest.n1", payload.to_vec())), None);
         }
         let digest = encode(&FleetDigest::default());
-        assert!(read_digest(&Message::new("fleetpull.v1.know.digest.n1", digest.clone())).is_some());
-        for subject in ["fleetpull.v1.know.digest._zz", "fleetpull.v1.know.digest._", "digest"] {
+        assert!(read_digest(&Message::new("fleetpull.v1.digest.n1", digest.clone())).is_some());
+        for subject in ["fleetpull.v1.digest._zz", "fleetpull.v1.digest._", "digest"] {
             assert_eq!(read_digest(&Message::new(subject, digest.clone())), None);
         }
     }
