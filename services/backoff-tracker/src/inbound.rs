@@ -12,7 +12,7 @@ use contract::messages::backoff_tracker::{
     SeeFleet, WithdrawWish,
 };
 
-use contract::{AttemptId, NodeName};
+use contract::AttemptId;
 use futures::FutureExt as _;
 use futures::future::try_join_all;
 use time::OffsetDateTime;
@@ -68,12 +68,13 @@ impl Stored {
 }
 
 /// What stands under a key of the bucket of reports. None if it cannot be read, is of a kind that is not known here, or is not
-/// what its key says.
-pub(crate) fn heard(key: &str, value: &[u8], stored: Stored) -> Option<Input> {
-    let key = ReportKey::read(key)?;
+/// what its key says. Of most topics this is not the first report: what it is about is shared with `known`, and its name not computed.
+pub(crate) fn heard(key: ReportKey, value: &[u8], stored: Stored, known: impl Fn(TopicId) -> Option<Arc<Topic>>) -> Option<Input> {
     let Some(class) = key.class else { return cleared(value, stored) };
     let report: StoredReport = decode(value).ok()?;
-    let topic = Topic::new(report.view, about(report.about)?);
+    let about = about(report.about)?;
+    let known = known(TopicId(key.topic)).filter(|known| *known.view() == report.view && *known.about() == about);
+    let topic = known.unwrap_or_else(|| Arc::new(Topic::new(report.view, about)));
     if topic.id().0 != key.topic || topic.class() != class {
         return None;
     }
@@ -90,7 +91,7 @@ pub(crate) fn heard(key: &str, value: &[u8], stored: Stored) -> Option<Input> {
         Found::Unknown => return None,
     };
     let age = stored.age_of(report.age_ms, report.said_ms);
-    let report = Report { reporter: key.node, topic: Arc::new(topic), attempt: report.attempt, trace: report.trace, finding };
+    let report = Report { reporter: key.node, topic, attempt: report.attempt, trace: report.trace, finding };
     Some(Input::Heard { report: Arc::new(report), age })
 }
 
@@ -132,11 +133,6 @@ pub(crate) fn pause(key: &str, value: Option<&[u8]>, stored: Duration) -> Option
 pub(crate) fn is_gone(message: &Message) -> bool {
     let header = |name| message.headers.get(name);
     header("Nats-Marker-Reason").is_some() || matches!(header("KV-Operation"), Some("DEL" | "PURGE"))
-}
-
-/// Whether a key is a node's own.
-pub(crate) fn is_of(key: &str, node: &NodeName) -> bool {
-    ReportKey::read(key).is_some_and(|key| key.node == *node)
 }
 
 /// When the server stored what it had for so long when it was asked how it stands, in nanoseconds of its clock.

@@ -64,6 +64,8 @@ fn fleets(root: &Path) -> Command {
     let mut cargo = command::cargo(root);
     cargo.args(["test", "--locked", "--no-fail-fast", "--profile", "simulated", "-p", "simulation", "--test", "storm", "--test", "fleet"]);
     cargo.args(["--", "--nocapture"]);
+    // What one fleet leaves is kept for the next: giving it back to the system in between costs a tenth of the time.
+    cargo.env("MIMALLOC_PURGE_DELAY", "-1");
     cargo
 }
 

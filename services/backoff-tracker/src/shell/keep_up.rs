@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, StreamHandler, WrapFuture as _};
 use bus::{BusHealth, KeyValueError, Message};
-use contract::know::{LEASES, PAUSES, REPORTS};
+use contract::know::{LEASES, PAUSES, REPORTS, ReportKey};
 use contract::messages::registrar::FleetSeen;
 use contract::version;
 use tokio::sync::mpsc;
@@ -100,7 +100,8 @@ impl BackoffTracker {
     /// Takes in what has been said.
     fn take_in(&mut self, messages: &[Message], context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
-        let Some(sharing) = &mut self.sharing else { return };
+        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
+        let known = |topic| knowledge.topic(topic);
         let mut inputs = Vec::with_capacity(messages.len());
         let mut missed = false;
         for message in messages {
@@ -117,10 +118,12 @@ impl BackoffTracker {
                 let gap = sharing.follow(sequence);
                 sharing.counts.gaps += u64::from(gap);
                 missed |= gap;
-                if inbound::is_gone(message) || inbound::is_of(key, &sharing.node) {
+                let read = ReportKey::read(key);
+                if inbound::is_gone(message) || read.as_ref().is_some_and(|key| key.node == sharing.node) {
                     continue;
                 }
-                match inbound::heard(key, &message.payload, Stored { age, at: Some(stamp) }) {
+                let stored = Stored { age, at: Some(stamp) };
+                match read.and_then(|key| inbound::heard(key, &message.payload, stored, known)) {
                     Some(heard) => inputs.push(heard),
                     None => sharing.refuse(now, key, &message.payload),
                 }
@@ -213,7 +216,8 @@ impl BackoffTracker {
     /// Takes in all that is stored; in a bucket that was made anew, or when own words did not get through, says them again.
     fn take_snapshot(&mut self, found: Found, context: &mut Context<Self>) {
         let now = self.clock.now();
-        let Some(sharing) = &mut self.sharing else { return };
+        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
+        let known = |topic| knowledge.topic(topic);
         sharing.counts.snapshots += 1;
         sharing.caught_up_at = Some(now.monotonic);
         let status = &found.reports.status;
@@ -227,17 +231,17 @@ impl BackoffTracker {
         let anew = sharing.counts.snapshots == 1;
         for stored in &found.reports.entries {
             // Later a node knows better than the server what it has said: its last word may not be there.
-            if !anew && inbound::is_of(&stored.entry.key, &sharing.node) {
+            let read = ReportKey::read(&stored.entry.key);
+            if !anew && read.as_ref().is_some_and(|key| key.node == sharing.node) {
                 continue;
             }
-            let at = inbound::stored_at(status, stored.age);
-            match inbound::heard(&stored.entry.key, &stored.entry.value, Stored { age: stored.age, at }) {
+            let when = Stored { age: stored.age, at: inbound::stored_at(status, stored.age) };
+            match read.and_then(|key| inbound::heard(key, &stored.entry.value, when, known)) {
                 Some(heard) => inputs.push(heard),
                 None => sharing.refuse(now.monotonic, &stored.entry.key, &stored.entry.value),
             }
         }
         let again = wiped || sharing.owes_words();
-        let Core::Sharing(knowledge) = &self.core else { return };
         if anew && knowledge.has(Fault::StartsAnew) {
             inputs.clear();
         }

@@ -115,11 +115,9 @@ impl BackoffTracker {
     /// Several things happened at once.
     pub(crate) fn step_all(&mut self, inputs: impl IntoIterator<Item = Input>, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
-        for input in inputs {
-            let Core::Sharing(knowledge) = &mut self.core else { return };
-            let effects = knowledge.step(now, input);
-            self.carry_out(now, effects, context);
-        }
+        let Core::Sharing(knowledge) = &mut self.core else { return };
+        let effects = knowledge.step_all(now, inputs);
+        self.carry_out(now, effects, context);
         self.set_alarm(context);
     }
 

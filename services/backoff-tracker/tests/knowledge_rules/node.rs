@@ -70,6 +70,11 @@ impl Node {
     }
 
     pub(crate) fn hear(&mut self, reporter: &str, about: About, finding: Finding) {
+        self.hear_late(reporter, about, finding, Duration::ZERO);
+    }
+
+    /// Hears what was so this long ago.
+    pub(crate) fn hear_late(&mut self, reporter: &str, about: About, finding: Finding, age: Duration) {
         let report = Report {
             reporter: reporter.parse().unwrap(),
             topic: Arc::new(Topic::new(view(), about)),
@@ -77,7 +82,7 @@ impl Node {
             trace: None,
             finding,
         };
-        self.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
+        self.give(Input::Heard { report: Arc::new(report), age });
     }
 
     pub(crate) fn begin(&mut self) -> AttemptId {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, CONTRADICTED_FOR, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_TOPICS_OF_ONE, MAX_WISHES, Report,
-    Target, Topic, Trouble, Verdict, View, WishId,
+    About, Binding, CONTRADICTED_FOR, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_TOPICS_OF_ONE, MAX_WISHES,
+    Report, Target, Topic, Trouble, Verdict, View, WishId,
 };
 use contract::{AttemptId, FailureClass};
 
@@ -116,6 +116,46 @@ fn who_is_contradicted_binds_nobody_for_ten_minutes() {
     node.now = Duration::from_secs(2) + CONTRADICTED_FOR;
     node.hear("n1", another(99), failed(1));
     assert_eq!(node.core.entries(node.now).len(), 1);
+}
+
+/// A bus that comes back brings what was said meanwhile in any order. A success is said of all that an attempt has shown.
+#[test]
+fn who_was_served_before_others_is_believed_twice_though_others_are_heard_first() {
+    let missing = |round: u64| About::Reference { reference: format!("r/a:{round}"), scope: "anonymous".to_owned(), mirrored: false };
+    let mut node = Node::of(1_000);
+    for round in 1..=3 {
+        node.now = Duration::from_secs(60 * round);
+        node.hear("n1", endpoint(), failed(1));
+        node.now += Duration::from_secs(30);
+        node.hear_late("n2", endpoint(), Finding::Succeeded, Duration::from_secs(1));
+        for about in [About::Repository("a".to_owned()), About::Registry, endpoint()] {
+            node.hear_late("n1", about, Finding::Succeeded, Duration::from_secs(5));
+        }
+        node.hear("n1", missing(round), failed(1));
+        let entries = node.core.entries(node.now);
+        let said = entries.iter().find(|entry| *entry.topic.about() == missing(round));
+        assert_eq!(said.map(|entry| entry.binding == Binding::Everybody), Some(round < 3), "round {round}");
+    }
+}
+
+/// In an outage some have to ask, and all but one of them are served after another: that is nobody's fault, however often it happens.
+#[test]
+fn who_failed_with_others_is_believed_each_time_the_registry_is_down() {
+    let mut node = Node::of(1_000);
+    for outage in 1..=6 {
+        node.now = Duration::from_secs(200 * outage);
+        for reporter in ["n1", "n2", "n3"] {
+            node.hear(reporter, endpoint(), failed(1));
+        }
+        let bound = node.core.entries(node.now).first().map(|entry| (entry.binding, entry.reporters));
+        assert_eq!(bound, Some((Binding::Everybody, 3)), "outage {outage}");
+        node.now += Duration::from_secs(20);
+        for reporter in ["n4", "n1", "n2", "n3"] {
+            node.now += Duration::from_secs(2);
+            node.hear(reporter, endpoint(), Finding::Succeeded);
+        }
+        assert_eq!(node.core.entries(node.now).len(), 0, "outage {outage} is over");
+    }
 }
 
 #[test]

@@ -96,6 +96,22 @@ async fn what_cannot_be_is_counted_and_binds_nobody() {
 }
 
 #[actix::test]
+async fn the_key_of_what_is_known_is_no_leave_to_speak_of_something_else() {
+    const OTHER: &str = "r.example/b:1";
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let (key, stored) = report("n9", IMAGE);
+    put(&fleet, &key, encode(&stored).unwrap()).await;
+    let ((key, stored), (_, of_other)) = (report("n8", IMAGE), report("n8", OTHER));
+    put(&fleet, &key, encode(&of_other).unwrap()).await;
+    assert_eq!(fleet.nodes[0].counts().await.shared.reports_refused_total, 1);
+    assert_eq!(fleet.nodes[0].check(OTHER).await, BackoffAnswer::Clear);
+    put(&fleet, &key, encode(&stored).unwrap()).await;
+    let counts = fleet.nodes[0].counts().await.shared;
+    assert_eq!((counts.reports, counts.reports_refused_total), (2, 1));
+}
+
+#[actix::test]
 async fn times_that_cannot_be_are_clamped() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;

@@ -71,5 +71,6 @@ fn without_a_quorum_each_node_does_at_least_as_well_as_kubelet_and_comes_back() 
     lost.into_iter().for_each(|server| fleet.cluster.restart(server));
     fleet.all_on_the_bus_within(ELECTED_WITHIN);
     fleet.all_stored_within(ALONE_WITHIN, healed);
+    fleet.shares_within(SERVED_WITHIN);
     drop(command);
 }

@@ -34,6 +34,28 @@ pub(super) struct Heard {
     pub(super) date: Duration,
     /// Since when this reporter has had nothing else to say.
     pub(super) failing_since: Duration,
+    /// What it says of a failure; none: it says that the topic is in order. Kept beside the report, as thousands are gone through.
+    pub(super) claim: Option<Claim>,
+}
+
+/// What a report of a failure asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    /// Whether the attempt is over; else it has had no answer so far.
+    is_over: bool,
+    step: u32,
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Heard {
+    pub(super) fn new(report: Arc<Report>, date: Duration, failing_since: Duration) -> Self {
+        let claim = report.finding.trouble().map(|trouble| Claim {
+            is_over: matches!(report.finding, Finding::Failed(_)),
+            step: trouble.step,
+            retry_after: trouble.retry_after,
+        });
+        Self { report, date, failing_since, claim }
+    }
 }
 
 /// From where an entry is looked at.
@@ -95,17 +117,23 @@ impl Entry {
         now <= self.next_try + OUTLIVES
     }
 
-    /// Derives it from the failures that stand, and the newest success of anybody; none if nothing fails.
-    pub(super) fn derive<'a>(standing: impl Iterator<Item = &'a Heard>, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
+    /// Derives it from the failures that stand, whether one of them is this node's, and the newest success of anybody; none if nothing
+    /// fails.
+    pub(super) fn derive<'a>(
+        standing: impl Iterator<Item = &'a Heard>,
+        mine: bool,
+        success: Option<Duration>,
+        eyes: Eyes<'_>,
+    ) -> Option<Self> {
         let standing: Vec<&Heard> = standing.collect();
-        let newest = *standing.iter().max_by_key(|heard| (heard.date, &heard.report.reporter))?;
-        Self::of(&standing, newest, success, eyes)
+        let by_reporter = |one: &Heard, other: &Heard| one.report.reporter.cmp(&other.report.reporter);
+        let newest = *standing.iter().max_by(|one, other| one.date.cmp(&other.date).then_with(|| by_reporter(one, other)))?;
+        Self::of(&standing, newest, mine, success, eyes)
     }
 
-    fn of(standing: &[&Heard], newest: &Heard, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
+    fn of(standing: &[&Heard], newest: &Heard, mine: bool, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
         let topic = Arc::clone(&newest.report.topic);
         let reporters = standing.len();
-        let mine = standing.iter().any(|heard| heard.report.reporter == *eyes.node);
         let shared = eyes.credulous || corroborated(&topic, standing, newest, success, eyes);
         let step = step(standing);
         let next_try = if shared && reporters == 1 && !mine && !eyes.credulous {
@@ -145,7 +173,7 @@ fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opt
         Reach::Nodes(needed) => {
             let there = if matches!(topic.about(), About::Endpoint { .. }) { eyes.alive_in_zone } else { eyes.alive };
             let needed = needed.min(there);
-            let failed = recent().filter(|heard| matches!(heard.report.finding, Finding::Failed(_))).count();
+            let failed = recent().filter(|heard| heard.claim.is_some_and(|claim| claim.is_over)).count();
             let unanswered = recent().count() - failed;
             let answering = success.is_some_and(|success| success + super::QUIET_AFTER >= newest.date);
             failed >= needed || unanswered > UNANSWERED_AMONG_ANSWERS || (!answering && failed + unanswered >= needed)
@@ -156,7 +184,7 @@ fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opt
 /// The highest step that two nodes vouch for, or one more: a single node's claim moves it by one at most.
 fn step(standing: &[&Heard]) -> u32 {
     let (mut highest, mut second) = (0, 0);
-    for claim in standing.iter().filter_map(|heard| heard.report.finding.trouble()).map(|trouble| trouble.step) {
+    for claim in standing.iter().filter_map(|heard| heard.claim).map(|claim| claim.step) {
         second = second.max(claim.min(highest));
         highest = highest.max(claim);
     }
@@ -169,13 +197,13 @@ fn rest(topic: &Topic, step: u32, standing: &[&Heard], newest: &Heard) -> Durati
     let unasked = cadence::delay(topic, step, None);
     let asked = |asked| cadence::delay(topic, step, Some(asked));
     let vouched = retry_after(standing, newest).map(asked);
-    let alone = newest.report.finding.trouble().and_then(|trouble| trouble.retry_after).map(|after| asked(after).min(unasked));
+    let alone = newest.claim.and_then(|claim| claim.retry_after).map(|after| asked(after).min(unasked));
     vouched.max(alone).unwrap_or(unasked)
 }
 
 /// What the registry asked for, if it said so to two nodes or if only one has asked it: counted from the newest failure.
 fn retry_after(standing: &[&Heard], newest: &Heard) -> Option<Duration> {
-    let until = |heard: &&Heard| heard.report.finding.trouble().and_then(|trouble| trouble.retry_after).map(|asked| clamp(heard, asked));
+    let until = |heard: &&Heard| heard.claim.and_then(|claim| claim.retry_after).map(|asked| clamp(heard, asked));
     let mut until: Vec<Duration> = standing.iter().filter_map(until).collect();
     until.sort_unstable();
     let vouched = if standing.len() > 1 { until.iter().rev().nth(1) } else { until.last() };

@@ -25,6 +25,7 @@ mod lenience;
 mod node;
 mod replica;
 mod report;
+mod reporters;
 mod request;
 mod result;
 mod target;

@@ -18,7 +18,7 @@ use super::lenience::Lenience;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
 use super::target::Aim;
-use super::topic::TopicId;
+use super::topic::{Topic, TopicId};
 use super::tried::Tried;
 use super::wish::{Going, State, Wish};
 use crate::core::Tracker;
@@ -103,8 +103,15 @@ impl Knowledge {
 
     /// One thing happened; what follows from it.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        let touched = self.take(now, input, &mut effects);
+        self.step_all(now, [input])
+    }
+
+    /// Several things happened at once; what follows from all of them.
+    pub fn step_all(&mut self, now: Duration, inputs: impl IntoIterator<Item = Input>) -> Vec<Effect> {
+        let (mut effects, mut touched) = (Vec::new(), BTreeSet::new());
+        for input in inputs {
+            touched.extend(self.take(now, input, &mut effects));
+        }
         for wish in touched {
             self.look(now, wish, &mut effects);
         }
@@ -121,6 +128,12 @@ impl Knowledge {
     #[must_use]
     pub fn entries(&self, now: Duration) -> Vec<Entry> {
         self.replica.topics().filter_map(|topic| self.entry(now, topic)).collect()
+    }
+
+    /// A topic that there are reports of.
+    #[must_use]
+    pub fn topic(&self, id: TopicId) -> Option<Arc<Topic>> {
+        self.replica.topic(id)
     }
 
     /// Whether a wish is known here.

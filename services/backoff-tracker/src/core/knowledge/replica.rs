@@ -9,7 +9,8 @@ use contract::{FailureClass, NodeName};
 use super::cadence;
 use super::derived::Derived;
 use super::entry::{Binding, Entry, Eyes, Heard};
-use super::report::{Finding, MAX_MESSAGE_BYTES, Report, Trouble};
+use super::report::{Finding, MAX_MESSAGE_BYTES, Report};
+use super::reporters::{ReporterId, Reporters};
 use super::topic::{Topic, TopicId};
 use super::words::Words;
 
@@ -26,7 +27,9 @@ pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
 pub const CONTRADICTED_FOR: Duration = Duration::from_secs(600);
 /// Of a topic's reporters it is found so often who is contradicted: that it was a second ago changes nothing.
 const CONTRADICTED_APART: Duration = Duration::from_secs(1);
-/// How often a reporter may make good within that time; after that its successes are not taken as such.
+/// How often what is too old is looked for, among all: nothing is decided by a report that is seconds too old.
+const COLLECTED_EVERY: Duration = Duration::from_secs(10);
+/// How often a reporter that failed alone may make good within that time; after that its successes are not taken as such.
 const PARDONS: u32 = 2;
 /// Topics one node may speak of at once: a bad registry with a few hundred images. At one more its oldest word goes.
 pub const MAX_TOPICS_OF_ONE: usize = 512;
@@ -60,8 +63,10 @@ type Kind = (u128, FailureClass);
 struct Distrust {
     /// When others last had success where this node had none.
     contradicted_at: Duration,
-    /// When the node itself last had success.
+    /// When the node itself last had success; or others, where it had had it before them.
     sound_at: Option<Duration>,
+    /// Whether another had failed so as well when that began: then it was not this node's fault alone.
+    together: bool,
     pardons: u32,
 }
 
@@ -76,9 +81,7 @@ impl Distrust {
 #[derive(Debug, Default)]
 pub struct Replica {
     topics: BTreeMap<TopicId, Words>,
-    /// The dates of each node's words, to find the oldest.
-    words: BTreeMap<NodeName, BTreeMap<TopicId, Duration>>,
-    held: usize,
+    reporters: Reporters,
     /// Who keeps which kind of failure to itself.
     distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
     /// When operators cleared topics.
@@ -98,28 +101,24 @@ impl Replica {
     pub fn hear(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
         self.collect_garbage(now);
         let date = now.saturating_sub(self.clamped(&report, age));
-        let (topic, reporter) = (report.topic.id(), report.reporter.clone());
-        let known = self.topics.get(&topic).and_then(|words| words.of(&reporter));
+        let topic = report.topic.id();
+        let known = self.reporters.find(&report.reporter).and_then(|by| self.topics.get(&topic)?.of(by));
         if known.is_some_and(|known| !newer(&report, date, known)) || date + keep_for(&report) < now {
             self.counts.stale_total += 1;
             return false;
         }
-        let failing_since = match known {
-            Some(known) if known.report.finding.trouble().is_some() => known.failing_since.min(date),
-            _ => date,
-        };
+        let failing = known.filter(|known| known.claim.is_some()).map(|known| known.failing_since);
+        let failing_since = failing.map_or(date, |since| since.min(date));
         if report.finding == Finding::Succeeded {
-            self.pardon(now, &report, date);
+            self.pardon(now, &report, date, failing.is_some());
         }
         self.derived.forget(topic);
-        let heard = Heard { date, failing_since, report };
-        if self.words.entry(reporter.clone()).or_default().insert(topic, date).is_none() {
-            self.held += 1;
-        }
+        let by = self.reporters.spoke(&report.reporter, topic, date);
+        let heard = Heard::new(report, date, failing_since);
         self.oldest_expires = self.oldest_expires.min(expires(&heard));
-        self.topics.entry(topic).or_default().insert(reporter.clone(), heard);
+        self.topics.entry(topic).or_default().insert(by, heard);
         self.contradict(now, topic);
-        self.make_room(&reporter);
+        self.make_room(by);
         self.counts.heard_total += 1;
         true
     }
@@ -152,9 +151,8 @@ impl Replica {
 
     /// All that a node has said, with when it was so.
     pub(super) fn words_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
-        let topics = self.words.get(node).into_iter().flat_map(BTreeMap::keys);
-        let heard = topics.filter_map(|topic| self.topics.get(topic)?.of(node));
-        heard.map(|heard| (Arc::clone(&heard.report), heard.date)).collect()
+        let Some(by) = self.reporters.find(node) else { return vec![] };
+        self.heard_of(by).map(|heard| (Arc::clone(&heard.report), heard.date)).collect()
     }
 
     /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
@@ -167,13 +165,16 @@ impl Replica {
     fn derive(&self, topic: TopicId, words: &Words, eyes: Eyes<'_>) -> Option<Entry> {
         let nobody = BTreeMap::new();
         let of_kind = words.any().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
-        let counts = |reporter: &NodeName| {
+        let counts = |heard: &Heard| {
+            let reporter = &heard.report.reporter;
             let believed = of_kind.is_empty() || eyes.credulous || reporter == eyes.node;
             believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now))
         };
         let success = words.succeeded_for(counts);
-        let standing = words.troubles_since(success.max(self.cleared_at(topic, words)));
-        let mut entry = Entry::derive(standing.filter(|heard| counts(&heard.report.reporter)), success, eyes)?;
+        let since = success.max(self.cleared_at(topic, words));
+        let own = self.reporters.find(eyes.node).and_then(|by| words.failing_of(by));
+        let mine = own.is_some_and(|own| since.is_none_or(|since| own.date > since));
+        let mut entry = Entry::derive(words.troubles_since(since).filter(|heard| counts(heard)), mine, success, eyes)?;
         if entry.reporters == 1 && !entry.mine && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }
@@ -210,7 +211,7 @@ impl Replica {
     /// A node's last word on a topic.
     #[must_use]
     pub fn word(&self, topic: TopicId, node: &NodeName) -> Option<&Report> {
-        self.topics.get(&topic)?.of(node).map(|heard| &*heard.report)
+        self.topics.get(&topic)?.of(self.reporters.find(node)?).map(|heard| &*heard.report)
     }
 
     /// Whether others have shown a node to be at fault for this kind of failure.
@@ -235,9 +236,14 @@ impl Replica {
         self.distrust.get(&kind(topic)).and_then(|nodes| nodes.get(node)).is_some_and(|distrust| distrust.holds(now))
     }
 
-    /// Who says what of a topic.
+    /// Who says what of a topic, in no particular order.
     pub fn words(&self, topic: TopicId) -> impl Iterator<Item = &Report> {
         self.topics.get(&topic).into_iter().flat_map(|words| words.all().map(|(_, heard)| &*heard.report))
+    }
+
+    /// A topic that there are reports of.
+    pub(super) fn topic(&self, id: TopicId) -> Option<Arc<Topic>> {
+        self.topics.get(&id)?.any().map(|heard| Arc::clone(&heard.report.topic))
     }
 
     /// The topics there are reports of.
@@ -248,7 +254,7 @@ impl Replica {
     /// What the bounds did.
     #[must_use]
     pub fn counts(&self) -> ReplicaCounts {
-        ReplicaCounts { reports: self.held as u64, ..self.counts }
+        ReplicaCounts { reports: self.reporters.words() as u64, ..self.counts }
     }
 
     fn clamped(&mut self, report: &Report, age: Duration) -> Duration {
@@ -266,6 +272,7 @@ impl Replica {
         if !words.contradicts(success, CONTRADICTED_APART) {
             return;
         }
+        let together = words.troubles().filter(|heard| heard.failing_since < success).nth(1).is_some();
         // Who is known to be contradicted is no news; of its own successes since, pardon keeps count.
         let known = |report: &Report| {
             let distrust = self.distrust.get(&kind(&report.topic)).and_then(|nodes| nodes.get(&report.reporter));
@@ -279,6 +286,7 @@ impl Replica {
             let nodes = self.distrust.entry(kind(&report.topic)).or_default();
             let distrust = nodes.entry(report.reporter.clone()).or_default();
             distrust.sound_at = distrust.sound_at.max(sound_at);
+            distrust.together = together || (held && distrust.together);
             distrust.contradicted_at = success;
             if distrust.holds(now) != held {
                 self.derived.forget_all();
@@ -289,58 +297,59 @@ impl Replica {
 
     /// When a reporter itself last had success with this kind of thing.
     fn sound_at(&self, report: &Report) -> Option<Duration> {
-        let words = self.words.get(&report.reporter)?.keys().filter_map(|topic| self.topics.get(topic)?.of(&report.reporter));
-        let sound = |heard: &&Heard| heard.report.finding == Finding::Succeeded && kind(&heard.report.topic) == kind(&report.topic);
-        words.filter(sound).map(|heard| heard.date).max()
+        let sound = |heard: &&Heard| heard.claim.is_none() && kind(&heard.report.topic) == kind(&report.topic);
+        self.heard_of(self.reporters.find(&report.reporter)?).filter(sound).map(|heard| heard.date).max()
     }
 
-    /// Who succeeds itself is sound again, but not time after time.
-    fn pardon(&mut self, now: Duration, report: &Report, date: Duration) {
+    fn heard_of(&self, by: ReporterId) -> impl Iterator<Item = &Heard> {
+        self.reporters.topics_of(by).filter_map(move |topic| self.topics.get(&topic)?.of(by))
+    }
+
+    /// Who succeeds itself is sound again, but who failed alone not time after time. A failure that was over then, others' later successes
+    /// do not contradict, though they were heard first: without a bus, words wait.
+    fn pardon(&mut self, now: Duration, report: &Report, date: Duration, over: bool) {
         if let Some(distrust) = self.distrust.get_mut(&kind(&report.topic)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
             self.derived.forget_all();
-            distrust.pardons += u32::from(distrust.holds(now));
-            distrust.sound_at = distrust.sound_at.max(Some(date));
+            let held = distrust.holds(now);
+            let sound_at = if over { date.max(distrust.contradicted_at) } else { date };
+            distrust.sound_at = distrust.sound_at.max(Some(sound_at));
+            // One success is said of several topics: only the word that makes good counts.
+            let makes_good = held && sound_at >= distrust.contradicted_at;
+            distrust.pardons += u32::from(makes_good && !distrust.together);
         }
     }
 
-    fn make_room(&mut self, speaker: &NodeName) {
-        if self.words.get(speaker).is_some_and(|words| words.len() > MAX_TOPICS_OF_ONE) {
-            self.forget_oldest_of(&speaker.clone());
+    fn make_room(&mut self, speaker: ReporterId) {
+        if self.reporters.count_of(speaker) > MAX_TOPICS_OF_ONE {
+            self.forget_oldest_of(speaker);
         }
-        if self.held > MAX_REPORTS
-            && let Some(most) = self.words.iter().max_by_key(|(_, words)| words.len()).map(|(node, _)| node.clone())
+        if self.reporters.words() > MAX_REPORTS
+            && let Some(most) = self.reporters.most_talkative()
         {
-            self.forget_oldest_of(&most);
+            self.forget_oldest_of(most);
         }
     }
 
-    fn forget_oldest_of(&mut self, node: &NodeName) {
-        let oldest = self.words.get(node).and_then(|words| words.iter().min_by_key(|(_, date)| **date)).map(|(topic, _)| *topic);
-        if let Some(topic) = oldest {
-            self.forget(topic, node);
+    fn forget_oldest_of(&mut self, by: ReporterId) {
+        if let Some(topic) = self.reporters.oldest_of(by) {
+            self.forget(topic, by);
             self.counts.evicted_total += 1;
         }
     }
 
-    fn forget(&mut self, topic: TopicId, node: &NodeName) {
+    fn forget(&mut self, topic: TopicId, by: ReporterId) {
         self.derived.forget(topic);
         if let Some(words) = self.topics.get_mut(&topic) {
-            words.remove(node);
+            words.remove(by);
             if words.is_empty() {
                 self.topics.remove(&topic);
             }
         }
-        if let Some(words) = self.words.get_mut(node) {
-            self.held -= usize::from(words.remove(&topic).is_some());
-            if words.is_empty() {
-                self.words.remove(node);
-            }
-        }
+        self.reporters.forget(by, topic);
     }
 
-    /// Once a second at most: nothing is decided by a report that is a second too old.
     fn collect_garbage(&mut self, now: Duration) {
-        if now < self.collected + Duration::from_secs(1) {
+        if now < self.collected + COLLECTED_EVERY {
             return;
         }
         self.collected = now;
@@ -353,13 +362,13 @@ impl Replica {
         if now <= self.oldest_expires {
             return;
         }
-        let all = || self.topics.iter().flat_map(|(topic, words)| words.all().map(move |(node, heard)| (topic, node, expires(heard))));
-        let expired: Vec<(TopicId, NodeName)> =
-            all().filter(|(_, _, expires)| *expires < now).map(|(topic, node, _)| (*topic, node.clone())).collect();
+        let all = || self.topics.iter().flat_map(|(topic, words)| words.all().map(move |(by, heard)| (*topic, by, expires(heard))));
+        let expired: Vec<(TopicId, ReporterId)> =
+            all().filter(|(_, _, expires)| *expires < now).map(|(topic, by, _)| (topic, by)).collect();
         let oldest = all().map(|(_, _, expires)| expires).filter(|expires| *expires >= now).min();
         self.oldest_expires = oldest.unwrap_or(Duration::MAX);
-        for (topic, node) in expired {
-            self.forget(topic, &node);
+        for (topic, by) in expired {
+            self.forget(topic, by);
         }
     }
 }
@@ -384,7 +393,7 @@ fn kind(topic: &Topic) -> Kind {
 
 /// From when on a report is too old to be kept.
 fn expires(heard: &Heard) -> Duration {
-    heard.date + keep_for(&heard.report)
+    heard.date + kept_for(heard.claim.and_then(|claim| claim.retry_after))
 }
 
 /// Whether a report is a later word than the one known, on the same clock.
@@ -398,6 +407,9 @@ fn newer(report: &Report, date: Duration, known: &Heard) -> bool {
 /// How long a report is of use.
 #[must_use]
 pub fn keep_for(report: &Report) -> Duration {
-    let asked = report.finding.trouble().and_then(|trouble: &Trouble| trouble.retry_after).unwrap_or_default();
-    KEPT_FOR.max(asked.min(cadence::LONGEST_RETRY_AFTER) + KEPT_BEYOND_RETRY_AFTER)
+    kept_for(report.finding.trouble().and_then(|trouble| trouble.retry_after))
+}
+
+fn kept_for(asked: Option<Duration>) -> Duration {
+    KEPT_FOR.max(asked.unwrap_or_default().min(cadence::LONGEST_RETRY_AFTER) + KEPT_BEYOND_RETRY_AFTER)
 }

@@ -87,7 +87,9 @@ impl Knowledge {
         let ago = |date: Duration| u64::try_from(now.saturating_sub(date).as_millis()).unwrap_or(u64::MAX);
         let failing = self.replica.words(entry.topic.id()).filter(|report| report.finding.trouble().is_some());
         let newest = std::iter::once(entry.newest.reporter.to_string());
-        let others = failing.map(|report| report.reporter.to_string()).filter(|name| *name != entry.newest.reporter.as_str());
+        let mut others: Vec<String> = failing.map(|report| report.reporter.to_string()).collect();
+        others.retain(|name| *name != entry.newest.reporter.as_str());
+        others.sort_unstable();
         BackoffEntry {
             key: format!("{:032x}", entry.topic.id().0),
             about: entry.topic.in_words(),

@@ -3,59 +3,62 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::NodeName;
-
 use super::entry::Heard;
-use super::report::Finding;
+use super::reporters::ReporterId;
 
 /// Every node's last word on a topic. Of most topics thousands say that it is in order, and few that it fails: whatever is asked of it
 /// often costs by these few.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     /// Of who says that it is in order.
-    sound: BTreeMap<NodeName, Heard>,
+    sound: BTreeMap<ReporterId, Heard>,
     /// Of who says that it fails.
-    failing: BTreeMap<NodeName, Heard>,
+    failing: BTreeMap<ReporterId, Heard>,
     /// The newest success, and whose.
-    success: Option<(Duration, NodeName)>,
+    success: Option<(Duration, ReporterId)>,
     /// The newest success at which all who say that it fails were found to be contradicted, if nobody said so since.
     contradicted: Option<Duration>,
 }
 
 impl Words {
-    pub(super) fn insert(&mut self, node: NodeName, heard: Heard) {
+    pub(super) fn insert(&mut self, by: ReporterId, heard: Heard) {
         let date = heard.date;
-        let succeeded = heard.report.finding == Finding::Succeeded;
+        let succeeded = heard.claim.is_none();
         if succeeded {
-            self.failing.remove(&node);
-            self.sound.insert(node.clone(), heard);
+            self.failing.remove(&by);
+            self.sound.insert(by, heard);
         } else {
-            self.sound.remove(&node);
-            self.failing.insert(node.clone(), heard);
+            self.sound.remove(&by);
+            self.failing.insert(by, heard);
             self.contradicted = None;
         }
-        match &self.success {
-            _ if succeeded && self.succeeded_at().is_none_or(|newest| newest <= date) => self.success = Some((date, node)),
-            Some((_, by)) if *by == node => self.find_success(),
+        match self.success {
+            _ if succeeded && self.succeeded_at().is_none_or(|newest| newest <= date) => self.success = Some((date, by)),
+            Some((_, newest)) if newest == by => self.find_success(),
             _ => {}
         }
     }
 
-    pub(super) fn remove(&mut self, node: &NodeName) {
-        self.failing.remove(node);
-        self.sound.remove(node);
-        if self.success.as_ref().is_some_and(|(_, by)| by == node) {
+    pub(super) fn remove(&mut self, by: ReporterId) {
+        self.failing.remove(&by);
+        self.sound.remove(&by);
+        if self.success.is_some_and(|(_, newest)| newest == by) {
             self.find_success();
         }
     }
 
-    pub(super) fn of(&self, node: &NodeName) -> Option<&Heard> {
-        self.failing.get(node).or_else(|| self.sound.get(node))
+    pub(super) fn of(&self, by: ReporterId) -> Option<&Heard> {
+        self.failing_of(by).or_else(|| self.sound.get(&by))
+    }
+
+    /// The word of one who says that it fails.
+    pub(super) fn failing_of(&self, by: ReporterId) -> Option<&Heard> {
+        self.failing.get(&by)
     }
 
     /// Those who say that it fails, then the others.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&NodeName, &Heard)> {
-        self.failing.iter().chain(&self.sound)
+    pub(super) fn all(&self) -> impl Iterator<Item = (ReporterId, &Heard)> {
+        self.failing.iter().chain(&self.sound).map(|(by, heard)| (*by, heard))
     }
 
     pub(super) fn any(&self) -> Option<&Heard> {
@@ -81,16 +84,16 @@ impl Words {
 
     /// The newest success.
     pub(super) fn succeeded_at(&self) -> Option<Duration> {
-        self.success.as_ref().map(|(date, _)| *date)
+        self.success.map(|(date, _)| date)
     }
 
     /// The newest success of those that count.
-    pub(super) fn succeeded_for(&self, counts: impl Fn(&NodeName) -> bool) -> Option<Duration> {
-        let (date, by) = self.success.as_ref()?;
-        if counts(by) {
-            return Some(*date);
+    pub(super) fn succeeded_for(&self, counts: impl Fn(&Heard) -> bool) -> Option<Duration> {
+        let (date, by) = self.success?;
+        if self.sound.get(&by).is_some_and(&counts) {
+            return Some(date);
         }
-        self.successes().filter(|(node, _)| counts(node)).map(|(_, date)| date).max()
+        self.sound.values().filter(|heard| counts(heard)).map(|heard| heard.date).max()
     }
 
     /// Whether it is to be found who is contradicted by a success: where all were, it is done anew once in `apart`.
@@ -104,10 +107,6 @@ impl Words {
     }
 
     fn find_success(&mut self) {
-        self.success = self.successes().map(|(node, date)| (date, node.clone())).max();
-    }
-
-    fn successes(&self) -> impl Iterator<Item = (&NodeName, Duration)> {
-        self.sound.iter().map(|(node, heard)| (node, heard.date))
+        self.success = self.sound.iter().map(|(by, heard)| (heard.date, *by)).max();
     }
 }
