@@ -9,6 +9,7 @@
 mod budget;
 mod checks;
 mod faulty_bus;
+mod flapping;
 mod leases;
 mod node;
 mod plan;
@@ -17,10 +18,13 @@ mod registry;
 mod seeds;
 mod world;
 
+use std::time::Duration;
+
 use backoff_tracker::core::knowledge;
 use checks::Invariant;
 use node::Planted;
 use plan::Plan;
+use registry::Mood;
 use seeds::{Fleet, found_within, many};
 use throttler::core::budget::Fault as BudgetFault;
 
@@ -91,6 +95,20 @@ fn one_seed() {
     let story = world::run(Plan::draw(fleet.seed, fleet.nodes), Planted::default());
     eprintln!("{}", seeds::told(&story));
     assert!(checks::look(&story).iter().all(|finding| !finding.is_broken()));
+}
+
+#[test]
+fn a_registry_that_is_down_time_after_time_is_known_to_be_each_time() {
+    let nodes = if OPTIMISED { 50 } else { 20 };
+    for outage in [Mood::Refused, Mood::Unavailable] {
+        let story = world::run(flapping::plan(1, nodes, outage), Planted::default());
+        for (number, (failing, served)) in flapping::seen(&story).into_iter().enumerate() {
+            eprintln!("{outage:?} for the {}. time: {failing} failing requests, all served after {served:?}", number + 1);
+            assert!(failing <= 9, "outage {number}: {failing} failing requests of {nodes} nodes");
+            let served = served.expect("all nodes have it");
+            assert!(served <= Duration::from_secs(12), "outage {number}: served after {served:?}");
+        }
+    }
 }
 
 /// What is broken on purpose, and which invariant is to show it.

@@ -1,0 +1,46 @@
+//! A registry that is down time after time.
+
+use std::time::Duration;
+
+use crate::plan::{Act, ENDS, Plan};
+use crate::registry::Mood;
+use crate::world::Story;
+
+/// An image of its own for each outage: all nodes want it a second after that began.
+const IMAGES: [&str; 6] = [
+    "r.example/team/one:1",
+    "r.example/team/two:1",
+    "r.example/team/three:1",
+    "r.example/team/four:1",
+    "r.example/team/five:1",
+    "r.example/team/six:1",
+];
+const FIRST: Duration = Duration::from_secs(100);
+const APART: Duration = Duration::from_secs(140);
+const LASTS: Duration = Duration::from_secs(20);
+
+/// As often down as there are images.
+pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
+    let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
+    for (at, image) in outages() {
+        acts.push((at, Act::Registry("r.example", outage)));
+        acts.extend((0..nodes).map(|node| (at + Duration::from_secs(1), Act::Want(node, image))));
+        acts.push((at + LASTS, Act::Registry("r.example", Mood::Well)));
+    }
+    let (sick, rotated, away, skews) = (vec![], vec![], vec![], vec![0; nodes]);
+    Plan { seed, nodes, outage, fails_at: FIRST, app: IMAGES[0], sick, rotated, liar: 0, skews, away, acts }
+}
+
+/// The failing requests of each outage, and how long after it the last node had its image.
+pub fn seen(story: &Story) -> Vec<(usize, Option<Duration>)> {
+    let seen = outages().map(|(at, image)| {
+        let failing = story.asked.iter().filter(|one| one.image == image && one.got != Mood::Well).count();
+        let last = (0..story.plan.nodes).map(|node| story.there.get(&(node, image.to_owned())).copied());
+        (failing, last.max_by_key(|there| there.unwrap_or(ENDS)).flatten().map(|last| last.saturating_sub(at + LASTS)))
+    });
+    seen.collect()
+}
+
+fn outages() -> impl Iterator<Item = (Duration, &'static str)> {
+    (0..).map(|number| FIRST + APART * number).zip(IMAGES)
+}
