@@ -56,7 +56,8 @@ pub trait Bus: Send + Sync + 'static {
     /// Plain subscribers of the subject get the message as well.
     ///
     /// # Errors
-    /// As [`Bus::bucket`]; [`BusError::NoResponders`] when no stream stores that subject, on NATS after half a second; [`BusError::TimedOut`] when it is not known whether the message was stored: send it again with the same id.
+    /// As [`Bus::bucket`]; [`BusError::NoResponders`] when no stream stores that subject, on NATS after half a second;
+    /// [`BusError::TimedOut`] when it is not known whether the message was stored: send it again with the same id.
     async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError>;
 
     /// How the bus is now. Cheap: no round trip.

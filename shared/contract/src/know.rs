@@ -38,8 +38,8 @@ const TRY: &str = "try";
 pub const REPORTS: &str = "reports";
 /// The bucket of leases, and the topic below which it is republished.
 pub const LEASES: &str = "leases";
-/// The bucket of the leases of budgets' leaders and of the registrar, and of the word that it was made in place of a lost one. Never republished: they are renewed every few seconds, only who
-/// wants a permit asks who leads, and a registrar is known by its digests.
+/// The bucket of the leases of budgets' leaders and of the registrar, and of the word that it was made in place of a lost one. Never
+/// republished: they are renewed every few seconds, only who wants a permit asks who leads, and a registrar is known by its digests.
 pub const LEADERS: &str = "leaders";
 /// The bucket of pauses, and the topic below which it is republished.
 pub const PAUSES: &str = "pauses";

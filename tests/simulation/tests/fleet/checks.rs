@@ -61,8 +61,8 @@ const TO_ASK: f64 = 1.0 + 0.75 + 3.0;
 /// The longest that a server restarts, and its nodes take to notice that it is back.
 const NO_SERVER: f64 = 12.0 + 3.0;
 
-/// So many requests of a run may come later than nodes wait for an answer, or when their lease is over: the budget's leader died while they waited for a permit.
-/// One was seen in every fortieth run.
+/// So many requests of a run may come later than nodes wait for an answer, or when their lease is over: the budget's leader died while
+/// they waited for a permit. One was seen in every fortieth run.
 const TOO_LATE: f64 = 2.0;
 
 /// Looks at a run.

@@ -8,12 +8,13 @@ use contract::NodeName;
 use super::topic::TopicId;
 
 /// A reporter, for as long as any of its words is kept. The same node has another number in each replica.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ReporterId(u32);
 
 /// All reporters, each with the dates of its words. Bounded by the words that are kept.
 #[derive(Debug, Default)]
 pub(super) struct Reporters {
+    /// Nothing depends on their order, which is another in each process.
     ids: HashMap<NodeName, ReporterId>,
     known: Vec<Known>,
     /// Whose words are all forgotten: the next new reporter is given its number.
