@@ -150,7 +150,7 @@ pub(crate) fn stamp_of(message: &Message) -> Option<i128> {
 fn lease_name(key: &TryKey) -> Option<LeaseName> {
     let topic = TopicId(key.topic);
     match key.kind.as_str() {
-        "probe" => Some(LeaseName::Probe(topic, AttemptId::try_from(format!("{:032x}", key.which)).ok()?)),
+        "probe" => Some(LeaseName::Probe(topic, AttemptId::from(key.which))),
         "lead" => Some(LeaseName::Lead(topic, u8::try_from(key.which).ok()?)),
         "slot" => Some(LeaseName::Slot(topic, u8::try_from(key.which).ok()?)),
         _ => None,

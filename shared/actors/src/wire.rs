@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{Headers, Message};
 use clock::Random;
-use contract::{CallError, Command, Envelope, MessageId, Meta, TraceContext, VERSION, headers};
+use contract::{CallError, Command, Envelope, MessageId, Meta, TraceContext, VERSION, VERSION_TEXT, headers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -63,7 +63,7 @@ pub(crate) fn decode_reply<R: DeserializeOwned>(message: &Message) -> Result<R, 
 fn version_headers() -> Headers {
     let mut headers = Headers::new();
     headers.set(headers::CONTENT_TYPE, headers::MESSAGE_PACK);
-    headers.set(headers::VERSION, VERSION.to_string());
+    headers.set(headers::VERSION, VERSION_TEXT);
     headers
 }
 
@@ -81,7 +81,7 @@ fn meta_headers(meta: &Meta) -> Headers {
 fn check_version(message_headers: &Headers) -> Result<(), CallError> {
     match message_headers.get(headers::VERSION) {
         None => Ok(()),
-        Some(version) if version == VERSION.to_string() => Ok(()),
+        Some(VERSION_TEXT) => Ok(()),
         Some(version) => {
             let shown: String = version.chars().take(16).collect();
             Err(CallError::Refused {
@@ -126,6 +126,7 @@ mod tests {
     #[test]
     fn a_command_survives_the_wire() {
         let sent = acquire();
+        assert_eq!(VERSION_TEXT, VERSION.to_string());
         let message = encode_command("a.b".to_owned(), &sent).expect("encodes");
         assert_eq!(message.headers.get("traceparent"), Some(sent.meta.trace.traceparent().as_str()));
         assert_eq!(decode_command::<AcquirePermit>(&message, &mut Random::seeded(2)).expect("decodes"), sent);

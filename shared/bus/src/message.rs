@@ -1,6 +1,6 @@
 //! What travels: a subject, headers and a payload.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,13 @@ pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 /// Header lines of a message. Names are case-sensitive, as on NATS; ours are written in lower case. Copies share them: the memory
 /// adapter gives one message to each of a thousand subscribers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers(Arc<BTreeMap<String, String>>);
+pub struct Headers(Arc<Vec<Line>>);
+
+/// Name and value: of most lines the name is a constant, of some the value too.
+type Line = (Cow<'static, str>, Cow<'static, str>);
+
+/// Room for what a message of ours has, and the deadline of a request.
+const USUAL_LINES: usize = 6;
 
 impl Headers {
     /// No headers.
@@ -25,19 +31,28 @@ impl Headers {
     }
 
     /// Sets one header, replacing what stood there.
-    pub fn set(&mut self, name: &str, value: impl Into<String>) {
-        Arc::make_mut(&mut self.0).insert(name.to_owned(), value.into());
+    pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) {
+        let (name, lines) = (name.into(), Arc::make_mut(&mut self.0));
+        match lines.binary_search_by(|(known, _)| known.cmp(&name)) {
+            Ok(place) => lines[place].1 = value.into(),
+            Err(place) => {
+                if lines.is_empty() {
+                    lines.reserve(USUAL_LINES);
+                }
+                lines.insert(place, (name, value.into()));
+            }
+        }
     }
 
     /// The value of a header, if it is there.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
     /// All headers in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
     /// The bytes of the header block as it travels: a version line, `name: value` lines, an empty line.
@@ -56,9 +71,11 @@ impl Headers {
     }
 }
 
-impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
+impl<N: Into<Cow<'static, str>>, V: Into<Cow<'static, str>>> FromIterator<(N, V)> for Headers {
     fn from_iter<T: IntoIterator<Item = (N, V)>>(lines: T) -> Self {
-        Self(Arc::new(lines.into_iter().map(|(name, value)| (name.into(), value.into())).collect()))
+        let mut headers = Self::new();
+        lines.into_iter().for_each(|(name, value)| headers.set(name, value));
+        headers
     }
 }
 

@@ -159,7 +159,7 @@ impl Bus for NatsBus {
     }
 
     async fn append(&self, mut message: Message, message_id: &str) -> Result<Appended, BusError> {
-        message.headers.set("Nats-Msg-Id", message_id);
+        message.headers.set("Nats-Msg-Id", message_id.to_owned());
         rules::check_message(&message, self.connection().limit())?;
         let doing = format!("storing a message on {}", message.subject);
         self.inner.jetstream.store_in_existing(message).await.map_err(|error| error.into_bus(&doing))

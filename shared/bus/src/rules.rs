@@ -32,8 +32,13 @@ pub(crate) fn with_deadline(mut message: Message, timeout: Duration) -> Message 
 
 /// Checks a subject to publish on: tokens of printable ASCII, no wildcards.
 pub(crate) fn check_subject(subject: &str) -> Result<(), BusError> {
-    let valid = subject.len() <= MAX_SUBJECT_BYTES && subject.split('.').all(is_token);
-    if valid { Ok(()) } else { Err(BusError::BadSubject { subject: subject.to_owned() }) }
+    let (mut token_is_empty, mut valid) = (true, subject.len() <= MAX_SUBJECT_BYTES);
+    for byte in subject.bytes() {
+        let is_dot = byte == b'.';
+        valid &= if is_dot { !token_is_empty } else { is_of_token(byte) };
+        token_is_empty = is_dot;
+    }
+    if valid && !token_is_empty { Ok(()) } else { Err(BusError::BadSubject { subject: subject.to_owned() }) }
 }
 
 /// Checks a subject to subscribe to: `*` stands for one token, `>` for all that follow and only at the end.
@@ -101,12 +106,16 @@ fn is_whole_seconds(ttl: Duration) -> bool {
 }
 
 fn is_token(token: &str) -> bool {
-    !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b".*>".contains(&byte))
+    !token.is_empty() && token.bytes().all(|byte| byte != b'.' && is_of_token(byte))
+}
+
+fn is_of_token(byte: u8) -> bool {
+    byte.is_ascii_graphic() && byte != b'*' && byte != b'>'
 }
 
 fn is_header(name: &str, value: &str) -> bool {
     let name_is = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
-    name_is && !value.contains(['\r', '\n'])
+    name_is && !value.bytes().any(|byte| byte == b'\r' || byte == b'\n')
 }
 
 #[cfg(test)]

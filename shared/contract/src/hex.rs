@@ -15,6 +15,23 @@ pub(crate) fn hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number: u128, byte| Some(number << 4 | u128::from(digit(*byte)?)))
 }
 
+/// All 32 digits of a number. Ids are written several times for each message, by which `format!` shows.
+pub(crate) fn text_of(number: u128) -> String {
+    let mut text = String::with_capacity(32);
+    push(&mut text, (number >> 64) as u64);
+    push(&mut text, number as u64);
+    text
+}
+
+/// Appends the 16 digits of a number.
+pub(crate) fn push(text: &mut String, number: u64) {
+    let mut digits = [0; 16];
+    for (place, digit) in digits.iter_mut().rev().enumerate() {
+        *digit = b"0123456789abcdef"[(number >> (4 * place) & 0xf) as usize];
+    }
+    text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
+}
+
 /// The number that exactly 32 lower-case hex digits stand for.
 pub(crate) fn of_128(text: &str) -> Option<u128> {
     if text.len() == 32 { hex(text.as_bytes()) } else { None }

@@ -35,8 +35,7 @@ impl FromStr for NodeName {
     type Err = NodeNameError;
 
     fn from_str(name: &str) -> Result<Self, NodeNameError> {
-        let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
-        if name.is_empty() || name.len() > NODE_NAME_MAX_CHARS || !name.chars().all(allowed) {
+        if !is_node_name(name) {
             return Err(NodeNameError { name: name.chars().take(NODE_NAME_MAX_CHARS).collect() });
         }
         Ok(Self(name.to_owned()))
@@ -47,8 +46,13 @@ impl TryFrom<String> for NodeName {
     type Error = NodeNameError;
 
     fn try_from(name: String) -> Result<Self, NodeNameError> {
-        name.parse()
+        if is_node_name(&name) { Ok(Self(name)) } else { name.parse() }
     }
+}
+
+fn is_node_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    !name.is_empty() && name.len() <= NODE_NAME_MAX_CHARS && name.bytes().all(allowed)
 }
 
 impl From<NodeName> for String {
@@ -80,7 +84,7 @@ macro_rules! random_id {
 
         impl fmt::Display for $name {
             fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "{:032x}", self.0)
+                formatter.write_str(&hex::text_of(self.0))
             }
         }
 
@@ -92,7 +96,13 @@ macro_rules! random_id {
 
         impl From<$name> for String {
             fn from(id: $name) -> Self {
-                id.to_string()
+                hex::text_of(id.0)
+            }
+        }
+
+        impl From<u128> for $name {
+            fn from(number: u128) -> Self {
+                Self(number)
             }
         }
 

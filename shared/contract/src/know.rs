@@ -300,7 +300,7 @@ impl ReportKey {
     #[must_use]
     pub fn text(&self) -> String {
         let class = self.class.map_or(CLEARED, FailureClass::as_str);
-        format!("{}.{class}.{:032x}", token(self.node.as_str()), self.topic)
+        format!("{}.{class}.{}", token(self.node.as_str()), hex::text_of(self.topic))
     }
 
     /// Reads it; none if it is not one of ours.
@@ -312,7 +312,7 @@ impl ReportKey {
             CLEARED => None,
             class => Some(FailureClass::ALL.into_iter().find(|known| known.as_str() == class).unwrap_or_default()),
         };
-        let node = name_of(node)?.parse().ok()?;
+        let node = name_of(node)?.try_into().ok()?;
         tokens.next().is_none().then_some(())?;
         Some(Self { node, class, topic: hex::of_128(topic)? })
     }

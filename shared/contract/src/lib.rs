@@ -26,3 +26,5 @@ pub use trace::TraceContext;
 
 /// The major version that stands in every subject and in the header `fleetpull-version`.
 pub const VERSION: u32 = 1;
+/// [`VERSION`] as it is written.
+pub const VERSION_TEXT: &str = "1";

@@ -51,13 +51,20 @@ impl TraceContext {
     /// As it stands in the header.
     #[must_use]
     pub fn traceparent(&self) -> String {
-        format!("00-{:032x}-{:016x}-{:02x}", self.trace_id, self.span_id, u8::from(self.sampled))
+        let mut text = String::with_capacity(TRACEPARENT_BYTES);
+        text.push_str("00-");
+        hex::push(&mut text, (self.trace_id >> 64) as u64);
+        hex::push(&mut text, self.trace_id as u64);
+        text.push('-');
+        hex::push(&mut text, self.span_id);
+        text.push_str(if self.sampled { "-01" } else { "-00" });
+        text
     }
 
     /// The trace id alone, 32 hex digits: what one searches for in Jaeger.
     #[must_use]
     pub fn trace_id_hex(&self) -> String {
-        format!("{:032x}", self.trace_id)
+        hex::text_of(self.trace_id)
     }
 }
 

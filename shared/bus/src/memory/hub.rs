@@ -136,7 +136,7 @@ impl Hub {
         let now = self.clock.now();
         let mut state = self.state();
         let appended = state.streams.store(&message.subject, Some(message_id), now.monotonic);
-        message.headers.set("Nats-Msg-Id", message_id);
+        message.headers.set("Nats-Msg-Id", message_id.to_owned());
         state.deliver(message);
         appended
     }

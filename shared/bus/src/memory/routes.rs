@@ -1,11 +1,19 @@
 //! Which subscriptions a subject reaches: a tree of tokens.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// On each of these one answer comes.
+const ANSWERS: &str = "_INBOX.";
+/// So many subjects are looked up without the tree, until others subscribe.
+const KNOWN_SUBJECTS: usize = 4_096;
 
 /// Subscriptions by the pattern they were made with.
 #[derive(Default)]
 pub(super) struct Routes {
     root: Node,
+    /// Whom a subject reached before: most are published on again and again.
+    known: HashMap<String, Arc<[u64]>>,
 }
 
 #[derive(Default)]
@@ -21,6 +29,7 @@ struct Node {
 impl Routes {
     /// Adds a subscription.
     pub(super) fn insert(&mut self, pattern: &str, id: u64) {
+        self.known.clear();
         let mut node = &mut self.root;
         for token in pattern.split('.') {
             if token == ">" {
@@ -34,14 +43,25 @@ impl Routes {
 
     /// Removes a subscription and the branches that only it needed.
     pub(super) fn remove(&mut self, pattern: &str, id: u64) {
+        self.known.clear();
         self.root.remove(pattern, id);
     }
 
     /// The subscriptions that a subject reaches, in the order in which they were made.
-    pub(super) fn reached_by(&self, subject: &str) -> Vec<u64> {
+    pub(super) fn reached_by(&mut self, subject: &str) -> Arc<[u64]> {
+        if let Some(known) = self.known.get(subject) {
+            return Arc::clone(known);
+        }
         let mut ids = Vec::new();
         self.root.collect(Some(subject), &mut ids);
         ids.sort_unstable();
+        let ids: Arc<[u64]> = ids.into();
+        if !subject.starts_with(ANSWERS) {
+            if self.known.len() >= KNOWN_SUBJECTS {
+                self.known.clear();
+            }
+            self.known.insert(subject.to_owned(), Arc::clone(&ids));
+        }
         ids
     }
 }
@@ -100,7 +120,9 @@ mod tests {
         for (subject, expected) in
             [("a", vec![3, 5]), ("a.b", vec![0, 1, 2, 3, 4]), ("a.x", vec![1, 2, 3]), ("a.b.c", vec![2, 3, 6, 7, 8]), ("x.y.z.w", vec![3])]
         {
-            assert_eq!(routes.reached_by(subject), expected, "{subject}");
+            for _ in 0..2 {
+                assert_eq!(*routes.reached_by(subject), expected, "{subject}");
+            }
         }
     }
 
@@ -112,6 +134,8 @@ mod tests {
             routes.insert(pattern, id);
         }
         for (id, pattern) in (0..).zip(patterns) {
+            // Whom it reaches is remembered until somebody unsubscribes.
+            routes.reached_by("a.b");
             routes.remove(pattern, id);
             assert!(!routes.reached_by("a.b").contains(&id), "{pattern}");
         }

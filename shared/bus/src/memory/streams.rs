@@ -42,8 +42,11 @@ impl Streams {
 
     /// Stores a message in the streams of its subject; none if there is no such stream.
     pub(super) fn store(&mut self, subject: &str, message_id: Option<&str>, now: Duration) -> Option<Appended> {
-        let storing = self.by_name.values_mut().filter(|stream| !stream.subjects.reached_by(subject).is_empty());
-        storing.map(|stream| stream.store(message_id, now)).next()
+        let stream = self.by_name.values_mut().find_map(|stream| {
+            let stores = !stream.subjects.reached_by(subject).is_empty();
+            stores.then_some(stream)
+        });
+        stream.map(|stream| stream.store(message_id, now))
     }
 }
 
