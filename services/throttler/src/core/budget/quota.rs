@@ -16,7 +16,9 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
 /// Added to the end of a window: registries count in whole seconds.
 const WINDOW_MARGIN: Duration = Duration::from_secs(1);
-/// What other nodes' pulls do not explain, told by one node alone, holds the others so long; then another looks for itself.
+/// What other nodes' pulls do not explain, told by one node alone, holds the others so long; then another looks for itself. What was
+/// told while the leader learned holds so long after that: nobody was let go meanwhile, and who knows better may have come with its
+/// line only then.
 const BELIEVED_ALONE: Duration = Duration::from_secs(4);
 /// What a node alone heard of a leader before, of a window of which others heard as well: it may be the only one that knows of the last
 /// pulls that were let go.
@@ -94,6 +96,8 @@ pub(super) struct Quota {
     unsettled: BTreeMap<Duration, u64>,
     /// Whether the registry's own word was heard since this leader leads; until then one pull at a time finds out.
     first_hand: bool,
+    /// Until when this leader learns.
+    learns_until: Duration,
     silent: u32,
     disbelieved: BTreeMap<NodeName, Duration>,
     fault: Option<Fault>,
@@ -107,6 +111,7 @@ impl Quota {
             sources: BTreeMap::new(),
             unsettled: BTreeMap::new(),
             first_hand: false,
+            learns_until: Duration::ZERO,
             silent: 0,
             disbelieved: BTreeMap::new(),
             fault,
@@ -124,6 +129,11 @@ impl Quota {
             }
         }
         self.disbelieved.retain(|_, until| now < *until);
+    }
+
+    /// The leader lets nobody go until then.
+    pub(super) fn learn_until(&mut self, until: Duration) {
+        self.learns_until = until;
     }
 
     /// Whether a quota is known.
@@ -185,7 +195,7 @@ impl Quota {
         } else if left > 0 {
             return Allowance::No(Some(window.resets));
         }
-        if window.tellers.len() < 2 && out.open == 0 && now >= window.told_at + window.alone_for {
+        if window.tellers.len() < 2 && out.open == 0 && now >= window.told_at.max(self.learns_until) + window.alone_for {
             return Allowance::But(window.tellers.clone());
         }
         Allowance::No(Some(window.resets))

@@ -83,6 +83,18 @@ fn who_alone_knows_of_the_last_pulls_is_believed_for_a_minute() {
     assert_eq!(quota.allows(at(70), OUT), Allowance::But(BTreeSet::from([node("b")])), "a lie does not hold the fleet for hours");
 }
 
+/// A leader was elected while most nodes had no line: the one that it heard knows what the others could confirm.
+#[test]
+fn what_one_alone_told_a_leader_that_learns_holds_until_others_had_their_say() {
+    let mut quota = Quota::new(None);
+    quota.learn_until(at(16));
+    quota.told(at(10), &node("a"), None, &[nothing_left()], OUT);
+    assert!(matches!(quota.allows(at(19), OUT), Allowance::No(Some(_))), "it has let nobody go yet who could have looked");
+    assert_eq!(quota.allows(at(20), OUT), Allowance::But(BTreeSet::from([node("a")])));
+    quota.told(at(20), &node("b"), None, &[nothing_left()], OUT);
+    assert!(matches!(quota.allows(at(30), OUT), Allowance::No(Some(_))), "two say so");
+}
+
 fn left_to(source: &str, remaining: u64) -> RegistryLimit {
     RegistryLimit { source: Some(source.to_owned()), ..left(remaining) }
 }
