@@ -127,7 +127,7 @@ fn a_fleet_in_one_process_finds_its_registrar_and_survives_its_death() {
         let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
         let hub = MemoryBus::new(clock.clone());
         let mut agents = fleet(&hub, &clock, 4).await;
-        tokio::time::sleep(Duration::from_secs(15)).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(places(&agents), all_known(4));
         let first = registrar_of(&agents).await;
         assert_eq!(first.len(), 1);
@@ -136,8 +136,8 @@ fn a_fleet_in_one_process_finds_its_registrar_and_survives_its_death() {
         assert_eq!(known, ["n0", "n1", "n2", "n3"].map(|name| name.parse().unwrap()));
 
         agents.remove(first[0]).crash().await;
-        // The lease ends after 10 s, and the new registrar hears everybody within a round; the dead one is not alive after 16 s.
-        tokio::time::sleep(Duration::from_secs(30)).await;
+        // The lease ends after 10 s, and the new registrar hears everybody but the dead one within a round.
+        tokio::time::sleep(Duration::from_secs(35)).await;
         assert_eq!(registrar_of(&agents).await.len(), 1);
         let ranks: Vec<Option<u64>> = agents.iter().map(|agent| agent.place().unwrap().rank).collect();
         assert_eq!(ranks, [Some(0), Some(1), Some(2)]);

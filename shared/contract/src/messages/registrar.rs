@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Command, NodeName, Service};
 
-/// How often an agent says that it is alive, and how often the registrar publishes its digest, in milliseconds.
-pub const ALIVE_EVERY_MS: u64 = 5_000;
-/// Who was not heard for so long is not alive any more, in milliseconds.
-pub const ALIVE_FOR_MS: u64 = 16_000;
+/// How often an agent says that it is alive, in milliseconds: as often as a kubelet renews its lease.
+pub const ALIVE_EVERY_MS: u64 = 10_000;
+/// Who was not heard for so long is not alive any more, in milliseconds: two reports may be lost.
+pub const ALIVE_FOR_MS: u64 = 32_000;
+/// How often the registrar publishes its digest, in milliseconds. An agent that has no rank yet reports as often.
+pub const DIGEST_EVERY_MS: u64 = 5_000;
 /// Who was not heard for so long is not known any more, in milliseconds.
 pub const KNOWN_FOR_MS: u64 = 600_000;
 
@@ -78,7 +80,7 @@ pub struct RegistrarLease {
     pub instance: String,
 }
 
-/// What the registrar publishes each [`ALIVE_EVERY_MS`], below its own token, so that every node sees whether it has missed something.
+/// What the registrar publishes each [`DIGEST_EVERY_MS`], below its own token, so that every node sees whether it has missed something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetDigest {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clock::Random;
-use contract::messages::registrar::{ALIVE_EVERY_MS, FleetDigest, FleetSeen, NodeList, Place, ReportAlive};
+use contract::messages::registrar::{ALIVE_EVERY_MS, DIGEST_EVERY_MS, FleetDigest, FleetSeen, NodeList, Place, ReportAlive};
 use contract::{NodeName, version};
 
 use super::roster::Roster;
@@ -19,11 +19,12 @@ const TRY_WITHIN: Duration = Duration::from_secs(1);
 /// Who holds the lease is looked up by all nodes when a registrar is new: spread so that a server is asked 200 times a second...
 const LOOK_SPREAD_OF_ONE: Duration = Duration::from_millis(5);
 /// ... but within the time until its next digest.
-const LOOK_WITHIN: Duration = ALIVE_EVERY;
+const LOOK_WITHIN: Duration = DIGEST_EVERY;
 /// Whoever publishes digests without the lease makes others look no more often than this.
 const LOOKS_APART: Duration = Duration::from_secs(5);
 
 const ALIVE_EVERY: Duration = Duration::from_millis(ALIVE_EVERY_MS);
+const DIGEST_EVERY: Duration = Duration::from_millis(DIGEST_EVERY_MS);
 /// Agents that were started together do not report together.
 const JITTER: f64 = 0.1;
 
@@ -186,9 +187,12 @@ impl Membership {
         match input {
             Input::Tick => {}
             Input::Reported(Some(place)) => {
-                // The digests tell, as often, how the fleet stands.
+                // The digests tell, more often, how the fleet stands.
                 let changed = std::mem::replace(&mut self.place, place) != place;
                 effects.extend(changed.then(|| Effect::Tell(self.seen())));
+                if place.rank.is_none() {
+                    self.report_again(now);
+                }
             }
             Input::Reported(None) => self.miss(now),
             Input::Asked(began, Asked::Held(revision)) => self.hold(now, began, revision, &mut effects),
@@ -200,7 +204,7 @@ impl Membership {
                 self.is_trying = false;
                 match &mut self.leading {
                     Some(leading) => (leading.is_renewing, leading.renew_at) = (false, now + RENEW_AGAIN),
-                    None => self.try_at = Some(now + self.jittered(ALIVE_EVERY)),
+                    None => self.try_at = Some(now + self.jittered(DIGEST_EVERY)),
                 }
             }
             Input::Looked(began, looked) => self.see_holder(now, began, looked, &mut effects),
@@ -263,10 +267,16 @@ impl Membership {
     /// Nobody answered. After the first digest, the lease is asked for when digests stay away.
     fn miss(&mut self, now: Duration) {
         self.counts.unanswered_total += 1;
+        self.report_again(now);
         if self.digest.is_none() && self.leading.is_none() && self.try_at.is_none() {
             // A fleet that begins needs its first registrar at once, and asking costs little.
             self.try_at = Some(now);
         }
+    }
+
+    /// Nobody has answered, or a registrar that does not know all yet.
+    fn report_again(&mut self, now: Duration) {
+        self.report_at = self.report_at.min(now + self.jittered(DIGEST_EVERY));
     }
 
     fn hold(&mut self, now: Duration, began: Duration, revision: u64, effects: &mut Vec<Effect>) {
@@ -399,7 +409,7 @@ impl Membership {
             effects.push(Effect::Renew(leading.revision));
         }
         if leading.publish_at <= now {
-            leading.publish_at = now + ALIVE_EVERY;
+            leading.publish_at = now + DIGEST_EVERY;
             let alive = leading.roster.alive(now);
             if let Some((version, apart)) = leading.roster.version(now) {
                 (leading.version, leading.apart) = (Some(version), apart);

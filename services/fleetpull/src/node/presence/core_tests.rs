@@ -34,6 +34,8 @@ struct World {
     said_apart: Vec<u32>,
     /// How often somebody looked who holds the lease, but for the first time.
     looks: usize,
+    /// How often somebody reported.
+    reports: usize,
 }
 
 impl World {
@@ -42,7 +44,7 @@ impl World {
         let agents = (0..count).map(|index| Some(agent(index, random.word(), Duration::ZERO))).collect();
         let seen = vec![None; count];
         let (lease, said_apart) = (Lease::default(), Vec::new());
-        Self { now: Duration::ZERO, random, agents, lease, lost: 0, doubled: 0, bus_is_gone: false, seen, said_apart, looks: 0 }
+        Self { now: Duration::ZERO, random, agents, lease, lost: 0, doubled: 0, bus_is_gone: false, seen, said_apart, looks: 0, reports: 0 }
     }
 
     fn start(&mut self, index: usize) {
@@ -84,6 +86,7 @@ impl World {
     fn carry_out(&mut self, index: usize, effect: Effect, copies: usize, inputs: &mut VecDeque<(usize, Input)>) {
         match effect {
             Effect::Report(report) => {
+                self.reports += 1;
                 let now = self.now;
                 let mut answer = None;
                 for _ in 0..copies {
@@ -162,7 +165,7 @@ fn one_is_registrar_and_all_know_their_place() {
     let mut world = World::of(9, 1);
     world.run(1);
     assert_eq!(world.registrars().len(), 1, "the first is there at once");
-    world.run(14);
+    world.run(19);
     for index in 0..9 {
         let in_zone = if index % 2 == 0 { 5 } else { 4 };
         assert_eq!(world.place(index), Place { alive: 9, alive_in_zone: in_zone, rank: Some(index as u64) });
@@ -218,15 +221,27 @@ fn without_a_bus_nobody_is_registrar_and_after_it_one_is() {
     assert_eq!(world.registrars(), Vec::<usize>::new(), "a registrar that cannot renew steps down before its lease ends for others");
     world.run(60);
     world.bus_is_gone = false;
-    world.run(15);
+    world.run(25);
     assert_eq!(world.registrars().len(), 1);
     assert_eq!(world.place(0).rank, Some(0));
 }
 
 #[test]
+fn who_has_its_place_reports_half_as_often_as_who_has_none() {
+    let mut world = World::of(4, 10);
+    for (bus_is_gone, settles, least, most) in [(false, 30, 36, 44), (true, 15, 72, 88)] {
+        world.bus_is_gone = bus_is_gone;
+        world.run(settles);
+        world.reports = 0;
+        world.run(100);
+        assert!((least..=most).contains(&world.reports), "{} reports of 4 in 100 s, bus gone: {bus_is_gone}", world.reports);
+    }
+}
+
+#[test]
 fn a_digest_of_somebody_who_does_not_hold_the_lease_is_not_believed() {
     let mut world = World::of(2, 5);
-    world.run(15);
+    world.run(20);
     let other = 1 - world.registrars()[0];
     let known = world.seen[other].clone();
     let forged = FleetDigest { reports_sequence: u64::MAX, ..FleetDigest::default() };

@@ -270,12 +270,12 @@ mod tests {
         for (name, zone) in [("n3", "a"), ("n1", "a"), ("n2", "b")] {
             assert_eq!(roster.hear(at(1), &report(name, "i", zone)).rank, None, "a new registrar tells no ranks");
         }
-        assert_eq!(roster.hear(at(5), &report("n1", "i", "a")).rank, None);
+        assert_eq!(roster.hear(at(11), &report("n1", "i", "a")).rank, None);
         for (name, zone, rank, in_zone) in [("n3", "a", 2, 2), ("n1", "a", 0, 2), ("n2", "b", 1, 1)] {
-            let place = roster.hear(at(6), &report(name, "i", zone));
+            let place = roster.hear(at(12), &report(name, "i", zone));
             assert_eq!(place, Place { alive: 3, alive_in_zone: in_zone, rank: Some(rank) });
         }
-        assert_eq!(roster.alive(at(6)), BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 1)]));
+        assert_eq!(roster.alive(at(12)), BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 1)]));
     }
 
     #[test]
@@ -283,8 +283,8 @@ mod tests {
         let mut roster = Roster::new(at(0), BTreeMap::new());
         roster.hear(at(0), &report("n1", "i", "a"));
         roster.hear(at(0), &report("n2", "i", "a"));
-        assert_eq!(roster.hear(at(15), &report("n2", "i", "a")).alive, 2);
-        assert_eq!(roster.hear(at(16), &report("n2", "i", "a")), Place { alive: 1, alive_in_zone: 1, rank: Some(0) });
+        assert_eq!(roster.hear(at(31), &report("n2", "i", "a")).alive, 2);
+        assert_eq!(roster.hear(at(32), &report("n2", "i", "a")), Place { alive: 1, alive_in_zone: 1, rank: Some(0) });
         assert_eq!(names(&mut roster, at(599)), ["n1", "n2"]);
         assert_eq!(names(&mut roster, at(600)), ["n2"]);
         assert_eq!(roster.alive(at(600)), BTreeMap::new());
@@ -318,8 +318,8 @@ mod tests {
         let mut roster = Roster::new(at(0), BTreeMap::from([("a".to_owned(), 7), ("b".to_owned(), 2)]));
         assert_eq!(roster.hear(at(1), &report("n1", "i", "a")), Place { alive: 9, alive_in_zone: 7, rank: None });
         assert_eq!(roster.alive(at(1))["b"], 2);
-        assert_eq!(roster.hear(at(6), &report("n1", "i", "a")), Place { alive: 1, alive_in_zone: 1, rank: Some(0) });
-        assert_eq!(roster.alive(at(6)), BTreeMap::from([("a".to_owned(), 1)]));
+        assert_eq!(roster.hear(at(12), &report("n1", "i", "a")), Place { alive: 1, alive_in_zone: 1, rank: Some(0) });
+        assert_eq!(roster.alive(at(12)), BTreeMap::from([("a".to_owned(), 1)]));
     }
 
     #[test]
@@ -327,36 +327,36 @@ mod tests {
         let mut roster = Roster::new(at(0), BTreeMap::new());
         let reading = |name: &str, reads: &[u32]| ReportAlive { reads_versions: reads.to_vec(), ..report(name, "i", "a") };
         roster.hear(at(1), &reading("old", &[1]));
-        assert_eq!(roster.version(at(5)), None, "not all have been heard");
+        assert_eq!(roster.version(at(11)), None, "not all have been heard");
         for _ in 0..2 {
-            roster.hear(at(6), &reading("new", &[1, 2]));
-            roster.hear(at(6), &reading("newer", &[1, 2, 3]));
+            roster.hear(at(12), &reading("new", &[1, 2]));
+            roster.hear(at(12), &reading("newer", &[1, 2, 3]));
         }
-        assert_eq!(roster.version(at(6)), Some((1, 0)));
+        assert_eq!(roster.version(at(12)), Some((1, 0)));
         // Brought to the new version: the same name, started anew.
-        roster.hear(at(7), &ReportAlive { instance: "j".to_owned(), ..reading("old", &[1, 2]) });
-        assert_eq!(roster.version(at(7)), Some((2, 0)));
-        roster.hear(at(8), &leaving("new", "i"));
-        roster.hear(at(9), &reading("stranger", &[7]));
-        assert_eq!(roster.version(at(9)), Some((2, 1)), "one alone does not part the others");
-        roster.hear(at(608), &report("late", "i", "a"));
-        assert_eq!(roster.version(at(700)), Some((1, 0)), "who was not heard for long does not count");
+        roster.hear(at(13), &ReportAlive { instance: "j".to_owned(), ..reading("old", &[1, 2]) });
+        assert_eq!(roster.version(at(13)), Some((2, 0)));
+        roster.hear(at(14), &leaving("new", "i"));
+        roster.hear(at(15), &reading("stranger", &[7]));
+        assert_eq!(roster.version(at(15)), Some((2, 1)), "one alone does not part the others");
+        roster.hear(at(614), &report("late", "i", "a"));
+        assert_eq!(roster.version(at(706)), Some((1, 0)), "who was not heard for long does not count");
     }
 
     #[test]
     fn more_nodes_than_there_is_room_for_take_the_place_of_the_silent_alone() {
         let mut roster = Roster::new(at(0), BTreeMap::new());
         for number in 0..NODES_MAX {
-            let now = if number == 7 { at(0) } else { at(5) };
+            let now = if number == 7 { at(0) } else { at(10) };
             roster.hear(now, &report(&format!("n{number:05}"), "i", "a"));
         }
-        let late = roster.hear(at(6), &report("z", "i", "a"));
+        let late = roster.hear(at(11), &report("z", "i", "a"));
         assert_eq!(late, Place { alive: NODES_MAX as u64, alive_in_zone: NODES_MAX as u64, rank: None });
         assert_eq!(roster.counts(), (NODES_MAX as u64, 1));
         // n00007 falls silent.
-        assert!(roster.hear(at(17), &report("z", "i", "a")).rank.is_some());
+        assert!(roster.hear(at(33), &report("z", "i", "a")).rank.is_some());
         assert_eq!(roster.counts(), (NODES_MAX as u64, 1));
-        assert!(!names(&mut roster, at(17)).contains(&"n00007".to_owned()));
+        assert!(!names(&mut roster, at(33)).contains(&"n00007".to_owned()));
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
         #[test]
         fn counts_and_ranks_are_those_of_a_recount(steps in prop::collection::vec((0_u8..6, 0_u8..2, 0_u8..3, 0_u64..20, any::<bool>()), 0..60)) {
             let mut roster = Roster::new(at(0), BTreeMap::new());
-            let mut now = at(10);
+            let mut now = at(20);
             let mut heard: BTreeMap<String, (String, String, Duration, bool)> = BTreeMap::new();
             for (node, instance, zone, pause, leaves) in steps {
                 now += at(pause);
