@@ -156,7 +156,7 @@ fn no_header_can_do_harm() {
                 for name in [headers::TRACEPARENT, headers::MESSAGE_ID, headers::DEADLINE_MS, headers::CONTENT_TYPE, headers::TRACESTATE] {
                     for value in ["", "-1", "00-0-0-00", "\u{e9}\u{1f4e6}", "99999999999999999999999999999999999999999", &"f".repeat(9_000)]
                     {
-                        let lines = [(name, value)].into_iter().collect();
+                        let lines = [(name, value.to_owned())].into_iter().collect();
                         assert_eq!(send(&buses, &sample, sample.payload.clone(), lines).await, None, "{name}: {value:?}");
                     }
                 }

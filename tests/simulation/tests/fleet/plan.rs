@@ -18,10 +18,10 @@ pub const BUS_HEALS_AT: Duration = Duration::from_secs(440);
 /// From here on some nodes are sick and one lies, and the registry is well.
 pub const CALM_FROM: Duration = Duration::from_secs(660);
 /// How often a liar lies.
-const LIES_EVERY: f64 = 3.0;
-/// So many crash at most, and in a larger fleet messages are lost only for a minute: in it a few are in trouble, and whatever happens
-/// to one is told to all others.
-const MOST_CRASH: usize = 50;
+const LIES_EVERY: f64 = 5.0;
+/// Of so many some are in trouble, and in a larger fleet messages are lost only for a minute: whatever happens to one is told to all
+/// others.
+const IN_TROUBLE: usize = 50;
 const LOSSES_OF_LARGE: f64 = 60.0;
 
 /// All want it before anything happens; whose login is wrong never gets it.
@@ -79,7 +79,7 @@ impl Plan {
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let mut draw = Draw(Random::seeded(seed ^ 0x5eed));
         let outages = [Mood::NotFound, Mood::Limited, Mood::Unavailable, Mood::Refused, Mood::Hang];
-        let fails_at = seconds(draw.between(60.0, 100.0));
+        let fails_at = seconds(draw.between(60.0, 300.0));
         let sick = draw.some(nodes, (nodes / 10).clamp(3, 5));
         let mut plan = Self {
             seed,
@@ -114,39 +114,49 @@ impl Plan {
         let where_to = if matches!(self.outage, Mood::NotFound | Mood::Unavailable) { "app" } else { "r.example" };
         self.at(outage, Act::Registry(where_to, self.outage));
         self.at(HEALS_AT.as_secs_f64(), Act::Registry(where_to, Mood::Well));
-        for node in draw.some(self.nodes, self.nodes.min(MOST_CRASH)) {
-            let crash = draw.between(outage + 20.0, BUS_HEALS_AT.as_secs_f64() - 30.0);
-            self.down(node, crash, crash + draw.between(0.5, 20.0));
+        if draw.takes_part() {
+            for node in draw.some(self.nodes, self.nodes.min(IN_TROUBLE) / 2) {
+                let crash = draw.between(outage + 20.0, BUS_HEALS_AT.as_secs_f64() - 30.0);
+                self.down(node, crash, crash + draw.between(0.5, 20.0));
+            }
         }
     }
 
     fn bus_troubles(&mut self, draw: &mut Draw) {
         let (from, to) = (self.fails_at.as_secs_f64() + 20.0, BUS_HEALS_AT.as_secs_f64());
-        let odds = Odds { loss: draw.between(0.002, 0.02), duplication: draw.between(0.002, 0.02), delay: draw.between(0.002, 0.02) };
-        self.at(from, Act::Odds(odds));
-        let calms = if self.nodes > MOST_CRASH { from + LOSSES_OF_LARGE } else { to };
-        self.at(calms, Act::Odds(Odds::default()));
-        for _ in 0..3 {
-            let begins = draw.between(from, to - 70.0);
-            let ends = begins + draw.between(5.0, 60.0);
-            let line = if draw.below(2) == 0 { Line::Cut } else { Line::Silent };
-            for node in draw.some(self.nodes, (self.nodes / 8).max(1)) {
-                self.line(node, line, begins, ends);
+        if draw.takes_part() {
+            let odds = Odds { loss: draw.between(0.002, 0.02), duplication: draw.between(0.002, 0.02), delay: draw.between(0.002, 0.02) };
+            self.at(from, Act::Odds(odds));
+            let calms = if self.nodes > IN_TROUBLE { from + LOSSES_OF_LARGE } else { to };
+            self.at(calms, Act::Odds(Odds::default()));
+        }
+        if draw.takes_part() {
+            for _ in 0..3 {
+                let begins = draw.between(from, to - 70.0);
+                let ends = begins + draw.between(5.0, 60.0);
+                let line = if draw.below(2) == 0 { Line::Cut } else { Line::Silent };
+                for node in draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 8).max(1)) {
+                    self.line(node, line, begins, ends);
+                }
             }
         }
         // A server that restarts has nobody's line for a few seconds, and may come back with an empty store.
-        let restarts = draw.between(from, to - 40.0);
-        let back = restarts + draw.between(2.0, 12.0);
-        for node in 0..self.nodes {
-            self.line(node, Line::Cut, restarts, back);
-        }
-        if draw.below(2) == 0 {
-            for bucket in ["reports", "leases", "leaders"] {
-                self.at(restarts + 1.0, Act::Wipe(bucket));
+        if draw.takes_part() {
+            let restarts = draw.between(from, to - 40.0);
+            let back = restarts + draw.between(2.0, 12.0);
+            for node in 0..self.nodes {
+                self.line(node, Line::Cut, restarts, back);
+            }
+            if draw.below(2) == 0 {
+                for bucket in ["reports", "leases", "leaders"] {
+                    self.at(restarts + 1.0, Act::Wipe(bucket));
+                }
             }
         }
-        let wiped = draw.between(from, to - 40.0);
-        self.at(wiped, Act::Wipe("reports"));
+        if draw.takes_part() {
+            let wiped = draw.between(from, to - 40.0);
+            self.at(wiped, Act::Wipe("reports"));
+        }
         for node in 0..self.nodes {
             self.at(to, Act::Line(node, Line::Up));
         }
@@ -202,6 +212,12 @@ impl Draw {
 
     fn below(&mut self, bound: usize) -> usize {
         (self.0.fraction() * bound as f64) as usize
+    }
+
+    /// Whether a kind of trouble is part of a run. Half of them are, so that each is seen alone as well as beside each other: where all
+    /// happens at once, one hides what another does.
+    fn takes_part(&mut self) -> bool {
+        self.below(2) == 0
     }
 
     /// So many different nodes.
