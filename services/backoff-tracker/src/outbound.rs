@@ -165,16 +165,11 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
 /// The key of a lease.
 pub(crate) fn lease_key(name: LeaseName) -> String {
     let (kind, topic, which) = match name {
-        LeaseName::Probe(topic, attempt) => ("probe", topic, attempt_number(attempt)),
+        LeaseName::Probe(topic, attempt) => ("probe", topic, u128::from(attempt)),
         LeaseName::Lead(topic, number) => ("lead", topic, u128::from(number)),
         LeaseName::Slot(topic, number) => ("slot", topic, u128::from(number)),
     };
     TryKey { kind: kind.to_owned(), topic: topic.0, which }.text()
-}
-
-fn attempt_number(attempt: contract::AttemptId) -> u128 {
-    // An id is 32 hex digits by its own Display.
-    u128::from_str_radix(&attempt.to_string(), 16).unwrap_or_default()
 }
 
 fn about(about: &About) -> StoredAbout {

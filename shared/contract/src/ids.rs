@@ -106,6 +106,12 @@ macro_rules! random_id {
             }
         }
 
+        impl From<$name> for u128 {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
         impl TryFrom<String> for $name {
             type Error = std::num::ParseIntError;
 

@@ -403,6 +403,7 @@ impl Leader {
     }
 
     fn hearsay(&mut self, now: Duration, node: &NodeName, known: &KnownLimits) {
+        self.quota.heard(now, node);
         if now > self.since + HEARSAY {
             return;
         }
@@ -411,7 +412,6 @@ impl Leader {
             self.quota.told(now, node, None, &known.limits, out);
             if self.fault != Some(Fault::LearnsNothing) {
                 self.learns_until = self.learns_until.max(self.since + LEARNS_QUOTA);
-                self.quota.learn_until(self.learns_until);
             }
         } else if known.none_told {
             self.quota.none_told();

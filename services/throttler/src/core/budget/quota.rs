@@ -16,13 +16,14 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
 /// Added to the end of a window: registries count in whole seconds.
 const WINDOW_MARGIN: Duration = Duration::from_secs(1);
-/// What other nodes' pulls do not explain, told by one node alone, holds the others so long; then another looks for itself. What was
-/// told while the leader learned holds so long after that: nobody was let go meanwhile, and who knows better may have come with its
-/// line only then.
+/// What other nodes' pulls do not explain, told by one node alone, holds the others so long; then another looks for itself.
 const BELIEVED_ALONE: Duration = Duration::from_secs(4);
 /// What a node alone heard of a leader before, of a window of which others heard as well: it may be the only one that knows of the last
 /// pulls that were let go.
 const HEARSAY_BELIEVED_ALONE: Duration = Duration::from_secs(60);
+/// But not before another node has been heard for so long: a leader may have been elected while most nodes had no line, and who comes
+/// back with the first of them may know as well.
+const OTHERS_HAVE_THEIR_SAY: Duration = Duration::from_secs(1);
 /// Whose word another has contradicted is not believed alone for so long.
 const DISBELIEVED: Duration = Duration::from_secs(600);
 /// So long one pull alone asks a registry whose limits are not known. When it has not answered by then, twice as many may ask each
@@ -96,8 +97,8 @@ pub(super) struct Quota {
     unsettled: BTreeMap<Duration, u64>,
     /// Whether the registry's own word was heard since this leader leads; until then one pull at a time finds out.
     first_hand: bool,
-    /// Until when this leader learns.
-    learns_until: Duration,
+    /// The first two nodes that were heard, and when: one of them at least is not the one that tells alone.
+    heard: Vec<(NodeName, Duration)>,
     silent: u32,
     disbelieved: BTreeMap<NodeName, Duration>,
     fault: Option<Fault>,
@@ -111,7 +112,7 @@ impl Quota {
             sources: BTreeMap::new(),
             unsettled: BTreeMap::new(),
             first_hand: false,
-            learns_until: Duration::ZERO,
+            heard: Vec::new(),
             silent: 0,
             disbelieved: BTreeMap::new(),
             fault,
@@ -131,9 +132,16 @@ impl Quota {
         self.disbelieved.retain(|_, until| now < *until);
     }
 
-    /// The leader lets nobody go until then.
-    pub(super) fn learn_until(&mut self, until: Duration) {
-        self.learns_until = until;
+    /// A node has asked or told this leader something.
+    pub(super) fn heard(&mut self, now: Duration, node: &NodeName) {
+        if self.heard.len() < 2 && self.heard.iter().all(|(known, _)| known != node) {
+            self.heard.push((node.clone(), now));
+        }
+    }
+
+    /// Whether anybody but these has been heard for long enough to say what it knows.
+    fn others_had_their_say(&self, now: Duration, tellers: &BTreeSet<NodeName>) -> bool {
+        self.heard.iter().any(|(node, since)| !tellers.contains(node) && now >= *since + OTHERS_HAVE_THEIR_SAY)
     }
 
     /// Whether a quota is known.
@@ -195,7 +203,8 @@ impl Quota {
         } else if left > 0 {
             return Allowance::No(Some(window.resets));
         }
-        if window.tellers.len() < 2 && out.open == 0 && now >= window.told_at.max(self.learns_until) + window.alone_for {
+        let alone = window.tellers.len() < 2 && out.open == 0 && now >= window.told_at + window.alone_for;
+        if alone && self.others_had_their_say(now, &window.tellers) {
             return Allowance::But(window.tellers.clone());
         }
         Allowance::No(Some(window.resets))
@@ -252,6 +261,7 @@ impl Quota {
     /// another node or a leader before tells it. `out`: what else is out.
     pub(super) fn told(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limits: &[RegistryLimit], out: Out) {
         self.silent = 0;
+        self.heard(now, node);
         self.learn_source(node, granted.is_some(), limits);
         if limits.is_empty() {
             if let Some(granted) = granted {
