@@ -18,9 +18,14 @@ pub(crate) fn hex(digits: &[u8]) -> Option<u128> {
 /// All 32 digits of a number. Ids are written several times for each message, by which `format!` shows.
 pub(crate) fn text_of(number: u128) -> String {
     let mut text = String::with_capacity(32);
-    push(&mut text, (number >> 64) as u64);
-    push(&mut text, number as u64);
+    push_128(&mut text, number);
     text
+}
+
+/// Appends the 32 digits of a number.
+pub(crate) fn push_128(text: &mut String, number: u128) {
+    push(text, (number >> 64) as u64);
+    push(text, number as u64);
 }
 
 /// Appends the 16 digits of a number.

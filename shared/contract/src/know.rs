@@ -333,7 +333,7 @@ impl TryKey {
     /// As it is written.
     #[must_use]
     pub fn text(&self) -> String {
-        format!("{TRY}.{}.{:032x}.{:032x}", self.kind, self.topic, self.which)
+        format!("{TRY}.{}.{}.{}", self.kind, hex::text_of(self.topic), hex::text_of(self.which))
     }
 
     /// Reads it; none if it is not one of ours.

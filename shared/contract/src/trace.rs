@@ -53,8 +53,7 @@ impl TraceContext {
     pub fn traceparent(&self) -> String {
         let mut text = String::with_capacity(TRACEPARENT_BYTES);
         text.push_str("00-");
-        hex::push(&mut text, (self.trace_id >> 64) as u64);
-        hex::push(&mut text, self.trace_id as u64);
+        hex::push_128(&mut text, self.trace_id);
         text.push('-');
         hex::push(&mut text, self.span_id);
         text.push_str(if self.sampled { "-01" } else { "-00" });
