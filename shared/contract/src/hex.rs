@@ -5,14 +5,36 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
+/// What each byte stands for as a digit; [`NONE`] if it is none.
+const DIGITS: [u8; 256] = digits();
+/// No digit: no digit has any of its upper bits.
+const NONE: u8 = 0xff;
+
+const fn digits() -> [u8; 256] {
+    let mut digits = [NONE; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        digits[b"0123456789abcdef"[digit as usize] as usize] = digit;
+        digit += 1;
+    }
+    digits
+}
+
 /// The number that up to 32 lower-case hex digits stand for; none if there is anything else.
 pub(crate) fn hex(digits: &[u8]) -> Option<u128> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    digits.iter().try_fold(0, |number: u128, byte| Some(number << 4 | u128::from(digit(*byte)?)))
+    let (high, low) = digits.split_at(digits.len().saturating_sub(16));
+    Some(u128::from(word(high)?) << 64 | u128::from(word(low)?))
+}
+
+/// The number that up to 16 digits stand for. Looks at all of them before it says whether each is one: ids are most of what is read.
+fn word(digits: &[u8]) -> Option<u64> {
+    let (mut number, mut seen) = (0, 0);
+    for byte in digits {
+        let digit = DIGITS[usize::from(*byte)];
+        seen |= digit;
+        number = number << 4 | u64::from(digit & 0xf);
+    }
+    (seen < 16 && digits.len() <= 16).then_some(number)
 }
 
 /// All 32 digits of a number. Ids are written several times for each message, by which `format!` shows.
@@ -31,10 +53,21 @@ pub(crate) fn push_128(text: &mut String, number: u128) {
 /// Appends the 16 digits of a number.
 pub(crate) fn push(text: &mut String, number: u64) {
     let mut digits = [0; 16];
-    for (place, digit) in digits.iter_mut().rev().enumerate() {
-        *digit = b"0123456789abcdef"[(number >> (4 * place) & 0xf) as usize];
-    }
+    digits[..8].copy_from_slice(&eight((number >> 32) as u32).to_be_bytes());
+    digits[8..].copy_from_slice(&eight(number as u32).to_be_bytes());
     text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
+}
+
+/// The eight digits of a number, the first in the highest byte: all at once, a digit in each byte.
+fn eight(number: u32) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let mut digits = u64::from(number);
+    for (apart, kept) in [(16, 0x0000_ffff_0000_ffff), (8, 0x00ff_00ff_00ff_00ff), (4, 0x0f0f_0f0f_0f0f_0f0f)] {
+        digits = (digits | digits << apart) & kept;
+    }
+    // Six more and only what is a letter has a fifth bit.
+    let letters = (digits + 6 * EACH) >> 4 & EACH;
+    digits + u64::from(b'0') * EACH + letters * u64::from(b'a' - b'0' - 10)
 }
 
 /// The number that exactly 32 lower-case hex digits stand for.
@@ -64,4 +97,36 @@ pub(crate) fn read<'de, D: Deserializer<'de>, T>(
     }
 
     deserializer.deserialize_str(Text(expected, parse))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_number_is_written_as_format_writes_it_and_read_again(number: u128) {
+            let text = text_of(number);
+            prop_assert_eq!(&text, &format!("{number:032x}"));
+            prop_assert_eq!(of_128(&text), Some(number));
+        }
+
+        #[test]
+        fn what_is_no_digit_is_not_read(number: u128, place in 0_usize..32, other: u8) {
+            let mut digits = text_of(number).into_bytes();
+            digits[place] = other;
+            let is_digit = other.is_ascii_digit() || (b'a'..=b'f').contains(&other);
+            prop_assert_eq!(hex(&digits).is_some(), is_digit);
+        }
+    }
+
+    #[test]
+    fn fewer_digits_are_a_number_and_more_are_none() {
+        for (digits, number) in [("", Some(0)), ("0", Some(0)), ("7f", Some(0x7f)), ("10000000000000000", Some(1 << 64)), ("F", None)] {
+            assert_eq!(hex(digits.as_bytes()), number, "{digits}");
+        }
+        assert_eq!(hex(&[b'0'; 33]), None);
+    }
 }

@@ -130,7 +130,7 @@ pub enum KnowError {
     Malformed(String),
 }
 
-/// A node's last word on a topic.
+/// A node's last word on a topic. What there is nothing to say of is left out: each node of a fleet reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredReport {
     /// Whose view of the registry.
@@ -140,28 +140,28 @@ pub struct StoredReport {
     /// Which attempt showed it.
     pub attempt: AttemptId,
     /// The span of that attempt.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceContext>,
     /// What it showed.
     pub found: Found,
     /// `<reason>: <message>` of a failure.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Which failure in a row, by what the reporter knew.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub step: u32,
     /// How long the registry asks to be left alone, in milliseconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// The repository that failed, where distinct ones count.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub repository: String,
     /// How long ago it was when this was written, in milliseconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub age_ms: u64,
     /// The server's time when this was written, by the writer's estimate, in milliseconds since 1970; none: it cannot say. By how much
     /// later the server has stored it, it is older: it has waited in a connection that was silent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said_ms: Option<u64>,
 }
 
@@ -409,6 +409,10 @@ fn version_of(bytes: &[u8]) -> (u32, &[u8]) {
         [number @ 1..=LAST_VERSION, 0x80..=0x8f | 0xde..=0xdf, ..] => (u32::from(*number), &bytes[1..]),
         fields => (FIRST, fields),
     }
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
