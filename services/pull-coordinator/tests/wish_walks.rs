@@ -7,9 +7,9 @@
 
 mod world;
 
-use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
+use contract::messages::backoff_tracker::{BackoffAnswer, Held, Leave};
 use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishState};
-use contract::{EventReason, FailureClass, WishId};
+use contract::{EventReason, FailureClass, TraceContext, WishId};
 use pull_coordinator::core::{Effect, FlightId, Input, KeptWish, Policy, RequestId};
 
 use EventReason::{BackOff, Failed, Pulling};
@@ -103,7 +103,7 @@ fn on_a_node_that_shares_the_fleet_says_when_a_wish_goes_on() {
     world.settle(told);
     let status = world.core.wishes(world.now).remove(0);
     assert_eq!((status.state, status.next_try_ms, status.learned_by.as_deref()), (WishState::Held, Some(8_000), Some("n9")));
-    // It says once what holds it, however often it hears so.
+    // It has said what holds it, however often it hears so.
     for _ in 0..5 {
         let effects = world.let_pass(1_000);
         assert_eq!(names(&effects), ["AwaitLeave"]);
@@ -126,6 +126,35 @@ fn on_a_node_that_shares_the_fleet_says_when_a_wish_goes_on() {
     world.settle(effects);
     bring(&mut world, flight);
     assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Pulled);
+}
+
+/// In an outage each attempt of whichever node is heard by all.
+#[test]
+fn a_wish_that_waits_says_what_is_new_and_each_minute_that_it_waits() {
+    let mut world = World::pulling(sharing());
+    let (_, effects) = world.board_sharing(EnsureImage { wait_ms: Some(600_000), ..named("a:1", 1) });
+    let flight = flight_of(&effects);
+    let mut hears = |held: Option<Held>| {
+        let told = world.leave(flight, Some(Leave::Waiting { held }));
+        world.settle(told);
+        world.let_pass(20_000);
+        reasons(&world).len()
+    };
+    let another = |number: u8| Held {
+        learned_trace: TraceContext::parse(&format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b{number}-01")),
+        learned_by: Some("n8".parse().unwrap()),
+        ..held()
+    };
+    assert_eq!(hears(Some(held())), 1);
+    // What another attempt shows as well, and what nobody says for a while.
+    assert_eq!(hears(Some(another(1))), 1);
+    assert_eq!(hears(None), 1);
+    assert_eq!(hears(Some(another(2))), 2, "a minute later");
+    let other = |class, cause: &str| Held { class, cause: cause.to_owned(), ..another(3) };
+    assert_eq!(hears(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: gone"))), 3);
+    assert_eq!(hears(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: refused"))), 4);
+    assert_eq!(hears(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: refused"))), 4);
+    assert!(reasons(&world).iter().all(|reason| *reason == BackOff));
 }
 
 #[test]

@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::Held;
-use contract::{AttemptId, PermitId, Target, TraceContext, WishId};
+use contract::{AttemptId, FailureClass, PermitId, Target, TraceContext, WishId};
 use image::{Platform, Reference};
 
 use super::step::{PulledFacts, RequestId};
+
+/// A standing wish that goes on waiting for the same says so again so often: who begins to listen to events hears within that of all
+/// who wait, and 5,000 nodes that wait say 80 in a second.
+const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// What one flight is for: two requests with the same key want the same bytes. (All callers of a node share its keyring, so the
 /// login is the same too.)
@@ -107,6 +111,8 @@ pub(super) struct FleetSide {
     pub(super) held: Option<(Held, Duration)>,
     /// What held it last, while nobody says what does now.
     held_before: Option<(Held, Duration)>,
+    /// What a standing wish has said last that it waits for, and when.
+    said: Option<(FailureClass, String, Duration)>,
     /// The fleet's budget is waited for: for how long, as far as known.
     pub(super) budget_wait: Option<Duration>,
     /// Since when the fleet is waited for, if it is.
@@ -131,6 +137,7 @@ impl FleetSide {
             told: false,
             held: None,
             held_before: None,
+            said: None,
             budget_wait: None,
             waiting_since: None,
             waited: Duration::ZERO,
@@ -169,9 +176,22 @@ impl FleetSide {
         self.held_before = if self.held.is_some() { None } else { before.or(self.held_before.take()) };
     }
 
+    /// Whether a standing wish is to say that this holds it. That another attempt has shown the same is no news: in an outage all nodes
+    /// of a fleet hear of each attempt.
+    pub(super) fn is_to_be_said(&mut self, now: Duration, held: &Held) -> bool {
+        let known = |(class, cause, at): &(FailureClass, String, Duration)| {
+            (*class, cause.as_str()) == (held.class, held.cause.as_str()) && now < *at + SAID_AGAIN_AFTER
+        };
+        let news = !self.said.as_ref().is_some_and(known);
+        if news {
+            self.said = Some((held.class, held.cause.clone(), now));
+        }
+        news
+    }
+
     /// Nothing holds it.
     pub(super) fn let_go(&mut self) {
-        (self.held, self.held_before) = (None, None);
+        (self.held, self.held_before, self.said) = (None, None, None);
     }
 
     /// What holds it, aged until now.

@@ -146,8 +146,7 @@ impl Coordinator {
             flight.permit = PermitId::random(&mut self.random);
             flight.turn_since = None;
         }
-        let known = |held: &Held| (held.class, held.cause.clone(), held.learned_trace);
-        let news = held.as_ref().map(known) != fleet.held.as_ref().map(|(held, _)| known(held));
+        let news = held.as_ref().is_some_and(|held| fleet.is_to_be_said(now.monotonic, held));
         let callers = flight.callers.clone();
         fleet.hear_of_hold(now.monotonic, held.clone());
         if let Some(held) = held {
@@ -158,7 +157,7 @@ impl Coordinator {
         self.ask_after(now, id, ASK_EVERY_AT_LEAST, effects);
     }
 
-    /// A standing wish says so once; anybody else is refused.
+    /// A standing wish says so now and then; anybody else is refused.
     fn hold(&mut self, now: Now, caller: RequestId, held: &Held, news: bool, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&caller) else { return };
         if !request.standing {
