@@ -114,6 +114,15 @@ impl<C: Command> Sender<C> {
         }
     }
 
+    /// Sends the command over the bus to an addressee that is to be told, and waits for no answer: of a kind with [`Command::TOLD`].
+    ///
+    /// # Errors
+    /// [`CallError`] when the bus did not take it. Whether anybody has heard it is not known.
+    pub async fn tell(self, envelope: Envelope<C>) -> Result<(), CallError> {
+        let message = wire::encode_command(self.subject(), &envelope)?;
+        self.0.wiring.bus.publish(message).await.map_err(|error| CallError::Bus { reason: error.to_string() })
+    }
+
     async fn past_this_process(self, mut envelope: Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
         match (&self.0.local, self.over_the_bus(&mut envelope, timeout).await) {
             (Some(local), Err(CallError::Bus { reason })) => {
@@ -125,15 +134,18 @@ impl<C: Command> Sender<C> {
         }
     }
 
-    async fn over_the_bus(&self, envelope: &mut Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
+    fn subject(&self) -> String {
         let wiring = &self.0.wiring;
-        let subject = match self.0.addressee {
+        match self.0.addressee {
             Addressee::Node => wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB),
             Addressee::Leader => wiring.fleet.command_to_leader(C::SERVICE, C::VERB),
-        };
+        }
+    }
+
+    async fn over_the_bus(&self, envelope: &mut Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
         envelope.meta.deadline = Some(timeout);
-        let message = wire::encode_command(subject, envelope)?;
-        match wiring.bus.request(message, timeout).await {
+        let message = wire::encode_command(self.subject(), envelope)?;
+        match self.0.wiring.bus.request(message, timeout).await {
             Ok(reply) => wire::decode_reply(&reply),
             Err(BusError::NoResponders { subject }) => Err(CallError::NoResponders { subject }),
             Err(BusError::TimedOut { timeout, .. }) => Err(CallError::TimedOut { timeout }),

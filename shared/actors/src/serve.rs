@@ -116,7 +116,7 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
     let mut random = Random::from_system();
     while let Some(message) = commands.next().await {
         let Some(reply_to) = message.reply_to.clone() else {
-            tracing::debug!(subject = message.subject, "a command without a place to answer is ignored");
+            be_told(&message, &desk, &mut random);
             continue;
         };
         let command = match wire::decode_command::<C>(&message, &mut random) {
@@ -152,6 +152,21 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
     }
 }
 
+/// Whoever has sent it wants no answer.
+fn be_told<C: Command>(message: &Message, desk: &Desk<C>, random: &mut Random) {
+    if !C::TOLD {
+        tracing::debug!(subject = message.subject, "a command without a place to answer is ignored");
+        return;
+    }
+    match wire::decode_command::<C>(message, random) {
+        Ok(command) => {
+            let taken = desk.recipient.try_send(Ask(command)).map_err(|_| CallError::Ended { service: C::SERVICE.name() });
+            desk.counters.record(Duration::ZERO, taken.err().map(|error| error.to_string()).as_deref());
+        }
+        Err(error) => tracing::warn!(subject = message.subject, %error, bytes = message.payload.len(), "a command was refused"),
+    }
+}
+
 async fn answer(bus: &BusRef, mut message: Message) {
     let subject = message.subject.clone();
     if message.wire_bytes() > bus::MAX_PAYLOAD_BYTES {
@@ -166,9 +181,10 @@ async fn answer(bus: &BusRef, mut message: Message) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
-    use actix::{Actor, Context, Handler, ResponseFuture};
+    use actix::{Actor, Context, Handler, MessageResult, ResponseFuture};
     use bus::memory::MemoryBus;
     use contract::messages::agent::{CountAll, NodeCounters};
+    use contract::messages::registrar::{Place, ReportAlive};
     use contract::subject::Fleet;
     use contract::{Envelope, Meta};
 
@@ -189,6 +205,56 @@ mod tests {
             self.0.send(()).unwrap();
             Box::pin(std::future::pending())
         }
+    }
+
+    /// Counts what it hears.
+    #[derive(Clone)]
+    struct Listening(tokio::sync::mpsc::UnboundedSender<&'static str>);
+
+    impl Actor for Listening {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ReportAlive>> for Listening {
+        type Result = MessageResult<Ask<ReportAlive>>;
+
+        fn handle(&mut self, _: Ask<ReportAlive>, _: &mut Self::Context) -> Self::Result {
+            self.0.send("alive").unwrap();
+            MessageResult(Ok(Place::default()))
+        }
+    }
+
+    impl Handler<Ask<CountAll>> for Listening {
+        type Result = MessageResult<Ask<CountAll>>;
+
+        fn handle(&mut self, _: Ask<CountAll>, _: &mut Self::Context) -> Self::Result {
+            self.0.send("count").unwrap();
+            MessageResult(Ok(NodeCounters::default()))
+        }
+    }
+
+    #[actix::test]
+    async fn who_wants_no_answer_is_heard_where_nothing_can_pile_up_and_else_ignored() {
+        let bus: BusRef = Arc::new(MemoryBus::new(Clock::host()));
+        let wiring = Wiring { bus, fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let actor = Listening(told).start();
+        let _alive = serve_as_leader::<ReportAlive>(&wiring, actor.clone().recipient()).await.unwrap();
+        let _count = serve::<CountAll>(&wiring, actor.recipient()).await.unwrap();
+        let report = ReportAlive {
+            node: "n2".parse().unwrap(),
+            instance: "1".to_owned(),
+            zone: String::new(),
+            reads_versions: vec![1],
+            leaves: false,
+        };
+        let report = Envelope { meta: Meta::root(&mut Random::seeded(1)), body: report };
+        Sender::<CountAll>::remote(wiring.clone()).tell(envelope()).await.unwrap();
+        Sender::<ReportAlive>::to_leader(wiring.clone()).tell(report).await.unwrap();
+        assert_eq!(heard.recv().await, Some("alive"));
+        // The other one was sent first, and would have been heard by now.
+        Sender::<CountAll>::remote(wiring).call(envelope(), Duration::from_secs(10)).await.unwrap();
+        assert_eq!((heard.recv().await, heard.try_recv().is_err()), (Some("count"), true));
     }
 
     fn envelope() -> Envelope<CountAll> {

@@ -52,6 +52,8 @@ pub trait Command: Serialize + DeserializeOwned + Clone + Send + 'static {
     const SERVICE: Service;
     /// The last token of its subject.
     const VERB: &'static str;
+    /// Whether it is carried out also for who wants no answer: only what is done at once, so that nothing piles up that nobody waits for.
+    const TOLD: bool = false;
 }
 
 /// What travels with every message.

@@ -110,7 +110,7 @@ impl Sharing {
     pub(super) fn presence(&self, wiring: &Wiring, actors: &Actors, clock: Clock, gravestone: Gravestone) -> PresenceParts {
         let Actors { backoff, throttler, .. } = actors.clone();
         let tell = move |seen: &FleetSeen| {
-            // One that is lost is followed by another in a few seconds.
+            // One that is lost is told again before long.
             let _ = backoff.try_send(Ask(root_envelope(messages::backoff_tracker::SeeFleet(seen.clone()))));
             let _ = throttler.try_send(Ask(root_envelope(messages::throttler::SeeFleet(seen.clone()))));
         };

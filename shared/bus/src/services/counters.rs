@@ -20,7 +20,7 @@ pub(super) struct Counted {
 }
 
 impl EndpointCounters {
-    /// A request was answered, after this long, with this error if there was one.
+    /// A request was answered, or heard where none is wanted, after this long, with this error if there was one.
     pub fn record(&self, processing: Duration, error: Option<&str>) {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counted.requests += 1;

@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Command, NodeName, Service};
 
-/// How often an agent says that it is alive, in milliseconds: as often as a kubelet renews its lease.
+/// How often an agent says that it is alive, in milliseconds: as often as a kubelet renews its lease. It wants an answer only when it
+/// does not know its place, or has not asked for [`PLACE_FOR_MS`].
 pub const ALIVE_EVERY_MS: u64 = 10_000;
+/// How long an agent goes by the place that it was given, in milliseconds: what changes the sooner, how many are alive, the digests say.
+pub const PLACE_FOR_MS: u64 = 25_000;
 /// Who was not heard for so long is not alive any more, in milliseconds: two reports may be lost.
 pub const ALIVE_FOR_MS: u64 = 32_000;
 /// How often the registrar publishes its digest, in milliseconds. An agent that has no rank yet reports as often.
@@ -37,6 +40,7 @@ impl Command for ReportAlive {
     type Reply = Place;
     const SERVICE: Service = Service::Registrar;
     const VERB: &'static str = "alive";
+    const TOLD: bool = true;
 }
 
 /// The answer to [`ReportAlive`].

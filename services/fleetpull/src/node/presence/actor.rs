@@ -139,6 +139,14 @@ impl Presence {
     fn carry_out(&mut self, effect: Effect, context: &mut Context<Self>) {
         match effect {
             Effect::Report(report) => self.report(report, context),
+            Effect::Mention(report) => {
+                let told = self.registrar.clone().tell(root_envelope(report));
+                context.spawn(told.into_actor(self).map(|told, _, _| {
+                    if let Err(error) = told {
+                        debug!(%error, "the registrar was not told");
+                    }
+                }));
+            }
             Effect::TryLease => {
                 let lease = self.lease.clone();
                 self.ask_for_the_lease(async move { lease.take().await }, context);

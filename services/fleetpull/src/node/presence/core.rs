@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clock::Random;
-use contract::messages::registrar::{ALIVE_EVERY_MS, DIGEST_EVERY_MS, FleetDigest, FleetSeen, NodeList, Place, ReportAlive};
+use contract::messages::registrar::{ALIVE_EVERY_MS, DIGEST_EVERY_MS, FleetDigest, FleetSeen, NodeList, PLACE_FOR_MS, Place, ReportAlive};
 use contract::{NodeName, version};
 
-use super::roster::Roster;
+use super::roster::{self, Roster};
 
 /// How long the lease of the registrar lasts without renewal: long enough for a server that restarts, short beside `ALIVE_FOR_MS`.
 pub(super) const LEASE_FOR: Duration = Duration::from_secs(10);
@@ -25,6 +25,9 @@ const LOOKS_APART: Duration = Duration::from_secs(5);
 
 const ALIVE_EVERY: Duration = Duration::from_millis(ALIVE_EVERY_MS);
 const DIGEST_EVERY: Duration = Duration::from_millis(DIGEST_EVERY_MS);
+const PLACE_FOR: Duration = Duration::from_millis(PLACE_FOR_MS);
+/// The node's services are told again what they were told already, should they have missed what it speaks of.
+const TELL_AGAIN_AFTER: Duration = DIGEST_EVERY.saturating_mul(3);
 /// Agents that were started together do not report together.
 const JITTER: f64 = 0.1;
 
@@ -82,6 +85,8 @@ pub(super) enum Looked {
 pub(super) enum Effect {
     /// Tell the registrar, and give its answer back.
     Report(ReportAlive),
+    /// Tell the registrar, which need not answer.
+    Mention(ReportAlive),
     /// Ask for the lease, and give the answer back.
     TryLease,
     /// Renew the lease of this revision, and give the answer back.
@@ -139,7 +144,11 @@ pub(super) struct Membership {
     /// The last digest of somebody who is not known to hold the lease.
     unproven: Option<(NodeName, FleetDigest)>,
     place: Place,
+    /// When the registrar gave it.
+    placed_at: Option<Duration>,
     digest: Option<FleetDigest>,
+    /// What the node's services know, and since when.
+    told: Option<(FleetSeen, Duration)>,
     counts: Counts,
 }
 
@@ -176,7 +185,9 @@ impl Membership {
             looked_in_vain: None,
             unproven: None,
             place: Place::default(),
+            placed_at: None,
             digest: None,
+            told: None,
             counts: Counts::default(),
         }
     }
@@ -187,9 +198,8 @@ impl Membership {
         match input {
             Input::Tick => {}
             Input::Reported(Some(place)) => {
-                // The digests tell, more often, how the fleet stands.
-                let changed = std::mem::replace(&mut self.place, place) != place;
-                effects.extend(changed.then(|| Effect::Tell(self.seen())));
+                (self.place, self.placed_at) = (place, Some(now));
+                self.tell_news(now, &mut effects);
                 if place.rank.is_none() {
                     self.report_again(now);
                 }
@@ -255,8 +265,15 @@ impl Membership {
         self.leading.as_mut().filter(|leading| now < leading.until).map(|leading| &mut leading.roster)
     }
 
-    fn seen(&self) -> FleetSeen {
-        FleetSeen { place: self.place, digest: self.digest.clone() }
+    /// Tells the node's services how the fleet stands, unless they know.
+    fn tell_news(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        let known =
+            |(seen, at): &(FleetSeen, Duration)| seen.place == self.place && seen.digest == self.digest && now < *at + TELL_AGAIN_AFTER;
+        if !self.told.as_ref().is_some_and(known) {
+            let seen = FleetSeen { place: self.place, digest: self.digest.clone() };
+            self.told = Some((seen.clone(), now));
+            effects.push(Effect::Tell(seen));
+        }
     }
 
     fn report(&self, leaves: bool) -> ReportAlive {
@@ -373,8 +390,11 @@ impl Membership {
             effects.push(Effect::SayApart(version));
         }
         self.counts.is_apart = apart.is_some();
+        if let Some((alive, in_zone)) = roster::alive_as_said(&digest, &self.member.zone) {
+            (self.place.alive, self.place.alive_in_zone) = (alive, in_zone);
+        }
         self.digest = Some(digest);
-        effects.push(Effect::Tell(self.seen()));
+        self.tell_news(now, effects);
     }
 
     fn leave(&mut self, effects: &mut Vec<Effect>) {
@@ -393,7 +413,9 @@ impl Membership {
         }
         if self.report_at <= now {
             self.report_at = now + self.jittered(ALIVE_EVERY);
-            effects.push(Effect::Report(self.report(false)));
+            let placed = self.place.rank.is_some() && self.placed_at.is_some_and(|at| now < at + PLACE_FOR);
+            let report = self.report(false);
+            effects.push(if placed { Effect::Mention(report) } else { Effect::Report(report) });
         }
         if !self.is_trying && self.try_at.is_some_and(|at| at <= now) {
             (self.try_at, self.is_trying) = (None, self.leading.is_none());

@@ -34,8 +34,9 @@ struct World {
     said_apart: Vec<u32>,
     /// How often somebody looked who holds the lease, but for the first time.
     looks: usize,
-    /// How often somebody reported.
+    /// How often somebody reported, and wanted an answer.
     reports: usize,
+    asked: usize,
 }
 
 impl World {
@@ -44,7 +45,20 @@ impl World {
         let agents = (0..count).map(|index| Some(agent(index, random.word(), Duration::ZERO))).collect();
         let seen = vec![None; count];
         let (lease, said_apart) = (Lease::default(), Vec::new());
-        Self { now: Duration::ZERO, random, agents, lease, lost: 0, doubled: 0, bus_is_gone: false, seen, said_apart, looks: 0, reports: 0 }
+        Self {
+            now: Duration::ZERO,
+            random,
+            agents,
+            lease,
+            lost: 0,
+            doubled: 0,
+            bus_is_gone: false,
+            seen,
+            said_apart,
+            looks: 0,
+            reports: 0,
+            asked: 0,
+        }
     }
 
     fn start(&mut self, index: usize) {
@@ -87,6 +101,7 @@ impl World {
         match effect {
             Effect::Report(report) => {
                 self.reports += 1;
+                self.asked += 1;
                 let now = self.now;
                 let mut answer = None;
                 for _ in 0..copies {
@@ -95,6 +110,13 @@ impl World {
                 if !report.leaves {
                     let answer = answer.filter(|_| !self.chance(self.lost));
                     inputs.push_back((index, Input::Reported(answer)));
+                }
+            }
+            Effect::Mention(report) => {
+                self.reports += 1;
+                for _ in 0..copies {
+                    let now = self.now;
+                    self.agents.iter_mut().flatten().find_map(|agent| agent.hear(now, &report));
                 }
             }
             Effect::TryLease | Effect::Renew(_) => {
@@ -227,13 +249,15 @@ fn without_a_bus_nobody_is_registrar_and_after_it_one_is() {
 }
 
 #[test]
-fn who_has_its_place_reports_half_as_often_as_who_has_none() {
+fn who_has_its_place_reports_half_as_often_as_who_has_none_and_seldom_asks() {
     let mut world = World::of(4, 10);
     for (bus_is_gone, settles, least, most) in [(false, 30, 36, 44), (true, 15, 72, 88)] {
         world.bus_is_gone = bus_is_gone;
         world.run(settles);
-        world.reports = 0;
+        (world.reports, world.asked) = (0, 0);
         world.run(100);
+        let asked = if bus_is_gone { least..=most } else { 12..=16 };
+        assert!(asked.contains(&world.asked), "{} of {} reports wanted an answer, bus gone: {bus_is_gone}", world.asked, world.reports);
         assert!((least..=most).contains(&world.reports), "{} reports of 4 in 100 s, bus gone: {bus_is_gone}", world.reports);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::NodeName;
-use contract::messages::registrar::{ALIVE_EVERY_MS, ALIVE_FOR_MS, KNOWN_FOR_MS, NodeList, Place, ReportAlive};
+use contract::messages::registrar::{ALIVE_EVERY_MS, ALIVE_FOR_MS, FleetDigest, KNOWN_FOR_MS, NodeList, Place, ReportAlive};
 use contract::version::{self, Readers};
 
 /// The most nodes that are known: twice the largest fleet that is planned for, a few MiB. A further one is answered, but has no place.
@@ -68,7 +68,7 @@ impl Roster {
     /// A node says that it is alive, or that it leaves. Hearing the same twice, or late, changes nothing.
     pub(super) fn hear(&mut self, now: Duration, report: &ReportAlive) -> Place {
         self.scan(now);
-        let zone: String = report.zone.chars().take(ZONE_MAX_CHARS).collect();
+        let zone = zone_of(&report.zone);
         let gone = self.nodes.get(&report.node).is_some_and(|seen| seen.has_left && seen.instance == instance_of(report));
         if report.leaves {
             self.see_leaving(now, report, zone.clone());
@@ -223,6 +223,17 @@ impl Roster {
             }
         }
     }
+}
+
+/// How many nodes are alive, and how many of them in a zone; none where a digest does not tell all.
+pub(super) fn alive_as_said(digest: &FleetDigest, zone: &str) -> Option<(u64, u64)> {
+    let in_zone = digest.alive.get(&zone_of(zone)).copied()?;
+    (digest.alive.len() < ZONES_MAX).then(|| (digest.alive.values().sum(), in_zone))
+}
+
+/// What a zone is called, as much of its name as is kept.
+fn zone_of(zone: &str) -> String {
+    zone.chars().take(ZONE_MAX_CHARS).collect()
 }
 
 /// Which start of an agent reports, as much of it as is kept.
