@@ -182,7 +182,7 @@ fn asks_what_is_known(story: &Story, node: usize, came_back: Duration) -> bool {
     let of_app = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage;
     let asks = story.asked.iter().filter(of_app).find(|one| one.node == node && one.at >= came_back);
     asks.filter(|one| one.at <= came_back + AT_ONCE).is_some_and(|own| {
-        let round = Duration::from_secs_f64(shortest_round(story.plan.outage));
+        let round = Duration::from_secs_f64(due_after(story.plan.outage));
         story.asked.iter().filter(of_app).any(|one| one.at < own.at && own.at < one.at + round)
     })
 }
@@ -247,6 +247,12 @@ fn longest_round(outage: Mood) -> f64 {
         Mood::Limited => RETRY_AFTER.as_secs_f64() + 2.0,
         _ => 8.0,
     }
+}
+
+/// When the fleet may try again at the soonest, by that time of an outage: of a step jitter takes up to a tenth, and to what a registry
+/// asks for it adds.
+fn due_after(outage: Mood) -> f64 {
+    if outage == Mood::Limited { shortest_round(outage) } else { shortest_round(outage) * 0.9 }
 }
 
 fn shortest_round(outage: Mood) -> f64 {

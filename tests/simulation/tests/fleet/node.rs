@@ -16,6 +16,7 @@ use event_recorder::EventRecorder;
 use fleetpull::node::presence::{Presence, PresenceParts};
 use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Neighbours, PullCoordinator, Surroundings};
 use runtimes::RuntimeRef;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 use throttler::core::budget::BudgetPolicy;
@@ -123,9 +124,11 @@ impl Node {
         let coordinator = PullCoordinator::new(name, runtime, neighbours, clock.clone(), None, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras).start();
         let (told_tracker, told_throttler) = (tracker.clone(), throttler.clone());
+        let random = RefCell::new(Random::from_system());
         let tell = move |seen: &FleetSeen| {
-            let _ = told_tracker.try_send(Ask(root(of_tracker::SeeFleet(seen.clone()))));
-            let _ = told_throttler.try_send(Ask(root(of_throttler::SeeFleet(seen.clone()))));
+            let meta = Meta::root(&mut random.borrow_mut());
+            let _ = told_tracker.try_send(Ask(Envelope { meta, body: of_tracker::SeeFleet(seen.clone()) }));
+            let _ = told_throttler.try_send(Ask(Envelope { meta, body: of_throttler::SeeFleet(seen.clone()) }));
         };
         let presence = Presence::new(PresenceParts {
             wiring: wiring.clone(),
