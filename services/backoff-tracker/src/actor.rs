@@ -12,6 +12,7 @@ use contract::messages::event_recorder::RecordEvent;
 use crate::core::knowledge::{Fault, Input, Knowledge};
 use crate::core::{BackoffPolicy, Tracker};
 use crate::dating::Dating;
+use crate::reader::Reader;
 use crate::shell::{Recording, SharedBus, Sharing, Wishes};
 
 /// The actor that answers whether an image may be tried.
@@ -112,6 +113,15 @@ impl BackoffTracker {
         let core = Core::Sharing(Box::new(knowledge));
         let sharing = Some(Sharing::new(node, shared, random));
         Self { core, clock, share, sharing, wishes: Wishes::default(), alarm: None, recording: None, _gravestone: gravestone }
+    }
+
+    /// Reads what others say with this. To be said before it is started.
+    #[must_use]
+    pub fn reading(mut self, reader: Reader) -> Self {
+        if let Some(sharing) = &mut self.sharing {
+            sharing.reader = reader;
+        }
+        self
     }
 }
 

@@ -67,15 +67,33 @@ impl Stored {
     }
 }
 
+/// A report, read.
+#[derive(Clone)]
+pub(crate) struct Read {
+    report: Arc<Report>,
+    age_ms: u64,
+    said_ms: Option<u64>,
+}
+
+impl Read {
+    pub(crate) fn heard(self, stored: Stored) -> Input {
+        Input::Heard { age: stored.age_of(self.age_ms, self.said_ms), report: self.report }
+    }
+}
+
 /// What stands under a key of the bucket of reports. None if it cannot be read, is of a kind that is not known here, or is not
-/// what its key says. Of most topics this is not the first report: what it is about is shared with `known`, and its name not computed.
+/// what its key says.
 pub(crate) fn heard(key: ReportKey, value: &[u8], stored: Stored, known: impl Fn(TopicId) -> Option<Arc<Topic>>) -> Option<Input> {
-    let Some(class) = key.class else { return cleared(value, stored) };
+    if key.class.is_none() { cleared(value, stored) } else { Some(read(key, value, known)?.heard(stored)) }
+}
+
+/// The same of a report. Of most topics this is not the first one: what it is about is shared with `known`, and its name not computed.
+pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(TopicId) -> Option<Arc<Topic>>) -> Option<Read> {
     let report: StoredReport = decode(value).ok()?;
     let about = about(report.about)?;
     let known = known(TopicId(key.topic)).filter(|known| *known.view() == report.view && *known.about() == about);
     let topic = known.unwrap_or_else(|| Arc::new(Topic::new(report.view, about)));
-    if topic.id().0 != key.topic || topic.class() != class {
+    if topic.id().0 != key.topic || key.class != Some(topic.class()) {
         return None;
     }
     let trouble = Trouble {
@@ -90,9 +108,9 @@ pub(crate) fn heard(key: ReportKey, value: &[u8], stored: Stored, known: impl Fn
         Found::Unanswered => Finding::Unanswered(trouble.bounded()),
         Found::Unknown => return None,
     };
-    let age = stored.age_of(report.age_ms, report.said_ms);
-    let report = Report { reporter: key.node, topic, attempt: report.attempt, trace: report.trace, finding };
-    Some(Input::Heard { report: Arc::new(report), age })
+    let (age_ms, said_ms) = (report.age_ms, report.said_ms);
+    let report = Arc::new(Report { reporter: key.node, topic, attempt: report.attempt, trace: report.trace, finding });
+    Some(Read { report, age_ms, said_ms })
 }
 
 fn cleared(value: &[u8], stored: Stored) -> Option<Input> {

@@ -14,11 +14,15 @@ mod inbound;
 #[cfg(feature = "shell")]
 mod outbound;
 #[cfg(feature = "shell")]
+mod reader;
+#[cfg(feature = "shell")]
 mod shell;
 
 #[cfg(feature = "shell")]
 pub use actor::{BackoffTracker, Share, TrackerParts};
 #[cfg(feature = "shell")]
 pub use inbound::serve;
+#[cfg(feature = "shell")]
+pub use reader::Reader;
 #[cfg(feature = "shell")]
 pub use shell::SharedBus;

@@ -123,7 +123,7 @@ impl BackoffTracker {
                     continue;
                 }
                 let stored = Stored { age, at: Some(stamp) };
-                match read.and_then(|key| inbound::heard(key, &message.payload, stored, known)) {
+                match read.and_then(|key| sharing.reader.heard(key, &message.payload, stored, known)) {
                     Some(heard) => inputs.push(heard),
                     None => sharing.refuse(now, key, &message.payload),
                 }
@@ -236,7 +236,7 @@ impl BackoffTracker {
                 continue;
             }
             let when = Stored { age: stored.age, at: inbound::stored_at(status, stored.age) };
-            match read.and_then(|key| inbound::heard(key, &stored.entry.value, when, known)) {
+            match read.and_then(|key| sharing.reader.heard(key, &stored.entry.value, when, known)) {
                 Some(heard) => inputs.push(heard),
                 None => sharing.refuse(now.monotonic, &stored.entry.key, &stored.entry.value),
             }

@@ -15,6 +15,7 @@ use super::link::{Link, SharedBus};
 use super::refusals::Refusals;
 use crate::core::knowledge::{LONGEST_KEPT, LeaseName};
 use crate::outbound::{Write, Written};
+use crate::reader::Reader;
 
 /// Leases of others remembered to say who probes; each is out for 15 s.
 const HOLDERS_REMEMBERED: usize = 1_024;
@@ -32,6 +33,7 @@ const CLEARS_REMEMBERED: usize = 64;
 pub(crate) struct Sharing {
     pub(crate) node: NodeName,
     pub(crate) shared: SharedBus,
+    pub(crate) reader: Reader,
     pub(crate) random: Random,
     pub(crate) link: Option<Link>,
     pub(crate) writes: Option<mpsc::Sender<Write>>,
@@ -84,6 +86,7 @@ impl Sharing {
         Self {
             node,
             shared,
+            reader: Reader::default(),
             random,
             link: None,
             writes: None,

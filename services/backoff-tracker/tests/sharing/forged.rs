@@ -168,7 +168,7 @@ fn with_negative(good: &[u8], field: &str) -> Vec<u8> {
     let name = field.as_bytes();
     let at = good.windows(name.len()).position(|window| window == name).expect("the field is there") + name.len();
     let mut bytes = good[..at].to_vec();
-    // What stood there is one byte long: zero, one or nothing.
+    // What stood there is one byte long.
     bytes.push(0xff);
     bytes.extend(&good[at + 1..]);
     bytes
@@ -179,7 +179,7 @@ async fn negative_delays_are_refused_and_counted() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (key, stored) = report("n9", IMAGE);
-    let good = encode(&stored).unwrap();
+    let good = encode(&StoredReport { age_ms: 1, retry_after_ms: Some(1), step: 1, ..stored }).unwrap();
     for field in ["age_ms", "retry_after_ms", "step"] {
         put(&fleet, &key, with_negative(&good, field)).await;
     }

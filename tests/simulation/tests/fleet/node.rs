@@ -3,7 +3,7 @@
 use actix::{Actor as _, Addr};
 use actors::{Ask, Delivery, Sender, Served, Wiring};
 use backoff_tracker::core::BackoffPolicy;
-use backoff_tracker::{BackoffTracker, SharedBus, TrackerParts};
+use backoff_tracker::{BackoffTracker, Reader, SharedBus, TrackerParts};
 use bus::BusRef;
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker as of_tracker;
@@ -43,6 +43,7 @@ pub struct Parts {
     pub name: NodeName,
     pub instance: String,
     pub bus: BusRef,
+    pub reader: Reader,
     pub runtime: RuntimeRef,
     pub clock: Clock,
     pub budget: BudgetPolicy,
@@ -69,7 +70,7 @@ impl Node {
     }
 
     async fn begin(parts: Parts) -> Self {
-        let Parts { name, instance, bus, runtime, clock, budget, planted, watch } = parts;
+        let Parts { name, instance, bus, reader, runtime, clock, budget, planted, watch } = parts;
         let fleet = Fleet::default();
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: Delivery::Local };
         let (gravestone, _) = actors::deaths();
@@ -83,7 +84,7 @@ impl Node {
             shared: SharedBus { bus: bus.clone(), fleet: fleet.clone() },
             fault: planted.knowledge,
         });
-        let tracker = tracker.start();
+        let tracker = tracker.reading(reader).start();
         let parts = FleetParts {
             bus: bus.clone(),
             fleet: fleet.clone(),

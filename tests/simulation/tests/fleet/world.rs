@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actix::System;
 use actors::bucket_spec;
+use backoff_tracker::Reader;
 use backoff_tracker::core::knowledge::{About, Topic};
 use bus::Bus as _;
 use bus::memory::MemoryBus;
@@ -65,6 +66,7 @@ struct World {
     budget: BudgetPolicy,
     quota: Option<u64>,
     hub: MemoryBus,
+    reader: Reader,
     weather: Weather,
     registry: Registry,
     nodes: BTreeMap<usize, Node>,
@@ -86,6 +88,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         budget,
         quota,
         hub: MemoryBus::new(clock.clone()),
+        reader: Reader::remembering(),
         weather: Weather::new(Random::seeded(plan.seed), clock.clone()),
         registry: Registry::new(clock.clone()),
         nodes: BTreeMap::new(),
@@ -155,6 +158,7 @@ impl World {
             name: name(node),
             instance: format!("{node}-{}", self.starts),
             bus: shared(self.weather.over(self.hub.connect(), node)),
+            reader: self.reader.clone(),
             runtime: Arc::new(self.registry.start(node)),
             clock: Clock::simulated(wall),
             budget: self.budget,
