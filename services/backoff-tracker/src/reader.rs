@@ -20,7 +20,7 @@ const REMEMBERED: usize = 1_024;
 #[derive(Clone, Default)]
 pub struct Reader(Option<Arc<Mutex<Memory>>>);
 
-/// What was read, by the place where it stands in memory; that is kept as long as this is.
+/// What was read, by the place in memory of its bytes, which are held meanwhile so that nothing else comes to stand there.
 #[derive(Default)]
 struct Memory {
     read: HashMap<(usize, usize), (Bytes, ReportKey, Read)>,

@@ -160,8 +160,8 @@ fn be_told<C: Command>(message: &Message, desk: &Desk<C>, random: &mut Random) {
     }
     match wire::decode_command::<C>(message, random) {
         Ok(command) => {
-            let taken = desk.recipient.try_send(Ask(command)).map_err(|_| CallError::Ended { service: C::SERVICE.name() });
-            desk.counters.record(Duration::ZERO, taken.err().map(|error| error.to_string()).as_deref());
+            let refused = desk.recipient.try_send(Ask(command)).err().map(|error| error.to_string());
+            desk.counters.record(Duration::ZERO, refused.as_deref());
         }
         Err(error) => tracing::warn!(subject = message.subject, %error, bytes = message.payload.len(), "a command was refused"),
     }

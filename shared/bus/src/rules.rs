@@ -32,9 +32,8 @@ pub(crate) fn with_deadline(mut message: Message, timeout: Duration) -> Message 
 
 /// Checks a subject to publish on: tokens of printable ASCII, no wildcards.
 pub(crate) fn check_subject(subject: &str) -> Result<(), BusError> {
-    let dots = |bytes: [u8; 2]| bytes == *b"..";
-    let (first, last) = (subject.bytes().next().unwrap_or(b'.'), subject.bytes().next_back().unwrap_or(b'.'));
-    let empty = first == b'.' || last == b'.' || any(subject.as_bytes().windows(2), |pair| dots([pair[0], pair[1]]));
+    let at_an_end = subject.is_empty() || subject.starts_with('.') || subject.ends_with('.');
+    let empty = at_an_end || any(subject.as_bytes().windows(2), |pair| pair == b"..");
     let odd = any(subject.as_bytes(), |byte| !is_of_token(*byte));
     if subject.len() > MAX_SUBJECT_BYTES || empty || odd { Err(BusError::BadSubject { subject: subject.to_owned() }) } else { Ok(()) }
 }

@@ -148,7 +148,7 @@ pub struct StoredReport {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Which failure in a row, by what the reporter knew.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub step: u32,
     /// How long the registry asks to be left alone, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,7 +157,7 @@ pub struct StoredReport {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub repository: String,
     /// How long ago it was when this was written, in milliseconds.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub age_ms: u64,
     /// The server's time when this was written, by the writer's estimate, in milliseconds since 1970; none: it cannot say. By how much
     /// later the server has stored it, it is older: it has waited in a connection that was silent.
@@ -205,13 +205,13 @@ pub struct StoredAbout {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub scope: String,
     /// Whether one of several endpoints said so.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub mirrored: bool,
     /// Of the credential, under the fleet key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fingerprint: String,
     /// No login at all.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub anonymous: bool,
     /// `linux/arm64`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -411,13 +411,8 @@ fn version_of(bytes: &[u8]) -> (u32, &[u8]) {
     }
 }
 
-fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 #[cfg(test)]

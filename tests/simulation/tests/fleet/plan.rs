@@ -15,7 +15,7 @@ const FIRST_WISH: f64 = 20.0;
 pub const HEALS_AT: Duration = Duration::from_secs(420);
 /// The bus is well again, so that what heals at [`HEALS_AT`] is told to all.
 pub const BUS_HEALS_AT: Duration = Duration::from_secs(360);
-/// From here on some nodes are sick and one lies, and the registry is well.
+/// From here on the registry is well; some nodes may be sick, and one may lie.
 pub const CALM_FROM: Duration = Duration::from_secs(660);
 /// How often a liar lies.
 const LIES_EVERY: f64 = 5.0;
@@ -169,7 +169,7 @@ impl Plan {
             self.at(calm + draw.between(10.0, 200.0), Act::Want(node, TOOL));
         }
         self.at(1.0, Act::Registry("misspelt", Mood::NotFound));
-        // Where it is asked for nothing else, the registry does not show by that that it is well.
+        // In the other fleets the registry is idle: that it is asked for anything else shows that it is well.
         if draw.takes_part() {
             for image in MISSPELT {
                 let node = draw.below(self.nodes);
