@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, Duty, Finding, Input, Outcome, Verdict};
+use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Outcome, Verdict};
 use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
 use contract::{AttemptId, FailureClass};
 
@@ -59,6 +59,36 @@ fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rul
             assert!(pair[1] <= due.max(pair[0] + 5.0).max(gone + 15.0) + 6.0, "gone at {gone}: tried at {tries:?}");
         }
         assert!(tries.len() >= 3, "gone at {gone}: tried at {tries:?}");
+    }
+}
+
+/// The bus becomes slow: what others say still comes, but no answer comes in time. The registry is in order from 62 s on, and by kubelet's
+/// rule each has tried again at 70 s: whatever a node has tried in between, and whenever it has found out about the bus.
+#[test]
+fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
+    const HEALED: f64 = 62.0;
+    for slow in (12..60).step_by(3) {
+        for others_fail_every in [5.0, 8.0, 11.0, 20.0] {
+            let mut node = Node::of(5);
+            let (mut tries, mut others_fail_at) = (Vec::new(), 0.0);
+            node.ask();
+            while node.now.as_secs_f64() < HEALED + 30.0 {
+                let now = node.now.as_secs_f64();
+                node.bus_answers = now < f64::from(slow);
+                if now >= others_fail_at && now < HEALED {
+                    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(3)));
+                    others_fail_at = now + others_fail_every;
+                }
+                if node.is_clear() {
+                    tries.push(now);
+                    let attempt = node.begin();
+                    node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
+                }
+                node.until(now + 0.5);
+            }
+            let next = tries.iter().find(|tried| **tried >= HEALED).copied();
+            assert!(next.is_some_and(|next| next <= 76.0), "slow at {slow}, others fail every {others_fail_every} s: tried at {tries:?}");
+        }
     }
 }
 

@@ -17,12 +17,21 @@ use super::target::Aim;
 /// permit is given anyway.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 
+/// A node without a bus.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alone {
+    /// When it knew.
+    pub(super) since: Duration,
+    /// When the bus was lost, as far as this node can tell: it asks so seldom that it may find out long after.
+    pub(super) lost: Duration,
+}
+
 impl Knowledge {
     /// Why a node without a bus does not try yet: others failed before the bus was lost. It waits for the next try, or for when it would
     /// have tried by kubelet's rule, and for the bus, and then for a turn of its own, as nobody says who goes first. What fails after that
     /// is the node's own business. What a registry has asked for is waited for in any case.
     pub(super) fn still_held(&self, now: Duration, aim: &Aim) -> Option<Held> {
-        let (since, binding) = (self.alone_since?, self.binding(now, aim));
+        let (Alone { since, lost }, binding) = (self.alone?, self.binding(now, aim));
         let until = |entry: &Entry| {
             let turn = self.fleet.turn_alone(&self.node, purpose(entry.topic.id(), entry.step));
             let due = if entry.topic.class() == FailureClass::RateLimited {
@@ -30,7 +39,7 @@ impl Knowledge {
             } else {
                 entry.next_try.min(self.local.due_after(entry.failing_since, since))
             };
-            due.max(since + BACK_WITHIN) + turn
+            due.max(lost + BACK_WITHIN) + turn
         };
         let before = binding.iter().filter(|entry| entry.failed_at < since).map(|entry| (until(entry), entry));
         let (next_try, entry) = before.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;

@@ -9,6 +9,7 @@ use contract::messages::backoff_tracker::{BackoffCounts, BackoffKey};
 use contract::{FailureClass, NodeName, Target};
 
 use super::UNANSWERED_AFTER;
+use super::alone::Alone;
 use super::entry::{Entry, Eyes};
 use super::fault::Fault;
 use super::fleet::Fleet;
@@ -57,12 +58,14 @@ pub struct Knowledge {
     pub(super) leases: Leases,
     pub(super) local: Tracker,
     pub(super) fleet: Fleet,
-    /// No bus since then: every node for itself.
-    pub(super) alone_since: Option<Duration>,
+    /// No bus: every node for itself.
+    pub(super) alone: Option<Alone>,
     pub(super) lenience: Lenience,
     pub(super) wishes: BTreeMap<WishId, Wish>,
     pub(super) tried: Tried,
+    /// Answers of the bus that did not come, one after the other, and when the first of them was missed.
     misses: u32,
+    missed_since: Duration,
     fault: Option<Fault>,
     pub(super) counts: KnowledgeCounts,
 }
@@ -77,11 +80,12 @@ impl Knowledge {
             leases: Leases::default(),
             local: Tracker::new(policy),
             fleet: Fleet::default(),
-            alone_since: None,
+            alone: None,
             lenience: Lenience::default(),
             wishes: BTreeMap::new(),
             tried: Tried::default(),
             misses: 0,
+            missed_since: Duration::ZERO,
             fault: None,
             counts: KnowledgeCounts::default(),
         }
@@ -151,7 +155,7 @@ impl Knowledge {
     /// Whether the node goes by its own rule, for want of a bus.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.alone_since.is_some()
+        self.alone.is_some()
     }
 
     /// All that this node has said and what others may still want to know, with how long ago it was so.
@@ -237,7 +241,7 @@ impl Knowledge {
                 self.lenience.pause(now, registry, left, by);
                 self.wishes.keys().copied().collect()
             }
-            Input::BusGone => self.set_alone(Some(now)),
+            Input::BusGone => self.set_alone(Some(Alone { since: now, lost: now })),
             Input::BusBack => self.set_alone(None),
             Input::Tick => self.tick(now),
         }
@@ -344,8 +348,8 @@ impl Knowledge {
         }
     }
 
-    fn set_alone(&mut self, since: Option<Duration>) -> Vec<WishId> {
-        self.alone_since = since.map(|since| self.alone_since.unwrap_or(since));
+    fn set_alone(&mut self, alone: Option<Alone>) -> Vec<WishId> {
+        self.alone = alone.map(|alone| self.alone.unwrap_or(alone));
         self.misses = 0;
         self.wishes.keys().copied().collect()
     }
@@ -356,9 +360,12 @@ impl Knowledge {
             self.wishes.iter().filter(|(_, wish)| wish.wake.is_some_and(|wake| wake <= now)).map(|(id, _)| *id).collect();
         if !missed.is_empty() {
             self.counts.bus_misses_total += missed.len() as u64;
+            if self.misses == 0 {
+                self.missed_since = now;
+            }
             self.misses += 1;
             if self.misses >= MISSES_TO_GONE {
-                due.extend(self.set_alone(Some(now)));
+                due.extend(self.set_alone(Some(Alone { since: now, lost: self.missed_since })));
             }
         }
         for id in missed {

@@ -174,19 +174,20 @@ impl Knowledge {
     /// not answer must not try more often than kubelet would.
     fn move_own_delay(&mut self, now: Duration, wish: &Wish, going: &Going, failure: &Failure, topics: Vec<Arc<Topic>>) {
         let Some((attempt, _)) = going.attempt else { return };
-        let own = going.by_own_rule || self.is_lenient(now, &wish.aim.target.view);
-        if !own && wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed)) {
+        let lenient = self.is_lenient(now, &wish.aim.target.view);
+        if !going.by_own_rule && !lenient && wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed)) {
             self.local.report_shared(attempt, &wish.key);
         } else {
             let report = ReportAttempt { key: wish.key.clone(), attempt, failure: Some(failure.told()) };
-            let since = self.failing_for_others(now, &topics).filter(|since| *since < going.begun);
+            let was_held = !lenient && (going.by_own_rule || self.is_alone());
+            let since = self.failing_for_others(now, &topics).filter(|since| was_held && *since < going.begun);
             self.local.report_about(at(now), report, topics, since);
         }
     }
 
-    /// Since when it has failed so, for a node that was held by that and is alone now: by kubelet's rule it would have tried since then.
+    /// Since when it has failed so for others: by kubelet's rule a node that was held by that would have tried since then.
     fn failing_for_others(&self, now: Duration, topics: &[Arc<Topic>]) -> Option<Duration> {
-        let entries = topics.iter().filter(|_| self.is_alone()).filter_map(|topic| self.entry(now, topic.id()));
+        let entries = topics.iter().filter_map(|topic| self.entry(now, topic.id()));
         entries.filter(|entry| entry.reporters > usize::from(entry.mine)).map(|entry| entry.failing_since).min()
     }
 
