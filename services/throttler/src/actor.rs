@@ -34,7 +34,8 @@ pub struct Throttler {
     wishes: BTreeMap<PermitId, Wish>,
     /// Refused by the node's own queue: the fleet has to know.
     pub(crate) refused: Vec<PermitId>,
-    alarm: Option<SpawnHandle>,
+    /// When it is to be woken.
+    alarm: Option<(SpawnHandle, Duration)>,
     _gravestone: Gravestone,
 }
 
@@ -139,16 +140,23 @@ impl Throttler {
 
     pub(crate) fn set_alarm(&mut self, context: &mut Context<Self>) {
         let now = self.clock.now();
-        if let Some(alarm) = self.alarm.take() {
+        let shared = self.sharing.as_ref().and_then(|sharing| sharing.core.wake_in(now));
+        let wake_in = self.core.wake_in(now).into_iter().chain(shared).min();
+        let due = wake_in.map(|wake_in| now.monotonic + wake_in);
+        if self.alarm.as_ref().map(|(_, at)| *at) == due {
+            return;
+        }
+        if let Some((alarm, _)) = self.alarm.take() {
             context.cancel_future(alarm);
         }
-        let shared = self.sharing.as_ref().and_then(|sharing| sharing.core.wake_in(now));
-        let Some(wake_in) = self.core.wake_in(now).into_iter().chain(shared).min() else { return };
-        self.alarm = Some(context.run_later(wake_in, |throttler, context| {
-            throttler.alarm = None;
-            throttler.step(Input::Tick, context);
-            throttler.share(budget::Input::Tick, context);
-        }));
+        self.alarm = wake_in.zip(due).map(|(wake_in, due)| {
+            let alarm = context.run_later(wake_in, |throttler, context| {
+                throttler.alarm = None;
+                throttler.step(Input::Tick, context);
+                throttler.share(budget::Input::Tick, context);
+            });
+            (alarm, due)
+        });
     }
 
     /// Where a permit stands that is not granted yet.

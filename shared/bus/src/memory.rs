@@ -137,7 +137,7 @@ impl Bus for MemoryBus {
 /// The receiving end of a subscription; dropping it unsubscribes.
 struct MemorySubscription {
     id: u64,
-    messages: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<Arc<Message>>,
     hub: Arc<Hub>,
 }
 
@@ -145,7 +145,7 @@ impl Stream for MemorySubscription {
     type Item = Message;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Message>> {
-        self.messages.poll_recv(context)
+        self.messages.poll_recv(context).map(|message| message.map(Arc::unwrap_or_clone))
     }
 }
 

@@ -12,8 +12,8 @@ use futures::stream::{self, BoxStream};
 
 use crate::core::knowledge::MAX_TOPICS_OF_ONE;
 
-/// Messages taken at once: the mailbox has its turn between.
-const AT_ONCE: usize = 64;
+/// Messages taken at once: the mailbox has its turn between. With the first, room is made for all of them.
+const AT_ONCE: usize = 16;
 
 /// The fleet, and the bus that it shares its knowledge on.
 #[derive(Clone)]

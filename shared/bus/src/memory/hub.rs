@@ -51,7 +51,8 @@ struct Subscriber {
     connection: ConnectionId,
     pattern: String,
     queue: Option<String>,
-    messages: mpsc::Sender<Message>,
+    /// One message for however many subscribers: until one of them takes it, it has no copy of its own.
+    messages: mpsc::Sender<Arc<Message>>,
 }
 
 impl Hub {
@@ -109,7 +110,7 @@ impl Hub {
         self.state().replies.remove(&id);
     }
 
-    pub(super) fn subscribe(&self, connection: ConnectionId, pattern: &str, queue: Option<&str>) -> (u64, mpsc::Receiver<Message>) {
+    pub(super) fn subscribe(&self, connection: ConnectionId, pattern: &str, queue: Option<&str>) -> (u64, mpsc::Receiver<Arc<Message>>) {
         let (messages, receiver) = mpsc::channel(SUBSCRIPTION_CAPACITY);
         let (pattern, queue) = (pattern.to_owned(), queue.map(str::to_owned));
         let mut state = self.state();
@@ -262,6 +263,7 @@ impl State {
 
     /// Delivers to every plain subscription reached, and to one of each queue group, in turn.
     fn deliver_to(&mut self, reached: &[u64], message: Message) {
+        let message = Arc::new(message);
         if let [only] = reached {
             return self.deliver_one(*only, message);
         }
@@ -279,11 +281,11 @@ impl State {
             *turn = turn.wrapping_add(1);
         }
         for id in receivers {
-            self.deliver_one(id, message.clone());
+            self.deliver_one(id, Arc::clone(&message));
         }
     }
 
-    fn deliver_one(&mut self, id: u64, message: Message) {
+    fn deliver_one(&mut self, id: u64, message: Arc<Message>) {
         let Some(subscriber) = self.subscribers.get(&id) else { return };
         if let Err(mpsc::error::TrySendError::Full(_)) = subscriber.messages.try_send(message) {
             self.dropped += 1;

@@ -14,11 +14,11 @@ const FIRST_WISH: f64 = 20.0;
 /// The registry is well again.
 pub const HEALS_AT: Duration = Duration::from_secs(420);
 /// The bus is well again, so that what heals at [`HEALS_AT`] is told to all.
-pub const BUS_HEALS_AT: Duration = Duration::from_secs(360);
+pub const BUS_HEALS_AT: Duration = Duration::from_secs(380);
 /// From here on the registry is well; some nodes may be sick, and one may lie.
 pub const CALM_FROM: Duration = Duration::from_secs(660);
 /// How often a liar lies.
-const LIES_EVERY: f64 = 5.0;
+const LIES_EVERY: f64 = 7.0;
 /// Of so many some are in trouble, and in a larger fleet messages are lost only for a minute: whatever happens to one is told to all
 /// others.
 const IN_TROUBLE: usize = 50;
@@ -47,6 +47,15 @@ pub enum Act {
     Lie(usize, u64),
 }
 
+/// A node without a line.
+#[derive(Clone, Copy)]
+struct Cut {
+    node: usize,
+    line: Line,
+    from: f64,
+    to: f64,
+}
+
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -72,7 +81,8 @@ impl Plan {
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let mut draw = Draw(Random::seeded(seed ^ 0x5eed));
         let outages = [Mood::NotFound, Mood::Limited, Mood::Unavailable, Mood::Refused, Mood::Hang];
-        let fails_at = seconds(draw.between(60.0, 260.0));
+        // So long before it heals that every step of every back-off is reached, and its longest is waited for.
+        let fails_at = seconds(draw.between(210.0, 290.0));
         let sick = draw.some(nodes, (nodes / 10).clamp(3, 5));
         let mut plan = Self {
             seed,
@@ -123,23 +133,21 @@ impl Plan {
             let calms = if self.nodes > IN_TROUBLE { from + LOSSES_OF_LARGE } else { to };
             self.at(calms, Act::Odds(Odds::default()));
         }
+        let mut cuts: Vec<Cut> = Vec::new();
         if draw.takes_part() {
             for _ in 0..3 {
-                let begins = draw.between(from, to - 70.0);
-                let ends = begins + draw.between(5.0, 60.0);
+                let begins = draw.between(from, to - 50.0);
+                let ends = begins + draw.between(5.0, 40.0);
                 let line = if draw.below(2) == 0 { Line::Cut } else { Line::Silent };
-                for node in draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 8).max(1)) {
-                    self.line(node, line, begins, ends);
-                }
+                let some = draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 8).max(1));
+                cuts.extend(some.into_iter().map(|node| Cut { node, line, from: begins, to: ends }));
             }
         }
         // A server that restarts has nobody's line for a few seconds, and may come back with an empty store.
         if draw.takes_part() {
             let restarts = draw.between(from, to - 40.0);
             let back = restarts + draw.between(2.0, 12.0);
-            for node in 0..self.nodes {
-                self.line(node, Line::Cut, restarts, back);
-            }
+            cuts.extend((0..self.nodes).map(|node| Cut { node, line: Line::Cut, from: restarts, to: back }));
             if draw.below(2) == 0 {
                 for bucket in ["reports", "leases", "leaders"] {
                     self.at(restarts + 1.0, Act::Wipe(bucket));
@@ -150,8 +158,13 @@ impl Plan {
             let wiped = draw.between(from, to - 40.0);
             self.at(wiped, Act::Wipe("reports"));
         }
-        for node in 0..self.nodes {
-            self.at(to, Act::Line(node, Line::Up));
+        for cut in &cuts {
+            self.at(cut.from, Act::Line(cut.node, cut.line));
+            self.away.push((cut.node, seconds(cut.from), seconds(cut.to)));
+            // Of two that overlap the later end is the end: nobody has a line to a server that is down.
+            if !cuts.iter().any(|other| other.node == cut.node && other.from < cut.to && cut.to < other.to) {
+                self.at(cut.to, Act::Line(cut.node, Line::Up));
+            }
         }
     }
 
@@ -187,12 +200,6 @@ impl Plan {
     fn down(&mut self, node: usize, from: f64, to: f64) {
         self.at(from, Act::Crash(node));
         self.at(to, Act::Start(node));
-        self.away.push((node, seconds(from), seconds(to)));
-    }
-
-    fn line(&mut self, node: usize, line: Line, from: f64, to: f64) {
-        self.at(from, Act::Line(node, line));
-        self.at(to, Act::Line(node, Line::Up));
         self.away.push((node, seconds(from), seconds(to)));
     }
 
