@@ -145,7 +145,7 @@ impl BackoffTracker {
                 inputs.extend(inbound::pause(key, value, Duration::ZERO));
             }
         }
-        self.step_all(inputs, context);
+        self.step_all(now, inputs, context);
         if missed {
             self.catch_up(LONGEST_SPREAD_OF_GAP, context);
         }
@@ -246,7 +246,7 @@ impl BackoffTracker {
             inputs.clear();
         }
         inputs.extend(self.pauses_found(&found.pauses, context));
-        self.step_all(inputs, context);
+        self.step_all(now.monotonic, inputs, context);
         if again {
             self.say_again(now.monotonic);
         }
@@ -286,7 +286,7 @@ impl BackoffTracker {
             sharing.alive = alive;
             let fleet = Input::Fleet { alive: count(alive), rank: seen.place.rank.map(count) };
             let zone = (alive_in_zone > 0).then(|| Input::Zone(count(alive_in_zone)));
-            self.step_all([fleet].into_iter().chain(zone), context);
+            self.step_all(self.clock.now().monotonic, [fleet].into_iter().chain(zone), context);
         }
         self.say_what_was_not_taken();
         let (Some(digest), Some(sharing)) = (&seen.digest, &self.sharing) else { return };

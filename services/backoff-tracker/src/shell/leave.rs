@@ -109,12 +109,11 @@ impl Handler<Ask<WithdrawWish>> for BackoffTracker {
 impl BackoffTracker {
     /// One thing happened.
     pub(crate) fn step(&mut self, input: Input, context: &mut Context<Self>) {
-        self.step_all([input], context);
+        self.step_all(self.clock.now().monotonic, [input], context);
     }
 
     /// Several things happened at once.
-    pub(crate) fn step_all(&mut self, inputs: impl IntoIterator<Item = Input>, context: &mut Context<Self>) {
-        let now = self.clock.now().monotonic;
+    pub(crate) fn step_all(&mut self, now: Duration, inputs: impl IntoIterator<Item = Input>, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &mut self.core else { return };
         let effects = knowledge.step_all(now, inputs);
         self.carry_out(now, effects, context);
@@ -256,7 +255,7 @@ impl BackoffTracker {
             Err(KeyValueError::Conflict { .. }) => {
                 let lost = Input::Lease(name, LeaseAnswer::Lost(PROBE_DEADLINE));
                 let freed = freed_since.then_some(Input::LeaseFreed(name));
-                self.step_all([lost].into_iter().chain(freed), context);
+                self.step_all(now, [lost].into_iter().chain(freed), context);
             }
             Err(error) => tracing::debug!(%error, "the bus gave no answer about a lease"),
         }
