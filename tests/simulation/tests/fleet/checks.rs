@@ -49,8 +49,8 @@ const OTHERS_WAIT_AT_MOST: f64 = 10.0;
 /// How long a node that was away may take until it knows again what the fleet knows: a snapshot after 2 s, and one more round of a
 /// registrar that may be new.
 const KNOWS_AGAIN: Duration = Duration::from_secs(20);
-/// Of nodes that come back, so many may ask at once all the same, or one if they are few: both times that it asked what is known, the
-/// answer was lost.
+/// Of nodes that come back, so many may ask at once all the same, or one if they are few: while messages are lost, what it asked for twice
+/// may be among them. Without the fleets where it was, one of 505 had such a node for another reason, which is not known.
 const RASH_AT_MOST: f64 = 0.1;
 /// Longer than a node that begins waits for what is known.
 const AT_ONCE: Duration = Duration::from_millis(700);

@@ -81,7 +81,7 @@ impl Plan {
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let mut draw = Draw(Random::seeded(seed ^ 0x5eed));
         let outages = [Mood::NotFound, Mood::Limited, Mood::Unavailable, Mood::Refused, Mood::Hang];
-        // So long before it heals that every step of every back-off is reached, and its longest is waited for.
+        // So long before it heals that the longest step of what fails then is reached, and waited for.
         let fails_at = seconds(draw.between(210.0, 290.0));
         let sick = draw.some(nodes, (nodes / 10).clamp(3, 5));
         let mut plan = Self {
