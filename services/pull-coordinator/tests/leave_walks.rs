@@ -301,7 +301,7 @@ fn a_permit_that_comes_when_leave_is_nearly_over_asks_again_with_the_permit_in_h
     assert_eq!(names(&effects), ["Withdraw", "AwaitLeave"]);
     let asked = world.asked_for_leave(FLIGHT);
     assert_ne!(asked[0].1.wish, asked[2].1.wish, "a wish that was given back does not come again");
-    assert_eq!(asked[2].1.patience_ms, 500, "others wait for the permit");
+    assert_eq!(asked[2].1.patience_ms, 100, "others wait for the permit");
     assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["StartPull", "AwaitLeave"]);
 }
 
@@ -327,12 +327,26 @@ fn permit_of(effect: &Effect) -> Option<contract::PermitId> {
 }
 
 #[test]
-fn leave_that_is_lost_in_the_queue_is_asked_for_again_at_the_permit() {
+fn leave_that_is_lost_in_the_queue_is_asked_for_again_and_the_place_in_it_given_up() {
     for answer in [Leave::Abandoned, Leave::Held(held()), Leave::Waiting { held: None }] {
         let (mut world, _) = allowed(granted());
+        assert_eq!(names(&world.leave(FLIGHT, Some(answer))), ["Cancel", "Release", "AwaitLeave"]);
+        let asked = world.asked_for_leave(FLIGHT);
+        assert_ne!(asked[1].1.attempt, asked[2].1.attempt);
+        assert_eq!(world.grant(FLIGHT), [], "what was given up brings nothing any more");
+        assert_eq!(names(&world.leave(FLIGHT, granted())), ["AcquirePermit", "AwaitLeave"]);
+        let permits: std::collections::BTreeSet<_> = world.said.iter().filter_map(permit_of).collect();
+        assert_eq!(permits.len(), 2);
+    }
+}
+
+#[test]
+fn leave_that_is_lost_with_the_permit_in_hand_is_asked_for_again_there() {
+    for answer in [Leave::Abandoned, Leave::Held(held()), Leave::Waiting { held: None }] {
+        let (mut world, _) = allowed(granted());
+        world.pass(5_000);
+        assert_eq!(names(&world.grant(FLIGHT)), ["Recheck"]);
         assert_eq!(world.leave(FLIGHT, Some(answer)), []);
-        assert_eq!(world.let_pass(60_000), [], "its place in the queue counts");
-        world.grant(FLIGHT);
         assert_eq!(names(&world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) })), ["AwaitLeave"]);
         let asked = world.asked_for_leave(FLIGHT);
         assert_ne!(asked[1].1.attempt, asked[2].1.attempt);

@@ -158,17 +158,15 @@ impl BackoffTracker {
         if !self.wishes.waits(id) {
             return vec![];
         }
-        if let Some((wish, attempt, trace, for_all)) = self.wishes.begin(id) {
-            // Leads and probes are made at once: their caller has a deadline. Any other may wait for its permit first.
-            let begun = Input::Begun { wish, attempt, trace: Some(trace) };
-            let effects = if for_all { knowledge.step(now, begun) } else { vec![] };
+        if let Some(for_all) = self.wishes.grant(id) {
+            // The attempt begins when its caller says so: it may wait for its permit first.
             if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, |held| knowledge.told(now, held))) {
                 self.wishes.answer(id, leave);
             }
             if let Some(sharing) = &mut self.sharing {
                 sharing.counts.for_all += u64::from(for_all);
             }
-            return effects;
+            return vec![];
         }
         match self.wishes.get(id) {
             Some(wish) if !wish.standing => {

@@ -149,16 +149,16 @@ impl Wishes {
         Some((wish.number, wish.trace))
     }
 
-    /// Goes ahead; what the core is to be told of.
-    pub(super) fn begin(&mut self, id: WishId) -> Option<(knowledge::WishId, AttemptId, TraceContext, bool)> {
+    /// Has leave from now on; whether on behalf of all.
+    pub(super) fn grant(&mut self, id: WishId) -> Option<bool> {
         let wish = self.by_id.get_mut(&id)?;
         let Stage::Cleared { for_all, answer_by } = wish.stage else { return None };
         if wish.is_abandoned() {
             return None;
         }
         wish.stage = Stage::Granted { for_all, answer_by };
-        wish.begun = for_all;
-        Some((wish.number, wish.attempt, wish.trace, for_all))
+        wish.begun = false;
+        Some(for_all)
     }
 
     /// Answers whoever waits.

@@ -25,13 +25,16 @@ pub(crate) struct Node {
     pub(crate) ages: Vec<Duration>,
     /// Whether the bus gives every lease, or answers nothing.
     pub(crate) bus_answers: bool,
+    /// How often an attempt was to end, or leave to lapse.
+    pub(crate) abandoned: usize,
 }
 
 impl Node {
     pub(crate) fn of(alive: usize) -> Self {
         let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
         core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0) });
-        Self { core, random: Random::seeded(1), now: Duration::ZERO, told: None, published: vec![], ages: vec![], bus_answers: true }
+        let (random, now) = (Random::seeded(1), Duration::ZERO);
+        Self { core, random, now, told: None, published: vec![], ages: vec![], bus_answers: true, abandoned: 0 }
     }
 
     pub(crate) fn give(&mut self, input: Input) {
@@ -44,7 +47,8 @@ impl Node {
                     self.ages.push(age);
                 }
                 Effect::AcquireLease(name, _) => asked.push(name),
-                Effect::ReleaseLease(_) | Effect::Abandon(_) => {}
+                Effect::Abandon(_) => self.abandoned += 1,
+                Effect::ReleaseLease(_) => {}
             }
         }
         if !self.bus_answers {

@@ -6,7 +6,7 @@ use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Out
 use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
 use contract::{AttemptId, FailureClass};
 
-use crate::node::{Node, at, endpoint, failed, failure, image, key, limited, target};
+use crate::node::{Node, WISH, at, endpoint, failed, failure, image, key, limited, target};
 
 #[test]
 fn without_a_bus_what_was_known_holds_until_the_next_try_and_for_the_seconds_that_a_server_takes_to_restart() {
@@ -125,6 +125,38 @@ fn who_finds_the_bus_again_in_time_goes_on_as_if_it_had_never_been_gone() {
     node.hear("n4", endpoint(), Finding::Succeeded);
     node.until(12.0);
     assert!(node.is_clear(), "{:?}", node.told);
+}
+
+/// A node had leave by its own rule while the bus was gone, and waits for its turn at the registry. The bus is back, and others fail.
+#[test]
+fn leave_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothing_is_refused_by_that() {
+    for (paused, begun, lapses) in [(false, false, 1), (true, false, 0), (false, true, 0)] {
+        let mut node = Node::of(20);
+        if paused {
+            node.give(Input::Pause { registry: None, left: Duration::from_secs(600), by: "me".to_owned() });
+        }
+        node.give(Input::BusGone);
+        node.until(20.0);
+        node.ask();
+        assert!(node.is_clear(), "{:?}", node.told);
+        let attempt = AttemptId::random(&mut node.random);
+        if begun {
+            node.give(Input::Started { wish: WISH, attempt, trace: None });
+        }
+        for reporter in ["n1", "n2", "n3"] {
+            node.hear(reporter, endpoint(), failed(1));
+        }
+        assert_eq!(node.abandoned, 0, "without a bus each goes by its own rule");
+        node.give(Input::BusBack);
+        assert_eq!(node.abandoned, lapses, "paused: {paused}, begun: {begun}");
+        node.hear("n4", endpoint(), failed(1));
+        assert_eq!(node.abandoned, lapses, "once");
+        if lapses > 0 {
+            assert_eq!(node.core.next_wake(), None, "nothing is asked of the bus for it until its turn comes");
+            node.ask();
+            assert_eq!(node.held().learned_by.as_str(), "n4");
+        }
+    }
 }
 
 #[test]

@@ -186,6 +186,7 @@ async fn an_attempt_that_hangs_while_others_are_answered_is_to_be_begun_anew() {
     let (wish, attempt) = ids(1);
     let hanging = &fleet.nodes[0];
     assert!(matches!(hanging.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { for_all: true, .. }));
+    hanging.put(BeginAttempt { wish, attempt }).await;
     let watched = hanging.leave(wish, attempt, IMAGE, 14_000);
     let answered = async {
         pass(3_000).await;
@@ -224,6 +225,22 @@ async fn who_waits_for_its_permit_says_nothing_of_the_registry() {
     fleet.nodes[0].put(ResolveAttempt { wish, attempt, failure: None }).await;
     pass(5).await;
     assert_eq!(lead.counts().await.shared.entries, 0);
+}
+
+#[actix::test]
+async fn who_asks_for_all_and_waits_for_its_permit_says_nothing_of_the_registry_either() {
+    tokio::time::pause();
+    let fleet = Nodes::start(3).await;
+    let lead = &fleet.nodes[0];
+    let (wish, attempt) = ids(1);
+    assert!(matches!(lead.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { for_all: true, .. }));
+    pass(5_000).await;
+    assert_eq!(fleet.nodes[1].counts().await.shared.entries, 0, "it is in its queue");
+    lead.put(BeginAttempt { wish, attempt }).await;
+    pass(1_900).await;
+    assert_eq!(fleet.nodes[1].counts().await.shared.entries, 0);
+    pass(200).await;
+    assert_eq!(fleet.nodes[1].counts().await.shared.entries, 1, "now the registry does not answer");
 }
 
 #[actix::test]

@@ -18,8 +18,9 @@ use super::words;
 /// How long the tracker may hold an answer back before it is asked again: well within the time after which it forgets a wish, and
 /// short enough that its silence is found out before a caller has waited long enough for the fleet.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The same while a permit is in hand, which others wait for: what a lead costs on the bus, twice.
-const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(500);
+/// The same while a permit is in hand, which others wait for. A leader spaces permits so that a tenth of the budget stays free: all pulls
+/// may begin a tenth of a second late, and no second has more of them than the budget allows.
+const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(100);
 /// Leave is asked for at most this often, should the tracker answer at once again and again.
 const ASK_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
 /// Whether leave that was given still holds is asked at most this often, likewise.
@@ -79,8 +80,10 @@ impl Coordinator {
             (FlightStage::Pulling, Some(Leave::Abandoned)) if !fleet.told && resolved => self.go_on_alone(id, effects),
             (FlightStage::Pulling, Some(Leave::Abandoned)) if !fleet.told => self.begin_anew(now, id, effects),
             (FlightStage::Pulling, _) if fleet.told => {}
-            // What is lost before the pull has begun is asked for again when the permit is there: until then its place in the queue counts.
-            (FlightStage::Queued | FlightStage::Rechecking, Some(Leave::Abandoned | Leave::Held(_) | Leave::Waiting { .. })) => {
+            // Others have failed meanwhile. Who kept its place in the queue would ask for leave when it has its permit: those who wait
+            // for the same then would have theirs at once, and be more than the budget allows.
+            (FlightStage::Queued, Some(Leave::Abandoned | Leave::Held(_) | Leave::Waiting { .. })) => self.begin_anew(now, id, effects),
+            (FlightStage::Rechecking, Some(Leave::Abandoned | Leave::Held(_) | Leave::Waiting { .. })) => {
                 fleet.lapsed = true;
                 flight.attempt = AttemptId::random(&mut self.random);
             }
@@ -309,7 +312,8 @@ impl Coordinator {
         self.ask_leave(now, id, PATIENCE, effects);
     }
 
-    /// The attempt hangs while others are answered: it ends without a word, and the next one asks for leave.
+    /// The attempt hangs while others are answered, or has not begun yet and others have failed: it ends without a word, and the next one
+    /// asks for leave.
     fn begin_anew(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         effects.push(Effect::Cancel { flight: id });

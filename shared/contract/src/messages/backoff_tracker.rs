@@ -115,12 +115,13 @@ pub enum Leave {
         #[serde(default)]
         held: Option<Held>,
     },
-    /// End the attempt without a word: it hangs, while others are answered. Then ask with a new attempt.
+    /// End the attempt without a word: it hangs, while others are answered, or it waits for a permit, and others have failed. Then ask
+    /// with a new attempt.
     Abandoned,
 }
 
-/// An attempt that had leave has its permit and begins now. Until this is said, or the attempt is made for all, its silence is
-/// the queue's and not the registry's: nobody is told that it is unanswered.
+/// An attempt that had leave has its permit and begins now. Until this is said its silence is the queue's and not the registry's:
+/// nobody is told that it is unanswered. And leave that is not for all lapses if others fail meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeginAttempt {
     /// Of which wish.
@@ -274,7 +275,7 @@ pub struct SharedCounts {
     pub observed_total: u64,
     /// Attempts made on behalf of all: leads and probes.
     pub for_all_total: u64,
-    /// Attempts abandoned because they hung while others were answered.
+    /// Attempts abandoned: they hung while others were answered, or waited for a permit when others failed.
     pub abandoned_total: u64,
     /// Wishes withdrawn because nobody asked for them any more.
     pub lapsed_total: u64,

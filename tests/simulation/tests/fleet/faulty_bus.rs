@@ -73,6 +73,8 @@ struct State {
     /// Who wants to know of each line. Not tokio's `watch`, which wakes its listeners in no order that repeats.
     listeners: BTreeMap<usize, Vec<mpsc::UnboundedSender<BusHealth>>>,
     counts: BTreeMap<Kind, u64>,
+    /// Whose message was lost or late, and when, in the order of time.
+    disturbed: Vec<(Duration, usize)>,
     leases: Leases,
     clock: Clock,
 }
@@ -80,9 +82,16 @@ struct State {
 impl Weather {
     /// Fair.
     pub fn new(random: Random, clock: Clock) -> Self {
-        let (odds, leases) = (Odds::default(), Leases::default());
-        let state = State { random, odds, lines: BTreeMap::new(), listeners: BTreeMap::new(), counts: BTreeMap::new(), leases, clock };
-        Self(Arc::new(Mutex::new(state)))
+        Self(Arc::new(Mutex::new(State {
+            random,
+            odds: Odds::default(),
+            lines: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            disturbed: Vec::new(),
+            leases: Leases::default(),
+            clock,
+        })))
     }
 
     pub fn set_odds(&self, odds: Odds) {
@@ -101,6 +110,11 @@ impl Weather {
     /// How often what has happened.
     pub fn counts(&self) -> BTreeMap<Kind, u64> {
         self.state().counts.clone()
+    }
+
+    /// Whose message was lost or late, and when, in the order of time.
+    pub fn disturbed(&self) -> Vec<(Duration, usize)> {
+        std::mem::take(&mut self.state().disturbed)
     }
 
     /// What nodes know of their leases.
@@ -130,13 +144,18 @@ impl Weather {
             return Fate::Fine;
         }
         let drawn = state.random.fraction();
+        let late = drawn >= odds.loss + odds.duplication && drawn < odds.loss + odds.duplication + odds.delay;
+        if drawn < odds.loss || late {
+            let now = state.clock.now().monotonic;
+            state.disturbed.push((now, node));
+        }
         if drawn < odds.loss {
             state.count(Kind::Loss, Fate::Lost)
         } else if drawn < odds.loss + odds.duplication {
             state.count(Kind::Duplication, Fate::Doubled)
-        } else if drawn < odds.loss + odds.duplication + odds.delay {
-            let late = LONGEST_DELAY.mul_f64(state.random.fraction());
-            state.count(Kind::Delay, Fate::Late(late))
+        } else if late {
+            let by = LONGEST_DELAY.mul_f64(state.random.fraction());
+            state.count(Kind::Delay, Fate::Late(by))
         } else {
             Fate::Fine
         }

@@ -44,6 +44,8 @@ pub struct Story {
     /// Which node came back when.
     pub restarts: Vec<(usize, Duration)>,
     pub leases: Leases,
+    /// Whose message was lost or late, and when, in the order of time.
+    pub disturbed: Vec<(Duration, usize)>,
     /// How often each kind of fault acted.
     pub counts: BTreeMap<&'static str, u64>,
     /// Over all of it, in order.
@@ -257,9 +259,9 @@ impl World {
             hash.add(&format!("{one:?}"));
         }
         hash.add(&format!("{there:?}{:?}", self.counts));
-        let leases = self.weather.leases(|leases, _| std::mem::take(leases));
+        let (leases, disturbed) = (self.weather.leases(|leases, _| std::mem::take(leases)), self.weather.disturbed());
         let Self { plan, budget, quota, wanted, restarts, counts, .. } = self;
-        Story { plan, budget, quota, asked, there, wanted, restarts, leases, counts, hash: hash.0 }
+        Story { plan, budget, quota, asked, there, wanted, restarts, leases, disturbed, counts, hash: hash.0 }
     }
 }
 

@@ -131,7 +131,8 @@ pub enum Outcome {
 pub enum Effect {
     /// A wish stands differently.
     Tell(WishId, Verdict),
-    /// End the attempt of this wish without a word: it hangs, and others are answered. What it comes to is ignored.
+    /// End the attempt of this wish without a word: it hangs, and others are answered; or it waits for a permit, and others have failed
+    /// meanwhile. What it comes to is ignored.
     Abandon(WishId),
     /// Write this under this node's name, and say that it was so this long ago.
     Publish(Arc<Report>, Duration),

@@ -10,6 +10,7 @@ use contract::{FailureClass, NodeName, Target};
 
 use super::UNANSWERED_AFTER;
 use super::alone::Alone;
+use super::decide::not_due;
 use super::entry::{Entry, Eyes};
 use super::fault::Fault;
 use super::fleet::Fleet;
@@ -379,6 +380,11 @@ impl Knowledge {
 
     pub(super) fn look(&mut self, now: Duration, id: WishId, effects: &mut Vec<Effect>) {
         let Some(mut wish) = self.wishes.remove(&id) else { return };
+        if self.has_lapsed(now, &wish) {
+            // Until its turn at the registry comes nobody wants an answer, and what nobody waits for must not take a lease.
+            effects.push(Effect::Abandon(id));
+            return;
+        }
         if matches!(wish.state, State::Going(_)) {
             self.watch(now, &mut wish, effects);
         } else {
@@ -389,6 +395,14 @@ impl Knowledge {
             tell(id, &mut wish, verdict, effects);
         }
         self.wishes.insert(id, wish);
+    }
+
+    /// Whether leave was given that was not used yet, for want of a permit, and others have failed meanwhile. Who asks for all is not
+    /// meant: it has a lease, and little time.
+    fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
+        let State::Going(Going { attempt: None, deadline: None, .. }) = &wish.state else { return false };
+        let bound = !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
+        bound && not_due(now, &self.binding(now, &wish.aim)).is_some()
     }
 
     /// An attempt without an answer is told of, once.
