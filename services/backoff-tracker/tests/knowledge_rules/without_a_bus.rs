@@ -159,6 +159,24 @@ fn leave_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothing_i
     }
 }
 
+/// It goes by its own rule, and nobody gives it a permit either: it has gone on without one by then.
+#[test]
+fn leave_of_whom_the_bus_has_just_left_without_an_answer_does_not_lapse() {
+    let mut node = Node::of(20);
+    node.bus_answers = false;
+    node.until(1.0);
+    node.ask();
+    node.until(1.25);
+    assert!(node.is_clear(), "{:?}", node.told);
+    for (second, lapses) in [(2.0, 0), (10.0, 0), (16.2, 0), (16.3, 1)] {
+        node.until(second);
+        for reporter in ["n1", "n2", "n3"] {
+            node.hear(reporter, endpoint(), failed(3));
+        }
+        assert_eq!(node.abandoned, lapses, "at {second} s");
+    }
+}
+
 #[test]
 fn what_nobody_knew_before_holds_nobody_without_a_bus() {
     let mut node = Node::of(1_000);

@@ -15,7 +15,7 @@ use super::target::Aim;
 
 /// A bus that comes back within this has changed nothing. As long as a leader of the registry's budget is waited for, without whom no
 /// permit is given anyway.
-const BACK_WITHIN: Duration = Duration::from_secs(15);
+pub(super) const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 /// A node without a bus.
 #[derive(Clone, Copy, Debug)]

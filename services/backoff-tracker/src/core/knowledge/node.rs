@@ -9,7 +9,7 @@ use contract::messages::backoff_tracker::{BackoffCounts, BackoffKey};
 use contract::{FailureClass, NodeName, Target};
 
 use super::UNANSWERED_AFTER;
-use super::alone::Alone;
+use super::alone::{Alone, BACK_WITHIN};
 use super::decide::not_due;
 use super::entry::{Entry, Eyes};
 use super::fault::Fault;
@@ -64,9 +64,10 @@ pub struct Knowledge {
     pub(super) lenience: Lenience,
     pub(super) wishes: BTreeMap<WishId, Wish>,
     pub(super) tried: Tried,
-    /// Answers of the bus that did not come, one after the other, and when the first of them was missed.
+    /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
     misses: u32,
     missed_since: Duration,
+    missed_last: Duration,
     fault: Option<Fault>,
     pub(super) counts: KnowledgeCounts,
 }
@@ -87,6 +88,7 @@ impl Knowledge {
             tried: Tried::default(),
             misses: 0,
             missed_since: Duration::ZERO,
+            missed_last: Duration::ZERO,
             fault: None,
             counts: KnowledgeCounts::default(),
         }
@@ -365,6 +367,7 @@ impl Knowledge {
                 self.missed_since = now;
             }
             self.misses += 1;
+            self.missed_last = now;
             if self.misses >= MISSES_TO_GONE {
                 due.extend(self.set_alone(Some(Alone { since: now, lost: self.missed_since })));
             }
@@ -398,10 +401,12 @@ impl Knowledge {
     }
 
     /// Whether leave was given that was not used yet, for want of a permit, and others have failed meanwhile. Who asks for all is not
-    /// meant: it has a lease, and little time.
+    /// meant: it has a lease, and little time. Nor is whom the bus has just left without an answer: it goes by its own rule, and if there
+    /// is no leader of the budget for it either, it has waited long enough.
     fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
         let State::Going(Going { attempt: None, deadline: None, .. }) = &wish.state else { return false };
-        let bound = !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
+        let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
+        let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
         bound && not_due(now, &self.binding(now, &wish.aim)).is_some()
     }
 
