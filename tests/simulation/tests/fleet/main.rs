@@ -56,7 +56,7 @@ const KINDS: [&str; 15] = [
     "message into a cut",
 ];
 
-/// With the large ones they take two to two and a half minutes of two cores. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer.
+/// With the large ones they take 100 to 120 s of two cores, and 150 s were seen where those were slow. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer.
 const SEEDS: u64 = 500;
 /// Fleets as large as is promised for.
 const LARGE: u64 = 5;
