@@ -159,6 +159,19 @@ fn leave_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothing_i
     }
 }
 
+#[test]
+fn a_lone_voice_takes_nobodys_leave() {
+    let mut node = Node::of(20);
+    node.give(Input::BusGone);
+    node.until(20.0);
+    node.ask();
+    node.give(Input::BusBack);
+    for (reporter, lapses) in [("n1", 0), ("n1", 0), ("n2", 1)] {
+        node.hear(reporter, image(), failed(1));
+        assert_eq!(node.abandoned, lapses, "{reporter}");
+    }
+}
+
 /// It goes by its own rule, and nobody gives it a permit either: it has gone on without one by then.
 #[test]
 fn leave_of_whom_the_bus_has_just_left_without_an_answer_does_not_lapse() {

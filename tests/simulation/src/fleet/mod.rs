@@ -156,8 +156,7 @@ impl Simulation {
         match event {
             Event::Ask(node) => {
                 self.registry.wanted(self.now, node);
-                let image = self.scenario.image_of(node);
-                self.step(node, Input::Ask { wish: WISH, key: key(image), target: target(image) });
+                self.ask(node);
             }
             // A tick that was planned for later than the one that counts now is void.
             Event::Tick(node) => {
@@ -204,11 +203,20 @@ impl Simulation {
         match effect {
             Effect::Tell(_, Verdict::Clear { answer_by, .. }) => self.acquire(node, answer_by),
             Effect::Tell(..) => {}
-            Effect::Abandon(_) => self.give_up(node),
+            Effect::Abandon(_) => {
+                self.give_up(node);
+                self.ask(node);
+            }
             Effect::Publish(report, age) => self.send(node, Upward::Publish(report, self.now.saturating_sub(age))),
             Effect::AcquireLease(name, ttl) => self.send(node, Upward::Acquire(name, ttl)),
             Effect::ReleaseLease(name) => self.send(node, Upward::Release(name)),
         }
+    }
+
+    /// Asks for leave, for the first time or because an attempt was to end without a word.
+    fn ask(&mut self, node: usize) {
+        let image = self.scenario.image_of(node);
+        self.step(node, Input::Ask { wish: WISH, key: key(image), target: target(image) });
     }
 
     /// Asks the node's own bucket and slots.

@@ -402,12 +402,13 @@ impl Knowledge {
 
     /// Whether leave was given that was not used yet, for want of a permit, and others have failed meanwhile. Who asks for all is not
     /// meant: it has a lease, and little time. Nor is whom the bus has just left without an answer: it goes by its own rule, and if there
-    /// is no leader of the budget for it either, it has waited long enough.
+    /// is no leader of the budget for it either, it has waited long enough. And a lone voice takes nobody's leave.
     fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
         let State::Going(Going { attempt: None, deadline: None, .. }) = &wish.state else { return false };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
         let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
-        bound && not_due(now, &self.binding(now, &wish.aim)).is_some()
+        let by_several = |entry: &Entry| entry.reporters > 1 || entry.mine;
+        bound && not_due(now, &self.binding(now, &wish.aim)).is_some_and(by_several)
     }
 
     /// An attempt without an answer is told of, once.
