@@ -6,7 +6,6 @@
 
 mod oci_support;
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -19,6 +18,7 @@ use runtimes::oci_layout::OciLayout;
 use runtimes::{ImageRuntime, Progress, PullFailure};
 use support::containerd::{self, Containerd, ContainerdConfig};
 use support::docker_registry::{self, DockerRegistry};
+use support::held_port::HeldPort;
 use support::nats::Authority;
 use support::requirement::met;
 use tempfile::TempDir;
@@ -48,7 +48,7 @@ struct Registries {
     spoilt: OwnRegistry,
     secure: OwnRegistry,
     /// Nobody listens there.
-    dead: String,
+    dead: HeldPort,
 }
 
 impl Registries {
@@ -66,14 +66,13 @@ impl Registries {
         spoilt.copy_in(&format!("{}/other:1", source.host()), "other:1").await;
         spoilt.spoil(&other.manifests[0].layers[0].digest);
         let secure = OwnRegistry::start(Some(&Authority::new("practice authority"))).await;
-        let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().to_string();
-        Self { open, closed, spoilt, secure, dead }
+        Self { open, closed, spoilt, secure, dead: HeldPort::any() }
     }
 
     fn examples(&self) -> Vec<Example> {
         let example = |name, image: String, class, authoritative| Example { name, image, class, authoritative, no_such_platform: false };
         vec![
-            example("refused", format!("{}/app:1", self.dead), RegistryUnavailable, false),
+            example("refused", format!("{}/app:1", self.dead.address()), RegistryUnavailable, false),
             example("not found", format!("{}/app:2", self.open.host()), NotFound, true),
             example("no such repository", format!("{}/none:1", self.open.host()), NotFound, true),
             Example {

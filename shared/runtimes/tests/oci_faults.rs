@@ -6,7 +6,6 @@
 
 mod oci_support;
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use contract::FailureClass::{self, ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
@@ -14,6 +13,7 @@ use oci_support::{Node, assert_complete, registry};
 use practice_registry::{BodyFault, Deed, Fault, MadeImage, PracticeRegistry};
 use runtimes::PullFailure;
 use serde_json::json;
+use support::held_port::HeldPort;
 
 /// Longest text that the embedded runtime may give. Bytes.
 const TEXT_MAX_BYTES: usize = 1_500;
@@ -257,7 +257,8 @@ async fn a_digest_is_held_against_what_comes() {
 
 #[tokio::test]
 async fn a_registry_that_is_not_there() {
-    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let port = HeldPort::any();
+    let address = port.address();
     for (image, says) in [(format!("{address}/app:1"), "connection refused"), ("registry.invalid/app:1".to_owned(), "cannot connect")] {
         let failure = impatient().pull(&image).await.unwrap_err();
         assert_eq!(failure.class, RegistryUnavailable, "{failure}");

@@ -5,7 +5,7 @@
 
 mod oci_support;
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use contract::FailureClass;
 use oci_support::{Node, keyring, registry};
 use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, Tls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use support::held_port::HeldPort;
 
 fn image(registry: &PracticeRegistry) -> String {
     format!("{}/demo/app:1", registry.host())
@@ -67,7 +68,8 @@ async fn a_mirror_that_may_not_resolve_gives_content_alone() {
 
 #[tokio::test]
 async fn a_mirror_that_fails_is_passed_over_once() {
-    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let port = HeldPort::any();
+    let dead = port.address();
     let (hanging, failing, origin) = (filled().await, filled().await, filled().await);
     hanging.faults().add(Fault::new("/", Deed::Hang));
     failing.faults().add(Fault::answer("/", 502, &[], "<html>"));
@@ -412,7 +414,8 @@ async fn https_goes_through_a_tunnel() {
 
 #[tokio::test]
 async fn a_dead_proxy_is_named_as_what_failed() {
-    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let port = HeldPort::any();
+    let dead = port.address();
     let address = format!("http://user:hunter2@{dead}");
     for variables in [[("HTTP_PROXY", address.as_str()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")], [("HTTPS_PROXY", &address), ("X", "")]] {
         let said = child_says("registry.test/demo/app:1", &variables).await;

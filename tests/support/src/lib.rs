@@ -4,6 +4,7 @@
 pub mod containerd;
 pub mod docker_registry;
 pub mod far_away;
+pub mod held_port;
 pub mod nats;
 pub mod requirement;
 pub mod scripted_cri;

@@ -7,11 +7,11 @@ mod program;
 mod tenancy;
 
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use tokio::net::TcpSocket;
+
+use crate::held_port::HeldPort;
 
 pub use self::certificates::Authority;
 pub use self::cluster::NatsCluster;
@@ -75,10 +75,8 @@ pub struct NatsServer {
     config: NatsConfig,
     program: PathBuf,
     folder: TempDir,
-    port: u16,
+    port: HeldPort,
     process: Option<ServerProcess>,
-    /// Keep its ports while no server runs, so that no other test's server gets them; who connects is refused.
-    kept: Vec<TcpSocket>,
 }
 
 impl NatsServer {
@@ -90,7 +88,7 @@ impl NatsServer {
     pub fn start(config: NatsConfig) -> Self {
         let program = config.program.clone().unwrap_or_else(|| current_program().unwrap_or_else(|why| panic!("{why}")));
         let folder = TempDir::with_prefix("nats-").expect("a folder for the server can be made");
-        let mut server = Self { config, program, folder, port: 0, process: None, kept: vec![] };
+        let mut server = Self { config, program, folder, port: HeldPort::any(), process: None };
         server.launch();
         server
     }
@@ -104,7 +102,7 @@ impl NatsServer {
     /// Host and port, to make another URL of.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.port.address().to_string()
     }
 
     /// The folder of the server: its configuration, and in `store` what JetStream keeps.
@@ -116,7 +114,6 @@ impl NatsServer {
     /// Ends the server at once, as a crash does.
     pub fn kill(&mut self) {
         self.process = None;
-        self.keep_ports();
     }
 
     /// Ends the server in good order.
@@ -124,7 +121,6 @@ impl NatsServer {
         if let Some(process) = self.process.take() {
             process.terminate();
         }
-        self.keep_ports();
     }
 
     /// Starts the server again on the same port and store; ends it first if it runs.
@@ -158,31 +154,21 @@ impl NatsServer {
         self.process.as_ref().expect("the server runs")
     }
 
-    fn keep_ports(&mut self) {
-        let ports = [self.port].into_iter().chain(self.config.member.as_ref().map(|member| member.port));
-        self.kept = ports.map(kept).collect();
-    }
-
     fn launch(&mut self) {
-        self.kept.clear();
         let path = self.folder.path().join("server.conf");
         std::fs::write(&path, self.configuration()).expect("the configuration can be written");
-        let process = ServerProcess::start(&self.program, &path);
-        self.port = process.port();
-        self.process = Some(process);
+        self.process = Some(ServerProcess::start(&self.program, &path, self.config.member.is_some()));
     }
 
     fn configuration(&self) -> String {
-        // -1 is the server's word for any free port.
-        let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };
-        let mut text = format!("listen: \"127.0.0.1:{port}\"\n");
+        let mut text = format!("listen: \"{}\"\n", self.address());
         if self.config.jetstream {
             let store = self.folder.path().join("store");
             writeln!(text, "jetstream {{ store_dir: {store:?} }}").expect("a string can be written");
         }
         if let Some(Member { name, port, routes }) = &self.config.member {
             let routes: Vec<String> = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
-            // What the cluster thinks of itself is asked over HTTP, whatever logins there are.
+            // What the cluster thinks of itself is asked over HTTP, whatever logins there are. -1 is the server's word for any free port.
             let own = format!("server_name: {name}\nhttp: \"127.0.0.1:-1\"\n");
             text += &own;
             writeln!(text, "cluster {{ name: fleet, listen: \"127.0.0.1:{port}\", routes: [{}] }}", routes.join(", "))
@@ -190,12 +176,4 @@ impl NatsServer {
         }
         text + &self.config.text
     }
-}
-
-/// Holds a port, any free one for 0, without listening there.
-fn kept(port: u16) -> TcpSocket {
-    let socket = TcpSocket::new_v4().expect("a socket can be made");
-    socket.set_reuseaddr(true).expect("the port of connections that end can be used");
-    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).expect("the port of a server that has ended is free");
-    socket
 }

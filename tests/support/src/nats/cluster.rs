@@ -5,9 +5,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::net::TcpSocket;
 
-use super::{Member, NatsConfig, NatsServer, kept};
+use crate::held_port::HeldPort;
+
+use super::{Member, NatsConfig, NatsServer};
 
 /// Servers of a cluster: as many as can lose one.
 const SERVERS: usize = 3;
@@ -24,6 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A cluster of three nats-servers; killed when dropped.
 pub struct NatsCluster {
     servers: Vec<NatsServer>,
+    /// Where they listen for each other.
+    _routes: Vec<HeldPort>,
 }
 
 impl NatsCluster {
@@ -33,16 +36,13 @@ impl NatsCluster {
     /// When no fit nats-server is found or they do not come together: the text says what to do.
     #[must_use]
     pub fn start(config: &NatsConfig) -> Self {
-        let mut sockets: Vec<TcpSocket> = (0..SERVERS).map(|_| kept(0)).collect();
-        let port = |socket: &TcpSocket| socket.local_addr().expect("it is bound").port();
-        let routes: Vec<u16> = sockets.iter().map(port).collect();
+        let held: Vec<HeldPort> = (0..SERVERS).map(|_| HeldPort::any()).collect();
+        let routes: Vec<u16> = held.iter().map(|port| port.address().port()).collect();
         let start = |number| {
-            // The server's own, from now on.
-            drop(sockets.remove(0));
             let member = Member { name: name(number), port: routes[number], routes: routes.clone() };
             NatsServer::start(NatsConfig { member: Some(member), ..config.clone() })
         };
-        let cluster = Self { servers: (0..SERVERS).map(start).collect() };
+        let cluster = Self { servers: (0..SERVERS).map(start).collect(), _routes: held };
         cluster.until_whole();
         cluster
     }

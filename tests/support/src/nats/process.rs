@@ -10,44 +10,37 @@ use std::time::Duration;
 /// It takes milliseconds; a machine under load takes longer.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// Before the address in the line that tells it.
-const LISTENING: &str = "Listening for client connections on ";
-
-/// The same for the address at which it tells over HTTP how it is.
+/// Before the address at which it tells over HTTP how it is.
 const MONITORING: &str = "Starting http monitor on ";
+
+/// What a server says when clients can come.
+const READY: &str = "Server is ready";
+
+/// What a member of a cluster says after that, unless it cannot listen for the others, and ends.
+const ROUTING: &str = "Listening for route connections on ";
 
 /// A running nats-server; killed when dropped.
 pub(super) struct ServerProcess {
     child: Child,
-    ports: Ports,
-}
-
-/// Where a server listens.
-#[derive(Clone, Copy, Default)]
-struct Ports {
-    clients: Option<u16>,
+    /// Where it tells over HTTP how it is, if it does.
     monitor: Option<u16>,
 }
 
 impl ServerProcess {
-    /// Starts the program and waits until it takes connections.
-    pub(super) fn start(program: &Path, configuration: &Path) -> Self {
+    /// Starts the program and waits until it takes connections, those of the other servers too if it is one of several.
+    pub(super) fn start(program: &Path, configuration: &Path, is_member: bool) -> Self {
         let mut command = Command::new(program);
         command.arg("-c").arg(configuration).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         die_with_the_test(&mut command);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
         let lines = lines_of(child.stderr.take().expect("stderr is piped"));
-        let mut process = Self { child, ports: Ports::default() };
-        process.ports = wait_until_ready(&lines);
+        let mut process = Self { child, monitor: None };
+        process.monitor = wait_until_ready(&lines, if is_member { ROUTING } else { READY });
         process
     }
 
-    pub(super) fn port(&self) -> u16 {
-        self.ports.clients.expect("it is ready")
-    }
-
     pub(super) fn monitor(&self) -> Option<u16> {
-        self.ports.monitor
+        self.monitor
     }
 
     /// Ends the process in good order.
@@ -102,23 +95,21 @@ fn lines_of(log: ChildStderr) -> Receiver<String> {
     receiver
 }
 
-fn wait_until_ready(lines: &Receiver<String>) -> Ports {
+/// Where it tells over HTTP how it is.
+fn wait_until_ready(lines: &Receiver<String>, last: &str) -> Option<u16> {
     let mut log = String::new();
-    let mut ports = Ports::default();
+    let mut monitor = None;
     loop {
         let line = match lines.recv_timeout(START_LIMIT) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => panic!("nats-server is not ready after {START_LIMIT:?}:\n{log}"),
             Err(RecvTimeoutError::Disconnected) => panic!("nats-server has ended:\n{log}"),
         };
-        for (told, port) in [(LISTENING, &mut ports.clients), (MONITORING, &mut ports.monitor)] {
-            if let Some((_, address)) = line.split_once(told) {
-                *port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-            }
+        if let Some((_, address)) = line.split_once(MONITORING) {
+            monitor = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         }
-        if line.contains("Server is ready") {
-            assert!(ports.clients.is_some(), "nats-server does not tell its port:\n{log}");
-            return ports;
+        if line.contains(last) {
+            return monitor;
         }
         log = log + &line + "\n";
     }
