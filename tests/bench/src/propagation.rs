@@ -38,8 +38,8 @@ const FANOUT: &str = "bench.fanout";
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long a replica waits for the word of the node that tries.
 const PATIENCE_MS: u64 = 30_000;
-/// So long the failing attempt takes, and the bare message waits: what went before, questions, leases given back, is over then. Without
-/// it the bare message was measured among what the attempt before it had set off, and looked up to twice as slow as it is.
+/// So long the failing attempt takes, and the bare message waits: what went before, questions, leases given back, is over then. A bare
+/// message amid that looks up to twice as slow as it is.
 const CALM: Duration = Duration::from_millis(250);
 /// The bar.
 const MOST: f64 = 2.0;
@@ -227,7 +227,6 @@ async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast
         Err(error) => return tell(&say, Said::Ready(Err(error.into()))).await,
     };
     tell(&say, Said::Ready(Ok(()))).await;
-    let mut last = None;
     loop {
         tokio::select! {
             biased;
@@ -240,21 +239,16 @@ async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast
             }
             order = orders.recv() => {
                 let Ok(Order::Await(image)) = order else { return };
-                // Not before: others are still measured when the first has been refused.
-                let wish = WishId::random(&mut Random::from_system());
-                if let Some(wish) = last.replace(wish) {
-                    // Nobody waits for this.
-                    let _ = replica.put(WithdrawWish { wish }).await;
-                }
-                let said = refusal(&replica, wish, &image, &clock, &say).await;
+                let said = refusal(&replica, &image, &clock, &say).await;
                 tell(&say, said).await;
             }
         }
     }
 }
 
-async fn refusal(replica: &Replica, wish: WishId, image: &str, clock: &Clock, say: &mpsc::Sender<Said>) -> Said {
-    let attempt = AttemptId::random(&mut Random::from_system());
+/// Who is refused wishes no more: nothing is to be taken back.
+async fn refusal(replica: &Replica, image: &str, clock: &Clock, say: &mpsc::Sender<Said>) -> Said {
+    let (wish, attempt) = (WishId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
     let asked = replica.put(leave(wish, attempt, image));
     let taken = async {
         // Its mailbox is in order: what was asked before has been taken when this is answered.
