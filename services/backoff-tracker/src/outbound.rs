@@ -1,5 +1,6 @@
 //! From the actor to the bus: reports under the node's own name, and leases given back, one after the other.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,8 +19,9 @@ use crate::dating::Dating;
 pub(crate) const WRITES_WAITING: usize = 1_024;
 /// How long one write may take before the next is tried: what is lost so is written again.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
-/// A lease is given back so long after a report: each goes to every node, and the report is what they wait for.
-const RELEASED_AFTER: Duration = Duration::from_millis(25);
+/// A lease is given back so long after a report: each goes to every node, and the report is what they wait for. Longer than a thousand
+/// nodes take to hear of it, and no node asks for the lease meanwhile: it has the report to go by.
+const RELEASED_AFTER: Duration = Duration::from_millis(100);
 
 /// Something to be written.
 #[derive(Debug)]
@@ -84,7 +86,15 @@ impl Written {
     }
 }
 
-/// Writes until the actor is gone. In the order of the actor's effects: a report before the lease of its attempt is given back.
+/// A lease that is to be given back, and when.
+struct Due {
+    key: String,
+    revision: u64,
+    at: Duration,
+}
+
+/// Writes until the actor is gone. In the order of the actor's effects: a report before the lease of its attempt is given back. Reports do
+/// not wait for leases.
 pub(crate) async fn write_all(
     reports: Arc<dyn KeyValue>,
     leases: Arc<dyn KeyValue>,
@@ -92,22 +102,32 @@ pub(crate) async fn write_all(
     written: Arc<Written>,
     clock: Dating,
 ) {
-    let mut reported: Option<Duration> = None;
-    while let Some(write) = writes.recv().await {
+    let mut reported = Duration::ZERO;
+    let mut due: VecDeque<Due> = VecDeque::new();
+    loop {
+        let now = clock.now().monotonic;
+        let wait = due.front().map_or(Duration::MAX, |next| next.at.saturating_sub(now));
+        let write = tokio::select! {
+            biased;
+            () = tokio::time::sleep(wait), if !due.is_empty() => None,
+            write = writes.recv(), if due.len() < WRITES_WAITING => match write {
+                Some(write) => Some(write),
+                None => break,
+            },
+        };
         let now = clock.now().monotonic;
         let said = |date: Duration| Said { age: now.saturating_sub(date), server_ms: written.server_ms(now) };
         let version = written.version.load(Ordering::Relaxed);
         let stored = match write {
-            Write::Report { report, date } => self::report(version, &report, said(date)),
-            Write::Clear { key, clear, date } => cleared(version, key, clear, said(date)),
-            Write::Release { key, revision } => {
-                if let Some(reported) = reported.take() {
-                    tokio::time::sleep((reported + RELEASED_AFTER).saturating_sub(now)).await;
-                }
-                // Another revision is somebody else's lease by now; without an answer it runs out by itself.
-                let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&key, Some(revision))).await;
-                if let Ok(Err(error)) = released {
-                    tracing::debug!(key, %error, "a lease was not given back; it runs out");
+            Some(Write::Report { report, date }) => self::report(version, &report, said(date)),
+            Some(Write::Clear { key, clear, date }) => cleared(version, key, clear, said(date)),
+            Some(Write::Release { key, revision }) => {
+                due.push_back(Due { key, revision, at: reported + RELEASED_AFTER });
+                continue;
+            }
+            None => {
+                if let Some(next) = due.pop_front() {
+                    release(&*leases, next).await;
                 }
                 continue;
             }
@@ -116,7 +136,18 @@ pub(crate) async fn write_all(
             Ok(stored) => put(&*reports, stored, &written).await,
             Err(error) => tracing::warn!(%error, "a word of this node's is not shared: its names are longer than any registry's"),
         }
-        reported = Some(clock.now().monotonic);
+        reported = clock.now().monotonic;
+    }
+    for last in due {
+        release(&*leases, last).await;
+    }
+}
+
+/// Another revision is somebody else's lease by now; without an answer it runs out by itself.
+async fn release(leases: &dyn KeyValue, Due { key, revision, .. }: Due) {
+    let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&key, Some(revision))).await;
+    if let Ok(Err(error)) = released {
+        tracing::debug!(key, %error, "a lease was not given back; it runs out");
     }
 }
 
@@ -189,4 +220,54 @@ fn about(about: &About) -> StoredAbout {
 
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use actors::bucket_spec;
+    use bus::Bus as _;
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+    use contract::know::{LEASES, REPORTS, SharedBucket};
+    use contract::subject::Fleet;
+    use contract::{AttemptId, View};
+    use futures::StreamExt as _;
+
+    use super::*;
+    use crate::core::knowledge::Topic;
+
+    fn said_of(image: &str) -> Write {
+        let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
+        let topic = Arc::new(Topic::new(View::default(), about));
+        let finding = Finding::Failed(Trouble { message: "404".to_owned(), step: 1, ..Trouble::default() });
+        let report = Report { reporter: "n1".parse().unwrap(), topic, attempt: AttemptId::from(1), trace: None, finding };
+        Write::Report { report: Arc::new(report), date: Duration::ZERO }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_given_back_after_its_report_and_no_report_waits_for_it() {
+        let (fleet, clock) = (Fleet::default(), Clock::simulated(Duration::from_secs(1_000_000)));
+        let bus = MemoryBus::new(clock.clone());
+        let reports = bus.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await.unwrap();
+        let leases = bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await.unwrap();
+        let key = "lead.1.0".to_owned();
+        let revision = leases.create(&key, "n1".into(), Some(Duration::from_secs(15))).await.unwrap();
+        let arriving = bus.subscribe(&fleet.all_knowledge(), None).await.unwrap();
+        let (writes, waiting) = mpsc::channel(WRITES_WAITING);
+        for write in [said_of("a:1"), Write::Release { key, revision }, said_of("a:2")] {
+            writes.send(write).await.unwrap();
+        }
+        drop(tokio::spawn(write_all(reports, leases, waiting, Arc::default(), Dating::by(clock.clone()))));
+        let began = clock.now().monotonic;
+        let arrived: Vec<(&str, Duration)> = arriving
+            .take(3)
+            .map(|message| {
+                let of = [REPORTS, LEASES].into_iter().find(|bucket| fleet.key_of(bucket, &message.subject).is_some()).unwrap();
+                (of, clock.now().monotonic - began)
+            })
+            .collect()
+            .await;
+        assert_eq!(arrived, [(REPORTS, Duration::ZERO), (REPORTS, Duration::ZERO), (LEASES, RELEASED_AFTER)]);
+    }
 }
