@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use clock::Random;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -11,10 +12,10 @@ use crate::hex;
 /// The longest node name: that of a DNS name, as Kubernetes has it.
 const NODE_NAME_MAX_CHARS: usize = 253;
 
-/// The name of a node: letters, digits, `.`, `_` and `-`, at most 253 of them.
+/// The name of a node: letters, digits, `.`, `_` and `-`, at most 253 of them. Copies share the text: each of thousands of reports has one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct NodeName(String);
+pub struct NodeName(Arc<str>);
 
 /// Why a node name was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +39,7 @@ impl FromStr for NodeName {
         if !is_node_name(name) {
             return Err(NodeNameError { name: name.chars().take(NODE_NAME_MAX_CHARS).collect() });
         }
-        Ok(Self(name.to_owned()))
+        Ok(Self(name.into()))
     }
 }
 
@@ -46,7 +47,7 @@ impl TryFrom<String> for NodeName {
     type Error = NodeNameError;
 
     fn try_from(name: String) -> Result<Self, NodeNameError> {
-        if is_node_name(&name) { Ok(Self(name)) } else { name.parse() }
+        name.parse()
     }
 }
 
@@ -57,7 +58,7 @@ fn is_node_name(name: &str) -> bool {
 
 impl From<NodeName> for String {
     fn from(name: NodeName) -> Self {
-        name.0
+        name.as_str().to_owned()
     }
 }
 

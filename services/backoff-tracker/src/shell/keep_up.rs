@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use actix::{ActorFutureExt as _, AsyncContext as _, Context, StreamHandler, WrapFuture as _};
-use bus::{BusHealth, KeyValueError, Message};
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, StreamHandler, WeakAddr, WrapFuture as _};
+use bus::{BusHealth, HealthChanges, KeyValueError, Message};
 use contract::know::{LEASES, PAUSES, REPORTS, ReportKey};
 use contract::messages::registrar::FleetSeen;
 use contract::version;
+use futures::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use super::link::{self, Arrived, Found, Opened};
+use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{BUS_ANSWER, Fault, Input};
 use crate::inbound::{self, Stored};
@@ -38,22 +39,45 @@ const PLAUSIBLY_AHEAD: u64 = 10_000;
 /// The most nodes that are believed to be alive, as many as a registrar knows: turns of a fleet said to be larger never come.
 const ALIVE_MAX: u64 = 20_000;
 
-impl StreamHandler<Arrived> for BackoffTracker {
-    fn handle(&mut self, arrived: Arrived, context: &mut Self::Context) {
-        match arrived {
-            Arrived::Knowledge(messages) => self.take_in(&messages, context),
+impl StreamHandler<Vec<Message>> for BackoffTracker {
+    fn handle(&mut self, messages: Vec<Message>, context: &mut Self::Context) {
+        self.take_in(&messages, context);
+    }
+
+    fn finished(&mut self, _: &mut Self::Context) {
+        // The bus was drained: the agent ends. Until it has, the node goes by its own rule.
+    }
+}
+
+/// How the bus is.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+struct BusIs(BusHealth);
+
+impl Handler<BusIs> for BackoffTracker {
+    type Result = ();
+
+    fn handle(&mut self, BusIs(health): BusIs, context: &mut Self::Context) {
+        match health {
             // The first word on it is how it was when the way was opened.
-            Arrived::Health(BusHealth::Connected) if !self.greeted() => {}
-            Arrived::Health(BusHealth::Connected) => self.bus_is_back(context),
-            Arrived::Health(BusHealth::Degraded { .. } | BusHealth::Disconnected { .. }) => {
+            BusHealth::Connected if !self.greeted() => {}
+            BusHealth::Connected => self.bus_is_back(context),
+            BusHealth::Degraded { .. } | BusHealth::Disconnected { .. } => {
                 self.step(Input::BusGone, context);
                 self.find_the_bus(context);
             }
         }
     }
+}
 
-    fn finished(&mut self, _: &mut Self::Context) {
-        // The bus was drained: the agent ends. Until it has, the node goes by its own rule.
+/// Tells the tracker how the bus is, while both are there. Beside the messages rather than among them: each of them would look whether
+/// there is a word on it.
+async fn tell_health(mut changes: HealthChanges, tracker: WeakAddr<BackoffTracker>) {
+    while let Some(health) = changes.next().await {
+        let Some(tracker) = tracker.upgrade() else { return };
+        if tracker.send(BusIs(health)).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -85,7 +109,7 @@ impl BackoffTracker {
 
     fn linked(&mut self, opened: Opened, context: &mut Context<Self>) {
         let Some(sharing) = &mut self.sharing else { return };
-        let Opened { link, arriving, found } = opened;
+        let Opened { link, arriving, health, found } = opened;
         let (writes, waiting) = mpsc::channel(WRITES_WAITING);
         // Not among the actor's own tasks, which run before a caller on the same thread sees its answer.
         let (reports, leases) = (Arc::clone(&link.reports), Arc::clone(&link.leases));
@@ -93,6 +117,7 @@ impl BackoffTracker {
         sharing.link = Some(link);
         sharing.writes = Some(writes);
         context.add_stream(arriving);
+        tokio::spawn(tell_health(health, context.address().downgrade()));
         self.take_snapshot(found, context);
         self.step(Input::BusBack, context);
     }

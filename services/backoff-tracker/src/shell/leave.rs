@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, WrapFuture as _};
-use actors::Ask;
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, WrapFuture as _};
+use actors::{Ask, Later, later};
 use bus::KeyValueError;
+use contract::WishId;
 use contract::know::{StoredLease, encode_as};
 use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, AwaitLeave, BeginAttempt, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish,
 };
-use contract::{CallError, WishId};
 
 use super::wishes::{self, Stage};
 use crate::actor::{BackoffTracker, Core};
@@ -21,12 +21,15 @@ use crate::outbound::{self, Write};
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 impl Handler<Ask<AwaitLeave>> for BackoffTracker {
-    type Result = ResponseFuture<Result<Leave, CallError>>;
+    type Result = Later<Ask<AwaitLeave>>;
 
     fn handle(&mut self, Ask(asked): Ask<AwaitLeave>, context: &mut Self::Context) -> Self::Result {
+        let (answer, later) = later();
+        let own_rule = Leave::Granted { for_all: false, answer_within_ms: None };
         let Core::Sharing(knowledge) = &self.core else {
             // Kubelet's rule alone, which was asked before.
-            return Box::pin(async { Ok(Leave::Granted { for_all: false, answer_within_ms: None }) });
+            answer.give(Ok(own_rule));
+            return later;
         };
         let now = self.clock.now().monotonic;
         let AwaitLeave { wish, attempt, key, target, standing, patience_ms } = asked.body;
@@ -34,9 +37,8 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
             // Whoever waits for an answer goes by kubelet's rule, which was asked before: that others wish must not refuse it.
             // A standing wish tries as often as it has leave, and so has to wait for room.
             let held = knowledge.told(now, knowledge.no_room(now));
-            let own_rule = Leave::Granted { for_all: false, answer_within_ms: None };
-            let leave = if standing { Leave::Waiting { held: Some(held) } } else { own_rule };
-            return Box::pin(async { Ok(leave) });
+            answer.give(Ok(if standing { Leave::Waiting { held: Some(held) } } else { own_rule }));
+            return later;
         }
         if let Some(overtaken) = self.wishes.overtaken(wish, attempt) {
             self.step(Input::Withdraw(overtaken), context);
@@ -44,9 +46,7 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
         let patience = Duration::from_millis(patience_ms);
         let ask = wishes::Ask { attempt, trace: asked.meta.trace, standing };
         let (number, anew) = self.wishes.ask(now, wish, &ask);
-        let Some(answered) = self.wishes.hold_back(now, wish, patience) else {
-            return Box::pin(async { Ok(Leave::Waiting { held: None }) });
-        };
+        self.wishes.hold_back(now, wish, patience, answer);
         let resolved = self.wishes.get(wish).is_some_and(|wish| wish.stage == Stage::Resolved);
         if self.wishes.get(wish).is_some_and(wishes::Wish::is_abandoned) {
             self.wishes.answer(wish, Leave::Abandoned);
@@ -55,8 +55,7 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
         }
         self.settle(wish, context);
         self.set_alarm(context);
-        // The sender is dropped when the same wish is asked for again; then the newer ask has the answer.
-        Box::pin(async move { Ok(answered.await.unwrap_or(Leave::Waiting { held: None })) })
+        later
     }
 }
 
@@ -168,41 +167,36 @@ impl BackoffTracker {
             }
             return vec![];
         }
-        match self.wishes.get(id) {
-            Some(wish) if !wish.standing => {
-                let Stage::Held(held) = &wish.stage else { return vec![] };
-                let held = knowledge.told(now, held.clone());
-                self.wishes.answer(id, Leave::Held(held));
-                // It has its answer. Were it kept, it would take a probe that nobody makes.
-                let number = self.wishes.remove(id);
-                number.map(|number| knowledge.step(now, Input::Withdraw(number))).unwrap_or_default()
-            }
-            _ => vec![],
+        let refused = self.wishes.get(id).is_some_and(|wish| !wish.standing && matches!(wish.stage, Stage::Held(_)));
+        // It has its answer. Were it kept, it would take a probe that nobody makes.
+        let Some(mut wish) = refused.then(|| self.wishes.take(id)).flatten() else { return vec![] };
+        if let Stage::Held(held) = std::mem::replace(&mut wish.stage, Stage::Resolved) {
+            wish.answer(Leave::Held(knowledge.told(now, held)));
         }
+        knowledge.step(now, Input::Withdraw(wish.number))
     }
 
     fn wants(&self, number: crate::core::knowledge::WishId) -> bool {
         matches!(&self.core, Core::Sharing(knowledge) if knowledge.wants(number))
     }
 
-    /// Wakes when the core or somebody's patience wants it.
+    /// Wakes when the core or somebody's patience wants it. An alarm that rings too early is let be and set anew when it has rung: most
+    /// refusals put the next time off.
     pub(crate) fn set_alarm(&mut self, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &self.core else { return };
-        let next = [knowledge.next_wake(), self.wishes.next_wake()].into_iter().flatten().min();
-        if self.alarm.as_ref().map(|(_, at)| *at) == next {
+        let Some(next) = [knowledge.next_wake(), self.wishes.next_wake()].into_iter().flatten().min() else { return };
+        if self.alarm.as_ref().is_some_and(|(_, at)| *at <= next) {
             return;
         }
         if let Some((alarm, _)) = self.alarm.take() {
             context.cancel_future(alarm);
         }
-        if let Some(at) = next {
-            let wait = at.saturating_sub(self.clock.now().monotonic).max(SHORTEST_WAIT);
-            let alarm = context.run_later(wait, |tracker, context| {
-                tracker.alarm = None;
-                tracker.wake(context);
-            });
-            self.alarm = Some((alarm, at));
-        }
+        let wait = next.saturating_sub(self.clock.now().monotonic).max(SHORTEST_WAIT);
+        let alarm = context.run_later(wait, |tracker, context| {
+            tracker.alarm = None;
+            tracker.wake(context);
+        });
+        self.alarm = Some((alarm, next));
     }
 
     fn wake(&mut self, context: &mut Context<Self>) {

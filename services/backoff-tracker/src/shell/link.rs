@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use actors::bucket_spec;
-use bus::{AgedEntry, BucketStatus, BusHealth, BusRef, KeyValue, KeyValueError, Message, Snapshot};
+use bus::{AgedEntry, BucketStatus, BusRef, HealthChanges, KeyValue, KeyValueError, Message, Snapshot};
 use contract::know::SharedBucket;
 use contract::subject::Fleet;
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 
 use crate::core::knowledge::MAX_TOPICS_OF_ONE;
 
-/// Messages taken at once: the mailbox has its turn between. With the first, room is made for all of them.
-const AT_ONCE: usize = 16;
+/// Messages taken at once: the mailbox has its turn between. With the first, room is made for all of them: little enough to be at hand for
+/// any allocator.
+const AT_ONCE: usize = 8;
 
 /// The fleet, and the bus that it shares its knowledge on.
 #[derive(Clone)]
@@ -36,7 +37,9 @@ pub(crate) struct Link {
 /// The way just opened, with what there is.
 pub(crate) struct Opened {
     pub(crate) link: Link,
-    pub(crate) arriving: BoxStream<'static, Arrived>,
+    /// Knowledge, in the order in which it was said.
+    pub(crate) arriving: BoxStream<'static, Vec<Message>>,
+    pub(crate) health: HealthChanges,
     pub(crate) found: Found,
 }
 
@@ -47,25 +50,16 @@ pub(crate) struct Found {
     pub(crate) pauses: Snapshot,
 }
 
-/// What comes from the bus.
-pub(crate) enum Arrived {
-    /// Knowledge, in the order in which it was said.
-    Knowledge(Vec<Message>),
-    /// How the bus is.
-    Health(BusHealth),
-}
-
 /// Opens the buckets and subscribes, then reads what is there: nothing said in between is missed.
 pub(crate) async fn open(shared: SharedBus) -> Result<Opened, KeyValueError> {
     let SharedBus { bus, fleet } = shared;
     let reports = bus.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await?;
     let leases = bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await?;
     let pauses = bus.bucket(&bucket_spec(SharedBucket::pauses(&fleet))).await?;
-    let knowledge = bus.subscribe(&fleet.all_knowledge(), None).await?;
-    let arriving = stream::select(knowledge.ready_chunks(AT_ONCE).map(Arrived::Knowledge), bus.health_changes().map(Arrived::Health));
+    let (knowledge, health) = (bus.subscribe(&fleet.all_knowledge(), None).await?, bus.health_changes());
     let link = Link { reports, leases, pauses, read: Arc::default() };
     let found = link.read().await?;
-    Ok(Opened { link, arriving: arriving.boxed(), found })
+    Ok(Opened { link, arriving: knowledge.ready_chunks(AT_ONCE).boxed(), health, found })
 }
 
 /// Leaves out what the replica would forget again: of each writer all but its newest reports. They stand in the order of their age.

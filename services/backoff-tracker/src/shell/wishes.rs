@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{Held, LEAVE_LAPSES_AFTER_MS, Leave};
+use actors::Answer;
+use contract::messages::backoff_tracker::{AwaitLeave, Held, LEAVE_LAPSES_AFTER_MS, Leave};
 use contract::{AttemptId, TraceContext, WishId};
-use tokio::sync::oneshot;
 
 use crate::core::knowledge::{self, Duty, MAX_WISHES, Verdict};
 
@@ -17,7 +17,7 @@ const LAPSES_AFTER: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS);
 /// All wishes of the node, by the caller's id and by the core's.
 #[derive(Debug, Default)]
 pub(crate) struct Wishes {
-    by_id: BTreeMap<WishId, Wish>,
+    by_id: BTreeMap<WishId, Box<Wish>>,
     by_number: BTreeMap<knowledge::WishId, WishId>,
     last_number: u64,
 }
@@ -30,13 +30,20 @@ pub(super) struct Wish {
     pub(super) trace: TraceContext,
     pub(super) standing: bool,
     pub(super) stage: Stage,
-    /// Waits for an answer, until then.
-    waiting: Option<(oneshot::Sender<Leave>, Duration)>,
+    waiting: Option<HeldBack>,
     /// Whether the core was told that the attempt has begun.
     begun: bool,
     /// The last attempt that was abandoned.
     abandoned: Option<AttemptId>,
     heard: Duration,
+}
+
+/// An answer that is held back until there is something to say, or until then. Who is given none, as its wish is asked for again or has
+/// ended, is to ask again.
+#[derive(Debug)]
+struct HeldBack {
+    answer: Option<Answer<actors::Ask<AwaitLeave>>>,
+    until: Duration,
 }
 
 /// How far it is.
@@ -81,7 +88,7 @@ impl Wishes {
         let (attempt, trace, standing) = (ask.attempt, ask.trace, ask.standing);
         let wish =
             Wish { number, attempt, trace, standing, stage: Stage::Waiting, waiting: None, begun: false, abandoned: None, heard: now };
-        self.by_id.insert(id, wish);
+        self.by_id.insert(id, Box::new(wish));
         self.by_number.insert(number, id);
         (number, true)
     }
@@ -93,11 +100,11 @@ impl Wishes {
     }
 
     /// Holds the answer to a wish back; whoever waited before gets none.
-    pub(super) fn hold_back(&mut self, now: Duration, id: WishId, patience: Duration) -> Option<oneshot::Receiver<Leave>> {
-        let wish = self.by_id.get_mut(&id)?;
-        let (answer, answered) = oneshot::channel();
-        wish.waiting = Some((answer, now + patience.min(LONGEST_PATIENCE)));
-        Some(answered)
+    pub(super) fn hold_back(&mut self, now: Duration, id: WishId, patience: Duration, answer: Answer<actors::Ask<AwaitLeave>>) {
+        let held_back = HeldBack { answer: Some(answer), until: now + patience.min(LONGEST_PATIENCE) };
+        if let Some(wish) = self.by_id.get_mut(&id) {
+            wish.waiting = Some(held_back);
+        }
     }
 
     /// Whether there is no room for a wish that is not known yet.
@@ -106,7 +113,7 @@ impl Wishes {
     }
 
     pub(super) fn get(&self, id: WishId) -> Option<&Wish> {
-        self.by_id.get(&id)
+        self.by_id.get(&id).map(Box::as_ref)
     }
 
     pub(super) fn id_of(&self, number: knowledge::WishId) -> Option<WishId> {
@@ -174,14 +181,19 @@ impl Wishes {
 
     /// Forgets a wish; its number.
     pub(super) fn remove(&mut self, id: WishId) -> Option<knowledge::WishId> {
+        self.take(id).map(|wish| wish.number)
+    }
+
+    /// Gives a wish up to who asks for it.
+    pub(super) fn take(&mut self, id: WishId) -> Option<Box<Wish>> {
         let wish = self.by_id.remove(&id)?;
         self.by_number.remove(&wish.number);
-        Some(wish.number)
+        Some(wish)
     }
 
     /// Those whose patience is over.
     pub(super) fn impatient(&self, now: Duration) -> Vec<WishId> {
-        self.by_id.iter().filter(|(_, wish)| wish.waiting.as_ref().is_some_and(|(_, until)| *until <= now)).map(|(id, _)| *id).collect()
+        self.by_id.iter().filter(|(_, wish)| wish.waiting.as_ref().is_some_and(|waiting| waiting.until <= now)).map(|(id, _)| *id).collect()
     }
 
     /// Those that nobody has asked for in a long time.
@@ -192,7 +204,7 @@ impl Wishes {
 
     /// When somebody's patience is over or a wish lapses next.
     pub(super) fn next_wake(&self) -> Option<Duration> {
-        self.by_id.values().map(|wish| wish.waiting.as_ref().map_or(wish.heard + LAPSES_AFTER, |(_, until)| *until)).min()
+        self.by_id.values().map(|wish| wish.waiting.as_ref().map_or(wish.heard + LAPSES_AFTER, |waiting| waiting.until)).min()
     }
 
     /// Whoever answers now heard of its caller.
@@ -218,10 +230,10 @@ impl Wish {
         !matches!(self.stage, Stage::Granted { .. })
     }
 
-    fn answer(&mut self, leave: Leave) {
-        if let Some((waiting, _)) = self.waiting.take() {
+    pub(super) fn answer(&mut self, leave: Leave) {
+        if let Some(answer) = self.waiting.take().and_then(|mut waiting| waiting.answer.take()) {
             // Whoever gave up waiting asks again, or its wish lapses.
-            let _ = waiting.send(leave);
+            answer.give(Ok(leave));
         }
     }
 
@@ -233,6 +245,14 @@ impl Wish {
             Stage::Granted { for_all, answer_by } => granted(now, *for_all, *answer_by),
             Stage::Resolved => granted(now, false, None),
             Stage::Abandoned => Leave::Abandoned,
+        }
+    }
+}
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            answer.give(Ok(Leave::Waiting { held: None }));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One connection to NATS: messages out, messages in, and never waiting on a server that is not there.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,6 +24,9 @@ const SEND_LIMIT: Duration = Duration::from_millis(250);
 
 /// How long a new subscription waits for the server's word that it knows of it.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(1);
+
+/// What a server adds to a stored message when it republishes it, and what it keeps of one with a time to live.
+const REPUBLISHED: [&str; 6] = ["Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Last-Sequence", "Nats-Time-Stamp", "Nats-TTL"];
 
 /// A connection that is kept up by the client library.
 pub(super) struct Connection {
@@ -164,12 +168,20 @@ fn to_wire(headers: &Headers) -> Result<Option<HeaderMap>, BusError> {
 /// A message as it came in. Of a header given more than once, the first counts.
 pub(super) fn from_wire(message: async_nats::Message) -> Message {
     let headers = message.headers.unwrap_or_default();
-    let lines = headers.iter().filter_map(|(name, values)| Some((name.to_string(), values.first()?.to_string())));
+    let lines = headers.iter().filter_map(|(name, values)| Some((name_of(name.as_ref()), values.first()?.as_str().to_owned())));
     Message {
-        subject: message.subject.to_string(),
-        reply_to: message.reply.map(|reply| reply.to_string()),
+        subject: message.subject.as_str().to_owned(),
+        reply_to: message.reply.map(|reply| reply.as_str().to_owned()),
         headers: lines.collect(),
         payload: message.payload,
+    }
+}
+
+/// A header's name: of what a server republishes, which every node of a fleet takes in, it is not copied.
+fn name_of(name: &str) -> Cow<'static, str> {
+    match REPUBLISHED.iter().find(|known| **known == name) {
+        Some(known) => Cow::Borrowed(known),
+        None => Cow::Owned(name.to_owned()),
     }
 }
 

@@ -55,10 +55,10 @@ impl Knowledge {
         let (duty, leave) = match binding.first() {
             Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, effects)),
             None if self.resolved_lately(now, wish) => (Duty::None, self.in_its_turn(now, wish)),
-            None => (Duty::Lead, self.abreast(now, id, wish.aim.image.id(), LeaseName::Lead, effects)),
+            None => (Duty::Lead, self.abreast(now, id, wish.aim.image, LeaseName::Lead, effects)),
         };
         let leave = match leave {
-            Leave::Given if self.quiet(now, wish) => self.abreast(now, id, wish.aim.endpoint.id(), LeaseName::Slot, effects),
+            Leave::Given if self.quiet(now, wish) => self.abreast(now, id, wish.aim.endpoint, LeaseName::Slot, effects),
             leave => leave,
         };
         match leave {
@@ -75,7 +75,7 @@ impl Knowledge {
 
     /// What binds this node in trying an image.
     pub(super) fn binding(&self, now: Duration, aim: &Aim) -> Vec<Entry> {
-        let mut binding: Vec<Entry> = aim.topics.iter().filter_map(|topic| self.entry(now, topic.id())).filter(binds).collect();
+        let mut binding: Vec<Entry> = aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).filter(binds).collect();
         if !self.has(Fault::BelievesAnybody) {
             hear_once(&mut binding);
         }
@@ -113,7 +113,7 @@ impl Knowledge {
 
     fn go(&mut self, now: Duration, id: WishId, wish: &mut Wish, duty: Duty, by_own_rule: bool) -> Verdict {
         let deadline = self.leases.runs_out(now, id);
-        let steps = wish.aim.topics.iter().filter_map(|topic| self.entry(now, topic.id())).map(|entry| {
+        let steps = wish.aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| {
             // What binds nobody yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
             (entry.topic.id(), step)
@@ -197,7 +197,7 @@ impl Knowledge {
     /// Who waited goes on in its turn, so that all together stay inside the budget; who did not wait goes at once.
     fn in_its_turn(&self, now: Duration, wish: &mut Wish) -> Leave {
         if wish.waits() {
-            let at = now + self.fleet.release(&self.node, purpose(wish.aim.image.id(), 1));
+            let at = now + self.fleet.release(&self.node, purpose(wish.aim.image, 1));
             wish.state = State::Released { at };
         }
         match wish.state {
@@ -207,11 +207,11 @@ impl Knowledge {
     }
 
     fn resolved_lately(&self, now: Duration, wish: &Wish) -> bool {
-        self.replica.succeeded_at(wish.aim.image.id()).is_some_and(|at| now < at + RESOLVED_LATELY)
+        self.replica.succeeded_at(wish.aim.image).is_some_and(|at| now < at + RESOLVED_LATELY)
     }
 
     fn quiet(&self, now: Duration, wish: &Wish) -> bool {
-        self.replica.succeeded_at(wish.aim.endpoint.id()).is_none_or(|at| at + QUIET_AFTER <= now)
+        self.replica.succeeded_at(wish.aim.endpoint).is_none_or(|at| at + QUIET_AFTER <= now)
     }
 }
 

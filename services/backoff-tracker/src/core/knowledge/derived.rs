@@ -11,7 +11,7 @@ use super::topic::TopicId;
 /// By topic. Bounded by the topics there are reports of: whoever forgets the last word of one forgets this as well.
 #[derive(Debug, Default)]
 pub(super) struct Derived {
-    entries: RefCell<BTreeMap<TopicId, Kept>>,
+    entries: RefCell<BTreeMap<TopicId, Box<Kept>>>,
 }
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Derived {
             return kept.entry.clone();
         }
         let (entry, until) = derive();
-        self.entries.borrow_mut().insert(topic, Kept { entry: entry.clone(), alive, until });
+        self.entries.borrow_mut().insert(topic, Box::new(Kept { entry: entry.clone(), alive, until }));
         entry
     }
 

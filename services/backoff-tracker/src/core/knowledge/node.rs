@@ -62,7 +62,8 @@ pub struct Knowledge {
     /// No bus: every node for itself.
     pub(super) alone: Option<Alone>,
     pub(super) lenience: Lenience,
-    pub(super) wishes: BTreeMap<WishId, Wish>,
+    /// Boxed, as each is taken out to be looked at and put back: a map has room for eleven where it has one.
+    pub(super) wishes: BTreeMap<WishId, Box<Wish>>,
     pub(super) tried: Tried,
     /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
     misses: u32,
@@ -203,13 +204,13 @@ impl Knowledge {
                 vec![]
             }
             Input::Begun { wish, attempt, trace } => {
-                if let Some(Wish { state: State::Going(going), .. }) = self.wishes.get_mut(&wish) {
+                if let Some(Wish { state: State::Going(going), .. }) = self.wishes.get_mut(&wish).map(|wish| &mut **wish) {
                     going.attempt = Some((attempt, trace));
                 }
                 vec![]
             }
             Input::Started { wish, attempt, trace } => {
-                if let Some(Wish { state: State::Going(going), wake, .. }) = self.wishes.get_mut(&wish)
+                if let Some(Wish { state: State::Going(going), wake, .. }) = self.wishes.get_mut(&wish).map(|wish| &mut **wish)
                     && !going.told_unanswered
                 {
                     going.attempt = Some((attempt, trace));
@@ -256,7 +257,7 @@ impl Knowledge {
             effects.push(Effect::Tell(id, Verdict::Held(self.no_room(now))));
             return vec![];
         }
-        self.wishes.entry(id).or_insert_with(|| Wish::new(key, aim));
+        self.wishes.entry(id).or_insert_with(|| Box::new(Wish::new(key, aim)));
         vec![id]
     }
 
@@ -290,7 +291,7 @@ impl Knowledge {
     /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once; not where
     /// nothing is done by what others say.
     fn abandon_hanging(&mut self, now: Duration, topic: TopicId, effects: &mut Vec<Effect>) {
-        for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| wish.aim.endpoint.id() == topic && !wish.abandoned) {
+        for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| wish.aim.endpoint == topic && !wish.abandoned) {
             let lenient = self.lenience.holds(now, &wish.aim.target.view);
             if let (false, State::Going(Going { told_unanswered: true, attempt, .. })) = (lenient, &wish.state) {
                 attempt.iter().for_each(|(attempt, _)| self.tried.abandoned(*attempt, &wish.aim));
@@ -321,7 +322,7 @@ impl Knowledge {
     fn release(&mut self, released: Vec<BackoffKey>) {
         for key in released {
             self.local.clear(&key);
-            let waiting = |wish: &&mut Wish| wish.key == key && matches!(wish.state, State::Fresh | State::Held);
+            let waiting = |wish: &&mut Box<Wish>| wish.key == key && matches!(wish.state, State::Fresh | State::Held);
             self.wishes.values_mut().filter(waiting).for_each(|wish| wish.state = State::Held);
         }
     }
@@ -425,7 +426,7 @@ impl Knowledge {
             return;
         }
         going.told_unanswered = true;
-        let endpoint = Arc::clone(&wish.aim.endpoint);
+        let endpoint = wish.aim.endpoint_topic();
         let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= going.begun);
         if let (Some(_), false) = (going.attempt, answered_since) {
             let message = format!("no answer from {} for {} s", wish.aim.target.endpoint, UNANSWERED_AFTER.as_secs());

@@ -80,8 +80,9 @@ impl Knowledge {
         outcome: Outcome,
         effects: &mut Vec<Effect>,
     ) -> Vec<WishId> {
-        let current = |wish: &Wish| matches!(&wish.state, State::Going(going) if going.attempt.is_some_and(|(begun, _)| begun == attempt));
-        if !self.wishes.get(&id).is_some_and(current) {
+        let is_current =
+            |wish: &Wish| matches!(&wish.state, State::Going(going) if going.attempt.is_some_and(|(begun, _)| begun == attempt));
+        if !self.wishes.get(&id).is_some_and(|wish| is_current(wish)) {
             return vec![];
         }
         let Some(mut wish) = self.wishes.remove(&id) else { return vec![] };
@@ -112,11 +113,13 @@ impl Knowledge {
     /// Tells what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
     fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, effects: &mut Vec<Effect>) -> BTreeSet<WishId> {
         let mut touched = BTreeSet::new();
-        let any_repository_fails = self.replica.fails_in(aim.image.view_id(), FailureClass::RegistryUnavailable);
+        let topics = aim.topics();
+        let view_id = topics.first().map(|topic| topic.view_id()).unwrap_or_default();
+        let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
         // The narrowest first: who hears that the registry is back knows then that the image is resolved, and asks for no lead.
-        for topic in aim.topics.iter().rev() {
-            let watched = topic.id() == aim.endpoint.id()
-                || topic.id() == aim.image.id()
+        for topic in topics.iter().rev() {
+            let watched = topic.id() == aim.endpoint
+                || topic.id() == aim.image
                 || (any_repository_fails && topic.class() == FailureClass::RegistryUnavailable);
             touched.extend(self.tell_success(now, topic, watched, going, effects));
         }
@@ -159,7 +162,7 @@ impl Knowledge {
             touched.extend(self.wishes_touching(topic.id()));
         }
         if reachable && !late {
-            let endpoint = Arc::clone(&wish.aim.endpoint);
+            let endpoint = wish.aim.endpoint_topic();
             touched.extend(self.tell_success(now, &endpoint, true, going, effects));
         }
         wish.failed = Some(OwnFailure { at: now, trace, topics: topics.iter().map(|topic| topic.id()).collect() });

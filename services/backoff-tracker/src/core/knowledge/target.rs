@@ -1,5 +1,6 @@
 //! What a node wants to pull, how trying it failed, and which topics that touches.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,42 +26,38 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
 }
 
-/// A target with the topics that can bind it, computed once.
+/// A target with the names of the topics that can bind it, computed once. The topics themselves are made when something is said of them:
+/// a node has a thousand aims, and looks for names in all of them whenever it hears anything.
 #[derive(Clone, Debug)]
 pub(super) struct Aim {
     pub(super) target: Target,
-    /// Whether the registry is reached at all.
-    pub(super) endpoint: Arc<Topic>,
-    /// Whether the image is there. A success here is what "resolved lately" means.
-    pub(super) image: Arc<Topic>,
-    /// Broadest first, `endpoint` and `image` among them.
-    pub(super) topics: Vec<Arc<Topic>>,
+    /// Of whether the registry is reached at all.
+    pub(super) endpoint: TopicId,
+    /// Of whether the image is there. A success here is what "resolved lately" means.
+    pub(super) image: TopicId,
+    /// Of all, broadest first, `endpoint` and `image` among them.
+    pub(super) ids: Vec<TopicId>,
 }
 
 impl Aim {
     pub(super) fn new(target: Target) -> Self {
-        let topic = |about| Arc::new(Topic::new(target.view.clone(), about));
-        let endpoint = topic(target.at_endpoint(&target.endpoint));
-        let image = topic(target.image());
-        let mut topics = vec![
-            topic(About::BudgetOwner(target.budget_owner.clone())),
-            Arc::clone(&endpoint),
-            topic(About::Registry),
-            topic(About::Repository(target.repository.clone())),
-            topic(target.login()),
-            Arc::clone(&image),
-            topic(target.for_platform()),
-            topic(target.content(&target.endpoint)),
-        ];
-        for other in &target.other_endpoints {
-            topics.extend([topic(target.at_endpoint(other)), topic(target.content(other))]);
-        }
-        topics.extend(target.signature().map(topic));
-        Self { target, endpoint, image, topics }
+        let ids: Vec<TopicId> = topics(&target).map(|topic| topic.id()).collect();
+        let (endpoint, image) = (ids[ENDPOINT], ids[IMAGE]);
+        Self { target, endpoint, image, ids }
     }
 
     pub(super) fn touches(&self, topic: TopicId) -> bool {
-        self.topics.iter().any(|own| own.id() == topic)
+        self.ids.contains(&topic)
+    }
+
+    /// What can bind it, broadest first.
+    pub(super) fn topics(&self) -> Vec<Arc<Topic>> {
+        topics(&self.target).map(Arc::new).collect()
+    }
+
+    /// What is said of the registry when it is reached, and when it is not.
+    pub(super) fn endpoint_topic(&self) -> Arc<Topic> {
+        Arc::new(Topic::new(self.target.view.clone(), self.target.at_endpoint(&self.target.endpoint)))
     }
 
     /// What others shall know of a failure; nothing for what concerns this node or this try alone.
@@ -114,6 +111,31 @@ impl Failure {
         self.authoritative
             || matches!(self.class, FailureClass::RateLimited | FailureClass::ContentInvalid | FailureClass::SignatureInvalid)
     }
+}
+
+/// The place of a target's endpoint among its topics.
+const ENDPOINT: usize = 1;
+/// The place of its image.
+const IMAGE: usize = 5;
+
+/// What can bind a target, broadest first.
+fn topics(target: &Target) -> impl Iterator<Item = Topic> {
+    let mut abouts = vec![
+        target.at_endpoint(&target.endpoint),
+        About::Registry,
+        About::Repository(target.repository.clone()),
+        target.login(),
+        target.image(),
+        target.for_platform(),
+        target.content(&target.endpoint),
+    ];
+    for other in &target.other_endpoints {
+        abouts.extend([target.at_endpoint(other), target.content(other)]);
+    }
+    abouts.extend(target.signature());
+    let owner = Topic::new(target.view.clone(), About::BudgetOwner(target.budget_owner.clone()));
+    let beside: Vec<Topic> = abouts.into_iter().map(|about| owner.beside(about)).collect();
+    iter::once(owner).chain(beside)
 }
 
 /// What there is to say about a target.
@@ -219,6 +241,15 @@ mod tests {
         for (class, change, expected) in table {
             assert_eq!(abouts(class, change), expected, "{class}");
         }
+    }
+
+    #[test]
+    fn an_aim_names_its_topics() {
+        let aim = Aim::new(target());
+        assert_eq!(aim.ids, aim.topics().iter().map(|topic| topic.id()).collect::<Vec<_>>());
+        let of = |about| Topic::new(target().view, about).id();
+        assert_eq!(aim.endpoint, of(target().at_endpoint("r:443")));
+        assert_eq!((aim.endpoint_topic().id(), aim.image), (aim.endpoint, of(target().image())));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a failure is about, and whom its knowledge may bind.
 
+use std::sync::Arc;
+
 use contract::{FailureClass, View};
 use sha2::{Digest, Sha256};
 
@@ -85,31 +87,47 @@ pub struct TopicId(pub u128);
 /// What a failure is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topic {
-    view: View,
+    view: Arc<NamedView>,
     about: About,
     id: TopicId,
-    view_id: u128,
+}
+
+/// A view and its name, which the topics of one image share.
+#[derive(Debug, PartialEq, Eq)]
+struct NamedView {
+    view: View,
+    id: u128,
 }
 
 impl Topic {
     /// Computes the id.
     #[must_use]
     pub fn new(view: View, about: About) -> Self {
-        let id = TopicId(hash128(&words(&view, &about)));
-        let view_id = hash128(&[&view.scope, &view.registry, &view.route, &view.boot]);
-        Self { view, about, id, view_id }
+        let id = hash128(&[&view.scope, &view.registry, &view.route, &view.boot]);
+        Self::within(Arc::new(NamedView { view, id }), about)
+    }
+
+    /// Another one in the same view.
+    #[must_use]
+    pub fn beside(&self, about: About) -> Self {
+        Self::within(Arc::clone(&self.view), about)
+    }
+
+    fn within(view: Arc<NamedView>, about: About) -> Self {
+        let id = TopicId(hash128(&words(&view.view, &about)));
+        Self { view, about, id }
     }
 
     /// Whose view.
     #[must_use]
     pub fn view(&self) -> &View {
-        &self.view
+        &self.view.view
     }
 
     /// The view's name, as stable as the topic's.
     #[must_use]
     pub fn view_id(&self) -> u128 {
-        self.view_id
+        self.view.id
     }
 
     /// What within it.
@@ -127,7 +145,7 @@ impl Topic {
     /// For people: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let registry = &self.view.registry;
+        let registry = &self.view().registry;
         match &self.about {
             About::BudgetOwner(owner) => format!("budget {owner} of registry {registry}"),
             About::Endpoint { endpoint, zone } => format!("registry {endpoint} from zone {zone}"),
@@ -242,5 +260,11 @@ mod tests {
         assert_ne!(base, of(View { boot: "b1".to_owned(), ..view() }, "a"), "localhost is another registry on each host");
         let (one, two) = (hash128(&["ab", "c"]), hash128(&["a", "bc"]));
         assert_ne!(one, two);
+    }
+
+    #[test]
+    fn one_beside_another_is_what_it_would_be_by_itself() {
+        let about = About::Repository("a".to_owned());
+        assert_eq!(Topic::new(view(), About::Registry).beside(about.clone()), Topic::new(view(), about));
     }
 }
