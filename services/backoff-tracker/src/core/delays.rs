@@ -20,14 +20,24 @@ impl Default for BackoffPolicy {
     }
 }
 
+/// What fails wherever it is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// When the first try of it began.
+    pub since: Duration,
+    /// How long a try takes.
+    pub took: Duration,
+}
+
 impl BackoffPolicy {
-    fn due_after(self, since: Duration, now: Duration) -> Duration {
-        let (mut delay, mut due) = (self.initial, since + self.initial);
+    /// The delay that has grown by `now`, and its end, if what fails was tried whenever it was due.
+    fn of(self, Failing { since, took }: Failing, now: Duration) -> (Duration, Duration) {
+        let (mut delay, mut due) = (self.initial, since + took + self.initial);
         while due <= now {
             delay = (delay * 2).min(self.max);
-            due += delay.max(SHORTEST_STEP);
+            due += took + delay.max(SHORTEST_STEP);
         }
-        due
+        (delay, due)
     }
 }
 
@@ -75,14 +85,27 @@ impl<K: Ord + Clone> Delays<K> {
         self.entries.insert(key, Delay { backoff, hold: backoff, updated: now });
     }
 
-    /// The same for a key that others found failing at `since`, so that it was not tried here: it is held no longer than if it had been
-    /// tried then, and whenever it was due.
-    pub fn next_since(&mut self, key: K, now: Duration, since: Duration) {
+    /// The same for a key that others found failing, so that it was not tried here: it is held no longer than if it had been tried since
+    /// then, whenever it was due.
+    pub fn next_since(&mut self, key: K, now: Duration, failing: Failing) {
         self.next(key.clone(), now);
-        let due = self.policy.due_after(since, now).saturating_sub(now).max(self.policy.initial / 2);
+        let (_, due) = self.policy.of(failing, now);
+        let due = due.saturating_sub(now).max(self.policy.initial / 2);
         if let Some(delay) = self.entries.get_mut(&key) {
             delay.hold = delay.backoff.min(due);
         }
+    }
+
+    /// Another failure, of a try that was not made by this rule: it holds nothing, but makes the next delay longer. To no more than what
+    /// this rule would have come to by now.
+    pub fn count(&mut self, key: K, now: Duration, failing: Failing) {
+        let hold = self.held(&key, now).unwrap_or_default();
+        let (most, _) = self.policy.of(failing, now);
+        let backoff = match self.entries.get(&key) {
+            Some(delay) if !self.expired(delay, now) => (delay.backoff * 2).min(most).max(delay.backoff),
+            _ => self.policy.initial,
+        };
+        self.entries.insert(key, Delay { backoff, hold, updated: now });
     }
 
     /// How long the key is still held; none if it may be tried (at the very end of the delay it may).
@@ -96,10 +119,19 @@ impl<K: Ord + Clone> Delays<K> {
         (!self.expired(delay, now) && since < delay.hold).then(|| delay.hold - since)
     }
 
-    /// When the next try is due of what has failed at `since`, and whenever it was due since then.
+    /// Whether a try of the key by this rule failed last, so that it was held.
     #[must_use]
-    pub fn due_after(&self, since: Duration, now: Duration) -> Duration {
-        self.policy.due_after(since, now)
+    pub fn was_held<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.entries.get(key).is_some_and(|delay| !delay.hold.is_zero() || self.policy.initial.is_zero())
+    }
+
+    /// When the next try is due of what fails, if it was tried whenever it was due.
+    #[must_use]
+    pub fn due_after(&self, failing: Failing, now: Duration) -> Duration {
+        self.policy.of(failing, now).1
     }
 
     /// Forgets the key.
@@ -167,6 +199,10 @@ mod tests {
         Delays::new(BackoffPolicy { initial: seconds(initial), max: seconds(max) })
     }
 
+    fn failing(since: u64, took: u64) -> Failing {
+        Failing { since: seconds(since), took: seconds(took) }
+    }
+
     #[test]
     fn doubles_up_to_the_most() {
         let mut delays = delays(1, 50);
@@ -228,23 +264,43 @@ mod tests {
     /// Client-go's delays are 10, 20, 40 s: what failed at 0 is due at 10, 30, 70 and 150 s.
     #[test]
     fn what_others_found_failing_is_held_no_longer_than_if_it_had_been_tried_then() {
-        // Since when it fails, when it is tried here, and for how long it is held then.
-        for (since, tries) in [
-            (0, &[(37, 10), (47, 20), (67, 5), (72, 78), (150, 160)][..]),
-            (0, &[(28, 5), (33, 20), (53, 17), (70, 80)]),
-            (30, &[(31, 9), (40, 20), (60, 40), (100, 80)]),
+        // Since when it fails, how long a try takes, when one ends here, and for how long it is held then.
+        for (since, took, tries) in [
+            (0, 0, &[(37, 10), (47, 20), (67, 5), (72, 78), (150, 160)][..]),
+            (0, 0, &[(28, 5), (33, 20), (53, 17), (70, 80)]),
+            (30, 0, &[(31, 9), (40, 20), (60, 40), (100, 80)]),
             // Nobody knew of it before.
-            (50, &[(50, 10), (60, 20), (80, 40)]),
+            (50, 0, &[(50, 10), (60, 20), (80, 40)]),
+            // A try takes 10 s: it fails at 10, and is due at 20, 50, 100 and 190 s.
+            (0, 10, &[(25, 10), (45, 5), (60, 40), (110, 80)]),
         ] {
             let mut delays = delays(10, 300);
             for (now, held) in tries {
-                delays.next_since("k", seconds(*now), seconds(since));
+                delays.next_since("k", seconds(*now), failing(since, took));
                 assert_eq!(delays.held("k", seconds(*now)), Some(seconds(*held)), "failing since {since}, tried at {now}");
             }
         }
         let mut none = delays(0, 0);
-        none.next_since("k", seconds(1_000), seconds(0));
+        none.next_since("k", seconds(1_000), failing(0, 0));
         assert_eq!(none.held("k", seconds(1_000)), None);
+    }
+
+    #[test]
+    fn a_try_that_was_not_made_by_the_rule_counts_but_holds_nothing() {
+        let mut delays = delays(10, 300);
+        // When it failed for all, and what the delay has grown to: no further than by own tries at 0, 10, 30 and 70 s.
+        for (now, grown) in [(0, 10), (5, 10), (11, 20), (17, 20), (29, 20), (30, 40), (69, 40), (75, 80)] {
+            delays.count("k", seconds(now), failing(0, 0));
+            assert_eq!((delays.get("k"), delays.held("k", seconds(now))), (seconds(grown), None), "at {now}");
+        }
+        delays.next("k", seconds(80));
+        assert_eq!(delays.held("k", seconds(80)), Some(seconds(160)));
+        delays.count("k", seconds(90), failing(0, 0));
+        assert_eq!((delays.get("k"), delays.held("k", seconds(90))), (seconds(160), Some(seconds(150))), "what holds, holds on");
+        assert!(delays.was_held("k"));
+        delays.count("k", seconds(691), failing(691, 0));
+        assert_eq!(delays.get("k"), seconds(10), "what is long ago is forgotten");
+        assert!(!delays.was_held("k"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::tracker::{Tracker, milliseconds};
 
 /// Every key that has a delay.
 pub(crate) fn own(tracker: &Tracker, now: Duration) -> impl Iterator<Item = BackoffEntry> {
-    tracker.known().map(move |(key, cause)| {
+    tracker.held_ones().map(move |(key, cause)| {
         let ago = cause.map(|cause| u64::try_from(now.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX)).unwrap_or_default();
         BackoffEntry {
             key: in_words(key),

@@ -10,7 +10,7 @@ use contract::messages::backoff_tracker::{
     AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffEntry, BackoffKey, CheckBackoff, Held, ReportAttempt,
 };
 
-use super::delays::{BackoffPolicy, Delays};
+use super::delays::{BackoffPolicy, Delays, Failing};
 use super::knowledge::{Topic, TopicId};
 use super::local_list;
 
@@ -68,13 +68,13 @@ impl Tracker {
         self.report_about(now, report, Vec::new(), None)
     }
 
-    /// The same, of a failure that is about these topics, and which others found at `since`.
+    /// The same, of a failure that is about these topics, and which others found before.
     pub(super) fn report_about(
         &mut self,
         now: Now,
         report: ReportAttempt,
         topics: Vec<Arc<Topic>>,
-        since: Option<Duration>,
+        before: Option<Failing>,
     ) -> AttemptReported {
         let ReportAttempt { key, attempt, failure } = report;
         if !self.remember_report(attempt, &key) {
@@ -82,13 +82,28 @@ impl Tracker {
         }
         match failure {
             None => self.succeeded(now, &key),
-            Some(failure) => self.failed(now, &key, Cause { failure, at: now.monotonic, topics }, since),
+            Some(failure) => {
+                match before {
+                    Some(failing) => self.delays.next_since(key.clone(), now.monotonic, failing),
+                    None => self.delays.next(key.clone(), now.monotonic),
+                }
+                self.failed(now, key.clone(), Cause { failure, at: now.monotonic, topics });
+            }
         }
         self.answer(now, &key)
     }
 
-    /// A failure that all go by: it moves no delay of this node's own. The same again changes nothing.
-    pub(super) fn report_shared(&mut self, attempt: AttemptId, key: &BackoffKey) {
+    /// A failure that all go by, and so not by the delays of this node: it counts in them, but holds nothing. The same again changes nothing.
+    pub(super) fn report_shared(&mut self, now: Now, report: ReportAttempt, topics: Vec<Arc<Topic>>, failing: Failing) {
+        let ReportAttempt { key, attempt, failure: Some(failure) } = report else { return };
+        if self.remember_report(attempt, &key) {
+            self.delays.count(key.clone(), now.monotonic, failing);
+            self.failed(now, key, Cause { failure, at: now.monotonic, topics });
+        }
+    }
+
+    /// An attempt that has ended without saying anything about its image. The same again changes nothing.
+    pub(super) fn report_abandoned(&mut self, attempt: AttemptId, key: &BackoffKey) {
         if self.remember_report(attempt, key) {
             self.counts.failures_total += 1;
         }
@@ -99,9 +114,9 @@ impl Tracker {
         self.delays.held(key, now)
     }
 
-    /// When kubelet's rule would try next what fails since then.
-    pub(super) fn due_after(&self, since: Duration, now: Duration) -> Duration {
-        self.delays.due_after(since, now)
+    /// When kubelet's rule would try next what fails.
+    pub(super) fn due_after(&self, failing: Failing, now: Duration) -> Duration {
+        self.delays.due_after(failing, now)
     }
 
     /// Why a key is held, as long as it is known.
@@ -114,17 +129,20 @@ impl Tracker {
         self.counts.refused_total += 1;
     }
 
-    /// The keys that failed by a topic and are held.
-    pub(super) fn held_by(&self, now: Duration, topic: TopicId) -> Vec<(BackoffKey, Cause)> {
-        let by_topic = |(key, cause): &(&BackoffKey, &Cause)| {
-            cause.topics.iter().any(|own| own.id() == topic) && self.delays.held(*key, now).is_some()
-        };
+    /// The keys that failed by a topic.
+    pub(super) fn failed_by(&self, topic: TopicId) -> Vec<(BackoffKey, Cause)> {
+        let by_topic = |(_, cause): &(&BackoffKey, &Cause)| cause.topics.iter().any(|own| own.id() == topic);
         self.causes.iter().filter(by_topic).map(|(key, cause)| (key.clone(), cause.clone())).collect()
     }
 
     /// Every key that has a delay, with its cause if that is known.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&BackoffKey, Option<&Cause>)> {
         self.delays.keys().map(|key| (key, self.causes.get(key)))
+    }
+
+    /// Those that this node's own rule held or holds.
+    pub(crate) fn held_ones(&self) -> impl Iterator<Item = (&BackoffKey, Option<&Cause>)> {
+        self.known().filter(|(key, _)| self.delays.was_held(*key))
     }
 
     /// Forgets a key.
@@ -157,14 +175,10 @@ impl Tracker {
         self.collect_garbage(now);
     }
 
-    fn failed(&mut self, now: Now, key: &BackoffKey, mut cause: Cause, since: Option<Duration>) {
+    fn failed(&mut self, now: Now, key: BackoffKey, mut cause: Cause) {
         self.counts.failures_total += 1;
         shorten(&mut cause.failure.cause);
-        match since {
-            Some(since) => self.delays.next_since(key.clone(), now.monotonic, since),
-            None => self.delays.next(key.clone(), now.monotonic),
-        }
-        self.causes.insert(key.clone(), cause);
+        self.causes.insert(key, cause);
         if self.delays.len() > MAX_KEYS {
             self.collect_garbage(now);
         }

@@ -92,6 +92,34 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
     }
 }
 
+/// What a node has tried for all counts when it goes by its own rule: one that has failed twice waits 20 s, as by kubelet's rule, but not
+/// beyond the time at which that would have tried had it failed since the beginning, each try as long as the last one took.
+#[test]
+fn who_has_tried_for_all_and_is_alone_tries_no_more_often_than_by_kubelets_rule() {
+    for (tries, took, ends, held) in [(1, 10.0, 18.0, 5.0), (2, 10.0, 28.0, 20.0), (2, 0.1, 16.0, 14.0), (8, 10.0, 88.0, 12.0)] {
+        let mut node = Node::of(5);
+        let others_fail = |node: &mut Node| ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(3)));
+        others_fail(&mut node);
+        node.ask();
+        for tried in 1..=tries {
+            while !node.is_clear() {
+                node.until(node.now.as_secs_f64() + 0.1);
+            }
+            let attempt = node.begin();
+            others_fail(&mut node);
+            let listed = node.core.list(at(node.now));
+            assert!(listed.iter().all(|entry| entry.binds != "this node"), "nothing is held here by what all go by: {listed:?}");
+            if tried == tries {
+                node.give(Input::BusGone);
+            }
+            node.until(node.now.as_secs_f64() + took);
+            node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
+        }
+        let now = (node.now.as_secs_f64().round(), (node.held().next_try - node.now).as_secs_f64().round());
+        assert_eq!(now, (ends, held), "the last of {tries} tries, {took} s each, ended at {:?}", node.now);
+    }
+}
+
 #[test]
 fn a_long_rest_that_was_known_is_kept_without_a_bus_and_who_asks_anew_is_told_so() {
     let mut node = Node::of(20);

@@ -12,6 +12,7 @@ use super::entry::Entry;
 use super::input::Held;
 use super::node::Knowledge;
 use super::target::Aim;
+use crate::core::delays::Failing;
 
 /// A bus that comes back within this has changed nothing. As long as a leader of the registry's budget is waited for, without whom no
 /// permit is given anyway.
@@ -37,7 +38,8 @@ impl Knowledge {
             let due = if entry.topic.class() == FailureClass::RateLimited {
                 entry.next_try
             } else {
-                entry.next_try.min(self.local.due_after(entry.failing_since, since))
+                let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
+                entry.next_try.min(self.local.due_after(failing, since))
             };
             due.max(lost + BACK_WITHIN) + turn
         };

@@ -310,9 +310,9 @@ impl Knowledge {
         self.release(released);
     }
 
-    /// What the local rule holds because of a topic, unless this node is known to be the one at fault.
+    /// What the local rule knows to fail because of a topic, unless this node is known to be the one at fault.
     fn released_by(&self, now: Duration, topic: TopicId) -> Vec<BackoffKey> {
-        let released = self.local.held_by(now, topic).into_iter().filter(|(_, cause)| {
+        let released = self.local.failed_by(topic).into_iter().filter(|(_, cause)| {
             let at_fault = self.replica.at_fault(now, &self.node, cause.topics.iter().find(|own| own.id() == topic));
             !at_fault && cause.at < now
         });

@@ -127,7 +127,7 @@ impl Knowledge {
         let entry = |topic: &TopicId| self.entry(now, *topic);
         let shared = clearing.topics.iter().filter_map(entry).map(|entry| entry.topic.in_words());
         let image = clearing.image.as_deref();
-        let own = self.local.known().filter(|(key, _)| image.is_some_and(|image| local_list::is_of_image(&key.image, image)));
+        let own = self.local.held_ones().filter(|(key, _)| image.is_some_and(|image| local_list::is_of_image(&key.image, image)));
         let cleared = shared.chain(own.map(|(key, _)| local_list::in_words(key))).collect();
         let other = |entry: &Entry| now < entry.next_try && !clearing.topics.contains(&entry.topic.id());
         let still = match image.map(|image| (image, self.aims_of(image).next())) {

@@ -17,6 +17,7 @@ use super::report::{Finding, Report, Trouble};
 use super::target::{Aim, Failure};
 use super::topic::{Topic, TopicId};
 use super::wish::{Going, OwnFailure, State, Wish};
+use crate::core::delays::Failing;
 use crate::core::tracker::milliseconds;
 
 /// A success is not told again while one is known that is younger than this, unless it changes something.
@@ -30,7 +31,7 @@ impl Knowledge {
             return (self.local.report(now, report), effects);
         };
         if self.tried.is_abandoned(report.attempt) {
-            self.local.report_shared(report.attempt, &report.key);
+            self.local.report_abandoned(report.attempt, &report.key);
             return (AttemptReported { next_try_ms: Some(0) }, effects);
         }
         let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
@@ -40,7 +41,8 @@ impl Knowledge {
         let bound = self.binding_of(now.monotonic, topics.iter().map(|topic| topic.id())).filter(|_| !own);
         let reported = match bound {
             Some(entry) => {
-                self.local.report_shared(report.attempt, &report.key);
+                let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
+                self.local.report_shared(now, report, topics, failing);
                 let left = entry.next_try.saturating_sub(now.monotonic);
                 AttemptReported { next_try_ms: Some(milliseconds(left)) }
             }
@@ -173,18 +175,20 @@ impl Knowledge {
         touched
     }
 
-    /// Kubelet's rule moves by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does
-    /// not answer must not try more often than kubelet would.
+    /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
+    /// must not try more often than kubelet would.
     fn move_own_delay(&mut self, now: Duration, wish: &Wish, going: &Going, failure: &Failure, topics: Vec<Arc<Topic>>) {
         let Some((attempt, _)) = going.attempt else { return };
         let lenient = self.is_lenient(now, &wish.aim.target.view);
-        if !going.by_own_rule && !lenient && wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed)) {
-            self.local.report_shared(attempt, &wish.key);
+        let failing = |since: Duration| Failing { since, took: now.saturating_sub(going.begun) };
+        let failed = wish.failed.as_ref().filter(|_| !going.by_own_rule && !lenient);
+        let report = ReportAttempt { key: wish.key.clone(), attempt, failure: Some(failure.told()) };
+        if let Some(entry) = failed.and_then(|failed| self.binding_of(now, failed.topics.iter().copied())) {
+            self.local.report_shared(at(now), report, topics, failing(entry.failing_since));
         } else {
-            let report = ReportAttempt { key: wish.key.clone(), attempt, failure: Some(failure.told()) };
             let was_held = !lenient && (going.by_own_rule || self.is_alone());
             let since = self.failing_for_others(now, &topics).filter(|since| was_held && *since < going.begun);
-            self.local.report_about(at(now), report, topics, since);
+            self.local.report_about(at(now), report, topics, since.map(failing));
         }
     }
 
