@@ -103,7 +103,11 @@ impl Link {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        *self.phase.borrow() >= Phase::Closed
+        self.phase() >= Phase::Closed
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        *self.phase.borrow()
     }
 
     /// Takes the connection further towards its end; whether it was not so far yet.

@@ -72,6 +72,8 @@ impl Standing {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     known: BTreeMap<LeaseName, Lease>,
+    /// From then on none is held by this node.
+    mine_until: Duration,
     swept: Duration,
 }
 
@@ -102,7 +104,9 @@ impl Leases {
     pub(super) fn won(&mut self, now: Duration, name: LeaseName) -> Option<WishId> {
         let Some(Lease::Asked { by, at }) = self.known.get(&name).copied() else { return None };
         // Counted from the question: the server's own count began later.
-        self.known.insert(name, Lease::Mine { by, until: at.min(now) + PROBE_DEADLINE });
+        let until = at.min(now) + PROBE_DEADLINE;
+        self.mine_until = self.mine_until.max(until);
+        self.known.insert(name, Lease::Mine { by, until });
         Some(by)
     }
 
@@ -152,6 +156,9 @@ impl Leases {
 
     /// Forgets the leases of a wish; returns those that are still held and have to be given back.
     pub(super) fn drop_of(&mut self, now: Duration, by: WishId, which: impl Fn(LeaseName) -> bool) -> Vec<LeaseName> {
+        if now >= self.mine_until {
+            return vec![];
+        }
         let held = |lease: &Lease| matches!(lease, Lease::Mine { by: holder, until } if *holder == by && now < *until);
         let mine: Vec<LeaseName> = self.known.iter().filter(|(name, lease)| held(lease) && which(**name)).map(|(name, _)| *name).collect();
         for name in &mine {
