@@ -1,12 +1,13 @@
 //! `propagation`: how soon all know what one found out, on a real nats-server: from the end of a failing attempt on one node to
 //! the refusal on the others, beside a bare message of the same size to the same subscribers over the same connections.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actix::{Actor as _, Addr, Arbiter};
 use actors::Ask;
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::nats::{NatsBus, NatsOptions};
@@ -20,16 +21,17 @@ use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
 use contract::{AttemptId, Command, Envelope, FailureClass, Meta, NodeName, Target, View, WishId};
 use futures::StreamExt as _;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use support::nats::{NatsConfig, NatsServer, current_program};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{Notify, broadcast};
 
 use crate::figure::{Bar, Figure, Unit};
 use crate::report::remark;
 
 /// Replicas, each with a connection of its own, beside the node that finds out.
 const SUBSCRIBERS: usize = 999;
-/// Threads that serve them.
+/// Threads that serve them, each kept to a core.
 const THREADS: usize = 2;
 const RUNS: usize = 5;
 /// Where the bare message goes.
@@ -68,7 +70,7 @@ enum Order {
     Await(String),
 }
 
-/// What a replica says.
+/// What a replica has come to; each says it once before any says the next.
 enum Said {
     /// Connected, sharing, subscribed; or what failed.
     Ready(Result<()>),
@@ -82,35 +84,74 @@ enum Said {
     Odd(String),
 }
 
+/// What the replicas say. Whoever listens is woken by the last of them: were it by each, that would cost more than the message.
+#[derive(Default)]
+struct Gathering {
+    said: Mutex<Vec<Said>>,
+    full: Notify,
+}
+
+impl Gathering {
+    fn say(&self, what: Said) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.push(what);
+        if said.len() == SUBSCRIBERS {
+            self.full.notify_one();
+        }
+    }
+
+    /// What each says, when all have.
+    async fn all<T>(&self, expected: impl Fn(Said) -> Result<T>) -> Result<Vec<T>> {
+        let full = tokio::time::timeout(LIMIT, self.full.notified()).await;
+        let said = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));
+        ensure!(full.is_ok(), "{} of {SUBSCRIBERS} replicas said nothing within {LIMIT:?}", SUBSCRIBERS - said.len());
+        said.into_iter().map(expected).collect()
+    }
+}
+
+impl Said {
+    /// What is wrong where something else was expected.
+    fn unexpected(self) -> Error {
+        match self {
+            Self::Ready(Err(error)) => error,
+            Self::Odd(answer) => anyhow!("a replica was answered {answer}"),
+            _ => anyhow!("a replica speaks out of turn"),
+        }
+    }
+}
+
 pub(crate) async fn measure() -> Result<Propagation> {
     let program = current_program().map_err(|why| anyhow!(why))?;
     let server = NatsServer::start(NatsConfig::default().with_program(program));
     let clock = Clock::host();
     let (orders, _) = broadcast::channel(RUNS + 1);
-    let (say, mut said) = mpsc::channel(2 * SUBSCRIBERS);
+    let replicas = Arc::new(Gathering::default());
     remark(&format!("connecting {SUBSCRIBERS} replicas"));
     let arbiters: Vec<Arbiter> = (0..THREADS).map(|_| Arbiter::new()).collect();
+    for (number, arbiter) in arbiters.iter().enumerate() {
+        arbiter.spawn_fn(move || {
+            if let Err(error) = keep_to_core(number) {
+                remark(&format!("replicas are served on any core, which may be one for all: {error}"));
+            }
+        });
+    }
     for number in 0..SUBSCRIBERS {
-        let (url, clock, orders, say) = (server.url(), clock.clone(), orders.subscribe(), say.clone());
-        arbiters[number % THREADS].spawn(replica(number + 1, url, clock, orders, say));
+        let (url, clock, orders, replicas) = (server.url(), clock.clone(), orders.subscribe(), replicas.clone());
+        arbiters[number % THREADS].spawn(replica(number + 1, url, clock, orders, replicas));
     }
     let finder = Replica::start(0, &server.url(), &clock).await?;
-    all(&mut said, |said| match said {
-        Said::Ready(ready) => ready.map(Some),
-        _ => Ok(None),
-    })
-    .await?;
+    replicas.all(|said| if let Said::Ready(Ok(())) = said { Ok(()) } else { Err(said.unexpected()) }).await?;
     let (mut core, mut ours) = (vec![], vec![]);
     // The first warms both up, and shows how large what a finder says is.
     let mut reports = finder.bus.subscribe(&format!("{}.>", Fleet::default().knowledge(REPORTS)), None).await?;
-    finder.find_out(0, &clock, &orders, &mut said).await?;
+    finder.find_out(0, &clock, &orders, &replicas).await?;
     let report = tokio::time::timeout(LIMIT, reports.next()).await.ok().flatten().context("no report is republished")?;
     drop(reports);
     remark(&format!("a report takes {} bytes", report.payload.len()));
-    finder.fan_out(&report, &clock, &mut said).await?;
+    finder.fan_out(&report, &clock, &replicas).await?;
     for run in 1..=RUNS {
-        let bare = finder.fan_out(&report, &clock, &mut said).await?;
-        let refused = finder.find_out(run, &clock, &orders, &mut said).await?;
+        let bare = finder.fan_out(&report, &clock, &replicas).await?;
+        let refused = finder.find_out(run, &clock, &orders, &replicas).await?;
         remark(&format!("run {run}: p99 bare {:.2} ms, ours {:.2} ms", milliseconds(bare), milliseconds(refused)));
         core.push(bare);
         ours.push(refused);
@@ -172,22 +213,16 @@ impl Replica {
     }
 
     /// The same bytes to all, bare.
-    async fn fan_out(&self, report: &Message, clock: &Clock, said: &mut mpsc::Receiver<Said>) -> Result<Duration> {
+    async fn fan_out(&self, report: &Message, clock: &Clock, replicas: &Gathering) -> Result<Duration> {
         tokio::time::sleep(CALM).await;
         let began = clock.now().monotonic;
         self.bus.publish(Message::new(FANOUT.to_owned(), report.payload.clone())).await?;
-        let heard = all(said, |said| Ok(if let Said::Heard(at) = said { Some(at) } else { None })).await?;
+        let heard = replicas.all(|said| if let Said::Heard(at) = said { Ok(at) } else { Err(said.unexpected()) }).await?;
         Ok(p99(heard, began))
     }
 
     /// All want an image, this node tries, and it is not there.
-    async fn find_out(
-        &self,
-        run: usize,
-        clock: &Clock,
-        orders: &broadcast::Sender<Order>,
-        said: &mut mpsc::Receiver<Said>,
-    ) -> Result<Duration> {
+    async fn find_out(&self, run: usize, clock: &Clock, orders: &broadcast::Sender<Order>, replicas: &Gathering) -> Result<Duration> {
         let image = format!("registry.example/team/app:v{run}");
         let (wish, attempt) = (WishId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
         match self.put(leave(wish, attempt, &image)).await? {
@@ -195,7 +230,7 @@ impl Replica {
             other => bail!("the first that asks takes the lead: {other:?}"),
         }
         orders.send(Order::Await(image.clone())).map_err(|_| anyhow!("the replicas have ended"))?;
-        all(said, |said| Ok(matches!(said, Said::Asks).then_some(()))).await?;
+        replicas.all(|said| if let Said::Asks = said { Ok(()) } else { Err(said.unexpected()) }).await?;
         let failure = AttemptFailure {
             class: FailureClass::NotFound,
             cause: "ErrImagePull: registry.example: 404 Not Found (MANIFEST_UNKNOWN: manifest unknown)".to_owned(),
@@ -205,28 +240,23 @@ impl Replica {
         tokio::time::sleep(CALM).await;
         let began = clock.now().monotonic;
         self.put(ResolveAttempt { wish, attempt, failure: Some(failure) }).await?;
-        let refused = all(said, |said| match said {
-            Said::Refused(at) => Ok(Some(at)),
-            Said::Odd(answer) => bail!("a replica was answered {answer}"),
-            _ => Ok(None),
-        });
-        let refused = refused.await?;
+        let refused = replicas.all(|said| if let Said::Refused(at) = said { Ok(at) } else { Err(said.unexpected()) }).await?;
         self.put(WithdrawWish { wish }).await?;
         Ok(p99(refused, began))
     }
 }
 
 /// One replica: says when it hears, and when it is refused.
-async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast::Receiver<Order>, say: mpsc::Sender<Said>) {
+async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast::Receiver<Order>, all: Arc<Gathering>) {
     let replica = match Replica::start(number, &url, &clock).await {
         Ok(replica) => replica,
-        Err(error) => return tell(&say, Said::Ready(Err(error))).await,
+        Err(error) => return all.say(Said::Ready(Err(error))),
     };
     let mut bare = match replica.bus.subscribe(FANOUT, None).await {
         Ok(bare) => bare,
-        Err(error) => return tell(&say, Said::Ready(Err(error.into()))).await,
+        Err(error) => return all.say(Said::Ready(Err(error.into()))),
     };
-    tell(&say, Said::Ready(Ok(()))).await;
+    all.say(Said::Ready(Ok(())));
     loop {
         tokio::select! {
             biased;
@@ -235,25 +265,25 @@ async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast
                 if message.is_none() {
                     return;
                 }
-                tell(&say, Said::Heard(at)).await;
+                all.say(Said::Heard(at));
             }
             order = orders.recv() => {
                 let Ok(Order::Await(image)) = order else { return };
-                let said = refusal(&replica, &image, &clock, &say).await;
-                tell(&say, said).await;
+                let said = refusal(&replica, &image, &clock, &all).await;
+                all.say(said);
             }
         }
     }
 }
 
 /// Who is refused wishes no more: nothing is to be taken back.
-async fn refusal(replica: &Replica, image: &str, clock: &Clock, say: &mpsc::Sender<Said>) -> Said {
+async fn refusal(replica: &Replica, image: &str, clock: &Clock, all: &Gathering) -> Said {
     let (wish, attempt) = (WishId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
     let asked = replica.put(leave(wish, attempt, image));
     let taken = async {
         // Its mailbox is in order: what was asked before has been taken when this is answered.
         let _ = replica.put(CountBackoffs {}).await;
-        tell(say, Said::Asks).await;
+        all.say(Said::Asks);
     };
     let watched = async {
         let answer = asked.await;
@@ -264,11 +294,6 @@ async fn refusal(replica: &Replica, image: &str, clock: &Clock, say: &mpsc::Send
         Ok(Leave::Held(_)) => Said::Refused(at),
         other => Said::Odd(format!("{other:?}")),
     }
-}
-
-async fn tell(say: &mpsc::Sender<Said>, said: Said) {
-    // Whoever listened has ended, and all of this with it.
-    let _ = say.send(said).await;
 }
 
 fn leave(wish: WishId, attempt: AttemptId, image: &str) -> AwaitLeave {
@@ -292,20 +317,14 @@ fn leave(wish: WishId, attempt: AttemptId, image: &str) -> AwaitLeave {
     AwaitLeave { wish, attempt, key, target, standing: false, patience_ms: PATIENCE_MS }
 }
 
-/// What each replica says of one kind.
-async fn all<T>(said: &mut mpsc::Receiver<Said>, of_kind: impl Fn(Said) -> Result<Option<T>>) -> Result<Vec<T>> {
-    let mut found = Vec::with_capacity(SUBSCRIBERS);
-    let gather = async {
-        while found.len() < SUBSCRIBERS {
-            let said = said.recv().await.context("the replicas have ended")?;
-            found.extend(of_kind(said)?);
-        }
-        anyhow::Ok(())
-    };
-    let gathered = tokio::time::timeout(LIMIT, gather).await;
-    ensure!(gathered.is_ok(), "{} of {SUBSCRIBERS} replicas said nothing within {LIMIT:?}", SUBSCRIBERS - found.len());
-    gathered??;
-    Ok(found)
+/// Keeps the thread to one of the cores that it may use. Else the kernel lets two busy threads share a core while another is idle, now
+/// and then for as long as a whole run takes.
+fn keep_to_core(number: usize) -> io::Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let core = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).cycle().nth(number);
+    let mut kept = CpuSet::new();
+    core.into_iter().for_each(|core| kept.set(core));
+    Ok(sched_setaffinity(None, &kept)?)
 }
 
 fn p99(mut at: Vec<Duration>, began: Duration) -> Duration {
