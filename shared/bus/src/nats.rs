@@ -17,7 +17,6 @@ mod snapshot;
 mod stored;
 mod streams;
 mod target;
-mod until_cut;
 mod watch;
 mod words;
 
@@ -37,7 +36,6 @@ use self::key_value::NatsKeyValue;
 use self::link::{Link, Phase};
 pub use self::options::{NatsOptions, NatsOptionsError};
 use self::target::Target;
-use self::until_cut::UntilCut;
 use crate::message::Message;
 use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamSpec};
 use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
@@ -134,7 +132,7 @@ impl Bus for NatsBus {
         rules::check_pattern(subject)?;
         queue.map_or(Ok(()), rules::check_queue)?;
         let subscriber = self.connection().subscribe(subject, queue).await?;
-        Ok(UntilCut::new(subscriber.map(from_wire), &self.connection().link).boxed())
+        Ok(subscriber.map(from_wire).take_until(self.connection().link.until(Phase::Cut)).boxed())
     }
 
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError> {

@@ -78,10 +78,7 @@ impl<K: Ord + Clone> Delays<K> {
     /// Another failure: the first delay, or twice the last one up to the most. Starts over when the last failure is longer ago
     /// than twice the most.
     pub fn next(&mut self, key: K, now: Duration) {
-        let backoff = match self.entries.get(&key) {
-            Some(delay) if !self.expired(delay, now) => (delay.backoff * 2).min(self.policy.max),
-            _ => self.policy.initial,
-        };
+        let backoff = self.grown(&key, now, self.policy.max);
         self.entries.insert(key, Delay { backoff, hold: backoff, updated: now });
     }
 
@@ -101,10 +98,7 @@ impl<K: Ord + Clone> Delays<K> {
     pub fn count(&mut self, key: K, now: Duration, failing: Failing) {
         let hold = self.held(&key, now).unwrap_or_default();
         let (most, _) = self.policy.of(failing, now);
-        let backoff = match self.entries.get(&key) {
-            Some(delay) if !self.expired(delay, now) => (delay.backoff * 2).min(most).max(delay.backoff),
-            _ => self.policy.initial,
-        };
+        let backoff = self.grown(&key, now, most.max(self.get(&key)));
         self.entries.insert(key, Delay { backoff, hold, updated: now });
     }
 
@@ -178,6 +172,14 @@ impl<K: Ord + Clone> Delays<K> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// The delay after one failure more: the first, or twice the last one up to `most`.
+    fn grown(&self, key: &K, now: Duration, most: Duration) -> Duration {
+        match self.entries.get(key) {
+            Some(delay) if !self.expired(delay, now) => (delay.backoff * 2).min(most),
+            _ => self.policy.initial,
+        }
     }
 
     fn expired(&self, delay: &Delay, now: Duration) -> bool {

@@ -103,11 +103,7 @@ impl Link {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.phase() >= Phase::Closed
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        *self.phase.borrow()
+        *self.phase.borrow() >= Phase::Closed
     }
 
     /// Takes the connection further towards its end; whether it was not so far yet.

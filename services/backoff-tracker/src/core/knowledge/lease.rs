@@ -72,7 +72,7 @@ impl Standing {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     known: BTreeMap<LeaseName, Lease>,
-    /// From then on none is held by this node.
+    /// From then on none is held by this node, and whoever is refused need not look for one among those of all others.
     mine_until: Duration,
     swept: Duration,
 }
