@@ -181,7 +181,7 @@ impl PullCoordinator {
         match effect {
             Effect::LookAround { request, reference, platform, room } => {
                 let look = self.look_around(reference, platform, room);
-                self.then(look, context, move |(target, free_bytes)| Input::LookedAround { request, target, free_bytes });
+                self.then_as_resolved(look, context, move |(target, free_bytes)| Input::LookedAround { request, target, free_bytes });
             }
             Effect::AwaitLeave { flight, turn, ask, trace } => {
                 let leave = self.outbound.leave(trace, *ask);

@@ -8,6 +8,7 @@
 
 mod beside;
 mod early;
+mod resolved;
 mod script;
 
 use std::time::Duration;
