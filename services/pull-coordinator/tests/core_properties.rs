@@ -5,8 +5,6 @@
 //! is in two flights that a caller could have shared; the same inputs lead to the same effects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod world;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Held};
@@ -16,7 +14,7 @@ use contract::{EventReason, PermitId};
 use proptest::prelude::*;
 use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, PulledFacts, RequestId};
 
-use world::{World, failure, pod, there, wish};
+use super::world::{World, failure, pod, there, wish};
 
 /// One thing that happens; the numbers choose among what can happen then.
 #[derive(Clone, Debug)]

@@ -6,17 +6,15 @@
 //! comes after the events.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod world;
-
 use contract::messages::backoff_tracker::{BackoffAnswer, Held};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, Reason};
 use pull_coordinator::core::{Effect, FlightId, Input, RequestId};
 
+use super::world::{World, cause, failure, flight_of, name, names, pod, there, wish};
 use EventReason::{Failed, Pulled, Pulling};
 use PullPolicy::{Always, IfNotPresent};
-use world::{World, cause, failure, flight_of, name, names, pod, there, wish};
 
 fn with_pod(ask: EnsureImage, name: &str) -> EnsureImage {
     EnsureImage { pod: pod(name), ..ask }

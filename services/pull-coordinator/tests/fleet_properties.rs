@@ -6,8 +6,6 @@
 //! everything is over nothing is kept, and nothing wakes the core; the same inputs lead to the same effects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod world;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -18,7 +16,7 @@ use contract::{AttemptId, PermitId, WishId};
 use proptest::prelude::*;
 use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, Policy, PulledFacts, RequestId};
 
-use world::{World, failure, granted, granted_for_all, held, sharing, target, there, wish};
+use super::world::{World, failure, granted, granted_for_all, held, sharing, target, there, wish};
 
 /// One thing that happens; the numbers choose among what can happen then.
 #[derive(Clone, Debug)]

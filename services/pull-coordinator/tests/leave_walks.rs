@@ -6,8 +6,6 @@
 //! late to its permit or that lost its leave in the queue asks again; what comes late or twice changes nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod world;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +15,9 @@ use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, Reason};
 use pull_coordinator::core::{Effect, Failure, FlightId, Input, Policy, RequestId};
 
+use super::world::{World, failure, granted, granted_for_all, held, names, pod, sharing, target, there, wish};
 use EventReason::{BackOff, Failed, Pulled, Pulling};
 use PullPolicy::{Always, IfNotPresent};
-use world::{World, failure, granted, granted_for_all, held, names, pod, sharing, target, there, wish};
 
 const FLIGHT: FlightId = FlightId(1);
 

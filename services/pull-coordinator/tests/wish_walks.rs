@@ -5,15 +5,13 @@
 //! detaches is answered when it is written down; there is a bound; it lives through a restart with the time that is left.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod world;
-
 use contract::messages::backoff_tracker::{BackoffAnswer, Held, Leave};
 use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishState};
 use contract::{EventReason, FailureClass, TraceContext, WishId};
 use pull_coordinator::core::{Effect, FlightId, Input, KeptWish, Policy, RequestId};
 
+use super::world::{World, failure, flight_of, granted, held, names, sharing, standing, there, wish};
 use EventReason::{BackOff, Failed, Pulling};
-use world::{World, failure, flight_of, granted, held, names, sharing, standing, there, wish};
 
 fn id(number: u8) -> WishId {
     format!("{number:032x}").try_into().unwrap()

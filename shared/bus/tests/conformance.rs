@@ -3,19 +3,12 @@
 //! three, all at the same time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "conformance/bench.rs"]
 mod bench;
-#[path = "conformance/cluster.rs"]
 mod cluster;
-#[path = "conformance/key_value.rs"]
 mod key_value;
-#[path = "conformance/messages.rs"]
 mod messages;
-#[path = "conformance/requests.rs"]
 mod requests;
-#[path = "conformance/streams.rs"]
 mod streams;
-#[path = "conformance/watches.rs"]
 mod watches;
 
 macro_rules! conformance {
@@ -24,7 +17,7 @@ macro_rules! conformance {
             $($(
                 #[tokio::test(start_paused = true)]
                 async fn $name() {
-                    crate::$module::$name(&crate::bench::Bench::memory()).await;
+                    super::$module::$name(&super::bench::Bench::memory()).await;
                 }
             )*)*
         }
@@ -32,18 +25,18 @@ macro_rules! conformance {
             $($(
                 #[tokio::test]
                 async fn $name() {
-                    if let Some(bench) = crate::bench::Bench::nats().await {
-                        crate::$module::$name(&bench).await;
+                    if let Some(bench) = super::bench::Bench::nats().await {
+                        super::$module::$name(&bench).await;
                     }
                 }
             )*)*
         }
         /// Module, name and function of each semantic.
-        fn all() -> Vec<(&'static str, &'static str, crate::cluster::Semantic)> {
+        fn all() -> Vec<(&'static str, &'static str, cluster::Semantic)> {
             vec![$($((
                 stringify!($module),
                 stringify!($name),
-                |bench| Box::pin(async move { crate::$module::$name(&bench).await }),
+                |bench| Box::pin(async move { $module::$name(&bench).await }),
             ),)*)*]
         }
     };

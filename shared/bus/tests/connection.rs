@@ -4,15 +4,10 @@
 //! file, nkey and context; a clear word for each thing that can be wrong; going on alone and coming back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "connection/failures.rs"]
 mod failures;
-#[path = "connection/logins.rs"]
 mod logins;
-#[path = "connection/options.rs"]
 mod options;
-#[path = "connection/reconnecting.rs"]
 mod reconnecting;
-#[path = "connection/tls.rs"]
 mod tls;
 
 use std::time::Duration;

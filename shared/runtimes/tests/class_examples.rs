@@ -4,14 +4,12 @@
 //! A full disk needs a disk of its own for each runtime: `oci_store.rs` and `cri_containerd.rs` fill one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use super::oci_support::{keyring, options, registry, request};
 use contract::FailureClass::{self, ContentInvalid, Denied, NodeLocal, NotFound, RegistryUnavailable};
-use oci_support::{keyring, options, registry, request};
 use practice_registry::MadeImage;
 use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::oci_layout::OciLayout;

@@ -4,10 +4,8 @@
 //! not belong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
+use super::oci_support::{Node, keyring, registry};
 use contract::FailureClass;
-use oci_support::{Node, keyring, registry};
 use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
 
 const SECRET: &str = "correct-horse";

@@ -4,13 +4,11 @@
 //! a layer counts by its size; a pull hashes all it finds and fetches again what is damaged, and nothing else.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use super::oci_support::{Node, assert_complete, options, registry};
 use contract::FailureClass;
-use oci_support::{Node, assert_complete, options, registry};
 use practice_registry::{AddedImage, BodyFault, Fault, Flavour, MadeImage, PracticeRegistry};
 use runtimes::oci_layout::OciLayout;
 use serde_json::Value;

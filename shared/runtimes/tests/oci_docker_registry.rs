@@ -3,12 +3,10 @@
 //! Pinned here: that what the practice registry taught holds for the registry most people run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
 use std::process::Command;
 
+use super::oci_support::{Node, assert_complete, keyring, registry};
 use contract::FailureClass;
-use oci_support::{Node, assert_complete, keyring, registry};
 use practice_registry::{AddedImage, Flavour, MadeImage};
 use support::docker_registry::{self, DockerRegistry, PASSWORD, USER};
 use support::requirement::met;

@@ -4,12 +4,10 @@
 //! be seen, and that another image comes through.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
 use std::time::Duration;
 
+use super::oci_support::{Node, assert_complete, registry};
 use contract::FailureClass::{self, ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
-use oci_support::{Node, assert_complete, registry};
 use practice_registry::{BodyFault, Deed, Fault, MadeImage, PracticeRegistry};
 use runtimes::PullFailure;
 use serde_json::json;

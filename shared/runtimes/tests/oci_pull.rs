@@ -3,9 +3,7 @@
 //! Pinned here: what is asked of the registry, what stands in the store afterwards, and that it is found there again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
-use oci_support::{Node, assert_complete, registry, request};
+use super::oci_support::{Node, assert_complete, registry, request};
 use practice_registry::{Flavour, MadeImage};
 use runtimes::{ImageRuntime, Progress};
 use serde_json::Value;

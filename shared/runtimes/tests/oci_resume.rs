@@ -3,13 +3,11 @@
 //! Pinned here: what was received is not fetched again, by this process or another; what was kept is not trusted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use oci_support::{Node, assert_complete, options, registry, request, until};
+use super::oci_support::{Node, assert_complete, options, registry, request, until};
 use practice_registry::{AddedImage, BodyFault, Deed, Fault, MadeImage, PracticeRegistry};
 use runtimes::oci_layout::OciLayout;
 use runtimes::{ImageRuntime, Progress};
@@ -153,7 +151,7 @@ async fn child_that_pulls() {
 
 fn child(folder: &Path, image: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child_that_pulls"]).env(CHILD, format!("{} {image}", folder.display()));
+    command.args(["--exact", "oci_resume::child_that_pulls"]).env(CHILD, format!("{} {image}", folder.display()));
     command.stdout(std::process::Stdio::null()).spawn().unwrap()
 }
 
@@ -176,7 +174,7 @@ async fn a_killed_process_leaves_what_the_next_goes_on_from() {
     let runtime = OciLayout::open(options(folder.path())).unwrap();
     runtime.pull(request(&image, None), Progress::new()).await.unwrap();
     assert_eq!(ranges(&registry, layer(&added)), [format!("bytes={written}-")]);
-    assert_eq!(oci_support::names_in(&store.join(".fleetpull/partial")), [""; 0]);
+    assert_eq!(super::oci_support::names_in(&store.join(".fleetpull/partial")), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,15 +3,13 @@
 //! Pinned here: the order of `hosts.toml`, what a dead or hanging mirror costs, and which certificates are trusted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::oci_support::{Node, keyring, registry};
 use contract::FailureClass;
-use oci_support::{Node, keyring, registry};
 use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, Tls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use support::held_port::HeldPort;
@@ -353,7 +351,7 @@ async fn child_says(image: &str, variables: &[(&str, &str)]) -> String {
 
 async fn child(image: &str, variables: &[(&str, &str)]) -> std::process::Output {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "child_that_pulls"]).env(CHILD, image);
+    child.args(["--exact", "oci_routes::child_that_pulls"]).env(CHILD, image);
     for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"] {
         child.env_remove(name);
     }

@@ -3,14 +3,12 @@
 //! Pinned here: what is said of a store that cannot be used, a full disk, and the bounds on connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use super::oci_support::{Node, options, registry};
 use contract::FailureClass;
 use image::Reference;
-use oci_support::{Node, options, registry};
 use practice_registry::{BodyFault, Fault, MadeImage};
 use runtimes::ImageRuntime;
 use runtimes::oci_layout::OciLayout;
@@ -111,7 +109,7 @@ async fn a_full_disk_is_this_nodes_affair_and_harms_no_other_pull() {
     registry.add_image("big", "1", &MadeImage::of_layers([9_000_000, 8_000_000]));
     let small = registry.add_image("small", "1", &MadeImage::of_layers([100_000]));
     let runtime = OciLayout::open(options(disk.0.path())).unwrap();
-    let pull = |image: String| runtime.pull(oci_support::request(&image, None), runtimes::Progress::new());
+    let pull = |image: String| runtime.pull(super::oci_support::request(&image, None), runtimes::Progress::new());
     for _ in 0..2 {
         let failure = pull(format!("{}/big:1", registry.host())).await.unwrap_err();
         assert_eq!(failure.class, FailureClass::NodeLocal);

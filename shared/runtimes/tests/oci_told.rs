@@ -1,14 +1,12 @@
 //! What the embedded runtime tells beside an answer: whose word a failure is, the registry's limits, and how long to stay away.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
 use std::time::Duration;
 
+use super::oci_support::{LIMIT, Node, keyring, registry, request};
 use contract::FailureClass::{self, ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
 use contract::messages::throttler::RegistryLimit;
 use image::Reference;
-use oci_support::{LIMIT, Node, keyring, registry, request};
 use practice_registry::{Auth, BodyFault, Deed, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
 use runtimes::{ImageRuntime, Probe, Progress};
 

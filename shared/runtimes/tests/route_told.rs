@@ -1,13 +1,11 @@
 //! Whom a pull would talk to and as whom, as the fleet is told it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
-
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use super::oci_support::{options, registry};
 use image::{Platform, Reference};
-use oci_support::{options, registry};
 use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::keyring::{Environment, FLEET_KEY_BYTES, FleetKey, Keyring, KeyringOptions};
 use runtimes::oci_layout::OciLayout;

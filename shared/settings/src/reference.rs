@@ -20,7 +20,7 @@ const HEAD: &str = "\
 #
 # Below each key: its unit and range, what kubelet has in its place and why the default here is another, and which flag
 # and variables give it.
-# Made from the table in shared/settings/src/table.rs: UPDATE_REFERENCE=1 cargo test -p settings --test reference
+# Made from the table in shared/settings/src/table.rs: UPDATE_REFERENCE=1 cargo test -p settings reference
 ";
 
 /// The text of `config/fleetpull.toml`.

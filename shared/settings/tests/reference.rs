@@ -15,10 +15,7 @@ fn the_reference_file_is_what_the_table_says_and_loads_to_the_defaults() {
         std::fs::write(reference(), render_reference()).unwrap();
     }
     let kept = std::fs::read_to_string(reference()).unwrap();
-    assert!(
-        kept == render_reference(),
-        "config/fleetpull.toml is out of date: run UPDATE_REFERENCE=1 cargo test -p settings --test reference"
-    );
+    assert!(kept == render_reference(), "config/fleetpull.toml is out of date: run UPDATE_REFERENCE=1 cargo test -p settings reference");
     let loaded = Settings::load(Sources { file: ConfigFile::At(reference()), ..Sources::default() }).unwrap();
     assert_eq!(loaded.settings, Settings::default());
     for (key, origin) in &loaded.origins {

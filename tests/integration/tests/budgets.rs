@@ -5,11 +5,8 @@
 //! nothing changes; what is forged, replayed or led twice costs others a bounded time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "budgets/fleet.rs"]
 mod fleet;
-#[path = "budgets/hostile.rs"]
 mod hostile;
-#[path = "budgets/real_nats.rs"]
 mod real_nats;
 
 use std::sync::Arc;

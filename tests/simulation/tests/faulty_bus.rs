@@ -1,7 +1,6 @@
 //! The simulated bus with its faults off: it keeps every promise of the bus, by the same suite as the adapters that agents use.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, missing_docs, unreachable_pub)]
 
-#[path = "faulty_bus/bench.rs"]
 mod bench;
 #[path = "fleet/faulty_bus.rs"]
 mod faulty;
@@ -23,7 +22,7 @@ macro_rules! conformance {
         $($(
             #[tokio::test(start_paused = true)]
             async fn $name() {
-                crate::$module::$name(&crate::bench::Bench::fair()).await;
+                $module::$name(&bench::Bench::fair()).await;
             }
         )*)*
     };
@@ -113,7 +112,7 @@ mod weather {
     use clock::{Clock, Random};
     use futures::StreamExt as _;
 
-    use crate::faulty::{FaultyBus, Kind, Line, Odds, Weather};
+    use super::faulty::{FaultyBus, Kind, Line, Odds, Weather};
 
     fn two(odds: Odds) -> (Weather, FaultyBus, MemoryBus) {
         let hub = MemoryBus::new(Clock::host());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use backoff_tracker::core::knowledge::{Binding, Input, Outcome, Report, Topic, Verdict};
 use contract::{AttemptId, FailureClass};
 
-use crate::node::{Node, failed, failure, image, view};
+use super::node::{Node, failed, failure, image, view};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -9,7 +9,7 @@ use backoff_tracker::core::knowledge::{
 };
 use contract::{AttemptId, FailureClass};
 
-use crate::node::{Node, endpoint, failed, image, key, limited, target, view};
+use super::node::{Node, endpoint, failed, image, key, limited, target, view};
 
 #[test]
 fn a_registry_is_down_when_three_say_so_or_all_there_are() {

@@ -6,7 +6,7 @@ use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Out
 use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
 use contract::{AttemptId, FailureClass};
 
-use crate::node::{Node, WISH, at, endpoint, failed, failure, image, key, limited, target};
+use super::node::{Node, WISH, at, endpoint, failed, failure, image, key, limited, target};
 
 #[test]
 fn without_a_bus_what_was_known_holds_until_the_next_try_and_for_the_seconds_that_a_server_takes_to_restart() {

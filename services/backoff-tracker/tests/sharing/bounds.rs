@@ -4,7 +4,7 @@ use backoff_tracker::Share;
 use bus::Bus as _;
 use contract::messages::backoff_tracker::{ClearBackoff, Leave, ReportAttempt};
 
-use crate::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass};
+use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass};
 
 /// Wishes that a node remembers.
 const ROOM: u64 = 1_000;

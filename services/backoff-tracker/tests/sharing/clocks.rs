@@ -8,7 +8,7 @@ use clock::{Clock, Jumps};
 use contract::messages::backoff_tracker::{BackoffAnswer, Leave, SeeFleet};
 use contract::messages::registrar::{FleetSeen, Place};
 
-use crate::fleet::{Node, Nodes, PATIENCE_MS, ids, not_found, pass, refused};
+use super::fleet::{Node, Nodes, PATIENCE_MS, ids, not_found, pass, refused};
 
 const IMAGE: &str = "r.example/a:1";
 /// Kubelet's longest delay, with its jitter.

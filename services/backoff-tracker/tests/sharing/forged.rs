@@ -11,7 +11,7 @@ use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 use contract::subject::Fleet;
 use contract::{FailureClass, View};
 
-use crate::fleet::{Nodes, ids, not_found, pass, target};
+use super::fleet::{Nodes, ids, not_found, pass, target};
 
 const IMAGE: &str = "r.example/a:1";
 

@@ -7,7 +7,7 @@ use clock::Clock;
 use contract::messages::backoff_tracker::{BackoffAnswer, BeginAttempt, LEAVE_LAPSES_AFTER_MS, Leave, ResolveAttempt, SeeFleet};
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 
-use crate::fleet::{Nodes, PATIENCE_MS, ids, not_found, pass, refused};
+use super::fleet::{Nodes, PATIENCE_MS, ids, not_found, pass, refused};
 
 const IMAGE: &str = "r.example/a:1";
 

@@ -5,7 +5,7 @@ use contract::EventReason::{self, BackoffCleared, SharingPaused, SharingResumed}
 use contract::FailureClass;
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};
 
-use crate::fleet::{Nodes, not_found, pass, refused};
+use super::fleet::{Nodes, not_found, pass, refused};
 
 const IMAGE: &str = "r.example/a:1";
 

@@ -7,7 +7,7 @@ use clock::Random;
 use contract::messages::backoff_tracker::{AttemptFailure, Leave, ReportAttempt, ResolveAttempt, WithdrawWish};
 use contract::{AttemptId, WishId};
 
-use crate::fleet::{Nodes, key, not_found, refused};
+use super::fleet::{Nodes, key, not_found, refused};
 
 const IMAGE: &str = "r.example/a:1";
 const NODES: usize = 300;

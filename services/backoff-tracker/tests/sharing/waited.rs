@@ -5,8 +5,8 @@ use contract::know::{ReportKey, StoredClear, StoredReport, decode, encode};
 use contract::messages::backoff_tracker::{BackoffAnswer, SeeFleet};
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 
-use crate::fleet::{Nodes, not_found, pass};
-use crate::forged::{put, report, reports};
+use super::fleet::{Nodes, not_found, pass};
+use super::forged::{put, report, reports};
 
 const IMAGE: &str = "r.example/a:1";
 

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use support::nats::{NatsCluster, NatsConfig, current_program};
 use support::requirement::met;
 
-use crate::bench::Bench;
+use super::bench::Bench;
 
 /// What is promised, as a test of it.
 pub(crate) type Semantic = fn(Arc<Bench>) -> BoxFuture<'static, ()>;
@@ -23,7 +23,7 @@ async fn what_is_said_of_state_and_streams_holds_on_a_cluster_of_three() {
     if met(current_program()).is_none() {
         return;
     }
-    let semantics: Vec<_> = crate::all().into_iter().filter(|(module, ..)| OF_STATE.contains(module)).collect();
+    let semantics: Vec<_> = super::all().into_iter().filter(|(module, ..)| OF_STATE.contains(module)).collect();
     let account = |number| format!("T{number} {{ jetstream: enabled, users: [{{ user: t{number}, password: t{number} }}] }}");
     let accounts: Vec<String> = (0..semantics.len()).map(account).collect();
     let cluster = NatsCluster::start(&NatsConfig::default().with(&format!("accounts {{ {} }}", accounts.join("\n"))));

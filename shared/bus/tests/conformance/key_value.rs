@@ -7,7 +7,7 @@ use bus::{BucketSpec, BucketStatus, BusError, BusRef, Entry, EntryChange, KeyVal
 use bus::{MAX_PAYLOAD_BYTES, Message};
 use bytes::Bytes;
 
-use crate::bench::{Bench, bucket, change, next};
+use super::bench::{Bench, bucket, change, next};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -3,7 +3,7 @@
 use bus::{BusError, BusHealth, MAX_PAYLOAD_BYTES, Message, SUBSCRIPTION_CAPACITY};
 use futures::StreamExt;
 
-use crate::bench::{Bench, next, publish, rest, settle, text, within};
+use super::bench::{Bench, next, publish, rest, settle, text, within};
 
 pub(crate) async fn wildcards_stand_for_one_token_or_all_that_follow(bench: &Bench) {
     let bus = bench.bus();

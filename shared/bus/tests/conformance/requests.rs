@@ -6,7 +6,7 @@ use bus::{BusError, BusRef, DEADLINE_HEADER, Message};
 use futures::StreamExt;
 use futures::future::join_all;
 
-use crate::bench::{Bench, next, publish, settle, text, within};
+use super::bench::{Bench, next, publish, settle, text, within};
 
 const PATIENT: Duration = Duration::from_secs(10);
 

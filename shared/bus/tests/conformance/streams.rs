@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{Appended, BusError, BusRef, Message, StreamSpec};
 
-use crate::bench::{Bench, next, publish, text, within};
+use super::bench::{Bench, next, publish, text, within};
 
 async fn open(bus: &BusRef, duplicate_window: Duration) {
     let spec = StreamSpec {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bus::{BusRef, Entry, EntryChange, EntryWatch, KeyValue, SUBSCRIPTION_CAPACITY};
 use futures::StreamExt;
 
-use crate::bench::{Bench, bucket, change, rest};
+use super::bench::{Bench, bucket, change, rest};
 
 fn put(key: &str, value: &str, revision: u64) -> EntryChange {
     EntryChange::Put(Entry { key: key.to_owned(), value: value.to_owned().into(), revision })

@@ -7,7 +7,7 @@ use bus::{BucketSpec, Bus, BusError, BusHealth, KeyValueError, Message, StreamSp
 use support::nats::{NatsConfig, NatsServer, old_program};
 use support::requirement;
 
-use crate::{LIMIT, is_disconnected, passes_a_message, says, server, urls, within};
+use super::{LIMIT, is_disconnected, passes_a_message, says, server, urls, within};
 
 fn bucket() -> BucketSpec {
     BucketSpec {

@@ -9,7 +9,7 @@ use nkeys::KeyPair;
 use support::nats::{NatsConfig, Tenancy};
 use tempfile::TempDir;
 
-use crate::{says, server, until_connected, until_disconnected, urls, works};
+use super::{says, server, until_connected, until_disconnected, urls, works};
 
 const PASSWORD: &str = "hunter2@home/%";
 const PASSWORD_IN_URL: &str = "hunter2%40home%2F%25";
@@ -155,14 +155,14 @@ async fn a_context_with_a_jetstream_domain() {
     let server = server!(NatsConfig::default().without_jetstream().with(&format!("jetstream {{ domain: hub, store_dir: {store:?} }}")));
     let options = context(&folder, &format!(r#"{{ "url": "{}", "jetstream_domain": "hub" }}"#, server.url()));
     let bus = NatsBus::connect(options).await.unwrap();
-    bus.wait_connected(crate::LIMIT).await.unwrap();
+    bus.wait_connected(super::LIMIT).await.unwrap();
     let spec = BucketSpec { name: "state".to_owned(), marker_ttl: None, max_bytes: None, forgets_oldest: false, republish_to: None };
     let state = bus.bucket(&spec).await.unwrap();
     let mut watch = state.watch("").await.unwrap();
     assert_eq!(state.create("a", "1".into(), None).await, Ok(1));
     assert_eq!(state.get("a").await.unwrap().unwrap().value, "1");
-    assert_eq!(crate::within(watch.next()).await.unwrap(), EntryChange::Current);
-    assert!(matches!(crate::within(watch.next()).await.unwrap(), EntryChange::Put(entry) if entry.key == "a"));
+    assert_eq!(super::within(watch.next()).await.unwrap(), EntryChange::Current);
+    assert!(matches!(super::within(watch.next()).await.unwrap(), EntryChange::Put(entry) if entry.key == "a"));
     let options = context(&folder, &format!(r#"{{ "url": "{}", "jetstream_domain": "elsewhere" }}"#, server.url()));
     says(&NatsBus::connect(options).await.unwrap(), &["no JetStream"]).await;
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bus::nats::{NatsBus, NatsOptions};
 use tempfile::TempDir;
 
-use crate::urls;
+use super::urls;
 
 async fn refusal(options: NatsOptions) -> String {
     match NatsBus::connect(options).await {

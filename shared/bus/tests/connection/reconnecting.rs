@@ -7,7 +7,7 @@ use bus::{BucketSpec, Bus, Entry, EntryChange, Message};
 use futures::StreamExt;
 use support::nats::NatsConfig;
 
-use crate::{LIMIT, is_disconnected, passes_a_message, server, until_connected, until_disconnected, urls, within, works};
+use super::{LIMIT, is_disconnected, passes_a_message, server, until_connected, until_disconnected, urls, within, works};
 
 #[tokio::test]
 async fn a_server_that_comes_later_is_found() {

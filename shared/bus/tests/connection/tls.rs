@@ -3,7 +3,7 @@
 use bus::nats::{NatsBus, NatsOptions};
 use support::nats::{Authority, NatsConfig};
 
-use crate::{says, server, urls, works};
+use super::{says, server, urls, works};
 
 fn tls(authority: &Authority, more: &str) -> NatsConfig {
     let (certificate, key) = authority.issue("127.0.0.1");

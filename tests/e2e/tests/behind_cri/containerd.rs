@@ -8,8 +8,8 @@ use support::containerd::{Containerd, ContainerdConfig, available};
 use support::nats::current_program;
 use support::requirement::met;
 
-use crate::case::Case;
-use crate::fleet::{Fleet, all_at_once, outage};
+use super::case::Case;
+use super::fleet::{Fleet, all_at_once, outage};
 
 const NODES: usize = 3;
 

@@ -6,7 +6,7 @@ use e2e::{Agent, Started, Watch, Workplace, until, until_within};
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer};
 
-use crate::case::{Case, OUTAGE};
+use super::case::{Case, OUTAGE};
 
 /// Longer than any case takes.
 const WISH: &str = "10m";

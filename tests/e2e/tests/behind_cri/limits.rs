@@ -7,8 +7,8 @@ use std::time::Duration;
 use support::nats::current_program;
 use support::requirement::met;
 
-use crate::fleet::Fleet;
-use crate::scripted::{Services, pulled};
+use super::fleet::Fleet;
+use super::scripted::{Services, pulled};
 
 const NODES: usize = 3;
 /// As Docker Hub has it.

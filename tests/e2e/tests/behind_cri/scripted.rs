@@ -6,8 +6,8 @@ use support::nats::current_program;
 use support::requirement::met;
 use support::scripted_cri::{PresentImage, PullAnswer, Script, ScriptedCri, VersionAnswer};
 
-use crate::case::Case;
-use crate::fleet::{Fleet, all_at_once, outage};
+use super::case::Case;
+use super::fleet::{Fleet, all_at_once, outage};
 
 const NODES: usize = 3;
 /// What the services call the image.

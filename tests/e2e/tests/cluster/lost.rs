@@ -6,7 +6,7 @@ use e2e::Workplace;
 use support::nats::current_program;
 use support::requirement::met;
 
-use crate::fleet::{FAILING_AT_MOST, Fleet, NODES, SERVED_WITHIN, said};
+use super::fleet::{FAILING_AT_MOST, Fleet, NODES, SERVED_WITHIN, said};
 
 /// Where the fleet's leases are.
 const LEASES: &str = "KV_fleetpull-leases";

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::docker_registry;
 use support::requirement::met;
 
-use crate::common::{NOBODY, small};
+use super::common::{NOBODY, small};
 
 const COMMANDS: [&str; 12] =
     ["pull", "run", "events", "explain", "nodes", "pulls", "cancel", "backoff", "budget", "config", "demo", "completions"];

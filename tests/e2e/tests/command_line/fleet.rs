@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-use crate::common::{check_row, small};
-use crate::three_agents::{Fleet, NODES, outcomes};
+use super::common::{check_row, small};
+use super::three_agents::{Fleet, NODES, outcomes};
 
 #[test]
 fn every_node_that_is_asked_has_its_row() {

@@ -6,8 +6,8 @@ use e2e::{Finished, Registry, until};
 use practice_registry::Fault;
 use serde_json::{Value, json};
 
-use crate::common::{check_row, small};
-use crate::three_agents::Fleet;
+use super::common::{check_row, small};
+use super::three_agents::Fleet;
 
 /// The entries of a list, shared ones and nodes' own.
 fn entries(fleet: &Fleet) -> Vec<Value> {
@@ -158,7 +158,7 @@ fn budgets_are_listed_once_with_their_leader() {
     assert_eq!(owners.len(), budgets.len(), "each once: {budgets:?}");
     assert!(!budgets.is_empty() && budgets.iter().any(|budget| budget["leader"].is_string()), "{budgets:?}");
     let led: u64 =
-        crate::three_agents::NODES.iter().map(|node| fleet.rows(&["nodes", node], 0)[0]["counters"]["budgets_led"].as_u64().unwrap()).sum();
+        super::three_agents::NODES.iter().map(|node| fleet.rows(&["nodes", node], 0)[0]["counters"]["budgets_led"].as_u64().unwrap()).sum();
     assert_eq!(led, budgets.len() as u64, "each has one leader");
     let table = fleet.run(&["budget", "list"]).expect(0);
     assert!(table.stdout.starts_with("OWNER") && table.stdout.contains("LEADER"), "{table}");

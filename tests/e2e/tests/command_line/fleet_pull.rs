@@ -7,8 +7,8 @@ use e2e::{Finished, Registry, Signal, Watch};
 use practice_registry::MadeImage;
 use serde_json::{Value, json};
 
-use crate::common::small;
-use crate::three_agents::{Fleet, NODES, outcomes};
+use super::common::small;
+use super::three_agents::{Fleet, NODES, outcomes};
 
 /// A row of what was not begun.
 fn is_not_begun(row: &Value) -> bool {
@@ -45,7 +45,7 @@ fn the_others_begin_when_the_canary_has_it() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
-    let (there, unreachable) = (registry.image("shop/web:v1"), format!("{}/shop/web:v1", crate::common::NOBODY));
+    let (there, unreachable) = (registry.image("shop/web:v1"), format!("{}/shop/web:v1", super::common::NOBODY));
     let rows = fleet.rows(&["pull", &there, "--all-nodes", "--canary", "1"], 0);
     assert!(outcomes(&rows).values().all(|outcome| outcome == "pulled"), "{rows:?}");
     assert_eq!(rows[0]["node"], "n1", "the canary is the first by name, and its row is there before any other: {rows:?}");
@@ -177,7 +177,7 @@ fn a_node_that_is_known_and_silent_has_a_row() {
 #[test]
 fn a_port_that_refuses_is_said_at_once() {
     let place = e2e::Workplace::new();
-    let url = format!("nats://{}", crate::common::NOBODY);
+    let url = format!("nats://{}", super::common::NOBODY);
     for command in
         [&["nodes"][..], &["pulls"], &["pull", "a:1", "--all-nodes"], &["backoff", "list"], &["budget", "list"], &["cancel", "a:1"]]
     {

@@ -6,8 +6,8 @@ use e2e::{Finished, Registry, Signal, until};
 use practice_registry::{BodyFault, Fault, MadeImage};
 use serde_json::{Value, json};
 
-use crate::common::small;
-use crate::three_agents::{Fleet, NODES};
+use super::common::small;
+use super::three_agents::{Fleet, NODES};
 
 /// The wishes that stand.
 fn wishes(fleet: &Fleet) -> Vec<Value> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use support::containerd::{self, Containerd, ContainerdConfig};
 use support::requirement::met;
 
-use crate::common::{NOBODY, check_row, small};
+use super::common::{NOBODY, check_row, small};
 
 /// A containerd, and how the program is told of it.
 struct Node {

@@ -4,7 +4,7 @@
 use e2e::{Registry, Workplace};
 use practice_registry::{Deed, Fault};
 
-use crate::common::small;
+use super::common::small;
 
 #[test]
 fn the_status_sums_all_images_up() {

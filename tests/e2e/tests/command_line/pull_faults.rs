@@ -7,7 +7,7 @@ use e2e::{Registry, Workplace};
 use practice_registry::{BodyFault, Deed, Fault, MadeImage};
 use support::requirement::met;
 
-use crate::common::{TEXT_MAX, check_row, entries, small, sound_blobs};
+use super::common::{TEXT_MAX, check_row, entries, small, sound_blobs};
 
 #[test]
 fn a_registry_that_lies_is_caught_and_harms_nothing_else() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use e2e::{Finished, Registry, Signal, Workplace, until};
 use practice_registry::{BodyFault, Fault, MadeImage};
 
-use crate::common::{entries, small, sound_blobs};
+use super::common::{entries, small, sound_blobs};
 
 /// How many processes pull at once.
 const PROCESSES: usize = 5;

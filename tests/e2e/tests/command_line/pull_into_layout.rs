@@ -8,7 +8,7 @@ use serde_json::Value;
 use support::docker_registry::{self, DockerRegistry};
 use support::requirement::met;
 
-use crate::common::{entries, small, sound_blobs};
+use super::common::{entries, small, sound_blobs};
 
 /// The command that the program ends with.
 fn advised(stderr: &str) -> &str {

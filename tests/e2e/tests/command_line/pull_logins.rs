@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::docker_registry::{self, DockerRegistry, PASSWORD, USER};
 use support::requirement::met;
 
-use crate::common::{check_row, small};
+use super::common::{check_row, small};
 
 fn login_file(host: &str, user: &str, password: &str) -> String {
     json!({"auths": {host: {"auth": BASE64_STANDARD.encode(format!("{user}:{password}"))}}}).to_string()

@@ -6,7 +6,7 @@ use e2e::{Registry, Workplace};
 use practice_registry::{Fault, Options, Tls};
 use support::nats::Authority;
 
-use crate::common::{NOBODY, check_row, small};
+use super::common::{NOBODY, check_row, small};
 
 /// A folder of `hosts.toml` for `registry` with these mirrors before it.
 fn hosts(place: &Workplace, registry: &str, mirrors: &[&str]) -> String {

@@ -4,7 +4,7 @@ use e2e::{Registry, Signal, Workplace, until};
 use practice_registry::{Auth, Deed, Fault, MadeImage, Options};
 use serde_json::{Value, json};
 
-use crate::common::{NOBODY, check_row, small};
+use super::common::{NOBODY, check_row, small};
 
 fn row(place: &Workplace, arguments: &[&str], status: i32) -> Value {
     let arguments = [&["pull", "-o", "json", "--store", "store"], arguments].concat();

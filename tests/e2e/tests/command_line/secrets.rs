@@ -3,7 +3,7 @@
 use e2e::{Finished, Registry, Started, Workplace};
 use support::nats::Authority;
 
-use crate::common::NOBODY;
+use super::common::NOBODY;
 
 const PASSWORD: &str = "hunter2-s3cret";
 

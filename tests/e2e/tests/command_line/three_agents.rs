@@ -7,7 +7,7 @@ use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-use crate::common::check_row;
+use super::common::check_row;
 
 pub(crate) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 

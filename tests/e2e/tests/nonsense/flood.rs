@@ -13,8 +13,8 @@ use serde_json::json;
 use support::nats::current_program;
 use support::requirement::met;
 
-use crate::fleet::{Honest, LONG, count};
-use crate::rogue::Rogue;
+use super::fleet::{Honest, LONG, count};
+use super::rogue::Rogue;
 
 /// What the rogue writes, and for how long at most: a server on two cores takes 40,000 a second.
 const KEYS: usize = 1_000_000;

@@ -5,8 +5,8 @@ use serde_json::json;
 use support::nats::current_program;
 use support::requirement::met;
 
-use crate::fleet::{Honest, count};
-use crate::rogue::{Rogue, Template};
+use super::fleet::{Honest, count};
+use super::rogue::{Rogue, Template};
 
 /// What an agent's log says of them.
 const TOLD: &str = "reports under this node's name are no reports";

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use e2e::{Agent, Signal, Started, Workplace};
 
-use crate::case::Case;
-use crate::fleet::{Outage, all_at_once};
-use crate::knowledge::{Elsewhere, Resting};
-use crate::kubelet::Beside;
+use super::case::Case;
+use super::fleet::{Outage, all_at_once};
+use super::knowledge::{Elsewhere, Resting};
+use super::kubelet::Beside;
 
 /// When something else goes.
 const MIDDLE: Duration = Duration::from_secs(20);

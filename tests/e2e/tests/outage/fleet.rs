@@ -10,7 +10,7 @@ use support::far_away::FarAway;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-use crate::case::{Case, OUTAGE};
+use super::case::{Case, OUTAGE};
 
 /// Longer than any case takes; the wish stands as long as that.
 const WISH: &str = "10m";

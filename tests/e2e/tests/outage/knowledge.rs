@@ -8,7 +8,7 @@ use contract::messages::backoff_tracker::{BackoffEntry, ListBackoffs};
 use e2e::{Agent, Registry, Watch, until, until_within};
 use serde_json::json;
 
-use crate::fleet::{Outage, play};
+use super::fleet::{Outage, play};
 
 /// All know the same within seconds after the bus is well: by themselves in about one, but all these fleets are asked for it at the
 /// same time.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use e2e::Workplace;
 
-use crate::case::Case;
-use crate::fleet::{Outage, all_at_once, play};
+use super::case::Case;
+use super::fleet::{Outage, all_at_once, play};
 
 const NODES: usize = 5;
 /// Kubelet looks at a pod every 10 s x U[1, 1.5] and sees then that its back-off is over: up to so much later. What is run here tries when

@@ -7,7 +7,7 @@ use serde_json::json;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-use crate::knowledge::shared_entries;
+use super::knowledge::shared_entries;
 
 #[test]
 fn who_observes_is_told_why_it_would_have_waited_and_asks_all_the_same() {

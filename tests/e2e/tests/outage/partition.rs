@@ -12,10 +12,10 @@ use e2e::{Agent, Watch, Workplace, until_within};
 use serde_json::json;
 use support::far_away::FarAway;
 
-use crate::case::Case;
-use crate::fleet::{Healed, Outage, Play, all_at_once, play};
-use crate::knowledge::{facts, shared_entries};
-use crate::kubelet::Beside;
+use super::case::Case;
+use super::fleet::{Healed, Outage, Play, all_at_once, play};
+use super::knowledge::{facts, shared_entries};
+use super::kubelet::Beside;
 
 const NODES: usize = 6;
 const HALF: usize = NODES / 2;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use e2e::Workplace;
 
-use crate::case::Case;
-use crate::fleet::{Outage, all_at_once};
-use crate::knowledge::Elsewhere;
-use crate::kubelet::Beside;
+use super::case::Case;
+use super::fleet::{Outage, all_at_once};
+use super::knowledge::Elsewhere;
+use super::kubelet::Beside;
 
 const NODES: usize = 5;
 /// When the bus becomes slow.

@@ -2,8 +2,8 @@
 
 use e2e::Workplace;
 
-use crate::case::Case;
-use crate::fleet::{Outage, all_at_once};
+use super::case::Case;
+use super::fleet::{Outage, all_at_once};
 
 #[test]
 fn five_agents() {

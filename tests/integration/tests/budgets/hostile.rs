@@ -15,8 +15,8 @@ use contract::messages::throttler::{
 use integration::paused;
 use throttler::core::budget::BudgetPolicy;
 
-use crate::fleet::{Fleet, OWNER, Registry, id};
-use crate::{POLICY, WALL, leader, on_memory};
+use super::fleet::{Fleet, OWNER, Registry, id};
+use super::{POLICY, WALL, leader, on_memory};
 
 /// How far clocks jump.
 const MINUTES: Duration = Duration::from_secs(300);

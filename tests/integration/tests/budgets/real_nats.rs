@@ -11,8 +11,8 @@ use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 use throttler::core::budget::{Alone, BudgetPolicy};
 
-use crate::fleet::{Fleet, Registry};
-use crate::{leader, until_in_time};
+use super::fleet::{Fleet, Registry};
+use super::{leader, until_in_time};
 
 /// How long connecting may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);

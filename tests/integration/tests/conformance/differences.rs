@@ -9,7 +9,7 @@ use integration::{Plan, TestNode, UNLIMITED, ask, paused, pod, until};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
 use throttler::core::{OnExhausted, ThrottlePolicy};
 
-use crate::table::{fails, words};
+use super::table::{fails, words};
 
 const BOTH: [Delivery; 2] = [Delivery::Local, Delivery::Bus];
 

@@ -17,7 +17,7 @@ use support::scripted_cri::{self, CODES, PresentImage, Script, ScriptedCri};
 use tempfile::TempDir;
 use throttler::core::{OnExhausted, ThrottlePolicy};
 
-use crate::recording::{Answers, Case, Event, Failed, Login, PullAnswer, Said, Source, StatusAnswer};
+use super::recording::{Answers, Case, Event, Failed, Login, PullAnswer, Said, Source, StatusAnswer};
 
 /// Both durations of a success. Nothing in an image's name can stand at this place.
 static DURATIONS: LazyLock<Regex> =

@@ -15,7 +15,7 @@ use runtimes::{
 };
 use tokio::sync::Semaphore;
 
-use crate::script::{IMAGE, Node, Said, Script, gone, leave, wanted};
+use super::script::{IMAGE, Node, Said, Script, gone, leave, wanted};
 
 const OTHER: &str = "localhost:5000/other:v1";
 

@@ -16,7 +16,7 @@ use runtimes::{
     ImageRuntime, ImageStatus, InspectFailure, LayerProgress, Probe, Progress, PullFailure, PullRequest, PulledImage, RuntimeDescription,
 };
 
-use crate::script::{IMAGE, Node, Said, Script, lead, leave, standing, wanted};
+use super::script::{IMAGE, Node, Said, Script, lead, leave, standing, wanted};
 
 fn hub_limit() -> RegistryLimit {
     RegistryLimit { limit: 100, remaining: 76, window_ms: 21_600_000, ..RegistryLimit::default() }

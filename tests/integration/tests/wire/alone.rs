@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use integration::{Plan, TestNode, ask, real};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
 
-use crate::{Buses, PATIENCE};
+use super::{Buses, PATIENCE};
 
 async fn within<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("it took too long until {what}"))

@@ -17,7 +17,7 @@ use contract::{AttemptId, Command, EventReason, FailureClass, MessageId, PermitI
 use integration::{Plan, TestNode, ask, pod, real};
 use runtimes::scripted::ScriptedRuntime;
 
-use crate::{Buses, PATIENCE};
+use super::{Buses, PATIENCE};
 
 /// Mutations of each command that are sent on each bus.
 const ROUNDS_IN_MEMORY: usize = 2_000;

@@ -10,7 +10,7 @@ use integration::{Plan, TestNode, ask, real};
 use runtimes::PullFailure;
 use runtimes::scripted::ScriptedRuntime;
 
-use crate::{Buses, until_end};
+use super::{Buses, until_end};
 
 /// `<service>.<verb>` of each command.
 fn commands(messages: &[Message]) -> Vec<String> {

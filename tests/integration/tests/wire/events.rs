@@ -12,7 +12,7 @@ use runtimes::scripted::ScriptedRuntime;
 use serde_json::{Value, json};
 use throttler::core::ThrottlePolicy;
 
-use crate::{Buses, until_end};
+use super::{Buses, until_end};
 
 /// One of each reason, by several callers.
 async fn make_events(node: &TestNode, runtime: &ScriptedRuntime) {

@@ -11,7 +11,7 @@ use integration::{Plan, TestNode, ask, real};
 use runtimes::scripted::ScriptedRuntime;
 use serde::Serialize;
 
-use crate::{Buses, PATIENCE};
+use super::{Buses, PATIENCE};
 
 /// As much as fits into a message.
 const HUGE: usize = bus::MAX_PAYLOAD_BYTES - 4_096;

@@ -9,7 +9,7 @@ use bus::{BucketSpec, BusRef, EntryChange, EntryWatch, Message, Subscription};
 use clock::{Clock, Random};
 use futures::StreamExt as _;
 
-use crate::faulty::Weather;
+use super::faulty::Weather;
 
 /// Far more than anything here takes.
 const LIMIT: Duration = Duration::from_secs(20);

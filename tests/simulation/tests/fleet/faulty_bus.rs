@@ -21,7 +21,7 @@ use futures::stream::{self, Stream};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
-use crate::leases::Leases;
+use super::leases::Leases;
 
 /// How long a change of a bucket is waited for, as on a real server.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);

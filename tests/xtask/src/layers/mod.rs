@@ -7,6 +7,7 @@ mod credentials;
 mod dependencies;
 mod listing;
 mod sources;
+mod test_files;
 mod workspace;
 
 use std::path::Path;
@@ -32,7 +33,7 @@ impl Violation {
 type Rule = fn(&Workspace) -> Vec<Violation>;
 
 /// What each rule keeps true, and the rule.
-const RULES: [(&str, Rule); 8] = [
+const RULES: [(&str, Rule); 9] = [
     ("the top level holds services, shared, config, deploy, tests and the files of the workspace", listing::top_level),
     ("services know each other by subject and message only", dependencies::services_apart),
     ("nothing that ships depends on a crate under tests/", dependencies::tests_outside),
@@ -41,6 +42,7 @@ const RULES: [(&str, Rule); 8] = [
     ("subjects are spelled only in shared/contract", sources::subjects),
     ("clocks are read only in shared/clock", sources::clocks),
     ("no credential derives Debug or Serialize", credentials::hidden),
+    ("the integration tests of a crate are one executable, and every file is part of it", test_files::one_executable),
 ];
 
 /// Checks every rule, then compiles each core alone.

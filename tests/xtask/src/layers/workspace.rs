@@ -29,6 +29,10 @@ pub(super) struct Package {
     pub(super) folder: String,
     /// What it needs to be built, tests aside.
     pub(super) dependencies: Vec<String>,
+    /// The names of its executables of integration tests.
+    pub(super) test_targets: Vec<String>,
+    /// What stands under its `tests`, whole.
+    pub(super) test_files: Vec<Source>,
 }
 
 /// One file of Rust.
@@ -44,7 +48,13 @@ impl Workspace {
     pub(super) fn read(root: &Path) -> anyhow::Result<Self> {
         let metadata = command::output(command::cargo(root).args(["metadata", "--no-deps", "--locked", "--format-version", "1"]))?;
         let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata is not JSON")?;
-        let packages: Vec<Package> = array(&metadata["packages"]).iter().filter_map(|package| Package::of(package, root)).collect();
+        let mut packages: Vec<Package> = array(&metadata["packages"]).iter().filter_map(|package| Package::of(package, root)).collect();
+        for package in &mut packages {
+            let tests = root.join(&package.folder).join("tests");
+            if tests.is_dir() {
+                whole_files(root, &tests, &mut package.test_files)?;
+            }
+        }
         let mut sources = Vec::new();
         for folder in SHIPPED {
             collect(root, &root.join(folder), &mut sources)?;
@@ -67,7 +77,14 @@ impl Package {
         let folder = Path::new(package["manifest_path"].as_str()?).parent()?.strip_prefix(root).ok()?;
         let built = array(&package["dependencies"]).iter().filter(|dependency| dependency["kind"] != "dev");
         let dependencies = built.filter_map(|dependency| dependency["name"].as_str().map(str::to_owned)).collect();
-        Some(Self { name: package["name"].as_str()?.to_owned(), folder: folder.to_string_lossy().into_owned(), dependencies })
+        let tests = array(&package["targets"]).iter().filter(|target| array(&target["kind"]).iter().any(|kind| kind == "test"));
+        Some(Self {
+            name: package["name"].as_str()?.to_owned(),
+            folder: folder.to_string_lossy().into_owned(),
+            dependencies,
+            test_targets: tests.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect(),
+            test_files: Vec::new(),
+        })
     }
 }
 
@@ -90,6 +107,19 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> anyhow::Res
             let text = fs::read_to_string(&path)?;
             let path = path.strip_prefix(root)?.to_string_lossy().into_owned();
             sources.push(Source { path, text: without_tests(&text).to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Every file of Rust below a folder, tests included.
+fn whole_files(root: &Path, folder: &Path, files: &mut Vec<Source>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            whole_files(root, &path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(Source { text: fs::read_to_string(&path)?, path: path.strip_prefix(root)?.to_string_lossy().into_owned() });
         }
     }
     Ok(())
@@ -139,7 +169,13 @@ pub(super) mod made_up {
     /// A workspace of one crate.
     pub(in crate::layers) fn package(folder: &str, dependencies: &[&str]) -> Package {
         let name = folder.rsplit('/').next().unwrap_or(folder).to_owned();
-        Package { name, folder: folder.to_owned(), dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect() }
+        let dependencies = dependencies.iter().map(|name| (*name).to_owned()).collect();
+        Package { name, folder: folder.to_owned(), dependencies, test_targets: Vec::new(), test_files: Vec::new() }
+    }
+
+    /// One file, whole.
+    pub(in crate::layers) fn source(path: &str, text: &str) -> Source {
+        Source { path: path.to_owned(), text: text.to_owned() }
     }
 }
 

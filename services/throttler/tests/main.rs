@@ -1,0 +1,6 @@
+//! The throttler: shares, properties, fleets of its core.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod fleet;
+mod properties;
+mod shares;

@@ -1,0 +1,22 @@
+//! The runtimes: OCI layout, CRI, keyring, failure classes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod class_examples;
+mod cri_beside;
+mod cri_containerd;
+mod cri_lookups;
+mod cri_scripted;
+mod failure_texts;
+mod keyring_files;
+mod keyring_helpers;
+mod oci_auth;
+mod oci_damage;
+mod oci_docker_registry;
+mod oci_faults;
+mod oci_pull;
+mod oci_resume;
+mod oci_routes;
+mod oci_store;
+mod oci_support;
+mod oci_told;
+mod route_told;

@@ -1,0 +1,9 @@
+//! The program as its users and its operators meet it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod agent;
+mod behind_cri;
+mod cluster;
+mod command_line;
+mod nonsense;
+mod outage;

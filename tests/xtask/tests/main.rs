@@ -1,0 +1,4 @@
+//! What is delivered for deployment.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod deploy;
