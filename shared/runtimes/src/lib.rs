@@ -3,6 +3,7 @@
 //! [`ImageRuntime`] is what a pull coordinator needs of a runtime. Adapters: `oci_layout` pulls by itself into an OCI image
 //! layout (the embedded default), `cri` asks containerd or CRI-O, `scripted` answers from memory for tests and benchmarks.
 
+mod blocking;
 pub mod cri;
 pub mod failure;
 mod free_space;

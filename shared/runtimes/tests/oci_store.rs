@@ -156,3 +156,35 @@ async fn connections_are_bounded_for_a_pull_and_for_a_registry() {
     assert!(pulls.iter().all(Result::is_ok));
     assert!((5..=8).contains(&registry.counts().peak_blobs_in_flight), "{:?}", registry.counts());
 }
+
+/// Bytes that this thread has asked the system to read so far.
+fn bytes_read_by_this_thread() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+/// The thread that asks is the actors': it serves every pull of the node.
+#[tokio::test]
+async fn looking_for_an_image_reads_nothing_on_the_thread_that_asks() {
+    let registry = registry().await;
+    let config = registry.put_blob("app", format!("{{\"os\":\"linux\",\"padding\":\"{}\"}}", "x".repeat(2_000_000)));
+    let layer = registry.put_blob("app", vec![7; 1_000]);
+    let descriptor = |blob: &practice_registry::BlobInfo| format!("{{\"digest\":\"{}\",\"size\":{}}}", blob.digest, blob.size);
+    let media_type = "application/vnd.oci.image.manifest.v1+json";
+    let manifest = format!(
+        "{{\"schemaVersion\":2,\"mediaType\":\"{media_type}\",\"config\":{},\"layers\":[{}]}}",
+        descriptor(&config),
+        descriptor(&layer)
+    );
+    registry.put_manifest("app", Some("1"), media_type, manifest);
+    let image = format!("{}/app:1", registry.host());
+    let node = Node::new();
+    node.pull(&image).await.unwrap();
+    // Another process: it has hashed nothing yet.
+    let other = OciLayout::open(options(node.folder.path())).unwrap();
+    let before = bytes_read_by_this_thread();
+    assert!(other.image_status(&Reference::parse(&image).unwrap(), None).await.unwrap().is_some());
+    other.describe().await;
+    let read = bytes_read_by_this_thread() - before;
+    assert!(read < 10_000, "{read} bytes were read by the thread that asks");
+}

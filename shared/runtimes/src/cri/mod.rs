@@ -34,6 +34,7 @@ use proto::runtime::{
 use pull_failures::PullFailures;
 use watch::Watcher;
 
+use crate::blocking::on_disk;
 use crate::failure;
 use crate::keyring::{Credential, Keyring};
 use crate::oci_layout::{Prober, RouteOptions, prober, way};
@@ -114,12 +115,14 @@ impl CriRuntime {
     /// The way that containerd takes. CRI-O's files are others, and who does not answer may be either.
     async fn way(&self, reference: &Reference, unknown: Route) -> Route {
         // Whether a runtime has mirrors whose settings cannot be read is not known: then a "not found" may be one mirror's.
-        let unreadable = Route { mirrored: true, policy: policy_in(POLICY_FILES.map(Path::new)), ..unknown };
+        let policy = on_disk(|| policy_in(POLICY_FILES.map(Path::new))).await;
+        let unreadable = Route { mirrored: true, policy, ..unknown };
         let is_containerd = tokio::time::timeout(ROUTE_LIMIT, self.watcher.is_containerd()).await;
         if !is_containerd.unwrap_or_default() {
             return unreadable;
         }
-        match way(reference, &self.hosts) {
+        let (asked, hosts) = (reference.clone(), self.hosts.clone());
+        match on_disk(move || way(&asked, &hosts)).await {
             None => unreadable,
             // containerd has verifiers instead of a policy, which are programs.
             Some(way) => {
@@ -249,7 +252,8 @@ impl ImageRuntime for CriRuntime {
         let answer = within(DESCRIBE_LIMIT, self.images.clone().image_fs_info(ImageFsInfoRequest {})).await.ok()?;
         let system = answer.into_inner().image_filesystems.into_iter().next()?;
         // Seen from here, which is the same where the runtime's folders are.
-        crate::free_space::free_bytes(Path::new(&system.fs_id?.mountpoint))
+        let mountpoint = system.fs_id?.mountpoint;
+        on_disk(move || crate::free_space::free_bytes(Path::new(&mountpoint))).await
     }
 
     async fn describe(&self) -> RuntimeDescription {

@@ -61,7 +61,7 @@ impl Wanted {
 
     /// Fills the partial blob from the first endpoint that can, and verifies it.
     async fn fill(&self, pull: &Pull, partial: &mut Partial) -> Result<(), Vec<StepFailure>> {
-        let resumed = partial.resume(self.size).map_err(failed("read", partial.path())).map_err(|failure| vec![failure])?;
+        let resumed = partial.resume(self.size).await.map_err(failed("read", partial.path())).map_err(|failure| vec![failure])?;
         pull.progress.advance(self.index, resumed);
         let mut failures = Vec::new();
         for source in pull.sources.candidates(Purpose::Pull) {

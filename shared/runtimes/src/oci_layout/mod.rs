@@ -29,6 +29,7 @@ use image::{Digest, Platform, Reference};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
+use crate::blocking::on_disk;
 use crate::keyring::Keyring;
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
@@ -77,7 +78,7 @@ fn what_helps(error: &io::Error) -> &'static str {
 /// The embedded runtime.
 pub struct OciLayout {
     shared: Arc<Shared>,
-    status: StatusCache,
+    status: Arc<StatusCache>,
     downloads: Downloads,
 }
 
@@ -103,7 +104,7 @@ impl OciLayout {
             },
             connections_per_pull: options.connections_per_pull,
         });
-        Ok(Self { shared, status: StatusCache::default(), downloads: Downloads::start().map_err(OpenError::Threads)? })
+        Ok(Self { shared, status: Arc::default(), downloads: Downloads::start().map_err(OpenError::Threads)? })
     }
 
     /// Asks registries without pulling.
@@ -116,7 +117,9 @@ impl OciLayout {
 #[async_trait]
 impl ImageRuntime for OciLayout {
     async fn image_status(&self, reference: &Reference, platform: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure> {
-        let status = self.status.status(&self.shared.layout, reference, platform);
+        let (status, shared) = (Arc::clone(&self.status), Arc::clone(&self.shared));
+        let (reference, platform) = (reference.clone(), platform.cloned());
+        let status = on_disk(move || status.status(&shared.layout, &reference, platform.as_ref())).await;
         status.map_err(|problem| InspectFailure { text: problem.to_string(), class: FailureClass::NodeLocal })
     }
 
@@ -131,7 +134,9 @@ impl ImageRuntime for OciLayout {
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
         let unknown = Route::unknown(reference, platform);
         let keyring = &self.shared.keyring;
-        match way(reference, &self.shared.route) {
+        let shared = Arc::clone(&self.shared);
+        let asked = reference.clone();
+        match on_disk(move || way(&asked, &shared.route)).await {
             None => Route::asking_as(keyring.identity(&[reference.repository().to_owned()]).await, unknown),
             Some(way) => {
                 let identity = keyring.identity(&way.login_repositories).await;
@@ -149,21 +154,24 @@ impl ImageRuntime for OciLayout {
     }
 
     async fn missing_bytes(&self, blobs: &[(Digest, u64)]) -> Option<u64> {
-        let layout = &self.shared.layout;
-        let missing = |(digest, bytes): &(Digest, u64)| bytes.saturating_sub(layout.stored_bytes(digest, *bytes));
-        Some(blobs.iter().map(missing).fold(0, u64::saturating_add))
+        let (shared, blobs) = (Arc::clone(&self.shared), blobs.to_vec());
+        let missing = move |(digest, bytes): &(Digest, u64)| bytes.saturating_sub(shared.layout.stored_bytes(digest, *bytes));
+        Some(on_disk(move || blobs.iter().map(missing).fold(0, u64::saturating_add)).await)
     }
 
     async fn free_bytes(&self) -> Option<u64> {
-        crate::free_space::free_bytes(self.shared.layout.root())
+        let shared = Arc::clone(&self.shared);
+        on_disk(move || crate::free_space::free_bytes(shared.layout.root())).await
     }
 
     async fn describe(&self) -> RuntimeDescription {
+        let shared = Arc::clone(&self.shared);
+        let problem = on_disk(move || shared.layout.read_index().err().map(|problem| problem.to_string())).await;
         RuntimeDescription {
             name: "oci-layout".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             place: self.shared.layout.root().display().to_string(),
-            problem: self.shared.layout.read_index().err().map(|problem| problem.to_string()),
+            problem,
             credential_sources: self.shared.keyring.sources(),
         }
     }

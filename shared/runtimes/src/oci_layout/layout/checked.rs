@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use image::Digest;
 
-use super::partial::BATCH_BYTES;
+use super::hasher::hash_to_end;
 use super::{Hasher, Layout};
 
 /// Largest blob that is hashed while somebody waits to hear whether an image is there: what registries take as a manifest. A
@@ -98,20 +99,13 @@ impl Layout {
             return Ok(true);
         }
         let path = self.blob_path(digest);
-        let mut file = match File::open(&path) {
+        let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         let mut hasher = Hasher::new(digest.algorithm());
-        let mut piece = vec![0; BATCH_BYTES.min(usize::try_from(stamp.size).unwrap_or(BATCH_BYTES)).max(1)];
-        loop {
-            let read = file.read(&mut piece)?;
-            if read == 0 {
-                break;
-            }
-            hasher.update(&piece[..read]);
-        }
+        hash_to_end(file, &mut hasher, &AtomicBool::new(false))?;
         let sound = hasher.finish().as_ref() == Some(digest);
         if sound {
             // Should the file have changed meanwhile, its stamp is another than this.

@@ -93,7 +93,13 @@ fn holder(file: &File) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use image::Algorithm;
+
     use super::*;
+    use crate::oci_layout::layout::hasher::tests::SlowSource;
+    use crate::oci_layout::layout::hasher::{Hasher, hash_blocking};
 
     fn two_holders(folder: &Path) -> (File, File) {
         let open = || File::options().write(true).create(true).truncate(false).open(folder.join("lock")).unwrap();
@@ -127,5 +133,28 @@ mod tests {
             lock(&two, &folder.path().join("lock"), |_| {}).await.unwrap();
         };
         tokio::join!(holding(&one, work), waiting);
+    }
+
+    /// Whoever hashes what it has of a large layer adds nothing to the file for minutes.
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_that_hashes_for_minutes_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = two_holders(folder.path());
+        one.try_lock().unwrap();
+        let (send, source) = mpsc::channel();
+        let hashing = async {
+            holding(&one, hash_blocking(SlowSource(source), Hasher::new(Algorithm::Sha256))).await.unwrap();
+            one.unlock().unwrap();
+        };
+        let path = folder.path().join("lock");
+        let waiting = async { lock(&two, &path, |_| {}).await.unwrap() };
+        // The clock does not run by itself while a thread is at work.
+        let clock = async {
+            for _ in 0..(STILL_MAX * 5).as_millis() / TRY_EVERY.as_millis() {
+                tokio::time::advance(TRY_EVERY).await;
+            }
+            drop(send);
+        };
+        tokio::join!(hashing, waiting, clock);
     }
 }

@@ -4,6 +4,7 @@
 //! when all its blobs are there. What belongs to pulls under way lies below `.fleetpull/`.
 
 mod checked;
+mod hasher;
 mod index;
 mod lock;
 mod partial;
@@ -21,9 +22,10 @@ use image::{Algorithm, Digest};
 use super::failure::StepFailure;
 use checked::Checked;
 use index::Index;
+pub(super) use hasher::Hasher;
 pub(super) use index::{NewImage, PlatformFields};
 pub(super) use lock::holding;
-pub(super) use partial::{Hasher, Partial, PartialLock};
+pub(super) use partial::{Partial, PartialLock};
 pub(super) use status::StatusCache;
 
 /// The file that makes a folder an image layout, and its only version.

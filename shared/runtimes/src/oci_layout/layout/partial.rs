@@ -1,19 +1,16 @@
 //! A blob under way: a locked file that outlives its pull.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use image::{Algorithm, Digest};
-use sha2::{Sha256, Sha384, Sha512};
+use image::Digest;
 
 use super::checked::Stamp;
+use super::hasher::{BATCH_BYTES, Hasher, hash_blocking};
 use super::{Layout, lock, rename};
 
-/// Bytes gathered before they are written, and read at a time when a partial blob is hashed again: fewer system calls than
-/// that bring nothing, more memory per connection brings nothing either.
-pub(super) const BATCH_BYTES: usize = 256 * 1024;
 /// Pieces from this size on are written as they come.
 const DIRECT_BYTES: usize = 64 * 1024;
 
@@ -124,22 +121,16 @@ impl Layout {
 }
 
 impl Partial {
-    /// Takes up what an interrupted pull left, hashing it again; more than `size` bytes are none of this blob. Gives how many
+    /// Takes up what an interrupted pull left, hashing it again; more than `size` bytes are none of this blob. Returns how many
     /// bytes are good to go on from.
-    pub(in crate::oci_layout) fn resume(&mut self, size: u64) -> io::Result<u64> {
+    pub(in crate::oci_layout) async fn resume(&mut self, size: u64) -> io::Result<u64> {
         let there = self.file.metadata()?.len();
         if there > size {
             self.restart()?;
         } else if there > 0 {
-            let mut piece = vec![0; BATCH_BYTES];
-            loop {
-                let read = self.file.read(&mut piece)?;
-                if read == 0 {
-                    break;
-                }
-                self.hasher.update(&piece[..read]);
-                self.received += read as u64;
-            }
+            // Both handles share one position: hashing to the end leaves it where the next byte is written.
+            let file = self.file.try_clone()?;
+            (self.hasher, self.received) = hash_blocking(file, Hasher::new(self.digest.algorithm())).await?;
         }
         Ok(self.received)
     }
@@ -224,51 +215,25 @@ impl Drop for Partial {
     }
 }
 
-/// A digest being computed.
-#[derive(Clone)]
-pub(in crate::oci_layout) enum Hasher {
-    Sha256(Sha256),
-    Sha384(Sha384),
-    Sha512(Sha512),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oci_layout::layout::hasher::tests::bytes_read_by_this_thread;
 
-impl Hasher {
-    pub(in crate::oci_layout) fn new(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::Sha256 => Self::Sha256(Sha256::default()),
-            Algorithm::Sha384 => Self::Sha384(Sha384::default()),
-            Algorithm::Sha512 => Self::Sha512(Sha512::default()),
-        }
-    }
-
-    pub(in crate::oci_layout) fn update(&mut self, piece: &[u8]) {
-        use sha2::Digest as _;
-        match self {
-            Self::Sha256(hasher) => hasher.update(piece),
-            Self::Sha384(hasher) => hasher.update(piece),
-            Self::Sha512(hasher) => hasher.update(piece),
-        }
-    }
-
-    pub(super) fn finish(self) -> Option<Digest> {
-        use sha2::Digest as _;
-        match self {
-            Self::Sha256(hasher) => Digest::from_hash(Algorithm::Sha256, &hasher.finalize()).ok(),
-            Self::Sha384(hasher) => Digest::from_hash(Algorithm::Sha384, &hasher.finalize()).ok(),
-            Self::Sha512(hasher) => Digest::from_hash(Algorithm::Sha512, &hasher.finalize()).ok(),
-        }
-    }
-
-    /// Whether `content` has this digest.
-    pub(in crate::oci_layout) fn verifies(content: &[u8], digest: &Digest) -> bool {
-        let mut hasher = Self::new(digest.algorithm());
-        hasher.update(content);
-        hasher.finish().as_ref() == Some(digest)
-    }
-
-    /// The SHA-256 of `content`.
-    pub(in crate::oci_layout) fn sha256(content: &[u8]) -> Digest {
-        use sha2::Digest as _;
-        Digest::from_sha256(Sha256::digest(content).into())
+    /// A layer of many GB takes minutes: the thread that runs the pull has to show meanwhile that it lives.
+    #[tokio::test]
+    async fn what_was_kept_of_a_layer_is_hashed_on_another_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
+        let content = vec![7; 8 * 1024 * 1024];
+        let digest = Hasher::sha256(&content);
+        fs::write(layout.partial_path(&digest), &content).unwrap();
+        let size = content.len() as u64;
+        let PartialLock::Ours(mut partial) = layout.lock_partial(&digest, size, |_| {}).await.unwrap() else { panic!("it is not whole") };
+        let before = bytes_read_by_this_thread();
+        assert_eq!(partial.resume(size).await.unwrap(), size);
+        let read = bytes_read_by_this_thread() - before;
+        assert!(read < size / 2, "{read} bytes were read by the thread that waits");
+        assert!(partial.matches());
     }
 }
