@@ -12,6 +12,7 @@ mod keyring_helpers;
 mod oci_auth;
 mod oci_damage;
 mod oci_docker_registry;
+mod oci_external;
 mod oci_faults;
 mod oci_pull;
 mod oci_resume;

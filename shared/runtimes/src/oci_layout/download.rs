@@ -6,11 +6,13 @@ use std::sync::Arc;
 use contract::FailureClass;
 use http::StatusCode;
 use image::Digest;
+use url::Url;
 
 use super::failure::{Reach, StepFailure};
 use super::layout::{Partial, PartialLock, failed, holding};
 use super::pull::Pull;
-use super::registry::{Answer, Question, Session};
+use super::registry::{Answer, Question, Registries, Session};
+use super::route::host_label;
 use super::sources::Purpose;
 
 /// How often a body that broke off is asked for again from where it broke. Each time must have brought something.
@@ -23,6 +25,35 @@ pub(super) struct Wanted {
     pub(super) index: usize,
     pub(super) digest: Digest,
     pub(super) size: u64,
+    /// Where it can be had if no registry has it.
+    pub(super) urls: Vec<Url>,
+}
+
+/// Who is asked for a blob.
+#[derive(Clone, Copy)]
+enum Origin<'a> {
+    /// An endpoint of the route.
+    Endpoint(&'a Session),
+    /// An address that the manifest names, beside all registries.
+    External(&'a Registries, &'a Url),
+}
+
+impl Origin<'_> {
+    async fn ask(self, digest: &Digest, from: u64) -> Result<Answer, StepFailure> {
+        match self {
+            Self::Endpoint(session) => {
+                session.ask(Question { kind: "blobs", name: digest.as_str(), accept: "*/*", from, head: false }).await
+            }
+            Self::External(registries, url) => registries.ask_external(url, digest, from).await,
+        }
+    }
+
+    fn host(self) -> String {
+        match self {
+            Self::Endpoint(session) => session.endpoint.host.clone(),
+            Self::External(_, url) => host_label(url),
+        }
+    }
 }
 
 impl Wanted {
@@ -66,7 +97,7 @@ impl Wanted {
         let mut failures = Vec::new();
         for source in pull.sources.candidates(Purpose::Pull) {
             let result = match source.session(pull).await {
-                Ok(session) => self.fill_from(session, pull, partial).await,
+                Ok(session) => self.fill_from(Origin::Endpoint(session), pull, partial).await,
                 Err(failure) => Err(failure),
             };
             let Err(failure) = result else { return Ok(()) };
@@ -77,18 +108,27 @@ impl Wanted {
                 break;
             }
         }
+        // The last endpoint is the registry itself. Others may be down: what it has not, its mirrors need not have either.
+        if failures.last().is_some_and(|failure| failure.class == FailureClass::NotFound) {
+            for url in &self.urls {
+                match self.fill_from(Origin::External(&pull.shared.registries, url), pull, partial).await {
+                    Ok(()) => return Ok(()),
+                    Err(failure) => failures.push(failure),
+                }
+            }
+        }
         Err(failures)
     }
 
-    /// Fills the partial blob from one endpoint, going on where a connection broke.
-    async fn fill_from(&self, session: &Session, pull: &Pull, partial: &mut Partial) -> Result<(), StepFailure> {
+    /// Fills the partial blob from one place, going on where a connection broke.
+    async fn fill_from(&self, origin: Origin<'_>, pull: &Pull, partial: &mut Partial) -> Result<(), StepFailure> {
         // Whether some bytes are from before: if the digest is wrong then, they may be to blame.
         let mut from_before = partial.received() > 0;
         let mut resumes_left = RESUMES_MAX;
         let mut silence_left = 0;
         loop {
             let before = partial.received();
-            let failure = match self.receive(session, pull, partial).await {
+            let failure = match self.receive(origin, pull, partial).await {
                 Ok(host) => {
                     if partial.matches() {
                         return Ok(());
@@ -117,11 +157,11 @@ impl Wanted {
     }
 
     /// Receives what is missing. Gives the host that it came from.
-    async fn receive(&self, session: &Session, pull: &Pull, partial: &mut Partial) -> Result<String, StepFailure> {
+    async fn receive(&self, origin: Origin<'_>, pull: &Pull, partial: &mut Partial) -> Result<String, StepFailure> {
         if partial.received() == self.size && self.size > 0 {
-            return Ok(session.endpoint.host.clone());
+            return Ok(origin.host());
         }
-        let mut answer = self.ask(session, partial).await?;
+        let mut answer = self.ask(origin, partial).await?;
         let host = answer.host();
         self.check_length(&answer, partial)?;
         while let Some(piece) = answer.piece().await? {
@@ -138,14 +178,13 @@ impl Wanted {
     }
 
     /// Asks for what is missing; where the endpoint cannot give a part, for the whole.
-    async fn ask(&self, session: &Session, partial: &mut Partial) -> Result<Answer, StepFailure> {
-        let question = |from| Question { kind: "blobs", name: self.digest.as_str(), accept: "*/*", from, head: false };
+    async fn ask(&self, origin: Origin<'_>, partial: &mut Partial) -> Result<Answer, StepFailure> {
         let from = partial.received();
         let restart = |partial: &mut Partial| partial.restart().map_err(failed("write", partial.path()));
-        let mut answer = session.ask(question(from)).await?;
+        let mut answer = origin.ask(&self.digest, from).await?;
         if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             restart(partial)?;
-            answer = session.ask(question(0)).await?;
+            answer = origin.ask(&self.digest, 0).await?;
             if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
                 return Err(self.wrong_length(&answer.host(), "is said to be shorter than"));
             }

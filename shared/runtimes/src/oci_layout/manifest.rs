@@ -2,6 +2,7 @@
 
 use image::{Digest, Platform};
 use serde::Deserialize;
+use url::Url;
 
 use super::layout::PlatformFields;
 
@@ -9,6 +10,8 @@ use super::layout::PlatformFields;
 pub(super) const MANIFEST_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// Most layers of an image. Runtimes stop at 127.
 const LAYERS_MAX: usize = 1_000;
+/// Most addresses outside the registry that are tried for a layer. Published images name one or two.
+const URLS_MAX: usize = 4;
 
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -41,6 +44,25 @@ pub(super) struct ImageManifest {
 pub(super) struct Descriptor {
     pub(super) digest: Digest,
     pub(super) size: u64,
+    /// Where else it can be had: named for what a registry may not hand on (nondistributable layers).
+    #[serde(default)]
+    urls: Option<Vec<String>>,
+}
+
+impl Descriptor {
+    /// Where else the content can be had. The manifest's author chose these addresses: of other schemes than http and https none is
+    /// taken, and no login.
+    pub(super) fn external_urls(&self) -> Vec<Url> {
+        let urls = self.urls.iter().flatten().filter_map(|url| Url::parse(url).ok());
+        let mut urls: Vec<_> = urls.filter(|url| matches!(url.scheme(), "http" | "https")).take(URLS_MAX).collect();
+        for url in &mut urls {
+            // They are refused only by addresses without a host, which these schemes do not have.
+            let _ = url.set_username("");
+            let _ = url.set_password(None);
+            url.set_fragment(None);
+        }
+        urls
+    }
 }
 
 /// One image of a list.
@@ -120,6 +142,11 @@ impl ImageManifest {
             Manifest::Image(image) => Ok(image),
             Manifest::List(_) => Err("a list where a manifest should be".to_owned()),
         }
+    }
+
+    /// Where else than in the registry a layer can be had.
+    pub(super) fn external_urls(&self, digest: &Digest) -> Vec<Url> {
+        self.layers.iter().find(|layer| layer.digest == *digest).map(Descriptor::external_urls).unwrap_or_default()
     }
 
     /// Config and layers in the manifest's order, each once.
@@ -213,9 +240,30 @@ mod tests {
     }
 
     #[test]
+    fn of_the_addresses_of_a_layer_those_are_taken_that_can_be_asked() {
+        for (urls, expected) in [
+            ("null", vec![]),
+            ("[]", vec![]),
+            (r#"["ftp://a.example/x", "file:///etc/passwd", "nonsense"]"#, vec![]),
+            (r#"["https://a.example/x?y=1", "http://b.example:8080/z#part"]"#, vec!["https://a.example/x?y=1", "http://b.example:8080/z"]),
+            (r#"["https://user:word@a.example/x"]"#, vec!["https://a.example/x"]),
+            (
+                r#"["http://a/1","http://a/2","http://a/3","http://a/4","http://a/5"]"#,
+                vec!["http://a/1", "http://a/2", "http://a/3", "http://a/4"],
+            ),
+        ] {
+            let text = image_text("").replace("\"size\":5", &format!("\"size\":5,\"urls\":{urls}"));
+            let Ok(Manifest::Image(image)) = Manifest::parse(text.as_bytes(), OCI_MANIFEST) else { panic!("{text}") };
+            let found: Vec<_> = image.external_urls(&image.layers[0].digest).iter().map(ToString::to_string).collect();
+            assert_eq!(found, expected, "{urls}");
+            assert_eq!(image.external_urls(&image.config.digest), [], "{urls}: a config is the registry's");
+        }
+    }
+
+    #[test]
     fn the_entry_that_suits_best_is_chosen() {
         let entry = |letter: char, platform: Option<&str>| ListEntry {
-            descriptor: Descriptor { digest: Digest::parse(&digest(letter)).unwrap(), size: 1 },
+            descriptor: Descriptor { digest: Digest::parse(&digest(letter)).unwrap(), size: 1, urls: None },
             platform: platform.map(|text| Platform::parse(text).unwrap()),
         };
         let list =

@@ -96,7 +96,8 @@ impl Pull {
             total_bytes: *size,
         };
         self.progress.layers(blobs.iter().map(layer).collect());
-        let wanted: Vec<_> = blobs.into_iter().enumerate().map(|(index, (digest, size))| Wanted { index, digest, size }).collect();
+        let wanted = |(index, (digest, size))| Wanted { urls: resolved.image.external_urls(&digest), index, digest, size };
+        let wanted: Vec<_> = blobs.into_iter().enumerate().map(wanted).collect();
         let platform = match &resolved.platform {
             Some(platform) => Some(platform.clone()),
             None => self.platform_of_single(&resolved, &wanted).await?,

@@ -21,8 +21,8 @@ use image::{Algorithm, Digest};
 
 use super::failure::StepFailure;
 use checked::Checked;
-use index::Index;
 pub(super) use hasher::Hasher;
+use index::Index;
 pub(super) use index::{NewImage, PlatformFields};
 pub(super) use lock::holding;
 pub(super) use partial::{Partial, PartialLock};

@@ -5,6 +5,7 @@ mod answer;
 mod challenge;
 mod clients;
 mod exchange;
+mod external;
 mod limits;
 mod permits;
 mod tokens;

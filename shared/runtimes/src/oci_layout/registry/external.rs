@@ -1,0 +1,44 @@
+//! Asking addresses that a manifest names (`urls`) for content that registries may not hand on.
+
+use http::{HeaderMap, HeaderValue, StatusCode};
+use image::Digest;
+use url::Url;
+
+use super::exchange::{Body, Exchange};
+use super::{Answer, Registries};
+use crate::oci_layout::failure::StepFailure;
+use crate::oci_layout::route::{TlsProfile, host_label};
+use contract::FailureClass;
+
+impl Registries {
+    /// Asks an address outside all registries for a blob from byte `from` on. No login, no header of a `hosts.toml` and no trace is
+    /// sent, and its certificate is checked. Returns answers of success only, and 416 for a range that is not there.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses. It speaks for no registry: its limits and refusals are none of the registry's.
+    pub(in crate::oci_layout) async fn ask_external(&self, url: &Url, digest: &Digest, from: u64) -> Result<Answer, StepFailure> {
+        let permit = self.permits.acquire(&host_label(url)).await;
+        let mut headers = HeaderMap::new();
+        if let (true, Ok(range)) = (from > 0, HeaderValue::from_str(&format!("bytes={from}-"))) {
+            headers.insert(http::header::RANGE, range);
+        }
+        let tls = TlsProfile::default();
+        let exchange =
+            Exchange { registries: self, url: url.clone(), headers, own_headers: HeaderMap::new(), tls: &tls, body: Body::Wanted };
+        let answer = exchange.run().await?;
+        let status = answer.status();
+        if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
+            return Ok(answer.holding(permit));
+        }
+        let class = match status {
+            StatusCode::NOT_FOUND | StatusCode::GONE => FailureClass::NotFound,
+            // It is no quota of the registry's.
+            status if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => FailureClass::RegistryUnavailable,
+            _ => FailureClass::Unknown,
+        };
+        // What its body says is not quoted: the manifest's author may have named any host that this node reaches.
+        let what = format!("{status} for blob {digest}, asked for outside the registry because the manifest names this address");
+        let failure = StepFailure::at(&answer.host(), class, what);
+        Err(failure.advising("ask who published the image, or push its nondistributable layers to the registry too"))
+    }
+}
