@@ -13,7 +13,7 @@ pub(super) fn carry_out(args: &CompletionsArgs) -> Result<Exit> {
     clap_complete::generate(args.shell, &mut Cli::command(), "fleetpull", &mut script);
     match &args.to {
         Some(path) => std::fs::write(path, script).with_context(|| format!("the completions cannot be written to {}", path.display()))?,
-        None => output::fact(String::from_utf8_lossy(&script).trim_end()),
+        None => output::document(String::from_utf8_lossy(&script).trim_end()),
     }
     Ok(Exit::Success)
 }

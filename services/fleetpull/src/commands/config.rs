@@ -25,7 +25,7 @@ fn print(sources: &ConfigSources) -> Result<Exit> {
         OutputFormat::Text => settings::print_toml(&loaded, &host),
         OutputFormat::Json => settings::print_json(&loaded, &host),
     };
-    output::fact(printed.trim_end());
+    output::document(printed.trim_end());
     Ok(Exit::Success)
 }
 

@@ -16,11 +16,16 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
-/// Writes one line of facts. A closed pipe ends the program quietly, as every filter does; facts that are lost otherwise, as on
-/// a full disk, end it with a failure.
+/// Writes one line of facts, without what a terminal would act on.
 pub fn fact(line: &str) {
+    document(&one_line(line));
+}
+
+/// Writes lines of this program's own, as they are. A closed pipe ends the program quietly, as every filter does; facts that are
+/// lost otherwise, as on a full disk, end it with a failure.
+pub fn document(text: &str) {
     let mut stdout = io::stdout().lock();
-    match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => {
@@ -33,21 +38,41 @@ pub fn fact(line: &str) {
 /// Writes one JSON object as a line of facts.
 pub fn json<T: Serialize>(object: &T) {
     match serde_json::to_string(object) {
-        Ok(line) => fact(&line),
+        Ok(line) => document(&escaped(&line)),
         Err(error) => complain(&anyhow::anyhow!("a result cannot be written as JSON: {error}")),
     }
 }
 
-/// Writes a remark to stderr.
+/// Writes a remark to stderr, without what a terminal would act on.
 pub fn remark(line: &str) {
     // Nobody reads stderr: nothing is lost that somebody waits for.
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", one_line(line));
 }
 
-/// A text of somebody else's in one line: a control character in it must not move the cursor.
+/// A text in one line in which a terminal shows every character and acts on none: other nodes, registries and runtimes wrote parts
+/// of it.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+    text.chars().map(|character| if acts_on_a_terminal(character) { ' ' } else { character }).collect()
+}
+
+/// JSON with every character escaped that a terminal would act on. It reads the same: such characters stand inside strings alone.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for character in json.chars() {
+        if acts_on_a_terminal(character) {
+            escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+/// Control characters (C0, DEL and C1), separators of lines and paragraphs, and the marks that change the direction of text.
+fn acts_on_a_terminal(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Writes a warning to stderr.
@@ -67,7 +92,8 @@ pub fn told(error: &anyhow::Error) -> String {
 
 /// Writes an error with its causes to stderr.
 pub fn complain(error: &anyhow::Error) {
-    remark(&format!("fleetpull: {}", told(error)));
+    // An error in a file shows the place in lines of its own.
+    format!("fleetpull: {}", told(error)).lines().for_each(remark);
 }
 
 /// Whether somebody watches stderr and wants colour and movement.
@@ -81,6 +107,23 @@ mod tests {
     use anyhow::anyhow;
 
     use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_acts_on_is_written() {
+        let table = [
+            ("red \u{1b}[31m", "red  [31m", r"red \u001b[31m"),
+            ("C1 \u{9b}2J \u{7f}", "C1  2J  ", r"C1 \u009b2J \u007f"),
+            ("a\nb\tc\rd", "a b c d", r"a\nb\tc\rd"),
+            ("a\u{2028}b\u{202e}c\u{2066}d", "a b c d", r"a\u2028b\u202ec\u2066d"),
+            ("caf\u{e9} \u{65e5}\u{672c}", "caf\u{e9} \u{65e5}\u{672c}", "caf\u{e9} \u{65e5}\u{672c}"),
+        ];
+        for (text, line, in_json) in table {
+            assert_eq!(one_line(text), line, "{text:?}");
+            let written = escaped(&serde_json::to_string(text).expect("a text is JSON"));
+            assert_eq!(written, format!("\"{in_json}\""), "{text:?}");
+            assert_eq!(serde_json::from_str::<String>(&written).ok().as_deref(), Some(text), "it reads as it was");
+        }
+    }
 
     #[test]
     fn a_cause_is_told_once() {

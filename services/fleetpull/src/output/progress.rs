@@ -146,7 +146,7 @@ impl ProgressView {
                 return;
             }
             // With its style from the beginning: whatever is set draws.
-            let bar = ProgressBar::new(total).with_style(styled(wanted.style)).with_prefix(wanted.name.to_owned());
+            let bar = ProgressBar::new(total).with_style(styled(wanted.style)).with_prefix(super::one_line(wanted.name));
             let bar = match above.and_then(|above| self.drawn.get(above)) {
                 Some((above, _)) => self.bars.insert_after(above, bar),
                 None => self.bars.add(bar),

@@ -72,7 +72,7 @@ impl Screen {
             self.bars.remove(&spare);
         }
         for (bar, line) in self.lines.iter().zip(lines) {
-            bar.set_message(line.clone());
+            bar.set_message(super::one_line(line));
         }
     }
 }

@@ -12,6 +12,7 @@ mod fleet;
 mod fleet_backoff;
 mod fleet_pull;
 mod fleet_wishes;
+mod hostile_agent;
 mod pull_cri;
 mod pull_exit_status;
 mod pull_faults;

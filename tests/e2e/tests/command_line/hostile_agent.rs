@@ -1,0 +1,137 @@
+//! What an agent says of itself reaches a terminal as text, and as nothing else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bus::nats::{NatsBus, NatsOptions};
+use bus::{Bus as _, Message};
+use clock::Random;
+use contract::know::encode;
+use contract::messages::agent::{DescribeNode, NodeDescription};
+use contract::messages::event_recorder::{EventList, ListEvents};
+use contract::messages::pull_coordinator::{ListPulls, ListWishes, PullList, PullState, PullStatus, WishList, WishStatus};
+use contract::subject::Fleet;
+use contract::{Command, EventReason, MessageId, NodeName, PullEvent, TraceContext, WishId};
+use e2e::{Workplace, until};
+use futures::StreamExt as _;
+use serde_json::json;
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+
+/// Clears the screen, sets its title, in C0 and in C1, erases, and turns the rest of the line around.
+const BAD: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}y\u{9b}2Jz\u{7f}\u{202e}\r\nforged line";
+/// How long connecting may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn description() -> NodeDescription {
+    NodeDescription {
+        node: "n1".parse().unwrap(),
+        instance: BAD.to_owned(),
+        started_ms: 0,
+        version: BAD.to_owned(),
+        state: format!("degraded: {BAD}"),
+        since_ms: 1_000,
+        runtime: BAD.to_owned(),
+        labels: BTreeMap::from([(BAD.to_owned(), BAD.to_owned())]),
+        pulling: 1,
+        waiting: 0,
+        backoff: 0,
+        reads_versions: vec![1],
+    }
+}
+
+fn events() -> EventList {
+    let mut random = Random::seeded(3);
+    let event = PullEvent {
+        id: MessageId::random(&mut random),
+        time_ms: 1_700_000_000_000,
+        node: "n1".parse().unwrap(),
+        pod: None,
+        image: BAD.to_owned(),
+        registry: Some(BAD.to_owned()),
+        reason: EventReason::Failed,
+        message: BAD.to_owned(),
+        duration_ms: None,
+        waiting_ms: None,
+        size_bytes: None,
+        class: None,
+        attempt: None,
+        next_try_ms: None,
+        learned_by: None,
+        learned_ms_ago: None,
+        learned_trace: None,
+        trace: TraceContext::root(&mut random),
+    };
+    EventList { events: vec![event], next_after: 1, more: false }
+}
+
+fn pulls() -> PullList {
+    let pull = PullStatus {
+        image: BAD.to_owned(),
+        state: PullState::Pulling,
+        since_ms: 1_000,
+        callers: 1,
+        done_bytes: 1,
+        total_bytes: 2,
+        layers: Vec::new(),
+    };
+    PullList { pulls: vec![pull], ..PullList::default() }
+}
+
+fn wishes() -> WishList {
+    let wish = WishId::random(&mut Random::seeded(4));
+    let status: WishStatus = serde_json::from_value(json!({ "wish": wish, "image": BAD, "state": "held", "cause": BAD })).unwrap();
+    WishList { wishes: vec![status] }
+}
+
+/// Answers every question of one command, for one node or for all, with the same.
+async fn answer<C: Command>(bus: &NatsBus, reply: C::Reply) {
+    let (fleet, node) = (Fleet::default(), "n1".parse::<NodeName>().unwrap());
+    let payload = encode(&reply).unwrap();
+    for subject in [fleet.command(&node, C::SERVICE, C::VERB), fleet.command_to_all(C::SERVICE, C::VERB)] {
+        let mut questions = bus.subscribe(&subject, None).await.unwrap();
+        let (bus, payload) = (bus.clone(), payload.clone());
+        tokio::spawn(async move {
+            while let Some(question) = questions.next().await {
+                if let Some(inbox) = question.reply_to {
+                    bus.publish(Message::new(inbox, payload.clone())).await.unwrap();
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn nothing_that_a_node_says_of_itself_acts_on_a_terminal() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let server = NatsServer::start(NatsConfig::default());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _bus = runtime.block_on(async {
+        let bus = NatsBus::connect(NatsOptions { urls: Some(server.url()), ..NatsOptions::default() }).await.unwrap();
+        bus.wait_connected(PATIENCE).await.unwrap();
+        answer::<DescribeNode>(&bus, description()).await;
+        answer::<ListEvents>(&bus, events()).await;
+        answer::<ListPulls>(&bus, pulls()).await;
+        answer::<ListWishes>(&bus, wishes()).await;
+        bus
+    });
+    let place = Workplace::new().with("NATS_URL", server.url());
+    until("the agent answers", || (place.run(&["nodes"]).status == 0).then_some(()));
+    let commands: [&[&str]; 5] = [&["nodes"], &["events"], &["pulls"], &["cancel", "other"], &["pull", "a:1", "--all-nodes", "--wait", "2s"]];
+    for command in commands {
+        for format in ["text", "json"] {
+            let written = place.run(&[command, &["-o", format]].concat());
+            let acts = |character: char| (character.is_control() && character != '\n') || character == '\u{202e}';
+            assert!(!written.output().contains(acts), "{written:?}", written = written.output());
+            let forged = written.output().lines().any(|line| line.starts_with("forged"));
+            assert!(!forged, "a line break of a node's begins a line: {written}");
+            if format == "json" {
+                let _ = written.objects();
+            }
+        }
+    }
+    let told = place.run(&["nodes", "-o", "json"]).expect(0).object();
+    assert_eq!(told["runtime"], BAD, "in JSON the text is whole");
+}
