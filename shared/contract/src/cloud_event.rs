@@ -29,7 +29,8 @@ struct Data<'a> {
     reason: &'static str,
     r#type: &'static str,
     message: &'a str,
-    image: &'a str,
+    // None where an event is about no image.
+    image: Option<&'a str>,
     registry: Option<&'a str>,
     node: &'a str,
     pod: Option<String>,
@@ -43,7 +44,7 @@ struct Data<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     learned_by: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    learned_ms_ago: Option<u64>,
+    learned_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     learned_trace_id: Option<String>,
 }
@@ -76,7 +77,7 @@ pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
             reason: event.reason.as_str(),
             r#type: event.reason.event_type().as_str(),
             message: &event.message,
-            image: &event.image,
+            image: (!event.image.is_empty()).then_some(event.image.as_str()),
             registry: event.registry.as_deref(),
             node: event.node.as_str(),
             pod: event.pod.as_ref().map(ToString::to_string),
@@ -87,7 +88,7 @@ pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
             attempt: event.attempt.map(|attempt| attempt.to_string()),
             next_try_ms: event.next_try_ms,
             learned_by: event.learned_by.as_ref().map(NodeName::as_str),
-            learned_ms_ago: event.learned_ms_ago,
+            learned_at: event.learned_ms_ago.map(|ago| rfc3339(event.time_ms.saturating_sub(ago))),
             learned_trace_id: event.learned_trace.map(|trace| trace.trace_id_hex()),
         },
     };
@@ -136,12 +137,12 @@ mod tests {
         assert_eq!(json["data"]["pod"], "shop/web-0");
         assert_eq!(json["data"]["class"], "not_found");
         assert_eq!(json["data"]["learned_by"], "n2");
-        assert_eq!(json["data"]["learned_ms_ago"], 1_000);
+        assert_eq!(json["data"]["learned_at"], "2023-11-14T22:13:19.123Z");
         assert_eq!(json["data"]["learned_trace_id"], event.learned_trace.expect("was given").trace_id_hex());
         assert_eq!(json["data"]["size_bytes"], serde_json::Value::Null);
         let paused = PullEvent { image: String::new(), registry: None, reason: EventReason::SharingPaused, ..event };
         let json: serde_json::Value = serde_json::from_slice(&to_json(&paused).expect("serialises")).expect("is JSON");
         assert_eq!((json.get("subject"), &json["type"]), (None, &"io.fleetpull.image.sharingpaused".into()));
-        assert_eq!(json["data"]["type"], "Normal");
+        assert_eq!((&json["data"]["type"], &json["data"]["image"]), (&"Normal".into(), &serde_json::Value::Null));
     }
 }

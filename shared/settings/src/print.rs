@@ -36,7 +36,8 @@ pub fn print_json(loaded: &Loaded, host: &Host) -> String {
         let pointer = format!("/{}", line.key.name.replace('.', "/"));
         let object = serde_json::json!({
             "key": line.key.name,
-            "value": settings.pointer(&pointer),
+            // An empty text is a setting that is not set.
+            "value": settings.pointer(&pointer).filter(|value| value.as_str() != Some("")),
             "origin": loaded.origins.get(line.key.name).map(|origin| origin.kind()),
             "place": line.origin,
             "environment": line.key.environment(),

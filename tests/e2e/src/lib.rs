@@ -9,6 +9,7 @@
 
 mod agent;
 mod binary;
+mod json_rule;
 mod process;
 mod registry;
 mod skopeo;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::binary::binary;
+use crate::json_rule;
 use crate::process::Started;
 
 /// A folder of its own, gone when the test is. The program run from it sees nothing of this host's user: its home is the folder.
@@ -126,11 +127,15 @@ impl Finished {
     /// The objects on stdout, one a line.
     ///
     /// # Panics
-    /// When a line is anything but an object.
+    /// When a line is anything but an object, or breaks the rule that all of the program's JSON keeps to.
     #[must_use]
     pub fn objects(&self) -> Vec<Value> {
         let object = |line: &str| match serde_json::from_str(line) {
-            Ok(object @ Value::Object(_)) => object,
+            Ok(object @ Value::Object(_)) => {
+                let broken = json_rule::broken(line);
+                assert!(broken.is_empty(), "{}: {line}", broken.join("; "));
+                object
+            }
             _ => panic!("a line of stdout is no object: {line:?}; {self}"),
         };
         self.stdout.lines().map(object).collect()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use contract::NodeName;
-use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, RegistryLimit};
+use contract::messages::throttler::{BudgetList, BudgetState, BudgetWaiter, ListBudgets, RegistryLimit};
 use serde::Serialize;
 
 use crate::cli::{BudgetArgs, BudgetCommand, BudgetListArgs, OutputFormat};
@@ -14,17 +14,67 @@ use crate::output::known::named;
 use crate::output::silent::{self, Silent};
 use crate::output::{self, table, units};
 
-/// One budget as JSON, as its leader tells it where that answers.
+/// One budget as JSON, as its leader tells it where that answers: the names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonBudget<'a> {
-    #[serde(flatten)]
-    budget: &'a BudgetState,
+    kind: &'static str,
+    owner: &'a str,
+    leader: Option<&'a NodeName>,
+    epoch: u64,
+    leads: bool,
+    learns: bool,
+    /// Null: no limit.
+    per_second: Option<f64>,
+    /// Null: no limit.
+    at_once: Option<u64>,
+    in_flight: u64,
+    waiting: &'a [BudgetWaiter],
+    waiting_count: u64,
+    known: JsonQuotas<'a>,
+    alone_total: u64,
+    overrun_total: u64,
     /// Who told of it.
     told_by: &'a NodeName,
     /// Nodes that know of it.
     node_count: usize,
     /// Of them those that reach no leader and go by their own share.
-    alone: &'a [NodeName],
+    alone_nodes: &'a [NodeName],
+}
+
+/// What the registry said of its quotas.
+#[derive(Serialize)]
+struct JsonQuotas<'a> {
+    none_told: bool,
+    limits: Vec<JsonQuota<'a>>,
+}
+
+/// One quota.
+#[derive(Serialize)]
+struct JsonQuota<'a> {
+    source: Option<&'a str>,
+    /// Null when the registry does not say.
+    limit: Option<u64>,
+    remaining: u64,
+    /// Null when the registry does not say.
+    window_ms: Option<u64>,
+    reset_ms: Option<u64>,
+}
+
+impl<'a> JsonQuota<'a> {
+    fn of(limit: &'a RegistryLimit) -> Self {
+        Self {
+            source: limit.source.as_deref(),
+            limit: unless_zero(limit.limit),
+            remaining: limit.remaining,
+            window_ms: unless_zero(limit.window_ms),
+            reset_ms: limit.reset_ms,
+        }
+    }
+}
+
+/// What stands for nothing when it is zero.
+fn unless_zero(number: u64) -> Option<u64> {
+    (number > 0).then_some(number)
 }
 
 /// A budget, put together from what nodes told of it.
@@ -61,9 +111,7 @@ fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>, silent: &[Sile
     let budgets = merged(lists);
     match output.format {
         OutputFormat::Json => {
-            for Budget { state, told_by, nodes, alone } in &budgets {
-                output::json(&JsonBudget { budget: state, told_by, node_count: *nodes, alone });
-            }
+            budgets.iter().for_each(|budget| output::json(&json(budget)));
             silent.iter().for_each(|silent| output::json(&silent::row(silent)));
         }
         OutputFormat::Text if budgets.is_empty() => {
@@ -111,6 +159,29 @@ fn merged(lists: Vec<(NodeName, BudgetList)>) -> Vec<Budget> {
     budgets.into_values().collect()
 }
 
+fn json(budget: &Budget) -> JsonBudget<'_> {
+    let Budget { state, told_by, nodes, alone } = budget;
+    JsonBudget {
+        kind: "budget",
+        owner: &state.owner,
+        leader: state.leader.as_ref(),
+        epoch: state.epoch,
+        leads: state.leads,
+        learns: state.learns,
+        per_second: (state.per_second > 0.0).then_some(state.per_second),
+        at_once: unless_zero(state.at_once),
+        in_flight: state.in_flight,
+        waiting: &state.waiting,
+        waiting_count: state.waiting_count,
+        known: JsonQuotas { none_told: state.known.none_told, limits: state.known.limits.iter().map(JsonQuota::of).collect() },
+        alone_total: state.alone_total,
+        overrun_total: state.overrun_total,
+        told_by,
+        node_count: *nodes,
+        alone_nodes: alone,
+    }
+}
+
 fn row(budget: &Budget) -> Vec<String> {
     let state = &budget.state;
     let leader = match &state.leader {
@@ -151,7 +222,7 @@ fn quota(limit: &RegistryLimit) -> String {
 
 #[cfg(test)]
 mod tests {
-    use contract::messages::throttler::{BudgetWaiter, KnownLimits};
+    use contract::messages::throttler::KnownLimits;
 
     use super::*;
 
@@ -179,5 +250,21 @@ mod tests {
         let budgets = merged(vec![(node("n1"), list(&seen)), (node("n2"), list(&led)), (node("n3"), list(&seen))]);
         assert_eq!((budgets.len(), budgets[0].told_by.as_str(), budgets[0].alone.len()), (1, "n2", 2));
         assert_eq!(row(&budgets[0]), ["hub", "n2", "200", "3 out", "4, n3 in 1.5 s", "31 of 100 left per 6h0m0s", "3"]);
+    }
+
+    #[test]
+    fn json_has_each_key_once_and_null_for_what_is_not_limited() {
+        let quota = RegistryLimit { remaining: 31, ..RegistryLimit::default() };
+        let known = KnownLimits { limits: vec![quota], ..KnownLimits::default() };
+        let state = BudgetState { owner: "hub".to_owned(), alone: true, known, ..BudgetState::default() };
+        let budget = Budget { state, told_by: node("n1"), nodes: 1, alone: vec![node("n1")] };
+        let text = serde_json::to_string(&json(&budget)).expect("serialises");
+        assert_eq!(text.matches("\"alone\":").count() + text.matches("\"alone_nodes\":").count(), 1, "{text}");
+        let value: serde_json::Value = serde_json::from_str(&text).expect("is JSON");
+        assert_eq!((&value["kind"], &value["alone_nodes"]), (&"budget".into(), &serde_json::json!(["n1"])));
+        let quota = &value["known"]["limits"][0];
+        for absent in [&value["leader"], &value["per_second"], &value["at_once"], &quota["limit"], &quota["window_ms"], &quota["source"]] {
+            assert!(absent.is_null(), "{text}");
+        }
     }
 }

@@ -21,9 +21,10 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
         let (wishes, mut exit) = standing(&client, &nodes).await;
+        let now_ms = client.clock().now().wall_ms();
         let (meant, others): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|(_, status)| is_meant(&args.what, status));
         if meant.is_empty() {
-            say_what_stands(args, &others, client.clock().now().wall_ms());
+            say_what_stands(args, &others, now_ms);
             return Ok(Exit::Failure);
         }
         let ids: BTreeSet<WishId> = meant.iter().map(|(_, status)| status.wish).collect();
@@ -31,7 +32,7 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
             let holders: Vec<NodeName> = meant.iter().filter(|(_, status)| status.wish == id).map(|(node, _)| node.clone()).collect();
             for (node, answer) in client.ask_each(&holders, &CancelWish { what: id.to_string() }).await {
                 match answer {
-                    Ok(done) => done.cancelled.iter().for_each(|status| print(args, &node, status)),
+                    Ok(done) => done.cancelled.iter().for_each(|status| print(args, &node, status, now_ms)),
                     Err(silence) => {
                         output::remark(&format!("{node}: {silence}"));
                         exit = Exit::Failure;
@@ -66,9 +67,9 @@ fn is_meant(what: &str, status: &WishStatus) -> bool {
     same_image(&status.image, what)
 }
 
-fn print(args: &CancelArgs, node: &NodeName, status: &WishStatus) {
+fn print(args: &CancelArgs, node: &NodeName, status: &WishStatus, now_ms: u64) {
     match args.asked.question.output.format {
-        OutputFormat::Json => output::json(&wish::json(node, status)),
+        OutputFormat::Json => output::json(&wish::json(node, status, now_ms)),
         OutputFormat::Text => output::fact(&format!("cancelled  {node}  {}  {}", output::one_line(&status.image), status.wish)),
     }
 }

@@ -34,7 +34,7 @@ fn validate(sources: &ConfigSources) -> Result<Exit> {
         Ok(configuration) => {
             match sources.output.format {
                 OutputFormat::Text => output::fact(&format!("the settings are valid: {}", read_from(sources, &configuration.loaded))),
-                OutputFormat::Json => output::json(&json!({ "valid": true, "error": "" })),
+                OutputFormat::Json => output::json(&json!({ "valid": true, "error": null })),
             }
             Ok(Exit::Success)
         }

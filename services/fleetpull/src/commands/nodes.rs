@@ -7,15 +7,57 @@ use anyhow::{Result, bail};
 use contract::NodeName;
 use contract::messages::agent::{CountAll, NodeDescription};
 use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{NodesArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
-use crate::output::{self, table, units};
+use crate::output::{self, given, table, units};
 
 /// A counter that only nodes have which share.
 const SHARES: &str = "shared_alone";
+
+/// The state of a node that is known and does not answer.
+const SILENT: &str = "silent";
+
+/// A node in JSON: the names and their meaning are an interface.
+#[derive(Serialize)]
+struct JsonNode<'a> {
+    node: &'a NodeName,
+    instance: Option<&'a str>,
+    started_at: Option<String>,
+    version: Option<&'a str>,
+    state: &'a str,
+    since_ms: u64,
+    runtime: Option<&'a str>,
+    labels: &'a BTreeMap<String, String>,
+    pulling: Option<u64>,
+    waiting: Option<u64>,
+    backoff: Option<u64>,
+    reads_versions: &'a [u32],
+}
+
+impl<'a> JsonNode<'a> {
+    fn of(node: &'a NodeDescription) -> Self {
+        let answers = node.state != SILENT;
+        let known = |count: u64| answers.then_some(count);
+        Self {
+            node: &node.node,
+            instance: given(&node.instance),
+            started_at: answers.then(|| units::rfc_3339(node.started_ms)),
+            version: given(&node.version),
+            state: &node.state,
+            since_ms: node.since_ms,
+            runtime: given(&node.runtime),
+            labels: &node.labels,
+            pulling: known(node.pulling),
+            waiting: known(node.waiting),
+            backoff: known(node.backoff),
+            reads_versions: &node.reads_versions,
+        }
+    }
+}
 
 /// Lists the agents, or the counters of one.
 pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
@@ -35,7 +77,7 @@ async fn list(args: &NodesArgs, client: &FleetClient) -> Result<Exit> {
         nodes.sort_by(|one, other| one.node.cmp(&other.node));
     }
     match args.question.output.format {
-        OutputFormat::Json => nodes.iter().for_each(output::json),
+        OutputFormat::Json => nodes.iter().for_each(|node| output::json(&JsonNode::of(node))),
         OutputFormat::Text => {
             let header = ["NODE", "VERSION", "STATE", "SINCE", "RUNTIME", "PULLING", "WAITING", "BACKOFF"];
             let rows: Vec<Vec<String>> = nodes.iter().map(row).collect();
@@ -51,10 +93,10 @@ fn silent((node, ago): (NodeName, Duration)) -> NodeDescription {
         node,
         instance: String::new(),
         started_ms: 0,
-        version: "-".to_owned(),
-        state: "silent".to_owned(),
+        version: String::new(),
+        state: SILENT.to_owned(),
         since_ms: u64::try_from(ago.as_millis()).unwrap_or(u64::MAX),
-        runtime: "-".to_owned(),
+        runtime: String::new(),
         labels: BTreeMap::new(),
         pulling: 0,
         waiting: 0,
@@ -66,10 +108,10 @@ fn silent((node, ago): (NodeName, Duration)) -> NodeDescription {
 fn row(node: &NodeDescription) -> Vec<String> {
     vec![
         node.node.to_string(),
-        node.version.clone(),
+        given(&node.version).unwrap_or("-").to_owned(),
         node.state.clone(),
         units::milliseconds(node.since_ms / 1_000 * 1_000),
-        node.runtime.clone(),
+        given(&node.runtime).unwrap_or("-").to_owned(),
         node.pulling.to_string(),
         node.waiting.to_string(),
         node.backoff.to_string(),

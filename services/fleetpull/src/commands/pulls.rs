@@ -1,8 +1,8 @@
 //! `fleetpull pulls`
 
 use anyhow::Result;
+use contract::NodeName;
 use contract::messages::pull_coordinator::{ListPulls, ListWishes, PullList, PullState, PullStatus, WishList, WishStatus};
-use contract::{NodeName, WishId};
 use serde::Serialize;
 
 use crate::cli::{OutputFormat, PullsArgs};
@@ -14,6 +14,7 @@ use crate::output::{self, table, units, wish};
 /// One pull as JSON.
 #[derive(Serialize)]
 struct JsonRow<'a> {
+    kind: &'static str,
     node: &'a str,
     image: &'a str,
     state: PullState,
@@ -22,8 +23,6 @@ struct JsonRow<'a> {
     done_bytes: u64,
     total_bytes: u64,
     bytes_per_second: u64,
-    /// None: it is a pull. Wishes have rows of their own.
-    wish: Option<WishId>,
 }
 
 /// What one node told.
@@ -71,7 +70,7 @@ fn print(args: &PullsArgs, told: &[Told], silent: &[Silent], exit: Exit, now_ms:
     if output.format == OutputFormat::Json {
         for Told { node, pulls, wishes } in told {
             pulls.iter().for_each(|pull| output::json(&json_row(node, pull)));
-            wishes.iter().for_each(|status| output::json(&wish::json(node, status)));
+            wishes.iter().for_each(|status| output::json(&wish::json(node, status, now_ms)));
         }
         silent.iter().for_each(|silent| output::json(&silent::row(silent)));
         return;
@@ -99,6 +98,7 @@ fn bytes_per_second(pull: &PullStatus) -> u64 {
 
 fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
     JsonRow {
+        kind: "pull",
         node: node.as_str(),
         image: &pull.image,
         state: pull.state,
@@ -107,7 +107,6 @@ fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
         done_bytes: pull.done_bytes,
         total_bytes: pull.total_bytes,
         bytes_per_second: bytes_per_second(pull),
-        wish: None,
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use contract::messages::backoff_tracker::BackoffEntry;
-use contract::{NodeName, View};
+use contract::{FailureClass, NodeName, TraceContext, View};
 use image::Reference;
 use serde::Serialize;
 
 use super::refusal::short_trace;
-use super::{one_line, table, units};
+use super::{given, one_line, table, units};
 
 /// How much of a shared key names it in a list: 2^48 are enough for ten thousand entries to differ. Hex digits.
 const KEY_SHOWN: usize = 12;
@@ -39,12 +39,47 @@ pub struct Known {
 struct JsonEntry<'a> {
     kind: &'static str,
     shared: bool,
-    #[serde(flatten)]
-    entry: &'a BackoffEntry,
-    trace_id: String,
+    key: &'a str,
+    about: &'a str,
+    view: Option<JsonView<'a>>,
+    class: FailureClass,
+    binds: Option<&'a str>,
+    /// At most ten of them, the newest first.
+    reporters: &'a [String],
+    reporter_count: u64,
+    /// How many failures in a row.
+    step: u32,
+    /// For how long it fails.
+    since_ms: u64,
+    /// When it failed last.
+    failed_at: String,
+    next_try_ms: u64,
+    probed_by: Option<&'a str>,
+    cause: Option<&'a str>,
+    /// The span of the attempt that failed last, as a traceparent.
+    trace: Option<TraceContext>,
+    trace_id: Option<String>,
     node_count: usize,
     /// At most ten of them.
     nodes: &'a [NodeName],
+}
+
+/// A view in JSON.
+#[derive(Serialize)]
+pub struct JsonView<'a> {
+    scope: Option<&'a str>,
+    registry: Option<&'a str>,
+    route: Option<&'a str>,
+    boot: Option<&'a str>,
+}
+
+impl<'a> JsonView<'a> {
+    /// As JSON.
+    #[must_use]
+    pub fn of(view: &'a View) -> Self {
+        let View { scope, registry, route, boot } = view;
+        Self { scope: given(scope), registry: given(registry), route: given(route), boot: given(boot) }
+    }
 }
 
 /// Puts together what nodes told, as it comes.
@@ -153,14 +188,28 @@ impl Known {
         if self.is_shared() { self.entry.key.chars().take(KEY_SHOWN).collect() } else { "-".to_owned() }
     }
 
-    /// As JSON.
+    /// As JSON of the moment `now_ms` since 1970.
     #[must_use]
-    pub fn json(&self) -> impl Serialize + '_ {
+    pub fn json(&self, now_ms: u64) -> impl Serialize + '_ {
+        let entry = &self.entry;
         JsonEntry {
             kind: "entry",
             shared: self.is_shared(),
-            entry: &self.entry,
-            trace_id: self.entry.trace.map(|trace| trace.trace_id_hex()).unwrap_or_default(),
+            key: &entry.key,
+            about: &entry.about,
+            view: entry.view.as_ref().map(JsonView::of),
+            class: entry.class,
+            binds: given(&entry.binds),
+            reporters: &entry.reporters,
+            reporter_count: entry.reporter_count,
+            step: entry.step,
+            since_ms: entry.since_ms,
+            failed_at: units::rfc_3339(now_ms.saturating_sub(entry.last_ms_ago)),
+            next_try_ms: entry.next_try_ms,
+            probed_by: entry.probed_by.as_deref(),
+            cause: given(&entry.cause),
+            trace: entry.trace,
+            trace_id: entry.trace.map(|trace| trace.trace_id_hex()),
             node_count: self.nodes.len(),
             nodes: self.nodes.get(..NODES_NAMED).unwrap_or(&self.nodes),
         }
@@ -311,8 +360,6 @@ pub fn trace_of(entry: &BackoffEntry) -> String {
 
 #[cfg(test)]
 mod tests {
-    use contract::{FailureClass, TraceContext};
-
     use super::*;
 
     fn node(name: &str) -> NodeName {

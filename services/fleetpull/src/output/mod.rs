@@ -43,6 +43,12 @@ pub fn json<T: Serialize>(object: &T) {
     }
 }
 
+/// A text in JSON, where what is absent is null.
+#[must_use]
+pub fn given(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
 /// Writes a remark to stderr, without what a terminal would act on.
 pub fn remark(line: &str) {
     // Nobody reads stderr: nothing is lost that somebody waits for.
@@ -71,8 +77,7 @@ fn escaped(json: &str) -> String {
 
 /// Control characters (C0, DEL and C1), separators of lines and paragraphs, and the marks that change the direction of text.
 fn acts_on_a_terminal(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    character.is_control() || matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Writes a warning to stderr.

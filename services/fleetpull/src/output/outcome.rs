@@ -2,11 +2,11 @@
 
 use contract::messages::backoff_tracker::BackoffEntry;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
-use contract::{FailureClass, NodeName, WishId};
+use contract::{FailureClass, NodeName, Reason, WishId};
 use serde::Serialize;
 
 use super::refusal::Refusal;
-use super::units;
+use super::{given, units};
 use crate::cli::OutputFormat;
 
 /// One image on one node.
@@ -27,33 +27,34 @@ pub struct Row {
 /// The row in JSON: the names and their meaning are an interface.
 #[derive(Default, Serialize)]
 struct JsonRow<'a> {
-    image: &'a str,
-    /// Empty where somebody was meant whose name nobody knows: the agent behind a socket that does not answer.
-    node: &'a str,
+    image: Option<&'a str>,
+    /// Null where the name is not known: of the agent behind a socket that does not answer.
+    node: Option<&'a str>,
     /// `pulled`, `present`, `failed`, `backoff`, or `standing` for a wish that was left with the agent.
     outcome: &'static str,
-    /// Kubelet's word, or empty.
-    reason: &'static str,
-    message: &'a str,
-    /// The class of the failure, empty on success.
-    class: &'static str,
-    image_ref: &'a str,
-    digest: &'a str,
-    platform: &'a str,
+    /// Kubelet's word.
+    reason: Option<&'static str>,
+    message: Option<&'a str>,
+    /// The class of the failure.
+    class: Option<&'static str>,
+    image_ref: Option<&'a str>,
+    digest: Option<&'a str>,
+    platform: Option<&'a str>,
     size_bytes: u64,
     duration_ms: u64,
     waiting_ms: u64,
     next_try_ms: Option<u64>,
-    auth: &'a str,
-    trace_id: &'a str,
+    auth: Option<&'a str>,
+    trace_id: Option<&'a str>,
     timed_out: bool,
-    /// On a refusal, which node found out what it goes by, else empty.
-    learned_by: &'a str,
-    learned_ms_ago: Option<u64>,
-    /// 32 hex digits, or empty.
-    learned_trace_id: String,
-    /// On a refusal, which node makes the next try, as far as that is decided: while it makes it. Else empty.
-    next_by: &'a str,
+    /// On a refusal, which node found out what it goes by.
+    learned_by: Option<&'a str>,
+    /// When it found out.
+    learned_at: Option<String>,
+    /// 32 hex digits.
+    learned_trace_id: Option<String>,
+    /// On a refusal, which node makes the next attempt, while it makes it.
+    next_by: Option<&'a str>,
     /// The standing wish, if it is one.
     wish: Option<WishId>,
 }
@@ -61,12 +62,12 @@ struct JsonRow<'a> {
 /// Writes the JSON row of an image that nobody could be asked for, to stdout.
 pub fn print_unasked(image: &str, node: Option<&NodeName>, failed: &PullOutcome) {
     super::json(&JsonRow {
-        image,
-        node: node.map_or("", NodeName::as_str),
+        image: given(image),
+        node: node.map(NodeName::as_str),
         outcome: "failed",
-        message: &failed.message,
-        class: failed.class.map_or("", |class| class.as_str()),
-        trace_id: &failed.trace_id,
+        message: given(&failed.message),
+        class: failed.class.map(FailureClass::as_str),
+        trace_id: given(&failed.trace_id),
         timed_out: failed.timed_out,
         ..JsonRow::default()
     });
@@ -84,26 +85,26 @@ impl Row {
     fn to_json(&self) -> JsonRow<'_> {
         let outcome = &self.outcome;
         JsonRow {
-            image: &self.image,
-            node: self.node.as_str(),
+            image: given(&self.image),
+            node: Some(self.node.as_str()),
             outcome: self.word(),
-            reason: outcome.reason.map_or("", |reason| reason.as_str()),
-            message: &outcome.message,
-            class: outcome.class.map_or("", |class| class.as_str()),
-            image_ref: &outcome.image_ref,
-            digest: outcome.digest.as_deref().unwrap_or_default(),
-            platform: outcome.platform.as_deref().unwrap_or_default(),
+            reason: outcome.reason.map(Reason::as_str),
+            message: given(&outcome.message),
+            class: outcome.class.map(FailureClass::as_str),
+            image_ref: given(&outcome.image_ref),
+            digest: outcome.digest.as_deref(),
+            platform: outcome.platform.as_deref(),
             size_bytes: outcome.size_bytes,
             duration_ms: outcome.duration_ms,
             waiting_ms: outcome.waiting_ms,
             next_try_ms: outcome.next_try_ms,
-            auth: &outcome.auth,
-            trace_id: &outcome.trace_id,
+            auth: given(&outcome.auth),
+            trace_id: given(&outcome.trace_id),
             timed_out: outcome.timed_out,
-            learned_by: self.learned_by(),
-            learned_ms_ago: outcome.learned_ms_ago.or(self.under_way.as_ref().map(|entry| entry.last_ms_ago)),
-            learned_trace_id: self.learned_trace_id(),
-            next_by: self.next_by(),
+            learned_by: given(self.learned_by()),
+            learned_at: self.learned_at_ms().map(units::rfc_3339),
+            learned_trace_id: Some(self.learned_trace_id()).filter(|id| !id.is_empty()),
+            next_by: given(self.next_by()),
             wish: outcome.wish,
         }
     }
@@ -134,6 +135,12 @@ impl Row {
             (None, OutcomeKind::Backoff) if !self.outcome.stands => self.node.as_str(),
             (None, _) => "",
         }
+    }
+
+    /// When that was, milliseconds since 1970.
+    fn learned_at_ms(&self) -> Option<u64> {
+        let ago = self.outcome.learned_ms_ago.or(self.under_way.as_ref().map(|entry| entry.last_ms_ago));
+        ago.map(|ago| self.at_ms.saturating_sub(ago))
     }
 
     fn learned_trace_id(&self) -> String {
@@ -174,7 +181,7 @@ impl Row {
         let refusal = Refusal {
             node: self.node.as_str(),
             learned_by: outcome.learned_by.as_deref()?,
-            learned_at_ms: outcome.learned_ms_ago.map(|ago| self.at_ms.saturating_sub(ago)),
+            learned_at_ms: self.learned_at_ms(),
             trace_id: outcome.learned_trace_id.as_deref().unwrap_or_default(),
             class: outcome.class.unwrap_or(FailureClass::Unknown),
             cause: &outcome.message,
@@ -227,8 +234,6 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use contract::Reason;
-
     use super::*;
 
     fn row(outcome: PullOutcome) -> Row {
@@ -236,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_every_field_and_empty_words_for_what_is_not() {
+    fn json_has_every_field_and_null_for_what_is_absent() {
         let row = row(PullOutcome { outcome: OutcomeKind::Pulled, size_bytes: 5, ..PullOutcome::default() });
         let json = serde_json::to_value(row.to_json()).expect("serialises");
         let fields = [
@@ -256,7 +261,7 @@ mod tests {
             "auth",
             "trace_id",
             "learned_by",
-            "learned_ms_ago",
+            "learned_at",
             "learned_trace_id",
             "next_by",
             "wish",
@@ -264,7 +269,10 @@ mod tests {
         for field in fields {
             assert!(json.get(field).is_some(), "{field}");
         }
-        assert_eq!((&json["outcome"], &json["reason"], &json["class"]), (&"pulled".into(), &"".into(), &"".into()));
+        assert_eq!(json["outcome"], "pulled");
+        for absent in ["reason", "message", "class", "image_ref", "digest", "platform", "auth", "learned_by", "learned_at", "next_by"] {
+            assert!(json[absent].is_null(), "{absent}: {json}");
+        }
     }
 
     #[test]
@@ -282,9 +290,13 @@ mod tests {
             row(learned.clone()).to_text(),
             "backoff  n3  busybox  n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s"
         );
-        assert_eq!((row(own.clone()).to_json().learned_by, row(learned).to_json().learned_by), ("n3", "n1"));
+        assert_eq!((row(own.clone()).to_json().learned_by, row(learned.clone()).to_json().learned_by), (Some("n3"), Some("n1")));
+        assert_eq!(row(learned).to_json().learned_at.as_deref(), Some("1970-01-01T12:00:03Z"));
         let stands = PullOutcome { stands: true, ..own };
-        assert_eq!((row(stands.clone()).word(), row(stands.clone()).is_there(), row(stands).to_json().learned_by), ("standing", false, ""));
+        assert_eq!(
+            (row(stands.clone()).word(), row(stands.clone()).is_there(), row(stands).to_json().learned_by),
+            ("standing", false, None)
+        );
     }
 
     #[test]
@@ -307,7 +319,8 @@ mod tests {
         assert!(refused.may_be_under_way(), "who waited for the fleet in vain is not told a time of the next try");
         let told = Row { under_way: Some(Box::new(under_way)), ..refused };
         assert_eq!(told.refusal().as_deref(), Some("n3 waits: n1 got 404 at 12:00:03Z, n2 tries now"));
-        assert_eq!((told.to_json().learned_by, told.to_json().next_by, told.to_json().learned_ms_ago), ("n1", "n2", Some(500)));
+        assert_eq!((told.to_json().learned_by, told.to_json().next_by), (Some("n1"), Some("n2")));
+        assert_eq!(told.to_json().learned_at.as_deref(), Some("1970-01-01T12:00:03Z"));
         let learned = PullOutcome {
             outcome: OutcomeKind::Backoff,
             learned_by: Some("n1".to_owned()),

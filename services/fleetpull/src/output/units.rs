@@ -37,6 +37,12 @@ pub fn time_of_day(wall_ms: u64) -> String {
     format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
+/// A moment since 1970 in JSON.
+#[must_use]
+pub fn rfc_3339(wall_ms: u64) -> String {
+    contract::cloud_event::rfc3339(wall_ms)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,27 +1,59 @@
 //! A standing wish, as text and as JSON.
 
-use contract::NodeName;
 use contract::messages::pull_coordinator::{WishState, WishStatus};
+use contract::{FailureClass, NodeName, PodRef, WishId};
 use serde::Serialize;
 
 use super::refusal::Refusal;
-use super::{one_line, units};
+use super::{given, one_line, units};
 
 /// The columns of wishes.
 pub const HEADER: [&str; 8] = ["NODE", "IMAGE", "STATE", "SINCE", "LEFT", "TRIES", "WISH", "WHY"];
 
-/// A wish as JSON: beside its own fields, where it stands.
+/// A standing pull in JSON: the names and their meaning are an interface.
 #[derive(Serialize)]
-struct JsonWish<'a> {
+struct JsonStandingPull<'a> {
+    kind: &'static str,
     node: &'a NodeName,
-    #[serde(flatten)]
-    status: &'a WishStatus,
+    wish: WishId,
+    image: &'a str,
+    pod: Option<&'a PodRef>,
+    platform: Option<&'a str>,
+    state: WishState,
+    since_ms: u64,
+    left_ms: u64,
+    callers: u32,
+    tries: u64,
+    cause: Option<&'a str>,
+    class: Option<FailureClass>,
+    next_try_ms: Option<u64>,
+    learned_by: Option<&'a str>,
+    learned_at: Option<String>,
+    learned_trace_id: Option<&'a str>,
 }
 
-/// As JSON.
+/// As JSON of the moment `now_ms` since 1970.
 #[must_use]
-pub fn json<'a>(node: &'a NodeName, status: &'a WishStatus) -> impl Serialize + 'a {
-    JsonWish { node, status }
+pub fn json<'a>(node: &'a NodeName, status: &'a WishStatus, now_ms: u64) -> impl Serialize + 'a {
+    JsonStandingPull {
+        kind: "standing_pull",
+        node,
+        wish: status.wish,
+        image: &status.image,
+        pod: status.pod.as_ref(),
+        platform: status.platform.as_deref(),
+        state: status.state,
+        since_ms: status.since_ms,
+        left_ms: status.left_ms,
+        callers: status.callers,
+        tries: status.tries,
+        cause: given(&status.cause),
+        class: status.class,
+        next_try_ms: status.next_try_ms,
+        learned_by: status.learned_by.as_deref(),
+        learned_at: status.learned_ms_ago.map(|ago| units::rfc_3339(now_ms.saturating_sub(ago))),
+        learned_trace_id: status.learned_trace_id.as_deref(),
+    }
 }
 
 /// As a row of [`HEADER`].

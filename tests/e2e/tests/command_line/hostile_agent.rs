@@ -119,7 +119,8 @@ fn nothing_that_a_node_says_of_itself_acts_on_a_terminal() {
     });
     let place = Workplace::new().with("NATS_URL", server.url());
     until("the agent answers", || (place.run(&["nodes"]).status == 0).then_some(()));
-    let commands: [&[&str]; 5] = [&["nodes"], &["events"], &["pulls"], &["cancel", "other"], &["pull", "a:1", "--all-nodes", "--wait", "2s"]];
+    let commands: [&[&str]; 5] =
+        [&["nodes"], &["events"], &["pulls"], &["cancel", "other"], &["pull", "a:1", "--all-nodes", "--wait", "2s"]];
     for command in commands {
         for format in ["text", "json"] {
             let written = place.run(&[command, &["-o", format]].concat());

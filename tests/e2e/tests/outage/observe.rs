@@ -35,7 +35,7 @@ fn who_observes_is_told_why_it_would_have_waited_and_asks_all_the_same() {
     assert_eq!((observed(), registry.counts().failing), (0, 1), "looking is not asking");
 
     let asked = observer.asked(&["pull", &image, "-o", "json"]).expect(1).object();
-    assert_eq!((&asked["outcome"], &asked["learned_by"]), (&json!("failed"), &json!("")), "{asked}");
+    assert_eq!((&asked["outcome"], &asked["learned_by"]), (&json!("failed"), &json!(null)), "{asked}");
     assert_eq!((observed(), registry.counts().failing), (1, 2), "it would have been refused");
     until("what it found is told to the others", || {
         shared_entries(&finder).iter().any(|entry| entry.reporters.contains(&"n02".to_owned())).then_some(())

@@ -24,9 +24,10 @@ pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
             say_what_is_there(&client, &args.what, &told, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);
         }
+        let now_ms = client.clock().now().wall_ms();
         match args.asked.question.output.format {
-            OutputFormat::Json => told.known.iter().for_each(|known| output::json(&known.json())),
-            OutputFormat::Text => show(&told.known, client.clock().now().wall_ms()),
+            OutputFormat::Json => told.known.iter().for_each(|known| output::json(&known.json(now_ms))),
+            OutputFormat::Text => show(&told.known, now_ms),
         }
         Ok(told.exit)
     })

@@ -22,16 +22,16 @@ pub(super) fn carry_out(args: &BackoffListArgs) -> Result<Exit> {
         let told = Told::by(&client, &nodes, &list).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
         match args.asked.question.output.format {
-            OutputFormat::Json => print_json(&told, &silent),
+            OutputFormat::Json => print_json(&told, &silent, client.clock().now().wall_ms()),
             OutputFormat::Text => print_text(&told, &silent, args.asked.question.output.quiet),
         }
         Ok(told.exit)
     })
 }
 
-fn print_json(told: &Told, silent: &[Silent]) {
+fn print_json(told: &Told, silent: &[Silent], now_ms: u64) {
     for known in &told.known {
-        output::json(&known.json());
+        output::json(&known.json(now_ms));
     }
     for pause in &told.pauses {
         output::json(&json!({ "kind": "pause", "registry": pause.registry, "left_ms": pause.left_ms, "by": pause.by }));

@@ -232,11 +232,12 @@ async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<b
         let row = Row { image, node: name.parse()?, outcome, at_ms: clock.now().wall_ms(), under_way: None };
         if let Some(sentence) = row.refusal() {
             let PullOutcome { class, learned_by, learned_ms_ago, learned_trace_id, next_try_ms, .. } = &row.outcome;
+            let learned_at = learned_ms_ago.map(|ago| units::rfc_3339(row.at_ms.saturating_sub(ago)));
             let figures = json!({
                 "node": name,
-                "class": class.map_or("", |class| class.as_str()),
+                "class": class.map(|class| class.as_str()),
                 "learned_by": learned_by,
-                "learned_ms_ago": learned_ms_ago,
+                "learned_at": learned_at,
                 "learned_trace_id": learned_trace_id,
                 "next_try_ms": next_try_ms,
             });

@@ -1,6 +1,7 @@
 //! `fleetpull explain`
 
 mod here;
+mod json;
 
 use std::collections::BTreeSet;
 
@@ -9,15 +10,14 @@ use clock::Clock;
 use contract::NodeName;
 use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use image::Reference;
-use serde_json::json;
 
 use super::pull::advice;
 use crate::cli::{ExplainArgs, OutputFormat};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::fleet::connect;
-use crate::output;
 use crate::output::known::Known;
+use crate::output::{self, given};
 
 /// How many nodes' verdicts fit on a screen.
 const VERDICTS_SHOWN: usize = 8;
@@ -56,7 +56,7 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
         Err(error) => {
             let error = error.kubelet_message(&args.image);
             match args.asked.question.output.format {
-                OutputFormat::Json => output::json(&json!({ "image": args.image, "error": error })),
+                OutputFormat::Json => output::json(&serde_json::json!({ "image": given(&args.image), "error": error })),
                 OutputFormat::Text => output::fact(&format!("error:              {error}")),
             }
             if let Some(advice) = advice::of_name(&args.image).filter(|_| !args.asked.question.output.quiet) {
@@ -72,7 +72,7 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
         Err(error) => Findings { verdicts: vec![Verdict { node: None, said: Err(output::told(&error)) }], ..Findings::default() },
     };
     match args.asked.question.output.format {
-        OutputFormat::Json => print_json(args, &reference, &findings),
+        OutputFormat::Json => json::print(&args.image, &reference, &findings, Clock::host().now().wall_ms()),
         OutputFormat::Text => print_text(&reference, &findings),
     }
     give_advice(args, &findings);
@@ -117,28 +117,6 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
     let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(&client, &held, &args.image).await };
     Ok(Findings { verdicts, known })
-}
-
-fn print_json(args: &ExplainArgs, reference: &Reference, findings: &Findings) {
-    for verdict in &findings.verdicts {
-        let mut object = json!({
-            "image": args.image,
-            "repository": reference.repository(),
-            "tag": reference.tag().unwrap_or_default(),
-            "digest": reference.digest().map(ToString::to_string).unwrap_or_default(),
-            "registry": reference.registry(),
-            "runtime_reference": reference.runtime_reference(),
-            "node": verdict.node,
-        });
-        match &verdict.said {
-            Ok(said) => object["pull"] = json!(said),
-            Err(error) => object["pull_error"] = json!(error),
-        }
-        let of_node = |known: &&Known| verdict.node.as_ref().is_some_and(|node| known.nodes.contains(node));
-        let known: Vec<_> = findings.known.iter().filter(of_node).map(Known::json).collect();
-        object["backoff"] = json!(known);
-        output::json(&object);
-    }
 }
 
 fn print_text(reference: &Reference, findings: &Findings) {

@@ -13,28 +13,28 @@ use super::weighing::{self, ToFetch};
 use crate::cli::{OutputFormat, PullArgs};
 use crate::exit::Exit;
 use crate::fleet::FleetClient;
-use crate::output::{self, table, units};
+use crate::output::{self, given, table, units};
 
 /// One image on one node as JSON.
 #[derive(Default, Serialize)]
 struct JsonRow<'a> {
-    image: &'a str,
-    /// Empty where not even the name is known.
-    node: &'a str,
+    image: Option<&'a str>,
+    /// Null where not even the name is known.
+    node: Option<&'a str>,
     /// Whether it is there; null when that is not known.
     present: Option<bool>,
     in_flight: bool,
     /// What would happen, in one sentence.
-    would: &'a str,
+    would: Option<&'a str>,
     next_try_ms: Option<u64>,
     /// What is missing there of the image; null where nobody knows.
     bytes_to_fetch: Option<u64>,
     /// Whether that is the whole image, because the node's runtime does not say which layers it has.
     bytes_at_most: bool,
-    /// Why nobody knows, else empty.
-    bytes_unknown: &'a str,
-    /// Why the node did not say, else empty.
-    error: &'a str,
+    /// Why nobody knows.
+    bytes_unknown: Option<&'a str>,
+    /// Why the node did not say.
+    error: Option<&'a str>,
 }
 
 /// What one node said of one image.
@@ -47,7 +47,8 @@ struct Answer<'a> {
 
 /// Writes the JSON row of an image on a node that could not be asked.
 pub(super) fn print_unasked(image: &str, node: Option<&NodeName>, why: &str) {
-    output::json(&JsonRow { image, node: node.map_or("", NodeName::as_str), bytes_unknown: why, error: why, ..JsonRow::default() });
+    let (image, why) = (given(image), given(why));
+    output::json(&JsonRow { image, node: node.map(NodeName::as_str), bytes_unknown: why, error: why, ..JsonRow::default() });
 }
 
 /// Asks every node and pulls nothing.
@@ -109,16 +110,16 @@ impl<'a> Answer<'a> {
     fn json(&self) -> JsonRow<'_> {
         let said = self.said.as_ref().ok();
         JsonRow {
-            image: self.image,
-            node: self.node.as_str(),
+            image: given(self.image),
+            node: Some(self.node.as_str()),
             present: self.present(),
             in_flight: said.is_some_and(|said| said.in_flight),
-            would: said.map_or("", |said| &said.verdict),
+            would: said.map(|said| said.verdict.as_str()),
             next_try_ms: said.and_then(|said| said.next_try_ms),
             bytes_to_fetch: self.to_fetch.bytes(),
             bytes_at_most: matches!(self.to_fetch, ToFetch::UpTo(_)),
-            bytes_unknown: self.unknown(),
-            error: self.said.as_ref().err().map_or("", String::as_str),
+            bytes_unknown: given(self.unknown()),
+            error: self.said.as_ref().err().map(String::as_str),
         }
     }
 

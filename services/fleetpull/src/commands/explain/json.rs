@@ -1,0 +1,98 @@
+//! What is known of a pull, as JSON: the names and their meaning are an interface.
+
+use contract::messages::pull_coordinator::{Explanation, ImageWeight};
+use contract::{FailureClass, NodeName};
+use image::Reference;
+use serde::Serialize;
+
+use super::{Findings, Verdict};
+use crate::output::known::{JsonView, Known};
+use crate::output::{self, given, units};
+
+/// How a reference is read, and what one node, or this process, says of a pull.
+#[derive(Serialize)]
+struct JsonRow<'a, K> {
+    image: &'a str,
+    repository: &'a str,
+    tag: Option<&'a str>,
+    digest: Option<String>,
+    registry: &'a str,
+    runtime_reference: &'a str,
+    node: Option<&'a NodeName>,
+    pull: Option<JsonPull<'a>>,
+    /// Why that is not known.
+    pull_error: Option<&'a str>,
+    /// Every back-off that concerns the image and that the node holds.
+    backoff: Vec<K>,
+}
+
+/// What would happen.
+#[derive(Serialize)]
+struct JsonPull<'a> {
+    policy: &'a str,
+    present: Option<bool>,
+    inspect_error: Option<&'a str>,
+    in_flight: bool,
+    verdict: &'a str,
+    next_try_ms: Option<u64>,
+    cause: Option<&'a str>,
+    class: Option<FailureClass>,
+    learned_by: Option<&'a str>,
+    learned_at: Option<String>,
+    learned_trace_id: Option<&'a str>,
+    view: Option<JsonView<'a>>,
+    since_ms: Option<u64>,
+    binds: Option<&'a str>,
+    probed_by: Option<&'a str>,
+    platform: Option<&'a str>,
+    digest: Option<&'a str>,
+    weight: Option<&'a ImageWeight>,
+    weigh_error: Option<&'a str>,
+    missing_bytes: Option<u64>,
+}
+
+impl<'a> JsonPull<'a> {
+    fn of(said: &'a Explanation, now_ms: u64) -> Self {
+        Self {
+            policy: &said.policy,
+            present: said.present,
+            inspect_error: said.inspect_error.as_deref(),
+            in_flight: said.in_flight,
+            verdict: &said.verdict,
+            next_try_ms: said.next_try_ms,
+            cause: said.cause.as_deref().and_then(given),
+            class: said.class,
+            learned_by: said.learned_by.as_deref(),
+            learned_at: said.learned_ms_ago.map(|ago| units::rfc_3339(now_ms.saturating_sub(ago))),
+            learned_trace_id: said.learned_trace_id.as_deref(),
+            view: said.view.as_ref().map(JsonView::of),
+            since_ms: said.since_ms,
+            binds: said.binds.as_deref(),
+            probed_by: said.probed_by.as_deref(),
+            platform: said.platform.as_deref(),
+            digest: said.digest.as_deref(),
+            weight: said.weight.as_ref(),
+            weigh_error: said.weigh_error.as_deref(),
+            missing_bytes: said.missing_bytes,
+        }
+    }
+}
+
+/// Writes a row for each node.
+pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, now_ms: u64) {
+    for Verdict { node, said } in &findings.verdicts {
+        let of_node = |known: &&Known| node.as_ref().is_some_and(|node| known.nodes.contains(node));
+        output::json(&JsonRow {
+            image,
+            repository: reference.repository(),
+            tag: reference.tag(),
+            digest: reference.digest().map(ToString::to_string),
+            registry: reference.registry(),
+            runtime_reference: reference.runtime_reference(),
+            node: node.as_ref(),
+            pull: said.as_ref().ok().map(|said| JsonPull::of(said, now_ms)),
+            pull_error: said.as_ref().err().map(String::as_str),
+            backoff: findings.known.iter().filter(of_node).map(|known| known.json(now_ms)).collect(),
+        });
+    }
+}
