@@ -14,6 +14,7 @@ use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, Shared, pending};
 use runtimes::{Probe, Progress, PullRequest, RuntimeRef};
 
+use crate::contained::contained;
 use crate::outbound::Outbound;
 
 /// So long a pull runs before a registry is asked for its limits: one that refuses has mostly done so by then, and is not asked twice.
@@ -81,7 +82,8 @@ impl Beside {
     pub(crate) fn head(&self) -> Head {
         let Self { runtime, outbound, request, permit, .. } = self.clone();
         let asking = async move {
-            let Some(Probe { resolved: true, limits, .. }) = runtime.probe(&request.reference, &request.trace).await else { return false };
+            let probe = contained("manifest_check", runtime.probe(&request.reference, &request.trace)).await.flatten();
+            let Some(Probe { resolved: true, limits, .. }) = probe else { return false };
             actix::spawn(outbound.limits(request.trace, ReportLimits { permit, limits }));
             true
         };

@@ -10,6 +10,8 @@ use contract::messages::pull_coordinator::{BLOBS_MOST, BlobSize, Explanation, Im
 use image::Digest;
 use runtimes::{ImageRuntime, PullRequest, Weight};
 
+use crate::contained::contained;
+
 /// How long the registry may take: somebody waits for it before a screen.
 const WEIGHED_WITHIN: Duration = Duration::from_secs(20);
 
@@ -40,7 +42,8 @@ pub(crate) async fn weigh(explanation: &mut Explanation, runtime: &dyn ImageRunt
         explanation.weigh_error = unwilling;
         return;
     }
-    match tokio::time::timeout(WEIGHED_WITHIN, runtime.weigh(request)).await {
+    let asking = contained("size estimate", runtime.weigh(request));
+    match tokio::time::timeout(WEIGHED_WITHIN, asking).await.map(Option::flatten) {
         Ok(Some(Ok(weight))) => explanation.weight = Some(told(weight)),
         Ok(Some(Err(failure))) => explanation.weigh_error = Some(failure.text),
         // Another node may have a runtime that can.

@@ -134,6 +134,22 @@ fn of_limits_a_registry_is_asked_once_a_minute_beside_pulls_that_do_not_end_at_o
 }
 
 #[test]
+fn a_side_channel_check_that_panics_ends_neither_the_pull_nor_the_actor() {
+    paused(async {
+        let world = World::new("direct", 0);
+        // The registry's permits are unwrapped.
+        world.registry.close();
+        let asked = world.node.begin(wanted());
+        world.runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+        pass(8_000).await;
+        assert!(world.heads() > 0, "the registry was asked beside the pull");
+        assert_eq!((world.limits().len(), world.script.told().len()), (0, 0), "nothing is learned from it");
+        world.runtime.let_go(IMAGE);
+        assert_eq!(asked.await.unwrap().outcome, OutcomeKind::Pulled);
+    });
+}
+
+#[test]
 fn a_pull_that_is_refused_at_once_costs_the_registry_nothing_more() {
     paused(async {
         let world = World::new("direct", 100);
