@@ -32,8 +32,8 @@ pub struct TokenAuth {
     pub identity_token: String,
     /// Whether a token without a login is good for pulling.
     pub anonymous: bool,
-    /// What the server says about how long a token is good, in seconds.
-    pub expires_in_s: u64,
+    /// What the server says about how long a token is good, as JSON: seconds, or anything else that a server may send. Empty: nothing.
+    pub expires_in: String,
 }
 
 /// Which tokens are good for what.
@@ -80,8 +80,8 @@ impl TokenAuth {
         };
         if good {
             let token = tokens.issue(scope);
-            let body = json!({"token": token, "access_token": token, "expires_in": self.expires_in_s});
-            (200, body.to_string())
+            let lifetime = if self.expires_in.is_empty() { String::new() } else { format!(r#","expires_in":{}"#, self.expires_in) };
+            (200, format!(r#"{{"token":"{token}","access_token":"{token}"{lifetime}}}"#))
         } else {
             (401, json!({"errors": [{"code": "UNAUTHORIZED", "message": "incorrect username or password"}]}).to_string())
         }

@@ -121,8 +121,13 @@ async fn faults_are_met_as_ordered() {
 
 #[tokio::test]
 async fn tokens_are_asked_for_and_given() {
-    let auth =
-        TokenAuth { user: "u".to_owned(), password: "p".to_owned(), identity_token: String::new(), anonymous: false, expires_in_s: 9 };
+    let auth = TokenAuth {
+        user: "u".to_owned(),
+        password: "p".to_owned(),
+        identity_token: String::new(),
+        anonymous: false,
+        expires_in: "9".to_owned(),
+    };
     let registry = PracticeRegistry::start(Options { auth: Auth::Token(auth), ..Options::default() }).await.unwrap();
     registry.add_image("a", "1", &MadeImage::of_layers([1_000]));
     let refused = get(&registry, "/v2/a/manifests/1", "").await;

@@ -77,7 +77,7 @@ async fn a_registry_tells_its_limits_to_a_head_and_counts_none() {
 #[tokio::test]
 async fn the_login_of_who_is_asked_is_shown_to_it() {
     let (user, password) = ("ann".to_owned(), "correct-horse".to_owned());
-    let auth = Auth::Token(TokenAuth { user, password, identity_token: String::new(), anonymous: false, expires_in_s: 60 });
+    let auth = Auth::Token(TokenAuth { user, password, identity_token: String::new(), anonymous: false, expires_in: "60".to_owned() });
     let node = Node::behind(Options { auth, ..Options::default() }).await;
     let reference = Reference::parse(IMAGE).unwrap();
     let host = node.mirror.host();

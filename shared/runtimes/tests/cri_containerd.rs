@@ -194,7 +194,7 @@ async fn token_servers_have_their_class_too() {
     let node = Node::start(ContainerdConfig::default()).await;
     let auth = |anonymous| {
         let (user, password) = ("deploy".to_owned(), "open sesame".to_owned());
-        Auth::Token(TokenAuth { user, password, identity_token: "refresh".to_owned(), anonymous, expires_in_s: 60 })
+        Auth::Token(TokenAuth { user, password, identity_token: "refresh".to_owned(), anonymous, expires_in: "60".to_owned() })
     };
     for (anonymous, fault, class) in [
         (false, None, FailureClass::Denied),

@@ -15,6 +15,7 @@ mod oci_docker_registry;
 mod oci_external;
 mod oci_faults;
 mod oci_pull;
+mod oci_redirects;
 mod oci_resume;
 mod oci_routes;
 mod oci_store;

@@ -4,7 +4,10 @@
 //! not belong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::time::Duration;
+
 use super::oci_support::{Node, keyring, registry};
+use clock::Clock;
 use contract::FailureClass;
 use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
 
@@ -17,12 +20,17 @@ async fn guarded(auth: Auth) -> PracticeRegistry {
 }
 
 fn tokens(anonymous: bool) -> Auth {
+    tokens_for(anonymous, "300")
+}
+
+/// `expires_in` as JSON, or empty.
+fn tokens_for(anonymous: bool, expires_in: &str) -> Auth {
     Auth::Token(TokenAuth {
         user: "deploy".to_owned(),
         password: SECRET.to_owned(),
         identity_token: "refresh-me".to_owned(),
         anonymous,
-        expires_in_s: 300,
+        expires_in: expires_in.to_owned(),
     })
 }
 
@@ -70,6 +78,56 @@ async fn a_token_is_fetched_once_and_kept() {
     registry.reset_counts();
     node.pull(&image(&registry)).await.unwrap();
     assert_eq!(story(&registry), ["401 1 Bearer", "200 token Basic", "200 1 Bearer"], "a token that has run out is replaced");
+}
+
+#[tokio::test]
+async fn a_token_is_used_whatever_its_server_says_of_its_lifetime() {
+    for (expires_in, kept) in [
+        ("300", true),
+        ("299.7", true),
+        ("\"300\"", true),
+        ("18446744073709551615", true),
+        ("18446744073709551616", true),
+        ("1e300", true),
+        // Absent, or nothing that a lifetime can be: a minute, by the specification.
+        ("", true),
+        ("null", true),
+        ("-1", true),
+        ("-18446744073709551616", true),
+        ("1e999", true),
+        ("\"soon\"", true),
+        ("[]", true),
+        ("{\"s\": 5}", true),
+        ("true", true),
+        // Over before it can be used again.
+        ("0", false),
+        ("5", false),
+    ] {
+        let registry = PracticeRegistry::start(Options { auth: tokens_for(false, expires_in), ..Options::default() }).await.unwrap();
+        registry.add_image("demo/app", "1", &MadeImage::of_layers([5_000]));
+        let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
+        node.pull(&image(&registry)).await.unwrap_or_else(|failure| panic!("{expires_in}: {failure}"));
+        let fetched = || registry.requests().iter().filter(|request| request.path == "/token").count();
+        assert_eq!((fetched(), registry.counts().failing), (1, 0), "{expires_in}: {:?}", story(&registry));
+        node.pull(&image(&registry)).await.unwrap_or_else(|failure| panic!("{expires_in}: {failure}"));
+        assert_eq!(fetched(), if kept { 1 } else { 2 }, "{expires_in}");
+    }
+}
+
+#[tokio::test]
+async fn no_token_is_kept_for_longer_than_hours() {
+    let registry = guarded(tokens_for(false, "18446744073709551615")).await;
+    let (clock, hand) = Clock::driven();
+    let node = Node::with(|options| {
+        options.keyring = keyring(options.store.parent().unwrap(), Some(&auths(&[login(registry.host(), "deploy", SECRET)])));
+        options.clock = clock;
+    });
+    let fetched = || registry.requests().iter().filter(|request| request.path == "/token").count();
+    for (passed, expected) in [(Duration::ZERO, 1), (Duration::from_secs(3_600), 1), (Duration::from_secs(24 * 3_600), 2)] {
+        hand.advance(passed);
+        node.pull(&image(&registry)).await.unwrap();
+        assert_eq!(fetched(), expected, "after another {passed:?}");
+    }
 }
 
 #[tokio::test]

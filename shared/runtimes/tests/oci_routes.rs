@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::oci_support::tls::certificates;
 use super::oci_support::{Node, keyring, registry};
 use contract::FailureClass;
-use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, Tls};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, Tls, TokenAuth};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use support::held_port::HeldPort;
 
 fn image(registry: &PracticeRegistry) -> String {
@@ -151,30 +152,6 @@ async fn a_file_that_cannot_be_read_is_named() {
     assert_eq!(origin.counts().requests, 0);
 }
 
-/// A CA, and a certificate of it for 127.0.0.1.
-struct Certificates {
-    ca_pem: String,
-    tls: Tls,
-    client_pem: String,
-}
-
-fn certificates(change: impl Fn(&mut CertificateParams)) -> Certificates {
-    let ca_key = KeyPair::generate().unwrap();
-    let mut ca = CertificateParams::new(Vec::new()).unwrap();
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
-    let issuer = Issuer::new(ca, ca_key);
-    let leaf = |change: &dyn Fn(&mut CertificateParams)| {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "registry.test".to_owned()]).unwrap();
-        change(&mut params);
-        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
-    };
-    let (certificate_pem, key_pem) = leaf(&change);
-    let (client, client_key) = leaf(&|_| {});
-    Certificates { tls: Tls { certificate_pem, key_pem, client_ca_pem: None }, ca_pem, client_pem: format!("{client}{client_key}") }
-}
-
 async fn with_tls(tls: Tls) -> PracticeRegistry {
     let registry = PracticeRegistry::start(Options { tls: Some(tls), ..Options::default() }).await.unwrap();
     registry.add_image("demo/app", "1", &made());
@@ -200,6 +177,53 @@ async fn certificates_of_the_file_are_trusted() {
         put_hosts(&options.config_path, &registry, &server);
     });
     unchecked.pull(&image(&registry)).await.unwrap();
+}
+
+#[tokio::test]
+async fn skip_verify_holds_for_its_host_alone() {
+    let auth = |anonymous| {
+        let (user, password, identity_token) = ("u".to_owned(), "secret-word".to_owned(), String::new());
+        Auth::Token(TokenAuth { user, password, identity_token, anonymous, expires_in: String::new() })
+    };
+    let elsewhere = PracticeRegistry::start(Options { tls: Some(certificates(|_| {}).tls), auth: auth(true), ..Options::default() });
+    let (registry, elsewhere) = (with_tls(certificates(|_| {}).tls).await, elsewhere.await.unwrap());
+    let realm = format!("Bearer realm=\"{}/token\"", elsewhere.url());
+    let location = format!("{}/v2/demo/app/manifests/1", elsewhere.url());
+    for (what, fault) in [
+        ("a token server", Fault::answer("/manifests/", 401, &[("www-authenticate", &realm)], "").times(1)),
+        ("a redirect's target", Fault::answer("/manifests/", 307, &[("location", &location)], "").times(1)),
+    ] {
+        let node = |tls_verify| {
+            Node::with(|options| {
+                options.tls_verify = tls_verify;
+                put_hosts(&options.config_path, &registry, &format!("server = \"{}\"\nskip_verify = true\n", registry.url()));
+            })
+        };
+        registry.faults().clear();
+        registry.faults().add(fault.clone());
+        let failure = node(true).pull(&image(&registry)).await.expect_err(what);
+        assert_eq!((failure.class, failure.endpoint.as_deref()), (FailureClass::NodeLocal, Some(elsewhere.host())), "{what}: {failure}");
+        assert!(failure.text.contains("signed by an unknown authority; add its CA to the system's"), "{what}: {failure}");
+        assert!(!failure.text.contains("hosts.toml"), "{what} has no such file: {failure}");
+        assert_eq!(elsewhere.counts().requests, 0, "{what}");
+
+        // The flag of one pull holds for all hosts.
+        registry.faults().clear();
+        registry.faults().add(fault);
+        let _ = node(false).pull(&image(&registry)).await;
+        assert_eq!(elsewhere.counts().requests, 1, "{what}");
+        elsewhere.reset_counts();
+    }
+    node_with(&registry, &format!("server = \"{}\"\nskip_verify = true\n", registry.url())).pull(&image(&registry)).await.unwrap();
+}
+
+#[tokio::test]
+async fn skip_verify_holds_for_a_token_server_on_the_same_host_and_port() {
+    let (user, password, identity_token) = ("u".to_owned(), "secret-word".to_owned(), String::new());
+    let auth = Auth::Token(TokenAuth { user, password, identity_token, anonymous: true, expires_in: String::new() });
+    let registry = PracticeRegistry::start(Options { tls: Some(certificates(|_| {}).tls), auth, ..Options::default() }).await.unwrap();
+    registry.add_image("demo/app", "1", &made());
+    node_with(&registry, &format!("server = \"{}\"\nskip_verify = true\n", registry.url())).pull(&image(&registry)).await.unwrap();
 }
 
 #[tokio::test]

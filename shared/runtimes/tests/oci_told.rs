@@ -79,7 +79,7 @@ async fn what_a_node_only_saw_is_no_registrys_word() {
 #[tokio::test]
 async fn a_login_that_the_token_server_refuses_is_refused_by_the_registry() {
     let (user, password) = ("u".to_owned(), "right".to_owned());
-    let auth = Auth::Token(TokenAuth { user, password, identity_token: String::new(), anonymous: false, expires_in_s: 60 });
+    let auth = Auth::Token(TokenAuth { user, password, identity_token: String::new(), anonymous: false, expires_in: "60".to_owned() });
     let registry = PracticeRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
     let logins = format!(r#"{{"auths":{{"{}":{{"username":"u","password":"wrong"}}}}}}"#, registry.host());
     let node = Node::with(|options| options.keyring = keyring(options.store.parent().unwrap(), Some(&logins)));

@@ -71,7 +71,7 @@ fn a_helper_is_asked_and_one_that_is_missing_or_fails_is_an_error() {
         password: PASSWORD.to_owned(),
         identity_token: String::new(),
         anonymous: true,
-        expires_in_s: 300,
+        expires_in: "300".to_owned(),
     });
     let registry = Registry::with(Options { auth, ..Options::default() });
     registry.add_image("shop/web", "v1", &small());

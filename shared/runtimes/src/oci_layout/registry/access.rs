@@ -139,7 +139,7 @@ impl Access {
         }
         match self.key(session, challenge, login) {
             None => Ok(credential.and_then(basic)),
-            Some(key) => session.registries.token(key, &session.endpoint.base, &session.endpoint.tls).await.map(Some),
+            Some(key) => session.registries.token(key, &session.endpoint).await.map(Some),
         }
     }
 

@@ -31,6 +31,8 @@ pub(in crate::oci_layout) struct Answer {
     response: reqwest::Response,
     /// Who answered in the end.
     url: Url,
+    /// Whether that was the origin asked first, and no redirect led elsewhere on the way.
+    at_home: bool,
     no_progress: Duration,
     received: u64,
     /// Counts as a connection to the endpoint until the body was read.
@@ -38,8 +40,8 @@ pub(in crate::oci_layout) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new(response: reqwest::Response, url: Url, no_progress: Duration) -> Self {
-        Self { response, url, no_progress, received: 0, _permit: None }
+    pub(super) fn new(response: reqwest::Response, url: Url, at_home: bool, no_progress: Duration) -> Self {
+        Self { response, url, at_home, no_progress, received: 0, _permit: None }
     }
 
     pub(super) fn holding(self, permit: Option<OwnedSemaphorePermit>) -> Self {
@@ -59,9 +61,9 @@ impl Answer {
         host_label(&self.url)
     }
 
-    /// Whether the endpoint itself answered, not somebody it sent us to.
-    pub(super) fn is_from(&self, endpoint: &Url) -> bool {
-        self.url.origin() == endpoint.origin()
+    /// Whether the endpoint itself answered a request with everything that is for it alone, logins above all.
+    pub(super) fn is_of_endpoint(&self) -> bool {
+        self.at_home
     }
 
     /// A header's text; empty if there is none.

@@ -5,24 +5,37 @@ use url::Url;
 
 use super::answer::Answer;
 use super::{Registries, transport};
-use crate::oci_layout::failure::StepFailure;
-use crate::oci_layout::route::{Proxies, TlsProfile, host_label};
+use crate::oci_layout::failure::{StepFailure, bounded};
+use crate::oci_layout::route::{Endpoint, Proxies, host_label};
 use contract::FailureClass;
 
 /// Redirects followed for one question: registries need one, two where a blob host has moved.
 const REDIRECTS_MAX: usize = 5;
+/// Longest host of a redirect that is quoted: no name of a host is longer. Bytes.
+const HOST_MAX_BYTES: usize = 260;
 
 /// A question on its way.
 pub(super) struct Exchange<'a> {
     pub(super) registries: &'a Registries,
     pub(super) url: Url,
-    /// Sent to whoever answers in the end.
+    /// Sent to each host that redirects lead to.
     pub(super) headers: HeaderMap,
-    /// Sent to the host asked first and to no other: logins above all.
+    /// Sent to the origin asked first (scheme, host and port) and to no other: logins above all. Once a redirect has led
+    /// elsewhere they are not sent any more, also if another one leads back.
     pub(super) own_headers: HeaderMap,
-    /// How TLS is spoken to the host asked first.
-    pub(super) tls: &'a TlsProfile,
+    /// On whose behalf: says how TLS is spoken to itself, and how to the other hosts that it names.
+    pub(super) endpoint: &'a Endpoint,
     pub(super) body: Body,
+    pub(super) elsewhere: Elsewhere,
+}
+
+/// What a redirect to another origin means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Elsewhere {
+    /// It is followed, without `own_headers`.
+    Followed,
+    /// It is a failure: without its secret the request would be another.
+    Refused,
 }
 
 /// What is sent and wanted beside headers.
@@ -31,19 +44,26 @@ pub(super) enum Body {
     Wanted,
     /// None: a HEAD.
     Unwanted,
-    /// This form is sent, and the answer's is wanted: a POST.
+    /// This form, which may hold a secret, is sent, and the answer's is wanted: a POST. Needs [`Elsewhere::Refused`].
     Form(String),
+}
+
+/// Where a redirect leads.
+struct Redirect {
+    to: Url,
+    status: StatusCode,
 }
 
 impl Exchange<'_> {
     /// Asks until somebody answers with something else than a redirect.
-    pub(super) async fn run(self) -> Result<Answer, StepFailure> {
+    pub(super) async fn run(mut self) -> Result<Answer, StepFailure> {
         let mut url = self.url.clone();
         let mut visited = Vec::new();
+        let mut at_home = true;
         loop {
-            let response = self.send(&url).await?;
-            let Some(next) = redirect(&response, &url)? else {
-                return Ok(Answer::new(response, url, self.registries.timeouts.no_progress));
+            let response = self.send(&url, at_home).await?;
+            let Some(Redirect { to: next, status }) = redirect(&response, &url)? else {
+                return Ok(Answer::new(response, url, at_home, self.registries.timeouts.no_progress));
             };
             visited.push(url);
             let host = host_label(&visited[0]);
@@ -57,15 +77,25 @@ impl Exchange<'_> {
             if self.url.scheme() == "https" && next.scheme() != "https" {
                 return wrong("redirects from https to plain http, which is not followed");
             }
+            at_home &= next.origin() == self.url.origin();
+            if !at_home && self.elsewhere == Elsewhere::Refused {
+                let to = bounded(&host_label(&next), HOST_MAX_BYTES).to_owned();
+                return wrong(&format!("redirects a request with a login to another address, {to}, where it is not sent"));
+            }
+            if status == StatusCode::SEE_OTHER && matches!(self.body, Body::Form(_)) {
+                self.body = Body::Wanted;
+            }
             url = next;
         }
     }
 
-    async fn send(&self, url: &Url) -> Result<reqwest::Response, StepFailure> {
+    /// `at_home` if no redirect has led to another origin so far.
+    async fn send(&self, url: &Url, at_home: bool) -> Result<reqwest::Response, StepFailure> {
         let host = host_label(url);
-        let own = url.origin() == self.url.origin();
-        let strangers = TlsProfile { skip_verify: self.tls.skip_verify, ..TlsProfile::default() };
-        let client = self.registries.clients.of(url, if own { self.tls } else { &strangers })?;
+        // A host that a redirect came back to is the same host, whoever chose the address.
+        let is_endpoint = url.origin() == self.endpoint.base.origin();
+        let tls = if is_endpoint { &self.endpoint.tls } else { &self.endpoint.tls_elsewhere };
+        let client = self.registries.clients.of(url, tls)?;
         let mut request = match &self.body {
             Body::Wanted => client.get(url.clone()),
             Body::Unwanted => client.head(url.clone()),
@@ -74,7 +104,7 @@ impl Exchange<'_> {
             }
         };
         request = request.headers(self.headers.clone());
-        if own {
+        if at_home {
             request = request.headers(self.own_headers.clone());
         }
         let timeouts = self.registries.timeouts;
@@ -82,15 +112,16 @@ impl Exchange<'_> {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
                 let proxy = Proxies::of_process().of(url);
-                Err(transport::failure(&host, url.scheme(), proxy.as_ref(), timeouts.connect, &error))
+                let failure = transport::failure(&host, url.scheme(), proxy.as_ref(), timeouts.connect, &error);
+                Err(if is_endpoint { failure } else { transport::without_hosts_file(failure) })
             }
             Err(_) => Err(StepFailure::connection(&host, format!("no answer within {:?}", timeouts.first_byte))),
         }
     }
 }
 
-/// Where a redirect leads; none if the answer is no redirect. A form is never sent on.
-fn redirect(response: &reqwest::Response, from: &Url) -> Result<Option<Url>, StepFailure> {
+/// Where a redirect leads; none if the answer is no redirect.
+fn redirect(response: &reqwest::Response, from: &Url) -> Result<Option<Redirect>, StepFailure> {
     let followed = [
         StatusCode::MOVED_PERMANENTLY,
         StatusCode::FOUND,
@@ -104,7 +135,7 @@ fn redirect(response: &reqwest::Response, from: &Url) -> Result<Option<Url>, Ste
     let location = response.headers().get(http::header::LOCATION).and_then(|value| value.to_str().ok());
     let next = location.and_then(|location| from.join(location).ok()).filter(|url| matches!(url.scheme(), "http" | "https"));
     match next {
-        Some(next) => Ok(Some(next)),
+        Some(to) => Ok(Some(Redirect { to, status: response.status() })),
         None => {
             Err(StepFailure::at(&host_label(from), FailureClass::Unknown, "redirects to nowhere").advising("ask who runs the registry"))
         }

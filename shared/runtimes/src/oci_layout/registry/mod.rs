@@ -26,7 +26,7 @@ pub(super) use access::Access;
 pub(super) use answer::Answer;
 use challenge::Challenges;
 use clients::Clients;
-use exchange::{Body, Exchange};
+use exchange::{Body, Elsewhere, Exchange};
 use permits::Permits;
 use tokens::TokenCache;
 
@@ -102,7 +102,7 @@ impl Session {
         loop {
             let answer = self.exchange(&url, question, pass.header.clone()).run().await?;
             let status = answer.status();
-            let refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && answer.is_from(&self.endpoint.base);
+            let refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && answer.is_of_endpoint();
             if !refused {
                 self.access.accepted(&pass).await;
             }
@@ -148,8 +148,9 @@ impl Session {
             url: url.clone(),
             headers,
             own_headers: self.own_headers(authorization),
-            tls: &self.endpoint.tls,
+            endpoint: &self.endpoint,
             body: if question.head { Body::Unwanted } else { Body::Wanted },
+            elsewhere: Elsewhere::Followed,
         }
     }
 

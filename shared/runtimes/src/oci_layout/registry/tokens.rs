@@ -8,13 +8,14 @@ use base64::engine::general_purpose::STANDARD;
 use contract::FailureClass;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
+use serde_json::Value;
 use url::Url;
 
-use super::exchange::{Body, Exchange};
+use super::exchange::{Body, Elsewhere, Exchange};
 use super::{Question, Registries};
 use crate::keyring::Credential;
 use crate::oci_layout::failure::StepFailure;
-use crate::oci_layout::route::{TlsProfile, host_label};
+use crate::oci_layout::route::{Endpoint, host_label};
 
 /// Tokens kept. One is made for each repository; the one that ends first goes first.
 const TOKENS_MAX: usize = 256;
@@ -22,6 +23,8 @@ const TOKENS_MAX: usize = 256;
 const ANSWER_MAX_BYTES: u64 = 256 * 1024;
 /// How long a token is good whose server does not say, as the standard has it.
 const LIFETIME_DEFAULT: Duration = Duration::from_secs(60);
+/// Longest time that a token is kept, whatever its server says. A login that was taken back ends with the token.
+const LIFETIME_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// A token is renewed so long before its end, since clocks differ and a request takes its time.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(10);
 /// How token servers know us.
@@ -65,17 +68,32 @@ impl TokenCache {
         {
             kept.swap_remove(first);
         }
-        kept.push(Kept { key, header, ends: now + lifetime.saturating_sub(LIFETIME_MARGIN) });
+        kept.push(Kept { key, header, ends: now.saturating_add(lifetime.saturating_sub(LIFETIME_MARGIN)) });
     }
 }
 
+/// What a token server answers; one of them is there. How long it is good is read apart, so that nonsense there costs no token.
 #[derive(Deserialize)]
 struct TokenAnswer {
-    #[serde(default)]
-    token: String,
-    #[serde(default)]
-    access_token: String,
-    expires_in: Option<u64>,
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct TokenLifetime {
+    expires_in: Value,
+}
+
+/// How long the token of a server's answer is good: what is no number of seconds counts as absent, and no time is longer than hours.
+fn lifetime(body: &[u8]) -> Duration {
+    let seconds = match serde_json::from_slice::<TokenLifetime>(body).map(|read| read.expires_in) {
+        Ok(Value::Number(seconds)) => seconds.as_f64(),
+        Ok(Value::String(seconds)) => seconds.trim().parse().ok(),
+        _ => None,
+    };
+    // Neither a negative number nor one that is none passes for a lifetime.
+    let seconds = seconds.filter(|seconds| *seconds >= 0.0);
+    seconds.map_or(LIFETIME_DEFAULT, |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(LIFETIME_MAX).min(LIFETIME_MAX))
 }
 
 /// Why there is no token.
@@ -87,12 +105,12 @@ pub(super) enum NoToken {
 }
 
 impl Registries {
-    /// A `Bearer` header for `key`: kept, or asked for. `registry` is who named the token server.
-    pub(super) async fn token(&self, key: TokenKey, registry: &Url, tls: &TlsProfile) -> Result<HeaderValue, NoToken> {
+    /// A `Bearer` header for `key`: kept, or asked for. `registry` is the endpoint that named the token server.
+    pub(super) async fn token(&self, key: TokenKey, registry: &Endpoint) -> Result<HeaderValue, NoToken> {
         if let Some(header) = self.tokens.get(&key, self.clock.now().monotonic) {
             return Ok(header);
         }
-        let (header, lifetime) = self.fetch(&key, registry, tls).await?;
+        let (header, lifetime) = self.fetch(&key, registry).await?;
         self.tokens.keep(key, header.clone(), self.clock.now().monotonic, lifetime);
         Ok(header)
     }
@@ -106,20 +124,17 @@ impl Registries {
         self.tokens.forget(key);
     }
 
-    async fn fetch(&self, key: &TokenKey, registry: &Url, tls: &TlsProfile) -> Result<(HeaderValue, Duration), NoToken> {
-        let registry_host = host_label(registry);
+    async fn fetch(&self, key: &TokenKey, registry: &Endpoint) -> Result<(HeaderValue, Duration), NoToken> {
         let odd = |what: String| {
-            NoToken::Failed(StepFailure::at(&registry_host, FailureClass::Unknown, what).advising("ask who runs the registry"))
+            NoToken::Failed(StepFailure::at(&registry.host, FailureClass::Unknown, what).advising("ask who runs the registry"))
         };
         let realm = Url::parse(&key.realm).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let Some(realm) = realm else { return Err(odd("names a token server that is no address".to_owned())) };
-        if registry.scheme() == "https" && realm.scheme() != "https" {
+        if registry.base.scheme() == "https" && realm.scheme() != "https" {
             return Err(odd("names a token server without TLS, which is not asked".to_owned()));
         }
         let host = host_label(&realm);
-        let own = realm.origin() == registry.origin();
-        let strangers = TlsProfile { skip_verify: tls.skip_verify, ..TlsProfile::default() };
-        let mut answer = self.token_request(key, realm, if own { tls } else { &strangers }).run().await.map_err(NoToken::Failed)?;
+        let mut answer = self.token_request(key, realm, registry).run().await.map_err(NoToken::Failed)?;
         let question = Question { kind: "token", name: &key.scope, accept: "", from: 0, head: false };
         match answer.status() {
             status if status.is_success() => {}
@@ -136,27 +151,32 @@ impl Registries {
         let body = answer.whole(ANSWER_MAX_BYTES).await.map_err(NoToken::Failed)?.unwrap_or_default();
         let unusable = || NoToken::Failed(StepFailure::at(&host, FailureClass::Unknown, "the token server's answer holds no token"));
         let read: TokenAnswer = serde_json::from_slice(&body).map_err(|_| unusable())?;
-        let token = if read.token.is_empty() { read.access_token } else { read.token };
-        let header = bearer(&token).filter(|_| !token.is_empty()).ok_or_else(unusable)?;
-        Ok((header, read.expires_in.map_or(LIFETIME_DEFAULT, Duration::from_secs)))
+        let token = [read.token, read.access_token].into_iter().flatten().find(|token| !token.is_empty());
+        let header = token.and_then(|token| bearer(&token)).ok_or_else(unusable)?;
+        Ok((header, lifetime(&body)))
     }
 
     /// A GET with name and password, as docker does; a POST where a refresh token stands for them.
-    fn token_request<'a>(&'a self, key: &TokenKey, mut realm: Url, tls: &'a TlsProfile) -> Exchange<'a> {
-        let mut own_headers = HeaderMap::new();
+    fn token_request<'a>(&'a self, key: &TokenKey, realm: Url, registry: &'a Endpoint) -> Exchange<'a> {
+        // Without its login the request would be for a token of nobody's.
+        let elsewhere = if key.login.is_some() { Elsewhere::Refused } else { Elsewhere::Followed };
+        let (headers, own_headers) = (HeaderMap::new(), HeaderMap::new());
+        let mut request =
+            Exchange { registries: self, url: realm, headers, own_headers, endpoint: registry, body: Body::Wanted, elsewhere };
         let mut fields = vec![("service", key.service.as_str()), ("scope", key.scope.as_str())];
         let refresh = key.login.as_ref().map(Credential::identity_token).filter(|token| !token.is_empty());
         if let Some(refresh) = refresh {
             fields.extend([("grant_type", "refresh_token"), ("client_id", CLIENT_ID), ("refresh_token", refresh)]);
             let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-            return Exchange { registries: self, url: realm, headers: HeaderMap::new(), own_headers, tls, body: Body::Form(form) };
+            request.body = Body::Form(form);
+            return request;
         }
         if let Some(login) = &key.login {
             fields.push(("account", login.username()));
-            own_headers.extend(basic(login).map(|value| (http::header::AUTHORIZATION, value)));
+            request.own_headers.extend(basic(login).map(|value| (http::header::AUTHORIZATION, value)));
         }
-        realm.query_pairs_mut().extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));
-        Exchange { registries: self, url: realm, headers: HeaderMap::new(), own_headers, tls, body: Body::Wanted }
+        request.url.query_pairs_mut().extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));
+        request
     }
 }
 

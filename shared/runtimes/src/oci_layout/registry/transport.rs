@@ -17,6 +17,13 @@ const TEXT_MAX_BYTES: usize = 200;
 pub(super) const SPEAK_TLS: &str = "if it speaks TLS, give it server = \"https://...\" in a hosts.toml, or leave out --plain-http";
 /// What to do about an authority that is not trusted.
 const TRUST_CA: &str = "add its CA to the system's or to ca in a hosts.toml, or use --tls-verify=false";
+/// The same about a host that no `hosts.toml` speaks for: one that a registry names or redirects to.
+const TRUST_CA_ELSEWHERE: &str = "add its CA to the system's, or use --tls-verify=false";
+/// What to do about an authority's own certificate.
+const SIGN_BY_CA: &str =
+    "give the registry a certificate that a CA has signed and add that CA to ca in a hosts.toml, or use --tls-verify=false";
+/// The same about a host that no `hosts.toml` speaks for.
+const SIGN_BY_CA_ELSEWHERE: &str = "give it a certificate that a CA has signed and add that CA to the system's, or use --tls-verify=false";
 
 /// The last error of a chain, in words: what really happened.
 pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
@@ -52,6 +59,15 @@ pub(super) fn failure(host: &str, scheme: &str, proxy: Option<&Proxy>, connect: 
     }
     let what = if error.is_connect() { "cannot connect" } else { "connection broke before an answer" };
     StepFailure::connection(host, format!("{what}: {}", root_cause(error)))
+}
+
+/// The failure of a host that is neither the registry nor a mirror: `ca` and `skip_verify` of a `hosts.toml` do not hold there.
+pub(super) fn without_hosts_file(failure: StepFailure) -> StepFailure {
+    match failure.advice {
+        TRUST_CA => failure.advising(TRUST_CA_ELSEWHERE),
+        SIGN_BY_CA => failure.advising(SIGN_BY_CA_ELSEWHERE),
+        _ => failure,
+    }
 }
 
 /// The way to the registry ends at the proxy, so the proxy is what failed.
@@ -112,10 +128,9 @@ fn of_certificate(error: &CertificateError) -> (FailureClass, String, &'static s
             "give the registry a certificate for this name",
         ),
         // The checker of certificates has a type of its own for it, which is told apart by its name alone.
-        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => (
-            "the certificate is self-signed and an authority's own, from an unknown authority".to_owned(),
-            "give the registry a certificate that a CA has signed and add that CA to ca in a hosts.toml, or use --tls-verify=false",
-        ),
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            ("the certificate is self-signed and an authority's own, from an unknown authority".to_owned(), SIGN_BY_CA)
+        }
         other => (format!("the certificate is not trusted: {}", quotable(&other.to_string(), TEXT_MAX_BYTES)), TRUST_CA),
     };
     (FailureClass::NodeLocal, what, advice)

@@ -47,6 +47,8 @@ pub(super) struct Endpoint {
     /// For a mirror, the registry it stands in for: sent as `ns=`. None for the registry itself.
     pub(super) stands_for: Option<String>,
     pub(super) tls: TlsProfile,
+    /// How TLS is spoken to other hosts that it names: its token server, targets of its redirects.
+    pub(super) tls_elsewhere: TlsProfile,
     /// Sent with each request.
     pub(super) headers: HeaderMap,
 }
@@ -78,7 +80,10 @@ pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result
         }
     }
     if !options.tls_verify {
-        endpoints.iter_mut().for_each(|endpoint| endpoint.tls.skip_verify = true);
+        endpoints.iter_mut().for_each(|endpoint| {
+            endpoint.tls.skip_verify = true;
+            endpoint.tls_elsewhere.skip_verify = true;
+        });
     }
     Ok(endpoints)
 }
@@ -95,8 +100,8 @@ fn registry_itself(registry: &str, options: &RouteOptions) -> Result<Endpoint, S
 
 impl Endpoint {
     fn new(base: Url) -> Self {
-        let (tls, headers) = (TlsProfile::default(), HeaderMap::new());
-        Self { host: host_label(&base), base, resolve: true, pull: true, stands_for: None, tls, headers }
+        let (tls, tls_elsewhere, headers) = (TlsProfile::default(), TlsProfile::default(), HeaderMap::new());
+        Self { host: host_label(&base), base, resolve: true, pull: true, stands_for: None, tls, tls_elsewhere, headers }
     }
 
     /// The registry's name if this is another host than the registry's own.
