@@ -6,7 +6,7 @@ use url::Url;
 use super::answer::Answer;
 use super::{Registries, transport};
 use crate::oci_layout::failure::{StepFailure, bounded};
-use crate::oci_layout::route::{Endpoint, Proxies, host_label};
+use crate::oci_layout::route::{Endpoint, Proxies, TlsProfile, host_label};
 use contract::FailureClass;
 
 /// Redirects followed for one question: registries need one, two where a blob host has moved.
@@ -23,8 +23,9 @@ pub(super) struct Exchange<'a> {
     /// Sent to the origin asked first (scheme, host and port) and to no other: logins above all. Once a redirect has led
     /// elsewhere they are not sent any more, also if another one leads back.
     pub(super) own_headers: HeaderMap,
-    /// On whose behalf: says how TLS is spoken to itself, and how to the other hosts that it names.
-    pub(super) endpoint: &'a Endpoint,
+    /// On whose behalf: says how TLS is spoken to itself, and how to the other hosts that it names. None: nobody's; certificates
+    /// are checked.
+    pub(super) endpoint: Option<&'a Endpoint>,
     pub(super) body: Body,
     pub(super) elsewhere: Elsewhere,
 }
@@ -93,9 +94,12 @@ impl Exchange<'_> {
     async fn send(&self, url: &Url, at_home: bool) -> Result<reqwest::Response, StepFailure> {
         let host = host_label(url);
         // A host that a redirect came back to is the same host, whoever chose the address.
-        let is_endpoint = url.origin() == self.endpoint.base.origin();
-        let tls = if is_endpoint { &self.endpoint.tls } else { &self.endpoint.tls_elsewhere };
-        let client = self.registries.clients.of(url, tls)?;
+        let is_endpoint = self.endpoint.is_some_and(|endpoint| url.origin() == endpoint.base.origin());
+        let client = match self.endpoint {
+            Some(endpoint) if is_endpoint => self.registries.clients.of(url, &endpoint.tls)?,
+            Some(endpoint) => self.registries.clients.of(url, &endpoint.tls_elsewhere)?,
+            None => self.registries.clients.of(url, &TlsProfile::default())?,
+        };
         let mut request = match &self.body {
             Body::Wanted => client.get(url.clone()),
             Body::Unwanted => client.head(url.clone()),

@@ -4,10 +4,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use image::Digest;
 use url::Url;
 
-use super::exchange::{Body, Exchange};
+use super::exchange::{Body, Elsewhere, Exchange};
 use super::{Answer, Registries};
 use crate::oci_layout::failure::StepFailure;
-use crate::oci_layout::route::{TlsProfile, host_label};
+use crate::oci_layout::route::host_label;
 use contract::FailureClass;
 
 impl Registries {
@@ -22,9 +22,9 @@ impl Registries {
         if let (true, Ok(range)) = (from > 0, HeaderValue::from_str(&format!("bytes={from}-"))) {
             headers.insert(http::header::RANGE, range);
         }
-        let tls = TlsProfile::default();
-        let exchange =
-            Exchange { registries: self, url: url.clone(), headers, own_headers: HeaderMap::new(), tls: &tls, body: Body::Wanted };
+        let (url, own_headers) = (url.clone(), HeaderMap::new());
+        let (body, elsewhere) = (Body::Wanted, Elsewhere::Followed);
+        let exchange = Exchange { registries: self, url, headers, own_headers, endpoint: None, body, elsewhere };
         let answer = exchange.run().await?;
         let status = answer.status();
         if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {

@@ -148,7 +148,7 @@ impl Session {
             url: url.clone(),
             headers,
             own_headers: self.own_headers(authorization),
-            endpoint: &self.endpoint,
+            endpoint: Some(&self.endpoint),
             body: if question.head { Body::Unwanted } else { Body::Wanted },
             elsewhere: Elsewhere::Followed,
         }
