@@ -9,13 +9,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
-use contract::messages::pull_coordinator::{OutcomeKind, PullPolicy};
+use contract::messages::backoff_tracker::{BackoffAnswer, Held, Leave};
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, Reason};
 use pull_coordinator::core::{Effect, Failure, FlightId, Input, Policy, RequestId};
 
-use super::world::{World, failure, granted, granted_for_all, held, names, pod, sharing, target, there, wish};
+use super::world::{World, failure, granted, granted_for_all, held, names, pod, sharing, standing, target, there, wish};
 use EventReason::{BackOff, Failed, Pulled, Pulling};
 use PullPolicy::{Always, IfNotPresent};
 
@@ -437,7 +437,7 @@ fn a_pull_that_no_pod_asked_for_must_leave_room() {
         [(None, Some(1_999), Some(Reason::ErrImagePull)), (None, Some(2_000), None), (None, None, None), (pod("web"), Some(0), None)]
     {
         let mut world = World::pulling(policy);
-        let ask = contract::messages::pull_coordinator::EnsureImage { pod: asked_by.clone(), ..wish("a:1", Always) };
+        let ask = EnsureImage { pod: asked_by.clone(), ..wish("a:1", Always) };
         let (request, effects) = world.ask(ask);
         assert_eq!(names(&effects), [if asked_by.is_some() { "CheckBackoff" } else { "LookAround" }]);
         let effects = world.give(Input::LookedAround { request, target: None, free_bytes: free });
@@ -455,4 +455,52 @@ fn a_pull_that_no_pod_asked_for_must_leave_room() {
             assert_eq!(world.reports(), [], "nothing was tried");
         }
     }
+}
+
+/// What a node's own rule says of its last failure.
+fn own_hold() -> Leave {
+    Leave::Waiting { held: Some(Held { learned_by: None, next_try_ms: 300_000, ..held() }) }
+}
+
+#[test]
+fn a_caller_without_a_back_off_of_its_own_is_not_held_by_that_of_a_standing_pull() {
+    let mut world = World::pulling(sharing());
+    let of_pod = |name| EnsureImage { pod: pod(name), ..standing("a:1") };
+    let (_, effects) = world.board_sharing(of_pod("held"));
+    assert_eq!(names(&effects), ["AwaitLeave"]);
+    let effects = world.leave(FLIGHT, Some(own_hold()));
+    world.settle(effects);
+    let old_question = world.asked_for_leave(FLIGHT).len() as u64;
+    let (plain, effects) = world.board_sharing(wish("a:1", IfNotPresent));
+    assert_eq!(names(&effects), ["AwaitLeave"], "the tracker is asked for both");
+    let asked = world.asked_for_leave(FLIGHT).pop().unwrap().1;
+    assert_eq!((asked.key.pod, asked.other_keys.len(), asked.other_keys[0].pod.clone()), (pod("held"), 1, None));
+    assert_eq!(asked.wish, world.asked_for_leave(FLIGHT)[0].1.wish, "it is the same wish: its leases stay");
+    assert_eq!(world.give(Input::LeaveAnswered { flight: FLIGHT, turn: old_question, answer: Some(own_hold()) }), []);
+    assert_eq!(world.answers_to(plain), [], "what holds the other one does not refuse it");
+    let (second, effects) = world.board_sharing(wish("a:1", IfNotPresent));
+    assert_eq!(names(&effects), [""; 0], "the same key is not asked for twice");
+    let effects = world.leave(FLIGHT, granted());
+    world.settle(effects);
+    world.grant(FLIGHT);
+    world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) });
+    world.pulled(FLIGHT);
+    let landed = world.verified(FLIGHT);
+    world.settle(landed);
+    for request in [plain, second] {
+        assert_eq!(world.answer_to(request).outcome, OutcomeKind::Pulled);
+    }
+    assert_eq!(world.core.wishes(world.now), [], "the standing pull has its image too");
+}
+
+#[test]
+fn a_flight_that_only_held_callers_are_left_of_goes_by_their_holds_again() {
+    let mut world = World::pulling(sharing());
+    world.board_sharing(EnsureImage { pod: pod("held"), ..standing("a:1") });
+    world.leave(FLIGHT, Some(own_hold()));
+    let (plain, _) = world.board_sharing(wish("a:1", IfNotPresent));
+    let effects = world.give(Input::TimeOver { request: plain });
+    assert_eq!(names(&effects), ["AwaitLeave", "Answer"]);
+    let asked = world.asked_for_leave(FLIGHT).pop().unwrap().1;
+    assert_eq!((asked.key.pod, asked.other_keys), (pod("held"), vec![]));
 }

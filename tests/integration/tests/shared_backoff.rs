@@ -109,7 +109,8 @@ impl Node {
     }
 
     async fn leave(&self, (wish, attempt): (WishId, AttemptId), image: &str, patience_ms: u64) -> Leave {
-        self.put(AwaitLeave { wish, attempt, key: key(image), target: target(image), standing: false, patience_ms }).await
+        self.put(AwaitLeave { wish, attempt, key: key(image), other_keys: Vec::new(), target: target(image), standing: false, patience_ms })
+            .await
     }
 
     async fn ends(&self, (wish, attempt): (WishId, AttemptId), image: &str, failure: Option<AttemptFailure>) {

@@ -32,7 +32,7 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
             return later;
         };
         let now = self.clock.now().monotonic;
-        let AwaitLeave { wish, attempt, key, target, standing, patience_ms } = asked.body;
+        let AwaitLeave { wish, attempt, key, other_keys, target, standing, patience_ms } = asked.body;
         if self.wishes.is_full_for(wish) {
             // Whoever waits for an answer goes by kubelet's rule, which was asked before: that others wish must not refuse it.
             // A standing wish tries as often as it has leave, and so has to wait for room.
@@ -51,7 +51,10 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
         if self.wishes.get(wish).is_some_and(wishes::Wish::is_abandoned) {
             self.wishes.answer(wish, Leave::Abandoned);
         } else if anew || !(resolved || self.wants(number)) {
-            self.step(Input::Ask { wish: number, key, target }, context);
+            let ask = Input::Ask { wish: number, key: key.clone(), target };
+            self.step_all(now, [ask, Input::Keys { wish: number, key, other_keys }], context);
+        } else {
+            self.step(Input::Keys { wish: number, key, other_keys }, context);
         }
         self.settle(wish, context);
         self.set_alarm(context);

@@ -179,7 +179,7 @@ pub(crate) fn envelope<C: Command>(body: C) -> Envelope<C> {
 }
 
 pub(crate) fn ask(wish: WishId, attempt: AttemptId, image: &str, patience_ms: u64, standing: bool) -> AwaitLeave {
-    AwaitLeave { wish, attempt, key: key(image), target: target(image), standing, patience_ms }
+    AwaitLeave { wish, attempt, key: key(image), other_keys: Vec::new(), target: target(image), standing, patience_ms }
 }
 
 /// A wish and an attempt, the same for the same number.

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use backoff_tracker::Share;
 use clock::Clock;
-use contract::messages::backoff_tracker::{BackoffAnswer, BeginAttempt, LEAVE_LAPSES_AFTER_MS, Leave, ResolveAttempt, SeeFleet};
+use contract::messages::backoff_tracker::{
+    AttemptFailure, AwaitLeave, BackoffAnswer, BackoffKey, BeginAttempt, LEAVE_LAPSES_AFTER_MS, Leave, ResolveAttempt, SeeFleet,
+};
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
+use contract::{FailureClass, PodRef};
 
-use super::fleet::{Nodes, PATIENCE_MS, ids, not_found, pass, refused};
+use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass, refused};
 
 const IMAGE: &str = "r.example/a:1";
 
@@ -269,4 +272,22 @@ async fn who_begins_later_knows_what_was_learned_before_and_when() {
     let late = fleet.join_with("late", Share::Enforce, &Clock::simulated(Duration::from_secs(1_700_000_000)));
     let read = late.held(IMAGE).await;
     assert_eq!((read.next_try_ms, read.learned_ms_ago), (known.next_try_ms, known.learned_ms_ago));
+}
+
+#[actix::test]
+async fn the_local_rule_holds_a_flight_only_while_it_holds_all_its_callers() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let node = &fleet.nodes[0];
+    let own =
+        AttemptFailure { class: FailureClass::NodeLocal, cause: "ErrImagePull: no space left".to_owned(), ..AttemptFailure::default() };
+    node.fails(1, IMAGE, own).await;
+    let (wish, attempt) = ids(2);
+    let leave = |other_keys| node.put(AwaitLeave { other_keys, ..ask(wish, attempt, IMAGE, 500, true) });
+    let another = BackoffKey { pod: Some(PodRef { name: "another".to_owned(), ..PodRef::default() }), ..key(IMAGE) };
+    for (other_keys, held) in [(vec![], true), (vec![key(IMAGE)], true), (vec![another.clone()], false)] {
+        let answer = leave(other_keys.clone()).await;
+        assert_eq!(matches!(answer, Leave::Waiting { held: Some(_) }), held, "{other_keys:?}: {answer:?}");
+        assert_eq!(matches!(answer, Leave::Granted { .. }), !held, "{other_keys:?}: {answer:?}");
+    }
 }

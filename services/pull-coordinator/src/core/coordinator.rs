@@ -354,6 +354,7 @@ impl Coordinator {
         // First the flight, then the answer: who is answered finds nothing of it.
         if let Stage::Flying(flight) = stage {
             self.leave_flight(flight, id, effects);
+            self.callers_changed(now, flight, effects);
         }
         self.end(now, id, outcome, None, effects);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::Held;
+use contract::messages::backoff_tracker::{BackoffKey, Held};
 use contract::{AttemptId, FailureClass, PermitId, Target, TraceContext, WishId};
 use image::{Platform, Reference};
 
@@ -95,6 +95,8 @@ pub(super) struct FleetSide {
     /// It is not answered yet.
     pub(super) asking: bool,
     pub(super) asked_at: Duration,
+    /// The back-off keys of the callers that it was asked for.
+    pub(super) asked_for: Vec<BackoffKey>,
     /// By when the tracker should have answered.
     pub(super) answer_due: Duration,
     /// The last answer came from the tracker, and not from its silence.
@@ -129,6 +131,7 @@ impl FleetSide {
             turn: 0,
             asking: false,
             asked_at: Duration::ZERO,
+            asked_for: Vec::new(),
             answer_due: Duration::ZERO,
             answered: false,
             has_permit: false,

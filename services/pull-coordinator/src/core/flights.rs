@@ -57,6 +57,7 @@ impl Coordinator {
         if has_leave {
             self.note_pulling(now, caller, effects);
         }
+        self.callers_changed(now, id, effects);
         self.arm_patience(now, id);
     }
 

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{AwaitLeave, Held, LEAVE_WATCHED_EVERY_MS, Leave, ResolveAttempt};
+use contract::messages::backoff_tracker::{AwaitLeave, BackoffKey, Held, LEAVE_WATCHED_EVERY_MS, Leave, OTHER_KEYS_MOST, ResolveAttempt};
 use contract::{AttemptId, FailureClass, PermitId, Reason, WishId};
 
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
-use super::flight::FlightStage;
+use super::flight::{Flight, FlightStage};
 use super::flights::acquire;
 use super::outcomes;
-use super::request::{Stage, milliseconds};
+use super::request::{Request, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, RequestId};
 use super::words;
 
@@ -45,25 +45,53 @@ impl Coordinator {
     fn ask_leave(&mut self, now: Now, id: FlightId, patience: Duration, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
         let standing = flight.callers.iter().filter_map(|caller| self.requests.get(caller)).any(|request| request.standing);
-        let Some(key) = flight.callers.first().and_then(|caller| self.requests.get(caller)).map(|request| request.key()) else { return };
+        let keys = self.keys_of(flight);
+        let Some((key, other_keys)) = keys.split_first().map(|(key, others)| (key.clone(), others.to_vec())) else { return };
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
         fleet.turn += 1;
         fleet.is_known = true;
         fleet.asking = true;
         fleet.asked_at = now.monotonic;
+        fleet.asked_for = keys;
         let patience = patience.min(self.policy.leave_within.unwrap_or_default() / 2);
         fleet.answer_due = now.monotonic + patience;
         let ask = AwaitLeave {
             wish: fleet.wish,
             attempt: flight.attempt,
             key,
+            other_keys,
             target: (*fleet.target).clone(),
             standing,
             patience_ms: milliseconds(patience),
         };
         self.alarms.clear(Alarm::Leave(id));
         effects.push(Effect::AwaitLeave { flight: id, turn: fleet.turn, ask: Box::new(ask), trace: flight.trace });
+    }
+
+    /// The back-off keys of a flight's callers, each once, in the order in which they joined.
+    fn keys_of(&self, flight: &Flight) -> Vec<BackoffKey> {
+        let mut keys = Vec::new();
+        for key in flight.callers.iter().filter_map(|caller| self.requests.get(caller)).map(Request::key) {
+            if !keys.contains(&key) && keys.len() <= OTHER_KEYS_MOST {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    /// A caller has joined a flight that waits for leave, or has left it. Local holds are judged per caller: what held the others need not
+    /// hold those who want it now, so the tracker is asked again.
+    pub(super) fn callers_changed(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get(&id).filter(|flight| flight.stage == FlightStage::AwaitingLeave) else { return };
+        let keys = self.keys_of(flight);
+        let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) else { return };
+        if keys.is_empty() || keys == fleet.asked_for {
+            return;
+        }
+        let patience = if fleet.has_permit { PATIENCE_WITH_PERMIT } else { PATIENCE };
+        fleet.hear_of_hold(now.monotonic, None);
+        self.ask_leave(now, id, patience, effects);
     }
 
     pub(super) fn leave_answered(&mut self, now: Now, id: FlightId, turn: u64, answer: Option<Leave>, effects: &mut Vec<Effect>) {
@@ -156,6 +184,7 @@ impl Coordinator {
             for caller in callers {
                 self.hold(now, caller, &held, news, effects);
             }
+            self.callers_changed(now, id, effects);
         }
         self.ask_after(now, id, ASK_EVERY_AT_LEAST, effects);
     }
@@ -219,6 +248,7 @@ impl Coordinator {
         for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| left.is_zero()) {
             self.refuse(now, caller, held.clone(), effects);
         }
+        self.callers_changed(now, id, effects);
         self.arm_patience(now, id);
     }
 

@@ -75,6 +75,10 @@ pub struct AwaitLeave {
     pub attempt: AttemptId,
     /// For the local rule.
     pub key: BackoffKey,
+    /// Keys of the flight's other callers, at most [`OTHER_KEYS_MOST`]: the local rule holds the flight only while it holds all keys.
+    /// Each question replaces the keys of the one before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_keys: Vec<BackoffKey>,
     /// What is wanted.
     pub target: Target,
     /// Whether the wish stands: then it is told only when it may go ahead, and [`Leave::Waiting`] when `patience_ms` is over.
@@ -84,6 +88,8 @@ pub struct AwaitLeave {
     pub patience_ms: u64,
 }
 
+/// The most keys beside the first: kubelet runs 110 pods on a node by default.
+pub const OTHER_KEYS_MOST: usize = 110;
 /// How often an attempt under way asks whether it was abandoned.
 pub const LEAVE_WATCHED_EVERY_MS: u64 = 10_000;
 /// After this long without a word a wish counts as withdrawn: its asker died.

@@ -97,6 +97,7 @@ impl Knowledge {
 
     /// Kubelet's rule for what is known to this node alone; none if that allows a try.
     fn by_local_rule(&self, now: Duration, wish: &mut Wish, binding: &[Entry]) -> Option<Verdict> {
+        wish.choose_key(|key| self.held_here(now, key, binding));
         let left = self.held_here(now, &wish.key, binding)?;
         let cause = self.local.cause(&wish.key);
         wish.state = State::Fresh;

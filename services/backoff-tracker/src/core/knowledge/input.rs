@@ -24,6 +24,15 @@ pub enum Input {
         /// What is wanted.
         target: Target,
     },
+    /// Those who want it now: the local rule holds the wish only while it holds all their keys.
+    Keys {
+        /// Which wish.
+        wish: WishId,
+        /// One key.
+        key: BackoffKey,
+        /// The others.
+        other_keys: Vec<BackoffKey>,
+    },
     /// It is not wanted any more.
     Withdraw(WishId),
     /// The attempt that [`Verdict::Clear`] allowed has begun.

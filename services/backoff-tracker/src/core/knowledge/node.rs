@@ -198,6 +198,10 @@ impl Knowledge {
     fn take(&mut self, now: Duration, input: Input, effects: &mut Vec<Effect>) -> Vec<WishId> {
         match input {
             Input::Ask { wish, key, target } => self.ask(now, wish, key, self.aim(target), effects),
+            Input::Keys { wish, key, other_keys } => {
+                let changed = self.wishes.get_mut(&wish).is_some_and(|wish| wish.set_keys(key, other_keys));
+                if changed { vec![wish] } else { vec![] }
+            }
             Input::Withdraw(wish) => {
                 self.give_back(now, wish, |_| true, effects);
                 self.wishes.remove(&wish);
@@ -322,7 +326,7 @@ impl Knowledge {
     fn release(&mut self, released: Vec<BackoffKey>) {
         for key in released {
             self.local.clear(&key);
-            let waiting = |wish: &&mut Box<Wish>| wish.key == key && matches!(wish.state, State::Fresh | State::Held);
+            let waiting = |wish: &&mut Box<Wish>| wish.has_key(&key) && matches!(wish.state, State::Fresh | State::Held);
             self.wishes.values_mut().filter(waiting).for_each(|wish| wish.state = State::Held);
         }
     }

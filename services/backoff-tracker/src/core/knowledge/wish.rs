@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::{BackoffKey, OTHER_KEYS_MOST};
 use contract::{AttemptId, TraceContext};
 
 use super::input::Verdict;
@@ -13,7 +13,9 @@ use super::topic::TopicId;
 /// A wish and how far it is.
 #[derive(Debug)]
 pub(super) struct Wish {
+    /// The key that it goes by: of all its keys the one that is held the shortest.
     pub(super) key: BackoffKey,
+    pub(super) other_keys: Vec<BackoffKey>,
     pub(super) aim: Aim,
     pub(super) state: State,
     /// The node's own last failure: the cause of a refusal by the local rule.
@@ -69,11 +71,79 @@ pub(super) struct OwnFailure {
 
 impl Wish {
     pub(super) fn new(key: BackoffKey, aim: Aim) -> Self {
-        Self { key, aim, state: State::Fresh, failed: None, unanswered: false, abandoned: false, told: None, wake: None }
+        Self {
+            key,
+            other_keys: Vec::new(),
+            aim,
+            state: State::Fresh,
+            failed: None,
+            unanswered: false,
+            abandoned: false,
+            told: None,
+            wake: None,
+        }
+    }
+
+    /// Takes the keys of those who want it now; whether they are others than before.
+    pub(super) fn set_keys(&mut self, key: BackoffKey, mut other_keys: Vec<BackoffKey>) -> bool {
+        other_keys.truncate(OTHER_KEYS_MOST);
+        let now = || std::iter::once(&key).chain(&other_keys);
+        let same =
+            now().all(|key| self.has_key(key)) && self.other_keys.iter().chain([&self.key]).all(|known| now().any(|key| key == known));
+        if !same {
+            (self.key, self.other_keys) = (key, other_keys);
+        }
+        !same
+    }
+
+    pub(super) fn has_key(&self, key: &BackoffKey) -> bool {
+        self.key == *key || self.other_keys.contains(key)
+    }
+
+    /// Goes by the key that is held the shortest, given for how long each is held.
+    pub(super) fn choose_key(&mut self, held: impl Fn(&BackoffKey) -> Option<Duration>) {
+        let shortest = self.other_keys.iter_mut().map(|key| (held(key), key)).min_by_key(|(left, _)| *left);
+        if let Some((_, key)) = shortest.filter(|(left, _)| *left < held(&self.key)) {
+            std::mem::swap(&mut self.key, key);
+        }
     }
 
     /// Whether it has been waiting for the fleet.
     pub(super) fn waits(&self) -> bool {
         matches!(self.state, State::Held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use contract::{PodRef, Target};
+
+    use super::*;
+
+    fn key(pod: &str) -> BackoffKey {
+        BackoffKey { pod: Some(PodRef { name: pod.to_owned(), ..PodRef::default() }), image: "a:1".to_owned() }
+    }
+
+    #[test]
+    fn a_wish_goes_by_the_key_that_is_held_the_shortest_of_those_that_want_it_now() {
+        let seconds: BTreeMap<BackoffKey, u64> = [(key("a"), 300), (key("b"), 10)].into();
+        let held = |key: &BackoffKey| seconds.get(key).copied().map(Duration::from_secs);
+        let mut wish = Wish::new(key("a"), Aim::new(Target::default()));
+        // Each question follows the one before, and its keys come in any order.
+        for (keys, changed, chosen) in [
+            (vec!["a"], false, "a"),
+            (vec!["a", "b"], true, "b"),
+            (vec!["b", "a"], false, "b"),
+            (vec!["a", "b", "free"], true, "free"),
+            (vec!["a", "b"], true, "b"),
+            (vec!["a"], true, "a"),
+        ] {
+            let mut others: Vec<BackoffKey> = keys.iter().copied().map(key).collect();
+            assert_eq!(wish.set_keys(others.remove(0), others), changed, "{keys:?}");
+            wish.choose_key(held);
+            assert_eq!(wish.key, key(chosen), "{keys:?}");
+        }
     }
 }
