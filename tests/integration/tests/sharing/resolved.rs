@@ -9,7 +9,7 @@ use integration::{paused, until};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
 use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 
-use crate::script::{IMAGE, Node, Script, leave, standing, wanted};
+use super::script::{IMAGE, Node, Script, leave, standing, wanted};
 
 /// Pulls that are under way resolve their tag at the moment in which somebody else looks for the route.
 struct ResolvesMeanwhile(ScriptedRuntime);
