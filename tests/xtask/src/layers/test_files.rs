@@ -54,8 +54,9 @@ fn declares(parent: &str, text: &str, path: &str) -> bool {
     };
     let below = |folder: &str| path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
     let module = below(&modules).map(|rest| rest.trim_end_matches("/mod.rs").trim_end_matches(".rs"));
-    let by_name =
-        module.is_some_and(|name| text.lines().any(|line| line.trim().trim_start_matches("pub(crate) ") == format!("mod {name};")));
+    let by_name = module.is_some_and(|name| {
+        text.lines().any(|line| line.trim().trim_start_matches("pub(crate) ").trim_start_matches("pub ") == format!("mod {name};"))
+    });
     by_name || below(parent_folder).is_some_and(|rest| text.contains(&format!("#[path = \"{rest}\"]")))
 }
 
