@@ -58,7 +58,7 @@ pub(crate) async fn explain(
     let list = outbound.list_backoffs(trace, wanted.image).await.unwrap_or_default();
     match held {
         BackoffAnswer::Held(held) => explain_hold(&mut explanation, held, &list.entries),
-        BackoffAnswer::Clear => explain_lenience(&mut explanation, &list),
+        BackoffAnswer::Clear | BackoffAnswer::Unknown { .. } => explain_lenience(&mut explanation, &list),
     }
     if wanted.weigh {
         weighing::weigh(&mut explanation, &*runtime, &PullRequest { reference, platform, trace }).await;

@@ -223,6 +223,7 @@ impl Model {
             (OutcomeKind::Present, _) => &[&[Pulled], &[Pulling, Pulled]],
             (OutcomeKind::Backoff, _) => &[&[BackOff]],
             (OutcomeKind::Failed, false) => &[&[Pulling, Failed], &[InspectFailed], &[ErrImageNeverPull]],
+            (OutcomeKind::Unknown(_), _) => &[],
         };
         assert!(allowed.contains(&events.as_slice()), "{:?} with {events:?}", outcome.outcome);
         let flown = events.len() == 2 && outcome.outcome != OutcomeKind::Present;

@@ -26,7 +26,7 @@ struct CloudEvent<'a> {
 
 #[derive(Serialize)]
 struct Data<'a> {
-    reason: &'static str,
+    reason: &'a str,
     r#type: &'static str,
     message: &'a str,
     // None where an event is about no image.

@@ -1,14 +1,14 @@
 //! The facts of the image manager, in kubelet's words, and what operators did to what a fleet knows, for which kubelet has none.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::open::{UnknownText, open_text};
 use crate::{AttemptId, FailureClass, MessageId, NodeName, PodRef, TraceContext};
 
 /// What happened, as kubelet names it; the last three are not kubelet's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventReason {
     /// A pull begins.
     Pulling,
@@ -28,10 +28,14 @@ pub enum EventReason {
     SharingResumed,
     /// Somebody cleared what held an image or a registry back.
     BackoffCleared,
+    /// What a newer version wrote.
+    Unknown(UnknownText),
 }
 
+open_text!(EventReason);
+
 impl EventReason {
-    /// Every reason.
+    /// Every reason that this version writes.
     pub const ALL: [Self; 9] = [
         Self::Pulling,
         Self::Pulled,
@@ -46,8 +50,9 @@ impl EventReason {
 
     /// The word as kubelet writes it.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
+            Self::Unknown(text) => text.as_str(),
             Self::Pulling => "Pulling",
             Self::Pulled => "Pulled",
             Self::BackOff => "BackOff",
@@ -67,14 +72,10 @@ impl EventReason {
             Self::Pulling | Self::Pulled | Self::BackOff | Self::SharingPaused | Self::SharingResumed | Self::BackoffCleared => {
                 EventType::Normal
             }
+            // Its writer's CloudEvents say which it is.
+            Self::Unknown(_) => EventType::Normal,
             Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull => EventType::Warning,
         }
-    }
-}
-
-impl fmt::Display for EventReason {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
     }
 }
 
@@ -83,7 +84,7 @@ impl FromStr for EventReason {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|reason| reason.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
-            let known: Vec<&str> = Self::ALL.iter().map(|reason| reason.as_str()).collect();
+            let known: Vec<&str> = Self::ALL.iter().map(Self::as_str).collect();
             format!("{text:?} is not a reason; it is one of {}", known.join(", "))
         })
     }

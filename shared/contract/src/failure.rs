@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::open::{UnknownText, open_text};
+
 /// What a failure is about. The class decides how far the knowledge of it may reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -64,7 +66,7 @@ impl fmt::Display for FailureClass {
 }
 
 /// Kubelet's word for an outcome: what stands in `state.waiting.reason` of a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The pull was tried and failed.
     ErrImagePull,
@@ -80,13 +82,29 @@ pub enum Reason {
     RegistryUnavailable,
     /// The pull failed and the error says that the signature is not valid.
     SignatureValidationFailed,
+    /// What a newer version wrote.
+    Unknown(UnknownText),
 }
 
+open_text!(Reason);
+
 impl Reason {
+    /// Every reason that this version writes.
+    pub const ALL: [Self; 7] = [
+        Self::ErrImagePull,
+        Self::ImagePullBackOff,
+        Self::ErrImageNeverPull,
+        Self::InvalidImageName,
+        Self::ImageInspectError,
+        Self::RegistryUnavailable,
+        Self::SignatureValidationFailed,
+    ];
+
     /// The word as kubelet writes it.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
+            Self::Unknown(text) => text.as_str(),
             Self::ErrImagePull => "ErrImagePull",
             Self::ImagePullBackOff => "ImagePullBackOff",
             Self::ErrImageNeverPull => "ErrImageNeverPull",
@@ -95,11 +113,5 @@ impl Reason {
             Self::RegistryUnavailable => "RegistryUnavailable",
             Self::SignatureValidationFailed => "SignatureValidationFailed",
         }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
     }
 }

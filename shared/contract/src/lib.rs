@@ -12,6 +12,7 @@ mod hex;
 mod ids;
 pub mod know;
 pub mod messages;
+mod open;
 pub mod subject;
 mod target;
 mod trace;
@@ -21,6 +22,7 @@ pub use command::{CallError, Command, Envelope, Meta, Service};
 pub use event::{EventReason, EventType, PullEvent};
 pub use failure::{FailureClass, Reason};
 pub use ids::{AttemptId, MessageId, NodeName, NodeNameError, PermitId, PodRef, WishId};
+pub use open::UnknownText;
 pub use target::{Target, View};
 pub use trace::TraceContext;
 

@@ -118,7 +118,13 @@ impl Fleet {
     /// Where an event is published.
     #[must_use]
     pub fn event(&self, reason: EventReason, registry: Option<&str>, node: &NodeName) -> String {
-        format!("{}.v1.evt.{}.{}.{}", self.0, reason.as_str(), registry.map_or_else(|| NAMELESS.to_owned(), token), token(node.as_str()))
+        format!(
+            "{}.v1.evt.{}.{}.{}",
+            self.0,
+            token(reason.as_str()),
+            registry.map_or_else(|| NAMELESS.to_owned(), token),
+            token(node.as_str())
+        )
     }
 
     /// Matches events; what is not given matches all.
@@ -127,7 +133,7 @@ impl Fleet {
         format!(
             "{}.v1.evt.{}.*.{}",
             self.0,
-            reason.map_or("*", EventReason::as_str),
+            reason.map_or_else(|| "*".to_owned(), |reason| token(reason.as_str())),
             node.map_or_else(|| "*".to_owned(), |node| token(node.as_str()))
         )
     }

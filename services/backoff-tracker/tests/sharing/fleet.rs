@@ -135,7 +135,7 @@ impl Node {
     pub(crate) async fn held(&self, image: &str) -> Held {
         match self.check(image).await {
             BackoffAnswer::Held(held) => held,
-            BackoffAnswer::Clear => panic!("{image} is not held"),
+            other => panic!("{image} is not held: {other:?}"),
         }
     }
 

@@ -38,7 +38,7 @@ pub struct EventsArgs {
 
 /// Its values stand in completions.
 fn reason() -> impl TypedValueParser<Value = EventReason> {
-    PossibleValuesParser::new(EventReason::ALL.map(EventReason::as_str)).try_map(|text| text.parse::<EventReason>())
+    PossibleValuesParser::new(EventReason::ALL.iter().map(EventReason::as_str)).try_map(|text| text.parse::<EventReason>())
 }
 
 /// Say how an image reference is read, and what would happen to a pull of it now.

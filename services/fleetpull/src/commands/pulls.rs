@@ -117,15 +117,11 @@ fn silent_row((node, ago): &Silent) -> Vec<String> {
 }
 
 fn text_row(node: &NodeName, pull: &PullStatus) -> Vec<String> {
-    let state = match pull.state {
-        PullState::Waiting => "waiting",
-        PullState::Pulling => "pulling",
-    };
     let (of_total, rate) = match pull.total_bytes {
         0 => ("-".to_owned(), "-".to_owned()),
         total => {
             (format!("{} of {}", units::bytes(pull.done_bytes), units::bytes(total)), format!("{}/s", units::bytes(bytes_per_second(pull))))
         }
     };
-    vec![node.to_string(), pull.image.clone(), state.to_owned(), units::milliseconds(pull.since_ms), of_total, rate]
+    vec![node.to_string(), pull.image.clone(), pull.state.as_str().to_owned(), units::milliseconds(pull.since_ms), of_total, rate]
 }

@@ -31,9 +31,9 @@ struct JsonRow<'a> {
     /// Null where the name is not known: of the agent behind a socket that does not answer.
     node: Option<&'a str>,
     /// `pulled`, `present`, `failed`, `backoff`, or `standing` for a wish that was left with the agent.
-    outcome: &'static str,
+    outcome: &'a str,
     /// Kubelet's word.
-    reason: Option<&'static str>,
+    reason: Option<&'a str>,
     message: Option<&'a str>,
     /// The class of the failure.
     class: Option<&'static str>,
@@ -88,7 +88,7 @@ impl Row {
             image: given(&self.image),
             node: Some(self.node.as_str()),
             outcome: self.word(),
-            reason: outcome.reason.map(Reason::as_str),
+            reason: outcome.reason.as_ref().map(Reason::as_str),
             message: given(&outcome.message),
             class: outcome.class.map(FailureClass::as_str),
             image_ref: given(&outcome.image_ref),
@@ -111,14 +111,8 @@ impl Row {
 
     /// How it ended, in one word.
     #[must_use]
-    pub fn word(&self) -> &'static str {
-        match self.outcome.outcome {
-            _ if self.outcome.stands => "standing",
-            OutcomeKind::Pulled => "pulled",
-            OutcomeKind::Present => "present",
-            OutcomeKind::Failed => "failed",
-            OutcomeKind::Backoff => "backoff",
-        }
+    pub fn word(&self) -> &str {
+        if self.outcome.stands { "standing" } else { self.outcome.outcome.as_str() }
     }
 
     /// Whether the image is there.
@@ -213,7 +207,7 @@ impl Row {
                 self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default()
             ),
             OutcomeKind::Backoff => self.refusal().unwrap_or_else(|| self.failure()),
-            OutcomeKind::Failed => self.failure(),
+            OutcomeKind::Failed | OutcomeKind::Unknown(_) => self.failure(),
         };
         format!("{:<7}  {}  {}  {told}", self.word(), self.node, self.image)
     }

@@ -103,7 +103,7 @@ impl ProgressView {
             let (style, message) = match pull.state {
                 PullState::Waiting => (WITHOUT_BAR, "waiting for its turn"),
                 PullState::Pulling if pull.total_bytes == 0 => (WITHOUT_BAR, "asking the registry"),
-                PullState::Pulling => (IMAGE_BAR, ""),
+                PullState::Pulling | PullState::Unknown(_) => (IMAGE_BAR, ""),
             };
             self.draw(Bar { key: &key, name: &key, style, bytes: (pull.done_bytes, pull.total_bytes), message }, None);
             live.push(key.clone());

@@ -92,7 +92,8 @@ impl Tally {
         match row.outcome.outcome {
             _ if row.outcome.stands => self.standing += 1,
             OutcomeKind::Pulled | OutcomeKind::Present => self.there += 1,
-            OutcomeKind::Failed => self.failed += 1,
+            // Whether a newer version means success is not known: nobody may take it for one.
+            OutcomeKind::Failed | OutcomeKind::Unknown(_) => self.failed += 1,
             OutcomeKind::Backoff => self.backoff += 1,
         }
         if !row.is_there() && !row.outcome.stands {
@@ -199,7 +200,7 @@ impl Doing {
     fn of_pull(pull: &PullStatus) -> Self {
         let what = match pull.state {
             PullState::Waiting => What::Waiting,
-            PullState::Pulling => What::Pulling,
+            PullState::Pulling | PullState::Unknown(_) => What::Pulling,
         };
         Self { image: pull.image.clone(), what, since_ms: pull.since_ms, done_bytes: pull.done_bytes, total_bytes: pull.total_bytes }
     }

@@ -308,7 +308,7 @@ impl Coordinator {
                 let (outcome, fact) = outcomes::held(request, held);
                 self.end(now, id, outcome, Some(fact), effects);
             }
-            BackoffAnswer::Clear => self.board(now, id, effects),
+            BackoffAnswer::Clear | BackoffAnswer::Unknown { .. } => self.board(now, id, effects),
         }
     }
 

@@ -105,7 +105,8 @@ impl Coordinator {
                 flight.turn_since = Some(now);
                 self.land(now, id, &Err(Failure { text, class: FailureClass::NodeLocal, ..Failure::default() }), effects);
             }
-            PermitAnswer::Granted { .. } => {
+            // Fail open: an answer that cannot be understood holds nobody back.
+            PermitAnswer::Granted { .. } | PermitAnswer::Unknown { .. } => {
                 flight.turn_since = Some(now);
                 let waited = now.monotonic.saturating_sub(flight.queued_since.monotonic);
                 // Whoever looked before another flight landed may have looked too early.

@@ -131,8 +131,8 @@ impl Coordinator {
 
     fn leave_decided(&mut self, now: Now, id: FlightId, answer: Option<Leave>, effects: &mut Vec<Effect>) {
         match answer {
-            // Fail open: a silent tracker holds nobody back.
-            None => self.granted(now, id, None, effects),
+            // Fail open: a tracker that is silent, or that cannot be understood, holds nobody back.
+            None | Some(Leave::Unknown { .. }) => self.granted(now, id, None, effects),
             Some(Leave::Granted { answer_within_ms, .. }) => self.granted(now, id, answer_within_ms.map(Duration::from_millis), effects),
             Some(Leave::Held(held)) => self.held_back(now, id, Some(held), effects),
             Some(Leave::Waiting { held }) => self.held_back(now, id, held, effects),

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::registrar::FleetSeen;
+use crate::open::open_answer;
 use crate::{AttemptId, Command, FailureClass, NodeName, PodRef, Service, Target, TraceContext, View, WishId};
 
 /// Whose back-off: kubelet's key, the pod and the image string as asked for (`busybox` and `busybox:latest` are two).
@@ -36,13 +37,21 @@ impl Command for CheckBackoff {
 
 /// The answer to [`CheckBackoff`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum BackoffAnswer {
     /// Go ahead.
     Clear,
     /// Too soon.
     Held(Held),
+    /// What a newer version answered. Never written.
+    #[serde(skip)]
+    Unknown {
+        /// Its name.
+        name: String,
+    },
 }
+
+open_answer!(BackoffAnswer: "clear", "held");
 
 /// Why it is too soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +115,7 @@ impl Command for AwaitLeave {
 
 /// The answer to [`AwaitLeave`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum Leave {
     /// Go ahead, or on.
     Granted {
@@ -127,7 +136,15 @@ pub enum Leave {
     /// End the attempt without a word: it hangs, while others are answered, or it waits for a permit, and others have failed. Then ask
     /// with a new attempt.
     Abandoned,
+    /// What a newer version answered. Never written.
+    #[serde(skip)]
+    Unknown {
+        /// Its name.
+        name: String,
+    },
 }
+
+open_answer!(Leave: "granted", "held", "waiting", "abandoned");
 
 /// An attempt that had leave has its permit and begins now. Until this is said its silence is the queue's and not the registry's:
 /// nobody is told that it is unanswered. And leave that is not for all lapses if others fail meanwhile.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::open::{UnknownText, open_text};
 use crate::{Command, FailureClass, PodRef, Reason, Service, View, WishId};
 
 /// When to ask the registry.
@@ -83,8 +84,7 @@ impl Command for EnsureImage {
 }
 
 /// How it ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutcomeKind {
     /// Pulled just now.
     Pulled,
@@ -95,6 +95,27 @@ pub enum OutcomeKind {
     Failed,
     /// Not tried: too soon after a failure.
     Backoff,
+    /// What a newer version wrote.
+    Unknown(UnknownText),
+}
+
+open_text!(OutcomeKind);
+
+impl OutcomeKind {
+    /// Every kind that this version writes.
+    pub const ALL: [Self; 4] = [Self::Pulled, Self::Present, Self::Failed, Self::Backoff];
+
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Pulled => "pulled",
+            Self::Present => "present",
+            Self::Failed => "failed",
+            Self::Backoff => "backoff",
+            Self::Unknown(text) => text.as_str(),
+        }
+    }
 }
 
 /// The answer to [`EnsureImage`].
@@ -202,6 +223,7 @@ impl AnswerCounts {
             OutcomeKind::Present => &mut self.present_total,
             OutcomeKind::Failed => &mut self.failed_total,
             OutcomeKind::Backoff => &mut self.backoff_total,
+            OutcomeKind::Unknown(_) => return,
         };
         *counter += 1;
     }
@@ -240,13 +262,31 @@ pub struct PullStatus {
 }
 
 /// What a pull is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullState {
     /// It waits for its turn.
     Waiting,
     /// The runtime is at work.
     Pulling,
+    /// What a newer version does.
+    Unknown(UnknownText),
+}
+
+open_text!(PullState);
+
+impl PullState {
+    /// Every state that this version writes.
+    pub const ALL: [Self; 2] = [Self::Waiting, Self::Pulling];
+
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Pulling => "pulling",
+            Self::Unknown(text) => text.as_str(),
+        }
+    }
 }
 
 /// How far one layer is.

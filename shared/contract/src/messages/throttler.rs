@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::messages::registrar::FleetSeen;
+use crate::open::open_answer;
 use crate::{Command, NodeName, PermitId, Service};
 
 /// Leave to pull now? Asking again with the same id keeps the place in the queue, and renews a permit that was granted.
@@ -27,7 +28,7 @@ impl Command for AcquirePermit {
 
 /// The answer to [`AcquirePermit`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum PermitAnswer {
     /// Go ahead. Renew within the lease, release when done.
     Granted {
@@ -47,7 +48,15 @@ pub enum PermitAnswer {
         /// Kubelet's text: `pull QPS exceeded`, or that the queue is full.
         text: String,
     },
+    /// What a newer version answered. Never written.
+    #[serde(skip)]
+    Unknown {
+        /// Its name.
+        name: String,
+    },
 }
+
+open_answer!(PermitAnswer: "granted", "queued", "refused");
 
 /// The permit is not needed any more, granted or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,7 +207,7 @@ pub struct KnownLimits {
 
 /// The answer to [`GrantBudget`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum BudgetAnswer {
     /// Go ahead: renew within the lease, counted from when this was asked for, and return.
     Granted {
@@ -231,7 +240,15 @@ pub enum BudgetAnswer {
     },
     /// The node asked does not lead this budget.
     NotLeading {},
+    /// What a newer version answered. Never written.
+    #[serde(skip)]
+    Unknown {
+        /// Its name.
+        name: String,
+    },
 }
+
+open_answer!(BudgetAnswer: "granted", "queued", "refused", "not_leading");
 
 /// To the leader: these permits are in use. A leader that does not know one takes it over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use contract::Reason;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -159,11 +160,11 @@ impl Told {
 }
 
 /// How a pull ended, in a word or two.
-pub(super) fn ending(last: &PullOutcome) -> &'static str {
+pub(super) fn ending(last: &PullOutcome) -> &str {
     match last.outcome {
         OutcomeKind::Pulled => "Pulled",
         OutcomeKind::Present => "already present",
-        OutcomeKind::Failed | OutcomeKind::Backoff => last.reason.map_or("", |reason| reason.as_str()),
+        OutcomeKind::Failed | OutcomeKind::Backoff | OutcomeKind::Unknown(_) => last.reason.as_ref().map_or("", Reason::as_str),
     }
 }
 
@@ -176,6 +177,6 @@ pub(super) fn outcome(outcome: &PullOutcome) -> String {
 
 /// The figures of such an answer, the `number`th.
 pub(super) fn answer(number: usize, outcome: &PullOutcome) -> Value {
-    let (reason, class) = (outcome.reason.map_or("", |reason| reason.as_str()), outcome.class.map_or("", |class| class.as_str()));
+    let (reason, class) = (outcome.reason.as_ref().map_or("", Reason::as_str), outcome.class.map_or("", |class| class.as_str()));
     json!({ "number": number, "reason": reason, "class": class, "message": outcome.message, "next_try_ms": outcome.next_try_ms })
 }

@@ -396,7 +396,7 @@ impl Member {
     fn answered(&mut self, now: Duration, asked: Duration, permit: PermitId, answer: BudgetAnswer, wanted: &mut Vec<Wanted>) {
         let epoch = match &answer {
             BudgetAnswer::Granted { epoch, .. } | BudgetAnswer::Queued { epoch, .. } | BudgetAnswer::Refused { epoch, .. } => *epoch,
-            BudgetAnswer::NotLeading {} => 0,
+            BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => 0,
         };
         let counts = self.hear(now, asked, epoch);
         if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.asked == Some(asked)) {
@@ -437,7 +437,7 @@ impl Member {
                     wanted.push(Wanted::Refused { permit, text });
                 }
             }
-            BudgetAnswer::NotLeading {} => {}
+            BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => {}
         }
     }
 
