@@ -27,20 +27,18 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
         let now = self.clock.now();
         let cleared = match &mut self.core {
             Core::Alone(tracker) => BackoffCleared { cleared: tracker.clear_named(now, &what), still_binding: vec![] },
-            Core::Sharing(knowledge) => match knowledge.to_clear(&what) {
+            Core::Sharing(knowledge) => match knowledge.to_clear(now.monotonic, &what) {
                 None => BackoffCleared::default(),
                 Some(clearing) => {
-                    let mut cleared = knowledge.would_clear(now.monotonic, &clearing);
-                    if knowledge.is_alone() {
-                        cleared.still_binding.push(CLEARED_HERE_ALONE.to_owned());
-                    }
+                    let cleared = knowledge.would_clear(now.monotonic, &clearing);
+                    let still_binding = if knowledge.is_alone() { vec![CLEARED_HERE_ALONE.to_owned()] } else { Vec::new() };
                     self.clear(clearing, &by, context);
-                    cleared
+                    BackoffCleared { cleared, still_binding }
                 }
             },
         };
         tracing::info!(what, by, cleared = cleared.cleared.len(), "a back-off was cleared");
-        self.record(words::cleared(&what, &by, &cleared.cleared), trace, context);
+        self.record(words::cleared(&what, &by, &cleared), trace, context);
         MessageResult(Ok(cleared))
     }
 }

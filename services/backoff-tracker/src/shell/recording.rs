@@ -5,6 +5,7 @@ use std::time::Duration;
 use actix::{AsyncContext as _, Context, WrapFuture as _};
 use actors::Sender;
 use clock::Random;
+use contract::messages::backoff_tracker::BackoffCleared;
 use contract::messages::event_recorder::RecordEvent;
 use contract::{Envelope, EventReason, MessageId, Meta, NodeName, PullEvent, TraceContext};
 use futures::FutureExt as _;
@@ -43,7 +44,9 @@ pub(crate) struct Deed {
 }
 
 /// Somebody cleared something.
-pub(crate) fn cleared(what: &str, by: &str, cleared: &[String]) -> Deed {
+pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> Deed {
+    let BackoffCleared { cleared, still_binding } = done;
+    let still = still_binding.iter().map(|still| format!("; not cleared: {still}")).collect::<String>();
     let reference = Reference::parse(what).ok();
     let more = cleared.len().saturating_sub(CLEARED_NAMED);
     let named: Vec<&str> = cleared.iter().take(CLEARED_NAMED).map(|one| bounded(one)).collect();
@@ -55,7 +58,7 @@ pub(crate) fn cleared(what: &str, by: &str, cleared: &[String]) -> Deed {
     };
     Deed {
         reason: EventReason::BackoffCleared,
-        message: format!("{} cleared {}{found}", bounded(by), bounded(what)),
+        message: format!("{} cleared {}{found}{still}", bounded(by), bounded(what)),
         // A key of a topic is spelled as an image may be.
         image: if reference.is_some() && !is_key(what) { bounded(what).to_owned() } else { String::new() },
         registry: reference.filter(|_| !is_key(what)).map(|reference| bounded(reference.registry()).to_owned()),
@@ -124,6 +127,8 @@ mod tests {
 
     #[test]
     fn it_is_said_who_did_what_to_which_image_or_registry() {
+        let done = |cleared: &[String]| BackoffCleared { cleared: cleared.to_vec(), ..BackoffCleared::default() };
+        let cleared = |what: &str, by: &str, gone: &[String]| super::cleared(what, by, &done(gone));
         let deed = cleared("busybox:1", "ops@desk", &["image docker.io/library/busybox:1".to_owned()]);
         assert_eq!(deed.message, "ops@desk cleared busybox:1: image docker.io/library/busybox:1");
         assert_eq!((deed.image.as_str(), deed.registry.as_deref()), ("busybox:1", Some("docker.io")));
@@ -133,6 +138,8 @@ mod tests {
         assert_eq!((deed.image.as_str(), deed.registry), ("", None));
         let many: Vec<String> = (0..12).map(|number| format!("image r.example/a:{number}")).collect();
         assert!(cleared("r.example/a", "o", &many).message.ends_with("image r.example/a:9 and 2 more"));
+        let alone = BackoffCleared { cleared: vec!["busybox:1".to_owned()], still_binding: vec!["the other nodes".to_owned()] };
+        assert_eq!(super::cleared("busybox:1", "o", &alone).message, "o cleared busybox:1; not cleared: the other nodes");
         let deed = paused(Some("r.example"), Duration::from_secs(300), "ops@desk", true);
         assert_eq!((deed.reason, deed.registry.as_deref()), (EventReason::SharingPaused, Some("r.example")));
         assert_eq!(deed.message, "ops@desk paused what is shared of registry r.example for 5m0s");

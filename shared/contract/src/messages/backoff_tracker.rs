@@ -458,7 +458,7 @@ impl Command for ClearBackoff {
 pub struct BackoffCleared {
     /// What was forgotten, as listed in `about`; empty: nothing matched.
     pub cleared: Vec<String>,
-    /// What still binds the image, and why, in words.
+    /// What was not cleared, and why, in words.
     #[serde(default)]
     pub still_binding: Vec<String>,
 }

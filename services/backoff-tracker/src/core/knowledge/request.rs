@@ -1,10 +1,11 @@
 //! What is asked of the node from outside: may this be tried, what is known, forget it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{self as told, BackoffAnswer, BackoffCleared, BackoffEntry, CheckBackoff};
+use contract::messages::backoff_tracker::{self as told, BackoffAnswer, BackoffEntry, BackoffKey, CheckBackoff};
 use image::Reference;
 
 use super::decide::{held, not_due};
@@ -13,14 +14,17 @@ use super::input::Held;
 use super::lease::WishId;
 use super::lenience::PauseInForce;
 use super::node::Knowledge;
-use super::target::Aim;
-use super::topic::{About, TopicId};
+use super::topic::TopicId;
 use super::wish::State;
 use crate::core::local_list;
 use crate::core::tracker::milliseconds;
+use crate::sought::Sought;
 
 /// Reporters named of one entry; more say nothing more.
 const REPORTERS_NAMED: usize = 10;
+
+/// The most topics of one clear: what one stored value holds.
+const TOPICS_CLEARED: usize = 200;
 
 /// What a clear comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,35 +115,35 @@ impl Knowledge {
         }
     }
 
-    /// What an operator means by a key as listed, or an image; none if it is neither.
+    /// What an operator means by a key as listed, or an image: of an image, all that is listed of it. None if it is neither.
     #[must_use]
-    pub fn to_clear(&self, what: &str) -> Option<Clearing> {
+    pub fn to_clear(&self, now: Duration, what: &str) -> Option<Clearing> {
         let topic = u128::from_str_radix(what, 16).ok().filter(|_| what.len() == 32).map(TopicId);
         if let Some(topic) = topic.filter(|topic| self.replica.topics().any(|known| known == *topic)) {
             return Some(Clearing { image: None, topics: vec![topic] });
         }
         // Others may hold back for an image that nothing is known of here.
-        let image = Reference::parse(what.rsplit(' ').next().unwrap_or(what)).ok()?.normalised().to_owned();
-        let topics = self.replica.topics_of_image(&image);
+        let name = what.rsplit(' ').next().unwrap_or(what);
+        let image = Reference::parse(name).ok()?.normalised().to_owned();
+        let sought = Sought::of(name);
+        let mut named = self.entries(now);
+        named.retain(|entry| sought.names(&self.listed(now, entry)));
+        named.sort_by_key(|entry| (entry.binding == Binding::Reporters, Reverse(entry.next_try)));
+        named.truncate(TOPICS_CLEARED);
+        let of_image =
+            self.replica.topics_of_image(&image).into_iter().filter(|topic| named.iter().all(|entry| entry.topic.id() != *topic));
+        let mut topics: Vec<TopicId> = named.iter().map(|entry| entry.topic.id()).chain(of_image).collect();
+        topics.truncate(TOPICS_CLEARED);
         Some(Clearing { image: Some(image), topics })
     }
 
-    /// What would go by a clear, and what would still bind the image after it.
+    /// What goes by a clear, in words.
     #[must_use]
-    pub fn would_clear(&self, now: Duration, clearing: &Clearing) -> BackoffCleared {
-        let entry = |topic: &TopicId| self.entry(now, *topic);
-        let shared = clearing.topics.iter().filter_map(entry).map(|entry| entry.topic.in_words());
+    pub fn would_clear(&self, now: Duration, clearing: &Clearing) -> Vec<String> {
+        let shared = clearing.topics.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| entry.topic.in_words());
         let image = clearing.image.as_deref();
         let own = self.local.held_ones().filter(|(key, _)| image.is_some_and(|image| local_list::is_of_image(&key.image, image)));
-        let cleared = shared.chain(own.map(|(key, _)| local_list::in_words(key))).collect();
-        let other = |entry: &Entry| now < entry.next_try && !clearing.topics.contains(&entry.topic.id());
-        let still = match image.map(|image| (image, self.aims_of(image).next())) {
-            Some((_, Some(aim))) => self.binding(now, aim),
-            Some((image, None)) => self.entries(now).into_iter().filter(|entry| may_bind(entry, image)).collect(),
-            None => vec![],
-        };
-        let because = |entry: &Entry| format!("{}: {}", entry.topic.in_words(), held(now, entry).cause);
-        BackoffCleared { cleared, still_binding: still.iter().filter(|entry| other(entry)).map(because).collect() }
+        shared.chain(own.map(|(key, _)| local_list::in_words(key))).collect()
     }
 
     /// Takes a clear in: failures of attempts begun before it count no more; returns the wishes that it touches.
@@ -153,6 +157,10 @@ impl Knowledge {
                 self.local.clear(&key);
             }
         }
+        // What the node's own rule holds by such a failure would hold it on.
+        let by_topic = topics.iter().flat_map(|topic| self.local.failed_by(*topic));
+        let failed: BTreeSet<BackoffKey> = by_topic.filter(|(_, cause)| cause.at <= date).map(|(key, _)| key).collect();
+        failed.iter().for_each(|key| self.local.clear(key));
         let news = topics.iter().filter(|topic| self.replica.clear(**topic, date)).count();
         self.counts.cleared_total += u64::from(news > 0 || image.is_some());
         let touched = |wish: &super::wish::Wish| {
@@ -167,21 +175,4 @@ impl Knowledge {
         }
         ids
     }
-
-    /// How an image is wanted or was lately tried here.
-    fn aims_of<'a>(&'a self, image: &'a str) -> impl Iterator<Item = &'a Aim> {
-        let wanted = self.wishes.values().map(|wish| &wish.aim).filter(move |aim| aim.target.reference == image);
-        wanted.chain(self.tried.aims_of(image))
-    }
-}
-
-/// Whether an entry binds an image of which no more is known here than its name.
-fn may_bind(entry: &Entry, image: &str) -> bool {
-    let Ok(reference) = Reference::parse(image) else { return false };
-    let of_repository = |repository: &str| [reference.repository(), reference.path()].contains(&repository);
-    let concerns = match entry.topic.about() {
-        About::Repository(repository) | About::Login { repository, .. } => of_repository(repository),
-        about => about.reference().is_none_or(|of| of == image),
-    };
-    concerns && entry.binding == Binding::Everybody && entry.topic.view().registry == reference.registry()
 }

@@ -68,12 +68,6 @@ impl Tried {
         self.attempts.get(&attempt).map(|tried| &tried.aim.target.view)
     }
 
-    /// How an image was lately tried here, the last first.
-    pub(super) fn aims_of<'a>(&'a self, image: &'a str) -> impl Iterator<Item = &'a Aim> {
-        let aims = self.order.iter().rev().filter_map(|attempt| self.attempts.get(attempt)).map(|tried| &tried.aim);
-        aims.filter(move |aim| aim.target.reference == image)
-    }
-
     fn remember(&mut self, attempt: AttemptId, tried: Attempt) {
         if self.attempts.insert(attempt, tried).is_some() {
             return;
