@@ -1,6 +1,7 @@
 //! The fleet as a client sees it.
 
-use std::collections::BTreeSet;
+mod members;
+
 use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
@@ -8,10 +9,10 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bus::BusRef;
 use clock::Clock;
 use contract::messages::agent::{DescribeNode, NodeDescription};
-use contract::messages::registrar::ListNodes;
 use contract::subject::Fleet;
 use contract::{CallError, Command, NodeName};
 use futures::{StreamExt as _, stream};
+pub use members::Members;
 
 use crate::cli::{FleetArgs, NodesQuestionArgs, QuestionArgs, Selector};
 use crate::configuration::Configuration;
@@ -21,8 +22,6 @@ use crate::output;
 
 /// How long one agent may take to answer a question: one that is alive takes milliseconds.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// How long the list of known nodes may take: whoever keeps it answers within milliseconds, and a person waits.
-const REGISTRAR_WITHIN: Duration = Duration::from_secs(1);
 /// How many agents are asked at a time: each question holds a request open.
 const ASKED_AT_ONCE: usize = 100;
 
@@ -123,12 +122,6 @@ impl FleetClient {
         }
     }
 
-    /// Nodes that a question for all is not answered by, though the fleet knows them: none where nodes were named or chosen by
-    /// their labels, which a silent node does not say.
-    pub async fn silent_of(&self, args: &NodesQuestionArgs, answering: &[NodeName]) -> Vec<(NodeName, Duration)> {
-        if args.nodes.is_empty() && args.question.fleet.selector.is_none() { self.silent(answering).await } else { Vec::new() }
-    }
-
     /// Asks every agent who it is, and sorts the answers by name.
     ///
     /// # Errors
@@ -152,23 +145,33 @@ impl FleetClient {
     /// Nobody answers, none of them is meant, or the bus did not take the question.
     pub async fn answering(&self, selector: Option<&Selector>) -> Result<Vec<NodeDescription>> {
         let mut nodes = self.nodes().await?;
-        if let Some(socket) = self.socket.as_ref().filter(|_| nodes.is_empty()) {
-            bail!(
-                "the agent behind {socket} does not answer for the fleet {:?}: ask with the --fleet that it was started with",
-                self.fleet.name()
-            );
-        }
+        self.check_socket(&nodes)?;
         if nodes.is_empty() {
-            bail!("no agent answers in the fleet {:?}: is `fleetpull run` at work, with the same --nats and --fleet?", self.fleet.name());
+            return Err(self.nobody_answers());
         }
         if let Some(selector) = selector {
             let answered = nodes.len();
             nodes.retain(|node| selector.matches(&node.labels));
             if nodes.is_empty() {
-                bail!("no node has the labels {}: {answered} answered, `fleetpull nodes -o json` shows theirs", selector.as_str());
+                return Err(members::no_node_has(selector, answered, 0));
             }
         }
         Ok(nodes)
+    }
+
+    /// An agent behind a socket answers if it is asked for its own fleet.
+    fn check_socket(&self, answering: &[NodeDescription]) -> Result<()> {
+        match self.socket.as_ref().filter(|_| answering.is_empty()) {
+            None => Ok(()),
+            Some(socket) => bail!(
+                "the agent behind {socket} does not answer for the fleet {:?}: ask with the --fleet that it was started with",
+                self.fleet.name()
+            ),
+        }
+    }
+
+    fn nobody_answers(&self) -> anyhow::Error {
+        anyhow!("no agent answers in the fleet {:?}: is `fleetpull run` at work, with the same --nats and --fleet?", self.fleet.name())
     }
 
     /// The nodes that a question is for: those named, else those that answer and that the selector means.
@@ -215,24 +218,6 @@ impl FleetClient {
                 .into())
             }
         }
-    }
-
-    /// Nodes that the fleet knows and that are not among `answering`, by name, and how long ago each was heard. None where no
-    /// agent keeps that list.
-    pub async fn silent(&self, answering: &[NodeName]) -> Vec<(NodeName, Duration)> {
-        // An agent behind a socket speaks for itself alone.
-        let Some(any) = answering.first().filter(|_| self.socket.is_none()) else { return Vec::new() };
-        let wiring = Wiring { bus: self.bus.clone(), fleet: self.fleet.clone(), node: any.clone(), delivery: Delivery::Bus };
-        let known = match Sender::<ListNodes>::to_leader(wiring).call(root_envelope(ListNodes {}), REGISTRAR_WITHIN).await {
-            Ok(known) => known.heard_ms_ago,
-            Err(error) => {
-                tracing::debug!(%error, "nobody says which nodes are known");
-                return Vec::new();
-            }
-        };
-        let answering: BTreeSet<&NodeName> = answering.iter().collect();
-        let silent = known.into_iter().filter(|(node, _)| !answering.contains(node));
-        silent.map(|(node, ago)| (node, Duration::from_millis(ago))).collect()
     }
 
     /// What to tell somebody whose question to `node` was not answered.

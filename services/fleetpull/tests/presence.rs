@@ -131,6 +131,8 @@ fn a_fleet_in_one_process_finds_its_registrar_and_survives_its_death() {
         assert_eq!(places(&agents), all_known(4));
         let first = registrar_of(&agents).await;
         assert_eq!(first.len(), 1);
+        let members_created = |agent: &Agent| agent.seen.borrow().clone().unwrap().digest.unwrap().members_created;
+        assert!(agents.iter().all(|agent| !members_created(agent).is_empty()), "all know which bucket of members there is");
         let asker: BusRef = Arc::new(hub.connect());
         let known: Vec<NodeName> = nodes(&asker).await.unwrap().heard_ms_ago.into_keys().collect();
         assert_eq!(known, ["n0", "n1", "n2", "n3"].map(|name| name.parse().unwrap()));

@@ -8,11 +8,13 @@
 //! | `leaders` | `budget.<owner, hashed>.lead` or `.past` | [`crate::messages::throttler::StoredBudgetLease`] |
 //! | `leaders` | `registrar` | [`crate::messages::registrar::RegistrarLease`] |
 //! | `pauses` | `all` or `registry.<registry>` | [`StoredPause`] |
+//! | `members` | `<node>` | [`StoredMember`] |
 //!
 //! A node writes only below its own token, so that it can be permitted to speak only as itself. Within version 1 these grow:
 //! unknown fields are ignored, an unknown kind reads as unknown and binds nobody. A value of another version begins with the
 //! number of its version, so that whoever does not read it knows what it is; one of version 1 begins with its fields.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -43,6 +45,9 @@ pub const LEASES: &str = "leases";
 pub const LEADERS: &str = "leaders";
 /// The bucket of pauses, and the topic below which it is republished.
 pub const PAUSES: &str = "pauses";
+/// The bucket of the nodes that belong to the fleet. Never republished: commands read it, and each node writes its own record a few times
+/// an hour.
+pub const MEMBERS: &str = "members";
 /// The bucket of the fleet's key. Never republished: only who may read the bucket sees it.
 pub const KEYS: &str = "keys";
 
@@ -54,6 +59,8 @@ const LEASES_MAX_BYTES: u64 = 16 * 1024 * 1024;
 const LEADERS_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// The most bytes of all pauses of a fleet: one of 1 KiB for each of thousand registries.
 const PAUSES_MAX_BYTES: u64 = 1024 * 1024;
+/// The most bytes of all members of a fleet: 20,000 records of some hundred bytes each.
+const MEMBERS_MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The most bytes of the fleet's key: it is one value.
 const KEYS_MAX_BYTES: u64 = 64 * 1024;
 /// How long buckets keep markers of what expired or was deleted: nobody reads them later than they are republished.
@@ -91,8 +98,13 @@ impl SharedBucket {
     /// [`LEADERS`].
     #[must_use]
     pub fn leaders(fleet: &Fleet) -> Self {
-        let name = fleet.bucket(LEADERS);
-        Self { name, markers_kept: Some(MARKERS_KEPT), max_bytes: LEADERS_MAX_BYTES, forgets_oldest: false, republished_to: None }
+        Self::kept(fleet, LEADERS, LEADERS_MAX_BYTES)
+    }
+
+    /// [`MEMBERS`]. A full bucket refuses a new node's record instead of forgetting another node.
+    #[must_use]
+    pub fn members(fleet: &Fleet) -> Self {
+        Self::kept(fleet, MEMBERS, MEMBERS_MAX_BYTES)
     }
 
     /// [`PAUSES`].
@@ -108,8 +120,13 @@ impl SharedBucket {
     }
 
     fn republished(fleet: &Fleet, purpose: &str, max_bytes: u64) -> Self {
-        let republished_to = Some(fleet.knowledge(purpose));
-        Self { name: fleet.bucket(purpose), markers_kept: Some(MARKERS_KEPT), max_bytes, forgets_oldest: false, republished_to }
+        Self { republished_to: Some(fleet.knowledge(purpose)), ..Self::kept(fleet, purpose, max_bytes) }
+    }
+
+    /// A bucket whose values may expire and are not republished.
+    fn kept(fleet: &Fleet, purpose: &str, max_bytes: u64) -> Self {
+        let name = fleet.bucket(purpose);
+        Self { name, markers_kept: Some(MARKERS_KEPT), max_bytes, forgets_oldest: false, republished_to: None }
     }
 }
 
@@ -256,6 +273,19 @@ pub struct StoredLease {
     pub holder: NodeName,
 }
 
+/// A node that belongs to the fleet, alive or silent. The node writes it when it starts and then four times in `gone_after_ms`; it
+/// expires after `gone_after_ms`, and is deleted when the agent stops in good order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoredMember {
+    /// Different for each start of an agent.
+    pub instance: String,
+    /// Its labels, by which `--selector` chooses it while it is silent; none: they do not fit into a record.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// The node's `fleet.gone_after`, in milliseconds.
+    pub gone_after_ms: u64,
+}
+
 /// A pause of sharing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -353,6 +383,18 @@ pub fn pause_key(registry: Option<&str>) -> String {
     registry.map_or_else(|| "all".to_owned(), |registry| format!("registry.{}", token(registry)))
 }
 
+/// The key of a node's record in the bucket [`MEMBERS`].
+#[must_use]
+pub fn member_key(node: &NodeName) -> String {
+    token(node.as_str())
+}
+
+/// Whose record lies under this key in the bucket [`MEMBERS`]; none if it is not one of ours.
+#[must_use]
+pub fn member_of(key: &str) -> Option<NodeName> {
+    name_of(key)?.try_into().ok()
+}
+
 /// Writes a value in the first version, which every agent reads.
 ///
 /// # Errors
@@ -429,6 +471,8 @@ mod tests {
         let key = TryKey { kind: "probe".to_owned(), topic: u128::MAX, which: 3 };
         assert_eq!(TryKey::read(&key.text()), Some(key));
         assert_eq!(pause_key(Some("localhost:5000")), "registry.localhost_3a5000");
+        assert_eq!(member_key(&node), "n1_2eexample");
+        assert_eq!(member_of(&member_key(&node)), Some(node));
     }
 
     #[test]
@@ -440,6 +484,9 @@ mod tests {
         }
         for key in ["try.probe", &format!("budget.probe.{hex}.{hex}"), &format!("try.probe.{hex}.+{}", "0".repeat(31))] {
             assert_eq!(TryKey::read(key), None, "{key}");
+        }
+        for key in ["", "_", "_zz", "a.b"] {
+            assert_eq!(member_of(key), None, "{key}");
         }
     }
 
@@ -477,6 +524,8 @@ mod tests {
             assert!(bucket.max_bytes > MAX_STORED_BYTES as u64 && bucket.markers_kept.is_some());
             assert_eq!((&bucket.name, bucket.republished_to.as_ref()), (&fleet.bucket(purpose), Some(&fleet.knowledge(purpose))));
         }
-        assert_eq!(SharedBucket::keys(&fleet).republished_to, None);
+        let members = SharedBucket::members(&fleet);
+        assert!(members.max_bytes > MAX_STORED_BYTES as u64 && members.markers_kept.is_some() && !members.forgets_oldest);
+        assert_eq!((members.republished_to, SharedBucket::keys(&fleet).republished_to), (None, None));
     }
 }

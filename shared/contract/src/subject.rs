@@ -103,7 +103,7 @@ impl Fleet {
         format!("{}.v1.digest.*", self.0)
     }
 
-    /// A bucket of the fleet: `reports`, `leases`, `leaders`, `pauses`, `keys`.
+    /// A bucket of the fleet: `reports`, `leases`, `leaders`, `pauses`, `members`, `keys`.
     #[must_use]
     pub fn bucket(&self, purpose: &str) -> String {
         format!("{}-{purpose}", self.0)

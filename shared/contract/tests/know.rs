@@ -1,7 +1,9 @@
 //! What version 1 has written is read for as long as there is a version 1: the bytes under `golden/v1` never change.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use contract::know::{AboutKind, Found, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, decode, encode};
+use std::collections::BTreeMap;
+
+use contract::know::{AboutKind, Found, StoredAbout, StoredClear, StoredLease, StoredMember, StoredPause, StoredReport, decode, encode};
 use contract::{AttemptId, TraceContext, View};
 
 fn report() -> StoredReport {
@@ -46,6 +48,14 @@ fn leases_pauses_and_clears_of_version_1_are_read() {
     let topics = vec!["316e2d029ab1c464307b9b74a4007f6a".to_owned()];
     let clear = StoredClear { image: Some("registry.example/a:1".to_owned()), topics, by, age_ms: 0, said_ms: None };
     assert_eq!(decode::<StoredClear>(include_bytes!("golden/v1/clear.msgpack")), Ok(clear));
+}
+
+#[test]
+fn a_members_record_of_version_1_is_read() {
+    let labels = BTreeMap::from([("disk", "ssd"), ("zone", "a")].map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let member = StoredMember { instance: "5f3a".to_owned(), labels: Some(labels), gone_after_ms: 3_600_000 };
+    let golden = include_bytes!("golden/v1/member.msgpack");
+    assert_eq!((decode::<StoredMember>(golden).as_ref(), encode(&member).unwrap().as_slice()), (Ok(&member), &golden[..]));
 }
 
 #[test]

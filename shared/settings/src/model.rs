@@ -64,6 +64,9 @@ pub struct Fleet {
     /// None: the fleet's key is made once and kept in its bucket `keys`.
     #[serde(with = "empty_as_none")]
     pub key_file: Option<PathBuf>,
+    /// How long a silent node belongs to the fleet.
+    #[serde(with = "duration")]
+    pub gone_after: Duration,
 }
 
 /// What is done with what other nodes found out.
@@ -383,6 +386,7 @@ impl Default for Fleet {
             egress: None,
             credential_group: None,
             key_file: None,
+            gone_after: Duration::from_secs(3_600),
         }
     }
 }

@@ -7,6 +7,10 @@ use crate::kind::Kind;
 
 /// Longer than any sane time-out of a registry; more is a slip of the unit.
 const HOUR: Duration = Duration::from_secs(3600);
+/// A node writes its record four times in `fleet.gone_after`: more often it would cost the server more than a report of being alive.
+const MINUTE: Duration = Duration::from_secs(60);
+/// A machine that was away for longer is not expected back.
+const MONTH: Duration = Duration::from_secs(30 * 86_400);
 /// A whole image may take long on a thin line.
 const DAY: Duration = Duration::from_secs(86_400);
 /// Shorter is shorter than a round trip.
@@ -50,7 +54,7 @@ impl Key {
     }
 }
 
-static KEYS: [Key; 46] = [
+static KEYS: [Key; 47] = [
     key("fleet.name", Kind::FleetName, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
     key(
         "fleet.share",
@@ -77,6 +81,11 @@ static KEYS: [Key; 46] = [
         "fleet.key_file",
         Kind::Path,
         "File with the key under which nodes name their logins to each other, at least 32 bytes, the same on every node. Empty: made once and kept in a bucket that agents alone may read.",
+    ),
+    key(
+        "fleet.gone_after",
+        Kind::Duration { min: MINUTE, max: MONTH },
+        "How long a node that does not answer belongs to the fleet: until then it is listed as silent, and a pull on all nodes says that it was left out.",
     ),
     key("node.name", Kind::NodeName, "Name of this node in subjects, events and answers. Empty: the host's name.")
         .kubelet("--hostname-override, else the host's name", "")

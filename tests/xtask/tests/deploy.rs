@@ -146,8 +146,8 @@ async fn a_node_commands_no_other_node_and_a_reader_none_at_all() {
 
 /// A bucket of the fleet as agents make it.
 async fn bucket(bus: &NatsBus, purpose: &str) -> Result<Arc<dyn KeyValue>, BusError> {
-    let republish_to = (purpose != "keys").then(|| format!("fleetpull.v1.know.{purpose}"));
-    let marker_ttl = republish_to.is_some().then_some(Duration::from_secs(60));
+    let republish_to = (!["keys", "members"].contains(&purpose)).then(|| format!("fleetpull.v1.know.{purpose}"));
+    let marker_ttl = (purpose != "keys").then_some(Duration::from_secs(60));
     bus.bucket(&BucketSpec {
         name: format!("fleetpull-{purpose}"),
         marker_ttl,
@@ -234,6 +234,27 @@ async fn the_key_of_the_fleet_is_for_agents_alone() {
         bucket(&n1, "keys").await.unwrap().put("fleet", "k".into(), None).await.unwrap();
         assert!(tokio::time::timeout(REFUSED_AFTER, overheard.next()).await.is_err(), "the key was overheard");
     }
+}
+
+#[tokio::test]
+async fn a_node_records_itself_alone_as_a_member_and_operators_read_who_is_recorded() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start();
+    let (n1, operator, reader) = (fleet.connect("n1").await, fleet.connect("operator").await, fleet.connect("reader").await);
+    let members = bucket(&n1, "members").await.unwrap();
+    let revision = members.put("n1", "x".into(), Some(Duration::from_secs(60))).await.unwrap();
+    let read = bucket(&operator, "members").await.unwrap();
+    let keys = |entries: Vec<bus::AgedEntry>| entries.into_iter().map(|aged| aged.entry.key).collect::<Vec<_>>();
+    assert_eq!(keys(read.snapshot(None).await.unwrap().entries), ["n1"]);
+    for forged in ["n2", "n1.more"] {
+        assert!(is_refused(members.put(forged, "x".into(), None)).await, "{forged}");
+    }
+    assert!(is_refused(read.put("n1", "x".into(), None)).await);
+    assert!(is_refused(bucket(&reader, "members")).await);
+    members.delete("n1", Some(revision)).await.unwrap();
+    assert_eq!(keys(read.snapshot(None).await.unwrap().entries), Vec::<String>::new());
 }
 
 #[tokio::test]

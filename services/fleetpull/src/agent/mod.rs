@@ -54,6 +54,7 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
                 Ok(Exit::Success)
             }
             End::Trouble(Trouble::Rival(rival)) => {
+                work.give_way();
                 stop(work).await;
                 bail!("this agent stops, because it is the younger one: {rival}")
             }

@@ -29,7 +29,7 @@ use super::state_dir::StateDir;
 use crate::cli::RegistryArgs;
 use crate::configuration::Configuration;
 use crate::node::fleet_key::{keep_key, read_key_file};
-use crate::node::{Node, NodeOptions, NodeParts, Policies, Sharing, node_name, open_bus, open_shared_runtime};
+use crate::node::{Membership, Node, NodeOptions, NodeParts, Policies, Sharing, node_name, open_bus, open_shared_runtime};
 
 /// How long the start waits for the bus. One that is there takes milliseconds; without it the agent starts alone.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -89,8 +89,11 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let (name, policies) = (identity.node.clone(), Policies::of(settings));
     let key_keeper = keep_key_if_shared(settings, sharing.as_ref(), fleet_key, &bus, &wiring.fleet);
     let parts = NodeParts { name, fleet: wiring.fleet, bus: bus.clone(), runtime: runtime.clone(), clock: clock.clone(), policies };
+    let membership =
+        Membership { instance: identity.instance.clone(), labels: identity.labels.clone(), gone_after: settings.fleet.gone_after };
     let options = NodeOptions {
         sharing: sharing.clone(),
+        membership: Some(membership).filter(|_| settings.nats.is_wanted()),
         wishes: Some(Arc::new(FileWishStore::new(state.wishes()))),
         keep_free: Some(settings.pull.keep_free).filter(|bytes| *bytes > 0),
     };
@@ -182,6 +185,11 @@ impl Work {
             service = self.agent_deaths.next() => Trouble::Death(service),
             rival = &mut self.rivals => Trouble::Rival(rival),
         }
+    }
+
+    /// An older agent of the same name goes on.
+    pub(super) fn give_way(&mut self) {
+        self.node.leave_record();
     }
 
     /// Takes no more commands, and hands what is recorded to the bus.

@@ -1,7 +1,6 @@
 //! `fleetpull nodes`
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use contract::NodeName;
@@ -12,7 +11,8 @@ use serde_json::json;
 
 use crate::cli::{NodesArgs, OutputFormat};
 use crate::exit::Exit;
-use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
+use crate::fleet::{ANSWER_WITHIN, FleetClient, Members, ask_fleet};
+use crate::output::silent::{Silent, milliseconds};
 use crate::output::{self, given, table, units};
 
 /// A counter that only nodes have which share.
@@ -68,14 +68,9 @@ pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
 }
 
 async fn list(args: &NodesArgs, client: &FleetClient) -> Result<Exit> {
-    let selector = args.question.fleet.selector.as_ref();
-    let mut nodes = client.answering(selector).await?;
-    // A node that is silent does not say its labels either.
-    if selector.is_none() {
-        let names: Vec<NodeName> = nodes.iter().map(|node| node.node.clone()).collect();
-        nodes.extend(client.silent(&names).await.into_iter().map(silent));
-        nodes.sort_by(|one, other| one.node.cmp(&other.node));
-    }
+    let Members { answering: mut nodes, silent: left_out } = client.members(args.question.fleet.selector.as_ref()).await?;
+    nodes.extend(left_out.into_iter().map(silent));
+    nodes.sort_by(|one, other| one.node.cmp(&other.node));
     match args.question.output.format {
         OutputFormat::Json => nodes.iter().for_each(|node| output::json(&JsonNode::of(node))),
         OutputFormat::Text => {
@@ -87,17 +82,17 @@ async fn list(args: &NodesArgs, client: &FleetClient) -> Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// A node that is known and does not answer: since when is all that is known of it.
-fn silent((node, ago): (NodeName, Duration)) -> NodeDescription {
+/// A node that is known and does not answer: since when, and its labels, is all that is known of it.
+fn silent(Silent { node, ago, labels, .. }: Silent) -> NodeDescription {
     NodeDescription {
         node,
         instance: String::new(),
         started_ms: 0,
         version: String::new(),
         state: SILENT.to_owned(),
-        since_ms: u64::try_from(ago.as_millis()).unwrap_or(u64::MAX),
+        since_ms: milliseconds(ago),
         runtime: String::new(),
-        labels: BTreeMap::new(),
+        labels: labels.unwrap_or_default(),
         pulling: 0,
         waiting: 0,
         backoff: 0,

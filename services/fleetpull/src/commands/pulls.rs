@@ -111,7 +111,7 @@ fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
 }
 
 /// What is under way on a node that does not answer is not known.
-fn silent_row((node, ago): &Silent) -> Vec<String> {
+fn silent_row(Silent { node, ago, .. }: &Silent) -> Vec<String> {
     let since = units::milliseconds(silent::milliseconds(*ago) / 1_000 * 1_000);
     [node.as_str(), "-", "silent", &since, "-", "-"].map(str::to_owned).to_vec()
 }

@@ -2,12 +2,15 @@
 
 mod connection;
 pub mod fleet_key;
+mod membership;
 mod name;
 pub mod presence;
 mod runtime;
 mod sharing;
+mod spread;
 
 pub use connection::{connect_client, open_bus, shown_bus};
+pub use membership::Membership;
 pub use name::node_name;
 pub use runtime::{open_runtime, open_shared_runtime};
 pub use sharing::Sharing;
@@ -21,16 +24,19 @@ use backoff_tracker::core::BackoffPolicy;
 use bus::{BusError, BusRef};
 use clock::{Clock, Random};
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
+use contract::messages::registrar::FleetSeen;
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, Meta, NodeName};
 use event_recorder::{EventRecorder, Flush};
-use futures::future::join_all;
+use futures::future::{OptionFuture, join_all};
+use membership::MemberRecord;
 use presence::{Leave, Presence};
 use pull_coordinator::{EarlyWord, Extras, Neighbours, PullCoordinator, WishStoreRef};
 use runtimes::RuntimeRef;
 use settings::Settings;
 use throttler::Throttler;
 use throttler::core::{OnExhausted, ThrottlePolicy};
+use tokio::sync::watch;
 
 /// What a node is made of.
 pub struct NodeParts {
@@ -53,6 +59,8 @@ pub struct NodeParts {
 pub struct NodeOptions {
     /// What it shares with its fleet; none: it goes by kubelet's rule alone.
     pub sharing: Option<Sharing>,
+    /// The record by which it belongs to its fleet; none: it is known only while it answers.
+    pub membership: Option<Membership>,
     /// Where standing wishes are written down; none: they end with the process.
     pub wishes: Option<WishStoreRef>,
     /// Bytes that a pull which no pod asked for must leave free; none: however few.
@@ -109,6 +117,8 @@ pub struct Node {
     /// Which of them died.
     pub deaths: Deaths,
     served: Vec<Served>,
+    record: Option<MemberRecord>,
+    seen: watch::Receiver<FleetSeen>,
 }
 
 /// The actors of a node.
@@ -139,7 +149,7 @@ impl Node {
     /// The bus is closed.
     pub async fn start_with(parts: NodeParts, options: NodeOptions) -> Result<Self, BusError> {
         let NodeParts { name, fleet, bus, runtime, clock, policies } = parts;
-        let NodeOptions { sharing, wishes, keep_free } = options;
+        let NodeOptions { sharing, membership, wishes, keep_free } = options;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
         let (gravestone, deaths) = actors::deaths();
         let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder")).start();
@@ -171,15 +181,28 @@ impl Node {
             PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras).start();
         let actors = Actors { coordinator, backoff, throttler, recorder };
+        let (tell, seen) = watch::channel(FleetSeen::default());
         let presence = async {
             match sharing {
-                Some(sharing) => Presence::new(sharing.presence(&wiring, &actors, clock, gravestone("presence"))).await.map(Some),
+                Some(sharing) => Presence::new(sharing.presence(&wiring, &actors, tell, clock, gravestone("presence"))).await.map(Some),
                 None => Ok(None),
             }
         };
         let (served, presence) = futures::try_join!(actors.serve(&wiring), presence)?;
         let presence = presence.map(actix::Actor::start);
-        Ok(Self { wiring, actors, presence, deaths, served })
+        let record = membership.map(|membership| MemberRecord::keep(&membership, &wiring, seen.clone(), Random::from_system()));
+        Ok(Self { wiring, actors, presence, deaths, served, record, seen })
+    }
+
+    /// How the fleet stands, as this node is told. It never changes where the node does not share.
+    #[must_use]
+    pub fn fleet_seen(&self) -> watch::Receiver<FleetSeen> {
+        self.seen.clone()
+    }
+
+    /// Leaves the record of membership as it is when the node stops: another agent goes on under the same name.
+    pub fn leave_record(&mut self) {
+        self.record = None;
     }
 
     /// A sender of the pull coordinator's `ensure`.
@@ -204,10 +227,9 @@ impl Node {
 
     /// Leaves the fleet, tells whoever waits for an answer that none comes, and waits until what is recorded is published.
     pub async fn stop(mut self) {
-        if let Some(presence) = self.presence.take() {
-            // It may be gone already; then its silence says so.
-            let _ = presence.send(Leave).await;
-        }
+        let leaving = self.presence.take().map(|presence| presence.send(Leave));
+        // Presence may be gone already; then its silence says so.
+        let _ = futures::join!(OptionFuture::from(leaving), OptionFuture::from(self.record.take().map(MemberRecord::withdraw)));
         join_all(self.served.drain(..).map(Served::end)).await;
         // The recorder may be gone already; then there is nothing to wait for.
         let _ = self.actors.recorder.send(Flush).await;

@@ -14,6 +14,7 @@ use settings::{Budget, Settings, Share};
 use throttler::core::ThrottlePolicy;
 use throttler::core::budget::{Alone, BudgetPolicy};
 use throttler::{FleetParts, Throttler};
+use tokio::sync::watch;
 
 use super::presence::PresenceParts;
 use super::{Actors, root_envelope};
@@ -107,7 +108,14 @@ impl Sharing {
     }
 
     /// By what the fleet knows of the node, and who on the node hears how the fleet stands.
-    pub(super) fn presence(&self, wiring: &Wiring, actors: &Actors, clock: Clock, gravestone: Gravestone) -> PresenceParts {
+    pub(super) fn presence(
+        &self,
+        wiring: &Wiring,
+        actors: &Actors,
+        seen: watch::Sender<FleetSeen>,
+        clock: Clock,
+        gravestone: Gravestone,
+    ) -> PresenceParts {
         let Actors { backoff, throttler, .. } = actors.clone();
         let tell = move |seen: &FleetSeen| {
             // One that is lost is told again before long.
@@ -120,7 +128,7 @@ impl Sharing {
             zone: self.zone.clone(),
             clock,
             random: Random::from_system(),
-            listeners: vec![Box::new(tell)],
+            listeners: vec![Box::new(tell), Box::new(move |now: &FleetSeen| drop(seen.send_replace(now.clone())))],
             gravestone,
         }
     }

@@ -1,5 +1,6 @@
 //! Nodes that the fleet knows and that do not answer: a question for all has a row for each of them too.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::NodeName;
@@ -7,8 +8,18 @@ use serde::Serialize;
 
 use super::known::named;
 
-/// One of them, and how long ago it was heard.
-pub type Silent = (NodeName, Duration);
+/// A node that belongs to the fleet and does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silent {
+    /// Its name.
+    pub node: NodeName,
+    /// How long ago it was heard.
+    pub ago: Duration,
+    /// Its labels; none: not known.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// For how long after it was heard the fleet knows of it.
+    pub known_for: Duration,
+}
 
 /// One of them in JSON.
 #[derive(Serialize)]
@@ -21,7 +32,7 @@ pub struct Row<'a> {
 
 /// As JSON.
 #[must_use]
-pub fn row((node, ago): &Silent) -> Row<'_> {
+pub fn row(Silent { node, ago, .. }: &Silent) -> Row<'_> {
     Row { kind: "node", node, state: "silent", since_ms: milliseconds(*ago) }
 }
 
@@ -34,7 +45,7 @@ pub fn milliseconds(ago: Duration) -> u64 {
 /// Says on stderr who they are.
 pub fn say(silent: &[Silent]) {
     if !silent.is_empty() {
-        let names: Vec<NodeName> = silent.iter().map(|(node, _)| node.clone()).collect();
+        let names: Vec<NodeName> = silent.iter().map(|silent| silent.node.clone()).collect();
         super::remark(&format!("{}: known, but silent: `fleetpull nodes` says since when", named(&names)));
     }
 }

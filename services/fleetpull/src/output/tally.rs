@@ -76,9 +76,9 @@ impl Tally {
         self.silent = silent;
     }
 
-    /// So many more are wanted.
-    pub fn see_more(&mut self, pairs: usize) {
-        self.pairs += pairs;
+    /// So many images on so many nodes are wanted in all.
+    pub fn see_pairs(&mut self, pairs: usize) {
+        self.pairs = pairs;
     }
 
     /// A row is known.

@@ -96,6 +96,9 @@ pub struct FleetDigest {
     pub reports_sequence: u64,
     /// When that bucket was made, as its server says it: another value is another bucket.
     pub reports_created: String,
+    /// When the bucket of members was made, likewise: in another bucket each node writes its record again. Empty: not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub members_created: String,
     /// The newest message version that all nodes read which are known; none: they are not known yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,

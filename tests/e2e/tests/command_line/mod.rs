@@ -10,6 +10,7 @@ mod three_agents;
 mod first_steps;
 mod fleet;
 mod fleet_backoff;
+mod fleet_members;
 mod fleet_pull;
 mod fleet_wishes;
 mod hostile_agent;

@@ -57,7 +57,7 @@ pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, mut nodes: 
         nodes.extend(late.hear(look.await));
         nodes.sort();
     }
-    let silent = if late.all_meant() { late.told(Duration::ZERO) } else { Vec::new() };
+    let silent = late.told(Duration::ZERO);
     let mut answers = Vec::new();
     for image in &args.images {
         answers.extend(ask(args, client, &nodes, image).await);
@@ -75,7 +75,16 @@ pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, mut nodes: 
             }
         }
     }
-    Ok(if answers.iter().all(|answer| answer.said.is_ok()) { Exit::Success } else { Exit::Failure })
+    Ok(exit_of(&answers))
+}
+
+/// Partial where a node was left out, as for the pull itself.
+fn exit_of(answers: &[Answer<'_>]) -> Exit {
+    match answers.iter().filter(|answer| answer.said.is_ok()).count() {
+        said if said == answers.len() => Exit::Success,
+        0 => Exit::Failure,
+        _ => Exit::Partial,
+    }
 }
 
 async fn ask<'a>(args: &PullArgs, client: &FleetClient, nodes: &[NodeName], image: &'a str) -> Vec<Answer<'a>> {

@@ -6,53 +6,48 @@ use std::time::Duration;
 
 use contract::NodeName;
 use contract::messages::agent::{DescribeNode, NodeDescription};
-use contract::messages::registrar::KNOWN_FOR_MS;
 use futures::future::LocalBoxFuture;
 
 use crate::cli::Selector;
 use crate::fleet::{Answer, FleetClient};
+use crate::output::silent::Silent;
 use crate::output::units;
 
 /// Between two looks: as often as an agent says that it is alive.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Who was not heard for so long is not known any more.
-const KNOWN_FOR: Duration = Duration::from_millis(KNOWN_FOR_MS);
 
 /// What a look finds.
 pub(super) type Look<'a> = LocalBoxFuture<'a, Vec<Answer<NodeDescription>>>;
 
 /// Who is known and silent.
 pub(super) struct Late {
-    /// How long each had not been heard when the command began.
-    silent: BTreeMap<NodeName, Duration>,
-    /// Which of them are meant: their labels are known when they answer.
+    /// As it was known when the command began.
+    silent: BTreeMap<NodeName, Silent>,
+    /// Which of them are meant: a node that answers is judged by the labels that it says then.
     selector: Option<Selector>,
     looked: bool,
 }
 
 impl Late {
-    pub(super) fn new(silent: Vec<(NodeName, Duration)>, selector: Option<&Selector>) -> Self {
-        Self { silent: silent.into_iter().collect(), selector: selector.cloned(), looked: false }
+    pub(super) fn new(silent: Vec<Silent>, selector: Option<&Selector>) -> Self {
+        let silent = silent.into_iter().map(|silent| (silent.node.clone(), silent)).collect();
+        Self { silent, selector: selector.cloned(), looked: false }
     }
 
-    /// Who is silent still, by name.
-    pub(super) fn names(&self) -> Vec<NodeName> {
-        self.silent.keys().cloned().collect()
+    /// How many nodes are meant and silent still.
+    pub(super) fn meant_count(&self) -> usize {
+        self.meant().count()
     }
 
-    /// How many nodes are silent still.
-    pub(super) fn count(&self) -> usize {
-        self.silent.len()
-    }
-
-    /// Whether every one of them is meant, whatever it says.
-    pub(super) fn all_meant(&self) -> bool {
-        self.selector.is_none()
+    /// Those of which it is not known whether they are meant.
+    pub(super) fn unsure(&self) -> Vec<NodeName> {
+        self.silent.values().filter(|silent| !self.is_meant(silent)).map(|silent| silent.node.clone()).collect()
     }
 
     /// Asks each of them, at once when it is for the first time.
     pub(super) fn look<'a>(&self, client: &'a FleetClient) -> Option<Look<'a>> {
-        let (nodes, pause) = (self.names(), if self.looked { LOOK_EVERY } else { Duration::ZERO });
+        let nodes: Vec<NodeName> = self.silent.keys().cloned().collect();
+        let pause = if self.looked { LOOK_EVERY } else { Duration::ZERO };
         let look = async move {
             tokio::time::sleep(pause).await;
             client.ask_each(&nodes, &DescribeNode {}).await
@@ -73,18 +68,27 @@ impl Late {
         meant
     }
 
-    /// Whether somebody of them is to be asked before the command may end, `lasts` after its beginning. One with labels that nobody
-    /// knows is no reason to stay, nor one that the fleet has forgotten meanwhile.
+    /// Whether somebody of them is to be asked before the command may end, `lasts` after its beginning. A node of which it is not known
+    /// whether it is meant is no reason to stay, nor one that the fleet has forgotten meanwhile.
     pub(super) fn is_awaited(&self, lasts: Duration, stays: bool) -> bool {
-        let known = || self.silent.values().any(|ago| *ago + lasts < KNOWN_FOR);
-        !self.silent.is_empty() && (!self.looked || (stays && self.all_meant() && known()))
+        let known = || self.meant().any(|silent| silent.ago + lasts < silent.known_for);
+        !self.silent.is_empty() && (!self.looked || (stays && known()))
     }
 
-    /// Each with what is known of its silence, `lasts` after the command's beginning.
+    /// Each that is meant, with what is known of its silence, `lasts` after the command's beginning.
     pub(super) fn told(&self, lasts: Duration) -> Vec<(NodeName, String)> {
-        let heard = |ago: &Duration| units::seconds(u64::try_from((*ago + lasts).as_millis()).unwrap_or(u64::MAX));
+        let heard = |ago: Duration| units::seconds(u64::try_from((ago + lasts).as_millis()).unwrap_or(u64::MAX));
         let message = |ago| format!("known to the fleet, but its agent does not answer; it was heard {} ago", heard(ago));
-        self.silent.iter().map(|(node, ago)| (node.clone(), message(ago))).collect()
+        self.meant().map(|silent| (silent.node.clone(), message(silent.ago))).collect()
+    }
+
+    fn meant(&self) -> impl Iterator<Item = &Silent> {
+        self.silent.values().filter(|silent| self.is_meant(silent))
+    }
+
+    /// Whether it is surely meant. Nodes whose labels do not fit are not among the silent.
+    fn is_meant(&self, silent: &Silent) -> bool {
+        self.selector.is_none() || silent.labels.is_some()
     }
 }
 
@@ -96,10 +100,15 @@ mod tests {
         name.parse().expect("a name")
     }
 
+    fn silent(name: &str, ago: u64, zone: Option<&str>) -> Silent {
+        let labels = zone.map(|zone| BTreeMap::from([("zone".to_owned(), zone.to_owned())]));
+        Silent { node: node(name), ago: Duration::from_secs(ago), labels, known_for: Duration::from_secs(600) }
+    }
+
+    /// Of n1 and n2 no labels are known.
     fn late(selector: Option<&str>) -> Late {
         let selector = selector.map(|text| text.parse().expect("a selector"));
-        let silent = vec![(node("n1"), Duration::from_secs(20)), (node("n2"), Duration::from_secs(590))];
-        Late::new(silent, selector.as_ref())
+        Late::new(vec![silent("n1", 20, None), silent("n2", 590, None)], selector.as_ref())
     }
 
     fn answer(name: &str, zone: &str) -> Answer<NodeDescription> {
@@ -115,8 +124,21 @@ mod tests {
         for (selector, meant) in [(None, true), (Some("zone=a"), true), (Some("zone=b"), false)] {
             let mut late = late(selector);
             let joins = late.hear(vec![answer("n1", "a"), (node("n2"), Err("silent".to_owned()))]);
-            assert_eq!((joins.len() == 1, late.names()), (meant, vec![node("n2")]), "{selector:?}");
+            let left: Vec<&NodeName> = late.silent.keys().collect();
+            assert_eq!((joins.len() == 1, left), (meant, vec![&node("n2")]), "{selector:?}");
         }
+    }
+
+    #[test]
+    fn who_is_silent_is_meant_if_its_labels_are_known_to_fit() {
+        let selector: Selector = "zone=a".parse().expect("a selector");
+        let mut late = Late::new(vec![silent("n1", 20, Some("a")), silent("n2", 20, None)], Some(&selector));
+        let told: Vec<NodeName> = late.told(Duration::ZERO).into_iter().map(|(node, _)| node).collect();
+        assert_eq!((told, late.meant_count(), late.unsure()), (vec![node("n1")], 1, vec![node("n2")]));
+        let _ = late.hear(Vec::new());
+        assert!(late.is_awaited(Duration::from_secs(1), true), "n1 is meant");
+        assert_eq!(late.hear(vec![answer("n1", "b")]), [], "it was started again with another label");
+        assert_eq!(late.meant_count(), 0);
     }
 
     #[test]

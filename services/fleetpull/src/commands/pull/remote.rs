@@ -19,7 +19,7 @@ use super::{NotBegun, digests, dry_run, withdraw};
 use crate::cli::{OutputFormat, Parallelism, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
-use crate::fleet::{Answer, FleetClient, connect};
+use crate::fleet::{Answer, FleetClient, Members, connect};
 use crate::node::shown_bus;
 use crate::output;
 use crate::output::outcome::Row;
@@ -87,21 +87,18 @@ fn surely_meant(args: &PullArgs) -> Vec<Option<NodeName>> {
 /// The nodes to ask, and those that are known and silent.
 async fn whom(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, Late)> {
     let selector = args.fleet.selector.as_ref();
-    let mut answering = match selector {
-        _ if !args.nodes.is_empty() => return Ok((client.named_or_answering(&args.nodes, None).await?, Late::new(Vec::new(), None))),
-        // Who answers and is not meant is not silent.
-        Some(_) => client.nodes().await?.into_iter().map(|node| node.node).collect(),
-        None => Vec::new(),
-    };
-    let nodes = client.named_or_answering(&[], selector).await?;
-    answering.extend(nodes.iter().cloned());
-    Ok((nodes, Late::new(client.silent(&answering).await, selector)))
+    if !args.nodes.is_empty() {
+        return Ok((client.named_or_answering(&args.nodes, None).await?, Late::new(Vec::new(), None)));
+    }
+    let Members { answering, silent } = client.members(selector).await?;
+    Ok((answering.into_iter().map(|node| node.node).collect(), Late::new(silent, selector)))
 }
 
 /// Says who is silent still and may be meant: only those that are surely meant have a row.
 pub(super) fn say_who_is_silent(args: &PullArgs, late: &Late) {
-    if late.count() > 0 && !late.all_meant() && !args.output.quiet {
-        output::remark(&format!("{}: known, but silent: whether the labels fit is not known", output::known::named(&late.names())));
+    let unsure = late.unsure();
+    if !unsure.is_empty() && !args.output.quiet {
+        output::remark(&format!("{}: known, but silent: whether the labels fit is not known", output::known::named(&unsure)));
     }
 }
 
@@ -114,6 +111,8 @@ struct Errand<'a> {
     rows: Vec<Row>,
     /// How many of the rows are of what was not begun.
     not_begun: usize,
+    /// How many nodes that are meant have answered.
+    answering: usize,
     late: Late,
 }
 
@@ -121,10 +120,9 @@ impl<'a> Errand<'a> {
     fn new(job: &'a Job<'a>, nodes: Vec<NodeName>, late: Late) -> Self {
         let args = job.args;
         let at_a_time = args.many.parallelism.unwrap_or(AT_A_TIME).of(nodes.len());
-        let meant = nodes.len() + if late.all_meant() { late.count() } else { 0 };
-        let tally = Tally::of(meant * args.images.len());
+        let (answering, tally) = (nodes.len(), Tally::of((nodes.len() + late.meant_count()) * args.images.len()));
         let plan = Plan::new(nodes, at_a_time, usize::from(args.many.canary.unwrap_or_default()), args.wait.is_some());
-        Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), not_begun: 0, late }
+        Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), not_begun: 0, answering, late }
     }
 
     async fn carry_out(&mut self) {
@@ -170,11 +168,10 @@ impl<'a> Errand<'a> {
     /// Lets those begin that were silent and have answered.
     fn welcome(&mut self, answers: Vec<Answer<NodeDescription>>) {
         for node in self.late.hear(answers) {
-            if !self.late.all_meant() {
-                self.tally.see_more(self.job.args.images.len());
-            }
+            self.answering += 1;
             self.plan.join(node);
         }
+        self.tally.see_pairs((self.answering + self.late.meant_count()) * self.job.args.images.len());
     }
 
     fn begin_more(&mut self, work: &mut FuturesUnordered<LocalBoxFuture<'a, NodeName>>, tell: &mpsc::Sender<News>) {
@@ -208,7 +205,7 @@ impl<'a> Errand<'a> {
 
     fn draw(&mut self) {
         self.tally.see_plan(self.plan.not_begun(), self.plan.is_paused());
-        self.tally.see_silent(if self.late.all_meant() { self.late.count() } else { 0 });
+        self.tally.see_silent(self.late.meant_count());
         self.screen.show(&self.tally, self.job.lasts());
     }
 
@@ -223,11 +220,8 @@ impl<'a> Errand<'a> {
         self.print(self.job.row(image, node, outcome));
     }
 
-    /// A row for each image on each node that is known and has not answered to the end.
+    /// A row for each image on each node that is meant and has not answered to the end.
     fn spare_the_silent(&mut self) {
-        if !self.late.all_meant() {
-            return;
-        }
         let timed_out = self.job.left().is_some_and(|left| left.is_zero());
         for (node, message) in self.late.told(self.job.lasts()) {
             let outcome = PullOutcome { timed_out, ..super::unanswered(message, FailureClass::Unknown) };

@@ -219,8 +219,9 @@ impl Presence {
         let (bus, fleet, node) = (self.wiring.bus.clone(), self.wiring.fleet.clone(), self.wiring.node.clone());
         let lease = self.lease.clone();
         let publishing = async move {
-            let reports = lease.reports_status().await;
+            let (reports, members) = lease.buckets_status().await;
             (digest.reports_sequence, digest.reports_created) = (reports.sequence, reports.created);
+            digest.members_created = members.created;
             if let Err(error) = bus.publish(outbound::digest_message(&fleet, &node, &digest)).await {
                 debug!(%error, "the digest was not published");
             }

@@ -1,4 +1,4 @@
-//! The registrar's lease in the fleet's bucket `leaders`, and how far the bucket `reports` has come.
+//! The registrar's lease in the fleet's bucket `leaders`, and what its digest says of the buckets `reports` and `members`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +22,28 @@ pub(super) struct LeaseKeeper {
     bus: BusRef,
     leaders: BucketSpec,
     reports: BucketSpec,
+    members: BucketSpec,
     own: RegistrarLease,
 }
 
 impl LeaseKeeper {
     pub(super) fn new(bus: BusRef, fleet: &Fleet, own: RegistrarLease) -> Self {
-        let (leaders, reports) = (SharedBucket::leaders(fleet), SharedBucket::reports(fleet));
-        Self { bus, leaders: bucket_spec(leaders), reports: bucket_spec(reports), own }
+        let [leaders, reports, members] =
+            [SharedBucket::leaders(fleet), SharedBucket::reports(fleet), SharedBucket::members(fleet)].map(bucket_spec);
+        Self { bus, leaders, reports, members, own }
     }
 
-    /// How far the bucket of reports has come; nothing where that cannot be said now.
-    pub(super) async fn reports_status(&self) -> BucketStatus {
-        let look = async { self.bus.bucket(&self.reports).await?.status().await };
+    /// How far the buckets of reports and of members have come; nothing of one where that cannot be said now.
+    pub(super) async fn buckets_status(&self) -> (BucketStatus, BucketStatus) {
+        futures::join!(self.status(&self.reports), self.status(&self.members))
+    }
+
+    async fn status(&self, bucket: &BucketSpec) -> BucketStatus {
+        let look = async { self.bus.bucket(bucket).await?.status().await };
         match tokio::time::timeout(ANSWER_WITHIN, look).await {
             Ok(Ok(status)) => status,
             Ok(Err(error)) => {
-                debug!(%error, "how far the reports have come is not known");
+                debug!(%error, bucket = bucket.name, "how far a bucket has come is not known");
                 BucketStatus::default()
             }
             Err(_) => BucketStatus::default(),

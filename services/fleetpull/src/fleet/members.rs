@@ -1,0 +1,195 @@
+//! Who belongs to the fleet: the agents that answer, and the nodes that are known and silent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use actors::{Delivery, Sender, Wiring, bucket_spec};
+use anyhow::{Result, anyhow};
+use bus::{AgedEntry, KeyValueError};
+use contract::NodeName;
+use contract::know::{SharedBucket, StoredMember, decode, member_of};
+use contract::messages::agent::NodeDescription;
+use contract::messages::registrar::{KNOWN_FOR_MS, ListNodes};
+
+use super::FleetClient;
+use crate::cli::{NodesQuestionArgs, Selector};
+use crate::node::root_envelope;
+use crate::output::silent::{Silent, milliseconds};
+use crate::output::{self, units};
+
+/// How long the registrar's list may take: it answers within milliseconds, and a person waits.
+const REGISTRAR_WITHIN: Duration = Duration::from_secs(1);
+/// How long reading the members' records may take: 10,000 of them are some 3 MB.
+const RECORDS_WITHIN: Duration = Duration::from_secs(5);
+/// The registrar forgets who was silent for so long.
+const REGISTRAR_KNOWS_FOR: Duration = Duration::from_millis(KNOWN_FOR_MS);
+
+/// The nodes of a fleet that a command is for.
+pub struct Members {
+    /// The agents that answer, by name.
+    pub answering: Vec<NodeDescription>,
+    /// The nodes that are known and do not answer, by name. With a selector: those that it means, and those whose labels are not known.
+    pub silent: Vec<Silent>,
+}
+
+impl FleetClient {
+    /// The nodes that `selector` means: at least one of them answers or is known and silent.
+    ///
+    /// # Errors
+    /// No node answers or is known, `selector` means none of them, or the bus did not take the question.
+    pub async fn members(&self, selector: Option<&Selector>) -> Result<Members> {
+        let mut answering = self.nodes().await?;
+        self.check_socket(&answering)?;
+        let names: Vec<NodeName> = answering.iter().map(|node| node.node.clone()).collect();
+        let mut silent = self.silent(&names).await;
+        if answering.is_empty() && silent.is_empty() {
+            return Err(self.nobody_answers());
+        }
+        if let Some(selector) = selector {
+            let (answered, known_silent) = (answering.len(), silent.len());
+            answering.retain(|node| selector.matches(&node.labels));
+            silent.retain(|silent| silent.labels.as_ref().is_none_or(|labels| selector.matches(labels)));
+            if answering.is_empty() && !silent.iter().any(|silent| silent.labels.is_some()) {
+                return Err(no_node_has(selector, answered, known_silent));
+            }
+        }
+        Ok(Members { answering, silent })
+    }
+
+    /// Nodes that are meant and that a question for all is not answered by, though the fleet knows them: none where nodes were named.
+    pub async fn silent_of(&self, args: &NodesQuestionArgs, answering: &[NodeName]) -> Vec<Silent> {
+        if !args.nodes.is_empty() {
+            return Vec::new();
+        }
+        let mut silent = self.silent(answering).await;
+        if let Some(selector) = &args.question.fleet.selector {
+            silent.retain(|silent| silent.labels.as_ref().is_some_and(|labels| selector.matches(labels)));
+        }
+        silent
+    }
+
+    /// Nodes that the fleet knows and that are not among `answering`, by name. Warns where the fleet cannot say which nodes it knows.
+    async fn silent(&self, answering: &[NodeName]) -> Vec<Silent> {
+        // An agent behind a socket speaks for itself alone.
+        if self.socket.is_some() {
+            return Vec::new();
+        }
+        let (mut known, heard) = futures::join!(self.recorded(), self.heard(answering.first()));
+        // The registrar has heard of a node later than its record says, and of agents of a version that writes no record.
+        for (node, ago) in heard {
+            let silent = known.entry(node.clone());
+            let silent = silent.or_insert_with(|| Silent { node, ago, labels: None, known_for: REGISTRAR_KNOWS_FOR });
+            silent.ago = silent.ago.min(ago);
+        }
+        let answering: BTreeSet<&NodeName> = answering.iter().collect();
+        known.into_values().filter(|silent| !answering.contains(&silent.node)).collect()
+    }
+
+    /// The members by their records.
+    async fn recorded(&self) -> BTreeMap<NodeName, Silent> {
+        let reading = async {
+            let members = self.bus.bucket(&bucket_spec(SharedBucket::members(&self.fleet))).await.map_err(KeyValueError::from)?;
+            members.snapshot(None).await
+        };
+        let why = match tokio::time::timeout(RECORDS_WITHIN, reading).await {
+            Ok(Ok(snapshot)) => return snapshot.entries.iter().filter_map(member).map(|silent| (silent.node.clone(), silent)).collect(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => {
+                let limit = units::milliseconds(milliseconds(RECORDS_WITHIN));
+                format!("no answer within {limit}: may this login read the fleet's members (deploy/nats/accounts.conf)?")
+            }
+        };
+        output::warn(&format!("nodes that are down may be missing: the fleet does not say which nodes it has: {why}"));
+        BTreeMap::new()
+    }
+
+    /// How long ago the registrar heard each node; `any` node is its way to it. None where there is no registrar.
+    async fn heard(&self, any: Option<&NodeName>) -> BTreeMap<NodeName, Duration> {
+        let Some(any) = any else { return BTreeMap::new() };
+        let wiring = Wiring { bus: self.bus.clone(), fleet: self.fleet.clone(), node: any.clone(), delivery: Delivery::Bus };
+        match Sender::<ListNodes>::to_leader(wiring).call(root_envelope(ListNodes {}), REGISTRAR_WITHIN).await {
+            Ok(list) => list.heard_ms_ago.into_iter().map(|(node, ago)| (node, Duration::from_millis(ago))).collect(),
+            Err(error) => {
+                tracing::debug!(%error, "no registrar says when it heard the nodes");
+                BTreeMap::new()
+            }
+        }
+    }
+}
+
+/// No node that answered, or whose labels are known, has the labels of `selector`.
+pub(super) fn no_node_has(selector: &Selector, answered: usize, silent: usize) -> anyhow::Error {
+    let silent = if silent > 0 { format!(", {silent} are silent") } else { String::new() };
+    anyhow!("no node has the labels {}: {answered} answered{silent}, `fleetpull nodes -o json` shows theirs", selector.as_str())
+}
+
+/// A member as it would be told of if it were silent; none if the record is of no node.
+fn member(AgedEntry { entry, age }: &AgedEntry) -> Option<Silent> {
+    let node = member_of(&entry.key)?;
+    // What cannot be read was written by a node all the same.
+    let record: StoredMember = decode(&entry.value).unwrap_or_default();
+    Some(Silent { node, ago: *age, labels: record.labels, known_for: Duration::from_millis(record.gone_after_ms) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use std::sync::Arc;
+
+    use bus::memory::MemoryBus;
+    use bus::{Bus as _, Entry};
+    use clock::Clock;
+    use contract::know::encode;
+    use contract::subject::Fleet;
+
+    use super::*;
+
+    fn aged(key: &str, value: &[u8]) -> AgedEntry {
+        let entry = Entry { key: key.to_owned(), value: value.to_vec().into(), revision: 1 };
+        AgedEntry { entry, age: Duration::from_secs(7) }
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_a_node_all_the_same() {
+        let labels = Some(BTreeMap::from([("zone".to_owned(), "a".to_owned())]));
+        let record = StoredMember { instance: "i".to_owned(), labels: labels.clone(), gone_after_ms: 60_000 };
+        let known = member(&aged("n1_2eexample", &encode(&record).unwrap())).unwrap();
+        let node = "n1.example".parse().unwrap();
+        assert_eq!(known, Silent { node, ago: Duration::from_secs(7), labels, known_for: Duration::from_secs(60) });
+        for value in [&b""[..], b"nonsense", b"\x02\x80"] {
+            assert_eq!(member(&aged("n2", value)).unwrap().labels, None, "{value:?}");
+        }
+        assert_eq!(member(&aged("n2.more", b"")), None);
+    }
+
+    #[test]
+    fn nodes_that_are_all_silent_are_named_and_chosen_by_the_labels_of_their_records() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        actix::System::with_tokio_rt(runtime).block_on(async {
+            let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+            let hub = MemoryBus::new(clock.clone());
+            let client = FleetClient::new(Arc::new(hub.connect()), Fleet::default(), clock);
+            let nobody = client.members(None).await.err().unwrap().to_string();
+            assert!(nobody.contains("no agent answers"), "{nobody}");
+            let members = hub.bucket(&bucket_spec(SharedBucket::members(&Fleet::default()))).await.unwrap();
+            for (node, zone) in [("n1", Some("a")), ("n2", Some("b")), ("n3", None)] {
+                let labels = zone.map(|zone| BTreeMap::from([("zone".to_owned(), zone.to_owned())]));
+                let record = StoredMember { labels, ..StoredMember::default() };
+                members.put(node, encode(&record).unwrap().into(), None).await.unwrap();
+            }
+            let zone_c = "no node has the labels zone=c: 0 answered, 3 are silent";
+            for (selector, expected) in
+                [(None, Ok(vec!["n1", "n2", "n3"])), (Some("zone=a"), Ok(vec!["n1", "n3"])), (Some("zone=c"), Err(zone_c))]
+            {
+                let selector: Option<Selector> = selector.map(|text| text.parse().unwrap());
+                let found = client.members(selector.as_ref()).await.map_err(|error| error.to_string());
+                let named = found.map(|members| members.silent.into_iter().map(|silent| silent.node.to_string()).collect::<Vec<_>>());
+                match (named, expected) {
+                    (Ok(named), Ok(expected)) => assert_eq!(named, expected, "{selector:?}"),
+                    (Err(error), Err(expected)) => assert!(error.starts_with(expected), "{error}"),
+                    other => panic!("{selector:?}: {other:?}"),
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,349 @@
+//! The record by which a node belongs to its fleet: written by the node itself, kept by the bus, and read by commands. So a node that
+//! dies is known to have been there, whichever other nodes died with it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use actors::{Wiring, bucket_spec};
+use bus::{BucketSpec, BusError, BusRef, KeyValueError};
+use bytes::Bytes;
+use clock::Random;
+use contract::know::{KnowError, SharedBucket, StoredMember, encode, member_key};
+use contract::messages::registrar::FleetSeen;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
+
+use super::spread::spread_over;
+
+/// A record is renewed so often within `gone_after`: two renewals may fail, and a third may be late.
+const RENEWALS: u32 = 4;
+/// Nodes that started together do not renew together.
+const JITTER: f64 = 0.1;
+/// Longer than a server takes that is at all well.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// After a write that failed. A bus that is not connected refuses at once and without a message.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a node's record is made of.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// Different for each start of an agent.
+    pub instance: String,
+    /// `node.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// `fleet.gone_after`.
+    pub gone_after: Duration,
+}
+
+/// Keeps a node's record. Dropping it leaves the record to its expiry, as a crash does.
+pub(super) struct MemberRecord {
+    withdraw: oneshot::Sender<()>,
+    keeper: JoinHandle<()>,
+}
+
+impl MemberRecord {
+    /// Writes the record now and renews it. `seen` says how the fleet stands, where the node is told.
+    pub(super) fn keep(membership: &Membership, wiring: &Wiring, seen: watch::Receiver<FleetSeen>, random: Random) -> Self {
+        let (withdraw, withdrawn) = oneshot::channel();
+        let writer = Writer::new(membership, wiring);
+        let keeper = Keeper { writer, seen, random, members_created: String::new(), complained: false };
+        Self { withdraw, keeper: actix::spawn(keeper.run(withdrawn)) }
+    }
+
+    /// Deletes the record: the node leaves in good order, and is no member any more.
+    pub(super) async fn withdraw(self) {
+        if self.withdraw.send(()).is_ok() {
+            // The keeper ends after one write and one deletion, each with its limit.
+            let _ = self.keeper.await;
+        }
+    }
+}
+
+struct Keeper {
+    writer: Writer,
+    seen: watch::Receiver<FleetSeen>,
+    random: Random,
+    /// In which bucket the record lies, as the registrar says it; empty: not said yet.
+    members_created: String,
+    /// Whether it was said that the record cannot be written.
+    complained: bool,
+}
+
+impl Keeper {
+    async fn run(mut self, mut withdrawn: oneshot::Receiver<()>) {
+        let mut revision = None;
+        loop {
+            let pause = match self.writer.write().await {
+                Ok(written) => {
+                    revision = Some(written);
+                    self.say_written();
+                    (self.writer.gone_after / RENEWALS).mul_f64(1.0 - JITTER + 2.0 * JITTER * self.random.fraction())
+                }
+                Err(error) => {
+                    self.complain(&error);
+                    WRITE_AGAIN + self.spread()
+                }
+            };
+            tokio::select! {
+                biased;
+                // An error says that the node ended without leaving.
+                left = &mut withdrawn => {
+                    if let (Ok(()), Some(revision)) = (left, revision) {
+                        self.writer.delete(revision).await;
+                    }
+                    return;
+                }
+                () = self.due(pause) => {}
+            }
+        }
+    }
+
+    /// Resolves when the record is to be written again: after `pause`, or sooner if the bucket was lost.
+    async fn due(&mut self, pause: Duration) {
+        tokio::select! {
+            biased;
+            spread = self.bucket_lost() => {
+                info!(?spread, "the bucket of members is another one than before: this node's record is written again");
+                sleep(spread).await;
+            }
+            () = sleep(pause) => {}
+        }
+    }
+
+    /// Resolves when the registrar says that the bucket was made anew: how long to wait, as every node writes again.
+    async fn bucket_lost(&mut self) -> Duration {
+        loop {
+            if self.seen.changed().await.is_err() {
+                // Nobody tells this node how the fleet stands.
+                return std::future::pending().await;
+            }
+            let created = self.seen.borrow_and_update().digest.as_ref().map(|digest| digest.members_created.clone());
+            let Some(created) = created.filter(|created| !created.is_empty() && *created != self.members_created) else { continue };
+            if !std::mem::replace(&mut self.members_created, created).is_empty() {
+                return self.spread();
+            }
+        }
+    }
+
+    /// Any time within which a whole fleet can write without hurting its server.
+    fn spread(&mut self) -> Duration {
+        let alive = self.seen.borrow().place.alive;
+        spread_over(alive).mul_f64(self.random.fraction())
+    }
+
+    fn say_written(&mut self) {
+        if std::mem::take(&mut self.complained) {
+            info!("this node is recorded as a member of its fleet");
+        }
+    }
+
+    fn complain(&mut self, error: &NotWritten) {
+        // That there is no bus, the agent says itself.
+        if matches!(error, NotWritten::Bucket(KeyValueError::Bus(BusError::Disconnected { .. } | BusError::Closed))) || self.complained {
+            debug!(%error, "this node is not recorded as a member of its fleet");
+        } else {
+            self.complained = true;
+            warn!(%error, "this node is not recorded as a member of its fleet: a command does not know of it while it is silent");
+        }
+    }
+}
+
+/// Why the record is not written.
+#[derive(Debug, thiserror::Error)]
+enum NotWritten {
+    #[error("the bucket of members does not answer: check the server, and that this login may write to it (deploy/nats/accounts.conf)")]
+    Silent,
+    #[error(transparent)]
+    Bucket(#[from] KeyValueError),
+    #[error(transparent)]
+    Record(#[from] KnowError),
+}
+
+/// Writes and deletes one node's record.
+struct Writer {
+    bus: BusRef,
+    members: BucketSpec,
+    key: String,
+    record: StoredMember,
+    gone_after: Duration,
+}
+
+impl Writer {
+    fn new(membership: &Membership, wiring: &Wiring) -> Self {
+        let Membership { instance, labels, gone_after } = membership.clone();
+        let gone_after_ms = u64::try_from(gone_after.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            bus: wiring.bus.clone(),
+            members: bucket_spec(SharedBucket::members(&wiring.fleet)),
+            key: member_key(&wiring.node),
+            record: StoredMember { instance, labels: Some(labels), gone_after_ms },
+            gone_after,
+        }
+    }
+
+    async fn write(&self) -> Result<u64, NotWritten> {
+        let value = match encode(&self.record) {
+            // Without its labels a record has some hundred bytes.
+            Err(KnowError::TooLarge { .. }) => encode(&StoredMember { labels: None, ..self.record.clone() })?,
+            value => value?,
+        };
+        // The bus counts whole seconds.
+        let expires_after = Duration::from_secs(self.gone_after.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX));
+        let writing = async {
+            let members = self.bus.bucket(&self.members).await.map_err(KeyValueError::from)?;
+            members.put(&self.key, Bytes::from(value), Some(expires_after)).await
+        };
+        Ok(tokio::time::timeout(ANSWER_WITHIN, writing).await.map_err(|_| NotWritten::Silent)??)
+    }
+
+    /// Deletes what this start of the agent wrote, and no later record of the same name.
+    async fn delete(&self, revision: u64) {
+        let deleting = async {
+            let members = self.bus.bucket(&self.members).await.map_err(KeyValueError::from)?;
+            members.delete(&self.key, Some(revision)).await
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, deleting).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => debug!(%error, "this node's record was not deleted: it expires by itself"),
+            Err(_) => debug!("this node's record was not deleted: it expires by itself"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use std::sync::Arc;
+
+    use actors::Delivery;
+    use bus::memory::MemoryBus;
+    use bus::{AgedEntry, Bus as _};
+    use clock::Clock;
+    use contract::know::{decode, member_of};
+    use contract::messages::registrar::{FleetDigest, Place};
+    use contract::subject::Fleet;
+
+    use super::*;
+
+    const GONE_AFTER: Duration = Duration::from_secs(3_600);
+
+    fn paused<F: Future>(test: F) -> F::Output {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        actix::System::with_tokio_rt(runtime).block_on(test)
+    }
+
+    struct World {
+        hub: MemoryBus,
+        told: watch::Sender<FleetSeen>,
+        seen: watch::Receiver<FleetSeen>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (told, seen) = watch::channel(FleetSeen::default());
+            Self { hub: MemoryBus::new(Clock::simulated(Duration::from_secs(1_700_000_000))), told, seen }
+        }
+
+        fn start(&self, node: &str, instance: &str, labels: BTreeMap<String, String>) -> MemberRecord {
+            let bus: BusRef = Arc::new(self.hub.connect());
+            let wiring = Wiring { bus, fleet: Fleet::default(), node: node.parse().unwrap(), delivery: Delivery::Local };
+            let membership = Membership { instance: instance.to_owned(), labels, gone_after: GONE_AFTER };
+            MemberRecord::keep(&membership, &wiring, self.seen.clone(), Random::seeded(1))
+        }
+
+        async fn records(&self) -> Vec<AgedEntry> {
+            let members = self.hub.bucket(&bucket_spec(SharedBucket::members(&Fleet::default()))).await.unwrap();
+            members.snapshot(None).await.unwrap().entries
+        }
+
+        async fn known(&self) -> Vec<String> {
+            self.records().await.iter().map(|aged| member_of(&aged.entry.key).unwrap().to_string()).collect()
+        }
+
+        /// The registrar says which bucket it is.
+        fn tell(&self, members_created: &str, alive: u64) {
+            let digest = FleetDigest { members_created: members_created.to_owned(), ..FleetDigest::default() };
+            let place = Place { alive, ..Place::default() };
+            self.told.send_replace(FleetSeen { place, digest: Some(digest) });
+        }
+    }
+
+    async fn pass(seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    #[test]
+    fn a_node_is_known_at_once_and_for_gone_after_once_it_is_dead() {
+        paused(async {
+            let world = World::new();
+            let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+            let node = world.start("n1.example", "i", labels.clone());
+            pass(2).await;
+            assert_eq!(world.known().await, ["n1.example"]);
+            let record: StoredMember = decode(&world.records().await[0].entry.value).unwrap();
+            assert_eq!(record, StoredMember { instance: "i".to_owned(), labels: Some(labels), gone_after_ms: 3_600_000 });
+            let (mut writes, mut revision) = (0, 0);
+            for _ in 0..10 * 60 {
+                pass(60).await;
+                let now = world.records().await[0].entry.revision;
+                (writes, revision) = (writes + u32::from(now != revision), now);
+            }
+            assert!((36..=44).contains(&writes), "{writes} records in 10 h");
+            drop(node);
+            pass(GONE_AFTER.as_secs() * 7 / 10).await;
+            assert_eq!(world.known().await, ["n1.example"], "it is silent");
+            pass(GONE_AFTER.as_secs() * 3 / 10).await;
+            assert_eq!(world.known().await, Vec::<String>::new(), "it is gone");
+        });
+    }
+
+    #[test]
+    fn a_node_that_leaves_deletes_its_own_record_and_no_later_one() {
+        paused(async {
+            let world = World::new();
+            let first = world.start("n1", "first", BTreeMap::new());
+            pass(1).await;
+            let second = world.start("n1", "second", BTreeMap::new());
+            pass(1).await;
+            first.withdraw().await;
+            assert_eq!(world.known().await, ["n1"]);
+            second.withdraw().await;
+            assert_eq!(world.known().await, Vec::<String>::new());
+        });
+    }
+
+    #[test]
+    fn a_bucket_that_was_made_anew_has_every_record_again_within_the_fleets_spread() {
+        paused(async {
+            for (alive, within) in [(3, 1), (10_000, 31)] {
+                let world = World::new();
+                let _node = world.start("n1", "i", BTreeMap::new());
+                world.tell("first", alive);
+                pass(20).await;
+                let before = world.records().await[0].entry.revision;
+                world.tell("first", alive);
+                pass(20).await;
+                assert_eq!(world.records().await[0].entry.revision, before, "the same bucket needs no other record");
+                world.hub.lose_bucket("fleetpull-members");
+                assert_eq!(world.known().await, Vec::<String>::new());
+                world.tell("second", alive);
+                pass(within).await;
+                assert_eq!(world.known().await, ["n1"], "{alive} nodes");
+            }
+        });
+    }
+
+    #[test]
+    fn labels_that_are_too_long_are_left_out_of_the_record() {
+        paused(async {
+            let world = World::new();
+            let labels = (0..64).map(|number| (format!("{number}-{}", "k".repeat(250)), "v".repeat(63))).collect();
+            let _node = world.start("n1", "i", labels);
+            pass(1).await;
+            let record: StoredMember = decode(&world.records().await[0].entry.value).unwrap();
+            assert_eq!((record.instance.as_str(), record.labels), ("i", None));
+        });
+    }
+}
