@@ -93,7 +93,7 @@ pub struct PulledImage {
     pub digest: Option<String>,
     /// As [`ImageStatus::platform`].
     pub platform: Option<String>,
-    /// Which credentials were used: `anonymous`, `config.json user deploy`, `helper x`. Never a secret.
+    /// Which login was used: `anonymous`, `login for registry.example in /root/.docker/config.json`. Never a secret or a user's name.
     pub auth: String,
     /// What the registry said of its limits, if the runtime shows it.
     pub limits: Vec<RegistryLimit>,

@@ -144,7 +144,8 @@ async fn logins_are_tried_in_order_until_one_is_let_in() {
     let answers = vec![failed("Unknown", "no"), failed("Unknown", "no"), PullAnswer::Pulled { image_ref: "sha256:a".to_owned() }];
     let service = ScriptedCri::start(Script { pull_image: answers, ..Script::default() });
     let pulled = runtime(&service.endpoint(), logins_in(folder.path(), config)).pull(request(IMAGE), Progress::new()).await.unwrap();
-    assert_eq!(pulled.auth, "config.json identity token");
+    let file = folder.path().join("config.json");
+    assert_eq!(pulled.auth, format!("identity token for *.example in {}", file.display()));
     let logins: Vec<[String; 4]> = service
         .calls()
         .into_iter()
@@ -173,7 +174,8 @@ async fn refused_logins_end_in_one_text() {
         let runtime = runtime(&service.endpoint(), logins_in(folder.path(), config));
         let failure = runtime.pull(request(IMAGE), Progress::new()).await.unwrap_err();
         assert_eq!((failure.text, failure.class), (text, class));
-        assert_eq!(failure.auth, "config.json user a, config.json user b");
+        let file = folder.path().join("config.json").display().to_string();
+        assert_eq!(failure.auth, format!("login for registry.example/team in {file}, login for registry.example in {file}"));
         assert_eq!(service.calls().len(), 2);
     }
 }

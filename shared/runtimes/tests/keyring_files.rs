@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use contract::FailureClass;
-use runtimes::keyring::{Credential, Environment, Keyring, KeyringOptions};
+use runtimes::keyring::{Audience, Credential, Environment, Keyring, KeyringOptions};
 use tempfile::TempDir;
 
 fn write(path: &Path, user: &str, registry: &str) {
@@ -17,8 +17,13 @@ fn keyring_in(folder: &Path, variables: &[(&str, PathBuf)]) -> Keyring {
     Keyring::new(KeyringOptions { authfile: None, environment, kubelet_file: folder.join("kubelet/config.json") })
 }
 
+/// The source of a login that is kept under `registry` in `file`.
+fn login_in(file: &Path, registry: &str) -> String {
+    format!("login for {registry} in {}", file.display())
+}
+
 async fn sources(keyring: &Keyring, repository: &str) -> Vec<String> {
-    keyring.lookup(repository).await.unwrap().iter().map(|credential| credential.source().to_owned()).collect()
+    keyring.lookup(&Audience::runtime(repository)).await.unwrap().iter().map(|credential| credential.source().to_owned()).collect()
 }
 
 #[tokio::test]
@@ -30,9 +35,10 @@ async fn every_usual_file_is_looked_through_in_order() {
     write(&at("run/containers/auth.json"), "podman", "registry.example");
     write(&at("home/.config/containers/auth.json"), "kept", "other.example");
     let keyring = keyring_in(folder.path(), &[("HOME", at("home")), ("XDG_RUNTIME_DIR", at("run"))]);
-    let expected = ["config.json user docker", "auth.json user podman", "config.json user kubelet"];
+    let expected = ["home/.docker/config.json", "run/containers/auth.json", "kubelet/config.json"];
+    let expected = expected.map(|name| login_in(&at(name), "registry.example"));
     assert_eq!(sources(&keyring, "registry.example/app").await, expected);
-    assert_eq!(sources(&keyring, "other.example/app").await, ["auth.json user kept"]);
+    assert_eq!(sources(&keyring, "other.example/app").await, [login_in(&at("home/.config/containers/auth.json"), "other.example")]);
     assert_eq!(sources(&keyring, "third.example/app").await, [""; 0]);
     assert_eq!(
         keyring.sources(),
@@ -47,7 +53,8 @@ async fn the_same_login_is_tried_once() {
     write(&folder.path().join("home/.docker/config.json"), "deploy", "registry.example");
     write(&folder.path().join("kubelet/config.json"), "deploy", "registry.example");
     let keyring = keyring_in(folder.path(), &[("HOME", folder.path().join("home"))]);
-    assert_eq!(sources(&keyring, "registry.example/app").await, ["config.json user deploy"]);
+    let expected = login_in(&folder.path().join("home/.docker/config.json"), "registry.example");
+    assert_eq!(sources(&keyring, "registry.example/app").await, [expected]);
 }
 
 #[tokio::test]
@@ -61,7 +68,8 @@ async fn a_rotated_login_is_used_at_once() {
         let next = folder.path().join("next.json");
         write(&next, user, "registry.example");
         std::fs::rename(&next, &file).unwrap();
-        assert_eq!(sources(&keyring, "registry.example/app").await, [format!("config.json user {user}")]);
+        let found = keyring.lookup(&Audience::runtime("registry.example/app")).await.unwrap();
+        assert_eq!(found.iter().map(Credential::username).collect::<Vec<_>>(), [user]);
     }
     std::fs::remove_file(&file).unwrap();
     assert_eq!(sources(&keyring, "registry.example/app").await, [""; 0]);
@@ -75,7 +83,7 @@ async fn a_named_file_must_be_there() {
     let by_flag = Keyring::new(options(Some(file.clone()), Environment::default()));
     let by_variable = Keyring::new(options(None, [("REGISTRY_AUTH_FILE", &file)].into_iter().collect()));
     for (keyring, how) in [(by_flag, "--authfile"), (by_variable, "REGISTRY_AUTH_FILE")] {
-        let error = keyring.lookup("registry.example/app").await.unwrap_err();
+        let error = keyring.lookup(&Audience::runtime("registry.example/app")).await.unwrap_err();
         assert_eq!(error.class(), FailureClass::NodeLocal);
         assert_eq!(
             error.to_string(),
@@ -101,13 +109,13 @@ async fn what_cannot_be_understood_is_an_error_without_content() {
         (String::new(), "the JSON ends too early (line 1, column 0)"),
     ] {
         std::fs::write(&file, content).unwrap();
-        let error = keyring.lookup("registry.example/app").await.unwrap_err();
+        let error = keyring.lookup(&Audience::runtime("registry.example/app")).await.unwrap_err();
         let expected = format!("cannot use the registry logins in {}: {problem}; mend the file or log in again", file.display());
         assert_eq!(error.to_string(), expected);
         assert!(!format!("{error:?}").contains("hunter2"));
     }
     std::fs::write(&file, " ".repeat(4 * 1024 * 1024 + 1)).unwrap();
-    let error = keyring.lookup("registry.example/app").await.unwrap_err();
+    let error = keyring.lookup(&Audience::runtime("registry.example/app")).await.unwrap_err();
     assert!(error.to_string().contains("it is larger than 4194304 bytes"), "{error}");
 }
 
@@ -116,7 +124,8 @@ async fn nothing_of_a_login_is_printed() {
     let folder = TempDir::with_prefix("keyring-").unwrap();
     write(&folder.path().join("config.json"), "deploy", "registry.example");
     let keyring = keyring_in(folder.path(), &[("DOCKER_CONFIG", folder.path().to_owned())]);
-    let found: Vec<Credential> = keyring.lookup("registry.example/app").await.unwrap();
-    assert_eq!(format!("{found:?}"), "[Credential(\"config.json user deploy\")]");
-    assert!(!format!("{keyring:?}").contains("hunter2"));
+    let found: Vec<Credential> = keyring.lookup(&Audience::runtime("registry.example/app")).await.unwrap();
+    assert_eq!(format!("{found:?}"), format!("[Credential({:?})]", login_in(&folder.path().join("config.json"), "registry.example")));
+    let said = format!("{found:?} {keyring:?} {:?}", keyring.explain(&Audience::runtime("registry.example/app")).await);
+    assert!(!said.contains("hunter2") && !said.contains("deploy"), "{said}");
 }

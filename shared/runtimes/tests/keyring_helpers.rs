@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use contract::FailureClass;
-use runtimes::keyring::{Credential, Environment, Keyring, KeyringError, KeyringOptions};
+use runtimes::keyring::{Audience, Credential, Environment, Keyring, KeyringError, KeyringOptions};
 use tempfile::TempDir;
 
 /// A node with one login file and a PATH of its own, on which the practice helper goes by several names.
@@ -29,7 +29,9 @@ impl Node {
         let path = format!("relative:{}:/usr/bin:/bin", self.folder.path().display());
         let environment = [("PATH", path.as_str()), ("PRACTICE_USER", "robot")].into_iter().collect::<Environment>();
         let authfile = Some(self.folder.path().join("config.json"));
-        Keyring::new(KeyringOptions { authfile, environment, kubelet_file: "/nonexistent".into() }).lookup(repository).await
+        Keyring::new(KeyringOptions { authfile, environment, kubelet_file: "/nonexistent".into() })
+            .lookup(&Audience::runtime(repository))
+            .await
     }
 
     async fn failure(&self, repository: &str) -> String {
@@ -46,16 +48,18 @@ async fn the_server_goes_in_and_the_login_comes_out() {
     let config = r#"{"credHelpers": {"registry.example": "good", "https://index.docker.io/v1/": "good", "*.cloud.example": "good"},
         "credsStore": "environment"}"#;
     let node = Node::new(config, &["good", "environment"]);
-    for (repository, user, source) in [
-        ("registry.example/team/app", "at registry.example", "helper good"),
-        ("docker.io/library/busybox", "at https://index.docker.io/v1/", "helper good"),
-        ("eu.cloud.example:443/app", "robot", "helper environment"),
-        ("eu.cloud.example/app", "at eu.cloud.example", "helper good"),
-        ("localhost:5000/app", "robot", "helper environment"),
+    for (repository, user, helper) in [
+        ("registry.example/team/app", "at registry.example", "good"),
+        ("docker.io/library/busybox", "at https://index.docker.io/v1/", "good"),
+        ("eu.cloud.example:443/app", "robot", "environment"),
+        ("eu.cloud.example/app", "at eu.cloud.example", "good"),
+        ("localhost:5000/app", "robot", "environment"),
     ] {
         let found = node.lookup(repository).await.unwrap();
         let [credential] = found.as_slice() else { panic!("{repository}: {found:?}") };
-        assert_eq!((credential.username(), credential.password(), credential.source()), (user, "hunter2", source), "{repository}");
+        assert_eq!((credential.username(), credential.password()), (user, "hunter2"), "{repository}");
+        let named = format!("from helper {helper}, named in {}", node.folder.path().join("config.json").display());
+        assert!(credential.source().starts_with("login for ") && credential.source().ends_with(&named), "{}", credential.source());
     }
 }
 
@@ -79,7 +83,7 @@ async fn a_helper_that_keeps_no_login_is_no_error() {
         let config = format!(r#"{{"credHelpers": {{"registry.example": "{name}"}}, "auths": {{"registry.example": {{"auth": "dTpw"}}}}}}"#);
         let node = Node::new(&config, &[name]);
         let found = node.lookup("registry.example/app").await.unwrap();
-        assert_eq!(found.iter().map(Credential::source).collect::<Vec<_>>(), ["config.json user u"], "{name}");
+        assert_eq!(found.iter().map(Credential::username).collect::<Vec<_>>(), ["u"], "{name}");
         let node = Node::new(&format!(r#"{{"credsStore": "{name}"}}"#), &[name]);
         assert!(node.lookup("registry.example/app").await.unwrap().is_empty(), "{name}: then the pull is anonymous");
     }

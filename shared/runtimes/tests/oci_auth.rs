@@ -38,6 +38,11 @@ fn node_with(logins: &str) -> Node {
     Node::with(|options| options.keyring = keyring(options.store.parent().unwrap(), Some(logins)))
 }
 
+/// What is said of the login that the node keeps under this entry.
+fn source(node: &Node, entry: &str) -> String {
+    format!("login for {entry} in {}", node.folder.path().join("logins/config.json").display())
+}
+
 fn login(entry: &str, user: &str, password: &str) -> String {
     format!(r#""{entry}":{{"username":"{user}","password":"{password}"}}"#)
 }
@@ -64,7 +69,7 @@ async fn a_token_is_fetched_once_and_kept() {
     let registry = guarded(tokens(false)).await;
     let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
     let pulled = node.pull(&image(&registry)).await.unwrap();
-    assert_eq!(pulled.auth, "config.json user deploy");
+    assert_eq!(pulled.auth, source(&node, registry.host()));
     let told = story(&registry);
     assert_eq!(told[..3], ["401 1", "200 token Basic", "200 1 Bearer"]);
     assert!(told[3..].iter().all(|line| line == "200 blobs Bearer"), "{told:?}");
@@ -173,7 +178,7 @@ async fn logins_are_tried_in_the_keyrings_order() {
         let (narrow, wide) = (format!("{}/demo", registry.host()), registry.host().to_owned());
         let node = node_with(&auths(&[login(&narrow, "old", "stale-word"), login(&wide, "deploy", SECRET)]));
         let pulled = node.pull(&image(&registry)).await.unwrap();
-        assert_eq!(pulled.auth, "config.json user deploy");
+        assert_eq!(pulled.auth, source(&node, registry.host()));
         assert_eq!(registry.counts().failing, 1, "the first login was refused: {:?}", story(&registry));
     }
 }
@@ -185,7 +190,7 @@ async fn a_refused_login_is_said_and_costs_one_failing_request() {
         let node = node_with(&auths(&[login(registry.host(), "deploy", "wrong-word")]));
         let failure = node.pull(&image(&registry)).await.unwrap_err();
         assert_eq!(failure.class, FailureClass::Denied, "{failure}");
-        assert_eq!(failure.auth, "config.json user deploy");
+        assert_eq!(failure.auth, source(&node, registry.host()));
         assert!(failure.text.contains("401 Unauthorized (UNAUTHORIZED: "), "{failure}");
         assert!(!format!("{failure:?}").contains("wrong-word"));
         assert_eq!(registry.counts().failing, 1, "{:?}", story(&registry));
@@ -199,6 +204,52 @@ async fn no_login_where_one_is_needed_is_denied() {
     let failure = node.pull(&image(&registry)).await.unwrap_err();
     assert_eq!((failure.class, failure.auth.as_str()), (FailureClass::Denied, "anonymous"));
     assert_eq!(registry.counts().requests, 1);
+}
+
+#[tokio::test]
+async fn a_refusal_says_which_login_was_sent_or_that_none_was() {
+    for auth in [tokens(true), tokens(false), Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }] {
+        let registry = guarded(auth).await;
+        registry.faults().add(Fault::answer(
+            "/manifests/",
+            403,
+            &[("docker-distribution-api-version", "registry/2.0"), ("www-authenticate", "Basic realm=\"x\"")],
+            r#"{"errors":[{"code":"DENIED","message":"no"}]}"#,
+        ));
+        let host = registry.host().to_owned();
+        let narrow = format!("{host}/demo");
+        let file = |node: &Node| node.folder.path().join("logins/config.json").display().to_string();
+        let wrong = node_with(&auths(&[login(&host, "deploy", "wrong-word")]));
+        let two = node_with(&auths(&[login(&narrow, "old", "stale-word"), login(&host, "deploy", "wrong-word")]));
+        let other = node_with(&auths(&[login("other.example", "deploy", "wrong-word")]));
+        for (node, says, advice) in [
+            (&wrong, format!("for manifest 1, though the {} was sent", source(&wrong, &host)), "this login is right"),
+            (
+                &two,
+                format!("for manifest 1, though the {}, then the {} was sent", source(&two, &narrow), source(&two, &host)),
+                "this login is right",
+            ),
+            (&other, format!("and no login was sent (none for {host} in {} (--authfile))", file(&other)), "log in with an account"),
+            (&Node::new(), "and no login was sent (there is no file of registry logins)".to_owned(), "log in with an account"),
+        ] {
+            let failure = node.pull(&image(&registry)).await.unwrap_err();
+            assert_eq!(failure.class, FailureClass::Denied, "{failure}");
+            assert!(failure.text.contains(&says) && failure.text.contains(advice), "{says}: {failure}");
+            for hidden in ["wrong-word", "stale-word", "deploy", "old "] {
+                assert!(!format!("{failure:?}").contains(hidden), "{failure:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_login_is_not_sent_in_the_clear_over_a_network_for_a_registry_on_this_host() {
+    let registry = guarded(tokens(true)).await;
+    let realm = "Bearer realm=\"http://auth.example/token\",service=\"practice\"";
+    registry.faults().add(Fault::answer("/v2/", 401, &[("www-authenticate", realm)], ""));
+    let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
+    let failure = node.pull(&image(&registry)).await.unwrap_err();
+    assert!(failure.text.contains("names the token server auth.example:80 without TLS on another host"), "{failure}");
 }
 
 #[tokio::test]

@@ -3,9 +3,7 @@
 //! Pinned here: the order of `hosts.toml`, what a dead or hanging mirror costs, and which certificates are trusted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use super::oci_support::tls::certificates;
@@ -15,7 +13,7 @@ use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry,
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use support::held_port::HeldPort;
 
-fn image(registry: &PracticeRegistry) -> String {
+pub(super) fn image(registry: &PracticeRegistry) -> String {
     format!("{}/demo/app:1", registry.host())
 }
 
@@ -23,7 +21,7 @@ fn made() -> MadeImage {
     MadeImage::of_layers([50_000, 60_000])
 }
 
-async fn filled() -> PracticeRegistry {
+pub(super) async fn filled() -> PracticeRegistry {
     let registry = registry().await;
     registry.add_image("demo/app", "1", &made());
     registry
@@ -37,7 +35,7 @@ fn node_with(registry: &PracticeRegistry, hosts: &str) -> Node {
     })
 }
 
-fn put_hosts(config_path: &Path, registry: &PracticeRegistry, hosts: &str) {
+pub(super) fn put_hosts(config_path: &Path, registry: &PracticeRegistry, hosts: &str) {
     let folder = config_path.join(registry.host());
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("hosts.toml"), hosts).unwrap();
@@ -152,7 +150,7 @@ async fn a_file_that_cannot_be_read_is_named() {
     assert_eq!(origin.counts().requests, 0);
 }
 
-async fn with_tls(tls: Tls) -> PracticeRegistry {
+pub(super) async fn with_tls(tls: Tls) -> PracticeRegistry {
     let registry = PracticeRegistry::start(Options { tls: Some(tls), ..Options::default() }).await.unwrap();
     registry.add_image("demo/app", "1", &made());
     registry
@@ -342,121 +340,4 @@ async fn a_certificate_that_nobody_vouches_for_is_this_nodes_affair() {
         assert_eq!((failure.class, failure.authoritative), (FailureClass::NodeLocal, false), "{failure}");
         assert!(failure.text.contains(says), "{says}: {failure}");
     }
-}
-
-/// The names that the child below is told by.
-const CHILD: &str = "FLEETPULL_TEST_CHILD_IMAGE";
-
-/// Not a test of its own: run by those below in a process with another environment.
-#[tokio::test]
-async fn child_that_pulls() {
-    let Ok(image) = std::env::var(CHILD) else { return };
-    let plain_http = std::env::var("FLEETPULL_TEST_CHILD_PLAIN").is_ok();
-    let node = Node::with(|options| {
-        options.plain_http = plain_http;
-        if let Ok(path) = std::env::var("FLEETPULL_TEST_CHILD_CERTS") {
-            options.config_path = path.into();
-        }
-    });
-    node.pull(&image).await.unwrap();
-}
-
-/// Whether a process with these variables can pull.
-async fn child_pulls(image: &str, variables: &[(&str, &str)]) -> bool {
-    child(image, variables).await.status.success()
-}
-
-/// What a process with these variables says when it fails to pull.
-async fn child_says(image: &str, variables: &[(&str, &str)]) -> String {
-    let output = child(image, variables).await;
-    assert!(!output.status.success());
-    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-}
-
-async fn child(image: &str, variables: &[(&str, &str)]) -> std::process::Output {
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "oci_routes::child_that_pulls"]).env(CHILD, image);
-    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"] {
-        child.env_remove(name);
-    }
-    child.envs(variables.iter().copied());
-    tokio::task::spawn_blocking(move || child.output().unwrap()).await.unwrap()
-}
-
-#[tokio::test]
-async fn ssl_cert_file_is_trusted() {
-    let certificates = certificates(|_| {});
-    let registry = with_tls(certificates.tls).await;
-    let folder = tempfile::tempdir().unwrap();
-    put_hosts(folder.path(), &registry, &format!("server = \"{}\"\n", registry.url()));
-    let file = folder.path().join("ca.pem");
-    std::fs::write(&file, certificates.ca_pem).unwrap();
-    let certs = folder.path().to_str().unwrap();
-    assert!(child_pulls(&image(&registry), &[("FLEETPULL_TEST_CHILD_CERTS", certs), ("SSL_CERT_FILE", file.to_str().unwrap())]).await);
-    assert!(!child_pulls(&image(&registry), &[("FLEETPULL_TEST_CHILD_CERTS", certs)]).await);
-}
-
-#[tokio::test]
-async fn a_proxy_is_used_but_for_what_no_proxy_names() {
-    // The practice registry takes whole addresses in the request line, so it can stand in for a proxy.
-    let proxy = filled().await;
-    let variables = [("HTTP_PROXY", proxy.url()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")];
-    assert!(child_pulls("registry.test:8080/demo/app:1", &variables).await);
-    let asked = proxy.counts().requests;
-    assert!(asked > 0);
-    assert!(!child_pulls("registry.test:8080/demo/app:1", &[variables[0], variables[1], ("NO_PROXY", "registry.test")]).await);
-    assert_eq!(proxy.counts().requests, asked);
-
-    let near = filled().await;
-    assert!(child_pulls(&image(&near), &[("HTTP_PROXY", proxy.url())]).await);
-    assert_eq!(proxy.counts().requests, asked, "this host is reached without a proxy");
-}
-
-#[tokio::test]
-async fn https_goes_through_a_tunnel() {
-    let certificates = certificates(|_| {});
-    let registry = with_tls(certificates.tls).await;
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("ca.pem");
-    std::fs::write(&file, certificates.ca_pem).unwrap();
-    let tunnel = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let proxy = format!("http://{}", tunnel.local_addr().unwrap());
-    let target = registry.host().to_owned();
-    let serving = tokio::spawn(async move {
-        loop {
-            let (client, _) = tunnel.accept().await.unwrap();
-            tokio::spawn(connect_tunnel(client, target.clone()));
-        }
-    });
-    let variables = [("HTTPS_PROXY", proxy.as_str()), ("SSL_CERT_FILE", file.to_str().unwrap())];
-    assert!(child_pulls("registry.test/demo/app:1", &variables).await);
-    assert!(registry.counts().requests > 0);
-    serving.abort();
-}
-
-#[tokio::test]
-async fn a_dead_proxy_is_named_as_what_failed() {
-    let port = HeldPort::any();
-    let dead = port.address();
-    let address = format!("http://user:hunter2@{dead}");
-    for variables in [[("HTTP_PROXY", address.as_str()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")], [("HTTPS_PROXY", &address), ("X", "")]] {
-        let said = child_says("registry.test/demo/app:1", &variables).await;
-        assert!(said.contains(&format!("RegistryUnavailable: {dead}: this proxy, which stands before registry.test:")), "{said}");
-        assert!(said.contains("connection refused; check the proxy") && said.contains(&format!("endpoint: Some(\"{dead}\")")), "{said}");
-        assert!(!said.contains("hunter2"), "{said}");
-    }
-}
-
-/// The other end of CONNECT, whatever host is asked for.
-async fn connect_tunnel(mut client: tokio::net::TcpStream, target: String) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let Ok(byte) = client.read_u8().await else { return };
-        head.push(byte);
-    }
-    assert!(head.starts_with(b"CONNECT registry.test:443 "));
-    let mut server = tokio::net::TcpStream::connect(target).await.unwrap();
-    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
 }

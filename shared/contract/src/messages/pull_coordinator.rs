@@ -152,7 +152,7 @@ pub struct PullOutcome {
     /// Milliseconds until the next try is allowed, after a failure.
     #[serde(default)]
     pub next_try_ms: Option<u64>,
-    /// Which credentials were used; empty when none were needed.
+    /// Which login was used, by its entry and file, never its user; empty when none was needed.
     #[serde(default)]
     pub auth: String,
     /// 32 hex digits.

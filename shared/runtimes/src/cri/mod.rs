@@ -36,7 +36,7 @@ use watch::Watcher;
 
 use crate::blocking::on_disk;
 use crate::failure;
-use crate::keyring::{Credential, Keyring};
+use crate::keyring::{Audience, Credential, Keyring};
 use crate::oci_layout::{Prober, RouteOptions, prober, way};
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
@@ -157,7 +157,7 @@ impl CriRuntime {
     }
 
     async fn pull_with_logins(&self, reference: &Reference) -> Result<PulledImage, PullFailure> {
-        let credentials = self.keyring.lookup(reference.repository()).await.map_err(|error| PullFailure {
+        let credentials = self.keyring.lookup(&Audience::runtime(reference.repository())).await.map_err(|error| PullFailure {
             class: error.class(),
             text: error.to_string(),
             ..PullFailure::default()
@@ -236,7 +236,7 @@ impl ImageRuntime for CriRuntime {
 
     async fn route(&self, reference: &Reference, _platform: Option<&Platform>) -> Route {
         // A login is given to the runtime with the pull; which endpoint it shows it to is its own affair.
-        let identity = self.keyring.identity(&[reference.repository().to_owned()]).await;
+        let identity = self.keyring.identity(&[Audience::runtime(reference.repository())]).await;
         Route::asking_as(identity, self.way(reference, Route::unknown(reference, None)).await)
     }
 

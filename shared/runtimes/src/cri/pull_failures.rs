@@ -58,7 +58,7 @@ mod tests {
     fn joined(texts: &[&str]) -> PullFailure {
         let mut failures = PullFailures::default();
         for (at, text) in texts.iter().enumerate() {
-            failures.add(&format!("config.json user {at}"), (*text).to_owned(), Some(Code::Unknown));
+            failures.add(&format!("login {at}"), (*text).to_owned(), Some(Code::Unknown));
         }
         failures.into_failure()
     }
@@ -74,6 +74,6 @@ mod tests {
         ] {
             assert_eq!(joined(texts).text, expected);
         }
-        assert_eq!(joined(&["a", "b"]).auth, "config.json user 0, config.json user 1");
+        assert_eq!(joined(&["a", "b"]).auth, "login 0, login 1");
     }
 }

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use url::Url;
+
+use super::audience::may_be_sent;
+
 /// A login for a registry. It can be asked for its parts but is never printed or serialised with them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credential {
@@ -46,7 +50,13 @@ impl Credential {
         &self.server_address
     }
 
-    /// Where it comes from, for people: `config.json user deploy`, `helper x`.
+    /// Whether it may be shown to this address, a registry's or a token server's.
+    pub(crate) fn may_be_sent_to(&self, address: &Url) -> bool {
+        may_be_sent(&self.server_address, address)
+    }
+
+    /// What it is and where it comes from, for people: `login for registry.example in /root/.docker/config.json`. Neither a secret nor
+    /// the user's name is in it, as it is told to other nodes.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
@@ -79,9 +89,9 @@ mod tests {
             identity_token: "token-a".to_owned(),
             registry_token: "token-b".to_owned(),
             server_address: "registry.example".to_owned(),
-            source: "config.json user deploy".to_owned(),
+            source: "login for registry.example in /a/config.json".to_owned(),
             helper: None,
         };
-        assert_eq!(format!("{credential:?}"), "Credential(\"config.json user deploy\")");
+        assert_eq!(format!("{credential:?}"), "Credential(\"login for registry.example in /a/config.json\")");
     }
 }

@@ -76,7 +76,8 @@ impl Question<'_> {
         if answer.username.is_empty() && answer.secret.is_empty() {
             return None;
         }
-        let source = format!("helper {}", self.name);
+        let kind = if answer.username == TOKEN_USER { "identity token" } else { "login" };
+        let source = format!("{kind} for {} from helper {}, named in {}", self.server, self.name, self.named_in.display());
         let (server_address, helper) = (self.server.to_owned(), Some(self.name.to_owned()));
         let credential = Credential { server_address, source, helper, ..Credential::default() };
         Some(if answer.username == TOKEN_USER {

@@ -1,5 +1,6 @@
 //! As whom a node asks a registry, told so that other nodes can compare it and nobody can guess the login.
 
+use super::audience::Audience;
 use super::credential::Credential;
 use super::fleet_key::{FleetKey, KeyedHash};
 
@@ -26,9 +27,9 @@ impl Identity {
     }
 
     /// Of a node that cannot tell its own login; the same as long as the process lives.
-    pub(super) fn untold(repositories: &[String]) -> Self {
+    pub(super) fn untold(audiences: &[Audience]) -> Self {
         let hash = KeyedHash::of_process();
-        let names = || repositories.iter().map(String::as_str);
+        let names = || audiences.iter().map(Audience::repository);
         Self {
             scope: format!("{NODE_ONLY}{}", hash.hash(["untold scope"].into_iter().chain(names()))),
             fingerprint: hash.hash(["untold fingerprint"].into_iter().chain(names())),

@@ -32,27 +32,37 @@ pub(super) enum Login {
     },
 }
 
+impl Login {
+    /// What it is kept under; for a helper, the server that it is asked about for `repository`.
+    pub(super) fn server<'a>(&'a self, repository: &'a str) -> &'a str {
+        match self {
+            Self::Ready(credential) => credential.server_address(),
+            Self::Helper { server, .. } => server.as_deref().unwrap_or_else(|| matching::server_of(repository)),
+        }
+    }
+}
+
 impl LoginFile {
-    /// Reads a file's content. `file_name` goes into the sources.
+    /// Reads a file's content. `file`, its path, goes into the sources.
     ///
     /// # Errors
     /// What is wrong and where, without anything that stands there.
-    pub(super) fn parse(content: &[u8], file_name: &str) -> Result<Self, String> {
+    pub(super) fn parse(content: &[u8], file: &str) -> Result<Self, String> {
         let top: Value = serde_json::from_slice(content).map_err(|error| not_json(&error))?;
         let Value::Object(top) = top else { return Err("it is no JSON object".to_owned()) };
-        let mut file = Self { entries: BTreeMap::new(), store: text(&top, "credsStore", "")? };
+        let mut read = Self { entries: BTreeMap::new(), store: text(&top, "credsStore", "")? };
         // Helpers before logins of the same entry: docker asks nothing else where a helper is named.
         for (entry, helper) in section(&top, "credHelpers")? {
             let Value::String(name) = helper else { return Err(format!("credHelpers[{entry:?}] is no text")) };
             let server = (!entry.contains('*')).then(|| entry.clone());
-            file.add(entry, Login::Helper { name: name.clone(), server });
+            read.add(entry, Login::Helper { name: name.clone(), server });
         }
         for (entry, login) in section(&top, "auths")? {
-            if let Some(credential) = credential(entry, login, file_name)? {
-                file.add(entry, Login::Ready(Box::new(credential)));
+            if let Some(credential) = credential(entry, login, file)? {
+                read.add(entry, Login::Ready(Box::new(credential)));
             }
         }
-        Ok(file)
+        Ok(read)
     }
 
     /// The logins for a repository, in the order to try.
@@ -107,7 +117,7 @@ fn text(object: &Map<String, Value>, name: &str, place: &str) -> Result<Option<S
 }
 
 /// The login of an entry of `auths`; `None` for one that says nothing (docker leaves such where a helper keeps the login).
-fn credential(entry: &str, login: &Value, file_name: &str) -> Result<Option<Credential>, String> {
+fn credential(entry: &str, login: &Value, file: &str) -> Result<Option<Credential>, String> {
     let place = format!("auths[{entry:?}]");
     let Value::Object(login) = login else { return Err(format!("{place} is no JSON object")) };
     let place = format!("{place}.");
@@ -124,17 +134,17 @@ fn credential(entry: &str, login: &Value, file_name: &str) -> Result<Option<Cred
             user_and_password(&auth).ok_or_else(|| format!("{place}auth is not the base64 of user:password"))?;
     }
     let kind = if !credential.registry_token.is_empty() {
-        "registry token".to_owned()
+        "registry token"
     } else if !credential.identity_token.is_empty() {
         // The user beside such a token is a stand-in that the registry does not know.
         (credential.username, credential.password) = (String::new(), String::new());
-        "identity token".to_owned()
+        "identity token"
     } else if !credential.username.is_empty() {
-        format!("user {}", credential.username)
+        "login"
     } else {
         return Ok(None);
     };
-    credential.source = format!("{file_name} {kind}");
+    credential.source = format!("{kind} for {} in {file}", credential.server_address);
     Ok(Some(credential))
 }
 
@@ -152,7 +162,7 @@ mod tests {
     use super::*;
 
     fn names(content: &str, repository: &str) -> Vec<String> {
-        let file = LoginFile::parse(content.as_bytes(), "config.json").unwrap_or_else(|problem| panic!("{problem}"));
+        let file = LoginFile::parse(content.as_bytes(), "/a/config.json").unwrap_or_else(|problem| panic!("{problem}"));
         let name = |login: Login| match login {
             Login::Ready(credential) => credential.source.clone(),
             Login::Helper { name, server } => format!("helper {name} {server:?}"),
@@ -167,14 +177,15 @@ mod tests {
             "https://registry.example/team/": {"username": "b", "password": "x"},
             "*.example": {"username": "c", "password": "x"},
             "registry.example/other": {"username": "d", "password": "x"}}}"#;
-        let expected = ["config.json user b", "config.json user a", "config.json user c"];
+        let expected = ["registry.example/team/", "registry.example", "*.example"];
+        let expected = expected.map(|entry| format!("login for {entry} in /a/config.json"));
         assert_eq!(names(content, "registry.example/team/app"), expected);
     }
 
     #[test]
     fn the_default_registry_falls_back_to_its_old_name() {
         let content = r#"{"auths": {"https://index.docker.io/v1/": {"auth": "ZGVwbG95OmEKOmI="}}, "credsStore": "x"}"#;
-        assert_eq!(names(content, "docker.io/library/busybox"), ["config.json user deploy"]);
+        assert_eq!(names(content, "docker.io/library/busybox"), ["login for index.docker.io in /a/config.json"]);
         assert_eq!(names(content, "quay.io/app"), ["helper x None"]);
     }
 
@@ -184,7 +195,7 @@ mod tests {
             "auths": {"registry.example": {"auth": "ZGVwbG95OnB3"}, "quay.io": {}}}"#;
         assert_eq!(
             names(content, "registry.example/app"),
-            [r#"helper x Some("registry.example")"#, "config.json user deploy", "helper y None"]
+            [r#"helper x Some("registry.example")"#, "login for registry.example in /a/config.json", "helper y None"]
         );
         assert_eq!(names(content, "quay.io/app"), ["helper z None"]);
     }
@@ -195,17 +206,19 @@ mod tests {
             assert_eq!(user_and_password(auth), Some((user.to_owned(), password.to_owned())), "{auth}");
         }
         let content = r#"{"auths": {"a.b": {"auth": "dTpw", "username": "other", "password": "other"}}}"#;
-        assert_eq!(names(content, "a.b/c"), ["config.json user u"]);
+        let file = LoginFile::parse(content.as_bytes(), "").unwrap_or_default();
+        let Some(Login::Ready(credential)) = file.logins("a.b/c").pop() else { panic!("no login") };
+        assert_eq!((credential.username(), credential.password()), ("u", "p"));
     }
 
     #[test]
     fn tokens_stand_for_user_and_password() {
         let content = r#"{"auths": {"a.b": {"auth": "MDAwOg==", "identitytoken": "t"}, "c.d": {"registrytoken": "t"}}}"#;
-        let file = LoginFile::parse(content.as_bytes(), "auth.json").unwrap_or_default();
+        let file = LoginFile::parse(content.as_bytes(), "/a/auth.json").unwrap_or_default();
         let Some(Login::Ready(credential)) = file.logins("a.b/c").pop() else { panic!("no login") };
         assert_eq!((credential.username(), credential.password(), credential.identity_token()), ("", "", "t"));
-        assert_eq!(credential.source(), "auth.json identity token");
-        assert_eq!(names(content, "c.d/e"), ["config.json registry token"]);
+        assert_eq!(credential.source(), "identity token for a.b in /a/auth.json");
+        assert_eq!(names(content, "c.d/e"), ["registry token for c.d in /a/config.json"]);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 /// What entries for the default registry are called once normalised.
 pub(super) const DEFAULT_REGISTRY_KEY: &str = "index.docker.io";
+/// The domain of all hosts of Docker Hub that are shown logins.
+const DOCKER_HUB_DOMAIN: &str = "docker.io";
 /// What the docker tools call the default registry when they ask a helper.
 pub(super) const DEFAULT_REGISTRY_SERVER: &str = "https://index.docker.io/v1/";
 
@@ -42,6 +44,14 @@ pub(super) fn is_default_registry(repository: &str) -> bool {
         Some(("docker.io" | DEFAULT_REGISTRY_KEY, _)) => true,
         Some((first, _)) => !first.contains(['.', ':']),
     }
+}
+
+/// Whether an entry, server or host is Docker Hub's: any name in its domain.
+pub(super) fn is_docker_hub(entry: &str) -> bool {
+    let key = normalise(entry).unwrap_or_default().to_ascii_lowercase();
+    let (host, _) = split_path(&key);
+    let (name, _) = split_port(host);
+    name == DOCKER_HUB_DOMAIN || name.strip_suffix(DOCKER_HUB_DOMAIN).is_some_and(|rest| rest.ends_with('.'))
 }
 
 /// How a helper is asked about `repository`: by host, the default registry by the docker tools' name for it.

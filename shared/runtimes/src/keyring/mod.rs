@@ -3,6 +3,7 @@
 //! Files are read anew when they change, so a rotated login is used at the next pull. A file that cannot be understood and a
 //! helper that is named but missing or failing are errors: pulling without the login would hide the cause.
 
+mod audience;
 mod credential;
 mod error;
 mod fleet_key;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clock::Clock;
 use tokio::io::AsyncReadExt;
 
+pub use audience::Audience;
 pub use credential::Credential;
 pub use error::KeyringError;
 pub use fleet_key::{FLEET_KEY_BYTES, FleetKey};
@@ -93,34 +95,61 @@ impl Keyring {
         Self { fleet_key, credential_group: credential_group.into(), ..self }
     }
 
-    /// The logins for a repository (registry and path, completed, without tag: `docker.io/library/busybox`), in the order to
-    /// try. None: pull without a login.
+    /// The logins that this audience may see, in the order to try. None: pull without a login.
     ///
     /// # Errors
     /// A file cannot be read or understood, or a helper that is named for this repository gives no answer.
-    pub async fn lookup(&self, repository: &str) -> Result<Vec<Credential>, KeyringError> {
-        self.logins(repository, Helpers::Asked).await
+    pub async fn lookup(&self, audience: &Audience) -> Result<Vec<Credential>, KeyringError> {
+        self.logins(audience, Helpers::Asked).await
     }
 
-    /// As whom these repositories are asked for, one after the other. Helpers that answered lately are not asked again.
-    pub async fn identity(&self, repositories: &[String]) -> Identity {
+    /// As whom these are asked, one after the other. Helpers that answered lately are not asked again.
+    pub async fn identity(&self, audiences: &[Audience]) -> Identity {
         let mut logins: Vec<Credential> = Vec::new();
-        for repository in repositories {
-            match self.logins(repository, Helpers::Remembered).await {
+        for audience in audiences {
+            match self.logins(audience, Helpers::Remembered).await {
                 Ok(found) => logins.extend(found),
                 // Nobody else can know what the trouble is with the logins here.
-                Err(_) => return Identity::untold(repositories),
+                Err(_) => return Identity::untold(audiences),
             }
         }
         Identity::of(&logins, &self.fleet_key, &self.credential_group)
     }
 
-    async fn logins(&self, repository: &str, helpers: Helpers) -> Result<Vec<Credential>, KeyringError> {
+    /// Which logins an audience would be shown, in words: their sources, or why there is none. Helpers that answered lately are not asked
+    /// again.
+    ///
+    /// # Errors
+    /// As [`Keyring::lookup`].
+    pub async fn explain(&self, audience: &Audience) -> Result<Result<Vec<String>, String>, KeyringError> {
+        let found = self.logins(audience, Helpers::Remembered).await?;
+        if found.is_empty() {
+            Ok(Err(self.why_none(audience).await))
+        } else {
+            Ok(Ok(found.into_iter().map(|login| login.source).collect()))
+        }
+    }
+
+    /// Why an audience is shown no login, in words.
+    pub(crate) async fn why_none(&self, audience: &Audience) -> String {
+        let withheld = self.logins(&Audience::runtime(audience.repository()), Helpers::Remembered).await.unwrap_or_default();
+        if let Some(login) = withheld.iter().find(|login| !audience.may_see(login.server_address())) {
+            return format!("the {} is sent to Docker Hub's own hosts alone, over TLS", login.source());
+        }
+        let sources = self.sources();
+        if sources.is_empty() {
+            return "there is no file of registry logins".to_owned();
+        }
+        format!("none for {} in {}", audience.registry(), sources.join(", "))
+    }
+
+    async fn logins(&self, audience: &Audience, helpers: Helpers) -> Result<Vec<Credential>, KeyringError> {
         let mut found: Vec<Credential> = Vec::new();
         for place in &self.shared.places {
             let Some(file) = place.read().await? else { continue };
-            for login in file.logins(repository) {
-                let credential = self.resolve(login, place, repository, helpers).await?;
+            let logins = file.logins(audience.repository()).into_iter();
+            for login in logins.filter(|login| audience.may_see(login.server(audience.repository()))) {
+                let credential = self.resolve(login, place, audience.repository(), helpers).await?;
                 // The same login in two files would only be refused twice.
                 found.extend(credential.filter(|new| !found.iter().any(|known| known.same_login(new))));
             }
@@ -135,12 +164,11 @@ impl Keyring {
     }
 
     async fn resolve(&self, login: Login, place: &Place, repository: &str, helpers: Helpers) -> HelperAnswer {
-        match login {
-            Login::Ready(credential) => Ok(Some(*credential)),
-            Login::Helper { name, server } => {
-                let server = server.as_deref().unwrap_or_else(|| matching::server_of(repository));
-                let question = Question { name: &name, named_in: &place.location.path, server, environment: &self.shared.environment };
-                self.ask(&question, helpers).await
+        match &login {
+            Login::Ready(credential) => Ok(Some(Credential::clone(credential))),
+            Login::Helper { name, .. } => {
+                let (server, environment) = (login.server(repository), &self.shared.environment);
+                self.ask(&Question { name, named_in: &place.location.path, server, environment }, helpers).await
             }
         }
     }
@@ -180,8 +208,8 @@ impl Place {
             return Ok(Some(file));
         }
         let Some(content) = self.allow_missing(read_bounded(path).await)? else { return Ok(None) };
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let file = LoginFile::parse(&content, &name).map_err(|problem| KeyringError::Malformed { path: path.clone(), problem })?;
+        let file = LoginFile::parse(&content, &path.display().to_string())
+            .map_err(|problem| KeyringError::Malformed { path: path.clone(), problem })?;
         let file = Arc::new(file);
         *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(Cached { stamp, file: Arc::clone(&file) });
         Ok(Some(file))

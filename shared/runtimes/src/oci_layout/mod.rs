@@ -30,7 +30,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::blocking::on_disk;
-use crate::keyring::Keyring;
+use crate::keyring::{Audience, Keyring};
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
 };
@@ -137,9 +137,9 @@ impl ImageRuntime for OciLayout {
         let shared = Arc::clone(&self.shared);
         let asked = reference.clone();
         match on_disk(move || way(&asked, &shared.route)).await {
-            None => Route::asking_as(keyring.identity(&[reference.repository().to_owned()]).await, unknown),
+            None => Route::asking_as(keyring.identity(&[Audience::runtime(reference.repository())]).await, unknown),
             Some(way) => {
-                let identity = keyring.identity(&way.login_repositories).await;
+                let identity = keyring.identity(&way.audiences).await;
                 Route::asking_as(identity, Route { hash: way.hash, endpoints: way.endpoints, ..unknown })
             }
         }

@@ -43,10 +43,8 @@ impl Prober {
     }
 
     async fn ask(&self, endpoint: Endpoint, reference: &Reference, trace: &TraceContext) -> Result<Probe, StepFailure> {
-        let logins = self.keyring.lookup(&endpoint.login_repository(reference)).await;
-        let logins = logins.map_err(|error| StepFailure::here(error.to_string(), ""))?;
         let host = endpoint.host.clone();
-        let session = Session::new(Arc::clone(&self.registries), endpoint, reference.path(), logins, &trace.traceparent());
+        let session = Session::open(&self.registries, &self.keyring, endpoint, reference, trace).await?;
         let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
         let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0, head: true }).await?;
         let digest = Digest::parse(answer.header("docker-content-digest")).ok().map(|digest| digest.to_string());

@@ -1,6 +1,5 @@
 //! The endpoints of one pull, and how they did so far.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use contract::FailureClass;
@@ -62,15 +61,8 @@ impl Source {
     }
 
     async fn open(&self, pull: &Pull) -> Result<Session, StepFailure> {
-        let reference = &pull.request.reference;
-        let logins = pull
-            .shared
-            .keyring
-            .lookup(&self.endpoint.login_repository(reference))
-            .await
-            .map_err(|error| StepFailure { class: error.class(), ..StepFailure::here(error.to_string(), "") })?;
-        let registries = Arc::clone(&pull.shared.registries);
-        Ok(Session::new(registries, self.endpoint.clone(), reference.path(), logins, &pull.request.trace.traceparent()))
+        let (shared, request) = (&pull.shared, &pull.request);
+        Session::open(&shared.registries, &shared.keyring, self.endpoint.clone(), &request.reference, &request.trace).await
     }
 
     /// Remembers a failure of a blob that makes the endpoint not worth asking again soon.

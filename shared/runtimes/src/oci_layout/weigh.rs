@@ -1,8 +1,6 @@
 //! What an image consists of, asked of its registry without fetching it: one request for the manifest, and one more for each
 //! list of manifests on the way.
 
-use std::sync::Arc;
-
 use image::{Digest, Platform};
 
 use super::failure::{Reach, StepFailure, of_pull};
@@ -40,9 +38,7 @@ impl Prober {
     /// What is listed is asked of the endpoint that gave the list: its digest says whether it is the right one.
     async fn weigh_at(&self, endpoint: Endpoint, request: &PullRequest) -> Result<Weight, StepFailure> {
         let reference = &request.reference;
-        let logins = self.keyring.lookup(&endpoint.login_repository(reference)).await;
-        let logins = logins.map_err(|error| StepFailure { class: error.class(), ..StepFailure::here(error.to_string(), "") })?;
-        let session = Session::new(Arc::clone(&self.registries), endpoint, reference.path(), logins, &request.trace.traceparent());
+        let session = Session::open(&self.registries, &self.keyring, endpoint, reference, &request.trace).await?;
         let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
         let mut fetched = fetch_manifest(&session, name, reference.digest()).await?;
         let digest = fetched.digest.clone();

@@ -1,6 +1,7 @@
 //! What the tests of the embedded runtime share.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+pub mod child;
 pub mod tls;
 
 use std::path::{Path, PathBuf};

@@ -45,10 +45,14 @@ fn a_registry_that_wants_a_password_gets_it_from_wherever_it_is_kept() {
     let good = place.write("good.json", login_file(real.host(), USER, PASSWORD));
     let wrong = place.write("wrong.json", login_file(real.host(), USER, "wrong-horse"));
     let by_flag = pull(&place, &["--authfile", &good], &image, 0);
-    assert!(by_flag["auth"].as_str().unwrap().ends_with("user deploy"), "{by_flag}");
+    assert_eq!(by_flag["auth"], format!("login for {} in {good}", real.host()), "{by_flag}");
     let mistaken = pull(&place, &["--authfile", &wrong], &image, 1);
     assert_eq!(mistaken["class"], "denied", "{mistaken}");
-    assert!(mistaken["auth"].as_str().unwrap().ends_with("user deploy"), "{mistaken}");
+    let source = format!("login for {} in {wrong}", real.host());
+    assert_eq!(mistaken["auth"], source, "{mistaken}");
+    let [none, sent] = [&refused, &mistaken].map(|row| row["message"].as_str().unwrap());
+    assert!(none.contains("no login was sent") && sent.contains(&format!("though the {source} was sent")), "{none}\n{sent}");
+    assert!(!sent.contains(USER), "{sent}");
 
     let file = login_file(real.host(), USER, PASSWORD);
     let by_variable = Workplace::new().with("REGISTRY_AUTH_FILE", &good);
@@ -60,7 +64,7 @@ fn a_registry_that_wants_a_password_gets_it_from_wherever_it_is_kept() {
     place.write("runtime/containers/auth.json", &file);
     for place in [by_variable, by_docker, by_docker_variable, by_containers] {
         let row = pull(&place, &[], &image, 0);
-        assert!(row["auth"].as_str().unwrap().ends_with("user deploy"), "{row}");
+        assert!(row["auth"].as_str().unwrap().starts_with(&format!("login for {} in ", real.host())), "{row}");
     }
 }
 

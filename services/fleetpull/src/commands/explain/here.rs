@@ -8,7 +8,7 @@ use clock::Clock;
 use contract::FailureClass;
 use contract::messages::pull_coordinator::{Explanation, PullPolicy};
 use image::Reference;
-use runtimes::keyring::{Keyring, KeyringOptions};
+use runtimes::keyring::{Audience, Keyring, KeyringOptions};
 use settings::RuntimeKind;
 
 use crate::cli::{ExplainArgs, RegistryArgs};
@@ -58,7 +58,7 @@ async fn find_out(configuration: &Configuration, reference: &Reference, policy: 
         store.as_deref().map_or(Ok(()), check_that_it_can_be_written)?;
         // Looked up as a pull does, and dropped.
         let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
-        let _ = keyring.lookup(reference.repository()).await?;
+        let _ = keyring.lookup(&Audience::runtime(reference.repository())).await?;
     }
     Ok(())
 }

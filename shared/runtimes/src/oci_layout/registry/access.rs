@@ -27,11 +27,19 @@ struct State {
     pass: Pass,
     /// Which login the pass is of, or is to be tried next.
     login: usize,
-    /// Which login was shown last, to the registry or its token server.
-    shown: Option<usize>,
+    /// Which logins were shown to the registry or its token server, in this order.
+    shown: Vec<usize>,
     challenge: Option<Challenge>,
     /// Whether the endpoint has let the pass in before: then a refusal means that it has run out.
     proven: bool,
+}
+
+impl State {
+    fn show(&mut self, login: usize) {
+        if !self.shown.contains(&login) {
+            self.shown.push(login);
+        }
+    }
 }
 
 /// What is shown with a request.
@@ -45,14 +53,19 @@ pub(super) struct Pass {
 impl Access {
     pub(super) fn new(logins: Vec<Credential>) -> Self {
         let logins: Vec<_> = if logins.is_empty() { vec![None] } else { logins.into_iter().map(Some).collect() };
-        Self { logins, state: Mutex::new(State { pass: Pass::default(), login: 0, shown: None, challenge: None, proven: false }) }
+        Self { logins, state: Mutex::new(State { pass: Pass::default(), login: 0, shown: Vec::new(), challenge: None, proven: false }) }
     }
 
     /// Where the login comes from that was used last.
     pub(super) async fn source(&self) -> String {
-        let shown = self.state.lock().await.shown;
-        let login = shown.and_then(|shown| self.logins.get(shown)).and_then(Option::as_ref);
-        login.map_or(ANONYMOUS, Credential::source).to_owned()
+        self.sent().await.pop().unwrap_or_else(|| ANONYMOUS.to_owned())
+    }
+
+    /// Where the logins come from that were shown, in this order; empty if the endpoint was asked without one.
+    pub(super) async fn sent(&self) -> Vec<String> {
+        let state = self.state.lock().await;
+        let logins = state.shown.iter().filter_map(|shown| self.logins.get(*shown)?.as_ref());
+        logins.map(|login| login.source().to_owned()).collect()
     }
 
     /// What to show now: nothing before the endpoint has asked for something, so that most pulls cost it no more than they must.
@@ -65,7 +78,7 @@ impl Access {
             let key = challenge.and_then(|challenge| self.key(session, challenge, 0));
             if let Some(header) = key.and_then(|key| session.registries.kept_token(&key)) {
                 state.pass = Pass { header: Some(header), number: 1 };
-                state.shown = Some(0);
+                state.show(0);
                 state.proven = true;
             } else {
                 state.challenge = None;
@@ -114,7 +127,8 @@ impl Access {
         while state.login < self.logins.len() {
             let header = self.header(session, &challenge, state.login).await;
             if !matches!(header, Ok(None)) {
-                state.shown = Some(state.login);
+                let login = state.login;
+                state.show(login);
             }
             match header {
                 Ok(Some(header)) => {

@@ -15,13 +15,15 @@ use std::sync::Arc;
 
 use clock::Clock;
 use contract::messages::throttler::RegistryLimit;
+use contract::{FailureClass, TraceContext};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use image::Reference;
 use url::Url;
 
 use super::failure::StepFailure;
 use super::options::Timeouts;
 use super::route::Endpoint;
-use crate::keyring::Credential;
+use crate::keyring::{Audience, Keyring};
 pub(super) use access::Access;
 pub(super) use answer::Answer;
 use challenge::Challenges;
@@ -47,6 +49,8 @@ pub(super) struct Session {
     /// The image's path in the registry: `library/busybox`.
     path: String,
     access: Access,
+    keyring: Keyring,
+    audience: Audience,
     traceparent: Option<HeaderValue>,
 }
 
@@ -78,9 +82,26 @@ impl Registries {
 }
 
 impl Session {
-    pub(super) fn new(registries: Arc<Registries>, endpoint: Endpoint, path: &str, logins: Vec<Credential>, traceparent: &str) -> Self {
-        let access = Access::new(logins);
-        Self { registries, endpoint, path: path.to_owned(), access, traceparent: HeaderValue::from_str(traceparent).ok() }
+    /// Looks up the logins that this endpoint may be shown.
+    pub(super) async fn open(
+        registries: &Arc<Registries>,
+        keyring: &Keyring,
+        endpoint: Endpoint,
+        reference: &Reference,
+        trace: &TraceContext,
+    ) -> Result<Self, StepFailure> {
+        let audience = endpoint.audience(reference);
+        let logins = keyring.lookup(&audience).await;
+        let logins = logins.map_err(|error| StepFailure { class: error.class(), ..StepFailure::here(error.to_string(), "") })?;
+        Ok(Self {
+            registries: Arc::clone(registries),
+            endpoint,
+            path: reference.path().to_owned(),
+            access: Access::new(logins),
+            keyring: keyring.clone(),
+            audience,
+            traceparent: HeaderValue::from_str(&trace.traceparent()).ok(),
+        })
     }
 
     /// What an answer of this endpoint says of its limits.
@@ -95,6 +116,26 @@ impl Session {
 
     /// Asks, meeting a challenge on the way. Gives answers of success only, and 416 for a range that is not there.
     pub(super) async fn ask(&self, question: Question<'_>) -> Result<Answer, StepFailure> {
+        match self.answer(question).await {
+            Err(failure) if failure.class == FailureClass::Denied => Err(self.with_login(failure).await),
+            answered => answered,
+        }
+    }
+
+    /// A refusal with the login that it is of: without it, a missing and a wrong login read the same.
+    async fn with_login(&self, failure: StepFailure) -> StepFailure {
+        let sent = self.access.sent().await;
+        let (what, advice) = if sent.is_empty() {
+            let why = self.keyring.why_none(&self.audience).await;
+            (format!("{}, and no login was sent ({why})", failure.what), "log in with an account that may pull it, or check the name")
+        } else {
+            let sent = sent.join(", then the ");
+            (format!("{}, though the {sent} was sent", failure.what), "check the name, and that this login is right and may pull it")
+        };
+        StepFailure { what, advice, ..failure }
+    }
+
+    async fn answer(&self, question: Question<'_>) -> Result<Answer, StepFailure> {
         let permit = self.registries.permits.acquire(&self.endpoint.host).await;
         let url = self.url(question)?;
         let mut pass = self.access.current(self).await;

@@ -15,7 +15,7 @@ use super::exchange::{Body, Elsewhere, Exchange};
 use super::{Question, Registries};
 use crate::keyring::Credential;
 use crate::oci_layout::failure::StepFailure;
-use crate::oci_layout::route::{Endpoint, host_label};
+use crate::oci_layout::route::{Endpoint, host_label, is_loopback};
 
 /// Tokens kept. One is made for each repository; the one that ends first goes first.
 const TOKENS_MAX: usize = 256;
@@ -133,6 +133,9 @@ impl Registries {
         if registry.base.scheme() == "https" && realm.scheme() != "https" {
             return Err(odd("names a token server without TLS, which is not asked".to_owned()));
         }
+        if let Some(problem) = key.login.as_ref().and_then(|login| withheld(login, &realm, &registry.base)) {
+            return Err(odd(format!("names the token server {} {problem}", host_label(&realm))));
+        }
         let host = host_label(&realm);
         let mut answer = self.token_request(key, realm, registry).run().await.map_err(NoToken::Failed)?;
         let question = Question { kind: "token", name: &key.scope, accept: "", from: 0, head: false };
@@ -177,6 +180,21 @@ impl Registries {
         }
         request.url.query_pairs_mut().extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));
         request
+    }
+}
+
+/// Why a login for `registry` is not sent to the token server that it names; none if it is. As docker and containerd do, any other token
+/// server gets the login of the registry that names it.
+fn withheld(login: &Credential, realm: &Url, registry: &Url) -> Option<&'static str> {
+    let is_here = |url: &Url| is_loopback(url.host_str().unwrap_or_default());
+    // What is sent in the clear to this host alone is not sent so over a network.
+    let leaves_in_the_clear = realm.scheme() == "http" && !is_here(realm) && (registry.scheme() != "http" || is_here(registry));
+    if !login.may_be_sent_to(realm) {
+        Some("that is not Docker Hub's, where its login is not sent")
+    } else if leaves_in_the_clear {
+        Some("without TLS on another host, where the login is not sent")
+    } else {
+        None
     }
 }
 

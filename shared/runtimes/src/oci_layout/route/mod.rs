@@ -11,6 +11,7 @@ use image::Reference;
 use url::Url;
 
 use super::failure::StepFailure;
+use crate::keyring::Audience;
 use hosts_file::HostsFile;
 pub(super) use proxies::{Proxies, Proxy};
 pub(crate) use way::{endpoint_by_name, way};
@@ -111,11 +112,11 @@ impl Endpoint {
         (!same).then(|| registry.to_owned())
     }
 
-    /// What the logins for a reference are kept under where this endpoint is asked.
-    pub(super) fn login_repository(&self, reference: &Reference) -> String {
+    /// For whom the logins are looked up that it is shown: the registry by its own name, a mirror by its.
+    pub(super) fn audience(&self, reference: &Reference) -> Audience {
         match &self.stands_for {
-            None => reference.repository().to_owned(),
-            Some(_) => format!("{}/{}", self.authority(), reference.path()),
+            None => Audience::endpoint(reference.repository(), &self.base),
+            Some(_) => Audience::endpoint(&format!("{}/{}", self.authority(), reference.path()), &self.base),
         }
     }
 

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::proxies::Proxies;
 use super::{Endpoint, RouteOptions, endpoints, registry_itself};
+use crate::keyring::Audience;
 use image::Reference;
 
 /// Bytes of the hash that are told: ways are a handful, and nobody gains by making two alike.
@@ -19,22 +20,22 @@ pub(crate) struct Way {
     pub(crate) hash: String,
     /// `host:port` of each endpoint in the order in which they are asked, each once.
     pub(crate) endpoints: Vec<String>,
-    /// What the logins for each endpoint are kept under.
-    pub(crate) login_repositories: Vec<String>,
+    /// For whom logins are looked up, in the same order.
+    pub(crate) audiences: Vec<Audience>,
 }
 
 /// The way to where a reference points; none if it cannot be read.
 pub(crate) fn way(reference: &Reference, options: &RouteOptions) -> Option<Way> {
     let proxies = if options.own_proxies { Proxies::of_process() } else { Proxies::unseen() };
     let endpoints: Vec<_> = endpoints(reference, options).ok()?.into_iter().filter(|endpoint| endpoint.resolve || endpoint.pull).collect();
-    let mut way = Way { hash: hash(&endpoints, &proxies), endpoints: Vec::new(), login_repositories: Vec::new() };
+    let mut way = Way { hash: hash(&endpoints, &proxies), endpoints: Vec::new(), audiences: Vec::new() };
     for endpoint in &endpoints {
-        let repository = endpoint.login_repository(reference);
+        let audience = endpoint.audience(reference);
         if !way.endpoints.contains(&endpoint.host) {
             way.endpoints.push(endpoint.host.clone());
         }
-        if !way.login_repositories.contains(&repository) {
-            way.login_repositories.push(repository);
+        if !way.audiences.contains(&audience) {
+            way.audiences.push(audience);
         }
     }
     Some(way)
@@ -69,6 +70,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use url::Url;
 
     fn options(config_path: &Path) -> RouteOptions {
         RouteOptions { config_path: config_path.to_owned(), plain_http: false, tls_verify: true, own_proxies: false }
@@ -88,7 +90,15 @@ mod tests {
         let hosts = "[host.\"https://b.example\"]\n[host.\"http://a.example:5000\"]\n";
         let one = way_to("registry.example/app:1", hosts).unwrap();
         assert_eq!(one.endpoints, ["b.example:443", "a.example:5000", "registry.example:443"]);
-        assert_eq!(one.login_repositories, ["b.example/app", "a.example:5000/app", "registry.example/app"]);
+        let audience = |repository: &str, address: &str| Audience::endpoint(repository, &Url::parse(address).unwrap());
+        assert_eq!(
+            one.audiences,
+            [
+                audience("b.example/app", "https://b.example/v2"),
+                audience("a.example:5000/app", "http://a.example:5000/v2"),
+                audience("registry.example/app", "https://registry.example/v2")
+            ]
+        );
         assert_eq!(one.hash.len(), 2 * TOLD_BYTES);
         assert_eq!(Some(one), way_to("registry.example/app:2", hosts), "the tag makes no difference");
     }
@@ -119,7 +129,8 @@ mod tests {
     fn docker_hub_is_asked_by_its_api_host() {
         let way = way(&Reference::parse("busybox").unwrap(), &options(Path::new("/nonexistent"))).unwrap();
         assert_eq!(way.endpoints, ["registry-1.docker.io:443"]);
-        assert_eq!(way.login_repositories, ["docker.io/library/busybox"]);
+        let hub = Url::parse("https://registry-1.docker.io/v2").unwrap();
+        assert_eq!(way.audiences, [Audience::endpoint("docker.io/library/busybox", &hub)]);
         for (image, endpoint) in [
             ("busybox", "registry-1.docker.io:443"),
             ("registry.example/app", "registry.example:443"),

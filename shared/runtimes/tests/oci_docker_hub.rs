@@ -1,0 +1,139 @@
+//! Docker Hub's login, which kubelet's rule finds for more than Docker Hub, goes to Docker Hub's own hosts alone.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use contract::FailureClass;
+use practice_registry::{Auth, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
+use runtimes::keyring::{Audience, FLEET_KEY_BYTES, FleetKey};
+use runtimes::oci_layout::OciLayout;
+use runtimes::{ImageRuntime as _, Route};
+use support::requirement::met;
+
+use super::oci_support::child::{Tunnel, child, child_says};
+use super::oci_support::tls::certificates;
+use super::oci_support::{LIMIT, Node, keyring, options};
+
+const LOGINS: &str = r#"{"auths":{"https://index.docker.io/v1/":{"username":"hubuser","password":"hub-password"}}}"#;
+
+async fn basic() -> PracticeRegistry {
+    let auth = Auth::Basic { user: "hubuser".to_owned(), password: "hub-password".to_owned() };
+    let registry = PracticeRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
+    registry.add_image("library/busybox", "latest", &MadeImage::of_layers([5_000]));
+    registry.add_image("team/app", "1", &MadeImage::of_layers([5_000]));
+    registry
+}
+
+/// Only root may have this port, and only one at a time: another run of this test gives it back soon.
+async fn on_port_80(options: Options) -> Result<PracticeRegistry, String> {
+    let starting = async {
+        loop {
+            match PracticeRegistry::start(options.clone()).await {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => tokio::time::sleep(Duration::from_millis(50)).await,
+                started => return started,
+            }
+        }
+    };
+    let started = tokio::time::timeout(LIMIT, starting).await.unwrap_or_else(|_| Err(ErrorKind::AddrInUse.into()));
+    started.map_err(|error| format!("port 80 of 127.0.0.1 cannot be had: {error}"))
+}
+
+fn assert_no_login_came(registry: &PracticeRegistry) {
+    let requests = registry.requests();
+    assert!(!requests.is_empty());
+    assert!(requests.iter().all(|request| request.authorization.is_none()), "{requests:?}");
+}
+
+/// All hosts without TLS are reached through the registry, which takes whole addresses in the request line.
+#[tokio::test]
+async fn a_mirror_whose_name_has_no_dot_is_no_docker_hub() {
+    let mirror = basic().await;
+    let certs = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(certs.path().join("docker.io")).unwrap();
+    std::fs::write(certs.path().join("docker.io/hosts.toml"), "server = \"http://elsewhere\"\n[host.\"http://mirror\"]\n").unwrap();
+    let certs = certs.path().to_str().unwrap();
+    let variables = [("HTTP_PROXY", mirror.url()), ("FLEETPULL_TEST_CHILD_LOGINS", LOGINS), ("FLEETPULL_TEST_CHILD_CERTS", certs)];
+    let said = child_says("busybox", &variables).await;
+    assert_no_login_came(&mirror);
+    assert!(said.contains("is sent to Docker Hub's own hosts alone, over TLS"), "{said}");
+    assert!(!said.contains("hub-password") && !said.contains("hubuser"), "{said}");
+}
+
+#[tokio::test]
+async fn docker_hubs_login_is_not_sent_in_the_clear() {
+    let hub = basic().await;
+    let variables = [("HTTP_PROXY", hub.url()), ("FLEETPULL_TEST_CHILD_LOGINS", LOGINS), ("FLEETPULL_TEST_CHILD_PLAIN", "1")];
+    let said = child_says("busybox", &variables).await;
+    assert_no_login_came(&hub);
+    assert!(said.contains("over TLS"), "{said}");
+}
+
+#[tokio::test]
+async fn docker_hubs_token_server_gets_the_login_and_no_other() {
+    for (realm, goes) in [
+        ("https://auth.docker.io/token", true),
+        ("https://registry-1.docker.io/token", true),
+        ("https://auth.docker.io.example/token", false),
+        ("https://auth.example/token", false),
+    ] {
+        let names = ["registry-1.docker.io", "auth.docker.io", "auth.docker.io.example", "auth.example"];
+        let certificates = certificates(|params| {
+            params.subject_alt_names = names.map(|name| rcgen::SanType::DnsName(name.try_into().unwrap())).to_vec();
+        });
+        let (user, password, identity_token) = ("hubuser".to_owned(), "hub-password".to_owned(), String::new());
+        let auth = Auth::Token(TokenAuth { user, password, identity_token, anonymous: false, expires_in: "300".to_owned() });
+        let hub = PracticeRegistry::start(Options { auth, tls: Some(certificates.tls), ..Options::default() }).await.unwrap();
+        hub.add_image("library/busybox", "latest", &MadeImage::of_layers([5_000]));
+        let challenge = format!("Bearer realm=\"{realm}\",service=\"registry.docker.io\",scope=\"repository:library/busybox:pull\"");
+        hub.faults().add(Fault::answer("/manifests/", 401, &[("www-authenticate", &challenge)], "").times(1));
+        let tunnel = Tunnel::to(hub.host()).await;
+        let folder = tempfile::tempdir().unwrap();
+        let (ca, certs) = (folder.path().join("ca.pem"), folder.path().join("certs.d"));
+        std::fs::write(&ca, certificates.ca_pem).unwrap();
+        let variables = [
+            ("HTTPS_PROXY", tunnel.url.as_str()),
+            ("SSL_CERT_FILE", ca.to_str().unwrap()),
+            ("FLEETPULL_TEST_CHILD_LOGINS", LOGINS),
+            ("FLEETPULL_TEST_CHILD_CERTS", certs.to_str().unwrap()),
+        ];
+        let output = child("busybox", &variables).await;
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.success(), goes, "{realm}: {said}");
+        let shown = hub.requests().into_iter().filter(|request| request.authorization.as_deref() == Some("Basic")).count();
+        assert_eq!(shown, usize::from(goes), "{realm}");
+        if !goes {
+            let named = format!("names the token server {}:443 that is not Docker Hub's", realm.split('/').nth(2).unwrap());
+            assert!(said.contains(&named), "{said}");
+            assert_eq!(tunnel.asked(), ["registry-1.docker.io:443"]);
+        }
+    }
+}
+
+/// As whom the node asks, told to the fleet: the login that it would send, not the one that kubelet's rule finds.
+#[tokio::test]
+async fn a_node_asks_localhost_as_nobody_with_docker_hubs_login_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = FleetKey::new();
+    key.fill(&[7; FLEET_KEY_BYTES]);
+    let mut options = options(folder.path());
+    options.keyring = keyring(folder.path(), Some(LOGINS)).shared_under(key, "");
+    let kept = options.keyring.clone();
+    let runtime = OciLayout::open(options).unwrap();
+    let route = async |image: &str| -> Route { runtime.route(&image::Reference::parse(image).unwrap(), None).await };
+    assert_eq!(route("localhost/team/app:1").await.scope, "anonymous");
+    assert_ne!(route("busybox").await.scope, "anonymous");
+    // What a container runtime is given stays kubelet's.
+    assert_eq!(kept.lookup(&Audience::runtime("localhost/team/app")).await.unwrap().len(), 1);
+}
+
+/// The registry of `localhost/...` is on port 80, whose name kubelet's rule takes for Docker Hub's.
+#[tokio::test]
+async fn a_registry_on_port_80_of_this_host_is_no_docker_hub() {
+    let auth = Auth::Basic { user: "hubuser".to_owned(), password: "hub-password".to_owned() };
+    let Some(registry) = met(on_port_80(Options { auth, port: 80, ..Options::default() }).await) else { return };
+    let node = Node::with(|options| options.keyring = keyring(options.store.parent().unwrap(), Some(LOGINS)));
+    let failure = node.pull("localhost/team/app:1").await.unwrap_err();
+    assert_eq!((failure.class, failure.auth.as_str()), (FailureClass::Denied, "anonymous"));
+    assert_no_login_came(&registry);
+}

@@ -1,0 +1,64 @@
+//! What the environment says of proxies and trusted certificates.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use support::held_port::HeldPort;
+
+use super::oci_routes::{filled, image, put_hosts, with_tls};
+use super::oci_support::child::{Tunnel, child_pulls, child_says};
+use super::oci_support::tls::certificates;
+
+#[tokio::test]
+async fn ssl_cert_file_is_trusted() {
+    let certificates = certificates(|_| {});
+    let registry = with_tls(certificates.tls).await;
+    let folder = tempfile::tempdir().unwrap();
+    put_hosts(folder.path(), &registry, &format!("server = \"{}\"\n", registry.url()));
+    let file = folder.path().join("ca.pem");
+    std::fs::write(&file, certificates.ca_pem).unwrap();
+    let certs = folder.path().to_str().unwrap();
+    assert!(child_pulls(&image(&registry), &[("FLEETPULL_TEST_CHILD_CERTS", certs), ("SSL_CERT_FILE", file.to_str().unwrap())]).await);
+    assert!(!child_pulls(&image(&registry), &[("FLEETPULL_TEST_CHILD_CERTS", certs)]).await);
+}
+
+#[tokio::test]
+async fn a_proxy_is_used_but_for_what_no_proxy_names() {
+    // The practice registry takes whole addresses in the request line, so it can stand in for a proxy.
+    let proxy = filled().await;
+    let variables = [("HTTP_PROXY", proxy.url()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")];
+    assert!(child_pulls("registry.test:8080/demo/app:1", &variables).await);
+    let asked = proxy.counts().requests;
+    assert!(asked > 0);
+    assert!(!child_pulls("registry.test:8080/demo/app:1", &[variables[0], variables[1], ("NO_PROXY", "registry.test")]).await);
+    assert_eq!(proxy.counts().requests, asked);
+
+    let near = filled().await;
+    assert!(child_pulls(&image(&near), &[("HTTP_PROXY", proxy.url())]).await);
+    assert_eq!(proxy.counts().requests, asked, "this host is reached without a proxy");
+}
+
+#[tokio::test]
+async fn https_goes_through_a_tunnel() {
+    let certificates = certificates(|_| {});
+    let registry = with_tls(certificates.tls).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    std::fs::write(&file, certificates.ca_pem).unwrap();
+    let tunnel = Tunnel::to(registry.host()).await;
+    let variables = [("HTTPS_PROXY", tunnel.url.as_str()), ("SSL_CERT_FILE", file.to_str().unwrap())];
+    assert!(child_pulls("registry.test/demo/app:1", &variables).await);
+    assert!(registry.counts().requests > 0);
+    assert!(tunnel.asked().iter().all(|host| host == "registry.test:443"), "{:?}", tunnel.asked());
+}
+
+#[tokio::test]
+async fn a_dead_proxy_is_named_as_what_failed() {
+    let port = HeldPort::any();
+    let dead = port.address();
+    let address = format!("http://user:hunter2@{dead}");
+    for variables in [[("HTTP_PROXY", address.as_str()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")], [("HTTPS_PROXY", &address), ("X", "")]] {
+        let said = child_says("registry.test/demo/app:1", &variables).await;
+        assert!(said.contains(&format!("RegistryUnavailable: {dead}: this proxy, which stands before registry.test:")), "{said}");
+        assert!(said.contains("connection refused; check the proxy") && said.contains(&format!("endpoint: Some(\"{dead}\")")), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
