@@ -6,6 +6,8 @@
 mod address;
 mod client;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod server;
 
 pub use self::client::SocketBus;

@@ -7,6 +7,8 @@ mod blocking;
 pub mod cri;
 pub mod failure;
 mod free_space;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod keyring;
 pub mod oci_layout;
 mod port;

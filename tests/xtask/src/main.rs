@@ -3,6 +3,7 @@
 
 mod bench;
 mod command;
+mod fuzz;
 mod layers;
 mod limits;
 mod lint;
@@ -57,6 +58,16 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Fuzzes one parser of what comes from outside, guided by coverage. Needs a nightly toolchain and cargo-fuzz.
+    ///
+    /// `cargo test -p fuzz` runs every target over its kept inputs and mutations of them, with neither.
+    Fuzz {
+        /// A folder of tests/fuzz/corpus.
+        target: String,
+        /// For how long, in seconds.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -67,6 +78,7 @@ fn main() -> ExitCode {
         Task::Layers => layers::run(&root),
         Task::Tools => tools::run(&root),
         Task::Bench { arguments } => bench::run(&root, &arguments),
+        Task::Fuzz { target, seconds } => fuzz::run(&root, &target, seconds),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -256,3 +256,11 @@ async fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     }
     Ok(content)
 }
+
+/// Reads a login file and looks through it.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_login_file(content: &[u8], repository: &str) {
+    if let Ok(file) = login_file::LoginFile::parse(content, "fuzzed") {
+        drop(file.logins(repository));
+    }
+}

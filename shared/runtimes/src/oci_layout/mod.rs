@@ -227,3 +227,39 @@ impl Drop for Downloads {
         }
     }
 }
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use fuzzing::{fuzz_challenge, fuzz_hosts_file, fuzz_manifest, fuzz_rate_limits};
+
+/// What of this adapter is parsed from outside.
+#[cfg(feature = "fuzzing")]
+mod fuzzing {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use http::HeaderMap;
+    use image::Platform;
+
+    use super::manifest::{Manifest, choose};
+    use super::{registry, route};
+
+    pub(crate) fn fuzz_hosts_file(text: &str, folder: &Path) {
+        route::fuzz_hosts_file(text, folder);
+    }
+
+    pub(crate) fn fuzz_manifest(content: &[u8], platform: &Platform) {
+        match Manifest::parse(content, "") {
+            Ok(Manifest::Image(image)) => drop((image.blobs(), image.size_bytes())),
+            Ok(Manifest::List(entries)) => drop(choose(&entries, platform)),
+            Err(_) => {}
+        }
+    }
+
+    pub(crate) fn fuzz_challenge(headers: &HeaderMap) {
+        registry::fuzz_challenge(headers);
+    }
+
+    pub(crate) fn fuzz_rate_limits(headers: &HeaderMap, wall: Duration) {
+        registry::fuzz_rate_limits(headers, wall);
+    }
+}

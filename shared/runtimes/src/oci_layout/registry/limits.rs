@@ -39,6 +39,8 @@ pub(super) fn limits(headers: &HeaderMap, wall: Duration) -> Vec<RegistryLimit> 
     let found = [named_windows(headers), counted_windows(headers, "ratelimit"), counted_windows(headers, "x-ratelimit")];
     let mut limits = found.into_iter().find(|limits| !limits.is_empty()).unwrap_or_default();
     for limit in &mut limits {
+        // More cannot be left than there is.
+        limit.remaining = if limit.limit == 0 { limit.remaining } else { limit.remaining.min(limit.limit) };
         limit.source.clone_from(&source);
         limit.window_ms = limit.window_ms.min(millis(WINDOW_MAX));
         limit.reset_ms = limit.reset_ms.map(|reset| delay(reset / 1_000, wall));

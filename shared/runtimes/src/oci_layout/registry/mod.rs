@@ -207,3 +207,15 @@ impl Session {
         headers
     }
 }
+
+#[cfg(feature = "fuzzing")]
+pub(super) fn fuzz_challenge(headers: &HeaderMap) {
+    drop(challenge::Challenge::of(headers));
+}
+
+#[cfg(feature = "fuzzing")]
+pub(super) fn fuzz_rate_limits(headers: &HeaderMap, wall: std::time::Duration) {
+    for limit in limits::limits(headers, wall) {
+        assert!(limit.remaining <= limit.limit || limit.limit == 0, "more is left than there is: {limit:?}");
+    }
+}

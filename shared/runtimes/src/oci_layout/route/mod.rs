@@ -192,6 +192,15 @@ fn unreadable(path: &Path, problem: &str) -> StepFailure {
     )
 }
 
+#[cfg(feature = "fuzzing")]
+pub(super) fn fuzz_hosts_file(text: &str, folder: &Path) {
+    if let Ok(base) = Url::parse("https://registry.example/v2")
+        && let Ok(file) = hosts_file::HostsFile::parse(text)
+    {
+        drop(file.endpoints(folder, Endpoint::new(base)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

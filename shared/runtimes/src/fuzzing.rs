@@ -1,0 +1,44 @@
+//! Entry points of the parsers for fuzzing. They return nothing: what is wrong shows as a panic.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use image::Platform;
+
+use crate::{keyring, oci_layout};
+
+/// A login file, looked through for a repository.
+pub fn login_file(content: &[u8]) {
+    keyring::fuzz_login_file(content, "registry.example/team/app");
+}
+
+/// A `hosts.toml` with its endpoints; files that it names are looked for where there are none.
+pub fn hosts_file(text: &str) {
+    oci_layout::fuzz_hosts_file(text, Path::new("/nonexistent"));
+}
+
+/// A manifest or a list of them: what it consists of, and which entry is for this platform.
+pub fn manifest(content: &[u8]) {
+    oci_layout::fuzz_manifest(content, &Platform::host());
+}
+
+/// The headers `WWW-Authenticate`, one a line.
+pub fn challenge(text: &str) {
+    let mut headers = HeaderMap::new();
+    for value in text.lines().filter_map(|line| HeaderValue::from_str(line).ok()) {
+        headers.append(http::header::WWW_AUTHENTICATE, value);
+    }
+    oci_layout::fuzz_challenge(&headers);
+}
+
+/// The headers that tell of limits, one `name: value` a line.
+pub fn rate_limits(text: &str) {
+    let mut headers = HeaderMap::new();
+    for (name, value) in text.lines().filter_map(|line| line.split_once(": ")) {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
+            headers.append(name, value);
+        }
+    }
+    oci_layout::fuzz_rate_limits(&headers, Duration::from_secs(1_790_000_000));
+}

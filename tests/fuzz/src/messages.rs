@@ -1,0 +1,78 @@
+//! MessagePack: commands and replies, and what is stored for all nodes.
+
+use contract::know::{self, ReportKey, StoredClear, StoredLease, StoredPause, StoredReport, TryKey};
+use contract::messages::{agent, backoff_tracker, event_recorder, pull_coordinator, registrar, throttler};
+use contract::subject;
+use contract::{Command, PullEvent};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Commands of every kind and their replies: what can be read is written again and read the same.
+pub(crate) fn commands_and_replies(data: &[u8]) {
+    both::<agent::DescribeNode>(data);
+    both::<agent::CountAll>(data);
+    both::<backoff_tracker::CheckBackoff>(data);
+    both::<backoff_tracker::AwaitLeave>(data);
+    both::<backoff_tracker::ResolveAttempt>(data);
+    both::<backoff_tracker::ReportAttempt>(data);
+    both::<backoff_tracker::ListBackoffs>(data);
+    both::<backoff_tracker::ClearBackoff>(data);
+    both::<backoff_tracker::PauseSharing>(data);
+    both::<event_recorder::RecordEvent>(data);
+    both::<event_recorder::ListEvents>(data);
+    both::<pull_coordinator::EnsureImage>(data);
+    both::<pull_coordinator::ListPulls>(data);
+    both::<pull_coordinator::ListWishes>(data);
+    both::<pull_coordinator::ExplainImage>(data);
+    both::<registrar::ReportAlive>(data);
+    both::<registrar::ListNodes>(data);
+    both::<throttler::AcquirePermit>(data);
+    both::<throttler::ReleasePermit>(data);
+    both::<throttler::GrantBudget>(data);
+    both::<throttler::RenewBudget>(data);
+    both::<throttler::ReturnBudget>(data);
+    both::<throttler::ListBudgets>(data);
+    again::<PullEvent>(data);
+}
+
+fn both<C: Command>(data: &[u8]) {
+    again::<C>(data);
+    again::<C::Reply>(data);
+}
+
+fn again<T: Serialize + DeserializeOwned>(data: &[u8]) {
+    let Ok(read) = rmp_serde::from_slice::<T>(data) else { return };
+    // An answer of a newer version is read and never written.
+    let Ok(written) = rmp_serde::to_vec_named(&read) else { return };
+    let again = rmp_serde::from_slice::<T>(&written)
+        .and_then(|again| rmp_serde::to_vec_named(&again).map_err(|error| serde::de::Error::custom(error.to_string())));
+    assert_eq!(again.ok(), Some(written), "{} is not read as it is written", std::any::type_name::<T>());
+}
+
+/// Stored values, and the keys under which they stand.
+pub(crate) fn stored(data: &[u8]) {
+    stored_again::<StoredReport>(data);
+    stored_again::<StoredLease>(data);
+    stored_again::<StoredPause>(data);
+    stored_again::<StoredClear>(data);
+    stored_again::<throttler::StoredBudgetLease>(data);
+    stored_again::<registrar::RegistrarLease>(data);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Some(key) = ReportKey::read(text) {
+        assert_eq!(ReportKey::read(&key.text()), Some(key));
+    }
+    if let Some(key) = TryKey::read(text) {
+        assert_eq!(TryKey::read(&key.text()), Some(key));
+    }
+    if let Some(name) = subject::name_of(text) {
+        assert_eq!(subject::name_of(&subject::token(&name)), Some(name));
+    }
+}
+
+fn stored_again<T: Serialize + DeserializeOwned>(data: &[u8]) {
+    let Ok(read) = know::decode::<T>(data) else { return };
+    // What grows over the limit by being written in full is refused, and said so.
+    let Ok(written) = know::encode(&read) else { return };
+    let again = know::decode::<T>(&written).ok().and_then(|again| know::encode(&again).ok());
+    assert_eq!(again, Some(written), "{} is not read as it is written", std::any::type_name::<T>());
+}
