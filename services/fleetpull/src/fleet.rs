@@ -88,6 +88,12 @@ impl FleetClient {
         &self.bus
     }
 
+    /// Whether one agent is asked, through its socket.
+    #[must_use]
+    pub fn is_socket(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// This host's clock.
     #[must_use]
     pub fn clock(&self) -> &Clock {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffKey, BackoffList, Held, Pause};
-use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
+use contract::messages::pull_coordinator::{BudgetHold, ExplainImage, Explanation, PullPolicy};
 use contract::{CallError, TraceContext};
 use image::{Platform, Reference};
 use runtimes::{PullRequest, RuntimeRef};
@@ -53,6 +53,7 @@ pub(crate) async fn explain(
         None => None,
     };
     explanation.view = target.as_ref().map(|target| target.view.clone());
+    explanation.budget = target.as_ref().map(|target| target.budget_owner.clone());
     let key = BackoffKey { pod: wanted.pod, image: wanted.image.clone() };
     let held = outbound.check(trace, key, target, true).await;
     let list = outbound.list_backoffs(trace, wanted.image).await.unwrap_or_default();
@@ -111,13 +112,55 @@ pub fn verdict(explanation: &Explanation) -> String {
         }
         Explanation { present: Some(true), .. } if looks => "it is on the node: nothing would be pulled".to_owned(),
         _ if never => "it would fail with ErrImageNeverPull: it is not on the node".to_owned(),
-        Explanation { next_try_ms: Some(left), .. } => {
-            format!("it would be refused with ImagePullBackOff for another {:.1} s", *left as f64 / 1_000.0)
+        Explanation { next_try_ms: Some(left), in_flight, .. } => {
+            let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
+            format!("{now} would be refused with ImagePullBackOff for another {:.1} s", *left as f64 / 1_000.0)
         }
         Explanation { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
+        Explanation { budget_hold: Some(BudgetHold { wait_ms, cause }), .. } => {
+            let long = wait_ms.map(|wait| format!(" for {:.1} s", wait as f64 / 1_000.0)).unwrap_or_default();
+            format!("it would wait for its registry's budget{long}: {cause}")
+        }
         Explanation { class: Some(class), .. } => {
             format!("it would be pulled, as what the fleet knows ({class}) holds nobody back here now: that is observed or paused")
         }
         _ => "it would be pulled".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::FailureClass;
+
+    use super::*;
+
+    #[test]
+    fn a_verdict_leaves_out_nothing_that_stops_a_pull() {
+        let free = Explanation { policy: PullPolicy::IfNotPresent.to_string(), present: Some(false), ..Explanation::default() };
+        let budget_hold = Some(BudgetHold { wait_ms: Some(52_000), cause: "0 of 100 left, anew in 52.0 s".to_owned() });
+        let held = Explanation { next_try_ms: Some(12_400), class: Some(FailureClass::NotFound), ..free.clone() };
+        let table = [
+            (free.clone(), "it would be pulled"),
+            (
+                Explanation { present: Some(true), budget_hold: budget_hold.clone(), ..free.clone() },
+                "it is on the node: nothing would be pulled",
+            ),
+            (
+                Explanation { budget_hold: budget_hold.clone(), ..free.clone() },
+                "it would wait for its registry's budget for 52.0 s: 0 of 100 left, anew in 52.0 s",
+            ),
+            (
+                Explanation { in_flight: true, budget_hold: budget_hold.clone(), ..free },
+                "it is being pulled now: a pull would wait for that one",
+            ),
+            (Explanation { budget_hold, ..held.clone() }, "it would be refused with ImagePullBackOff for another 12.4 s"),
+            (
+                Explanation { in_flight: true, ..held },
+                "it is being pulled now; unless that succeeds, another pull would be refused with ImagePullBackOff for another 12.4 s",
+            ),
+        ];
+        for (explanation, said) in table {
+            assert_eq!(verdict(&explanation), said);
+        }
     }
 }

@@ -41,6 +41,6 @@ pub use outbound::{FleetNeighbours, Neighbours};
 #[cfg(feature = "shell")]
 pub use sharing::{EarlyWord, Extras, Sharing};
 #[cfg(feature = "shell")]
-pub use surroundings::Surroundings;
+pub use surroundings::{Surroundings, registry_of_budget};
 #[cfg(feature = "shell")]
 pub use wish_store::{FileWishStore, WishStore, WishStoreError, WishStoreRef};

@@ -57,6 +57,12 @@ fn budget_owner(view: &View, scope: &str, egress: &str) -> String {
     [fleet_scope, registry, route, boot, scope, egress].map(|part| part.replace('%', "%25").replace('|', "%7C")).join("|")
 }
 
+/// The registry of a budget, as images name it.
+#[must_use]
+pub fn registry_of_budget(owner: &str) -> String {
+    owner.split('|').nth(1).unwrap_or(owner).replace("%7C", "|").replace("%25", "%")
+}
+
 /// Whether each host has a registry of its own there: on a loopback or link-local address.
 fn is_of_this_host(registry: &str) -> bool {
     let host = match registry.rsplit_once(':') {
@@ -110,6 +116,8 @@ mod tests {
         );
         assert_eq!((target.reference.as_str(), target.zone.as_str()), ("registry.example/team/a:1", "z"));
         assert_eq!(target.budget_owner, "s|registry.example|h||anonymous|e");
+        assert_eq!(registry_of_budget(&target.budget_owner), "registry.example");
+        assert_eq!(registry_of_budget("s|[::1%25x%7C]:5000|h||anonymous|e"), "[::1%x|]:5000");
         assert_eq!(target.repository, "registry.example/team/a");
     }
 }

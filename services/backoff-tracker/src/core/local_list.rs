@@ -5,11 +5,12 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::{BackoffEntry, BackoffKey};
 use image::Reference;
 
-use super::tracker::{Tracker, milliseconds};
+use super::tracker::{Cause, Tracker, milliseconds};
 
-/// Every key that has a delay.
-pub(crate) fn own(tracker: &Tracker, now: Duration) -> impl Iterator<Item = BackoffEntry> {
+/// Every key that has a delay. `decided` says for how long the fleet holds what failed by such a cause, where the fleet decides that.
+pub(crate) fn own(tracker: &Tracker, now: Duration, decided: impl Fn(&Cause) -> Option<Duration>) -> impl Iterator<Item = BackoffEntry> {
     tracker.held_ones().map(move |(key, cause)| {
+        let left = cause.and_then(&decided).or_else(|| tracker.held(now, key));
         let ago = cause.map(|cause| u64::try_from(now.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX)).unwrap_or_default();
         BackoffEntry {
             key: in_words(key),
@@ -20,7 +21,7 @@ pub(crate) fn own(tracker: &Tracker, now: Duration) -> impl Iterator<Item = Back
             step: 1,
             since_ms: ago,
             last_ms_ago: ago,
-            next_try_ms: tracker.held(now, key).map(milliseconds).unwrap_or_default(),
+            next_try_ms: left.map(milliseconds).unwrap_or_default(),
             cause: cause.map(|cause| cause.failure.cause.clone()).unwrap_or_default(),
             ..BackoffEntry::default()
         }

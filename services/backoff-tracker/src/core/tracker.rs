@@ -154,7 +154,7 @@ impl Tracker {
     /// What the node itself knows of failures, as it is listed.
     #[must_use]
     pub fn list(&self, now: Now) -> Vec<BackoffEntry> {
-        local_list::own(self, now.monotonic).collect()
+        local_list::own(self, now.monotonic, |_| None).collect()
     }
 
     /// Forgets a key as listed, or all of an image; returns what was forgotten, as it is listed.

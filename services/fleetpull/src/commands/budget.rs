@@ -78,8 +78,8 @@ fn unless_zero(number: u64) -> Option<u64> {
 }
 
 /// A budget, put together from what nodes told of it.
-struct Budget {
-    state: BudgetState,
+pub(super) struct Budget {
+    pub(super) state: BudgetState,
     told_by: NodeName,
     nodes: usize,
     alone: Vec<NodeName>,
@@ -135,7 +135,7 @@ fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>, silent: &[Sile
 }
 
 /// Each budget once: its leader's figures are the fleet's.
-fn merged(lists: Vec<(NodeName, BudgetList)>) -> Vec<Budget> {
+pub(super) fn merged(lists: Vec<(NodeName, BudgetList)>) -> Vec<Budget> {
     let mut budgets: BTreeMap<String, Budget> = BTreeMap::new();
     for (node, list) in lists {
         for state in list.budgets {
@@ -206,7 +206,8 @@ fn row(budget: &Budget) -> Vec<String> {
     vec![output::one_line(&state.owner), leader, per_second, at_once, waiting, quota, budget.nodes.to_string()]
 }
 
-fn quota(limit: &RegistryLimit) -> String {
+/// A quota in words.
+pub(super) fn quota(limit: &RegistryLimit) -> String {
     let mut told = match limit.limit {
         0 => format!("{} left", limit.remaining),
         all => format!("{} of {all} left", limit.remaining),

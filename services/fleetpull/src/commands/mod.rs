@@ -8,6 +8,7 @@ mod config;
 mod demo;
 mod events;
 mod explain;
+mod holds;
 mod nodes;
 mod pull;
 mod pulls;

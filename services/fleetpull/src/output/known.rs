@@ -13,6 +13,8 @@ use super::{given, one_line, table, units};
 
 /// How much of a shared key names it in a list: 2^48 are enough for ten thousand entries to differ. Hex digits.
 const KEY_SHOWN: usize = 12;
+/// Times that are closer than this are told as one.
+const SAME_WITHIN_MS: u64 = 1_000;
 /// How much of a route is shown. Hex digits.
 const ROUTE_SHOWN: usize = 8;
 /// The most rows that one command puts together: nobody reads more, and a fleet's own back-offs could be millions.
@@ -32,6 +34,8 @@ pub struct Known {
     pub entry: BackoffEntry,
     /// Who holds it, by name; one node for what is its own.
     pub nodes: Vec<NodeName>,
+    /// When the next attempt is due, in milliseconds, for each node that told all of it: who failed itself waits longer than others.
+    next: BTreeMap<NodeName, u64>,
 }
 
 /// The entry in JSON: the names and their meaning are an interface.
@@ -103,7 +107,7 @@ impl Merger {
             }
             match self.known.entry(place) {
                 Entry::Vacant(room) => {
-                    room.insert(Known { entry, nodes: vec![node.clone()] });
+                    room.insert(Known::told_by(node, entry));
                 }
                 Entry::Occupied(held) => held.into_mut().hear(node, entry),
             }
@@ -134,7 +138,7 @@ impl Merger {
     pub fn complete(&mut self, node: &NodeName, told: Vec<BackoffEntry>) {
         for entry in told {
             if let Some(nodes) = self.by_key.remove(&entry.key) {
-                self.known.insert((entry.key.clone(), None), Known { entry, nodes });
+                self.known.insert((entry.key.clone(), None), Known { nodes, ..Known::told_by(node, entry) });
             }
         }
         self.by_key.retain(|_, nodes| {
@@ -166,6 +170,18 @@ fn newness(entry: &BackoffEntry) -> (u32, std::cmp::Reverse<u64>) {
 }
 
 impl Known {
+    fn told_by(node: &NodeName, entry: BackoffEntry) -> Self {
+        let next = BTreeMap::from([(node.clone(), entry.next_try_ms)]);
+        Self { entry, nodes: vec![node.clone()], next }
+    }
+
+    /// Who may make the next attempt the soonest, and who the latest, each with the milliseconds until then.
+    fn span(&self) -> ((u64, Option<&NodeName>), (u64, Option<&NodeName>)) {
+        let by_time = || self.next.iter().map(|(node, left)| (*left, Some(node)));
+        let own = (self.entry.next_try_ms, None);
+        (by_time().min().unwrap_or(own), by_time().max().unwrap_or(own))
+    }
+
     /// Whether it is shared.
     #[must_use]
     pub fn is_shared(&self) -> bool {
@@ -175,6 +191,7 @@ impl Known {
     /// Another node holds it too.
     fn hear(&mut self, node: &NodeName, entry: BackoffEntry) {
         self.nodes.push(node.clone());
+        self.next.insert(node.clone(), entry.next_try_ms);
         let probed_by = self.entry.probed_by.take().or_else(|| entry.probed_by.clone());
         if newness(&entry) > newness(&self.entry) {
             self.entry = entry;
@@ -188,9 +205,19 @@ impl Known {
         if self.is_shared() { self.entry.key.chars().take(KEY_SHOWN).collect() } else { "-".to_owned() }
     }
 
-    /// As JSON of the moment `now_ms` since 1970.
+    /// As JSON of the moment `now_ms` since 1970, as the fleet knows it.
     #[must_use]
     pub fn json(&self, now_ms: u64) -> impl Serialize + '_ {
+        self.json_with(now_ms, self.span().0.0)
+    }
+
+    /// The same as one node knows it.
+    #[must_use]
+    pub fn json_of(&self, node: &NodeName, now_ms: u64) -> impl Serialize + '_ {
+        self.json_with(now_ms, self.next.get(node).copied().unwrap_or(self.entry.next_try_ms))
+    }
+
+    fn json_with(&self, now_ms: u64, next_try_ms: u64) -> JsonEntry<'_> {
         let entry = &self.entry;
         JsonEntry {
             kind: "entry",
@@ -205,7 +232,7 @@ impl Known {
             step: entry.step,
             since_ms: entry.since_ms,
             failed_at: units::rfc_3339(now_ms.saturating_sub(entry.last_ms_ago)),
-            next_try_ms: entry.next_try_ms,
+            next_try_ms,
             probed_by: entry.probed_by.as_deref(),
             cause: given(&entry.cause),
             trace: entry.trace,
@@ -217,10 +244,12 @@ impl Known {
 
     fn row(&self) -> Vec<String> {
         let entry = &self.entry;
-        let next = match (entry.next_try_ms, &entry.probed_by) {
+        let next = match (self.span(), &entry.probed_by) {
             (_, Some(prober)) => format!("{prober} tries now"),
-            (0, None) => "due".to_owned(),
-            (left, None) => units::seconds(left),
+            (((soonest, _), (latest, Some(node))), None) if differ(soonest, latest) => {
+                format!("{}; {node} {}", due_in(soonest), due_in(latest))
+            }
+            (((soonest, _), _), None) => due_in(soonest),
         };
         vec![
             self.short_key(),
@@ -261,7 +290,8 @@ impl Known {
         line("it got:", one_line(&entry.cause));
         let held = if self.is_shared() { format!("; {} hold it", nodes_counted(&self.nodes)) } else { String::new() };
         line("binds:", format!("{}{held}", entry.binds));
-        let next = match (&entry.probed_by, entry.next_try_ms) {
+        let ((soonest, _), (latest, latest_node)) = self.span();
+        let next = match (&entry.probed_by, soonest) {
             (Some(prober), _) => format!("{prober} tries now, for all"),
             (None, 0) if self.is_shared() => format!("due, by {NEXT_PROBER}; the others wait for what it finds"),
             (None, 0) => "due".to_owned(),
@@ -270,13 +300,24 @@ impl Known {
             }
             (None, left) => format!("in {}, at {}", units::seconds(left), units::time_of_day(now_ms.saturating_add(left))),
         };
-        line("next try:", next);
+        let later = latest_node.filter(|_| entry.probed_by.is_none() && differ(soonest, latest));
+        let later = later.map(|node| format!("; {node} not before {}", due_in(latest))).unwrap_or_default();
+        line("next try:", format!("{next}{later}"));
         match &entry.view {
             Some(view) => line("view:", full_view(view)),
             None => line("view:", format!("none: it is the own back-off of {}", named(&self.nodes))),
         }
         lines
     }
+}
+
+fn due_in(left_ms: u64) -> String {
+    if left_ms == 0 { "due".to_owned() } else { units::seconds(left_ms) }
+}
+
+/// Whether two times are told apart: what took to ask one node after the other is no difference.
+fn differ(soonest: u64, latest: u64) -> bool {
+    latest.saturating_sub(soonest) >= SAME_WITHIN_MS
 }
 
 /// All of `known` in columns.
@@ -405,6 +446,20 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_longer_than_others_is_named_with_its_time() {
+        let mut merger = Merger::default();
+        merger.add(&node("n1"), vec![BackoffEntry { next_try_ms: 0, ..shared("image a:1", 1) }]);
+        merger.add(&node("n3"), vec![BackoffEntry { next_try_ms: 12_400, ..shared("image a:1", 2) }]);
+        let known = merger.into_known().remove(0);
+        assert_eq!(known.row()[6], "due; n3 12.4 s");
+        let told = known.told(0).join("\n");
+        assert!(told.contains("next try:   due, by ") && told.contains("; n3 not before 12.4 s"), "{told}");
+        let left = |node_name: &str| serde_json::to_value(known.json_of(&node(node_name), 0)).expect("serialises")["next_try_ms"].clone();
+        assert_eq!((left("n1"), left("n3")), (0.into(), 12_400.into()), "as each refuses");
+        assert_eq!(serde_json::to_value(known.json(0)).expect("serialises")["next_try_ms"], 0);
+    }
+
+    #[test]
     fn what_is_shared_stands_once_and_what_is_a_nodes_own_for_each() {
         let known = of_two();
         assert_eq!(known.iter().map(|known| known.nodes.len()).collect::<Vec<_>>(), [2, 1, 1]);
@@ -443,7 +498,8 @@ mod tests {
 
     #[test]
     fn one_screen_answers_every_question() {
-        let told = Known { entry: shared("image registry.example/a:1", 2), nodes: vec![node("n1"), node("n2")] }.told(1_769_860_803_000);
+        let told = Known { entry: shared("image registry.example/a:1", 2), nodes: vec![node("n1"), node("n2")], next: BTreeMap::new() }
+            .told(1_769_860_803_000);
         assert_eq!(
             told,
             [

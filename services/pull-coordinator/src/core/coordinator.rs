@@ -12,7 +12,7 @@ use image::{Platform, Reference};
 
 use super::alarms::{Alarm, Alarms};
 use super::bounds;
-use super::flight::{Flight, FlightStage};
+use super::flight::Flight;
 use super::outcomes::{self, present_fact};
 use super::request::{Fact, Request, Stage, default_policy, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, Input, RequestId};
@@ -157,17 +157,17 @@ impl Coordinator {
         let view = |(id, flight): (&FlightId, &Flight)| FlightView {
             flight: *id,
             image: flight.reference.requested().to_owned(),
-            pulling: matches!(flight.stage, FlightStage::Pulling | FlightStage::Verifying(_)),
+            pulling: flight.is_at_runtime(),
             since: now.monotonic.saturating_sub(flight.turn_since.unwrap_or(flight.queued_since).monotonic),
             callers: flight.callers.len(),
         };
         self.flights.iter().map(view).collect()
     }
 
-    /// Whether that image is in flight or queued.
+    /// Whether the runtime is pulling that image. What waits for its turn or is held is not in flight.
     #[must_use]
     pub fn is_in_flight(&self, reference: &Reference) -> bool {
-        self.flights.values().any(|flight| flight.key.reference == reference.normalised())
+        self.flights.values().any(|flight| flight.key.reference == reference.normalised() && flight.is_at_runtime())
     }
 
     pub(super) fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {

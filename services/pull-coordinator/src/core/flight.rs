@@ -71,6 +71,11 @@ impl Flight {
         self.stage != FlightStage::AwaitingLeave || self.fleet.as_ref().is_some_and(|fleet| fleet.has_permit)
     }
 
+    /// Whether the runtime is at work.
+    pub(super) fn is_at_runtime(&self) -> bool {
+        matches!(self.stage, FlightStage::Pulling | FlightStage::Verifying(_))
+    }
+
     /// On whose budget the fleet counts it.
     pub(super) fn budget(&self) -> Option<String> {
         self.fleet.as_ref().map(|fleet| fleet.target.budget_owner.clone())

@@ -451,6 +451,15 @@ impl Command for ExplainImage {
     const VERB: &'static str = "explain";
 }
 
+/// Why a pull would wait for its registry's budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetHold {
+    /// For how long, in milliseconds, if that is known.
+    pub wait_ms: Option<u64>,
+    /// In words: `0 of 100 left, anew in 52.0 s`.
+    pub cause: String,
+}
+
 /// The answer to [`ExplainImage`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -506,7 +515,13 @@ pub struct Explanation {
     /// How much of the blobs named would be fetched, in bytes; none if the runtime cannot say.
     #[serde(default)]
     pub missing_bytes: Option<u64>,
-    /// Whether the image is being pulled at this moment.
+    /// On whose budget the fleet counts a pull of it, as budgets are listed, if this node shares.
+    #[serde(default)]
+    pub budget: Option<String>,
+    /// What that budget holds a pull back by. Left open by the node: whoever asks knows it from the budget's leader.
+    #[serde(default)]
+    pub budget_hold: Option<BudgetHold>,
+    /// Whether the runtime is pulling the image at this moment.
     pub in_flight: bool,
     /// What would happen, in one sentence.
     pub verdict: String,

@@ -127,6 +127,50 @@ fn what_is_cleared_is_asked_for_again() {
     assert!(fleet.run(&["backoff", "clear", &image]).expect(1).stderr.contains("nothing is held back"));
 }
 
+/// After a clear the next attempt goes within seconds, or it is said what still blocks it, with a failure.
+#[test]
+fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let told = |answer: Fault, path: &str, blocked: bool| {
+        let registry = Registry::new();
+        registry.add_image(path, "v1", &small());
+        registry.faults().add(answer);
+        let image = registry.image(&format!("{path}:v1"));
+        let _ = fleet.run(&["pull", &image, "--node", "n1"]);
+        until("all nodes are held", || {
+            let entries = fleet.rows_any(&["backoff", "explain", &image]);
+            entries.iter().any(|entry| entry["shared"] == true && entry["node_count"] == 3).then_some(())
+        });
+        let explained = fleet.rows(&["explain", &image], 0);
+        for row in &explained {
+            let (left, entries) = (row["pull"]["next_try_ms"].as_u64(), row["backoff"].as_array().unwrap());
+            let longest = entries.iter().filter_map(|entry| entry["next_try_ms"].as_u64()).max();
+            assert!(left.is_none() || longest.is_some_and(|longest| longest.abs_diff(left.unwrap()) < 2_000), "one source: {row}");
+        }
+        registry.faults().clear();
+        let cleared = fleet.run(&["backoff", "clear", &image]).expect(i32::from(blocked));
+        assert!(cleared.stdout.starts_with("cleared  ") && !cleared.stdout.contains("not cleared"), "{cleared}");
+        assert_eq!(cleared.stdout.contains("still blocked  "), blocked, "{cleared}");
+        if blocked {
+            assert!(cleared.stdout.contains("0 left"), "{cleared}");
+            let listed = fleet.run(&["backoff", "list", "--registry", registry.host()]).expect(0);
+            assert!(listed.stdout.contains("held: pulls from ") && listed.stdout.contains("0 left"), "{listed}");
+            let explained = fleet.run(&["explain", &image, "--node", "n2"]).expect(0);
+            assert!(explained.stdout.contains("it would wait for its registry's budget"), "{explained}");
+            registry.reset_counts();
+            let dry = fleet.rows(&["pull", &image, "--all-nodes", "--dry-run"], 0);
+            assert!(dry.iter().all(|row| row["budget_wait_ms"].is_u64() && row["bytes_to_fetch"].is_null()), "{dry:?}");
+            assert_eq!(registry.counts().requests, 0, "whoever looks leaves the registry alone");
+        } else {
+            let rows = fleet.rows(&["pull", &image, "--all-nodes"], 0);
+            assert!(rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
+        }
+    };
+    let later = [("retry-after", "300")];
+    told(Fault::answer("/manifests/", 503, &later, r#"{"errors":[{"code":"UNAVAILABLE","message":"down"}]}"#), "shop/web", false);
+    told(Fault::answer("/manifests/", 429, &later, r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#), "shop/db", true);
+}
+
 #[test]
 fn a_pause_lets_every_node_ask_by_itself() {
     let Some(fleet) = Fleet::start(&[]) else { return };

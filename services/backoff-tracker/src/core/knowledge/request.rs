@@ -17,7 +17,7 @@ use super::node::Knowledge;
 use super::topic::TopicId;
 use super::wish::State;
 use crate::core::local_list;
-use crate::core::tracker::milliseconds;
+use crate::core::tracker::{Cause, milliseconds};
 use crate::sought::Sought;
 
 /// Reporters named of one entry; more say nothing more.
@@ -82,7 +82,15 @@ impl Knowledge {
     #[must_use]
     pub fn list(&self, now: Now) -> Vec<BackoffEntry> {
         let shared = self.entries(now.monotonic).into_iter().map(|entry| self.listed(now.monotonic, &entry));
-        shared.chain(local_list::own(&self.local, now.monotonic)).collect()
+        shared.chain(local_list::own(&self.local, now.monotonic, |cause| self.decided(now.monotonic, cause))).collect()
+    }
+
+    /// How long the fleet holds what failed by a cause, where it decides that and not the node's own rule.
+    fn decided(&self, now: Duration, cause: &Cause) -> Option<Duration> {
+        let entries =
+            cause.topics.iter().filter(|topic| !self.is_lenient(now, topic.view())).filter_map(|topic| self.entry(now, topic.id()));
+        let binding = entries.filter(|entry| entry.binding == Binding::Everybody && !self.is_alone());
+        binding.map(|entry| entry.next_try.saturating_sub(now)).max()
     }
 
     /// The pauses in force.

@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use contract::NodeName;
 use contract::messages::backoff_tracker::{BackoffCleared, ClearBackoff, ListBackoffs};
+use contract::messages::pull_coordinator::{ExplainImage, Explanation};
+use contract::{FailureClass, NodeName};
+use serde::Serialize;
 use serde_json::json;
 
 use super::{Told, by, explain, named};
 use crate::cli::{BackoffClearArgs, OutputFormat};
+use crate::commands::holds::{self, Budgets};
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
@@ -19,12 +22,42 @@ use crate::output::known::Known;
 const SPREADS_WITHIN: Duration = Duration::from_secs(1);
 /// Between two looks at who has heard of it.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How many nodes that are blocked are shown one by one.
+const BLOCKS_SHOWN: usize = 10;
+
+/// After a clear the next attempt may go within this.
+const NEXT_WITHIN_MS: u64 = 5_000;
 
 /// What came of it.
 #[derive(Default)]
 struct Cleared {
-    still_binding: BTreeSet<String>,
+    /// What is not held any more.
+    gone: Vec<Known>,
+    /// What is held as before.
+    left: Vec<Known>,
+    /// What failed since.
+    failed_again: Vec<Known>,
+    /// What nodes say that they could not clear.
+    not_cleared: BTreeSet<String>,
     refused: Vec<(NodeName, String)>,
+    blocked: Vec<Block>,
+}
+
+/// What still keeps the next attempt from going within seconds.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Block {
+    kind: &'static str,
+    /// Null: every node.
+    node: Option<NodeName>,
+    wait_ms: Option<u64>,
+    why: String,
+}
+
+impl Cleared {
+    /// Whether nothing is in the way of the next attempt.
+    fn is_free(&self) -> bool {
+        self.left.is_empty() && self.not_cleared.is_empty() && self.refused.is_empty() && self.blocked.is_empty()
+    }
 }
 
 pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
@@ -36,11 +69,46 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
             explain::say_what_is_there(&client, &args.what, &told, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);
         }
-        let command = ClearBackoff { what: what_to_clear(&args.what, &told.known)?, by: by() };
-        let cleared = clear(&client, &told, &named(&args.what), &command).await?;
-        print(args.asked.question.output.format, &told.known, &cleared);
-        Ok(if cleared.refused.is_empty() { told.exit } else { Exit::Failure })
+        let what = what_to_clear(&args.what, &told.known)?;
+        let command = ClearBackoff { what: what.clone(), by: by() };
+        let mut cleared = clear(&client, &told, &named(&args.what), &command).await?;
+        if cleared.failed_again.is_empty() {
+            let held = holders(&told.known);
+            cleared.blocked = if what == args.what { by_image(&client, &held, &what).await } else { Vec::new() };
+            if cleared.blocked.is_empty() {
+                cleared.blocked = by_budgets(&Budgets::of(&client, &held).await, &cleared.gone);
+            }
+        }
+        print(args.asked.question.output.format, &cleared);
+        Ok(if cleared.is_free() { told.exit } else { Exit::Failure })
     })
+}
+
+/// What holds the image on each of these nodes, by their own word and by that of its budget's leader.
+async fn by_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> Vec<Block> {
+    let command = ExplainImage { image: image.to_owned(), ..ExplainImage::default() };
+    let mut answers = client.ask_each(nodes, &command).await;
+    let budgets = Budgets::of(client, nodes).await;
+    answers.iter_mut().filter_map(|(_, said)| said.as_mut().ok()).for_each(|said| budgets.complete(said));
+    answers.into_iter().filter_map(|(node, said)| block(node, &said.ok()?)).collect()
+}
+
+fn block(node: NodeName, said: &Explanation) -> Option<Block> {
+    let wait = match (&said.next_try_ms, &said.budget_hold) {
+        (Some(left), _) => Some(*left),
+        (None, Some(hold)) => hold.wait_ms,
+        (None, None) => return None,
+    };
+    let long = wait.is_none_or(|wait| wait > NEXT_WITHIN_MS);
+    long.then(|| Block { kind: "blocked", node: Some(node), wait_ms: wait, why: said.verdict.clone() })
+}
+
+/// The budgets that hold the registries of which a limit was cleared: a clear changes nothing of what a registry counts.
+fn by_budgets(budgets: &Budgets, gone: &[Known]) -> Vec<Block> {
+    let limited = gone.iter().filter(|known| known.entry.class == FailureClass::RateLimited);
+    let registries: BTreeSet<&str> = limited.filter_map(|known| known.entry.view.as_ref()).map(|view| view.registry.as_str()).collect();
+    let held = registries.into_iter().flat_map(|registry| budgets.held(Some(registry)));
+    held.map(|(owner, hold)| Block { kind: "blocked", node: None, wait_ms: hold.wait_ms, why: holds::line(owner, &hold) }).collect()
 }
 
 /// The whole key where its beginning was given, else the image.
@@ -66,19 +134,31 @@ async fn clear(client: &FleetClient, told: &Told, list: &ListBackoffs, command: 
     let first = holders.iter().find(|node| sharing.contains(node)).or(holders.first()).or(told.members.first().map(|member| &member.node));
     let Some(first) = first.cloned() else { bail!("no node answered") };
     tell(client, std::slice::from_ref(&first), command, &mut cleared).await;
-    let mut left = holders;
+    let mut left = look(client, &holders, list, told, &mut cleared).await;
+    if !left.is_empty() {
+        left.retain(|node| *node != first);
+        tell(client, &left, command, &mut cleared).await;
+        let _ = look(client, &holders, list, told, &mut cleared).await;
+    }
+    Ok(cleared)
+}
+
+/// Looks for a while until nobody of `holders` holds what was to go; who does in the end.
+async fn look(client: &FleetClient, holders: &[NodeName], list: &ListBackoffs, told: &Told, cleared: &mut Cleared) -> Vec<NodeName> {
     let looks = SPREADS_WITHIN.as_millis() / LOOK_EVERY.as_millis();
+    let mut left = Vec::new();
     for _ in 0..looks {
-        let now = Told::by(client, &left, list).await.known;
-        left = self::holders(&now.into_iter().filter(|known| is_older(known, &told.known)).collect::<Vec<_>>());
+        let (older, newer) = Told::by(client, holders, list).await.known.into_iter().partition(|known| is_older(known, &told.known));
+        (cleared.left, cleared.failed_again) = (older, newer);
+        left = self::holders(&cleared.left);
         if left.is_empty() {
-            return Ok(cleared);
+            break;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    left.retain(|node| *node != first);
-    tell(client, &left, command, &mut cleared).await;
-    Ok(cleared)
+    let same = |one: &Known, other: &Known| one.entry.key == other.entry.key && one.is_shared() == other.is_shared();
+    cleared.gone = told.known.iter().filter(|known| !cleared.left.iter().any(|left| same(left, known))).cloned().collect();
+    left
 }
 
 /// Whether an entry is one of those that were to go, and not a newer failure of the same kind.
@@ -91,7 +171,7 @@ fn is_older(known: &Known, named: &[Known]) -> bool {
 async fn tell(client: &FleetClient, nodes: &[NodeName], command: &ClearBackoff, cleared: &mut Cleared) {
     for (node, answer) in client.ask_each(nodes, command).await {
         match answer {
-            Ok(BackoffCleared { still_binding, .. }) => cleared.still_binding.extend(still_binding),
+            Ok(BackoffCleared { still_binding, .. }) => cleared.not_cleared.extend(still_binding),
             Err(silence) => cleared.refused.push((node, silence)),
         }
     }
@@ -102,25 +182,66 @@ fn holders(known: &[Known]) -> Vec<NodeName> {
     nodes.into_iter().collect()
 }
 
-fn print(format: OutputFormat, named: &[Known], cleared: &Cleared) {
-    for known in named {
-        match format {
-            OutputFormat::Json => output::json(&json!({
-                "kind": "cleared", "key": known.entry.key, "about": known.entry.about, "class": known.entry.class, "node_count": known.nodes.len(),
-            })),
-            OutputFormat::Text => {
-                let nodes = if known.nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", known.nodes.len()) };
-                output::fact(&format!("cleared  {}  {}  on {nodes}", output::one_line(&known.entry.about), known.entry.class));
+fn print(format: OutputFormat, cleared: &Cleared) {
+    for (kind, known) in [("cleared", &cleared.gone), ("not_cleared", &cleared.left), ("failed_again", &cleared.failed_again)] {
+        for Known { entry, nodes, .. } in known {
+            match format {
+                OutputFormat::Json => output::json(&json!({
+                    "kind": kind, "key": entry.key, "about": entry.about, "class": entry.class, "node_count": nodes.len(),
+                })),
+                OutputFormat::Text => {
+                    let nodes = if nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", nodes.len()) };
+                    output::fact(&format!("{}  {}  {}  on {nodes}", kind.replace('_', " "), entry.about, entry.class));
+                }
             }
         }
     }
-    for still in &cleared.still_binding {
+    for why in &cleared.not_cleared {
         match format {
-            OutputFormat::Json => output::json(&json!({ "kind": "still_binding", "why": still })),
-            OutputFormat::Text => output::fact(&format!("still binds  {}", output::one_line(still))),
+            OutputFormat::Json => output::json(&json!({ "kind": "not_cleared", "why": why })),
+            OutputFormat::Text => output::fact(&format!("not cleared  {why}")),
         }
+    }
+    for block in cleared.blocked.iter().take(if format == OutputFormat::Json { usize::MAX } else { BLOCKS_SHOWN }) {
+        match format {
+            OutputFormat::Json => output::json(block),
+            OutputFormat::Text => {
+                let node = block.node.as_ref().map(|node| format!("{node}: ")).unwrap_or_default();
+                output::fact(&format!("still blocked  {node}{}", block.why));
+            }
+        }
+    }
+    if format == OutputFormat::Text && cleared.blocked.len() > BLOCKS_SHOWN {
+        output::fact(&format!("still blocked  {} more nodes: `fleetpull explain` says why", cleared.blocked.len() - BLOCKS_SHOWN));
     }
     for (node, why) in &cleared.refused {
         output::remark(&format!("{node}: {why}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::messages::pull_coordinator::BudgetHold;
+
+    use super::*;
+
+    #[test]
+    fn what_keeps_the_next_attempt_for_longer_than_seconds_blocks() {
+        let said = |next_try_ms, wait_ms: Option<Option<u64>>| {
+            let budget_hold = wait_ms.map(|wait_ms| BudgetHold { wait_ms, cause: "0 left".to_owned() });
+            Explanation { next_try_ms, budget_hold, ..Explanation::default() }
+        };
+        let table = [
+            (said(None, None), None),
+            (said(Some(4_000), None), None),
+            (said(Some(12_000), None), Some(Some(12_000))),
+            (said(None, Some(Some(3_000))), None),
+            (said(None, Some(Some(52_000))), Some(Some(52_000))),
+            (said(None, Some(None)), Some(None)),
+        ];
+        for (said, blocks) in table {
+            let block = block("n1".parse().expect("a name"), &said);
+            assert_eq!(block.map(|block| block.wait_ms), blocks, "{said:?}");
+        }
     }
 }

@@ -2,10 +2,12 @@
 
 use anyhow::Result;
 use contract::messages::backoff_tracker::{ListBackoffs, Pause};
+use contract::messages::pull_coordinator::BudgetHold;
 use serde_json::json;
 
 use super::{Member, Told, pause};
 use crate::cli::{BackoffListArgs, OutputFormat};
+use crate::commands::holds::{self, Budgets};
 use crate::exit::Exit;
 use crate::fleet::ask_fleet;
 use crate::output::silent::{self, Silent};
@@ -21,18 +23,21 @@ pub(super) fn carry_out(args: &BackoffListArgs) -> Result<Exit> {
         let nodes = client.meant(&args.asked).await?;
         let told = Told::by(&client, &nodes, &list).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
+        let budgets = Budgets::of(&client, &nodes).await;
+        let budgets: Vec<(&str, BudgetHold)> = budgets.held(list.registry.as_deref()).collect();
         match args.asked.question.output.format {
-            OutputFormat::Json => print_json(&told, &silent, client.clock().now().wall_ms()),
-            OutputFormat::Text => print_text(&told, &silent, args.asked.question.output.quiet),
+            OutputFormat::Json => print_json(&told, &budgets, &silent, client.clock().now().wall_ms()),
+            OutputFormat::Text => print_text(&told, &budgets, &silent, args.asked.question.output.quiet),
         }
         Ok(told.exit)
     })
 }
 
-fn print_json(told: &Told, silent: &[Silent], now_ms: u64) {
+fn print_json(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent], now_ms: u64) {
     for known in &told.known {
         output::json(&known.json(now_ms));
     }
+    budgets.iter().for_each(|(owner, hold)| holds::print_json(owner, hold));
     for pause in &told.pauses {
         output::json(&json!({ "kind": "pause", "registry": pause.registry, "left_ms": pause.left_ms, "by": pause.by }));
     }
@@ -45,17 +50,18 @@ fn print_json(told: &Told, silent: &[Silent], now_ms: u64) {
     }
 }
 
-fn print_text(told: &Told, silent: &[Silent], quiet: bool) {
+fn print_text(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent], quiet: bool) {
     if !told.known.is_empty() {
         known::columns(&told.known).iter().for_each(|line| output::fact(line));
     }
+    budgets.iter().for_each(|(owner, hold)| output::fact(&holds::line(owner, hold)));
     for pause in &told.pauses {
         output::fact(&pause_line(pause));
     }
     if quiet {
         return;
     }
-    if told.known.is_empty() && !told.members.is_empty() {
+    if told.known.is_empty() && budgets.is_empty() && !told.members.is_empty() {
         output::remark("nothing is held back");
     }
     let of = |part: &dyn Fn(&Member) -> bool| {

@@ -35,6 +35,9 @@ struct JsonPull<'a> {
     in_flight: bool,
     verdict: &'a str,
     next_try_ms: Option<u64>,
+    /// Why it would wait for its registry's budget.
+    budget_cause: Option<&'a str>,
+    budget_wait_ms: Option<u64>,
     cause: Option<&'a str>,
     class: Option<FailureClass>,
     learned_by: Option<&'a str>,
@@ -60,6 +63,8 @@ impl<'a> JsonPull<'a> {
             in_flight: said.in_flight,
             verdict: &said.verdict,
             next_try_ms: said.next_try_ms,
+            budget_cause: said.budget_hold.as_ref().map(|hold| hold.cause.as_str()),
+            budget_wait_ms: said.budget_hold.as_ref().and_then(|hold| hold.wait_ms),
             cause: said.cause.as_deref().and_then(given),
             class: said.class,
             learned_by: said.learned_by.as_deref(),
@@ -92,7 +97,7 @@ pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, now
             node: node.as_ref(),
             pull: said.as_ref().ok().map(|said| JsonPull::of(said, now_ms)),
             pull_error: said.as_ref().err().map(String::as_str),
-            backoff: findings.known.iter().filter(of_node).map(|known| known.json(now_ms)).collect(),
+            backoff: node.iter().flat_map(|node| findings.known.iter().filter(of_node).map(|known| known.json_of(node, now_ms))).collect(),
         });
     }
 }

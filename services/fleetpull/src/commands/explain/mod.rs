@@ -11,6 +11,7 @@ use contract::NodeName;
 use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use image::Reference;
 
+use super::holds::Budgets;
 use super::pull::advice;
 use crate::cli::{ExplainArgs, OutputFormat};
 use crate::configuration::Configuration;
@@ -111,7 +112,11 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
     let client = connect(fleet, configuration).await?;
     let nodes = client.meant(&args.asked).await?;
     let command = ExplainImage { image: args.image.clone(), policy: args.policy, ..ExplainImage::default() };
-    let answers = client.ask_each(&nodes, &command).await;
+    let mut answers = client.ask_each(&nodes, &command).await;
+    if answers.iter().any(|(_, said)| said.as_ref().is_ok_and(|said| said.budget.is_some())) {
+        let budgets = Budgets::of(&client, &nodes).await;
+        answers.iter_mut().filter_map(|(_, said)| said.as_mut().ok()).for_each(|said| budgets.complete(said));
+    }
     let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, said)| Verdict { node: Some(node), said }).collect();
     let held = verdicts.iter().filter(|verdict| verdict.said.as_ref().is_ok_and(|said| said.class.is_some() || said.next_try_ms.is_some()));
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();

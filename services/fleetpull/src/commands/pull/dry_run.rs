@@ -11,6 +11,7 @@ use super::late::Late;
 use super::remote;
 use super::weighing::{self, ToFetch};
 use crate::cli::{OutputFormat, PullArgs};
+use crate::commands::holds::Budgets;
 use crate::exit::Exit;
 use crate::fleet::FleetClient;
 use crate::output::{self, given, table, units};
@@ -27,6 +28,8 @@ struct JsonRow<'a> {
     /// What would happen, in one sentence.
     would: Option<&'a str>,
     next_try_ms: Option<u64>,
+    /// How long it would wait for its registry's budget.
+    budget_wait_ms: Option<u64>,
     /// What is missing there of the image; null where nobody knows.
     bytes_to_fetch: Option<u64>,
     /// Whether that is the whole image, because the node's runtime does not say which layers it has.
@@ -90,7 +93,11 @@ fn exit_of(answers: &[Answer<'_>]) -> Exit {
 async fn ask<'a>(args: &PullArgs, client: &FleetClient, nodes: &[NodeName], image: &'a str) -> Vec<Answer<'a>> {
     let platform = args.platform.as_ref().map(ToString::to_string);
     let command = ExplainImage { image: image.to_owned(), policy: args.policy, pod: args.pod.clone(), platform, ..ExplainImage::default() };
-    let told = client.ask_each(nodes, &command).await;
+    let mut told = client.ask_each(nodes, &command).await;
+    if told.iter().any(|(_, said)| said.as_ref().is_ok_and(|said| said.budget.is_some())) {
+        let budgets = Budgets::of(client, nodes).await;
+        told.iter_mut().filter_map(|(_, said)| said.as_mut().ok()).for_each(|said| budgets.complete(said));
+    }
     let said: Vec<(&NodeName, &Explanation)> = told.iter().filter_map(|(node, said)| Some((node, said.as_ref().ok()?))).collect();
     let mut to_fetch = weighing::weigh(client, &command, &said).await;
     let answer = |(node, said): (NodeName, Result<Explanation, String>)| match said {
@@ -125,6 +132,7 @@ impl<'a> Answer<'a> {
             in_flight: said.is_some_and(|said| said.in_flight),
             would: said.map(|said| said.verdict.as_str()),
             next_try_ms: said.and_then(|said| said.next_try_ms),
+            budget_wait_ms: said.and_then(|said| said.budget_hold.as_ref()?.wait_ms),
             bytes_to_fetch: self.to_fetch.bytes(),
             bytes_at_most: matches!(self.to_fetch, ToFetch::UpTo(_)),
             bytes_unknown: given(self.unknown()),

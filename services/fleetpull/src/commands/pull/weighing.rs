@@ -71,9 +71,12 @@ fn without_asking(said: &Explanation) -> Option<ToFetch> {
 
 /// What the image consists of, for the platform of these nodes; or why that is not known.
 async fn of_registry(client: &FleetClient, command: &ExplainImage, nodes: &[(&NodeName, &Explanation)]) -> Result<ImageWeight, String> {
-    let mut free = nodes.iter().filter(|(_, said)| said.next_try_ms.is_none()).map(|(node, _)| *node).peekable();
+    let may_ask = |said: &Explanation| said.next_try_ms.is_none() && said.budget_hold.is_none();
+    let mut free = nodes.iter().filter(|(_, said)| may_ask(said)).map(|(node, _)| *node).peekable();
     if free.peek().is_none() {
-        let cause = nodes.iter().find_map(|(_, said)| said.cause.as_deref()).unwrap_or("an earlier failure");
+        let budget = |said: &'_ Explanation| said.budget_hold.as_ref().map(|hold| format!("its budget: {}", hold.cause));
+        let cause = nodes.iter().find_map(|(_, said)| said.cause.clone().or_else(|| budget(said)));
+        let cause = cause.unwrap_or_else(|| "an earlier failure".to_owned());
         return Err(format!("no node may ask its registry now, because of {cause}"));
     }
     let command = ExplainImage { weigh: true, ..command.clone() };

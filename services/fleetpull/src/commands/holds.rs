@@ -1,0 +1,175 @@
+//! What the fleet's budgets and the registries' quotas hold back, by the word of each budget's leader: one answer for `explain`,
+//! `backoff list`, `backoff clear` and `pull --dry-run`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contract::NodeName;
+use contract::messages::pull_coordinator::{BudgetHold, Explanation};
+use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, RegistryLimit};
+use pull_coordinator::registry_of_budget;
+use serde::Serialize;
+
+use super::budget::{self, Budget};
+use crate::fleet::FleetClient;
+use crate::output::{self, units};
+
+/// The budgets that are known, each as its leader tells it.
+#[derive(Default)]
+pub(super) struct Budgets {
+    by_owner: BTreeMap<String, BudgetState>,
+}
+
+/// A budget that holds pulls back, in JSON.
+#[derive(Serialize)]
+struct JsonHold<'a> {
+    kind: &'static str,
+    owner: &'a str,
+    registry: String,
+    wait_ms: Option<u64>,
+    cause: &'a str,
+}
+
+impl Budgets {
+    /// Asks `nodes`, and the leaders that they name and that are not among them. Who does not answer has no say.
+    pub(super) async fn of(client: &FleetClient, nodes: &[NodeName]) -> Self {
+        let mut lists = ask(client, nodes).await;
+        let leaders = lists.iter().flat_map(|(_, list)| list.budgets.iter().filter_map(|budget| budget.leader.clone()));
+        let others: BTreeSet<NodeName> = leaders.filter(|leader| !nodes.contains(leader)).collect();
+        let others: Vec<NodeName> = others.into_iter().collect();
+        // An agent behind a socket speaks for itself alone.
+        if !client.is_socket() {
+            lists.extend(ask(client, &others).await);
+        }
+        Self::told(lists)
+    }
+
+    fn told(lists: Vec<(NodeName, BudgetList)>) -> Self {
+        let by_owner = budget::merged(lists).into_iter().map(|Budget { state, .. }| (state.owner.clone(), state)).collect();
+        Self { by_owner }
+    }
+
+    /// Completes what a node says of a pull by what holds its budget.
+    pub(super) fn complete(&self, said: &mut Explanation) {
+        said.budget_hold = said.budget.as_ref().and_then(|owner| self.by_owner.get(owner)).and_then(hold);
+        said.verdict = pull_coordinator::verdict(said);
+    }
+
+    /// Each budget that holds pulls back, of this registry or of all.
+    pub(super) fn held<'a>(&'a self, registry: Option<&'a str>) -> impl Iterator<Item = (&'a str, BudgetHold)> {
+        let of_registry = move |owner: &str| registry.is_none_or(|registry| registry_of_budget(owner) == registry);
+        self.by_owner.iter().filter(move |(owner, _)| of_registry(owner)).filter_map(|(owner, state)| Some((owner.as_str(), hold(state)?)))
+    }
+}
+
+/// A budget that holds pulls back, as a line.
+pub(super) fn line(owner: &str, hold: &BudgetHold) -> String {
+    format!("held: pulls from {} wait for its budget: {}", registry_of_budget(owner), hold.cause)
+}
+
+/// The same in JSON.
+pub(super) fn print_json(owner: &str, hold: &BudgetHold) {
+    output::json(&JsonHold { kind: "budget", owner, registry: registry_of_budget(owner), wait_ms: hold.wait_ms, cause: &hold.cause });
+}
+
+async fn ask(client: &FleetClient, nodes: &[NodeName]) -> Vec<(NodeName, BudgetList)> {
+    let answers = client.ask_each(nodes, &ListBudgets {}).await;
+    answers.into_iter().filter_map(|(node, answer)| Some((node, answer.ok()?))).collect()
+}
+
+/// What holds one more pull back, if anything: a quota that is used up, else those who wait before it.
+fn hold(state: &BudgetState) -> Option<BudgetHold> {
+    let longest_wait = state.waiting.iter().map(|waiter| waiter.wait_ms).max();
+    let waiting = match state.waiting_count {
+        0 => None,
+        1 => Some("1 pull waits".to_owned()),
+        count => Some(format!("{count} pulls wait")),
+    };
+    if let Some(used_up) = used_up(&state.known.limits) {
+        let quota = budget::quota(used_up);
+        let cause = waiting.map_or_else(|| quota.clone(), |waiting| format!("{quota}; {waiting}"));
+        return Some(BudgetHold { wait_ms: used_up.reset_ms.max(longest_wait), cause });
+    }
+    let cause = waiting?;
+    let wait_ms = longest_wait.filter(|wait| *wait > 0);
+    let last = wait_ms.map(|wait| format!(", the last for {}", units::seconds(wait))).unwrap_or_default();
+    Some(BudgetHold { wait_ms, cause: format!("{cause}{last}") })
+}
+
+/// The quota of which nothing is left for anybody: one that counts all, or the first to begin anew where each source has used up its own.
+fn used_up(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
+    let empty = |limit: &&RegistryLimit| limit.remaining == 0;
+    if let Some(common) = limits.iter().filter(|limit| limit.source.is_none()).filter(empty).max_by_key(|limit| limit.reset_ms) {
+        return Some(common);
+    }
+    let sources: BTreeSet<&str> = limits.iter().filter_map(|limit| limit.source.as_deref()).collect();
+    let of_source = |source: &str| {
+        let of_source = limits.iter().filter(move |limit| limit.source.as_deref() == Some(source));
+        of_source.filter(empty).max_by_key(|limit| limit.reset_ms)
+    };
+    let longest: Option<Vec<&RegistryLimit>> = sources.into_iter().map(of_source).collect();
+    longest?.into_iter().min_by_key(|limit| limit.reset_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::messages::throttler::{BudgetWaiter, KnownLimits};
+
+    use super::*;
+
+    const OWNER: &str = "default|registry.example|h||anonymous|e";
+
+    fn limit(source: Option<&str>, remaining: u64, reset_ms: u64) -> RegistryLimit {
+        RegistryLimit { source: source.map(str::to_owned), limit: 100, remaining, window_ms: 60_000, reset_ms: Some(reset_ms) }
+    }
+
+    fn budget(limits: Vec<RegistryLimit>, waits_ms: &[u64]) -> BudgetState {
+        let node: NodeName = "n3".parse().expect("a name");
+        BudgetState {
+            owner: OWNER.to_owned(),
+            known: KnownLimits { limits, ..KnownLimits::default() },
+            waiting: waits_ms.iter().map(|wait_ms| BudgetWaiter { node: node.clone(), wait_ms: *wait_ms }).collect(),
+            waiting_count: waits_ms.len() as u64,
+            ..BudgetState::default()
+        }
+    }
+
+    #[test]
+    fn a_budget_holds_by_its_quota_and_by_those_who_wait() {
+        let table: [(BudgetState, Option<(Option<u64>, &str)>); 7] = [
+            (budget(vec![], &[]), None),
+            (budget(vec![limit(None, 1, 52_000)], &[]), None),
+            (budget(vec![limit(None, 0, 52_000)], &[]), Some((Some(52_000), "0 of 100 left per 1m0s, anew in 52.0 s"))),
+            (
+                budget(vec![limit(None, 0, 52_000)], &[1_000, 60_000]),
+                Some((Some(60_000), "0 of 100 left per 1m0s, anew in 52.0 s; 2 pulls wait")),
+            ),
+            (budget(vec![], &[2_500]), Some((Some(2_500), "1 pull waits, the last for 2.5 s"))),
+            (budget(vec![limit(Some("a"), 0, 5_000), limit(Some("b"), 7, 1_000)], &[]), None),
+            (
+                budget(vec![limit(Some("a"), 0, 5_000), limit(Some("b"), 0, 1_000)], &[]),
+                Some((Some(1_000), "0 of 100 left per 1m0s, anew in 1.0 s")),
+            ),
+        ];
+        for (state, expected) in table {
+            let held = hold(&state).map(|hold| (hold.wait_ms, hold.cause));
+            assert_eq!(held.as_ref().map(|(wait, cause)| (*wait, cause.as_str())), expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_node_says_is_completed_by_the_word_of_the_leader() {
+        let node = |name: &str| name.parse::<NodeName>().expect("a name");
+        let list = |state: BudgetState| BudgetList { budgets: vec![state], ..BudgetList::default() };
+        let led = BudgetState { leads: true, epoch: 3, ..budget(vec![limit(None, 0, 52_000)], &[]) };
+        let budgets = Budgets::told(vec![(node("n1"), list(budget(vec![], &[]))), (node("n2"), list(led))]);
+        let mut said = Explanation { present: Some(false), budget: Some(OWNER.to_owned()), ..Explanation::default() };
+        budgets.complete(&mut said);
+        assert_eq!(said.verdict, "it would wait for its registry's budget for 52.0 s: 0 of 100 left per 1m0s, anew in 52.0 s");
+        let mut other = Explanation { present: Some(false), budget: Some("other".to_owned()), ..Explanation::default() };
+        budgets.complete(&mut other);
+        assert_eq!(other.verdict, "it would be pulled");
+        let lines = |registry| budgets.held(registry).map(|(owner, hold)| line(owner, &hold)).collect::<Vec<_>>();
+        assert_eq!(lines(None), ["held: pulls from registry.example wait for its budget: 0 of 100 left per 1m0s, anew in 52.0 s"]);
+        assert_eq!((lines(Some("registry.example")).len(), lines(Some("docker.io")).len()), (1, 0));
+    }
+}
