@@ -40,6 +40,6 @@ impl Configuration {
     pub fn start_log(&self, quietest: &str) {
         let asked = self.loaded.origins.get("log.level").is_some_and(|origin| *origin != settings::Origin::Default);
         let level = if asked { self.settings().log.level.as_str() } else { quietest };
-        telemetry::log_to_stderr(level, self.settings().log.format == LogFormat::Json);
+        telemetry::log_through(level, self.settings().log.format == LogFormat::Json, || crate::output::live::Log);
     }
 }

@@ -107,7 +107,7 @@ fn every_dependency_has_its_reason() {
     let record = read("config/decisions/0003-dependencies.md");
     for name in [
         "clap",
-        "indicatif",
+        "console",
         "reqwest",
         "rustls",
         "http-auth",

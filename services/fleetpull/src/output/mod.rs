@@ -2,6 +2,8 @@
 
 pub mod event;
 pub mod known;
+pub mod layout;
+pub mod live;
 pub mod outcome;
 pub mod progress;
 pub mod refusal;
@@ -24,8 +26,11 @@ pub fn fact(line: &str) {
 /// Writes lines of this program's own, as they are. A closed pipe ends the program quietly, as every filter does; facts that are
 /// lost otherwise, as on a full disk, end it with a failure.
 pub fn document(text: &str) {
-    let mut stdout = io::stdout().lock();
-    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+    let written = live::above(|| {
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{text}").and_then(|()| stdout.flush())
+    });
+    match written {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => {
@@ -52,7 +57,7 @@ pub fn given(text: &str) -> Option<&str> {
 /// Writes a remark to stderr, without what a terminal would act on.
 pub fn remark(line: &str) {
     // Nobody reads stderr: nothing is lost that somebody waits for.
-    let _ = writeln!(io::stderr().lock(), "{}", one_line(line));
+    let _ = live::above(|| writeln!(io::stderr().lock(), "{}", one_line(line)));
 }
 
 /// A text in one line in which a terminal shows every character and acts on none: other nodes, registries and runtimes wrote parts

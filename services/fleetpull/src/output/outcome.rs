@@ -22,6 +22,8 @@ pub struct Row {
     pub at_ms: u64,
     /// On a refusal, what holds the image back and is being tried by another node meanwhile.
     pub under_way: Option<Box<BackoffEntry>>,
+    /// The node was not asked, and the outcome says why.
+    pub not_begun: bool,
 }
 
 /// The row in JSON: the names and their meaning are an interface.
@@ -30,7 +32,8 @@ struct JsonRow<'a> {
     image: Option<&'a str>,
     /// Null where the name is not known: of the agent behind a socket that does not answer.
     node: Option<&'a str>,
-    /// `pulled`, `present`, `failed`, `backoff`, or `standing` for a wish that was left with the agent.
+    /// `pulled`, `present`, `failed`, `backoff`, `not_begun` where the node was not asked, or `standing` for a standing pull that was left
+    /// with the agent.
     outcome: &'a str,
     /// Kubelet's word.
     reason: Option<&'a str>,
@@ -97,7 +100,7 @@ impl Row {
             size_bytes: outcome.size_bytes,
             duration_ms: outcome.duration_ms,
             waiting_ms: outcome.waiting_ms,
-            next_try_ms: outcome.next_try_ms,
+            next_try_ms: self.next_try_ms(),
             auth: given(&outcome.auth),
             trace_id: given(&outcome.trace_id),
             timed_out: outcome.timed_out,
@@ -112,13 +115,22 @@ impl Row {
     /// How it ended, in one word.
     #[must_use]
     pub fn word(&self) -> &str {
-        if self.outcome.stands { "standing" } else { self.outcome.outcome.as_str() }
+        match self.outcome.outcome {
+            _ if self.outcome.stands => "standing",
+            _ if self.not_begun => "not_begun",
+            ref outcome => outcome.as_str(),
+        }
     }
 
     /// Whether the image is there.
     #[must_use]
     pub fn is_there(&self) -> bool {
         !self.outcome.stands && matches!(self.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)
+    }
+
+    /// When the next attempt is made; none where the time was over: nobody makes one for this caller.
+    fn next_try_ms(&self) -> Option<u64> {
+        self.outcome.next_try_ms.filter(|_| !self.outcome.timed_out)
     }
 
     /// On a refusal, who found out what it goes by.
@@ -152,7 +164,7 @@ impl Row {
     pub fn may_be_under_way(&self) -> bool {
         let outcome = &self.outcome;
         let time_told = outcome.learned_by.is_some() && outcome.next_try_ms.is_some_and(|left| left > 0);
-        outcome.outcome == OutcomeKind::Backoff && !outcome.stands && !time_told
+        outcome.outcome == OutcomeKind::Backoff && !outcome.stands && !self.not_begun && !outcome.timed_out && !time_told
     }
 
     /// Why it waits, where another node found out, or finds out just now.
@@ -179,7 +191,7 @@ impl Row {
             trace_id: outcome.learned_trace_id.as_deref().unwrap_or_default(),
             class: outcome.class.unwrap_or(FailureClass::Unknown),
             cause: &outcome.message,
-            next_try_ms: outcome.next_try_ms,
+            next_try_ms: self.next_try_ms(),
             next_by: "",
         };
         Some(refusal.sentence())
@@ -206,6 +218,7 @@ impl Row {
                 units::bytes(*size_bytes),
                 self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default()
             ),
+            _ if self.not_begun => super::one_line(&self.outcome.message),
             OutcomeKind::Backoff => self.refusal().unwrap_or_else(|| self.failure()),
             OutcomeKind::Failed | OutcomeKind::Unknown(_) => self.failure(),
         };
@@ -213,14 +226,14 @@ impl Row {
     }
 
     fn failure(&self) -> String {
-        let PullOutcome { reason, message, class, next_try_ms, .. } = &self.outcome;
+        let PullOutcome { reason, message, class, .. } = &self.outcome;
         let mut told = reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
         told.push_str(&super::one_line(message));
         if let Some(class) = class.filter(|class| *class != FailureClass::Unknown) {
             told.push_str(&format!(" [{class}]"));
         }
-        if let Some(left) = next_try_ms {
-            told.push_str(&format!(" (next try in {})", units::milliseconds(*left)));
+        if let Some(left) = self.next_try_ms() {
+            told.push_str(&format!(" (next try in {})", units::milliseconds(left)));
         }
         told
     }
@@ -231,7 +244,14 @@ mod tests {
     use super::*;
 
     fn row(outcome: PullOutcome) -> Row {
-        Row { image: "busybox".to_owned(), node: "n3".parse().expect("a name"), outcome, at_ms: 43_203_500, under_way: None }
+        Row {
+            image: "busybox".to_owned(),
+            node: "n3".parse().expect("a name"),
+            outcome,
+            at_ms: 43_203_500,
+            under_way: None,
+            not_begun: false,
+        }
     }
 
     #[test]
@@ -322,6 +342,25 @@ mod tests {
             ..PullOutcome::default()
         };
         assert!(!row(learned).may_be_under_way(), "the time of the next try is told, and nobody is chosen for it yet");
+    }
+
+    #[test]
+    fn a_row_promises_no_attempt_that_nobody_makes() {
+        let refused = PullOutcome {
+            outcome: OutcomeKind::Backoff,
+            class: Some(FailureClass::NotFound),
+            next_try_ms: Some(9_500),
+            learned_by: Some("n1".to_owned()),
+            ..PullOutcome::default()
+        };
+        for (learned_by, timed_out) in [(Some("n1".to_owned()), false), (None, false), (Some("n1".to_owned()), true), (None, true)] {
+            let told = row(PullOutcome { learned_by, timed_out, ..refused.clone() });
+            assert_eq!(told.to_text().contains("next try in"), !timed_out, "{}", told.to_text());
+            assert_eq!(told.to_json().next_try_ms.is_some(), !timed_out);
+        }
+        let spared = Row { not_begun: true, ..row(PullOutcome { message: "not begun: n1 got 404".to_owned(), ..refused }) };
+        assert_eq!((spared.word(), spared.is_there()), ("not_begun", false));
+        assert_eq!(spared.to_text(), "not_begun  n3  busybox  not begun: n1 got 404");
     }
 
     #[test]

@@ -5,19 +5,11 @@ use std::time::Duration;
 
 use contract::NodeName;
 use contract::messages::pull_coordinator::{PullState, PullStatus};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::units;
+use super::{layout, live, units};
 
 /// How many bars are drawn at a time; what does not fit on a screen helps nobody.
 const MAX_BARS: usize = 30;
-/// The bars of an image.
-const IMAGE_BAR: &str = "{prefix} {bar:30.cyan/blue} {bytes:>10}/{total_bytes:<10} {bytes_per_sec:>12} {msg}";
-/// In place of a bar while nobody knows how long it is.
-const WITHOUT_BAR: &str = "{prefix} {msg}";
-/// The bars of its layers.
-const LAYER_BAR: &str = "  {prefix:.dim} {bar:24.dim} {bytes:>10}/{total_bytes:<10}";
-
 /// How often a pull gets a plain line: a log of a pull of minutes stays readable.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
@@ -33,9 +25,6 @@ enum Manner {
 #[derive(Debug)]
 pub struct ProgressView {
     manner: Manner,
-    bars: MultiProgress,
-    /// With the style in which each is drawn.
-    drawn: BTreeMap<String, (ProgressBar, &'static str)>,
     /// How many lines each pull, and all that wait on a node, have got.
     lines: BTreeMap<String, u64>,
 }
@@ -49,7 +38,7 @@ impl ProgressView {
             (true, true) => Manner::Bars,
             (true, false) => Manner::Lines,
         };
-        Self { manner, bars: MultiProgress::new(), drawn: BTreeMap::new(), lines: BTreeMap::new() }
+        Self { manner, lines: BTreeMap::new() }
     }
 
     /// Whether the story is told in lines.
@@ -61,7 +50,7 @@ impl ProgressView {
     /// Shows how far the pulls of a node are; what is not among them any more is taken off.
     pub fn show(&mut self, node: &NodeName, pulls: &[PullStatus]) {
         match self.manner {
-            Manner::Bars => self.draw_all(node, pulls),
+            Manner::Bars => live::show(&bars(node, pulls, live::width())),
             Manner::Lines => self.write_lines(node, pulls),
             Manner::Silence => {}
         }
@@ -96,92 +85,65 @@ impl ProgressView {
         is_due
     }
 
-    fn draw_all(&mut self, node: &NodeName, pulls: &[PullStatus]) {
-        let mut live = Vec::new();
-        for pull in pulls {
-            let key = format!("{node} {}", pull.image);
-            let (style, message) = match pull.state {
-                PullState::Waiting => (WITHOUT_BAR, "waiting for its turn"),
-                PullState::Pulling if pull.total_bytes == 0 => (WITHOUT_BAR, "asking the registry"),
-                PullState::Pulling | PullState::Unknown(_) => (IMAGE_BAR, ""),
-            };
-            self.draw(Bar { key: &key, name: &key, style, bytes: (pull.done_bytes, pull.total_bytes), message }, None);
-            live.push(key.clone());
-            let mut above = key.clone();
-            for layer in pull.layers.iter().filter(|layer| layer.done_bytes < layer.total_bytes) {
-                let layer_key = format!("{key} {}", layer.digest);
-                let name: String = layer.digest.chars().skip_while(|character| *character != ':').skip(1).take(12).collect();
-                let bytes = (layer.done_bytes, layer.total_bytes);
-                self.draw(Bar { key: &layer_key, name: &name, style: LAYER_BAR, bytes, message: "" }, Some(&above));
-                live.push(layer_key.clone());
-                above = layer_key;
-            }
-        }
-        let prefix = format!("{node} ");
-        let gone: Vec<String> = self.drawn.keys().filter(|key| key.starts_with(&prefix) && !live.contains(key)).cloned().collect();
-        for key in gone {
-            if let Some((bar, _)) = self.drawn.remove(&key) {
-                bar.finish_and_clear();
-            }
-        }
-    }
-
-    /// Takes the bars off while `print` writes.
-    pub fn pause<T>(&self, print: impl FnOnce() -> T) -> T {
-        if self.manner == Manner::Bars { self.bars.suspend(print) } else { print() }
-    }
-
     /// Takes all bars off.
-    pub fn clear(&mut self) {
-        for (_, (bar, _)) in std::mem::take(&mut self.drawn) {
-            bar.finish_and_clear();
-        }
-    }
-
-    /// Draws a bar, a new one below the one of the key `above`.
-    fn draw(&mut self, wanted: Bar<'_>, above: Option<&str>) {
-        let (done, total) = wanted.bytes;
-        if !self.drawn.contains_key(wanted.key) {
-            if self.drawn.len() == MAX_BARS {
-                return;
-            }
-            // With its style from the beginning: whatever is set draws.
-            let bar = ProgressBar::new(total).with_style(styled(wanted.style)).with_prefix(super::one_line(wanted.name));
-            let bar = match above.and_then(|above| self.drawn.get(above)) {
-                Some((above, _)) => self.bars.insert_after(above, bar),
-                None => self.bars.add(bar),
-            };
-            self.drawn.insert(wanted.key.to_owned(), (bar, wanted.style));
-        }
-        if let Some((bar, style)) = self.drawn.get_mut(wanted.key) {
-            if *style != wanted.style {
-                *style = wanted.style;
-                bar.set_style(styled(style));
-            }
-            bar.set_length(total);
-            bar.set_position(done);
-            bar.set_message(wanted.message);
+    pub fn clear(&self) {
+        if self.manner == Manner::Bars {
+            live::clear();
         }
     }
 }
 
-fn styled(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+/// A line for each pull, and below it one for each of its layers under way.
+fn bars(node: &NodeName, pulls: &[PullStatus], width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for pull in pulls {
+        let names = [node.as_str(), pull.image.as_str()];
+        let rate = pull.done_bytes.saturating_mul(1_000).checked_div(pull.since_ms).unwrap_or_default();
+        let (done, total, figures) = match &pull.state {
+            PullState::Waiting | PullState::Unknown(_) => (0, 0, "waiting for its turn".to_owned()),
+            PullState::Pulling if pull.total_bytes == 0 => (0, 0, "asking the registry".to_owned()),
+            PullState::Pulling => {
+                (pull.done_bytes, pull.total_bytes, format!("{}, {}/s", of_bytes(pull.done_bytes, pull.total_bytes), units::bytes(rate)))
+            }
+        };
+        lines.push(layout::with_figures(&names, done, total, &figures, width));
+        for layer in pull.layers.iter().filter(|layer| layer.done_bytes < layer.total_bytes) {
+            let name: String = layer.digest.chars().skip_while(|character| *character != ':').skip(1).take(12).collect();
+            let figures = of_bytes(layer.done_bytes, layer.total_bytes);
+            lines.push(format!(
+                "  {}",
+                layout::with_figures(&[&name], layer.done_bytes, layer.total_bytes, &figures, width.saturating_sub(2))
+            ));
+        }
+    }
+    lines.truncate(MAX_BARS);
+    lines
 }
 
-/// What a bar is to show.
-struct Bar<'a> {
-    key: &'a str,
-    name: &'a str,
-    style: &'static str,
-    /// Done, and in all.
-    bytes: (u64, u64),
-    message: &'static str,
+fn of_bytes(done: u64, total: u64) -> String {
+    format!("{} of {}", units::bytes(done), units::bytes(total))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bars_fit_the_terminal_with_their_figures() {
+        let pull: PullStatus = serde_json::from_str(
+            r#"{"image": "registry.example/team/platform/application:v2", "state": "pulling", "since_ms": 2000, "callers": 1,
+                "done_bytes": 2097152, "total_bytes": 4194304, "layers": [
+                {"digest": "sha256:0123456789abcdef", "done_bytes": 1024, "total_bytes": 2048},
+                {"digest": "sha256:1123456789abcdef", "done_bytes": 2048, "total_bytes": 2048}]}"#,
+        )
+        .expect("a status");
+        for width in [59, 79] {
+            let lines = bars(&"node-7".parse().expect("a name"), std::slice::from_ref(&pull), width);
+            assert_eq!(lines.len(), 2, "what is done has no bar: {lines:#?}");
+            assert!(lines[0].ends_with("2.0 MiB of 4.0 MiB, 1.0 MiB/s") && lines[0].chars().count() <= width, "{lines:#?}");
+            assert!(lines[1].contains("0123456789ab  [##########----------]  1.0 KiB of 2.0 KiB"), "{lines:#?}");
+        }
+    }
 
     #[test]
     fn a_line_is_due_once_in_each_span() {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-
-use super::tally::{LINES_MAX, Tally};
+use super::live;
+use super::tally::Tally;
 
 /// How often a line is written where nobody watches: a log of a job of minutes stays readable.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -13,8 +12,6 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Screen {
     manner: Manner,
-    bars: MultiProgress,
-    lines: Vec<ProgressBar>,
     /// When the last line was written, since the job began.
     written: Duration,
 }
@@ -36,43 +33,25 @@ impl Screen {
             (true, true) => Manner::Redrawn,
             (true, false) => Manner::Lines,
         };
-        Self { manner, bars: MultiProgress::new(), lines: Vec::new(), written: Duration::ZERO }
+        Self { manner, written: Duration::ZERO }
     }
 
     /// Shows how it stands `since` the job began.
     pub fn show(&mut self, tally: &Tally, since: Duration) {
         match self.manner {
-            Manner::Redrawn => self.draw(&tally.lines()),
+            Manner::Redrawn => live::show(&tally.lines(live::width())),
             Manner::Lines if since.saturating_sub(self.written) >= LINE_EVERY => {
                 self.written = since;
-                tally.lines().iter().for_each(|line| super::remark(line));
+                tally.lines(usize::MAX).iter().for_each(|line| super::remark(line));
             }
             Manner::Lines | Manner::Silence => {}
         }
     }
 
-    /// Takes the lines off while `print` writes.
-    pub fn pause<T>(&self, print: impl FnOnce() -> T) -> T {
-        if self.manner == Manner::Redrawn { self.bars.suspend(print) } else { print() }
-    }
-
     /// Takes all lines off.
-    pub fn clear(&mut self) {
-        self.lines.drain(..).for_each(|line| line.finish_and_clear());
-    }
-
-    fn draw(&mut self, lines: &[String]) {
-        let lines = lines.get(..LINES_MAX).unwrap_or(lines);
-        while self.lines.len() < lines.len() {
-            let style = ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
-            self.lines.push(self.bars.add(ProgressBar::new(0).with_style(style)));
-        }
-        for spare in self.lines.drain(lines.len()..) {
-            spare.finish_and_clear();
-            self.bars.remove(&spare);
-        }
-        for (bar, line) in self.lines.iter().zip(lines) {
-            bar.set_message(super::one_line(line));
+    pub fn clear(&self) {
+        if self.manner == Manner::Redrawn {
+            live::clear();
         }
     }
 }

@@ -7,7 +7,7 @@ use contract::messages::pull_coordinator::{OutcomeKind, PullState, PullStatus, W
 
 use super::known::named_few;
 use super::outcome::Row;
-use super::{one_line, units, wish};
+use super::{layout, one_line, units, wish};
 
 /// How many pulls under way are shown, the longest first: with more, no eye finds the slow one.
 const SLOWEST_SHOWN: usize = 6;
@@ -15,10 +15,6 @@ const SLOWEST_SHOWN: usize = 6;
 const REASONS_SHOWN: usize = 4;
 /// How many kinds of failure are shown.
 const FAILURES_SHOWN: usize = 3;
-/// The most lines of all together: less than the smallest usual terminal has.
-pub const LINES_MAX: usize = 1 + SLOWEST_SHOWN + REASONS_SHOWN + FAILURES_SHOWN;
-/// Signs in a bar.
-const BAR_SIGNS: u64 = 20;
 
 /// What has come of each image on each node.
 #[derive(Debug, Default)]
@@ -29,6 +25,10 @@ pub struct Tally {
     failed: usize,
     backoff: usize,
     standing: usize,
+    /// Rows of what was not begun and will not be.
+    spared: usize,
+    /// The most that each node told of each image: done, and in all. In bytes.
+    fetched: BTreeMap<NodeName, BTreeMap<String, (u64, u64)>>,
     /// Who failed, by the class of it.
     failing: BTreeMap<&'static str, Vec<NodeName>>,
     /// What is under way on each node.
@@ -89,14 +89,20 @@ impl Tally {
                 self.doing.remove(&row.node);
             }
         }
+        if row.is_there()
+            && let Some((done, total)) = self.fetched.get_mut(&row.node).and_then(|images| images.get_mut(&row.image))
+        {
+            *done = *total;
+        }
         match row.outcome.outcome {
             _ if row.outcome.stands => self.standing += 1,
+            _ if row.not_begun => self.spared += 1,
             OutcomeKind::Pulled | OutcomeKind::Present => self.there += 1,
             // Whether a newer version means success is not known: nobody may take it for one.
             OutcomeKind::Failed | OutcomeKind::Unknown(_) => self.failed += 1,
             OutcomeKind::Backoff => self.backoff += 1,
         }
-        if !row.is_there() && !row.outcome.stands {
+        if !row.is_there() && !row.outcome.stands && !row.not_begun {
             let kind = if row.outcome.timed_out { "out of time" } else { row.outcome.class.map_or("unknown", |class| class.as_str()) };
             self.failing.entry(kind).or_default().push(row.node.clone());
         }
@@ -105,6 +111,10 @@ impl Tally {
     /// What is under way on a node, as it says.
     pub fn see_node(&mut self, node: &NodeName, pulls: &[PullStatus], wishes: &[WishStatus], now_ms: u64) {
         let mut doing: Vec<Doing> = pulls.iter().map(Doing::of_pull).collect();
+        for pull in pulls.iter().filter(|pull| pull.total_bytes > 0) {
+            let (done, total) = self.fetched.entry(node.clone()).or_default().entry(pull.image.clone()).or_default();
+            (*done, *total) = ((*done).max(pull.done_bytes), (*total).max(pull.total_bytes));
+        }
         for status in wishes.iter().filter(|status| status.state != WishState::Pulling) {
             match doing.iter_mut().find(|doing| doing.image == status.image) {
                 Some(waiting) if waiting.what == What::Waiting => waiting.what = Doing::of_wish(node, status, now_ms).what,
@@ -142,6 +152,7 @@ impl Tally {
             (pulling, "pulling"),
             (waiting, "waiting"),
             (held, "held back"),
+            (self.spared, "not begun"),
         ] {
             if number > 0 {
                 parts.push(format!("{number} {what}"));
@@ -155,9 +166,11 @@ impl Tally {
         if self.silent > 0 {
             parts.push(format!("{} {} silent", self.silent, if self.silent == 1 { "node is" } else { "nodes are" }));
         }
-        let (done, total) = self.all().fold((0_u64, 0_u64), |(done, total), (_, doing)| {
-            (done.saturating_add(doing.done_bytes), total.saturating_add(doing.total_bytes))
-        });
+        // What is fetched stays in the sums: they only grow.
+        let (done, total) =
+            self.fetched.values().flat_map(BTreeMap::values).fold((0_u64, 0_u64), |(done, total), (of_done, of_total)| {
+                (done.saturating_add(*of_done), total.saturating_add(*of_total))
+            });
         if total > 0 {
             let per_second: u64 = self.all().map(|(_, doing)| doing.bytes_per_second()).sum();
             parts.push(format!("{} of {}, {}/s", units::bytes(done), units::bytes(total), units::bytes(per_second)));
@@ -165,16 +178,16 @@ impl Tally {
         parts.join(", ")
     }
 
-    /// The whole screen: at most [`LINES_MAX`] lines.
+    /// The whole screen, in lines of so many columns.
     #[must_use]
-    pub fn lines(&self) -> Vec<String> {
-        let mut lines = vec![self.summary()];
+    pub fn lines(&self, width: usize) -> Vec<String> {
+        let mut lines = layout::wrapped(&self.summary(), width);
         let mut pulling: Vec<(&NodeName, &Doing)> = self.all().filter(|(_, doing)| doing.what == What::Pulling).collect();
         pulling.sort_by_key(|(_, doing)| std::cmp::Reverse(doing.since_ms));
-        lines.extend(pulling.iter().take(SLOWEST_SHOWN).map(|(node, doing)| format!("  {node}  {}", doing.line())));
-        lines.extend(self.reasons());
+        lines.extend(pulling.iter().take(SLOWEST_SHOWN).map(|(node, doing)| doing.line(node, width)));
+        lines.extend(self.reasons().iter().flat_map(|line| layout::wrapped(line, width)));
         let failing = self.failing.iter().take(FAILURES_SHOWN);
-        lines.extend(failing.map(|(kind, nodes)| format!("  {} {kind}: {}", nodes.len(), named_few(nodes))));
+        lines.extend(failing.flat_map(|(kind, nodes)| layout::wrapped(&format!("  {} {kind}: {}", nodes.len(), named_few(nodes)), width)));
         lines
     }
 
@@ -215,17 +228,16 @@ impl Doing {
         self.done_bytes.saturating_mul(1_000).checked_div(self.since_ms).unwrap_or_default()
     }
 
-    fn line(&self) -> String {
+    fn line(&self, node: &NodeName, width: usize) -> String {
         let image = one_line(&self.image);
         let since = units::seconds(self.since_ms / 1_000 * 1_000);
-        if self.total_bytes == 0 {
-            return format!("{image}  asks the registry, for {since}");
-        }
-        let full = self.done_bytes.min(self.total_bytes).saturating_mul(BAR_SIGNS).checked_div(self.total_bytes).unwrap_or_default();
-        let full = usize::try_from(full).unwrap_or_default();
-        let bar: String = (0..usize::try_from(BAR_SIGNS).unwrap_or_default()).map(|sign| if sign < full { '#' } else { '-' }).collect();
-        let bytes = format!("{} of {}", units::bytes(self.done_bytes), units::bytes(self.total_bytes));
-        format!("{image}  [{bar}]  {bytes}, {}/s, for {since}", units::bytes(self.bytes_per_second()))
+        let figures = if self.total_bytes == 0 {
+            format!("asks the registry, for {since}")
+        } else {
+            let bytes = format!("{} of {}", units::bytes(self.done_bytes), units::bytes(self.total_bytes));
+            format!("{bytes}, {}/s, for {since}", units::bytes(self.bytes_per_second()))
+        };
+        layout::with_figures(&[node.as_str(), &image], self.done_bytes, self.total_bytes, &figures, width)
     }
 }
 
@@ -246,7 +258,7 @@ mod tests {
 
     fn row(number: usize, outcome: OutcomeKind, class: Option<FailureClass>) -> Row {
         let outcome = PullOutcome { outcome, class, ..PullOutcome::default() };
-        Row { image: "a:1".to_owned(), node: node(number), outcome, at_ms: 0, under_way: None }
+        Row { image: "a:1".to_owned(), node: node(number), outcome, at_ms: 0, under_way: None, not_begun: false }
     }
 
     fn held() -> WishStatus {
@@ -264,7 +276,7 @@ mod tests {
         tally.see_node(&node(2), &[pull(PullState::Pulling, 2_000, 2_097_152)], &[], 0);
         tally.see_node(&node(3), &[pull(PullState::Waiting, 2_000, 0)], &[held()], 10_000);
         assert_eq!(
-            tally.lines(),
+            tally.lines(usize::MAX),
             [
                 "1 of 3 there, 1 pulling, 1 held back, 2.0 MiB of 8.0 MiB, 1.0 MiB/s",
                 "  n0002  a:1  [##########----------]  2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s",
@@ -272,7 +284,24 @@ mod tests {
             ]
         );
         tally.see_row(&row(2, OutcomeKind::Failed, Some(FailureClass::NodeLocal)));
-        assert_eq!(tally.lines().last().map(String::as_str), Some("  1 node_local: n0002"));
+        assert_eq!(tally.lines(usize::MAX).last().map(String::as_str), Some("  1 node_local: n0002"));
+    }
+
+    #[test]
+    fn sums_of_bytes_never_shrink() {
+        let mut tally = Tally::of(3);
+        let sums = |tally: &Tally| tally.summary().split(", ").find(|part| part.contains(" of ") && part.contains("iB")).map(str::to_owned);
+        tally.see_node(&node(1), &[pull(PullState::Pulling, 2_000, 2_097_152)], &[], 0);
+        tally.see_node(&node(2), &[pull(PullState::Pulling, 2_000, 1_048_576)], &[], 0);
+        assert_eq!(sums(&tally).as_deref(), Some("3.0 MiB of 8.0 MiB"));
+        tally.see_row(&row(1, OutcomeKind::Pulled, None));
+        tally.forget(&node(1));
+        assert_eq!(sums(&tally).as_deref(), Some("5.0 MiB of 8.0 MiB"), "what is there is whole");
+        tally.see_node(&node(2), &[pull(PullState::Pulling, 100, 0)], &[], 0);
+        assert_eq!(sums(&tally).as_deref(), Some("5.0 MiB of 8.0 MiB"), "an attempt that begins anew");
+        tally.see_row(&row(2, OutcomeKind::Failed, None));
+        tally.forget(&node(2));
+        assert_eq!(sums(&tally).as_deref(), Some("5.0 MiB of 8.0 MiB"));
     }
 
     #[test]
@@ -291,8 +320,10 @@ mod tests {
                 _ => {}
             }
         }
-        let lines = tally.lines();
-        assert!(lines.len() <= LINES_MAX, "{lines:#?}");
+        let lines = tally.lines(usize::MAX);
+        assert!(lines.len() <= 14, "{lines:#?}");
+        let narrow = tally.lines(59);
+        assert!(narrow.len() < 24 && narrow.iter().all(|line| line.chars().count() <= 59), "{narrow:#?}");
         assert!(lines[0].starts_with("400 of 1000 there, 30 failed, 50 pulling, 35 held back, 485 nodes not begun, "), "{lines:#?}");
         assert!(lines[1].starts_with("  n0479  "), "the slowest first: {lines:#?}");
         assert!(lines.iter().any(|line| line == "  35 wait: n0001 got 503 at 00:00:09Z, next try in 2.0 s"), "{lines:#?}");

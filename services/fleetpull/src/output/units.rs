@@ -43,6 +43,13 @@ pub fn rfc_3339(wall_ms: u64) -> String {
     contract::cloud_event::rfc3339(wall_ms)
 }
 
+/// How many of `whole` parts the share of `done` in `total` fills.
+#[must_use]
+pub fn share(done: u64, total: u64, whole: usize) -> usize {
+    let filled = u128::from(done.min(total)) * whole as u128 / u128::from(total.max(1));
+    usize::try_from(filled).unwrap_or(whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

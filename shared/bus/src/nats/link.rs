@@ -156,6 +156,10 @@ impl Link {
             }
             match &health {
                 BusHealth::Degraded { reason } => warn!(server, reason, "the bus is degraded"),
+                // Whoever was told that it is gone is told that it is there again.
+                _ if matches!(&*now, BusHealth::Disconnected { reason } if !reason.is_empty()) && epoch > 1 => {
+                    warn!(server, "the bus is connected again");
+                }
                 _ => info!(server, "the bus is connected"),
             }
             *now = health;

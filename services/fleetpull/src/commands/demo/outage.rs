@@ -229,7 +229,7 @@ async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<b
         let image = ours.image(service);
         let pod = Some(PodRef { namespace: "shop".to_owned(), name: (*service).to_owned(), uid: String::new() });
         let outcome = scene.node(name)?.pull(EnsureImage { image: image.clone(), pod, ..EnsureImage::default() }).await?;
-        let row = Row { image, node: name.parse()?, outcome, at_ms: clock.now().wall_ms(), under_way: None };
+        let row = Row { image, node: name.parse()?, outcome, at_ms: clock.now().wall_ms(), under_way: None, not_begun: false };
         if let Some(sentence) = row.refusal() {
             let PullOutcome { class, learned_by, learned_ms_ago, learned_trace_id, next_try_ms, .. } = &row.outcome;
             let learned_at = learned_ms_ago.map(|ago| units::rfc_3339(row.at_ms.saturating_sub(ago)));

@@ -83,8 +83,14 @@ mod tests {
     #[test]
     fn a_proxy_is_named_when_a_registry_was_not_reached() {
         let outcome = |class| PullOutcome { class: Some(class), ..PullOutcome::default() };
-        let row =
-            |class| Row { image: "a".to_owned(), node: "n1".parse().expect("a name"), outcome: outcome(class), at_ms: 0, under_way: None };
+        let row = |class| Row {
+            image: "a".to_owned(),
+            node: "n1".parse().expect("a name"),
+            outcome: outcome(class),
+            at_ms: 0,
+            under_way: None,
+            not_begun: false,
+        };
         let unreached = [row(FailureClass::NotFound), row(FailureClass::RegistryUnavailable)];
         let advice = of_proxy(&unreached, |name| name == "HTTP_PROXY");
         assert!(advice.is_some_and(|advice| advice.starts_with("HTTP_PROXY is set: ")));

@@ -41,7 +41,7 @@ mod tests {
     fn row(node: &str, outcome: OutcomeKind, digest: &str, platform: &str) -> Row {
         let outcome =
             PullOutcome { outcome, digest: Some(digest.to_owned()), platform: Some(platform.to_owned()), ..PullOutcome::default() };
-        Row { image: "a:1".to_owned(), node: node.parse().expect("a name"), outcome, at_ms: 0, under_way: None }
+        Row { image: "a:1".to_owned(), node: node.parse().expect("a name"), outcome, at_ms: 0, under_way: None, not_begun: false }
     }
 
     #[test]

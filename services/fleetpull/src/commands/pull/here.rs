@@ -10,9 +10,10 @@ use bus::{Bus as _, Message, Subscription};
 use clock::Clock;
 use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome};
 use contract::subject::Fleet;
-use contract::{FailureClass, NodeName, Reason};
+use contract::{EventReason, FailureClass, NodeName, Reason};
 use event_recorder::Flush;
 use futures::{FutureExt as _, StreamExt as _, stream};
+use serde_json::Value;
 
 use super::NotBegun;
 use super::place::Place;
@@ -26,6 +27,8 @@ use crate::output::progress::ProgressView;
 
 /// How often progress is drawn: what an eye follows.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
+/// The events of what a row says.
+const FAILURES: [EventReason; 4] = [EventReason::Failed, EventReason::BackOff, EventReason::InspectFailed, EventReason::ErrImageNeverPull];
 /// What this process's only node is called where the host has no name that serves.
 const NAMELESS_HOST: &str = "this-host";
 
@@ -85,7 +88,7 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription) -> Vec
                         // Nobody remembers the failure once this process has ended: the same command tries at once.
                         row.outcome.next_try_ms = None;
                     }
-                    view.pause(|| row.print(args.output.format));
+                    row.print(args.output.format);
                     rows.push(row);
                 }
                 None => break,
@@ -107,9 +110,11 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription) -> Vec
     rows
 }
 
-/// An event as a line on stderr.
+/// An event as a line on stderr. What fails is said once, by its row.
 fn tell(event: &Message) {
-    if let Ok(event) = serde_json::from_slice(&event.payload) {
+    if let Ok(event) = serde_json::from_slice::<Value>(&event.payload)
+        && !FAILURES.iter().any(|reason| event["data"]["reason"] == reason.as_str())
+    {
         output::remark(&output::event::text(&event));
     }
 }
@@ -125,5 +130,5 @@ async fn pull_one(args: &PullArgs, node: &Node, name: &NodeName, image: &str) ->
             ..PullOutcome::default()
         },
     };
-    Row { image: image.to_owned(), node: name.clone(), outcome, at_ms: Clock::host().now().wall_ms(), under_way: None }
+    Row { image: image.to_owned(), node: name.clone(), outcome, at_ms: Clock::host().now().wall_ms(), under_way: None, not_begun: false }
 }

@@ -147,7 +147,7 @@ mod tests {
 
     fn row(outcome: OutcomeKind, timed_out: bool) -> Row {
         let outcome = PullOutcome { outcome, timed_out, ..PullOutcome::default() };
-        Row { image: "a".to_owned(), node: "n1".parse().expect("a name"), outcome, at_ms: 0, under_way: None }
+        Row { image: "a".to_owned(), node: "n1".parse().expect("a name"), outcome, at_ms: 0, under_way: None, not_begun: false }
     }
 
     #[test]

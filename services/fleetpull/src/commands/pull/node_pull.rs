@@ -68,7 +68,14 @@ impl<'a> Job<'a> {
 
     /// A row of this moment.
     pub(super) fn row(&self, image: &str, node: &NodeName, outcome: PullOutcome) -> Row {
-        Row { image: image.to_owned(), node: node.clone(), outcome, at_ms: self.client.clock().now().wall_ms(), under_way: None }
+        Row {
+            image: image.to_owned(),
+            node: node.clone(),
+            outcome,
+            at_ms: self.client.clock().now().wall_ms(),
+            under_way: None,
+            not_begun: false,
+        }
     }
 
     fn ask(&self, node: &NodeName, image: String) -> LocalBoxFuture<'a, Answer> {

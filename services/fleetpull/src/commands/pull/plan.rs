@@ -159,7 +159,7 @@ mod tests {
 
     fn row(node: &NodeName, image: &str, outcome: OutcomeKind, class: Option<FailureClass>) -> Row {
         let outcome = PullOutcome { outcome, class, ..PullOutcome::default() };
-        Row { image: image.to_owned(), node: node.clone(), outcome, at_ms: 0, under_way: None }
+        Row { image: image.to_owned(), node: node.clone(), outcome, at_ms: 0, under_way: None, not_begun: false }
     }
 
     fn begin_all(plan: &mut Plan) -> Vec<Begin> {

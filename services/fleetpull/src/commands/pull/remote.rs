@@ -109,8 +109,6 @@ struct Errand<'a> {
     tally: Tally,
     screen: Screen,
     rows: Vec<Row>,
-    /// How many of the rows are of what was not begun.
-    not_begun: usize,
     /// How many nodes that are meant have answered.
     answering: usize,
     late: Late,
@@ -122,7 +120,7 @@ impl<'a> Errand<'a> {
         let at_a_time = args.many.parallelism.unwrap_or(AT_A_TIME).of(nodes.len());
         let (answering, tally) = (nodes.len(), Tally::of((nodes.len() + late.meant_count()) * args.images.len()));
         let plan = Plan::new(nodes, at_a_time, usize::from(args.many.canary.unwrap_or_default()), args.wait.is_some());
-        Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), not_begun: 0, answering, late }
+        Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), answering, late }
     }
 
     async fn carry_out(&mut self) {
@@ -211,13 +209,12 @@ impl<'a> Errand<'a> {
 
     fn print(&mut self, row: Row) {
         self.tally.see_row(&row);
-        self.screen.pause(|| row.print(self.job.args.output.format));
+        row.print(self.job.args.output.format);
         self.rows.push(row);
     }
 
     fn print_not_begun(&mut self, image: &str, node: &NodeName, outcome: PullOutcome) {
-        self.not_begun += 1;
-        self.print(self.job.row(image, node, outcome));
+        self.print(Row { not_begun: true, ..self.job.row(image, node, outcome) });
     }
 
     /// A row for each image on each node that is meant and has not answered to the end.
@@ -258,23 +255,25 @@ impl<'a> Errand<'a> {
 
     /// What it came to, on stderr, and as an exit status.
     fn conclude(self) -> Exit {
-        let Self { job, rows, not_begun, late, .. } = self;
+        let Self { job, rows, late, .. } = self;
         say_who_is_silent(job.args, &late);
         super::advice::give(job.args, &rows);
         digests::warnings(&rows).iter().for_each(|warning| output::warn(warning));
-        sum_up(job.args, &rows, not_begun);
+        sum_up(job.args, &rows);
         super::exit_of(&rows, job.args.many.success_threshold)
     }
 }
 
 /// Says on stderr how many answers were what, and how to ask about the image.
-fn sum_up(args: &PullArgs, rows: &[Row], not_begun: usize) {
+fn sum_up(args: &PullArgs, rows: &[Row]) {
     if args.output.quiet || args.output.format != OutputFormat::Text {
         return;
     }
-    let count = |kind: OutcomeKind| rows.iter().filter(|row| !row.outcome.stands && row.outcome.outcome == kind).count();
+    let asked = |row: &&Row| !row.outcome.stands && !row.not_begun;
+    let count = |kind: OutcomeKind| rows.iter().filter(asked).filter(|row| row.outcome.outcome == kind).count();
+    let not_begun = rows.iter().filter(|row| row.not_begun).count();
     let (pulled, present) = (count(OutcomeKind::Pulled), count(OutcomeKind::Present));
-    let (failed, backoff) = (count(OutcomeKind::Failed), count(OutcomeKind::Backoff).saturating_sub(not_begun));
+    let (failed, backoff) = (count(OutcomeKind::Failed), count(OutcomeKind::Backoff));
     let standing = rows.iter().filter(|row| row.outcome.stands).count();
     let mut more = String::new();
     if not_begun > 0 {

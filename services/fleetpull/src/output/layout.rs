@@ -1,0 +1,97 @@
+//! Lines that fit a terminal without a figure being cut: names give way first.
+
+use console::{measure_text_width, truncate_str};
+
+use super::units;
+
+/// Signs in a bar, where there is room for them.
+const BAR_SIGNS: usize = 20;
+/// The least of a name that is shown.
+const NAME_LEAST: usize = 8;
+/// Set before a line that goes on another.
+const GOES_ON: &str = "    ";
+
+/// Names, a bar where there is room, and figures. `done` and `total` in bytes; no bar where the total is not known.
+#[must_use]
+pub fn with_figures(names: &[&str], done: u64, total: u64, figures: &str, width: usize) -> String {
+    let room = width.saturating_sub(2 + measure_text_width(figures) + 2);
+    let names_width = names.iter().map(|name| measure_text_width(name) + 2).sum::<usize>().saturating_sub(2);
+    let bar = if total > 0 && names_width + BAR_SIGNS + 4 <= room { format!("{}  ", bar(done, total)) } else { String::new() };
+    format!("  {}  {bar}{figures}", shortened(names, room))
+}
+
+fn bar(done: u64, total: u64) -> String {
+    let full = units::share(done, total, BAR_SIGNS);
+    let signs: String = (0..BAR_SIGNS).map(|sign| if sign < full { '#' } else { '-' }).collect();
+    format!("[{signs}]")
+}
+
+/// The names in so many columns: the longest gives way first, by its beginning, as the end of an image's name tells it from others.
+fn shortened(names: &[&str], room: usize) -> String {
+    let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    loop {
+        let all = names.iter().map(|name| measure_text_width(name)).sum::<usize>() + 2 * names.len().saturating_sub(1);
+        let over = all.saturating_sub(room);
+        let Some(longest) = names.iter_mut().max_by_key(|name| measure_text_width(name)) else { return String::new() };
+        let width = measure_text_width(longest);
+        if over == 0 || width <= NAME_LEAST {
+            return names.join("  ");
+        }
+        *longest = end_of(longest, width.saturating_sub(over).max(NAME_LEAST));
+    }
+}
+
+/// The end of a text in so many columns, marked as cut.
+fn end_of(text: &str, width: usize) -> String {
+    let mut kept = String::new();
+    for character in text.trim_start_matches('.').chars().rev() {
+        let more = format!("{character}{kept}");
+        if measure_text_width(&more) + 3 > width {
+            break;
+        }
+        kept = more;
+    }
+    format!("...{kept}")
+}
+
+/// A sentence in lines of so many columns, broken behind its commas; what has none is cut at its end.
+#[must_use]
+pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in sentence.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line) if measure_text_width(line) + measure_text_width(part.trim_end()) <= width => line.push_str(part),
+            Some(_) => lines.push(format!("{GOES_ON}{part}")),
+            None => lines.push(part.to_owned()),
+        }
+    }
+    lines.iter().map(|line| truncate_str(line.trim_end(), width, "...").into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_give_way_and_figures_stay() {
+        let names = ["node-0002.rack-7", "registry.example/team/platform/application:v2.14.0"];
+        let figures = "2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s";
+        for width in [50, 60, 79, 80, 100, 130, 200] {
+            let line = with_figures(&names, 1, 2, figures, width);
+            assert!(line.chars().count() <= width.max(2 + 2 * NAME_LEAST + 2 + 2 + figures.len()), "{width}: {line}");
+            assert!(line.ends_with(figures) && line.contains(":v2.14.0") || width < 60, "{width}: {line}");
+        }
+        assert!(with_figures(&names, 1, 2, figures, 200).contains("[##########----------]"));
+        assert!(!with_figures(&names, 0, 0, figures, 200).contains('['));
+        assert_eq!(with_figures(&["n1", "a:1"], 0, 0, "asks the registry, for 2.0 s", 80), "  n1  a:1  asks the registry, for 2.0 s");
+    }
+
+    #[test]
+    fn sentences_break_behind_their_commas() {
+        let sentence = "1 of 3 there, 1 pulling, 1 held back, 2.0 MiB of 8.0 MiB, 1.0 MiB/s";
+        assert_eq!(wrapped(sentence, 80), [sentence]);
+        assert_eq!(wrapped(sentence, 40), ["1 of 3 there, 1 pulling, 1 held back,", "    2.0 MiB of 8.0 MiB, 1.0 MiB/s"]);
+        assert_eq!(wrapped("without any comma at all", 10), ["without..."]);
+        assert_eq!(wrapped("", 10), Vec::<String>::new());
+    }
+}

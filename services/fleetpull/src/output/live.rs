@@ -1,0 +1,203 @@
+//! The lines at the bottom of a terminal that are drawn again and again while a command works.
+//!
+//! Whatever else is written to the terminal in that time, results, remarks and log lines, goes through [`above`]: the lines are taken
+//! off, it is written, and they are drawn again below it. No line is as wide as the terminal, so that a terminal that is made narrower
+//! breaks each line by itself, and how many rows that makes is known when they are taken off.
+
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use console::Term;
+
+use super::one_line;
+
+/// Where the size of a terminal is not known: rows and columns.
+const SIZE_USUAL: (usize, usize) = (24, 80);
+/// The narrowest that lines are laid out for.
+const WIDTH_LEAST: usize = 20;
+/// Puts the cursor at the beginning of its row, goes up by so many rows, clears all below.
+fn erase(rows: usize) -> String {
+    if rows == 0 { "\r\u{1b}[J".to_owned() } else { format!("\r\u{1b}[{rows}A\u{1b}[J") }
+}
+
+/// What is drawn on this process's stderr.
+static LIVE: Mutex<Live> = Mutex::new(Live { lines: Vec::new() });
+
+/// The lines that are on the screen.
+#[derive(Debug, Default)]
+struct Live {
+    lines: Vec<String>,
+}
+
+impl Live {
+    /// How many rows the lines take on a terminal of this width, which may have been wider when they were drawn.
+    fn rows(&self, width: usize) -> usize {
+        self.lines.iter().map(|line| console::measure_text_width(line).div_ceil(width.max(1)).max(1)).sum()
+    }
+
+    fn take_off(&self, width: usize, out: &mut impl Write) -> io::Result<()> {
+        if self.lines.is_empty() { Ok(()) } else { write!(out, "{}", erase(self.rows(width))) }
+    }
+
+    fn draw(&self, out: &mut impl Write) -> io::Result<()> {
+        for line in &self.lines {
+            writeln!(out, "{line}")?;
+        }
+        out.flush()
+    }
+
+    /// Draws other lines in place of those that are there.
+    fn replace(&mut self, lines: &[String], width: usize, out: &mut impl Write) -> io::Result<()> {
+        let lines: Vec<String> = lines.iter().map(|line| cut(&one_line(line), width.saturating_sub(1)).into_owned()).collect();
+        if lines == self.lines {
+            return Ok(());
+        }
+        self.take_off(width, out)?;
+        self.lines = lines;
+        self.draw(out)
+    }
+
+    /// Writes something above the lines.
+    fn above<T>(&self, width: usize, out: &mut impl Write, write: impl FnOnce() -> T) -> T {
+        // Nobody reads stderr: nothing is lost that somebody waits for.
+        let _ = self.take_off(width, out).and_then(|()| out.flush());
+        let written = write();
+        let _ = self.draw(out);
+        written
+    }
+}
+
+fn cut(line: &str, width: usize) -> std::borrow::Cow<'_, str> {
+    console::truncate_str(line, width, "...")
+}
+
+fn live() -> MutexGuard<'static, Live> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How wide lines may be: a terminal is never filled to its last column.
+#[must_use]
+pub fn width() -> usize {
+    terminal_width().saturating_sub(1)
+}
+
+fn terminal_width() -> usize {
+    size().1
+}
+
+/// Rows and columns.
+fn size() -> (usize, usize) {
+    let (rows, columns) = Term::stderr().size_checked().map_or(SIZE_USUAL, |(rows, columns)| (rows.into(), columns.into()));
+    (rows.max(2), columns.max(WIDTH_LEAST))
+}
+
+/// Draws these lines at the bottom, in place of those before: as many as there is room for.
+pub fn show(lines: &[String]) {
+    let (rows, columns) = size();
+    let lines = lines.get(..rows - 1).unwrap_or(lines);
+    let _ = live().replace(lines, columns, &mut io::stderr().lock());
+}
+
+/// Takes the lines off.
+pub fn clear() {
+    show(&[]);
+}
+
+/// Writes something to the terminal, above the lines if there are any.
+pub fn above<T>(write: impl FnOnce() -> T) -> T {
+    let live = live();
+    if live.lines.is_empty() { write() } else { live.above(terminal_width(), &mut io::stderr(), write) }
+}
+
+/// Where log lines are written: each comes in one piece.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Log;
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        above(|| io::stderr().write_all(text)).map(|()| text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A terminal of so many columns that breaks long lines into rows, as terminals do when they are made narrower too.
+    struct Terminal {
+        columns: usize,
+        /// Each line with its text; the cursor stands on the row after the last.
+        lines: Vec<String>,
+    }
+
+    impl Terminal {
+        fn rows_of(&self, line: &str) -> usize {
+            line.chars().count().div_ceil(self.columns).max(1)
+        }
+
+        /// Takes in what was written: lines, and [`erase`].
+        fn take(&mut self, written: &str) {
+            let mut rest = written;
+            while let Some(at) = rest.find('\r') {
+                self.print(&rest[..at]);
+                let (up, after) = rest[at..].split_once("\u{1b}[J").expect("erased to the end");
+                let rows = up.trim_start_matches("\r\u{1b}[").trim_end_matches('A').parse().unwrap_or(0);
+                let mut gone = 0;
+                while gone < rows {
+                    let line = self.lines.pop().expect("no more is erased than is there");
+                    gone += self.rows_of(&line);
+                }
+                assert_eq!(gone, rows, "a line is erased in all its rows");
+                rest = after;
+            }
+            self.print(rest);
+        }
+
+        fn print(&mut self, text: &str) {
+            self.lines.extend(text.lines().map(str::to_owned));
+        }
+    }
+
+    fn lines(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn nothing_is_left_of_old_lines_when_the_terminal_is_made_narrower_or_something_is_written() {
+        let (mut live, mut terminal) = (Live::default(), Terminal { columns: 80, lines: lines(&["$ fleetpull pull"]) });
+        let long = "x".repeat(200);
+        let steps: [(usize, &[&str]); 5] =
+            [(80, &["one", &long]), (60, &["two", &long, "three"]), (30, &["four"]), (100, &[&long]), (100, &[])];
+        for (columns, drawn) in steps {
+            terminal.columns = columns;
+            let mut written = Vec::new();
+            live.replace(&lines(drawn), columns, &mut written).expect("a list takes all");
+            terminal.take(&String::from_utf8(written).expect("text"));
+            assert_eq!(terminal.lines.len(), 1 + drawn.len(), "{:?}", terminal.lines);
+            assert!(terminal.lines.iter().all(|line| line.chars().count() < columns), "{:?}", terminal.lines);
+        }
+        let mut written = Vec::new();
+        live.replace(&lines(&["a", "b"]), 100, &mut written).expect("a list takes all");
+        let before = live.lines.clone();
+        terminal.take(&String::from_utf8(written).expect("text"));
+        let mut written = Vec::new();
+        live.above(40, &mut written, || ());
+        let text = String::from_utf8(written).expect("text");
+        terminal.take(&text.replacen("\u{1b}[J", "\u{1b}[JWARN the bus is not connected\n", 1));
+        assert_eq!(terminal.lines, ["$ fleetpull pull", "WARN the bus is not connected", "a", "b"]);
+        assert_eq!(live.lines, before);
+    }
+
+    #[test]
+    fn the_same_lines_are_not_drawn_again() {
+        let (mut live, mut written) = (Live::default(), Vec::new());
+        live.replace(&lines(&["a"]), 80, &mut written).expect("a list takes all");
+        let first = written.len();
+        live.replace(&lines(&["a"]), 80, &mut written).expect("a list takes all");
+        assert_eq!(written.len(), first);
+    }
+}
