@@ -79,7 +79,7 @@ mod tests {
         for width in [50, 60, 79, 80, 100, 130, 200] {
             let line = with_figures(&names, 1, 2, figures, width);
             assert!(line.chars().count() <= width.max(2 + 2 * NAME_LEAST + 2 + 2 + figures.len()), "{width}: {line}");
-            assert!(line.ends_with(figures) && line.contains(":v2.14.0") || width < 60, "{width}: {line}");
+            assert!(line.ends_with(figures) && (width < 79 || line.contains(":v2.14.0")), "{width}: {line}");
         }
         assert!(with_figures(&names, 1, 2, figures, 200).contains("[##########----------]"));
         assert!(!with_figures(&names, 0, 0, figures, 200).contains('['));

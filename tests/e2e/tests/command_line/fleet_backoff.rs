@@ -153,9 +153,9 @@ fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
         assert!(cleared.stdout.starts_with("cleared  ") && !cleared.stdout.contains("not cleared"), "{cleared}");
         assert_eq!(cleared.stdout.contains("still blocked  "), blocked, "{cleared}");
         if blocked {
-            assert!(cleared.stdout.contains("0 left"), "{cleared}");
+            assert!(cleared.stdout.contains("0 of 100 left"), "{cleared}");
             let listed = fleet.run(&["backoff", "list", "--registry", registry.host()]).expect(0);
-            assert!(listed.stdout.contains("held: pulls from ") && listed.stdout.contains("0 left"), "{listed}");
+            assert!(listed.stdout.contains("held: pulls from ") && listed.stdout.contains("0 of 100 left"), "{listed}");
             let explained = fleet.run(&["explain", &image, "--node", "n2"]).expect(0);
             assert!(explained.stdout.contains("it would wait for its registry's budget"), "{explained}");
             registry.reset_counts();
@@ -169,7 +169,11 @@ fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
     };
     let later = [("retry-after", "300")];
     told(Fault::answer("/manifests/", 503, &later, r#"{"errors":[{"code":"UNAVAILABLE","message":"down"}]}"#), "shop/web", false);
-    told(Fault::answer("/manifests/", 429, &later, r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#), "shop/db", true);
+    let slow_down = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
+    told(Fault::answer("/manifests/", 429, &later, slow_down), "shop/job", false);
+    // A clear changes nothing of what a registry counts.
+    let used_up = [("retry-after", "300"), ("ratelimit-limit", "100;w=300"), ("ratelimit-remaining", "0;w=300")];
+    told(Fault::answer("/manifests/", 429, &used_up, slow_down), "shop/db", true);
 }
 
 #[test]
