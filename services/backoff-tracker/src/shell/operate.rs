@@ -109,6 +109,7 @@ impl BackoffTracker {
         let mut shared = SharedCounts {
             alone: knowledge.is_alone(),
             entries: knowledge.entries(now.monotonic).len() as u64,
+            binding: knowledge.binding_count(now.monotonic) as u64,
             reports: counts.replica.reports,
             wishes: counts.wishes,
             pauses: knowledge.pauses(now.monotonic).count() as u64,

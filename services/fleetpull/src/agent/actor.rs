@@ -113,7 +113,7 @@ impl Agent {
             labels: self.identity.labels.clone(),
             pulling: counts.pulls.pulling,
             waiting: counts.pulls.waiting,
-            backoff: counts.backoff.held,
+            backoff: counts.backoff.held + counts.backoff.shared.binding,
             reads_versions: vec![MESSAGE_VERSION],
         }
     }

@@ -14,17 +14,19 @@ pub(super) struct Condition {
     bus: Option<String>,
     /// What is wrong with the runtime.
     runtime: Option<String>,
-    /// When it went from well to not well or back, on the monotonic clock.
-    since: Duration,
+    /// When the agent began, on the monotonic clock.
+    started: Duration,
+    /// When it went from well to not well; none: it is well.
+    unwell_since: Option<Duration>,
     /// How often the bus was lost.
     bus_losses: u64,
     is_connected: bool,
 }
 
 impl Condition {
-    /// Well, from now on.
+    /// Well, of an agent that begins now.
     pub(super) fn new(now: Now) -> Self {
-        Self { since: now.monotonic, ..Self::default() }
+        Self { started: now.monotonic, ..Self::default() }
     }
 
     /// The bus is like this now.
@@ -55,9 +57,9 @@ impl Condition {
         if problems.is_empty() { "ok".to_owned() } else { format!("degraded: {}", problems.join("; ")) }
     }
 
-    /// For how long it is well, or not.
+    /// For how long something is wrong; if nothing is, for how long the agent has run: trouble that is over does not make it younger.
     pub(super) fn lasts(&self, now: Now) -> Duration {
-        now.monotonic.saturating_sub(self.since)
+        now.monotonic.saturating_sub(self.unwell_since.unwrap_or(self.started))
     }
 
     /// How often the bus was lost.
@@ -75,11 +77,8 @@ impl Condition {
     }
 
     fn change(&mut self, now: Now, change: impl FnOnce(&mut Self)) {
-        let was_well = self.is_well();
         change(self);
-        if self.is_well() != was_well {
-            self.since = now.monotonic;
-        }
+        self.unwell_since = if self.is_well() { None } else { self.unwell_since.or(Some(now.monotonic)) };
     }
 }
 
@@ -112,7 +111,7 @@ mod tests {
         assert_eq!(condition.state(), "degraded: no bus since 2023-11-14T22:13:40Z");
         assert_eq!(condition.lasts(at(30)).as_secs(), 10);
         condition.see_bus(at(40), &BusHealth::Connected);
-        assert_eq!((condition.state().as_str(), condition.lasts(at(41)).as_secs()), ("ok", 1));
+        assert_eq!((condition.state().as_str(), condition.lasts(at(41)).as_secs()), ("ok", 41), "the agent is as old as it is");
         condition.see_bus(at(50), &without("lost"));
         assert!(condition.state().ends_with("22:14:10Z"), "{}", condition.state());
         assert_eq!(condition.bus_losses(), 2);
@@ -136,7 +135,7 @@ mod tests {
         assert_eq!(condition.state(), "degraded: runtime containerd: no answer");
         assert_eq!(condition.lasts(at(11)).as_secs(), 10);
         condition.see_runtime(at(20), None);
-        assert_eq!((condition.state().as_str(), condition.lasts(at(20)).as_secs()), ("ok", 0));
+        assert_eq!((condition.state().as_str(), condition.lasts(at(20)).as_secs()), ("ok", 20));
     }
 
     #[test]

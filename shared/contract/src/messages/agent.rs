@@ -29,7 +29,7 @@ pub struct NodeDescription {
     pub version: String,
     /// `ok`, or `degraded: ...` with the reason.
     pub state: String,
-    /// For how long it is in this state.
+    /// For how long it is degraded, in milliseconds; if it is `ok`, for how long the agent has run.
     pub since_ms: u64,
     /// The runtime and its version.
     pub runtime: String,
@@ -40,7 +40,7 @@ pub struct NodeDescription {
     pub pulling: u64,
     /// Pulls that wait for their turn.
     pub waiting: u64,
-    /// Keys in back-off.
+    /// What is held back on it, by its own failures and by what the fleet knows.
     pub backoff: u64,
     /// The message versions that it reads.
     #[serde(default)]

@@ -289,6 +289,9 @@ pub struct SharedCounts {
     pub alone: bool,
     /// Entries of all topics that fail now.
     pub entries: u64,
+    /// Of them those that hold this node back: neither alone, nor observing, nor during a pause.
+    #[serde(default)]
+    pub binding: u64,
     /// Reports held.
     pub reports: u64,
     /// Wishes that wait or go.

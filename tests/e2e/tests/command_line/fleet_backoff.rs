@@ -66,6 +66,8 @@ fn what_two_nodes_find_out_refuses_the_third() {
     let second = fleet.rows(&["pull", &image, "--node", "n2"], 1).remove(0);
     assert_eq!(check_row(&second), "failed ErrImagePull not_found", "it waited, and tried");
     until("n3 knows that two say so", || entries(&fleet).into_iter().find(|entry| entry["reporter_count"] == 2));
+    let held = fleet.rows(&["nodes"], 0).into_iter().find(|row| row["node"] == "n3").unwrap();
+    assert!(held["backoff"].as_u64() > Some(0), "n3 is held back, though it has not failed itself: {held}");
     let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
     assert_eq!(check_row(&refused), "backoff ImagePullBackOff not_found");
     assert_eq!((&refused["learned_by"], &refused["learned_trace_id"]), (&json!("n2"), &second["trace_id"]), "{refused}");

@@ -11,7 +11,7 @@ use contract::{FailureClass, NodeName, Target};
 use super::UNANSWERED_AFTER;
 use super::alone::{Alone, BACK_WITHIN};
 use super::decide::not_due;
-use super::entry::{Entry, Eyes};
+use super::entry::{Binding, Entry, Eyes};
 use super::fault::Fault;
 use super::fleet::Fleet;
 use super::input::{Effect, Held, Input, LeaseAnswer, Verdict};
@@ -136,6 +136,16 @@ impl Knowledge {
     #[must_use]
     pub fn entries(&self, now: Duration) -> Vec<Entry> {
         self.replica.topics().filter_map(|topic| self.entry(now, topic)).collect()
+    }
+
+    /// How many entries hold this node back.
+    #[must_use]
+    pub fn binding_count(&self, now: Duration) -> usize {
+        if self.is_alone() {
+            return 0;
+        }
+        let holds = |entry: &Entry| entry.binding == Binding::Everybody && !self.lenience.holds(now, entry.topic.view());
+        self.entries(now).iter().filter(|entry| holds(entry)).count()
     }
 
     /// A topic that there are reports of.
