@@ -80,12 +80,13 @@ impl NatsBus {
     /// # Errors
     /// [`NatsOptionsError`] when the options cannot be used: nothing is named, a file is missing or holds something else.
     pub async fn connect(options: NatsOptions) -> Result<Self, NatsOptionsError> {
+        let fleet_size = options.fleet_size;
         let target = Target::resolve(options)?;
         // The only provider of cryptography here. An error says that it is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let shown = target.shown();
         let refused = |why: String| NatsOptionsError::BadUrl { url: shown.clone(), why };
-        let link = Arc::new(Link::new(&shown));
+        let link = Arc::new(Link::new(&shown, fleet_size));
         let (api_prefix, foreign_domain) = (target.api_prefix.clone(), target.foreign_domain);
         let servers = target.servers.clone();
         let options = connect_options(target, Arc::clone(&link));
@@ -177,6 +178,10 @@ impl Bus for NatsBus {
         self.connection().link.dropped()
     }
 
+    fn set_fleet_size(&self, nodes: u64) {
+        self.connection().link.set_fleet_size(nodes);
+    }
+
     async fn drain(&self) {
         let connection = self.connection();
         if !connection.link.set_phase(Phase::Closed) {
@@ -200,7 +205,6 @@ fn connect_options(target: Target, link: Arc<Link>) -> ConnectOptions {
         .client_capacity(COMMAND_CAPACITY)
         .subscription_capacity(SUBSCRIPTION_CAPACITY)
         .skip_subject_validation(true)
-        .reconnect_delay_callback(link::reconnect_delay)
         .reconnect_to_server_callback(move |pool, _| Arc::clone(&link).choose(pool))
         .event_callback(move |event| {
             events.on_event(event);

@@ -69,6 +69,9 @@ pub trait Bus: Send + Sync + 'static {
     /// How many messages were dropped because a subscription was not read fast enough. On NATS a lower bound.
     fn dropped(&self) -> u64;
 
+    /// How many nodes the fleet has: so many may connect again at the same time as this one, and spread it. No matter where nothing connects.
+    fn set_fleet_size(&self, _nodes: u64) {}
+
     /// Ends all subscriptions after what has arrived is read, and sends what is waiting to be sent.
     async fn drain(&self);
 }

@@ -10,6 +10,7 @@ mod breaking;
 mod condition;
 mod counters;
 mod door;
+mod fleet_size;
 mod identity;
 mod introduction;
 mod rivals;

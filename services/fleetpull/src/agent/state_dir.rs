@@ -13,6 +13,8 @@ const LOCK_FILE: &str = "lock";
 const SOCKET_FILE: &str = "agent.sock";
 /// What the agent is to go on with after a restart.
 const WISHES_FILE: &str = "wishes.json";
+/// How many nodes the fleet had when the agent last ran.
+const FLEET_SIZE_FILE: &str = "fleet-size";
 /// Only the agent's user looks in.
 const DIR_MODE: u32 = 0o700;
 const LOCK_MODE: u32 = 0o600;
@@ -57,6 +59,10 @@ impl StateDir {
 
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join(SOCKET_FILE)
+    }
+
+    pub(super) fn fleet_size(&self) -> PathBuf {
+        self.path.join(FLEET_SIZE_FILE)
     }
 
     pub(super) fn wishes(&self) -> PathBuf {

@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use super::actor::{Agent, AgentParts};
 use super::door::{Door, Doorkeeper};
+use super::fleet_size;
 use super::identity::Identity;
 use super::introduction::{describe, introduce};
 use super::rivals::{Rival, Rivals};
@@ -98,6 +99,8 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         keep_free: Some(settings.pull.keep_free).filter(|bytes| *bytes > 0),
     };
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
+    // It ends with the node's presence.
+    actix::spawn(fleet_size::keep(state.fleet_size(), bus.clone(), node.fleet_seen()));
     let (gravestone, agent_deaths) = actors::deaths();
     let agent = Agent::new(AgentParts {
         identity: identity.clone(),
@@ -147,7 +150,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let runtime = open_shared_runtime(configuration, RegistryArgs::default(), &clock, fleet_key.clone())?;
     // Without NATS there is nobody to share with.
     let sharing = Sharing::of(settings, identity.instance.clone()).filter(|_| settings.nats.is_wanted());
-    let bus = open_bus(settings, &format!("fleetpull {node}"), &clock).await?;
+    let bus = open_bus(settings, &format!("fleetpull {node}"), fleet_size::read(&state.fleet_size()), &clock).await?;
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
     let wiring = Wiring { bus, fleet, node, delivery: Policies::of(settings).delivery };
     let door = Arc::new(Door::default());

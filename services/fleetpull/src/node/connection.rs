@@ -24,16 +24,17 @@ const FINAL: [&str; 2] = ["onnection refused", "uthorization violation"];
 /// How a client's connection is called in the server's list.
 const CLIENT_NAME: &str = "fleetpull";
 
-/// What an agent speaks on: NATS if that is set, whether a server is there now or not, else this process's memory.
-/// Must be called within a tokio runtime.
+/// What an agent speaks on: NATS if that is set, whether a server is there now or not, else this process's memory. Of a fleet of
+/// `fleet_size` nodes, which may all have been restarted together, it connects in its turn. Must be called within a tokio runtime.
 ///
 /// # Errors
 /// The settings name something that cannot be used: a file that is missing, a URL that is none.
-pub async fn open_bus(settings: &Settings, connection_name: &str, clock: &Clock) -> Result<BusRef> {
+pub async fn open_bus(settings: &Settings, connection_name: &str, fleet_size: u64, clock: &Clock) -> Result<BusRef> {
     if !settings.nats.is_wanted() {
         return Ok(Arc::new(MemoryBus::new(clock.clone())));
     }
-    Ok(Arc::new(NatsBus::connect(nats_options(&settings.nats, connection_name)).await.context("NATS cannot be used as it is set")?))
+    let options = NatsOptions { fleet_size, ..nats_options(&settings.nats, connection_name) };
+    Ok(Arc::new(NatsBus::connect(options).await.context("NATS cannot be used as it is set")?))
 }
 
 /// What a command asks a fleet through: the agent on this machine by its socket's URL if that is given, else NATS as set, and

@@ -20,8 +20,15 @@ const RECONNECT_STEP: Duration = Duration::from_millis(50);
 /// So that a server which is back is found soon.
 const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
-/// Random addition, so that a fleet does not come back in one beat.
+/// Random addition, so that a few clients do not come back in one beat.
 const RECONNECT_JITTER: Duration = Duration::from_millis(100);
+
+/// Clients that connect in one second when a whole fleet connects at once. A server shall take at most 200, or a thirtieth of a large fleet:
+/// chance draws up to half as many again in one second as in the mean.
+const CONNECTS_PER_SECOND: u64 = 120;
+
+/// No client waits longer than this for its turn, however large the fleet.
+const LONGEST_SPREAD: Duration = Duration::from_secs(50);
 
 /// What the connection, its callbacks and its users share.
 pub(super) struct Link {
@@ -39,6 +46,8 @@ pub(super) struct Link {
     refusals: AtomicU64,
     /// How often each server was tried since there was a connection.
     attempts: Mutex<BTreeMap<String, u64>>,
+    /// How many clients may connect at the same time as this one.
+    fleet_size: AtomicU64,
 }
 
 /// How far the connection is on its way to its end.
@@ -54,7 +63,8 @@ pub(super) enum Phase {
 }
 
 impl Link {
-    pub(super) fn new(servers: &str) -> Self {
+    /// `fleet_size`: see [`super::NatsOptions::fleet_size`].
+    pub(super) fn new(servers: &str, fleet_size: u64) -> Self {
         let reason = format!("not connected yet to {servers}; trying");
         Self {
             health: watch::Sender::new(BusHealth::Disconnected { reason }),
@@ -66,6 +76,7 @@ impl Link {
             dropped: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
             attempts: Mutex::default(),
+            fleet_size: AtomicU64::new(fleet_size),
         }
     }
 
@@ -138,6 +149,11 @@ impl Link {
     /// Whether that is to be looked into; it is taken as done.
     pub(super) fn takes_doubt(&self) -> bool {
         self.doubted.swap(false, Ordering::Relaxed)
+    }
+
+    /// So many clients may connect at the same time as this one.
+    pub(super) fn set_fleet_size(&self, nodes: u64) {
+        self.fleet_size.store(nodes, Ordering::Relaxed);
     }
 
     /// Waits for something that may concern the observer.
@@ -228,7 +244,7 @@ impl Link {
             // The client library would try for ever, although nobody needs the connection any more.
             std::future::pending::<()>().await;
         }
-        let chosen = {
+        let (chosen, delay) = {
             let mut attempts = self.attempts();
             let tried = |server: &str| attempts.get(server).copied().unwrap_or(0);
             if !attempts.is_empty() {
@@ -238,11 +254,12 @@ impl Link {
             let fewest = pool.iter().map(count).min()?;
             let best: Vec<_> = pool.iter().filter(|server| count(server) == fewest).collect();
             let chosen = best.get(rand::random_range(0..best.len()))?.addr.clone();
+            let failed = Failed { attempts: attempts.values().sum(), servers: pool.len() as u64 };
             *attempts.entry(shown_server(&chosen)).or_default() += 1;
-            chosen
+            (chosen, failed.delay(spread(self.fleet_size.load(Ordering::Relaxed)), rand::random()))
         };
         self.changed.notify_one();
-        Some(ReconnectToServer { addr: chosen, delay: None })
+        Some(ReconnectToServer { addr: chosen, delay: Some(delay) })
     }
 
     fn attempts(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
@@ -250,23 +267,95 @@ impl Link {
     }
 }
 
-/// How long to wait before attempt number `attempt`, counted from 1 since the connection was lost.
-pub(super) fn reconnect_delay(attempt: usize) -> Duration {
-    let failed = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
-    let base = RECONNECT_STEP.saturating_mul(failed).min(LONGEST_RECONNECT_DELAY);
-    if failed == 0 { base } else { base + RECONNECT_JITTER.mul_f64(rand::random()) }
+/// Over how long a fleet of so many clients connects.
+fn spread(fleet_size: u64) -> Duration {
+    Duration::from_millis(fleet_size.saturating_mul(1_000) / CONNECTS_PER_SECOND).min(LONGEST_SPREAD)
+}
+
+/// What has come of connecting since there was a connection.
+#[derive(Clone, Copy)]
+struct Failed {
+    attempts: u64,
+    /// Each is tried once before any is tried again.
+    servers: u64,
+}
+
+impl Failed {
+    /// How long to wait before the next attempt; `chance` in `[0, 1)`. The first attempt comes at any time within `spread`, and the first of
+    /// each later round of servers `spread` after the round before. So of a fleet that was restarted together, or has lost its server, as
+    /// many connect in each second, whenever the server is there.
+    fn delay(self, spread: Duration, chance: f64) -> Duration {
+        if self.attempts == 0 {
+            return spread.mul_f64(chance);
+        }
+        let failed = u32::try_from(self.attempts).unwrap_or(u32::MAX);
+        let base = RECONNECT_STEP.saturating_mul(failed).min(LONGEST_RECONNECT_DELAY) + RECONNECT_JITTER.mul_f64(chance);
+        if self.attempts.is_multiple_of(self.servers.max(1)) { base.max(spread) } else { base }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
+
     use super::*;
 
+    fn after(attempts: u64, servers: u64) -> Failed {
+        Failed { attempts, servers }
+    }
+
     #[test]
-    fn attempts_to_connect_are_half_a_second_apart_at_most_beside_jitter() {
-        for (attempt, base_ms) in [(1, 0), (2, 50), (3, 100), (11, 500), (12, 500), (usize::MAX, 500)] {
-            let delay = reconnect_delay(attempt);
-            let base = Duration::from_millis(base_ms);
-            assert!(delay >= base && delay <= base + RECONNECT_JITTER, "attempt {attempt}: {delay:?}");
+    fn a_client_without_a_fleet_connects_at_once_and_then_each_half_second() {
+        for (attempts, base_ms) in [(0, 0), (1, 50), (2, 100), (10, 500), (11, 500), (u64::MAX, 500)] {
+            for chance in [0.0, 0.5, 0.999] {
+                let delay = after(attempts, 1).delay(spread(0), chance);
+                let base = Duration::from_millis(base_ms);
+                let jitter = if attempts == 0 { Duration::ZERO } else { RECONNECT_JITTER };
+                assert!(delay >= base && delay <= base + jitter, "after {attempts}: {delay:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_server_is_tried_soon_however_large_the_fleet() {
+        let spread = spread(10_000);
+        let delays: Vec<bool> = (1..7).map(|attempts| after(attempts, 3).delay(spread, 0.5) < Duration::from_secs(1)).collect();
+        assert_eq!(delays, [true, true, false, true, true, false]);
+    }
+
+    /// When each of a fleet's agents connects to a server that is there from `back` on; what was begun together, in seconds.
+    fn connects(nodes: u64, back: f64, chance: &mut StdRng) -> Vec<f64> {
+        let spread = spread(nodes);
+        let connect = |_| {
+            let (mut now, mut attempts) = (0.0, 0);
+            loop {
+                now += after(attempts, 1).delay(spread, chance.random()).as_secs_f64();
+                if now >= back {
+                    return now;
+                }
+                attempts += 1;
+            }
+        };
+        let mut times: Vec<f64> = (0..nodes).map(connect).collect();
+        times.sort_by(f64::total_cmp);
+        times
+    }
+
+    #[test]
+    fn agents_that_were_restarted_together_or_lost_their_server_connect_no_faster_than_it_takes_them() {
+        for nodes in [1, 30, 200, 300, 1_000, 3_000, 6_000, 10_000, 20_000] {
+            for back in [0.0, 0.3, 7.3, 100.0] {
+                for seed in 0..5 {
+                    let times = connects(nodes, back, &mut StdRng::seed_from_u64(seed));
+                    let within_a_second =
+                        |first: &f64| times.partition_point(|time| time - first < 1.0) - times.partition_point(|time| time < first);
+                    let most = times.iter().map(within_a_second).max().unwrap_or_default() as u64;
+                    assert!(most <= 200.max(nodes / 30), "{most} of {nodes} within a second, the server being back after {back} s");
+                    let last = times.last().copied().unwrap_or_default() - back;
+                    assert!(last <= (nodes as f64 / CONNECTS_PER_SECOND as f64).min(50.0) + 0.7, "the last of {nodes} after {last} s");
+                }
+            }
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct NatsOptions {
     pub home: Option<PathBuf>,
     /// The name of the connection, as the server lists it.
     pub name: Option<String>,
+    /// How many clients may connect at the same time as this one: they spread it, over 1 s for each 120, at most 50 s. 0: at once.
+    pub fleet_size: u64,
 }
 
 impl NatsOptions {
@@ -50,6 +52,7 @@ impl NatsOptions {
             config_home: path("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config"))),
             home,
             name: None,
+            fleet_size: 0,
         }
     }
 
@@ -67,6 +70,7 @@ impl NatsOptions {
             config_home: self.config_home.or(fallback.config_home),
             home: self.home.or(fallback.home),
             name: self.name.or(fallback.name),
+            fleet_size: self.fleet_size.max(fallback.fleet_size),
         }
     }
 
@@ -89,7 +93,7 @@ impl NatsOptions {
 
 impl fmt::Debug for NatsOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { urls: _, creds, nkey, ca, cert, key, context, config_home, home, name } = self;
+        let Self { urls: _, creds, nkey, ca, cert, key, context, config_home, home, name, fleet_size } = self;
         formatter
             .debug_struct("NatsOptions")
             .field("servers", &self.redacted())
@@ -102,6 +106,7 @@ impl fmt::Debug for NatsOptions {
             .field("config_home", config_home)
             .field("home", home)
             .field("name", name)
+            .field("fleet_size", fleet_size)
             .finish()
     }
 }
@@ -218,6 +223,7 @@ mod tests {
             config_home: path("/home/ann/.config"),
             home: path("/home/ann"),
             name: None,
+            fleet_size: 0,
         };
         assert_eq!(NatsOptions::from_env_of_nats_cli(get), expected);
     }

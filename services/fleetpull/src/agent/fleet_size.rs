@@ -1,0 +1,91 @@
+//! How many nodes the fleet has, kept over restarts: agents that are restarted together spread their first connection by it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use bus::BusRef;
+use contract::messages::registrar::FleetSeen;
+use tokio::sync::watch;
+use tracing::debug;
+
+/// What an agent assumes that was never told: its first connection waits 0.42 s at most.
+const ASSUMED: u64 = 50;
+/// A size has twenty digits at the most; more than this is not ours.
+const MAX_BYTES: u64 = 32;
+/// A size that differs by less than a tenth from the one that is kept is not written.
+const TENTHS: u64 = 10;
+
+/// The number that was kept in this file, or what is assumed without it.
+pub(super) fn read(path: &Path) -> u64 {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
+    read.ok().and_then(|_| text.trim().parse().ok()).unwrap_or(ASSUMED)
+}
+
+/// Keeps the number in this file and tells it to the bus, for as long as the node is told how the fleet stands.
+pub(super) async fn keep(path: PathBuf, bus: BusRef, mut seen: watch::Receiver<FleetSeen>) {
+    let mut kept = read(&path);
+    while seen.changed().await.is_ok() {
+        let alive = seen.borrow_and_update().place.alive;
+        if alive == 0 {
+            continue;
+        }
+        bus.set_fleet_size(alive);
+        if alive.abs_diff(kept).saturating_mul(TENTHS) < kept.max(1) {
+            continue;
+        }
+        kept = alive;
+        let path = path.clone();
+        let written = tokio::task::spawn_blocking(move || write(&path, alive)).await;
+        if !matches!(written, Ok(Ok(()))) {
+            debug!(?written, "the fleet's size is not kept: after a restart the first connection spreads as before");
+        }
+    }
+}
+
+/// A file that was written half is never seen.
+fn write(path: &Path, size: u64) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, format!("{size}\n"))?;
+    std::fs::rename(&new, path)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+    use contract::messages::registrar::Place;
+
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_read_and_anything_else_is_the_size_that_is_assumed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fleet-size");
+        assert_eq!(read(&path), ASSUMED, "nothing is there");
+        for (text, size) in [("7000\n", 7_000), ("", ASSUMED), ("many", ASSUMED), ("-1", ASSUMED), (&"9".repeat(100), ASSUMED)] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(read(&path), size, "{text:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_size_is_kept_when_it_differs_by_a_tenth() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fleet-size");
+        let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+        for (alive, kept) in [(0, ASSUMED), (1_000, 1_000), (1_099, 1_000), (1_101, 1_101), (3, 3)] {
+            let (tell, seen) = watch::channel(FleetSeen::default());
+            let keeping = tokio::spawn(keep(path.clone(), Arc::new(MemoryBus::new(clock.clone())), seen));
+            tell.send_replace(FleetSeen { place: Place { alive, ..Place::default() }, digest: None });
+            drop(tell);
+            keeping.await.unwrap();
+            assert_eq!(read(&path), kept, "{alive} alive");
+        }
+    }
+}
