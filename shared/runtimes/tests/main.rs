@@ -21,6 +21,7 @@ mod oci_redirects;
 mod oci_resume;
 mod oci_routes;
 mod oci_store;
+mod oci_store_steps;
 mod oci_support;
 mod oci_told;
 mod route_told;

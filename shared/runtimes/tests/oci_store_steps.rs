@@ -1,69 +1,152 @@
-//! What outlives a loss of power, by the order of the steps on the disk.
+//! What outlives a loss of power, by the order of the system calls.
 //!
 //! Pinned here: with `store.fsync` a blob's content is synced before its name is there, the names of all blobs before the index
 //! names the image, and that before the pull is over; without it nothing is synced, and the names come in the same order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod oci_support;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
-
-use oci_support::{Node, registry};
 use practice_registry::{Flavour, MadeImage};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use runtimes::oci_layout::OciLayout;
+use runtimes::{ImageRuntime as _, Progress};
+use support::requirement::met;
 
-/// Hears each step of the store as `sync PATH` and `rename FROM PATH`.
-#[derive(Clone, Default)]
-struct Steps(Arc<Mutex<Vec<String>>>);
+use super::oci_support::{options, registry, request};
 
-struct Words(Vec<String>);
+/// Tells a process of this test what to pull: a folder, an image, and whether to sync.
+const CHILD: &str = "FLEETPULL_TEST_STORE_STEPS";
+/// Written by the process between opening the store and pulling, and after the pull.
+const OPENED: &str = "opened";
+const PULLED: &str = "pulled";
 
-impl Visit for Words {
-    fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
-        self.0.push(format!("{value:?}").trim_matches('"').to_owned());
+/// Not a test of its own: a process that pulls, and says when by making folders.
+#[tokio::test]
+async fn child_that_pulls() {
+    let Ok(told) = std::env::var(CHILD) else { return };
+    let [folder, image, fsync] = told.split(' ').collect::<Vec<_>>()[..] else { panic!("{told}") };
+    let mut options = options(Path::new(folder));
+    options.fsync = fsync == "true";
+    let runtime = OciLayout::open(options).unwrap();
+    std::fs::create_dir(Path::new(folder).join(OPENED)).unwrap();
+    runtime.pull(request(image, None), Progress::new()).await.unwrap();
+    std::fs::create_dir(Path::new(folder).join(PULLED)).unwrap();
+}
+
+/// Whether system calls can be traced here.
+fn traces() -> Result<(), String> {
+    let traced = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).output();
+    match traced {
+        Ok(traced) if traced.status.success() => Ok(()),
+        Ok(traced) => Err(format!("strace cannot trace here: {}", String::from_utf8_lossy(&traced.stderr).trim())),
+        Err(error) => Err(format!("strace cannot be run: {error}; cargo xtask tools gets it")),
     }
 }
 
-impl Subscriber for Steps {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "runtimes::store_steps"
-    }
-    fn event(&self, event: &Event<'_>) {
-        let mut words = Words(Vec::new());
-        event.record(&mut words);
-        self.0.lock().unwrap().push(words.0.join(" "));
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
+/// A step on the disk, as `sync PATH`, `rename PATH PATH` or `mkdir PATH`. A sync counts when it is over, the others when they begin.
+#[derive(Default)]
+struct Steps {
+    steps: Vec<String>,
+    /// Of each thread: the call that it is in.
+    unfinished: BTreeMap<String, String>,
 }
 
-/// One after the other in one test: who hears is set for the whole process, as the store works on threads of its own.
+impl Steps {
+    fn of(trace: &str) -> Vec<String> {
+        let mut steps = Self::default();
+        trace.lines().for_each(|line| steps.hear(line));
+        steps.steps
+    }
+
+    fn hear(&mut self, line: &str) {
+        let Some((thread, call)) = line.split_once(char::is_whitespace) else { return };
+        let call = call.trim();
+        if call.starts_with("<... ") {
+            let begun = self.unfinished.remove(thread).unwrap_or_default();
+            if begun.starts_with('f') && call.ends_with("= 0") {
+                self.steps.extend(step(&begun));
+            }
+        } else if let Some(begun) = call.strip_suffix("<unfinished ...>") {
+            self.unfinished.insert(thread.to_owned(), begun.to_owned());
+            if !begun.starts_with('f') {
+                self.steps.extend(step(begun));
+            }
+        } else if call.ends_with("= 0") {
+            self.steps.extend(step(call));
+        }
+    }
+}
+
+/// `fsync(7</store/blobs>)`, `rename("/a", "/b")`, `renameat2(5</store>, "a", 5</store>, "b", 0)`.
+fn step(call: &str) -> Option<String> {
+    let (name, arguments) = call.split_once('(')?;
+    let (mut folder, mut paths) = ("", Vec::new());
+    for argument in arguments.split(", ") {
+        let argument = argument.split(") ").next()?.trim().trim_end_matches(')');
+        if let Some(path) = argument.strip_prefix('"') {
+            let path = path.trim_end_matches('"');
+            paths.push(if path.starts_with('/') { path.to_owned() } else { format!("{folder}/{path}") });
+        } else if let Some((_, path)) = argument.split_once('<') {
+            folder = path.trim_end_matches('>');
+        }
+    }
+    match name {
+        "fsync" | "fdatasync" => Some(format!("sync {folder}")),
+        "rename" | "renameat" | "renameat2" => Some(format!("rename {}", paths.join(" "))),
+        "mkdir" | "mkdirat" => Some(format!("mkdir {}", paths.join(" "))),
+        _ => None,
+    }
+}
+
+#[test]
+fn steps_are_read_from_a_trace() {
+    let trace = "\
+11 fsync(7</s/blobs>) = 0
+11 fdatasync(8</s/partial/x> <unfinished ...>
+12 rename(\"/s/a\", \"/s/b\") = 0
+11 <... fdatasync resumed>) = 0
+12 renameat2(5</s>, \"c\", 6</s/blobs>, \"d\", RENAME_NOREPLACE) = 0
+12 fsync(9</s/gone>) = -1 EIO (Input/output error)
+11 mkdir(\"/s/e\", 0777) = -1 EEXIST (File exists)
+11 mkdirat(AT_FDCWD</home>, \"f\", 0777) = 0
+";
+    let expected = ["sync /s/blobs", "rename /s/a /s/b", "sync /s/partial/x", "rename /s/c /s/blobs/d", "mkdir /home/f"];
+    assert_eq!(Steps::of(trace), expected);
+}
+
+/// The steps of a pull, from the opened store to its end, of a process of its own.
+async fn steps_of_a_pull(image: String, fsync: bool) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-y", "-qq", "-s", "4096", "-o"]).arg(&trace);
+    command.args(["-e", "trace=fsync,fdatasync,rename,renameat,renameat2,mkdir,mkdirat"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "oci_store_steps::child_that_pulls"]);
+    command.env(CHILD, format!("{} {image} {fsync}", folder.path().display()));
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let store = folder.path().join("store").display().to_string();
+    let steps = Steps::of(&std::fs::read_to_string(trace).unwrap());
+    let moment = |name: &str| {
+        let made = format!("mkdir {}", folder.path().join(name).display());
+        steps.iter().position(|step| *step == made).unwrap_or_else(|| panic!("{made} in {steps:#?}"))
+    };
+    let pulling = &steps[moment(OPENED) + 1..moment(PULLED)];
+    pulling.iter().filter(|step| !step.starts_with("mkdir ")).map(|step| step.replace(&store, "STORE")).collect()
+}
+
 #[tokio::test]
 async fn content_is_synced_before_its_name_and_all_names_before_the_index() {
-    let heard = Steps::default();
-    tracing::subscriber::set_global_default(heard.clone()).unwrap();
+    if met(traces()).is_none() {
+        return;
+    }
     for (flavour, fsync) in [(Flavour::Oci, true), (Flavour::Docker, true), (Flavour::Oci, false)] {
         let registry = registry().await;
-        let added = registry.add_image("app", "1", &MadeImage::of_layers([100_000, 200_000, 3_000]).of_flavour(flavour));
-        heard.0.lock().unwrap().clear();
-        let node = Node::with(|options| options.fsync = fsync);
-        let opened = heard.0.lock().unwrap().len();
-        node.pull(&format!("{}/app:1", registry.host())).await.unwrap();
-        oci_support::assert_complete(&node, &added.manifests[0]);
-
-        let store = node.store().display().to_string();
-        let steps: Vec<String> = heard.0.lock().unwrap().iter().map(|step| step.replace(&store, "STORE")).collect();
-        let steps = &steps[opened..];
+        registry.add_image("app", "1", &MadeImage::of_layers([100_000, 200_000, 3_000]).of_flavour(flavour));
+        let steps = steps_of_a_pull(format!("{}/app:1", registry.host()), fsync).await;
         let after = |from: usize, step: &str| {
-            from + steps[from..].iter().position(|heard| heard == step).unwrap_or_else(|| panic!("{step} in {steps:#?}"))
+            from + steps[from..].iter().position(|seen| seen == step).unwrap_or_else(|| panic!("{step} in {steps:#?}"))
         };
         let is_name_of_blob = |step: &&String| step.starts_with("rename ") && step.contains(" STORE/blobs/sha256/");
         // Config, layers and manifest; for Docker's form the index around it, too.

@@ -99,9 +99,11 @@ fn next_try(story: &Story) -> Finding {
     let down = no_server(story);
     let heals = HEALS_AT + Duration::from_secs_f64(longest_round(story.plan.outage) + PROBE_DEADLINE);
     let tries: Vec<&Asked> = story.asked.iter().filter(of_outage).filter(|one| one.at >= story.plan.fails_at && one.at <= heals).collect();
-    let waits = tries.windows(2).map(|pair| {
-        let without = if down.is_some_and(|(from, to)| pair[0].at < to && from < pair[1].at) { NO_SERVER } else { 0.0 };
-        ((pair[1].at - pair[0].at).as_secs_f64() - without, pair[1].node, pair[0].at)
+    // The time after the last try counts too: a fleet that gives up tries no more.
+    let ends = tries.iter().skip(1).map(|next| (next.at, next.node)).chain(tries.last().map(|last| (heals, last.node)));
+    let waits = tries.iter().zip(ends).map(|(one, (until, node))| {
+        let without = if down.is_some_and(|(from, to)| one.at < to && from < until) { NO_SERVER } else { 0.0 };
+        ((until - one.at).as_secs_f64() - without, node, one.at)
     });
     let (value, node, since) = waits.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();
     let at_most = longest_round(story.plan.outage) + PROBE_DEADLINE + TO_ASK;

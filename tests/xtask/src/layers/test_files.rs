@@ -10,10 +10,9 @@ use super::workspace::Workspace;
 const ALL: &str = "all";
 
 /// Executables that stand apart: crate, name, and why it cannot be part of the one.
-const APART: [(&str, &str, &str); 3] = [
-    ("shared/runtimes", "oci_store_steps", "it sets the subscriber of the whole process"),
-    ("tests/simulation", "storm", "it runs optimised"),
-    ("tests/simulation", "fleet", "it runs optimised, with an allocator of its own"),
+const APART: [(&str, &str, &str); 2] = [
+    ("tests/simulation", "storm", "it runs beside the others"),
+    ("tests/simulation", "fleet", "it runs beside the others, with an allocator of its own"),
 ];
 
 /// Every executable of tests is `all` or one that has a reason to stand apart, and every file is part of one.

@@ -7,14 +7,16 @@ use super::Part;
 use crate::command;
 
 /// Program, package, and what is tested with it.
-const SERVERS: [(&str, &str, &str); 4] = [
+const SERVERS: [(&str, &str, &str); 6] = [
     ("docker-registry", "docker-registry", "pulls from a real registry"),
     ("containerd", "containerd", "pulls through CRI"),
     ("runc", "runc", "what containerd runs"),
     ("skopeo", "skopeo", "a second opinion on images, and the benchmarks' reference"),
+    ("strace", "strace", "which system calls a pull makes, in which order"),
+    ("systemd-analyze", "systemd", "what systemd says of the unit"),
 ];
 
-/// The servers that Debian has.
+/// The servers and tools that Debian has.
 pub(super) fn servers() -> Vec<Part> {
     let missing: Vec<&str> = SERVERS.iter().filter(|(program, ..)| find(program).is_none()).map(|(_, package, _)| *package).collect();
     let outcome = if missing.is_empty() { Ok(()) } else { install(&missing) };
