@@ -147,8 +147,13 @@ fn each_planted_fault_is_found() {
     }
 }
 
-/// Simulations are built so that they run fast, or there are fewer of them.
-const OPTIMISED: bool = !cfg!(debug_assertions);
+/// Every so manyth seed is run twice: both runs must be the same.
+const TWICE: u64 = 5;
+
+/// How many seeds are asked for; `cargo xtask test` says 500, an ordinary `cargo test` nothing.
+fn seeds_asked() -> Option<u64> {
+    std::env::var("FLEET_SEEDS").ok().and_then(|value| value.parse().ok())
+}
 
 /// A storm of its own for each seed; every third one with the bus gone for a while.
 fn storm_of(seed: u64) -> (Scenario, Options) {
@@ -158,14 +163,17 @@ fn storm_of(seed: u64) -> (Scenario, Options) {
     (scenario, Options { bus_gone, ..Options::default() })
 }
 
-/// What is wrong with a seed's storm, run twice.
+/// What is wrong with a seed's storm.
 fn wrong(seed: u64, nodes: usize) -> Vec<String> {
     let (scenario, options) = storm_of(seed);
     let was_gone = options.bus_gone.is_some();
-    let (one, two) = (run(scenario, nodes, seed, options.clone()), run(scenario, nodes, seed, options));
+    let one = run(scenario, nodes, seed, options.clone());
     let mut wrong = Vec::new();
-    if (one.hash, one.events) != (two.hash, two.events) {
-        wrong.push("two runs differ".to_owned());
+    if seed.is_multiple_of(TWICE) {
+        let two = run(scenario, nodes, seed, options);
+        if (one.hash, one.events) != (two.hash, two.events) {
+            wrong.push("two runs differ".to_owned());
+        }
     }
     if was_gone {
         // Then each goes by kubelet's rule, and is never worse off than with that.
@@ -181,8 +189,9 @@ fn wrong(seed: u64, nodes: usize) -> Vec<String> {
 
 #[test]
 fn hundreds_of_storms_of_cores_repeat_themselves_and_stay_within_their_bars() {
-    let fleets: Vec<(u64, usize)> = if OPTIMISED {
-        (1..=5).map(|seed| (seed * 7, 1_000)).chain((1..=500).map(|seed| (seed, 50))).collect()
+    let fleets: Vec<(u64, usize)> = if let Some(seeds) = seeds_asked() {
+        let large = if seeds >= 500 { 5 } else { 0 };
+        (1..=large).map(|seed| (seed * 7, 1_000)).chain((1..=seeds).map(|seed| (seed, 50))).collect()
     } else {
         (1..=16).map(|seed| (seed, 20)).collect()
     };

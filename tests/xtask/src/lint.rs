@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::bail;
 
-use crate::{command, layers};
+use crate::{command, dependencies, layers};
 
 /// Runs every check, and fails at the end if any did.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
@@ -14,7 +14,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         ("lints", cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
         ("documentation", cargo(&["doc", "--workspace", "--no-deps", "--locked"])),
         ("layers", layers::run(root)),
+        ("dependencies", dependencies::run(root)),
     ];
+    let checks = outcomes.each_ref().map(|(name, _)| *name);
     let mut failed = Vec::new();
     for (name, outcome) in outcomes {
         if let Err(error) = outcome {
@@ -23,8 +25,8 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         }
     }
     if !failed.is_empty() {
-        bail!("{} of 4 checks failed: {}", failed.len(), failed.join(", "));
+        bail!("{} of {} checks failed: {}", failed.len(), checks.len(), failed.join(", "));
     }
-    println!("form, lints, documentation, layers: all right");
+    println!("{}: all right", checks.join(", "));
     Ok(())
 }

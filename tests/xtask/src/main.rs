@@ -3,6 +3,7 @@
 
 mod bench;
 mod command;
+mod dependencies;
 mod fuzz;
 mod layers;
 mod limits;
@@ -24,6 +25,7 @@ use clap::{Parser, Subcommand};
     after_help = "\
 Examples:
   cargo xtask test                     everything that CI tests, real servers included
+  cargo xtask test --quick             what a change affects, without servers: within minutes
   cargo xtask test -p bus              the tests of one crate
   cargo xtask test back_off            the tests with that in their names
   cargo xtask lint                     what CI checks besides the tests
@@ -39,18 +41,24 @@ enum Task {
     /// Gets what is needed (see `tools`), then runs every test of the workspace.
     ///
     /// A part that cannot be had makes its tests be left out, each named at the end with the reason; with CI=true in the
-    /// environment that is a failure. The last line is the sum: `N passed, N failed`.
+    /// environment that is a failure. Each stage's time is said; the last line is the sum: `N passed, N failed`.
     Test {
+        /// Within minutes of a change: only the tests that need no servers, with 20 seeds of simulated fleets, of the crates that the
+        /// change affects. These are the crates with a file that differs from the last commit of the branch's upstream (without
+        /// an upstream: from the last commit; if nothing differs: from the one before), and all that depend on them.
+        #[arg(long, conflicts_with = "arguments")]
+        quick: bool,
         /// Passed to `cargo test`: a filter, `-p CRATE`, `-- --nocapture`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Checks form, lints, documentation and layers. Every check runs, also after one failed.
+    /// Checks form, lints, documentation, layers, and what dependencies bring: licences, sources, duplicates. Every check runs, also
+    /// after one failed.
     Lint,
     /// Checks the architecture invariants that README.md states: who may depend on what, and what is written where.
     Layers,
     /// Gets the servers that tests talk to: a current and a too old nats-server into .tools, and from Debian, when root,
-    /// docker-registry, containerd, runc and skopeo. What is there already is left alone.
+    /// docker-registry, containerd, runc, skopeo, strace and systemd-analyze. What is there already is left alone.
     Tools,
     /// Runs the benchmarks in the release profile, each beside its reference in one run.
     Bench {
@@ -73,7 +81,8 @@ enum Task {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = workspace_root().and_then(|root| match arguments.task {
-        Task::Test { arguments } => test::run(&root, &arguments),
+        Task::Test { quick: true, .. } => test::run_quick(&root),
+        Task::Test { arguments, .. } => test::run(&root, &arguments),
         Task::Lint => lint::run(&root),
         Task::Layers => layers::run(&root),
         Task::Tools => tools::run(&root),

@@ -5,6 +5,7 @@
 mod cores;
 mod credentials;
 mod dependencies;
+mod examples;
 mod listing;
 mod sources;
 mod test_files;
@@ -33,7 +34,7 @@ impl Violation {
 type Rule = fn(&Workspace) -> Vec<Violation>;
 
 /// What each rule keeps true, and the rule.
-const RULES: [(&str, Rule); 9] = [
+const RULES: [(&str, Rule); 10] = [
     ("the top level holds services, shared, config, deploy, tests and the files of the workspace", listing::top_level),
     ("services know each other by subject and message only", dependencies::services_apart),
     ("nothing that ships depends on a crate under tests/", dependencies::tests_outside),
@@ -43,6 +44,7 @@ const RULES: [(&str, Rule); 9] = [
     ("clocks are read only in shared/clock", sources::clocks),
     ("no credential derives Debug or Serialize", credentials::hidden),
     ("the integration tests of a crate are one executable, and every file is part of it", test_files::one_executable),
+    ("examples in the documentation run", examples::tested),
 ];
 
 /// Checks every rule, then compiles each core alone.

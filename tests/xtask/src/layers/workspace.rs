@@ -29,6 +29,8 @@ pub(super) struct Package {
     pub(super) folder: String,
     /// What it needs to be built, tests aside.
     pub(super) dependencies: Vec<String>,
+    /// Whether examples in its documentation are tests.
+    pub(super) examples_run: bool,
     /// The names of its executables of integration tests.
     pub(super) test_targets: Vec<String>,
     /// What stands under its `tests`, whole.
@@ -78,7 +80,9 @@ impl Package {
         let built = array(&package["dependencies"]).iter().filter(|dependency| dependency["kind"] != "dev");
         let dependencies = built.filter_map(|dependency| dependency["name"].as_str().map(str::to_owned)).collect();
         let tests = array(&package["targets"]).iter().filter(|target| array(&target["kind"]).iter().any(|kind| kind == "test"));
+        let examples_run = array(&package["targets"]).iter().any(|target| target["doctest"] == true);
         Some(Self {
+            examples_run,
             name: package["name"].as_str()?.to_owned(),
             folder: folder.to_string_lossy().into_owned(),
             dependencies,
@@ -170,7 +174,7 @@ pub(super) mod made_up {
     pub(in crate::layers) fn package(folder: &str, dependencies: &[&str]) -> Package {
         let name = folder.rsplit('/').next().unwrap_or(folder).to_owned();
         let dependencies = dependencies.iter().map(|name| (*name).to_owned()).collect();
-        Package { name, folder: folder.to_owned(), dependencies, test_targets: Vec::new(), test_files: Vec::new() }
+        Package { name, folder: folder.to_owned(), dependencies, examples_run: false, test_targets: Vec::new(), test_files: Vec::new() }
     }
 
     /// One file, whole.

@@ -1,0 +1,147 @@
+//! Runs lanes of jobs side by side: the jobs of a lane one after the other, their output passed on line by line under their names.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::account::Account;
+use crate::command;
+
+/// A program that runs tests.
+pub(super) struct Job {
+    /// Of the stage; several jobs may be one.
+    pub(super) stage: String,
+    pub(super) command: Command,
+}
+
+impl Job {
+    pub(super) fn new(stage: impl Into<String>, command: Command) -> Self {
+        Self { stage: stage.into(), command }
+    }
+}
+
+/// A stage that has ended.
+pub(super) struct Finished {
+    pub(super) stage: String,
+    pub(super) took: Duration,
+    pub(super) account: Account,
+    pub(super) succeeded: bool,
+}
+
+/// Runs all lanes at the same time; every job runs, also after one failed. Returns the stages in the order of the lanes.
+pub(super) fn run(lanes: Vec<Vec<Job>>) -> anyhow::Result<Vec<Finished>> {
+    let lock = Mutex::new(());
+    let done: Vec<anyhow::Result<Vec<Finished>>> = std::thread::scope(|scope| {
+        let running: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| run_lane(lane, &lock))).collect();
+        running.into_iter().map(|lane| lane.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a lane of jobs panicked")))).collect()
+    });
+    Ok(done.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+fn run_lane(lane: Vec<Job>, lock: &Mutex<()>) -> anyhow::Result<Vec<Finished>> {
+    let mut finished: Vec<Finished> = Vec::new();
+    for mut job in lane {
+        #[expect(clippy::disallowed_methods, reason = "how long it took for whoever waits; nothing is decided by it")]
+        let started = Instant::now();
+        let (account, succeeded) = watch(&job.stage, &mut job.command, lock)?;
+        let took = started.elapsed();
+        match finished.last_mut().filter(|last| last.stage == job.stage) {
+            Some(same) => {
+                same.took += took;
+                same.account.add(account);
+                same.succeeded &= succeeded;
+            }
+            None => finished.push(Finished { stage: job.stage, took, account, succeeded }),
+        }
+    }
+    Ok(finished)
+}
+
+/// Runs a program with its output passed on, and listens to it.
+fn watch(stage: &str, job: &mut Command, lock: &Mutex<()>) -> anyhow::Result<(Account, bool)> {
+    let shown = command::shown(job);
+    pass_on(stage, format!("$ {shown}\n").as_bytes(), &mut std::io::stderr(), lock);
+    let mut child = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().with_context(|| format!("cannot start {shown}"))?;
+    let (stdout, stderr) = (child.stdout.take().context("stdout is piped")?, child.stderr.take().context("stderr is piped")?);
+    let mut account = std::thread::scope(|scope| {
+        let listener = scope.spawn(|| pass_on(stage, stderr, &mut std::io::stderr(), lock));
+        let mut account = pass_on(stage, stdout, &mut std::io::stdout(), lock);
+        account.left_out.extend(listener.join().map(|of_stderr| of_stderr.left_out).unwrap_or_default());
+        account
+    });
+    account.left_out.sort();
+    let status = child.wait().with_context(|| format!("{shown} cannot be waited for"))?;
+    if !status.success() {
+        pass_on(stage, format!("error: {shown}: {status}\n").as_bytes(), &mut std::io::stderr(), lock);
+    }
+    Ok((account, status.success()))
+}
+
+/// Passes lines on as they are, each behind the name of its stage, one at a time.
+fn pass_on(stage: &str, from: impl Read, to: &mut impl Write, lock: &Mutex<()>) -> Account {
+    let mut account = Account::default();
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        account.hear(&String::from_utf8_lossy(&line));
+        let whole = [stage.as_bytes(), b" | ", &line].concat();
+        let _one_at_a_time = lock.lock();
+        // A reader that closed our output wants no more of it; the tests go on all the same.
+        let _ = to.write_all(&whole).and_then(|()| to.flush());
+        line.clear();
+    }
+    account
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(stage: &str, script: &str) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job::new(stage, command)
+    }
+
+    #[test]
+    fn output_is_passed_on_byte_for_byte() {
+        let given = b"test result: ok. 1 passed; 0 failed\n\xff\xfe not UTF-8\nlast line without end";
+        let mut passed_on = Vec::new();
+        let account = pass_on("a", &given[..], &mut passed_on, &Mutex::new(()));
+        assert_eq!(passed_on, b"a | test result: ok. 1 passed; 0 failed\na | \xff\xfe not UTF-8\na | last line without end");
+        assert_eq!(account.sum(), "1 passed, 0 failed");
+    }
+
+    #[test]
+    fn a_job_that_fails_fails_its_stage_and_the_next_runs_all_the_same() {
+        let passes = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'";
+        let lanes = vec![
+            vec![job("unit", passes), job("unit", "exit 101"), job("unit", passes), job("e2e", passes)],
+            vec![job("killed", "kill -9 $$")],
+        ];
+        let finished = run(lanes).unwrap();
+        let told: Vec<_> = finished.iter().map(|one| (one.stage.as_str(), one.succeeded, one.account.sum())).collect();
+        let expected =
+            [("unit", false, "4 passed, 0 failed"), ("e2e", true, "2 passed, 0 failed"), ("killed", false, "0 passed, 0 failed")];
+        assert_eq!(told, expected.map(|(stage, succeeded, sum)| (stage, succeeded, sum.to_owned())));
+    }
+
+    #[test]
+    fn lanes_run_at_the_same_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two] = ["one", "two"].map(|name| folder.path().join(name).display().to_string());
+        // Each waits for the other, so neither ends if they run one after the other.
+        let meets =
+            |own: &str, other: &str| format!("touch {own}; for i in $(seq 600); do test -e {other} && exit 0; sleep 0.1; done; exit 1");
+        let finished = run(vec![vec![job("a", &meets(&one, &two))], vec![job("b", &meets(&two, &one))]]).unwrap();
+        assert!(finished.iter().all(|stage| stage.succeeded));
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_an_error() {
+        assert!(run(vec![vec![Job::new("none", Command::new("/nonexistent/program"))]]).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! Which executable runs when.
+//!
+//! Three lanes run at the same time. Tests of single crates and of the program are in the first. Outages, which take minutes because
+//! agents wait and not because they work, are in the second, many at once. Simulated fleets are in the third: they need nothing but
+//! CPU, and get what the other two leave.
+
+use super::executables::Executable;
+use super::lanes::Job;
+
+/// The modules of the crate `e2e` that mostly wait: fleets of agents before a registry that is down for a minute.
+const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
+/// One of these that is quick instead, and asks within seconds of a failure what is known of it.
+const QUICK: &str = "outage::observe";
+/// So many of the waiting ones at once: two waves.
+const WAITING_AT_ONCE: &str = "7";
+/// Tests of single crates wait for servers and for time as often as for a core.
+const AT_ONCE: &str = "4";
+
+/// Every executable in its lane, each exactly once; of `e2e` the waiting modules apart. Some simulated fleets come from the hash `tree`.
+pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
+    let (mut unit, mut crates, mut program) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut waiting, mut simulated) = (Vec::new(), Vec::new());
+    for executable in executables {
+        match (executable.package.as_str(), executable.kind.as_str()) {
+            ("simulation", "test") => simulated.push(background(executable, tree)),
+            ("e2e", "test") => {
+                let mut outages = executable.command(false);
+                outages.args(WAITING).args(["--skip", QUICK, "--test-threads", WAITING_AT_ONCE]);
+                waiting.push(Job::new("outages", outages));
+                let mut rest = executable.command(false);
+                rest.args(WAITING.iter().flat_map(|module| ["--skip", module])).args(["--test-threads", AT_ONCE]);
+                program.push(Job::new("program", rest));
+                let mut quick = executable.command(false);
+                quick.arg(QUICK);
+                program.push(Job::new("program", quick));
+            }
+            (_, "test") => {
+                let mut all = executable.command(false);
+                all.args(["--test-threads", AT_ONCE]);
+                crates.push(Job::new("crates", all));
+            }
+            _ => unit.push(Job::new("unit", executable.command(false))),
+        }
+    }
+    // The longest first: what is short fills the end.
+    simulated.sort_by_key(|job| job.stage != "fleet");
+    vec![unit.into_iter().chain(crates).chain(program).collect(), waiting, simulated]
+}
+
+/// Simulated fleets, which say how often each kind of fault acted.
+fn background(executable: &Executable, tree: &str) -> Job {
+    let mut command = executable.command(true);
+    command.arg("--nocapture").env("FLEET_SEEDS", "500").env("FLEET_TREE", tree);
+    // What one fleet leaves is kept for the next: giving it back to the system in between costs a tenth of the time.
+    command.env("MIMALLOC_PURGE_DELAY", "-1");
+    let stage = if executable.target == "all" { "storm figures" } else { executable.target.as_str() };
+    Job::new(stage, command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::executables::made_up;
+    use super::*;
+    use crate::command::shown;
+
+    #[test]
+    fn every_executable_runs_once_and_what_one_stage_leaves_out_another_runs() {
+        let executables = [
+            made_up("bus", "lib", "bus"),
+            made_up("bus", "test", "all"),
+            made_up("e2e", "test", "all"),
+            made_up("simulation", "lib", "simulation"),
+            made_up("simulation", "test", "storm"),
+            made_up("simulation", "test", "fleet"),
+            made_up("new-crate", "test", "new-target"),
+        ];
+        let told = lanes(&executables, "0123456789abcdef").into_iter().map(|lane| {
+            lane.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
+        });
+        let told: Vec<Vec<String>> = told.collect();
+        let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --test-threads 4";
+        assert_eq!(
+            told,
+            [
+                vec![
+                    "unit: bus-0".to_owned(),
+                    "unit: simulation-0".to_owned(),
+                    "crates: all-0 --test-threads 4".to_owned(),
+                    "crates: new-target-0 --test-threads 4".to_owned(),
+                    format!("program: all-0 {skips}"),
+                    "program: all-0 outage::observe".to_owned(),
+                ],
+                vec!["outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --test-threads 7".to_owned()],
+                vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
+            ]
+        );
+    }
+}
