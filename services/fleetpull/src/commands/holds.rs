@@ -118,6 +118,9 @@ mod tests {
 
     const OWNER: &str = "default|registry.example|h||anonymous|e";
 
+    /// How long a budget holds, and why.
+    type Told = (Option<u64>, &'static str);
+
     fn limit(source: Option<&str>, remaining: u64, reset_ms: u64) -> RegistryLimit {
         RegistryLimit { source: source.map(str::to_owned), limit: 100, remaining, window_ms: 60_000, reset_ms: Some(reset_ms) }
     }
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_budget_holds_by_its_quota_and_by_those_who_wait() {
-        let table: [(BudgetState, Option<(Option<u64>, &str)>); 7] = [
+        let table: [(BudgetState, Option<Told>); 7] = [
             (budget(vec![], &[]), None),
             (budget(vec![limit(None, 1, 52_000)], &[]), None),
             (budget(vec![limit(None, 0, 52_000)], &[]), Some((Some(52_000), "0 of 100 left per 1m0s, anew in 52.0 s"))),

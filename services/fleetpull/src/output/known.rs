@@ -86,6 +86,9 @@ impl<'a> JsonView<'a> {
     }
 }
 
+/// Milliseconds until the next attempt, and for which node.
+type Due<'a> = (u64, Option<&'a NodeName>);
+
 /// Puts together what nodes told, as it comes.
 #[derive(Debug, Default)]
 pub struct Merger {
@@ -176,7 +179,7 @@ impl Known {
     }
 
     /// Who may make the next attempt the soonest, and who the latest, each with the milliseconds until then.
-    fn span(&self) -> ((u64, Option<&NodeName>), (u64, Option<&NodeName>)) {
+    fn span(&self) -> (Due<'_>, Due<'_>) {
         let by_time = || self.next.iter().map(|(node, left)| (*left, Some(node)));
         let own = (self.entry.next_try_ms, None);
         (by_time().min().unwrap_or(own), by_time().max().unwrap_or(own))
