@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffKey, BackoffList, Held, Pause};
-use contract::messages::pull_coordinator::{BudgetHold, ExplainImage, Explanation, PullPolicy};
+use contract::messages::pull_coordinator::{BudgetHold, EndpointLogins, ExplainImage, Explanation, PullPolicy};
 use contract::{CallError, TraceContext};
 use image::{Platform, Reference};
 use runtimes::{PullRequest, RuntimeRef};
@@ -45,6 +45,13 @@ pub(crate) async fn explain(
         }
         Err(failure) => explanation.inspect_error = Some(failure.text),
     }
+    explanation.logins = runtime.logins(&reference).await.unwrap_or_else(|error| {
+        vec![EndpointLogins {
+            endpoint: reference.registry().to_owned(),
+            none_because: Some(error.to_string()),
+            ..EndpointLogins::default()
+        }]
+    });
     if !blobs.is_empty() {
         explanation.missing_bytes = runtime.missing_bytes(&blobs).await;
     }

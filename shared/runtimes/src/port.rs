@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use contract::messages::pull_coordinator::EndpointLogins;
 use contract::messages::throttler::RegistryLimit;
 use contract::{FailureClass, TraceContext};
 use image::{Digest, Platform, Reference};
 
-use crate::keyring::Identity;
+use crate::keyring::{Identity, KeyringError};
 use crate::oci_layout::endpoint_by_name;
 use crate::progress::Progress;
 
@@ -33,6 +34,14 @@ pub trait ImageRuntime: Send + Sync + 'static {
     /// Whom a pull of the image would talk to, and as whom. Never asks the network; what a credential helper said is remembered for a while.
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
         Route::unknown(reference, platform)
+    }
+
+    /// Which logins a pull of the image would show to whom, in words for people. Never asks a registry. Empty if the runtime cannot say.
+    ///
+    /// # Errors
+    /// A pull would fail, because the logins cannot be found out.
+    async fn logins(&self, _reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
+        Ok(Vec::new())
     }
 
     /// Asks for the image's manifest over the way that a pull would take, without pulling. None if this runtime cannot. That it

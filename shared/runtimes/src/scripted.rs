@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use contract::TraceContext;
+use contract::messages::pull_coordinator::EndpointLogins;
 use contract::messages::throttler::RegistryLimit;
 use image::{Digest, Platform, Reference};
 use tokio::sync::{Semaphore, watch};
 
+use crate::keyring::KeyringError;
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
 };
@@ -65,6 +67,7 @@ struct State {
     pull_answers: BTreeMap<String, VecDeque<PullAnswer>>,
     gates: BTreeMap<String, Arc<Semaphore>>,
     routes: BTreeMap<String, Route>,
+    logins: BTreeMap<String, Vec<EndpointLogins>>,
     probes: BTreeMap<String, Probe>,
     weights: BTreeMap<String, WeightAnswer>,
     stored: BTreeSet<Digest>,
@@ -105,6 +108,11 @@ impl ScriptedRuntime {
     /// From now on this is the route to this image; without one, nothing is known of it.
     pub fn set_route(&self, image: &str, route: Route) {
         self.state().routes.insert(image.to_owned(), route);
+    }
+
+    /// From now on a pull of this image would show these logins; without it, that is not told.
+    pub fn set_logins(&self, image: &str, logins: Vec<EndpointLogins>) {
+        self.state().logins.insert(image.to_owned(), logins);
     }
 
     /// From now on this comes of asking for this image's manifest; without it, it cannot be asked for.
@@ -267,6 +275,10 @@ impl ImageRuntime for ScriptedRuntime {
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
         let scripted = self.state().routes.get(reference.runtime_reference()).cloned();
         scripted.unwrap_or_else(|| Route::unknown(reference, platform))
+    }
+
+    async fn logins(&self, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
+        Ok(self.state().logins.get(reference.runtime_reference()).cloned().unwrap_or_default())
     }
 
     async fn probe(&self, reference: &Reference, _: &TraceContext) -> Option<Probe> {

@@ -127,6 +127,44 @@ async fn a_node_asks_localhost_as_nobody_with_docker_hubs_login_alone() {
     assert_eq!(kept.lookup(&Audience::runtime("localhost/team/app")).await.unwrap().len(), 1);
 }
 
+/// What `explain` says before a registry is asked.
+#[tokio::test]
+async fn which_login_an_endpoint_is_shown_is_told_without_its_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let logins = r#"{"auths":{"https://index.docker.io/v1/":{"username":"hubuser","password":"hub-password"},
+        "registry.example/team":{"username":"deploy","password":"p"},"registry.example":{"identitytoken":"t"}}}"#;
+    let mut options = options(folder.path());
+    options.keyring = keyring(folder.path(), Some(logins));
+    let file = folder.path().join("logins/config.json").display().to_string();
+    for (registry, hosts) in [
+        ("registry.example", "[host.\"https://mirror.example\"]\n"),
+        ("docker.io", "[host.\"http://mirror\"]\n"),
+        ("other.example", "[host.\"https://registry.example\"]\n"),
+    ] {
+        std::fs::create_dir_all(options.config_path.join(registry)).unwrap();
+        std::fs::write(options.config_path.join(registry).join("hosts.toml"), hosts).unwrap();
+    }
+    let none = |name: &str| format!("none for {name} in {file} (--authfile)");
+    let hub_alone = format!("the login for index.docker.io in {file} is sent to Docker Hub's own hosts alone, over TLS");
+    let of_team = format!("login for registry.example/team in {file}, identity token for registry.example in {file}");
+    for (image, expected) in [
+        ("busybox", vec![("mirror:80", hub_alone.clone()), ("registry-1.docker.io:443", format!("login for index.docker.io in {file}"))]),
+        ("localhost/team/app", vec![("localhost:80", hub_alone)]),
+        ("registry.example/team/app", vec![("mirror.example:443", none("mirror.example")), ("registry.example:443", of_team.clone())]),
+        // A mirror is shown the login that is kept under its own name.
+        ("other.example/team/app", vec![("registry.example:443", of_team), ("other.example:443", none("other.example"))]),
+    ] {
+        let told = options.logins(&image::Reference::parse(image).unwrap()).await.unwrap();
+        let told: Vec<_> =
+            told.iter().map(|one| (one.endpoint.as_str(), one.none_because.clone().unwrap_or_else(|| one.logins.join(", ")))).collect();
+        assert_eq!(told, expected, "{image}");
+        for hidden in ["hubuser", "deploy", "hub-password"] {
+            assert!(!format!("{told:?}").contains(hidden), "{told:?}");
+        }
+    }
+    assert!(!options.store.exists(), "no store is made");
+}
+
 /// The registry of `localhost/...` is on port 80, whose name kubelet's rule takes for Docker Hub's.
 #[tokio::test]
 async fn a_registry_on_port_80_of_this_host_is_no_docker_hub() {

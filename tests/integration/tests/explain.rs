@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use contract::FailureClass;
-use contract::messages::pull_coordinator::{BLOBS_MOST, BlobSize, ExplainImage, Explanation, OutcomeKind, PullPolicy};
+use contract::messages::pull_coordinator::{BLOBS_MOST, BlobSize, EndpointLogins, ExplainImage, Explanation, OutcomeKind, PullPolicy};
 use image::{Digest, Platform};
 use integration::{Plan, TestNode, ask, paused};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
@@ -48,6 +48,20 @@ fn the_verdict_is_what_a_pull_then_does() {
             assert_eq!((did.outcome, word.as_str()), (outcome, reason), "{image} {policy:?}");
         });
     }
+}
+
+#[test]
+fn which_login_a_pull_would_show_is_explained() {
+    paused(async {
+        let (node, runtime) = node().await;
+        let none =
+            EndpointLogins { endpoint: "mirror:80".to_owned(), none_because: Some("none in a file".to_owned()), ..Default::default() };
+        let some =
+            EndpointLogins { endpoint: "registry:443".to_owned(), logins: vec!["login for registry".to_owned()], none_because: None };
+        runtime.set_logins("absent:v1", vec![none.clone(), some.clone()]);
+        assert_eq!(node.explain("absent:v1", None).await.unwrap().logins, [none, some]);
+        assert_eq!(node.explain("there:v1", None).await.unwrap().logins, [], "this runtime does not say");
+    });
 }
 
 #[test]

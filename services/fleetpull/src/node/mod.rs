@@ -12,7 +12,7 @@ mod spread;
 pub use connection::{connect_client, open_bus, shown_bus};
 pub use membership::Membership;
 pub use name::node_name;
-pub use runtime::{open_runtime, open_shared_runtime};
+pub use runtime::{logins, open_runtime, open_shared_runtime};
 pub use sharing::Sharing;
 
 use std::time::Duration;

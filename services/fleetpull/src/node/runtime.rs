@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clock::Clock;
+use contract::messages::pull_coordinator::EndpointLogins;
+use image::Reference;
 use runtimes::RuntimeRef;
 use runtimes::cri::{CriOptions, CriRuntime};
-use runtimes::keyring::{FleetKey, Keyring, KeyringOptions};
+use runtimes::keyring::{Audience, FleetKey, Keyring, KeyringOptions};
 use runtimes::oci_layout::{OciLayout, OciLayoutOptions, Timeouts};
 use settings::{RuntimeKind, Settings};
 
@@ -45,6 +47,25 @@ pub fn open_shared_runtime(
             let endpoint = settings.runtime.endpoint_on(Path::exists)?;
             let runtime = CriRuntime::new(CriOptions { endpoint, keyring }).context("runtime.endpoint is not valid")?;
             Ok(Arc::new(runtime))
+        }
+    }
+}
+
+/// Which logins a pull of this process would show to whom. No store is made.
+///
+/// # Errors
+/// The logins cannot be found out, or no runtime's socket is known.
+pub async fn logins(configuration: &Configuration, reference: &Reference) -> Result<Vec<EndpointLogins>> {
+    let settings = configuration.settings();
+    let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
+    match settings.runtime.kind {
+        RuntimeKind::OciLayout => {
+            let store = settings.store.dir_on(&configuration.host)?;
+            Ok(layout_options(settings, store, keyring, RegistryArgs::default(), Clock::host()).logins(reference).await?)
+        }
+        RuntimeKind::Cri => {
+            let endpoint = settings.runtime.endpoint_on(Path::exists)?;
+            Ok(vec![keyring.explain(&Audience::runtime(reference.repository()), &endpoint).await?])
         }
     }
 }

@@ -451,6 +451,19 @@ impl Command for ExplainImage {
     const VERB: &'static str = "explain";
 }
 
+/// Which logins a pull would show to one endpoint, in words without a secret or a user's name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointLogins {
+    /// `host:port`, or the container runtime that is given the logins.
+    pub endpoint: String,
+    /// By entry and file, in the order in which they are tried: `login for registry.example in /root/.docker/config.json`.
+    #[serde(default)]
+    pub logins: Vec<String>,
+    /// Why there is none, if so.
+    #[serde(default)]
+    pub none_because: Option<String>,
+}
+
 /// Why a pull would wait for its registry's budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetHold {
@@ -521,6 +534,9 @@ pub struct Explanation {
     /// What that budget holds a pull back by. Left open by the node: whoever asks knows it from the budget's leader.
     #[serde(default)]
     pub budget_hold: Option<BudgetHold>,
+    /// Which logins a pull would show, endpoint by endpoint; empty if the runtime does not say.
+    #[serde(default)]
+    pub logins: Vec<EndpointLogins>,
     /// Whether the runtime is pulling the image at this moment.
     pub in_flight: bool,
     /// What would happen, in one sentence.

@@ -36,12 +36,13 @@ use watch::Watcher;
 
 use crate::blocking::on_disk;
 use crate::failure;
-use crate::keyring::{Audience, Credential, Keyring};
+use crate::keyring::{Audience, Credential, Keyring, KeyringError};
 use crate::oci_layout::{Prober, RouteOptions, prober, way};
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
 };
 use crate::progress::Progress;
+use contract::messages::pull_coordinator::EndpointLogins;
 use contract::{FailureClass, TraceContext};
 
 /// Kubelet's `runtimeRequestTimeout`. A pull itself has none, as in kubelet.
@@ -238,6 +239,12 @@ impl ImageRuntime for CriRuntime {
         // A login is given to the runtime with the pull; which endpoint it shows it to is its own affair.
         let identity = self.keyring.identity(&[Audience::runtime(reference.repository())]).await;
         Route::asking_as(identity, self.way(reference, Route::unknown(reference, None)).await)
+    }
+
+    async fn logins(&self, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
+        // As kubelet gives them to the runtime; which endpoint it shows them to is its own affair.
+        let runtime = format!("unix://{}", self.socket.display());
+        Ok(vec![self.keyring.explain(&Audience::runtime(reference.repository()), &runtime).await?])
     }
 
     async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Option<Probe> {

@@ -20,6 +20,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clock::Clock;
+use contract::messages::pull_coordinator::EndpointLogins;
 use tokio::io::AsyncReadExt;
 
 pub use audience::Audience;
@@ -116,18 +117,15 @@ impl Keyring {
         Identity::of(&logins, &self.fleet_key, &self.credential_group)
     }
 
-    /// Which logins an audience would be shown, in words: their sources, or why there is none. Helpers that answered lately are not asked
-    /// again.
+    /// Which logins an audience, called `endpoint`, would be shown. Helpers that answered lately are not asked again.
     ///
     /// # Errors
     /// As [`Keyring::lookup`].
-    pub async fn explain(&self, audience: &Audience) -> Result<Result<Vec<String>, String>, KeyringError> {
+    pub async fn explain(&self, audience: &Audience, endpoint: &str) -> Result<EndpointLogins, KeyringError> {
         let found = self.logins(audience, Helpers::Remembered).await?;
-        if found.is_empty() {
-            Ok(Err(self.why_none(audience).await))
-        } else {
-            Ok(Ok(found.into_iter().map(|login| login.source).collect()))
-        }
+        let none_because = if found.is_empty() { Some(self.why_none(audience).await) } else { None };
+        let logins = found.into_iter().map(|login| login.source).collect();
+        Ok(EndpointLogins { endpoint: endpoint.to_owned(), logins, none_because })
     }
 
     /// Why an audience is shown no login, in words.

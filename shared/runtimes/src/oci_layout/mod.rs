@@ -9,6 +9,7 @@
 mod download;
 mod failure;
 mod layout;
+mod logins;
 mod manifest;
 mod options;
 mod probe;
@@ -24,13 +25,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use clock::Clock;
+use contract::messages::pull_coordinator::EndpointLogins;
 use contract::{FailureClass, TraceContext};
 use image::{Digest, Platform, Reference};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::blocking::on_disk;
-use crate::keyring::{Audience, Keyring};
+use crate::keyring::{Audience, Keyring, KeyringError};
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
 };
@@ -91,17 +93,13 @@ impl OciLayout {
         install_cryptography();
         let layout = Layout::open(&options.store, options.fsync, options.clock.now().wall)
             .map_err(|source| OpenError::Store { path: options.store.clone(), source })?;
+        let route = options.route();
         let registries = Registries::new(options.timeouts, options.connections_per_registry, options.clock);
         let shared = Arc::new(Shared {
             layout,
             registries: Arc::new(registries),
             keyring: options.keyring,
-            route: RouteOptions {
-                config_path: options.config_path,
-                plain_http: options.plain_http,
-                tls_verify: options.tls_verify,
-                own_proxies: true,
-            },
+            route,
             connections_per_pull: options.connections_per_pull,
         });
         Ok(Self { shared, status: Arc::default(), downloads: Downloads::start().map_err(OpenError::Threads)? })
@@ -143,6 +141,10 @@ impl ImageRuntime for OciLayout {
                 Route::asking_as(identity, Route { hash: way.hash, endpoints: way.endpoints, ..unknown })
             }
         }
+    }
+
+    async fn logins(&self, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
+        logins::logins(&self.shared.keyring, &self.shared.route, reference).await
     }
 
     async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Option<Probe> {

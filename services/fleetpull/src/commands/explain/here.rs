@@ -8,13 +8,12 @@ use clock::Clock;
 use contract::FailureClass;
 use contract::messages::pull_coordinator::{Explanation, PullPolicy};
 use image::Reference;
-use runtimes::keyring::{Audience, Keyring, KeyringOptions};
 use settings::RuntimeKind;
 
 use crate::cli::{ExplainArgs, RegistryArgs};
 use crate::commands::pull::advice;
 use crate::configuration::Configuration;
-use crate::node::open_runtime;
+use crate::node::{logins, open_runtime};
 use crate::output;
 
 /// Without a fleet there is no back-off to know of: a pull of this process begins anew. What would stop it before a registry is
@@ -56,9 +55,7 @@ async fn find_out(configuration: &Configuration, reference: &Reference, policy: 
     let would_pull = policy != PullPolicy::Never && !(looks && (said.present == Some(true) || said.inspect_error.is_some()));
     if would_pull {
         store.as_deref().map_or(Ok(()), check_that_it_can_be_written)?;
-        // Looked up as a pull does, and dropped.
-        let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
-        let _ = keyring.lookup(&Audience::runtime(reference.repository())).await?;
+        said.logins = logins(configuration, reference).await?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What is known of a pull, as JSON: the names and their meaning are an interface.
 
-use contract::messages::pull_coordinator::{Explanation, ImageWeight};
+use contract::messages::pull_coordinator::{EndpointLogins, Explanation, ImageWeight};
 use contract::{FailureClass, NodeName};
 use image::Reference;
 use serde::Serialize;
@@ -52,6 +52,7 @@ struct JsonPull<'a> {
     weight: Option<&'a ImageWeight>,
     weigh_error: Option<&'a str>,
     missing_bytes: Option<u64>,
+    logins: &'a [EndpointLogins],
 }
 
 impl<'a> JsonPull<'a> {
@@ -79,6 +80,7 @@ impl<'a> JsonPull<'a> {
             weight: said.weight.as_ref(),
             weigh_error: said.weigh_error.as_deref(),
             missing_bytes: said.missing_bytes,
+            logins: &said.logins,
         }
     }
 }

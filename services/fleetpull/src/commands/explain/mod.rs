@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use clock::Clock;
 use contract::NodeName;
-use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
+use contract::messages::pull_coordinator::{EndpointLogins, ExplainImage, Explanation, PullPolicy};
 use image::Reference;
 
 use super::holds::Budgets;
@@ -144,6 +144,15 @@ fn print_text(reference: &Reference, findings: &Findings) {
     super::backoff::show(&findings.known, Clock::host().now().wall_ms());
 }
 
+/// What an endpoint would be shown: a missing and a wrong login are told apart before a registry refuses.
+fn login_line(EndpointLogins { endpoint, logins, none_because }: &EndpointLogins) -> String {
+    match (logins.is_empty(), none_because) {
+        (false, _) => format!("login: {endpoint} is shown the {}", logins.join(", then the ")),
+        (true, Some(why)) => format!("login: {endpoint} is shown none ({why})"),
+        (true, None) => format!("login: {endpoint} is shown none"),
+    }
+}
+
 /// With its cause, unless that stands below with everything about it.
 fn print_verdict(verdict: &Verdict, with_cause: bool) {
     let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
@@ -157,6 +166,9 @@ fn print_verdict(verdict: &Verdict, with_cause: bool) {
                     output::fact(&format!("  {name}: {}", output::one_line(detail)));
                 }
             }
+            // An image that is there is not asked for.
+            let shown = said.logins.iter().filter(|_| said.present != Some(true) || said.policy == PullPolicy::Always.as_str());
+            shown.for_each(|logins| output::fact(&format!("  {}", output::one_line(&login_line(logins)))));
         }
     }
 }

@@ -1,0 +1,34 @@
+//! Which logins a pull would show to whom, found out without asking any registry.
+
+use contract::messages::pull_coordinator::EndpointLogins;
+use image::Reference;
+
+use super::OciLayoutOptions;
+use super::route::{self, RouteOptions};
+use crate::keyring::{Keyring, KeyringError};
+
+impl OciLayoutOptions {
+    /// Which logins a pull would show to each endpoint of the route. The store is not opened.
+    ///
+    /// # Errors
+    /// A file of logins cannot be used, or a helper gives no answer: a pull would fail of it, whatever the registry says.
+    pub async fn logins(&self, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
+        logins(&self.keyring, &self.route(), reference).await
+    }
+
+    pub(super) fn route(&self) -> RouteOptions {
+        let Self { config_path, plain_http, tls_verify, .. } = self;
+        RouteOptions { config_path: config_path.clone(), plain_http: *plain_http, tls_verify: *tls_verify, own_proxies: true }
+    }
+}
+
+/// As [`OciLayoutOptions::logins`]; empty if the route cannot be read, which a pull says.
+pub(super) async fn logins(keyring: &Keyring, options: &RouteOptions, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
+    let mut found = Vec::new();
+    for endpoint in route::endpoints(reference, options).unwrap_or_default() {
+        if endpoint.resolve || endpoint.pull {
+            found.push(keyring.explain(&endpoint.audience(reference), &endpoint.host).await?);
+        }
+    }
+    Ok(found)
+}
