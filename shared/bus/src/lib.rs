@@ -4,6 +4,7 @@
 //! (nats-server 2.11 or newer). One conformance suite runs on both and pins the semantics that callers may rely on.
 //! [`services`] lets services on either answer the services API of NATS; [`socket`] carries the messages of either through a unix socket.
 
+mod asker;
 pub mod memory;
 mod message;
 pub mod nats;
@@ -12,6 +13,7 @@ mod rules;
 pub mod services;
 pub mod socket;
 
+pub use asker::Asker;
 pub use message::{Headers, MAX_PAYLOAD_BYTES, Message};
 pub use port::{AgedEntry, BucketStatus, Snapshot};
 pub use port::{Appended, BucketSpec, Entry, EntryChange, EntryWatch, StreamSpec};

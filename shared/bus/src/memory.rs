@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 
 use self::hub::{ConnectionId, Hub};
 use self::key_value::MemoryKeyValue;
+use crate::asker::Asker;
 use crate::message::{MAX_PAYLOAD_BYTES, Message};
 use crate::port::{Appended, BucketSpec, KeyValue, StreamSpec};
 use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
@@ -90,6 +91,10 @@ impl Bus for MemoryBus {
             Ok(Err(_)) => Err(BusError::Closed),
             Err(_) => Err(BusError::TimedOut { subject, timeout }),
         }
+    }
+
+    async fn asker(&self, request: &Message) -> Asker {
+        request.reply_to.as_deref().map_or(Asker::Unknown, |reply_to| self.hub.asker(reply_to))
     }
 
     fn new_inbox(&self) -> String {

@@ -36,6 +36,7 @@ use self::key_value::NatsKeyValue;
 use self::link::{Link, Phase};
 pub use self::options::{NatsOptions, NatsOptionsError};
 use self::target::Target;
+use crate::asker::{ANSWERS_PROBES_HEADER, Asker};
 use crate::message::Message;
 use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamSpec};
 use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
@@ -137,9 +138,17 @@ impl Bus for NatsBus {
     }
 
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError> {
-        let message = rules::with_deadline(message, timeout);
+        let mut message = rules::with_deadline(message, timeout);
+        message.headers.set(ANSWERS_PROBES_HEADER, "1");
         rules::check_message(&message, self.connection().limit())?;
         self.connection().ask(message, timeout).await.map(from_wire)
+    }
+
+    async fn asker(&self, request: &Message) -> Asker {
+        match &request.reply_to {
+            Some(reply_to) if request.headers.get(ANSWERS_PROBES_HEADER).is_some() => self.connection().probe(reply_to).await,
+            _ => Asker::Unknown,
+        }
     }
 
     fn new_inbox(&self) -> String {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
+use crate::asker::Asker;
 use crate::message::Message;
 
 /// A shared bus of either kind.
@@ -33,6 +34,11 @@ pub trait Bus: Send + Sync + 'static {
     /// # Errors
     /// [`BusError::NoResponders`] at once when nobody subscribes, [`BusError::TimedOut`] after `timeout`, and those of `publish`.
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError>;
+
+    /// Whether the sender of a request that arrived here still waits for its reply. Takes a second at most.
+    async fn asker(&self, _request: &Message) -> Asker {
+        Asker::Unknown
+    }
 
     /// A subject of one's own for answers to a published question, below the prefix that this connection may subscribe to.
     fn new_inbox(&self) -> String {

@@ -69,6 +69,8 @@ conformance! {
         a_request_says_how_long_its_caller_waits,
         many_requests_at_once_get_their_own_answers,
         an_answer_of_one_mebibyte_passes,
+        whether_an_asker_still_waits_can_be_seen,
+        an_asker_that_cannot_be_probed_counts_as_waiting,
     }
     key_value {
         revisions_count_for_the_bucket,

@@ -15,6 +15,7 @@ use super::bucket::{Bucket, Content, Stored};
 use super::routes::Routes;
 use super::streams::Streams;
 use super::watch::Watcher;
+use crate::asker::Asker;
 use crate::message::{Headers, Message};
 use crate::port::SUBSCRIPTION_CAPACITY;
 use crate::port::{Appended, BucketSpec, BucketStatus, BusError, Entry, EntryChange, KeyValueError, Snapshot, StreamSpec};
@@ -108,6 +109,13 @@ impl Hub {
 
     pub(super) fn forget_reply(&self, id: u64) {
         self.state().replies.remove(&id);
+    }
+
+    /// Whether anybody waits for what is sent to a reply subject.
+    pub(super) fn asker(&self, reply_to: &str) -> Asker {
+        let mut state = self.state();
+        let awaited = state.awaited_on(reply_to).is_some_and(|id| state.replies.contains_key(&id));
+        if awaited || !state.routes.reached_by(reply_to).is_empty() { Asker::Waits } else { Asker::Gone }
     }
 
     pub(super) fn subscribe(&self, connection: ConnectionId, pattern: &str, queue: Option<&str>) -> (u64, mpsc::Receiver<Arc<Message>>) {
@@ -253,12 +261,16 @@ impl State {
 
     fn deliver(&mut self, message: Message) {
         let reached = self.routes.reached_by(&message.subject);
-        let awaited = message.subject.strip_prefix(REPLY_PREFIX).and_then(|number| number.parse().ok());
-        if let Some(asker) = awaited.and_then(|id: u64| self.replies.remove(&id)) {
+        if let Some(asker) = self.awaited_on(&message.subject).and_then(|id| self.replies.remove(&id)) {
             // The asker may have given up this moment: a late reply is nobody's.
             let _ = asker.send(message.clone());
         }
         self.deliver_to(&reached, message);
+    }
+
+    /// The number of the request whose reply is awaited on a subject, if it is such a subject.
+    fn awaited_on(&self, subject: &str) -> Option<u64> {
+        subject.strip_prefix(REPLY_PREFIX)?.parse().ok()
     }
 
     /// Delivers to every plain subscription reached, and to one of each queue group, in turn.

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::link::Link;
-use super::replies::Replies;
+use super::replies::{self, Replies};
+use crate::asker::{Asker, PROBE_HEADER};
 use crate::message::{Headers, MAX_PAYLOAD_BYTES, Message};
 use crate::port::BusError;
 
@@ -24,6 +25,9 @@ const SEND_LIMIT: Duration = Duration::from_millis(250);
 
 /// How long a new subscription waits for the server's word that it knows of it.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long an asker may take to answer a probe. One that takes longer counts as waiting.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What a server adds to a stored message when it republishes it, and what it keeps of one with a time to live.
 const REPUBLISHED: [&str; 6] = ["Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Last-Sequence", "Nats-Time-Stamp", "Nats-TTL"];
@@ -40,7 +44,8 @@ impl Connection {
     pub(super) async fn new(client: Client, link: Arc<Link>) -> Result<Self, BusError> {
         let inbox = client.new_inbox();
         let subscriber = client.subscribe(format!("{inbox}.*")).await.map_err(other)?;
-        Ok(Self { client, link, replies: Replies::new(&inbox, subscriber) })
+        let replies = Replies::new(&inbox, subscriber, client.clone());
+        Ok(Self { client, link, replies })
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -107,6 +112,17 @@ impl Connection {
             Ok(Ok(answer)) if answer.status == Some(StatusCode::NO_RESPONDERS) => Err(BusError::NoResponders { subject }),
             Ok(answer) => answer,
             Err(_) => Err(BusError::TimedOut { subject, timeout: limit }),
+        }
+    }
+
+    /// Asks whoever subscribes to the reply subject of a request whether the reply is still awaited.
+    pub(super) async fn probe(&self, reply_to: &str) -> Asker {
+        let mut probe = Message::new(reply_to.to_owned(), Bytes::new());
+        probe.headers.set(PROBE_HEADER, "1");
+        match self.ask(probe, PROBE_LIMIT).await {
+            Ok(answer) => replies::read_probe_answer(&answer),
+            Err(BusError::NoResponders { .. }) => Asker::Absent,
+            Err(_) => Asker::Unknown,
         }
     }
 

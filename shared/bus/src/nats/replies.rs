@@ -5,10 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_nats::{Message, Subscriber};
-use futures::StreamExt;
+use async_nats::{Client, Message, Subscriber};
+use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+
+use crate::asker::{Asker, PROBE_HEADER};
+
+/// The answers to a probe.
+const WAITS: &[u8] = b"waits";
+const GONE: &[u8] = b"gone";
 
 type Waiting = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Message>>>>;
 
@@ -31,10 +37,10 @@ pub(super) struct Awaited<'a> {
 
 impl Replies {
     /// Reads from a subscription of `<inbox>.*`.
-    pub(super) fn new(inbox: &str, subscriber: Subscriber) -> Self {
+    pub(super) fn new(inbox: &str, subscriber: Subscriber, client: Client) -> Self {
         let waiting = Waiting::default();
         let prefix = format!("{inbox}.");
-        let reader = tokio::spawn(read(subscriber, prefix.len(), Arc::clone(&waiting))).abort_handle();
+        let reader = tokio::spawn(read(subscriber, prefix.len(), Arc::clone(&waiting), client)).abort_handle();
         Self { prefix, waiting, last: AtomicU64::new(0), reader }
     }
 
@@ -59,14 +65,40 @@ impl Drop for Awaited<'_> {
     }
 }
 
-async fn read(mut subscriber: Subscriber, prefix_len: usize, waiting: Waiting) {
+async fn read(mut subscriber: Subscriber, prefix_len: usize, waiting: Waiting, client: Client) {
     while let Some(message) = subscriber.next().await {
         let number = message.subject.as_str().get(prefix_len..).and_then(|number| number.parse().ok());
         let Some(number) = number else { continue };
+        if is_probe(&message) {
+            let awaited = waiting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&number);
+            answer_probe(&client, message, awaited);
+            continue;
+        }
         let asker = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
         if let Some(asker) = asker {
             // The asker may have given up this moment.
             let _ = asker.send(message);
         }
+    }
+}
+
+fn is_probe(message: &Message) -> bool {
+    message.headers.as_ref().is_some_and(|headers| headers.get(PROBE_HEADER).is_some())
+}
+
+/// Answers a probe if there is room for it now: the replies behind it do not wait, and a probe without an answer harms nobody.
+fn answer_probe(client: &Client, probe: Message, awaited: bool) {
+    if let Some(reply_to) = probe.reply {
+        let answer = if awaited { WAITS } else { GONE };
+        drop(client.publish(reply_to, answer.into()).now_or_never());
+    }
+}
+
+/// What an asker has answered to a probe.
+pub(super) fn read_probe_answer(answer: &Message) -> Asker {
+    match answer.payload.as_ref() {
+        WAITS => Asker::Waits,
+        GONE => Asker::Gone,
+        _ => Asker::Unknown,
     }
 }

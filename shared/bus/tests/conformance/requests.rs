@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{BusError, BusRef, DEADLINE_HEADER, Message};
+use bus::{Asker, BusError, BusRef, DEADLINE_HEADER, Message};
 use futures::StreamExt;
 use futures::future::join_all;
 
@@ -144,4 +144,51 @@ pub(crate) async fn an_answer_of_one_mebibyte_passes(bench: &Bench) {
     };
     let (answer, ()) = tokio::join!(asker.request(Message::new("large", ""), PATIENT), answering);
     assert_eq!(answer.unwrap().payload.len(), bus::MAX_PAYLOAD_BYTES);
+}
+
+pub(crate) async fn whether_an_asker_still_waits_can_be_seen(bench: &Bench) {
+    let (bus, asker) = (bench.bus(), bench.other());
+    let mut requests = bus.subscribe("long", None).await.unwrap();
+    let mut asking = Box::pin(asker.request(Message::new("long", "first"), PATIENT));
+    let first = tokio::select! {
+        _ = &mut asking => panic!("nobody has answered"),
+        first = next(&mut requests) => first,
+    };
+    let seen = tokio::select! {
+        answered = &mut asking => panic!("a probe is no answer: {answered:?}"),
+        seen = bus.asker(&first) => seen,
+    };
+    assert_eq!(seen, Asker::Waits);
+    let answering = async {
+        publish(bus, first.reply_to.as_ref().unwrap(), "the answer").await;
+        std::future::pending::<()>().await;
+    };
+    let answer = tokio::select! {
+        answer = &mut asking => answer,
+        () = answering => unreachable!(),
+    };
+    assert_eq!(text(&answer.unwrap()), "the answer");
+    assert_eq!(within(bus.asker(&first)).await, Asker::Gone, "who has its answer waits no more");
+    let mut given_up = Box::pin(asker.request(Message::new("long", "second"), PATIENT));
+    let second = tokio::select! {
+        _ = &mut given_up => panic!("nobody has answered"),
+        second = next(&mut requests) => second,
+    };
+    drop(given_up);
+    assert_eq!(within(bus.asker(&second)).await, Asker::Gone, "a cancelled request");
+}
+
+pub(crate) async fn an_asker_that_cannot_be_probed_counts_as_waiting(bench: &Bench) {
+    let (bus, asker) = (bench.bus(), bench.other());
+    let mut requests = bus.subscribe("plain", None).await.unwrap();
+    let inbox = asker.new_inbox();
+    let mut answers = asker.subscribe(&inbox, None).await.unwrap();
+    let mut question = Message::new("plain", "question");
+    question.reply_to = Some(inbox);
+    asker.publish(question).await.unwrap();
+    let question = next(&mut requests).await;
+    let seen = within(bus.asker(&question)).await;
+    assert!(matches!(seen, Asker::Waits | Asker::Unknown), "{seen:?}");
+    publish(bus, question.reply_to.as_ref().unwrap(), "answer").await;
+    assert_eq!(text(&next(&mut answers).await), "answer", "the first message there is the answer");
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bus::memory::MemoryBus;
 use bus::{
-    Appended, BucketSpec, BucketStatus, Bus, BusError, BusHealth, Entry, EntryWatch, HealthChanges, KeyValue, KeyValueError, Message,
-    Snapshot, StreamSpec, Subscription,
+    Appended, Asker, BucketSpec, BucketStatus, Bus, BusError, BusHealth, Entry, EntryWatch, HealthChanges, KeyValue, KeyValueError,
+    Message, Snapshot, StreamSpec, Subscription,
 };
 use bytes::Bytes;
 use clock::{Clock, Random};
@@ -246,6 +246,13 @@ impl Bus for FaultyBus {
             Fate::Late(by) => tokio::time::sleep(by).await,
         }
         self.inner.request(message, timeout).await
+    }
+
+    async fn asker(&self, request: &Message) -> Asker {
+        match self.cut() {
+            Ok(()) if self.weather.fate(self.node) == Fate::Fine => self.inner.asker(request).await,
+            _ => Asker::Unknown,
+        }
     }
 
     fn new_inbox(&self) -> String {
