@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle, WrapFuture as _};
-use actors::{Answer, Ask, Gravestone, Later, MAILBOX_CAPACITY, later};
+use actors::{Ask, Gravestone, Later, MAILBOX_CAPACITY, later};
 use clock::{Clock, Now, Random};
 use contract::messages::backoff_tracker::ResolveAttempt;
 use contract::messages::pull_coordinator::{
@@ -22,6 +22,7 @@ use runtimes::{Progress, PullRequest, RuntimeRef};
 use tokio::sync::oneshot;
 
 use crate::beside::Questions;
+use crate::callers::Caller;
 use crate::core::{Coordinator, Effect, Failure, FlightId, FlightView, ImageFacts, Input, KeptWish, Policy, RequestId, bounds};
 use crate::explain::Asked;
 use crate::facts::{facts, inspect_failure};
@@ -47,8 +48,9 @@ pub struct PullCoordinator {
     /// The most that one pull may take; none for no limit.
     pub(crate) pull_timeout: Option<Duration>,
     last_request: u64,
-    answered: AnswerCounts,
-    callers: BTreeMap<RequestId, Caller>,
+    pub(crate) answered: AnswerCounts,
+    pub(crate) callers: BTreeMap<RequestId, Caller>,
+    pub(crate) looks_after_callers: bool,
     pub(crate) flights: BTreeMap<FlightId, Flying>,
     pub(crate) surroundings: Option<Rc<Surroundings>>,
     wishes: Option<WishStoreRef>,
@@ -65,11 +67,6 @@ pub struct PullCoordinator {
 
 /// Done when the tracker has heard.
 type Told = Shared<LocalBoxFuture<'static, ()>>;
-
-struct Caller {
-    answer: Answer<Ask<EnsureImage>>,
-    alarm: Option<SpawnHandle>,
-}
 
 /// What is under way for a flight.
 #[derive(Default)]
@@ -101,6 +98,7 @@ impl PullCoordinator {
             last_request: 0,
             answered: AnswerCounts::default(),
             callers: BTreeMap::new(),
+            looks_after_callers: false,
             flights: BTreeMap::new(),
             surroundings: None,
             wishes: None,
@@ -324,8 +322,9 @@ impl PullCoordinator {
     }
 
     fn answer(&mut self, request: RequestId, outcome: PullOutcome, context: &mut Context<Self>) {
-        self.answered.count(&outcome);
+        // Who has gone was counted then.
         let Some(caller) = self.callers.remove(&request) else { return };
+        self.answered.count(&outcome);
         if let Some(alarm) = caller.alarm {
             context.cancel_future(alarm);
         }
@@ -383,6 +382,7 @@ impl Handler<Ask<EnsureImage>> for PullCoordinator {
         });
         self.callers.insert(request, Caller { answer, alarm });
         self.feed(Input::Asked { request, ask: envelope.body, trace: envelope.meta.trace }, context);
+        self.look_after_callers(context);
         answered
     }
 }

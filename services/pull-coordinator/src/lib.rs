@@ -10,6 +10,8 @@ mod actor;
 #[cfg(feature = "shell")]
 mod beside;
 #[cfg(feature = "shell")]
+mod callers;
+#[cfg(feature = "shell")]
 mod contained;
 #[cfg(feature = "shell")]
 mod explain;

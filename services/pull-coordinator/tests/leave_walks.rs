@@ -504,3 +504,86 @@ fn a_flight_that_only_held_callers_are_left_of_goes_by_their_holds_again() {
     let asked = world.asked_for_leave(FLIGHT).pop().unwrap().1;
     assert_eq!((asked.key.pod, asked.other_keys), (pod("held"), vec![]));
 }
+
+/// How far a request is when its caller goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum At {
+    LookingAround,
+    CheckingBackoff,
+    AwaitingLeave,
+    Queued,
+    Pulling,
+    Verifying,
+    Recording,
+}
+
+/// What brings a request so far.
+type Step<'a> = (At, &'a dyn Fn(&mut World));
+
+/// A node that shares, with one plain caller that has come so far.
+fn caller_at(stage: At) -> (World, RequestId) {
+    let mut world = World::pulling(sharing());
+    let (request, _) = world.ask(wish("a:1", Always));
+    let looked = Input::LookedAround { request, target: Some(Arc::new(target())), free_bytes: None };
+    let steps: [Step<'_>; 6] = [
+        (At::CheckingBackoff, &|world| drop(world.give(looked.clone()))),
+        (At::AwaitingLeave, &|world| drop(world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear }))),
+        (At::Queued, &|world| {
+            world.leave(FLIGHT, granted());
+            world.give(Input::Recorded { request });
+        }),
+        (At::Pulling, &|world| drop(world.grant(FLIGHT))),
+        (At::Verifying, &|world| drop(world.pulled(FLIGHT))),
+        (At::Recording, &|world| drop(world.verified(FLIGHT))),
+    ];
+    if stage != At::LookingAround {
+        for (reached, step) in steps {
+            step(&mut world);
+            if reached == stage {
+                break;
+            }
+        }
+    }
+    (world, request)
+}
+
+#[test]
+fn a_flight_ends_with_its_last_caller_wherever_it_is_and_goes_on_for_others() {
+    use At::*;
+    for (stage, ends) in [
+        (LookingAround, &["Answer"][..]),
+        (CheckingBackoff, &["Answer"]),
+        (AwaitingLeave, &["Cancel", "Withdraw", "Answer"]),
+        (Queued, &["Cancel", "Release", "Withdraw", "Answer"]),
+        (Pulling, &["Cancel", "Release", "Withdraw", "Answer"]),
+        (Verifying, &["Cancel", "Release", "Withdraw", "Answer"]),
+        (Recording, &[]),
+    ] {
+        let (mut world, request) = caller_at(stage);
+        assert_eq!(names(&world.give(Input::CallerGone { request })), ends, "{stage:?}");
+        assert_eq!(world.give(Input::CallerGone { request }), [], "{stage:?}: said twice");
+        if stage != Recording {
+            assert_eq!((world.core.flights(world.now), world.core.next_alarm()), (vec![], None), "{stage:?}");
+        }
+        let waits = [AwaitingLeave, Queued, Pulling].contains(&stage);
+        for other in [wish("a:1", Always), standing("a:1")].into_iter().filter(|_| waits) {
+            let (mut world, request) = caller_at(stage);
+            let stands = other.wait_ms.is_some();
+            world.board_sharing(other);
+            let effects = world.give(Input::CallerGone { request });
+            assert!(!names(&effects).contains(&"Cancel"), "{stage:?}, standing pull {stands}: {effects:?}");
+            assert_eq!(world.core.flights(world.now).len(), 1, "{stage:?}, standing pull {stands}");
+        }
+    }
+}
+
+#[test]
+fn a_standing_pull_stands_when_its_caller_goes() {
+    let mut world = World::pulling(sharing());
+    let (caller, _) = world.board_sharing(standing("a:1"));
+    world.leave(FLIGHT, granted());
+    world.grant(FLIGHT);
+    assert_eq!(world.give(Input::CallerGone { request: caller }), []);
+    assert_eq!((world.core.wishes(world.now).len(), world.core.flights(world.now).len()), (1, 1));
+    assert_eq!(world.core.wishes(world.now)[0].callers, 0);
+}

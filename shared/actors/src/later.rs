@@ -43,6 +43,17 @@ impl<M: Message> Answer<M> {
     }
 }
 
+impl<M: Message> Answer<M> {
+    /// Whether whoever asked has given up waiting.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        let meeting = self.0.replace(Meeting::Nobody);
+        let abandoned = matches!(&meeting, Meeting::Asked(asked) if asked.is_closed());
+        self.0.set(meeting);
+        abandoned
+    }
+}
+
 impl<A: Actor, M: Message> MessageResponse<A, M> for Later<M> {
     fn handle(self, _: &mut A::Context, asked: Option<OneshotSender<M::Result>>) {
         let Some(asked) = asked else { return };
@@ -114,6 +125,29 @@ mod tests {
         fn handle(&mut self, Release(number): Release, _: &mut Context<Self>) {
             self.0.drain(..).for_each(|answer| answer.give(number));
         }
+    }
+
+    impl Handler<CountAbandoned> for Desk {
+        type Result = usize;
+
+        fn handle(&mut self, _: CountAbandoned, _: &mut Context<Self>) -> usize {
+            self.0.iter().filter(|answer| answer.is_abandoned()).count()
+        }
+    }
+
+    #[derive(Message)]
+    #[rtype(result = "usize")]
+    struct CountAbandoned;
+
+    #[actix::test]
+    async fn who_gives_up_is_seen_and_the_others_get_their_answers() {
+        let desk = Desk::default().start();
+        let (patient, hasty) = (desk.send(Ask::WhenReleased), desk.send(Ask::WhenReleased));
+        assert_eq!(desk.send(CountAbandoned).await, Ok(0));
+        drop(hasty);
+        assert_eq!(desk.send(CountAbandoned).await, Ok(1));
+        desk.send(Release(3)).await.unwrap();
+        assert_eq!(patient.await, Ok(3));
     }
 
     #[actix::test]

@@ -5,6 +5,7 @@
 //! - [`later`] lets an actor answer in a later turn.
 //! - [`Gravestone`] makes the death of an actor known: actix neither restarts an actor that panicked nor tells anybody.
 
+mod abandoned;
 mod ask;
 mod bucket;
 mod gather;

@@ -12,6 +12,7 @@ use futures::StreamExt as _;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
+use crate::abandoned::abandoned;
 use crate::ask::Ask;
 use crate::sender::Wiring;
 use crate::wire;
@@ -135,7 +136,9 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
         };
         let (bus, recipient, clock, counters) = (Arc::clone(&desk.bus), desk.recipient.clone(), clock.clone(), Arc::clone(&desk.counters));
         let mut end = desk.end.clone();
+        let request = Message { payload: Vec::new().into(), ..message };
         actix::spawn(async move {
+            let _place = place;
             let meta = command.meta;
             let began = clock.now().monotonic;
             let ended = || Err(CallError::Ended { service: C::SERVICE.name() });
@@ -143,11 +146,14 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
                 biased;
                 reply = recipient.send(Ask(command)) => reply.unwrap_or_else(|_| ended()),
                 _ = end.changed() => ended(),
+                () = abandoned(&bus, &request, &clock) => {
+                    tracing::debug!(subject = request.subject, "the caller of a request has gone: nobody waits for its answer");
+                    return counters.record(clock.now().monotonic.saturating_sub(began), Some("its caller has gone"));
+                }
             };
             let error = reply.as_ref().err().map(ToString::to_string);
             counters.record(clock.now().monotonic.saturating_sub(began), error.as_deref());
             answer(&bus, wire::encode_reply(reply_to, Some(&meta), reply)).await;
-            drop(place);
         });
     }
 }

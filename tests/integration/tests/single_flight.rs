@@ -199,3 +199,34 @@ fn a_long_pull_keeps_its_permit_and_one_too_long_ends() {
         });
     }
 }
+
+#[test]
+fn a_caller_that_has_gone_takes_its_pull_with_it_unless_somebody_else_wants_it() {
+    for (delivery, others) in BOTH.into_iter().flat_map(|delivery| [(delivery, false), (delivery, true)]) {
+        paused(async {
+            let runtime = ScriptedRuntime::new();
+            runtime.hold(IMAGE);
+            let node = TestNode::start(Plan { delivery, ..Plan::with(runtime.clone()) }).await;
+            let gone = node.begin(ask(IMAGE, PullPolicy::IfNotPresent));
+            runtime.wait_for(&pull_of(IMAGE), 1).await;
+            let other = others.then(|| node.begin(ask(IMAGE, PullPolicy::IfNotPresent)));
+            let waits = 1 + u32::from(others);
+            until("all wait", || async { node.pulls().await.first().is_some_and(|pull| pull.callers == waits) }).await;
+            gone.abort();
+            match other {
+                None => {
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                    assert!(runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())), "{delivery:?}");
+                    every_permit_is_back(&node).await;
+                    assert!(node.pulls().await.is_empty(), "{delivery:?}");
+                }
+                Some(other) => {
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                    assert_eq!(node.pulls().await[0].callers, 1, "{delivery:?}");
+                    runtime.let_go(IMAGE);
+                    assert_eq!(other.await.unwrap().outcome, OutcomeKind::Pulled, "{delivery:?}");
+                }
+            }
+        });
+    }
+}

@@ -57,6 +57,7 @@ impl Counts {
             ("pulls_failed_total", pulls.answered.failed_total),
             ("pulls_backoff_total", pulls.answered.backoff_total),
             ("pulls_timed_out_total", pulls.answered.timed_out_total),
+            ("pulls_abandoned_total", pulls.answered.abandoned_total),
             ("backoff_held", backoff.held),
             ("backoff_known", backoff.known),
             ("backoff_refused_total", backoff.refused_total),

@@ -131,6 +131,7 @@ impl Coordinator {
             Input::Verified { flight, found } => self.verified(now, flight, found, &mut effects),
             Input::Reported { request, next_try_ms } => self.reported(now, request, next_try_ms, &mut effects),
             Input::Recorded { request } => self.recorded(now, request, &mut effects),
+            Input::CallerGone { request } => self.caller_gone(now, request, &mut effects),
             Input::TimeOver { request } => self.time_over(now, request, &mut effects),
             Input::WishesLoaded { wishes } => self.wishes_loaded(now, wishes),
             Input::WishesKept { error } => self.wishes_kept(error.as_deref(), &mut effects),

@@ -5,6 +5,7 @@
 //! after the last of them. On a node that shares, a request is looked around for before the back-off is checked, and a flight waits for
 //! the fleet's leave before its permit. A standing wish is a request after another, until the image is there.
 
+mod abandoned;
 mod alarms;
 pub mod bounds;
 mod coordinator;

@@ -197,6 +197,11 @@ pub enum Input {
         /// Whose.
         request: RequestId,
     },
+    /// Nobody waits for the answer any more: the caller was killed, disconnected, or has cancelled its request.
+    CallerGone {
+        /// Whose.
+        request: RequestId,
+    },
     /// The caller's time is over.
     TimeOver {
         /// Whose.

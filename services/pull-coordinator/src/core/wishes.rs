@@ -66,6 +66,13 @@ struct Wish {
     detached: Vec<RequestId>,
 }
 
+impl Wishes {
+    /// A caller does not wait for its wish any more.
+    pub(super) fn abandon(&mut self, caller: RequestId) {
+        self.callers.remove(&caller);
+    }
+}
+
 /// For how long a wish stands, if it is one. What must never be pulled is not waited for.
 pub(super) fn wait_of(ask: &EnsureImage) -> Option<Duration> {
     let stands = ask.policy != Some(PullPolicy::Never) && bounds::check_image(&ask.image).is_ok() && Reference::parse(&ask.image).is_ok();

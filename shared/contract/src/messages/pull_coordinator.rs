@@ -211,6 +211,9 @@ pub struct AnswerCounts {
     pub backoff_total: u64,
     /// The caller's time was over first.
     pub timed_out_total: u64,
+    /// The caller had gone before there was an answer.
+    #[serde(default)]
+    pub abandoned_total: u64,
 }
 
 impl AnswerCounts {
@@ -237,6 +240,7 @@ impl AnswerCounts {
             failed_total: self.failed_total + other.failed_total,
             backoff_total: self.backoff_total + other.backoff_total,
             timed_out_total: self.timed_out_total + other.timed_out_total,
+            abandoned_total: self.abandoned_total + other.abandoned_total,
         }
     }
 }
@@ -554,6 +558,9 @@ mod tests {
             counts.count(&PullOutcome { outcome, ..PullOutcome::default() });
         }
         counts.count(&PullOutcome { timed_out: true, ..PullOutcome::default() });
-        assert_eq!(counts, AnswerCounts { pulled_total: 1, present_total: 1, failed_total: 1, backoff_total: 1, timed_out_total: 1 });
+        assert_eq!(
+            counts,
+            AnswerCounts { pulled_total: 1, present_total: 1, failed_total: 1, backoff_total: 1, timed_out_total: 1, abandoned_total: 0 }
+        );
     }
 }

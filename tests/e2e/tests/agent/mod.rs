@@ -1,6 +1,7 @@
 //! `fleetpull run` as systemd and people see it: ready, one of a name, reachable when the bus is not, gone when told to.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod abandoned;
 mod alone;
 mod bus_lost;
 mod ending;

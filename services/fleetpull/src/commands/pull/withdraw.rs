@@ -22,7 +22,9 @@ pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan, rows: &[Row]) {
     let nodes: Vec<NodeName> = nodes.into_iter().collect();
     if job.wishes.is_empty() {
         let at_work = if nodes.is_empty() { String::new() } else { format!(" ({})", named(&nodes)) };
-        output::remark(&format!("interrupted: the agents go on with what is under way; `fleetpull pulls` shows it{at_work}"));
+        output::remark(&format!(
+            "interrupted: the nodes stop within seconds what nobody else wants; `fleetpull pulls` shows what goes on{at_work}"
+        ));
         std::process::exit(INTERRUPTED);
     }
     output::remark("interrupted: the wishes are withdrawn; Ctrl-C again leaves them with the agents");
