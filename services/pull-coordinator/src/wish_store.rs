@@ -1,12 +1,13 @@
 //! Standing wishes on disk: they live through restarts of agent and command.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use safe_dir::SafeDir;
 use serde::{Deserialize, Serialize};
 
 use crate::core::KeptWish;
@@ -15,6 +16,8 @@ use crate::core::KeptWish;
 const VERSION: u32 = 1;
 /// The largest file that is read: a thousand wishes of the longest names and references need less.
 const FILE_MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// Nothing in the file is secret; the mode of its directory says who reaches it.
+const FILE_MODE: u32 = 0o644;
 
 /// A shared store of any kind.
 pub type WishStoreRef = Arc<dyn WishStore>;
@@ -93,32 +96,41 @@ impl FileWishStore {
         Self { path, unread: Arc::default() }
     }
 
-    fn beside(&self, suffix: &str) -> PathBuf {
-        let mut path = self.path.clone().into_os_string();
-        path.push(suffix);
-        path.into()
+    /// The directory, looked at anew: it may have changed hands since.
+    fn dir(&self) -> io::Result<SafeDir> {
+        SafeDir::open(self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
     }
 
-    fn corrupt(&self, reason: String) -> WishStoreError {
-        let aside = self.beside(".corrupt");
-        match fs::rename(&self.path, &aside) {
-            Ok(()) => WishStoreError::Corrupt { path: self.path.clone(), reason, aside },
+    /// The file's name, with a suffix.
+    fn name(&self, suffix: &str) -> String {
+        format!("{}{suffix}", self.path.file_name().unwrap_or_default().to_string_lossy())
+    }
+
+    fn corrupt(&self, dir: &SafeDir, reason: String) -> WishStoreError {
+        let aside = self.name(".corrupt");
+        match dir.rename(&self.name(""), dir, &aside) {
+            Ok(()) => WishStoreError::Corrupt { path: self.path.clone(), reason, aside: self.path.with_file_name(aside) },
             Err(source) => WishStoreError::File { doing: "put aside the damaged", path: self.path.clone(), source },
         }
     }
 
     fn read(&self) -> Result<Vec<KeptWish>, WishStoreError> {
         let failed = |source| WishStoreError::File { doing: "read", path: self.path.clone(), source };
-        let bytes = match fs::metadata(&self.path) {
-            Ok(found) if found.len() > FILE_MAX_BYTES => return Err(self.corrupt(format!("it is larger than {FILE_MAX_BYTES} bytes"))),
-            Ok(_) => fs::read(&self.path).map_err(failed)?,
+        let opened = self.dir().and_then(|dir| dir.open_file(&self.name("")).map(|file| (dir, file)));
+        let (dir, file) = match opened {
+            Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
         };
+        let mut bytes = Vec::new();
+        file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > FILE_MAX_BYTES {
+            return Err(self.corrupt(&dir, format!("it is larger than {FILE_MAX_BYTES} bytes")));
+        }
         match serde_json::from_slice(&bytes) {
             Ok(FileRead { version: VERSION, wishes }) => Ok(wishes),
-            Ok(FileRead { version, .. }) => Err(self.corrupt(format!("it is of version {version}, this agent reads {VERSION}"))),
-            Err(error) => Err(self.corrupt(error.to_string())),
+            Ok(FileRead { version, .. }) => Err(self.corrupt(&dir, format!("it is of version {version}, this agent reads {VERSION}"))),
+            Err(error) => Err(self.corrupt(&dir, error.to_string())),
         }
     }
 }
@@ -134,18 +146,26 @@ impl WishStore for FileWishStore {
         if self.unread.load(Ordering::Relaxed) {
             return Err(WishStoreError::Unread { path: self.path.clone() });
         }
-        let new = self.beside(".new");
-        let failed = |doing, path: &Path| {
-            let path = path.to_owned();
+        let (name, new) = (self.name(""), self.name(".new"));
+        let failed = |doing, name: &str| {
+            let path = self.path.with_file_name(name);
             move |source| WishStoreError::File { doing, path, source }
         };
         let bytes = serde_json::to_vec(&FileWritten { version: VERSION, wishes })
-            .map_err(|error| failed("encode", &self.path)(io::Error::other(error)))?;
-        let mut file = File::create(&new).map_err(failed("create", &new))?;
+            .map_err(|error| failed("encode", &name)(io::Error::other(error)))?;
+        let dir = self.dir().map_err(failed("create", &new))?;
+        let mut file = create_anew(&dir, &new).map_err(failed("create", &new))?;
         file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
-        fs::rename(&new, &self.path).map_err(failed("replace", &self.path))?;
+        dir.rename(&new, &dir, &name).map_err(failed("replace", &name))?;
         // The new name must outlive a crash too.
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed("sync the directory of", &self.path))
+        dir.sync().map_err(failed("sync the directory of", &name))
+    }
+}
+
+/// Makes a file in the place of what a crash, or somebody else, has left under its name.
+fn create_anew(dir: &SafeDir, name: &str) -> io::Result<File> {
+    match dir.remove_file(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => dir.create_file(name, FILE_MODE),
     }
 }

@@ -49,7 +49,11 @@ impl ProgressSnapshot {
     /// Bytes there and bytes in all, over all layers.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
-        self.layers.iter().fold((0, 0), |(done, total), layer| (done + layer.done_bytes, total + layer.total_bytes))
+        // A manifest may declare any sizes: their sum must not wrap to a small one.
+        let add = |(done, total): (u64, u64), layer: &LayerProgress| {
+            (done.saturating_add(layer.done_bytes), total.saturating_add(layer.total_bytes))
+        };
+        self.layers.iter().fold((0, 0), add)
     }
 
     /// Bytes still to come, once the size of every layer is known.
@@ -157,6 +161,14 @@ mod tests {
         progress.advance(7, 15);
         assert!(reader.snapshot().resolved);
         assert_eq!(reader.snapshot().bytes(), (15, 30));
+    }
+
+    #[test]
+    fn declared_sizes_add_up_to_no_small_sum() {
+        let layer = |total_bytes| LayerProgress { digest: "sha256:a".to_owned(), done_bytes: 1, total_bytes };
+        let snapshot = ProgressSnapshot { resolved: true, layers: vec![layer(u64::MAX), layer(u64::MAX), layer(3)] };
+        assert_eq!(snapshot.bytes(), (3, u64::MAX));
+        assert_eq!(snapshot.missing_bytes(), Some(u64::MAX - 3));
     }
 
     #[tokio::test]

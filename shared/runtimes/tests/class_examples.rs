@@ -185,8 +185,7 @@ async fn containerd_tells_each_class() {
     let hosts_toml = format!("[host.\"https://{}\"]\n", registries.secure.host);
     let node = Containerd::start(ContainerdConfig::default().with_hosts(SECURE, &hosts_toml)).await;
     let folder = TempDir::with_prefix("node-").unwrap();
-    let options = CriOptions { endpoint: node.endpoint(), keyring: keyring(folder.path(), None) };
-    let runtime = CriRuntime::new(options).unwrap().with_hosts_in(node.folder().join("certs.d"));
+    let runtime = CriRuntime::new(CriOptions::new(node.endpoint(), keyring(folder.path(), None), clock::Clock::host())).unwrap();
     assert_told(&runtime, &registries).await;
 
     let told = |image: &str| {

@@ -10,7 +10,8 @@ use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry,
 use runtimes::ImageRuntime as _;
 use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::keyring::{Environment, Keyring, KeyringOptions};
-use support::scripted_cri::{Script, ScriptedCri, VersionAnswer};
+use runtimes::oci_layout::Timeouts;
+use support::scripted_cri::{InfoAnswer, Script, ScriptedCri, VersionAnswer};
 use tempfile::TempDir;
 
 const IMAGE: &str = "registry.example/team/app:1";
@@ -40,8 +41,8 @@ impl Node {
         let authfile = self.folder.path().join("config.json");
         std::fs::write(&authfile, logins).unwrap();
         let options = KeyringOptions { authfile: Some(authfile), environment: Environment::default(), kubelet_file: "/nonexistent".into() };
-        let options = CriOptions { endpoint: self.service.endpoint(), keyring: Keyring::new(options) };
-        CriRuntime::new(options).unwrap().with_hosts_in(self.folder.path().join("certs.d"))
+        let options = CriOptions::new(self.service.endpoint(), Keyring::new(options), clock::Clock::host());
+        CriRuntime::new(CriOptions { config_path: self.folder.path().join("certs.d"), ..options }).unwrap()
     }
 
     /// Method and path of each request but those to the token server.
@@ -71,7 +72,7 @@ async fn a_registry_tells_its_limits_to_a_head_and_counts_none() {
         assert_eq!(told, [(100, 100, 21_600_000)]);
     }
     assert_eq!(node.asked(), vec!["HEAD /v2/team/app/manifests/1"; 3]);
-    assert_eq!(node.service.calls().len(), 0, "the runtime is not asked");
+    assert!(node.service.calls().iter().all(|call| call.method == "Status"), "the runtime is not asked for the image");
 }
 
 #[tokio::test]
@@ -100,4 +101,25 @@ async fn what_a_refused_head_says_is_told() {
     node.mirror.faults().add(Fault::new("/v2/", Deed::Close));
     let probe = runtime.probe(&reference, &trace()).await.unwrap();
     assert_eq!((probe.resolved, probe.retry_after, probe.endpoint.as_deref()), (false, None, Some(node.mirror.host())));
+}
+
+#[tokio::test]
+async fn a_check_goes_over_the_mirrors_that_the_runtime_says_it_has_and_is_as_patient_as_is_set() {
+    let node = Node::behind(Options::default()).await;
+    let config = format!(r#"{{"registry": {{"configPath": "{}"}}}}"#, node.folder.path().join("certs.d").display());
+    node.service.turn_to(Script {
+        version: vec![VersionAnswer::Named { name: "containerd".to_owned(), version: "1.7.27".to_owned() }],
+        status: vec![InfoAnswer::Info([("config".to_owned(), config)].into())],
+        ..Script::default()
+    });
+    let nothing = KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: "/nonexistent".into() };
+    let options = CriOptions::new(node.service.endpoint(), Keyring::new(nothing), clock::Clock::host());
+    let timeouts = Timeouts { first_byte: Duration::from_millis(200), ..Timeouts::default() };
+    let runtime = CriRuntime::new(CriOptions { config_path: "/nonexistent".into(), timeouts, ..options }).unwrap();
+    let reference = Reference::parse(IMAGE).unwrap();
+    let probe = runtime.probe(&reference, &trace()).await.unwrap();
+    assert_eq!((probe.resolved, probe.endpoint.as_deref()), (true, Some(node.mirror.host())));
+    node.mirror.faults().add(Fault::new("/manifests/", Deed::Hang));
+    let probe = tokio::time::timeout(Duration::from_secs(5), runtime.probe(&reference, &trace())).await.expect("not the default of 10 s");
+    assert!(!probe.unwrap().resolved);
 }

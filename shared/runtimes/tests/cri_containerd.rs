@@ -35,7 +35,7 @@ impl Node {
         let file = self.folder.path().join("config.json");
         std::fs::write(&file, logins).unwrap();
         let options = KeyringOptions { authfile: Some(file), environment: Environment::default(), kubelet_file: "/nonexistent".into() };
-        CriRuntime::new(CriOptions { endpoint: self.containerd.endpoint(), keyring: Keyring::new(options) }).unwrap()
+        CriRuntime::new(CriOptions::new(self.containerd.endpoint(), Keyring::new(options), clock::Clock::host())).unwrap()
     }
 
     async fn pull(&self, image: &str, logins: &str) -> Result<PulledImage, PullFailure> {
@@ -103,6 +103,22 @@ async fn a_real_image_is_pulled_from_a_real_registry() {
         );
         assert_eq!((failure.text, failure.class), (expected, class));
     }
+}
+
+#[tokio::test]
+async fn a_real_containerd_says_where_its_mirrors_are_and_checks_go_through_them() {
+    let Some(()) = part() else { return };
+    let mirror = PracticeRegistry::start(Options::default()).await.unwrap();
+    mirror.add_image("team/app", "1", &MadeImage::of_layers([2_000]));
+    // No other folder is read than containerd's own, which nobody has set here.
+    let node = Node::start(ContainerdConfig::default().with_hosts("registry.example", &format!("server = \"{}\"\n", mirror.url()))).await;
+    let runtime = node.runtime("{}");
+    let reference = Reference::parse("registry.example/team/app:1").unwrap();
+    let route = runtime.route(&reference, None).await;
+    assert_eq!(route.endpoints, [mirror.host()], "{route:?}");
+    let probe = runtime.probe(&reference, &TraceContext::root(&mut clock::Random::seeded(1))).await.unwrap();
+    assert_eq!((probe.resolved, probe.endpoint.as_deref()), (true, Some(mirror.host())));
+    pull(&runtime, "registry.example/team/app:1", &Progress::new()).await.expect("containerd goes the same way");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ const IMAGE: &str = "registry.example/team/app:v1";
 
 fn runtime(endpoint: &str) -> CriRuntime {
     let keyring = Keyring::new(KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: "/nonexistent".into() });
-    CriRuntime::new(CriOptions { endpoint: endpoint.to_owned(), keyring }).unwrap()
+    CriRuntime::new(CriOptions::new(endpoint, keyring, clock::Clock::host())).unwrap()
 }
 
 async fn status(runtime: &CriRuntime) -> Result<Option<ImageStatus>, (String, FailureClass)> {

@@ -25,7 +25,7 @@ fn logins_in(folder: &Path, config: &str) -> Keyring {
 }
 
 fn runtime(endpoint: &str, keyring: Keyring) -> CriRuntime {
-    CriRuntime::new(CriOptions { endpoint: endpoint.to_owned(), keyring }).unwrap()
+    CriRuntime::new(CriOptions::new(endpoint, keyring, clock::Clock::host())).unwrap()
 }
 
 fn request(image: &str) -> PullRequest {
@@ -305,7 +305,7 @@ async fn a_runtime_is_described_or_its_problem_is() {
 
 #[test]
 fn endpoints_that_are_no_socket_are_refused() {
-    let options = |endpoint: &str| CriOptions { endpoint: endpoint.to_owned(), keyring: no_logins() };
+    let options = |endpoint: &str| CriOptions::new(endpoint, no_logins(), clock::Clock::host());
     let refused = CriRuntime::new(options("tcp://127.0.0.1:1")).err().unwrap().to_string();
     let expected = "runtime endpoint \"tcp://127.0.0.1:1\": only unix sockets are spoken to; name its socket as \
                     unix:///run/containerd/containerd.sock";

@@ -20,6 +20,7 @@ mod oci_pull;
 mod oci_redirects;
 mod oci_resume;
 mod oci_routes;
+mod oci_shared_place;
 mod oci_store;
 mod oci_store_steps;
 mod oci_support;

@@ -10,7 +10,7 @@ use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::keyring::{Environment, FLEET_KEY_BYTES, FleetKey, Keyring, KeyringOptions};
 use runtimes::oci_layout::OciLayout;
 use runtimes::{ImageRuntime, Route};
-use support::scripted_cri::{Script, ScriptedCri, VersionAnswer};
+use support::scripted_cri::{Failure, InfoAnswer, Script, ScriptedCri, VersionAnswer};
 use tempfile::TempDir;
 
 /// A node of a fleet with a key, its login file and its mirrors.
@@ -136,14 +136,50 @@ async fn behind_cri_the_runtimes_own_files_are_read() {
         let scripted = ScriptedCri::start(Script { version: vec![version], ..Script::default() });
         let node = Node::new("{}");
         node.put_hosts("registry.example", "[host.\"https://mirror.example\"]\n");
-        let options = CriOptions { endpoint: scripted.endpoint(), keyring: node.keyring() };
-        let cri = CriRuntime::new(options).unwrap().with_hosts_in(node.folder.path().join("certs.d"));
+        let options = CriOptions::new(scripted.endpoint(), node.keyring(), clock::Clock::host());
+        let cri = CriRuntime::new(CriOptions { config_path: node.folder.path().join("certs.d"), ..options }).unwrap();
         let route = cri.route(&Reference::parse("registry.example/app:1").unwrap(), None).await;
         assert_eq!((route.hash != "unknown", route.mirrored), (hash_known, mirrored), "{name}: {route:?}");
         let endpoints = if hash_known { &["mirror.example:443", "registry.example:443"][..] } else { &["registry.example:443"] };
         assert_eq!(route.endpoints, endpoints);
         let single = cri.route(&Reference::parse("other.example/app:1").unwrap(), None).await;
         assert_eq!(single.mirrored, !hash_known);
+    }
+}
+
+/// As k3s and RKE2 have their files elsewhere than containerd's packages.
+#[tokio::test]
+async fn behind_containerd_the_files_are_read_where_it_says_that_it_reads_them() {
+    let node = Node::new("{}");
+    node.put_hosts("registry.example", "[host.\"https://set.example\"]\n");
+    let own = node.folder.path().join("k3s/registry.example");
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(own.join("hosts.toml"), "[host.\"https://own.example\"]\n").unwrap();
+    let said = |registry: String| InfoAnswer::Info([("config".to_owned(), format!(r#"{{"registry": {registry}}}"#))].into());
+    let folder = node.folder.path().join("k3s").display().to_string();
+    let (own, set, itself) = (Some("own.example:443"), Some("set.example:443"), Some("registry.example:443"));
+    for (answer, first) in [
+        (said(format!(r#"{{"configPath": "{folder}"}}"#)), own),
+        (said(format!(r#"{{"configPath": "/nonexistent:{folder}"}}"#)), own),
+        (said(r#"{"configPath": "", "mirrors": null}"#.to_owned()), itself),
+        // Mirrors that stand in its own settings cannot be told from here.
+        (said(r#"{"configPath": "", "mirrors": {"registry.example": {}}}"#.to_owned()), None),
+        // containerd 2 leaves out what it has set for registries.
+        (InfoAnswer::Info([("config".to_owned(), "{}".to_owned())].into()), set),
+        (InfoAnswer::Failed(Failure::new("Unimplemented", "unknown method Status")), set),
+    ] {
+        let version = VersionAnswer::Named { name: "containerd".to_owned(), version: "1.7.27".to_owned() };
+        let scripted = ScriptedCri::start(Script { version: vec![version], status: vec![answer.clone()], ..Script::default() });
+        let options = CriOptions::new(scripted.endpoint(), node.keyring(), clock::Clock::host());
+        let cri = CriRuntime::new(CriOptions { config_path: node.folder.path().join("certs.d"), ..options }).unwrap();
+        let reference = Reference::parse("registry.example/app:1").unwrap();
+        let route = cri.route(&reference, None).await;
+        let told = (route.hash != "unknown").then(|| route.endpoints[0].as_str());
+        assert_eq!(told, first, "{answer:?}");
+        assert!(first.is_some() || route.mirrored, "a \"not found\" may be one mirror's: {route:?}");
+        cri.route(&reference, None).await;
+        let failed = matches!(answer, InfoAnswer::Failed(_));
+        assert_eq!(scripted.calls().len(), if failed { 2 } else { 1 }, "an answer counts for a minute");
     }
 }
 

@@ -128,7 +128,7 @@ static KEYS: [Key; 47] = [
     key(
         "registry.config_path",
         Kind::Path,
-        "Directory of <host>/hosts.toml: mirrors, authorities, client certificates, as containerd reads them. For oci-layout. Empty: none is read.",
+        "Directories of <host>/hosts.toml (several with colons between): mirrors, authorities, client certificates, as containerd reads them. A containerd that says where its own are goes before this. Empty: none is read.",
     )
     .kubelet("none; containerd's config_path", ""),
     key("registry.connect_timeout", timeout(), "For each endpoint: finding its name, connecting, TLS.")

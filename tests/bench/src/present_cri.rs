@@ -56,7 +56,7 @@ async fn in_front_of_containerd() -> Result<Vec<Figure>> {
 
 async fn beside_the_call(runtime: &str, endpoint: &str, image: &str) -> Result<Vec<Figure>> {
     let clock = Clock::host();
-    let cri = CriRuntime::new(CriOptions { endpoint: endpoint.to_owned(), keyring: no_logins() })?;
+    let cri = CriRuntime::new(CriOptions::new(endpoint, no_logins(), clock::Clock::host()))?;
     let bus = Arc::new(MemoryBus::new(clock.clone()));
     let node = AskedNode::start(Arc::new(cri), bus, clock.clone(), Delivery::Local).await?;
     let bare = bare_client(endpoint).await?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use clock::Clock;
 use image::Reference;
 use runtimes::ImageRuntime;
 use runtimes::cri::{CriOptions, CriRuntime};
@@ -129,7 +130,7 @@ impl Containerd {
     async fn wait_until_ready(&mut self) {
         let nothing = KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: PathBuf::from("/nonexistent") };
         let runtime =
-            CriRuntime::new(CriOptions { endpoint: self.endpoint(), keyring: Keyring::new(nothing) }).expect("the endpoint is a socket");
+            CriRuntime::new(CriOptions::new(self.endpoint(), Keyring::new(nothing), Clock::host())).expect("the endpoint is a socket");
         let unknown = Reference::parse("localhost/none").expect("the reference is valid");
         let ready = async {
             while runtime.image_status(&unknown, None).await.is_err() {

@@ -4,6 +4,7 @@
 //! `{"image_status": [null, {"id": "sha256:a", "size": 5}], "pull_image": [{"code": "NotFound", "message": "gone"}]}`.
 //! Each call takes the next answer of its method; the last one stays.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +32,8 @@ pub struct Script {
     pub pull_image: Vec<PullAnswer>,
     /// To `Version`. With none: `scripted` 1.0.
     pub version: Vec<VersionAnswer>,
+    /// To `Status`, its `info` where it is asked to be verbose. With none: it has nothing to say.
+    pub status: Vec<InfoAnswer>,
 }
 
 /// An answer to `ImageStatus`.
@@ -71,6 +74,16 @@ pub enum VersionAnswer {
         /// Its version.
         version: String,
     },
+}
+
+/// An answer to `Status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum InfoAnswer {
+    /// The call fails.
+    Failed(Failure),
+    /// What the runtime says of itself, by name: containerd says its settings as JSON under `config`.
+    Info(BTreeMap<String, String>),
 }
 
 /// A call's failure.
@@ -153,7 +166,7 @@ struct State {
     script: Mutex<Script>,
     calls: watch::Sender<Vec<Call>>,
     held: watch::Sender<Held>,
-    places: Mutex<[usize; 3]>,
+    places: Mutex<[usize; 4]>,
     pulled: AtomicBool,
 }
 
@@ -225,7 +238,7 @@ impl ScriptedCri {
     /// When a call has panicked.
     pub fn turn_to(&self, script: Script) {
         *self.state.script.lock().expect("no holder panics") = script;
-        *self.state.places.lock().expect("no holder panics") = [0; 3];
+        *self.state.places.lock().expect("no holder panics") = [0; 4];
     }
 
     /// From now on calls are noted but not answered.
@@ -339,5 +352,15 @@ impl RuntimeService for Service {
             runtime_version: version,
             runtime_api_version: "v1".to_owned(),
         }))
+    }
+
+    async fn status(&self, request: Request<cri::StatusRequest>) -> Result<Response<cri::StatusResponse>, Status> {
+        self.note("Status", None, None).await;
+        let info = match self.next(3, |script| &script.status) {
+            Some(InfoAnswer::Failed(failure)) => return Err(failure.status()),
+            Some(InfoAnswer::Info(info)) if request.into_inner().verbose => info.into_iter().collect(),
+            _ => HashMap::new(),
+        };
+        Ok(Response::new(cri::StatusResponse { info }))
     }
 }

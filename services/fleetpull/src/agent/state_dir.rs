@@ -1,11 +1,11 @@
 //! Where an agent keeps what is its own, and the lock that says whose it is.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{File, TryLockError};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use safe_dir::{PRIVATE_MODE, SafeDir};
 
 /// The file that the running agent has locked; it holds the agent's process id for people.
 const LOCK_FILE: &str = "lock";
@@ -15,8 +15,6 @@ const SOCKET_FILE: &str = "agent.sock";
 const WISHES_FILE: &str = "wishes.json";
 /// How many nodes the fleet had when the agent last ran.
 const FLEET_SIZE_FILE: &str = "fleet-size";
-/// Only the agent's user looks in.
-const DIR_MODE: u32 = 0o700;
 const LOCK_MODE: u32 = 0o600;
 /// A process id has seven digits at the most; more than this is not ours.
 const LOCK_TEXT_MAX_BYTES: u64 = 32;
@@ -37,8 +35,9 @@ impl StateDir {
         let path = std::path::absolute(path).with_context(|| format!("the state directory {} has no absolute path", path.display()))?;
         let shown = path.display();
         let advice = "check its permissions, or give another one with --state-dir DIR";
-        make(&path).with_context(|| format!("the state directory {shown} cannot be made: {advice}"))?;
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(LOCK_MODE).open(path.join(LOCK_FILE));
+        let dir = SafeDir::make(&path, PRIVATE_MODE);
+        let dir = dir.with_context(|| format!("the state directory {shown} cannot be made or used: {advice}"))?;
+        let opened = dir.open_to_write(LOCK_FILE, LOCK_MODE);
         let mut lock = opened.with_context(|| format!("the lock in the state directory {shown} cannot be opened: {advice}"))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -67,17 +66,6 @@ impl StateDir {
 
     pub(super) fn wishes(&self) -> PathBuf {
         self.path.join(WISHES_FILE)
-    }
-}
-
-/// One that is there keeps its permissions, and so does what is above: the store may be for others to read.
-fn make(path: &Path) -> std::io::Result<()> {
-    if let Some(above) = path.parent() {
-        std::fs::create_dir_all(above)?;
-    }
-    match DirBuilder::new().mode(DIR_MODE).create(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        made => made,
     }
 }
 
@@ -110,6 +98,35 @@ mod tests {
         assert!(refused.contains(&format!("process {}", std::process::id())) && refused.contains("--state-dir"), "{refused}");
         drop(first);
         StateDir::lock(&path).expect("it is free again");
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_is_refused_and_what_it_points_at_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, other) = (folder.path().join("state"), folder.path().join("other"));
+        std::fs::create_dir(&path).expect("a directory");
+        std::fs::write(&other, "precious").expect("a file");
+        std::os::unix::fs::symlink(&other, path.join("lock")).expect("a link");
+        let refused = format!("{:#}", StateDir::lock(&path).expect_err("a link is in the way"));
+        assert!(refused.contains("state/lock is a symbolic link") && refused.contains("--state-dir"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&other).expect("it is there"), "precious");
+    }
+
+    #[test]
+    fn root_keeps_nothing_where_others_may_write() {
+        let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+        let required = if is_root { Ok(()) } else { Err("a directory of another user needs root".to_owned()) };
+        let Some(()) = support::requirement::met(required) else { return };
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        std::fs::create_dir(&path).expect("a directory");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o1777)).expect("its mode");
+        let refused = format!("{:#}", StateDir::lock(&path).expect_err("others may write"));
+        assert!(refused.contains("others may write") && refused.contains("chmod go-w") && refused.contains("--state-dir"), "{refused}");
+        std::os::unix::fs::chown(&path, Some(1000), None).expect("another owner");
+        let refused = format!("{:#}", StateDir::lock(&path).expect_err("it is another user's"));
+        assert!(refused.contains("belongs to user 1000") && refused.contains("chown root"), "{refused}");
+        assert!(!path.join("lock").exists());
     }
 
     #[test]

@@ -30,7 +30,7 @@ use super::state_dir::StateDir;
 use crate::cli::RegistryArgs;
 use crate::configuration::Configuration;
 use crate::node::fleet_key::{keep_key, read_key_file};
-use crate::node::{Membership, Node, NodeOptions, NodeParts, Policies, Sharing, node_name, open_bus, open_shared_runtime};
+use crate::node::{Membership, Node, NodeOptions, NodeParts, Policies, Sharing, keep_free, node_name, open_bus, open_shared_runtime};
 
 /// How long the start waits for the bus. One that is there takes milliseconds; without it the agent starts alone.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -96,7 +96,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         sharing: sharing.clone(),
         membership: Some(membership).filter(|_| settings.nats.is_wanted()),
         wishes: Some(Arc::new(FileWishStore::new(state.wishes()))),
-        keep_free: Some(settings.pull.keep_free).filter(|bytes| *bytes > 0),
+        keep_free: keep_free(settings),
     };
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
     // It ends with the node's presence.

@@ -67,6 +67,12 @@ pub struct NodeOptions {
     pub keep_free: Option<u64>,
 }
 
+/// `pull.keep_free` as a node takes it: none where nothing is to be left free.
+#[must_use]
+pub fn keep_free(settings: &Settings) -> Option<u64> {
+    Some(settings.pull.keep_free).filter(|bytes| *bytes > 0)
+}
+
 /// How a node behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policies {

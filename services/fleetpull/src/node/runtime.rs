@@ -45,8 +45,8 @@ pub fn open_shared_runtime(
         }
         RuntimeKind::Cri => {
             let endpoint = settings.runtime.endpoint_on(Path::exists)?;
-            let runtime = CriRuntime::new(CriOptions { endpoint, keyring }).context("runtime.endpoint is not valid")?;
-            Ok(Arc::new(runtime))
+            let options = cri_options(settings, endpoint, keyring, clock.clone());
+            Ok(Arc::new(CriRuntime::new(options).context("runtime.endpoint is not valid")?))
         }
     }
 }
@@ -70,6 +70,20 @@ pub async fn logins(configuration: &Configuration, reference: &Reference) -> Res
     }
 }
 
+/// What is set, as the `cri` runtime takes it.
+fn cri_options(settings: &Settings, endpoint: String, keyring: Keyring, clock: Clock) -> CriOptions {
+    let config_path = settings.registry.config_path.clone().unwrap_or_default();
+    CriOptions { endpoint, keyring, config_path, timeouts: timeouts(settings), clock }
+}
+
+fn timeouts(settings: &Settings) -> Timeouts {
+    Timeouts {
+        connect: settings.registry.connect_timeout,
+        first_byte: settings.registry.first_byte_timeout,
+        no_progress: settings.registry.no_progress_timeout,
+    }
+}
+
 /// What is set and asked for, as the embedded runtime takes it.
 fn layout_options(settings: &Settings, store: PathBuf, keyring: Keyring, registry: RegistryArgs, clock: Clock) -> OciLayoutOptions {
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
@@ -79,11 +93,7 @@ fn layout_options(settings: &Settings, store: PathBuf, keyring: Keyring, registr
         config_path: settings.registry.config_path.clone().unwrap_or_default(),
         plain_http: registry.plain_http,
         tls_verify: registry.tls_verify,
-        timeouts: Timeouts {
-            connect: settings.registry.connect_timeout,
-            first_byte: settings.registry.first_byte_timeout,
-            no_progress: settings.registry.no_progress_timeout,
-        },
+        timeouts: timeouts(settings),
         connections_per_pull: count(settings.pull.connections),
         connections_per_registry: count(settings.registry.connections),
         fsync: settings.store.fsync,
@@ -144,6 +154,21 @@ mod tests {
         assert_eq!((plain_http, tls_verify, fsync), (true, false, false));
         assert_eq!(timeouts, Timeouts { connect: second, first_byte: 2 * second, no_progress: 3 * second });
         assert_eq!((connections_per_pull, connections_per_registry), (7, 5));
+    }
+
+    #[test]
+    fn the_settings_of_routes_and_time_outs_reach_the_cri_runtime() {
+        let mut settings = Settings::default();
+        let second = Duration::from_secs(1);
+        settings.registry.config_path = Some("/somewhere/hosts".into());
+        (settings.registry.connect_timeout, settings.registry.first_byte_timeout) = (second, 2 * second);
+        settings.registry.no_progress_timeout = 3 * second;
+        let nowhere = KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: PathBuf::new() };
+        // Each field by name, so that one that is new is not forgotten.
+        let CriOptions { endpoint, keyring: _, config_path, timeouts, clock: _ } =
+            cri_options(&settings, "/run/x.sock".to_owned(), Keyring::new(nowhere), Clock::host());
+        assert_eq!((endpoint.as_str(), config_path), ("/run/x.sock", "/somewhere/hosts".into()));
+        assert_eq!(timeouts, Timeouts { connect: second, first_byte: 2 * second, no_progress: 3 * second });
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod endpoint;
 mod go_status;
+mod hosts;
 mod layers;
 mod line;
 pub mod proto;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use clock::Clock;
 use http::Uri;
 use image::{Platform, Reference};
 use sha2::{Digest, Sha256};
@@ -25,6 +27,7 @@ use tonic::{Code, Response, Status};
 
 pub use endpoint::EndpointError;
 use go_status::CallFailure;
+use hosts::Hosts;
 use line::Line;
 use proto::runtime::image_service_client::ImageServiceClient;
 use proto::runtime::runtime_service_client::RuntimeServiceClient;
@@ -37,7 +40,7 @@ use watch::Watcher;
 use crate::blocking::on_disk;
 use crate::failure;
 use crate::keyring::{Audience, Credential, Keyring, KeyringError};
-use crate::oci_layout::{Prober, RouteOptions, prober, way};
+use crate::oci_layout::{Prober, Timeouts, way};
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
 };
@@ -70,6 +73,22 @@ pub struct CriOptions {
     pub endpoint: String,
     /// Where logins come from.
     pub keyring: Keyring,
+    /// Folders of `<host>/hosts.toml` files, for a runtime that does not say where its own are (`registry.config_path`). Several have
+    /// colons between, as in containerd.
+    pub config_path: PathBuf,
+    /// How long side-channel checks wait for what. The runtime's own pulls have its own limits.
+    pub timeouts: Timeouts,
+    /// When an answer of the runtime is asked for anew.
+    pub clock: Clock,
+}
+
+impl CriOptions {
+    /// The defaults of the reference configuration for this runtime and these logins.
+    #[must_use]
+    pub fn new(endpoint: impl Into<String>, keyring: Keyring, clock: Clock) -> Self {
+        let config_path = PathBuf::from(HOSTS_FOLDER);
+        Self { endpoint: endpoint.into(), keyring, config_path, timeouts: Timeouts::default(), clock }
+    }
 }
 
 /// A container runtime behind CRI version 1.
@@ -81,7 +100,7 @@ pub struct CriRuntime {
     lookups: ImageServiceClient<Line>,
     versions: RuntimeServiceClient<Channel>,
     watcher: Watcher,
-    hosts: RouteOptions,
+    hosts: Hosts,
     prober: Prober,
 }
 
@@ -94,23 +113,16 @@ impl CriRuntime {
         let socket = endpoint::socket_path(&options.endpoint)?;
         let channel = endpoint::channel(&socket);
         Ok(Self {
-            prober: prober(options.keyring.clone(), hosts_in(HOSTS_FOLDER)),
+            prober: Prober::new(options.keyring.clone(), options.timeouts),
             keyring: options.keyring,
             lookups: ImageServiceClient::with_origin(Line::to(&socket), Uri::from_static(endpoint::ORIGIN))
                 .max_decoding_message_size(ANSWER_MAX_BYTES),
             images: ImageServiceClient::new(channel.clone()).max_decoding_message_size(ANSWER_MAX_BYTES),
             versions: RuntimeServiceClient::new(channel.clone()),
-            watcher: Watcher::new(channel),
+            watcher: Watcher::new(channel.clone()),
             socket,
-            hosts: hosts_in(HOSTS_FOLDER),
+            hosts: Hosts::new(channel, options.config_path, options.clock),
         })
-    }
-
-    /// The same runtime, whose `<host>/hosts.toml` files lie in this folder (containerd's `registry.config_path`).
-    #[must_use]
-    pub fn with_hosts_in(self, config_path: impl Into<PathBuf>) -> Self {
-        let hosts = hosts_in(config_path);
-        Self { prober: prober(self.keyring.clone(), hosts.clone()), hosts, ..self }
     }
 
     /// The way that containerd takes. CRI-O's files are others, and who does not answer may be either.
@@ -122,7 +134,8 @@ impl CriRuntime {
         if !is_containerd.unwrap_or_default() {
             return unreadable;
         }
-        let (asked, hosts) = (reference.clone(), self.hosts.clone());
+        let Some(hosts) = self.hosts.route().await else { return unreadable };
+        let asked = reference.clone();
         match on_disk(move || way(&asked, &hosts)).await {
             None => unreadable,
             // containerd has verifiers instead of a policy, which are programs.
@@ -248,11 +261,11 @@ impl ImageRuntime for CriRuntime {
     }
 
     async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Option<Probe> {
-        Some(self.prober.probe(reference, trace).await)
+        Some(self.prober.probe(&self.hosts.route().await?, reference, trace).await)
     }
 
     async fn weigh(&self, request: &PullRequest) -> Option<Result<Weight, PullFailure>> {
-        Some(self.prober.weigh(request).await)
+        Some(self.prober.weigh(&self.hosts.route().await?, request).await)
     }
 
     async fn free_bytes(&self) -> Option<u64> {
@@ -294,11 +307,6 @@ fn policy_in(files: [&Path; 2]) -> String {
         hash.update(policy.unwrap_or_default());
     }
     hash.finalize().iter().take(POLICY_TOLD_BYTES).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// How containerd reads the files of a folder. Its proxies are its own.
-fn hosts_in(config_path: impl Into<PathBuf>) -> RouteOptions {
-    RouteOptions { config_path: config_path.into(), plain_http: false, tls_verify: true, own_proxies: false }
 }
 
 async fn within<T>(limit: Duration, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<Response<T>, CallFailure> {

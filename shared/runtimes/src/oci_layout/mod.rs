@@ -17,6 +17,7 @@ mod pull;
 mod registry;
 mod route;
 mod sources;
+mod view;
 mod weigh;
 
 use std::io;
@@ -24,7 +25,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use clock::Clock;
 use contract::messages::pull_coordinator::EndpointLogins;
 use contract::{FailureClass, TraceContext};
 use image::{Digest, Platform, Reference};
@@ -32,7 +32,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::blocking::on_disk;
-use crate::keyring::{Audience, Keyring, KeyringError};
+use crate::keyring::{Audience, KeyringError};
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
 };
@@ -43,12 +43,10 @@ pub(crate) use probe::Prober;
 use pull::Shared;
 use registry::Registries;
 pub(crate) use route::{RouteOptions, endpoint_by_name, way};
+pub use view::{StoreView, check_that_it_can_be_written};
 
 /// Threads that download. Two keep up with four connections on loopback; hashing is what they are busy with.
 const WORKERS: usize = 2;
-
-/// Questions to one endpoint at a time for another runtime: probes are rare and small.
-const PROBES_PER_REGISTRY: usize = 2;
 
 /// Why the embedded runtime cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -107,8 +105,7 @@ impl OciLayout {
 
     /// Asks registries without pulling.
     fn prober(&self) -> Prober {
-        let shared = &self.shared;
-        Prober { registries: Arc::clone(&shared.registries), keyring: shared.keyring.clone(), route: shared.route.clone() }
+        Prober { registries: Arc::clone(&self.shared.registries), keyring: self.shared.keyring.clone() }
     }
 }
 
@@ -148,11 +145,11 @@ impl ImageRuntime for OciLayout {
     }
 
     async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Option<Probe> {
-        Some(self.prober().probe(reference, trace).await)
+        Some(self.prober().probe(&self.shared.route, reference, trace).await)
     }
 
     async fn weigh(&self, request: &PullRequest) -> Option<Result<Weight, PullFailure>> {
-        Some(self.prober().weigh(request).await)
+        Some(self.prober().weigh(&self.shared.route, request).await)
     }
 
     async fn missing_bytes(&self, blobs: &[(Digest, u64)]) -> Option<u64> {
@@ -177,13 +174,6 @@ impl ImageRuntime for OciLayout {
             credential_sources: self.shared.keyring.sources(),
         }
     }
-}
-
-/// Asks over the way of another runtime, with the patience of the reference configuration.
-pub(crate) fn prober(keyring: Keyring, route: RouteOptions) -> Prober {
-    install_cryptography();
-    let registries = Registries::new(Timeouts::default(), PROBES_PER_REGISTRY, Clock::host());
-    Prober { registries: Arc::new(registries), keyring, route }
 }
 
 fn install_cryptography() {

@@ -5,31 +5,42 @@
 
 use std::sync::Arc;
 
+use clock::Clock;
 use contract::TraceContext;
 use image::{Digest, Reference};
 
 use super::failure::StepFailure;
+use super::install_cryptography;
 use super::manifest;
+use super::options::Timeouts;
 use super::registry::{Question, Registries, Session};
 use super::route::{self, Endpoint, RouteOptions};
 use crate::keyring::Keyring;
 use crate::port::Probe;
+
+/// Questions to one endpoint at a time beside another runtime: they are rare and small.
+const PROBES_PER_REGISTRY: usize = 2;
 
 /// Asks registries for manifests.
 #[derive(Clone)]
 pub(crate) struct Prober {
     pub(super) registries: Arc<Registries>,
     pub(super) keyring: Keyring,
-    pub(super) route: RouteOptions,
 }
 
 impl Prober {
-    /// Asks each endpoint in turn until one has the manifest.
-    pub(crate) async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Probe {
+    /// Asks beside another runtime.
+    pub(crate) fn new(keyring: Keyring, timeouts: Timeouts) -> Self {
+        install_cryptography();
+        Self { registries: Arc::new(Registries::new(timeouts, PROBES_PER_REGISTRY, Clock::host())), keyring }
+    }
+
+    /// Asks each endpoint of a route in turn until one has the manifest.
+    pub(crate) async fn probe(&self, route: &RouteOptions, reference: &Reference, trace: &TraceContext) -> Probe {
         let mut probe = Probe::default();
         let by_digest = reference.digest().is_some();
         let able = |endpoint: &Endpoint| if by_digest { endpoint.pull } else { endpoint.resolve };
-        for endpoint in route::endpoints(reference, &self.route).unwrap_or_default().into_iter().filter(able) {
+        for endpoint in route::endpoints(reference, route).unwrap_or_default().into_iter().filter(able) {
             let host = endpoint.host.clone();
             match self.ask(endpoint, reference, trace).await {
                 Ok(found) => return found,

@@ -8,17 +8,17 @@ use super::manifest::{self, Manifest};
 use super::probe::Prober;
 use super::pull::{LISTS_MAX, fetch_manifest, lists_of_lists, unsuitable};
 use super::registry::Session;
-use super::route::{self, Endpoint};
+use super::route::{self, Endpoint, RouteOptions};
 use crate::port::{PullFailure, PullRequest, Weight};
 
 impl Prober {
-    /// Asks each endpoint in turn until one says what the image consists of.
-    pub(crate) async fn weigh(&self, request: &PullRequest) -> Result<Weight, PullFailure> {
+    /// Asks each endpoint of a route in turn until one says what the image consists of.
+    pub(crate) async fn weigh(&self, route: &RouteOptions, request: &PullRequest) -> Result<Weight, PullFailure> {
         // As whom is nobody's question here.
         let failed = |failures| of_pull(failures, String::new());
         let by_digest = request.reference.digest().is_some();
         let able = |endpoint: &Endpoint| if by_digest { endpoint.pull } else { endpoint.resolve };
-        let endpoints = route::endpoints(&request.reference, &self.route).map_err(|failure| failed(vec![failure]))?;
+        let endpoints = route::endpoints(&request.reference, route).map_err(|failure| failed(vec![failure]))?;
         let mut failures = Vec::new();
         for endpoint in endpoints.into_iter().filter(able) {
             match self.weigh_at(endpoint, request).await {

@@ -224,8 +224,16 @@ fn explain_says_how_a_reference_is_read_and_what_would_happen() {
     let before = explain(&image, &[]).expect(0).object();
     assert_eq!((&before["pull"]["policy"], &before["pull"]["present"]), (&"IfNotPresent".into(), &false.into()), "{before}");
     assert!(!place.path("store").exists(), "asking makes no store");
+    let changed = || std::fs::metadata(place.path("store")).and_then(|store| store.modified()).expect("it is there");
+    std::fs::create_dir(place.path("store")).expect("a folder can be made");
+    let made = changed();
+    assert_eq!(explain(&image, &[]).expect(0).object()["pull"]["present"], false);
+    assert_eq!((std::fs::read_dir(place.path("store")).expect("a folder").count(), changed()), (0, made), "asking writes nothing");
     let _ = place.run(&["pull", "-q", "--store", "store", &image]).expect(0);
     registry.reset_counts();
+    let pulled = changed();
+    let after = explain(&image, &["--policy", "Always"]).expect(0).object();
+    assert_eq!((after["pull"]["present"].as_bool(), changed()), (Some(true), pulled), "{after}");
     let after = explain(&image, &[]).expect(0).object();
     assert_eq!(after["pull"]["present"], true, "{after}");
     let by_digest = explain(&registry.image(&format!("shop/web@{}", added.digest)), &["--policy", "Never"]).expect(0).object();

@@ -169,3 +169,21 @@ fn text_is_one_line_an_image_and_quiet_is_no_more_than_that() {
     let json = place.run(&["pull", "--store", "third", "-o", "json", "-q", &image]).expect(0);
     assert_eq!(json.stderr, "", "{json}");
 }
+
+#[test]
+fn a_pull_in_the_commands_own_process_leaves_the_room_that_is_set() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    registry.add_image("shop/web", "v1", &small());
+    let image = registry.image("shop/web:v1");
+    let pull = |keep: &str| {
+        let file = place.write("node.toml", format!("[pull]\nkeep_free = \"{keep}\"\n"));
+        place.run(&["pull", "-o", "json", "--store", "store", "--config", &file, &image])
+    };
+    let row = pull("1000TiB").expect(1).object();
+    assert_eq!((&row["outcome"], &row["class"]), (&"failed".into(), &"node_local".into()), "{row}");
+    let message = row["message"].as_str().unwrap();
+    assert!(message.contains("short of pull.keep_free") && message.contains("lower pull.keep_free"), "{row}");
+    assert_eq!(registry.counts().requests, 0, "no registry is asked");
+    assert_eq!(pull("0B").expect(0).object()["outcome"], "pulled");
+    assert_eq!(pull("1000TiB").expect(0).object()["outcome"], "present", "what is there takes no more room");
+}

@@ -61,7 +61,7 @@ fn plan(source: &Source, case: &Case, runtime: &ScriptedCri, logins: &TempDir, c
         environment: Environment::default(),
         kubelet_file: logins.path().join("there-is-none.json"),
     });
-    let cri = CriRuntime::new(CriOptions { endpoint: runtime.endpoint(), keyring }).expect("the endpoint is a socket's");
+    let cri = CriRuntime::new(CriOptions::new(runtime.endpoint(), keyring, clock::Clock::host())).expect("the endpoint is a socket's");
     let throttle = case.throttle.map_or(UNLIMITED, |throttle| ThrottlePolicy {
         per_second: throttle.qps,
         burst: throttle.burst,

@@ -1,13 +1,13 @@
-//! What would happen to a pull of this process. Nothing of it is done: no registry is asked and no store is made.
+//! What would happen to a pull of this process. Nothing of it is done: no registry is asked and nothing is written.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clock::Clock;
 use contract::FailureClass;
 use contract::messages::pull_coordinator::{Explanation, PullPolicy};
 use image::Reference;
+use runtimes::oci_layout::{StoreView, check_that_it_can_be_written};
 use settings::RuntimeKind;
 
 use crate::cli::{ExplainArgs, RegistryArgs};
@@ -38,23 +38,23 @@ async fn find_out(configuration: &Configuration, reference: &Reference, policy: 
         RuntimeKind::OciLayout => Some(settings.store.dir_on(&configuration.host)?),
         RuntimeKind::Cri => None,
     };
-    match &store {
-        Some(store) if store.symlink_metadata().is_err() => {
-            check_that_it_can_be_written(store)?;
-            said.present = Some(false);
-        }
-        _ => {
-            let runtime = open_runtime(configuration, RegistryArgs::default(), &Clock::host())?;
-            match runtime.image_status(reference, None).await {
-                Ok(found) => said.present = Some(found.is_some()),
-                Err(failure) => inspection_failed(said, policy, failure.text)?,
-            }
-        }
+    let found = match &store {
+        Some(store) => match StoreView::open(store).with_context(|| unusable(store))? {
+            Some(view) => view.image_status(reference, None),
+            None => Ok(None),
+        },
+        None => open_runtime(configuration, RegistryArgs::default(), &Clock::host())?.image_status(reference, None).await,
+    };
+    match found {
+        Ok(found) => said.present = Some(found.is_some()),
+        Err(failure) => inspection_failed(said, policy, failure.text)?,
     }
     let looks = policy != PullPolicy::Always;
     let would_pull = policy != PullPolicy::Never && !(looks && (said.present == Some(true) || said.inspect_error.is_some()));
     if would_pull {
-        store.as_deref().map_or(Ok(()), check_that_it_can_be_written)?;
+        if let Some(store) = &store {
+            check_that_it_can_be_written(store).with_context(|| unusable(store))?;
+        }
         said.logins = logins(configuration, reference).await?;
     }
     Ok(())
@@ -69,19 +69,6 @@ fn inspection_failed(said: &mut Explanation, policy: PullPolicy, text: String) -
     Ok(())
 }
 
-/// Makes a folder that is gone at once, in the store or where the store would be made.
-fn check_that_it_can_be_written(store: &Path) -> Result<()> {
-    let whole = std::path::absolute(store).unwrap_or_else(|_| store.to_owned());
-    let there = whole.ancestors().find(|place| place.symlink_metadata().is_ok()).unwrap_or(&whole);
-    let (shown, place) = (store.display(), there.display());
-    if !there.is_dir() {
-        bail!("the store {shown} cannot be used: {place} is no folder; name another folder with --store");
-    }
-    let folder = there.join(format!(".fleetpull-explain-{}", std::process::id()));
-    match fs::create_dir(&folder).and_then(|()| fs::remove_dir(&folder)) {
-        Ok(()) => Ok(()),
-        Err(error) => bail!(
-            "the store {shown} cannot be used: nothing can be made in {place}: {error}; name another folder with --store, or make this one writable"
-        ),
-    }
+fn unusable(store: &Path) -> String {
+    format!("the store {} cannot be used", store.display())
 }

@@ -2,10 +2,10 @@
 //!
 //! A blob is hashed before it is put into the store. What a loss of power leaves, or somebody writes over, can still have the
 //! right size: so a manifest and a config are hashed again before an image counts as there, and every blob before a pull takes
-//! it for fetched. Each is hashed once in the life of a process, and again when its file is another.
+//! it for fetched. Each is hashed once in the life of a process, and again when its file is another or was changed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::AtomicBool;
@@ -37,39 +37,35 @@ impl Stamp {
         let (modified, changed) = ((entry.mtime(), entry.mtime_nsec()), (entry.ctime(), entry.ctime_nsec()));
         Self { inode: entry.ino(), size: entry.size(), modified, changed }
     }
-
-    /// Whether it is the same file, whatever happened to it.
-    pub(super) fn is_same_file(self, other: Self) -> bool {
-        self.inode == other.inode
-    }
 }
 
-/// What was found right.
+/// What was found of blobs: the file that was hashed, and whether it is what its name says.
 #[derive(Debug, Default)]
-pub(super) struct Checked(Mutex<BTreeMap<Digest, Stamp>>);
+pub(super) struct Checked(Mutex<BTreeMap<Digest, (Stamp, bool)>>);
 
 impl Checked {
-    fn held(&self) -> MutexGuard<'_, BTreeMap<Digest, Stamp>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<Digest, (Stamp, bool)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, digest: &Digest, stamp: Stamp) {
+    fn get(&self, digest: &Digest) -> Option<(Stamp, bool)> {
+        self.held().get(digest).copied()
+    }
+
+    pub(super) fn add(&self, digest: &Digest, stamp: Stamp, is_sound: bool) {
         let mut held = self.held();
         if held.len() >= CHECKED_MAX {
             held.clear();
         }
-        held.insert(digest.clone(), stamp);
+        held.insert(digest.clone(), (stamp, is_sound));
     }
 }
 
 impl Layout {
     /// The blob's file, if there is one.
     pub(super) fn stamp_of(&self, digest: &Digest) -> io::Result<Option<Stamp>> {
-        match fs::metadata(self.blob_path(digest)) {
-            Ok(entry) => Ok(entry.is_file().then(|| Stamp::of(&entry))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let Some(folder) = self.blob_folder(digest.algorithm())? else { return Ok(None) };
+        Ok(folder.metadata(digest.hex())?.filter(Metadata::is_file).map(|entry| Stamp::of(&entry)))
     }
 
     /// The blob's file, if it has this size.
@@ -87,32 +83,41 @@ impl Layout {
 
     /// Whether a blob of this size is there and, where it is small, is what its name says.
     pub(super) fn has_sound_of_size(&self, digest: &Digest, size: u64) -> io::Result<bool> {
+        if size > SMALL_MAX_BYTES {
+            return self.has_unchanged_of_size(digest, size);
+        }
         match self.stamp_of_size(digest, size)? {
-            Some(stamp) if size <= SMALL_MAX_BYTES => self.is_sound(digest, stamp),
-            there => Ok(there.is_some()),
+            Some(stamp) => self.is_sound(digest, stamp),
+            None => Ok(false),
         }
     }
 
-    /// Whether the file of this stamp is what its name says; hashed unless it was found right before.
+    /// Whether a blob of this size is there and was not exchanged since this process hashed it. One that it never hashed counts by
+    /// its size.
+    pub(super) fn has_unchanged_of_size(&self, digest: &Digest, size: u64) -> io::Result<bool> {
+        match (self.stamp_of_size(digest, size)?, self.checked.get(digest)) {
+            (None, _) => Ok(false),
+            (Some(_), None) => Ok(true),
+            (Some(stamp), Some(_)) => self.is_sound(digest, stamp),
+        }
+    }
+
+    /// Whether the blob is what its name says; hashed unless the file of this stamp was before.
     pub(super) fn is_sound(&self, digest: &Digest, stamp: Stamp) -> io::Result<bool> {
-        if self.checked.held().get(digest) == Some(&stamp) {
-            return Ok(true);
+        if let Some((_, is_sound)) = self.checked.get(digest).filter(|(known, _)| *known == stamp) {
+            return Ok(is_sound);
         }
-        let path = self.blob_path(digest);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
-        };
+        let Some(file) = self.open_blob(digest)? else { return Ok(false) };
+        // Of the file that is read, whatever has taken its name meanwhile.
+        let before = Stamp::of(&file.metadata()?);
         let mut hasher = Hasher::new(digest.algorithm());
-        hash_to_end(file, &mut hasher, &AtomicBool::new(false))?;
-        let sound = hasher.finish().as_ref() == Some(digest);
-        if sound {
-            // Should the file have changed meanwhile, its stamp is another than this.
-            self.checked.add(digest, stamp);
-        } else {
-            tracing::warn!(blob = %path.display(), "a blob of the store is not what its name says: the next pull fetches it again");
+        hash_to_end(&file, &mut hasher, &AtomicBool::new(false))?;
+        let is_sound = hasher.finish().as_ref() == Some(digest) && Stamp::of(&file.metadata()?) == before;
+        self.checked.add(digest, before, is_sound);
+        if !is_sound {
+            let blob = self.blob_path(digest);
+            tracing::warn!(blob = %blob.display(), "a blob of the store is not what its name says: the next pull fetches it again");
         }
-        Ok(sound)
+        Ok(is_sound)
     }
 }

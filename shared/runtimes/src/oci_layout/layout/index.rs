@@ -1,7 +1,6 @@
 //! `index.json`: which images are there.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
@@ -9,7 +8,7 @@ use image::{Digest, Platform, Reference};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Hasher, Layout, lock};
+use super::{FILE_MODE, Hasher, INDEX, Layout, lock};
 
 /// The annotation that holds the reference as asked for.
 pub(super) const NAME_ANNOTATION: &str = "org.opencontainers.image.ref.name";
@@ -21,6 +20,8 @@ const MANIFEST_ANNOTATION: &str = "io.fleetpull.manifest-digest";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 /// What stands in an entry as it is.
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// Locked while the index is replaced.
+const INDEX_LOCK: &str = "index.lock";
 /// Longest `index.json` that is read; 50,000 images have 20 MiB.
 const INDEX_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -165,7 +166,7 @@ impl Layout {
     pub(in crate::oci_layout) fn read_index(&self) -> Result<Index, IndexProblem> {
         let path = self.index_path();
         let mut text = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(INDEX_MAX_BYTES + 1).read_to_end(&mut text));
+        let read = self.root.open_file(INDEX).and_then(|file| file.take(INDEX_MAX_BYTES + 1).read_to_end(&mut text));
         match read {
             Ok(_) if text.len() as u64 > INDEX_MAX_BYTES => Err(IndexProblem::Damaged { path, problem: "longer than 64 MiB".to_owned() }),
             Ok(_) => serde_json::from_slice(&text).map_err(|error| IndexProblem::Damaged { path, problem: error.to_string() }),
@@ -181,13 +182,15 @@ impl Layout {
         if let Some(wrapper) = image.wrapper() {
             self.put_blob(&Hasher::sha256(&wrapper), &wrapper).map_err(unreadable)?;
         }
-        let lock_path = self.own().join("index.lock");
-        let guard = File::options().write(true).create(true).truncate(false).open(&lock_path).map_err(unreadable)?;
-        lock::lock(&guard, &lock_path, |_| {}).await.map_err(|source| IndexProblem::Held { path: path.clone(), source })?;
+        let own = self.own_folder().map_err(unreadable)?;
+        let guard = own.open_to_write(INDEX_LOCK, FILE_MODE).map_err(unreadable)?;
+        lock::lock(&guard, &own.path().join(INDEX_LOCK), |_| {})
+            .await
+            .map_err(|source| IndexProblem::Held { path: path.clone(), source })?;
         let mut index = self.read_index()?;
         index.enter(image);
         let text = serde_json::to_vec(&index).map_err(|error| unreadable(io::Error::other(error)))?;
-        self.replace(&path, &text).map_err(unreadable)
+        self.replace(&self.root, INDEX, &text).map_err(unreadable)
     }
 }
 
@@ -250,7 +253,7 @@ mod tests {
         let image = image("one", 'a', "linux/amd64");
         let blob = format!("partial/sha256-{}", image.manifest.hex());
         let held = ["index.lock", blob.as_str()].map(|name| {
-            let file = File::create(layout.own().join(name)).unwrap();
+            let file = std::fs::File::create(folder.path().join(".fleetpull").join(name)).unwrap();
             file.try_lock().unwrap();
             file
         });

@@ -10,7 +10,7 @@ mod lock;
 mod partial;
 mod status;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use image::{Algorithm, Digest};
+use safe_dir::{PUBLIC_MODE, SafeDir};
 
 use super::failure::StepFailure;
 use checked::Checked;
@@ -32,15 +33,27 @@ pub(super) use status::StatusCache;
 const MARKER: (&str, &str) = ("oci-layout", "{\"imageLayoutVersion\":\"1.0.0\"}");
 /// Where bookkeeping lies; other programs pass it over.
 const OWN_FOLDER: &str = ".fleetpull";
+/// In it, the folder of blobs under way.
+const PARTIALS: &str = "partial";
+/// Where blobs lie, in a folder for each algorithm.
+const BLOBS: &str = "blobs";
+/// Each has a folder of its own.
+const ALGORITHMS: [Algorithm; 3] = [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512];
+/// The file that names the images.
+const INDEX: &str = "index.json";
+/// As much is read of the file that makes a folder an image layout. Bytes.
+const MARKER_MAX_BYTES: u64 = 64 * 1024;
+/// A store is for everybody to read and for its owner to write.
+const FILE_MODE: u32 = 0o644;
 /// The log's target for what is done to the disk in which order: tests hear there what outlives a loss of power.
 const STEPS: &str = "runtimes::store_steps";
 /// A partial blob nobody has added to for so long is given up.
 const PARTIAL_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Paths of a store that is there.
+/// A store that is there. Nothing below its root is reached through a symbolic link.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    root: PathBuf,
+    root: SafeDir,
     fsync: bool,
     checked: Arc<Checked>,
 }
@@ -48,26 +61,71 @@ pub(super) struct Layout {
 impl Layout {
     /// Makes the store, or checks that what is there is one.
     pub(super) fn open(root: &Path, fsync: bool, wall: Duration) -> io::Result<Self> {
-        let layout = Self { root: root.to_owned(), fsync, checked: Arc::default() };
-        fs::create_dir_all(layout.partials())?;
-        fs::create_dir_all(root.join("blobs").join(Algorithm::Sha256.name()))?;
-        let marker = root.join(MARKER.0);
-        match fs::read_to_string(&marker) {
-            Ok(text) => check_version(&text).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => layout.replace(&marker, MARKER.1.as_bytes())?,
-            Err(error) => return Err(error),
+        let layout = Self { root: SafeDir::make(root, PUBLIC_MODE)?, fsync, checked: Arc::default() };
+        let partials = layout.root.make_dir(OWN_FOLDER, PUBLIC_MODE)?.make_dir(PARTIALS, PUBLIC_MODE)?;
+        layout.make_blob_folder(Algorithm::Sha256)?;
+        if !layout.is_marked()? {
+            layout.replace(&layout.root, MARKER.0, MARKER.1.as_bytes())?;
         }
-        layout.give_up_old_partials(wall)?;
-        layout.sync_folder(root)?;
+        give_up_old_partials(&partials, wall)?;
+        layout.sync_folder(&layout.root)?;
         Ok(layout)
     }
 
-    pub(super) fn root(&self) -> &Path {
-        &self.root
+    /// Opens a store to look at it: nothing is made or changed. A directory without any file of a store is an empty one.
+    pub(super) fn open_as_it_is(root: &Path) -> io::Result<Self> {
+        let layout = Self { root: SafeDir::open(root)?, fsync: false, checked: Arc::default() };
+        layout.is_marked()?;
+        Ok(layout)
     }
 
+    /// Whether the file is there that says that this is a store; an error if it says something else.
+    fn is_marked(&self) -> io::Result<bool> {
+        let Some(file) = found(self.root.open_file(MARKER.0))? else { return Ok(false) };
+        let mut text = String::new();
+        file.take(MARKER_MAX_BYTES).read_to_string(&mut text)?;
+        check_version(&text).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?;
+        Ok(true)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Where a blob stands, for people to read. It is reached by [`Layout::blob_folder`].
     pub(super) fn blob_path(&self, digest: &Digest) -> PathBuf {
-        self.root.join("blobs").join(digest.algorithm().name()).join(digest.hex())
+        self.root().join(BLOBS).join(digest.algorithm().name()).join(digest.hex())
+    }
+
+    /// The folder of an algorithm's blobs, if it is there.
+    fn blob_folder(&self, algorithm: Algorithm) -> io::Result<Option<SafeDir>> {
+        found(self.root.dir(BLOBS).and_then(|blobs| blobs.dir(algorithm.name())))
+    }
+
+    fn make_blob_folder(&self, algorithm: Algorithm) -> io::Result<SafeDir> {
+        self.root.make_dir(BLOBS, PUBLIC_MODE)?.make_dir(algorithm.name(), PUBLIC_MODE)
+    }
+
+    /// The folder of the store's bookkeeping.
+    fn own_folder(&self) -> io::Result<SafeDir> {
+        self.root.dir(OWN_FOLDER)
+    }
+
+    /// The folder of blobs under way.
+    fn partials(&self) -> io::Result<SafeDir> {
+        self.own_folder()?.dir(PARTIALS)
+    }
+
+    /// A blob's file. A link or a pipe in its place is no blob, and is replaced by the next pull.
+    fn open_blob(&self, digest: &Digest) -> io::Result<Option<File>> {
+        let Some(folder) = self.blob_folder(digest.algorithm())? else { return Ok(None) };
+        match folder.open_file(digest.hex()) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::warn!(%error, "what stands in the place of a blob is none: the next pull replaces it");
+                Ok(None)
+            }
+            opened => found(opened),
+        }
     }
 
     /// Whether the blob is there with this size.
@@ -77,11 +135,7 @@ impl Layout {
 
     /// A small blob's content, if it is there and not longer than `limit`.
     pub(super) fn read_blob(&self, digest: &Digest, limit: u64) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(self.blob_path(digest)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let Some(file) = self.open_blob(digest)? else { return Ok(None) };
         let mut content = Vec::new();
         file.take(limit + 1).read_to_end(&mut content)?;
         Ok((content.len() as u64 <= limit).then_some(content))
@@ -92,31 +146,30 @@ impl Layout {
         if self.read_blob(digest, content.len() as u64)?.is_some_and(|there| there == content) {
             return Ok(());
         }
-        let path = self.blob_path(digest);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        self.replace(&path, content)
+        self.replace(&self.make_blob_folder(digest.algorithm())?, digest.hex(), content)
     }
 
     /// Makes sure that renames in the blobs' folders are kept over a power failure.
     pub(super) fn sync_blob_folders(&self) -> io::Result<()> {
-        let blobs = self.root.join("blobs");
-        for folder in fs::read_dir(&blobs)? {
-            self.sync_folder(&folder?.path())?;
+        let blobs = self.root.dir(BLOBS)?;
+        for algorithm in ALGORITHMS {
+            if let Some(folder) = found(blobs.dir(algorithm.name()))? {
+                self.sync_folder(&folder)?;
+            }
         }
         self.sync_folder(&blobs)
     }
 
     /// Writes a small file so that readers see the old content or the new, never a part.
-    fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let (new, mut file) = new_file_in(&self.partials())?;
-        let written = file.write_all(content).and_then(|()| self.sync(&file, &new)).and_then(|()| rename(&new, path));
-        if let Err(error) = written {
-            let _ = fs::remove_file(&new);
+    fn replace(&self, folder: &SafeDir, name: &str, content: &[u8]) -> io::Result<()> {
+        let partials = self.partials()?;
+        let (new, mut file) = new_file_in(&partials)?;
+        let written = file.write_all(content).and_then(|()| self.sync(&file, &partials.path().join(&new)));
+        if let Err(error) = written.and_then(|()| rename(&partials, &new, folder, name)) {
+            let _ = partials.remove_file(&new);
             return Err(error);
         }
-        path.parent().map_or(Ok(()), |folder| self.sync_folder(folder))
+        self.sync_folder(folder)
     }
 
     /// Has a file's content kept over a power failure, where that is wanted.
@@ -129,49 +182,48 @@ impl Layout {
     }
 
     /// The same for a folder's names.
-    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+    fn sync_folder(&self, folder: &SafeDir) -> io::Result<()> {
         if self.fsync {
-            File::open(folder)?.sync_all()?;
-            tracing::trace!(target: STEPS, step = "sync", path = %folder.display());
+            folder.sync()?;
+            tracing::trace!(target: STEPS, step = "sync", path = %folder.path().display());
         }
         Ok(())
-    }
-
-    fn own(&self) -> PathBuf {
-        self.root.join(OWN_FOLDER)
-    }
-
-    fn partials(&self) -> PathBuf {
-        self.own().join("partial")
     }
 
     fn index_path(&self) -> PathBuf {
-        self.root.join("index.json")
-    }
-
-    /// Removes what interrupted pulls left long ago. A partial blob in use is locked, and left alone.
-    fn give_up_old_partials(&self, wall: Duration) -> io::Result<()> {
-        for entry in fs::read_dir(self.partials())? {
-            let entry = entry?;
-            let age = |modified: std::time::SystemTime| wall.saturating_sub(modified.duration_since(std::time::UNIX_EPOCH).unwrap_or(wall));
-            let Ok(file) = File::open(entry.path()) else { continue };
-            let old = file.metadata()?.modified().is_ok_and(|modified| age(modified) > PARTIAL_AGE_MAX);
-            if old && file.try_lock().is_ok() {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
-        Ok(())
+        self.root().join(INDEX)
     }
 }
 
+/// None where there is nothing.
+fn found<T>(opened: io::Result<T>) -> io::Result<Option<T>> {
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what interrupted pulls left long ago. A partial blob in use is locked, and left alone.
+fn give_up_old_partials(partials: &SafeDir, wall: Duration) -> io::Result<()> {
+    for name in partials.names()? {
+        let age = |modified: std::time::SystemTime| wall.saturating_sub(modified.duration_since(std::time::UNIX_EPOCH).unwrap_or(wall));
+        let Ok(file) = partials.open_file(&name) else { continue };
+        let old = file.metadata()?.modified().is_ok_and(|modified| age(modified) > PARTIAL_AGE_MAX);
+        if old && file.try_lock().is_ok() {
+            let _ = partials.remove_file(&name);
+        }
+    }
+    Ok(())
+}
+
 /// A new file of its own name. It lies among the partial blobs, so that what a killed process leaves is given up like them.
-fn new_file_in(folder: &Path) -> io::Result<(PathBuf, File)> {
+fn new_file_in(folder: &SafeDir) -> io::Result<(String, File)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     loop {
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("new-{}-{number}", std::process::id()));
-        match File::options().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((path, file)),
+        let name = format!("new-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+        match folder.create_file(&name, FILE_MODE) {
+            Ok(file) => return Ok((name, file)),
             // A process of the same number in another container, or long ago.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -179,9 +231,9 @@ fn new_file_in(folder: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    fs::rename(from, to)?;
-    tracing::trace!(target: STEPS, step = "rename", from = %from.display(), path = %to.display());
+fn rename(from: &SafeDir, name: &str, to: &SafeDir, to_name: &str) -> io::Result<()> {
+    from.rename(name, to, to_name)?;
+    tracing::trace!(target: STEPS, step = "rename", from = %from.path().join(name).display(), path = %to.path().join(to_name).display());
     Ok(())
 }
 

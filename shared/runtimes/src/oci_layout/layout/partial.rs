@@ -1,15 +1,16 @@
 //! A blob under way: a locked file that outlives its pull.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use image::Digest;
+use safe_dir::SafeDir;
 
 use super::checked::Stamp;
 use super::hasher::{BATCH_BYTES, Hasher, hash_blocking};
-use super::{Layout, lock, rename};
+use super::{FILE_MODE, Layout, lock, rename};
 
 /// Pieces from this size on are written as they come.
 const DIRECT_BYTES: usize = 64 * 1024;
@@ -29,7 +30,9 @@ pub(in crate::oci_layout) enum PartialLock {
 pub(in crate::oci_layout) struct Partial {
     layout: Layout,
     digest: Digest,
+    /// Where it lies, for people to read.
     path: PathBuf,
+    folder: SafeDir,
     file: File,
     hasher: Hasher,
     /// Received and hashed; the last bytes may still stand in `batch`.
@@ -46,64 +49,53 @@ impl Layout {
         size: u64,
         mut waiting: impl FnMut(u64),
     ) -> io::Result<PartialLock> {
-        let path = self.partial_path(digest);
-        let before = self.stamp_of_size(digest, size)?;
-        if let Some(stamp) = before
-            && self.is_sound_beside(digest, stamp).await?
-        {
-            return Ok(PartialLock::Present);
-        }
+        let folder = self.partials()?;
+        let name = partial_name(digest);
         loop {
-            if self.came_since(digest, size, before)? {
+            if self.is_there_and_sound(digest, size).await? {
                 return Ok(PartialLock::Present);
             }
-            let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
-            lock::lock(&file, &path, &mut waiting).await?;
+            let file = folder.open_to_write(&name, FILE_MODE)?;
+            lock::lock(&file, &folder.path().join(&name), &mut waiting).await?;
             // Whoever held the lock may have renamed the file away, or removed it.
-            let same = fs::metadata(&path).is_ok_and(|entry| file.metadata().is_ok_and(|own| own.ino() == entry.ino()));
-            if !same {
+            let own = file.metadata()?.ino();
+            if folder.metadata(&name)?.is_none_or(|entry| entry.ino() != own) {
                 continue;
             }
-            if self.came_since(digest, size, before)? {
-                let _ = fs::remove_file(&path);
+            // Whoever held the lock may have put the blob there.
+            if lock::holding(&file, self.is_there_and_sound(digest, size)).await? {
+                let _ = folder.remove_file(&name);
                 return Ok(PartialLock::Present);
             }
-            let hasher = Hasher::new(digest.algorithm());
             return Ok(PartialLock::Ours(Partial {
+                path: folder.path().join(&name),
                 layout: self.clone(),
                 digest: digest.clone(),
-                path,
+                folder,
                 file,
-                hasher,
+                hasher: Hasher::new(digest.algorithm()),
                 received: 0,
                 batch: Vec::new(),
             }));
         }
     }
 
-    /// Whether the blob is what its name says: large ones take their time, on a thread where that holds up nobody.
-    async fn is_sound_beside(&self, digest: &Digest, stamp: Stamp) -> io::Result<bool> {
+    /// Whether the blob is there and is what its name says: large ones take their time, on a thread where that holds up nobody.
+    async fn is_there_and_sound(&self, digest: &Digest, size: u64) -> io::Result<bool> {
+        let Some(stamp) = self.stamp_of_size(digest, size)? else { return Ok(false) };
         let (layout, digest) = (self.clone(), digest.clone());
         let hashing = tokio::task::spawn_blocking(move || layout.is_sound(&digest, stamp));
         hashing.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
-    /// Whether another file stands there than `before`: that was checked by who put it there.
-    fn came_since(&self, digest: &Digest, size: u64, before: Option<Stamp>) -> io::Result<bool> {
-        let now = self.stamp_of_size(digest, size)?.filter(|now| before.is_none_or(|before| !now.is_same_file(before)));
-        if let Some(now) = now {
-            self.checked.add(digest, now);
-        }
-        Ok(now.is_some())
-    }
-
     /// Removes what was received of a blob, unless somebody is at it.
     pub(in crate::oci_layout) fn discard_partial(&self, digest: &Digest) {
-        let path = self.partial_path(digest);
-        let Ok(file) = File::open(&path) else { return };
+        let Ok(folder) = self.partials() else { return };
+        let name = partial_name(digest);
+        let Ok(file) = folder.open_file(&name) else { return };
         // Held until the file is gone, so that nobody takes it up in between.
         if file.try_lock().is_ok() {
-            let _ = fs::remove_file(path);
+            let _ = folder.remove_file(&name);
         }
     }
 
@@ -112,12 +104,13 @@ impl Layout {
         if self.has_blob(digest, size).unwrap_or_default() {
             return size;
         }
-        fs::metadata(self.partial_path(digest)).map_or(0, |partial| partial.len().min(size))
+        let partial = self.partials().and_then(|folder| folder.metadata(&partial_name(digest)));
+        partial.ok().flatten().map_or(0, |partial| partial.len().min(size))
     }
+}
 
-    fn partial_path(&self, digest: &Digest) -> PathBuf {
-        self.partials().join(format!("{}-{}", digest.algorithm().name(), digest.hex()))
-    }
+fn partial_name(digest: &Digest) -> String {
+    format!("{}-{}", digest.algorithm().name(), digest.hex())
 }
 
 impl Partial {
@@ -190,21 +183,18 @@ impl Partial {
     pub(in crate::oci_layout) fn publish(mut self) -> io::Result<()> {
         self.flush()?;
         self.layout.sync(&self.file, &self.path)?;
-        let path = self.layout.blob_path(&self.digest);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        rename(&self.path, &path)?;
+        let blobs = self.layout.make_blob_folder(self.digest.algorithm())?;
+        rename(&self.folder, &partial_name(&self.digest), &blobs, self.digest.hex())?;
         // Only now: a rename changes the entry.
         if let Ok(entry) = self.file.metadata() {
-            self.layout.checked.add(&self.digest, Stamp::of(&entry));
+            self.layout.checked.add(&self.digest, Stamp::of(&entry), true);
         }
         Ok(())
     }
 
     /// Removes what was received.
     pub(in crate::oci_layout) fn discard(self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove_file(&partial_name(&self.digest));
     }
 }
 
@@ -227,7 +217,7 @@ mod tests {
         let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
         let content = vec![7; 8 * 1024 * 1024];
         let digest = Hasher::sha256(&content);
-        fs::write(layout.partial_path(&digest), &content).unwrap();
+        std::fs::write(layout.partials().unwrap().path().join(partial_name(&digest)), &content).unwrap();
         let size = content.len() as u64;
         let PartialLock::Ours(mut partial) = layout.lock_partial(&digest, size, |_| {}).await.unwrap() else { panic!("it is not whole") };
         let before = bytes_read_by_this_thread();
@@ -235,5 +225,25 @@ mod tests {
         let read = bytes_read_by_this_thread() - before;
         assert!(read < size / 2, "{read} bytes were read by the thread that waits");
         assert!(partial.matches());
+    }
+
+    /// Another process says of nothing that it has hashed it, and may not be one of ours.
+    #[tokio::test]
+    async fn what_another_process_put_there_meanwhile_is_hashed() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
+        let digest = Hasher::sha256(b"right");
+        for (content, is_right) in [(b"wrong", false), (b"right", true)] {
+            let partials = layout.partials().unwrap();
+            let held = partials.open_to_write(&partial_name(&digest), FILE_MODE).unwrap();
+            held.try_lock().unwrap();
+            let other = async {
+                std::fs::write(layout.blob_path(&digest), content).unwrap();
+                held.unlock().unwrap();
+            };
+            // The first is at the lock when the other begins.
+            let (locked, ()) = tokio::join!(layout.lock_partial(&digest, 5, |_| {}), other);
+            assert_eq!(matches!(locked.unwrap(), PartialLock::Present), is_right);
+        }
     }
 }

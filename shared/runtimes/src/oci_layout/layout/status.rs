@@ -8,7 +8,7 @@ use image::{Digest, Platform, Reference};
 
 use super::checked::Stamp;
 use super::index::{IndexProblem, NAME_ANNOTATION, RESOLVED_ANNOTATION};
-use super::{Index, Layout};
+use super::{Hasher, INDEX, Index, Layout};
 use crate::oci_layout::manifest::{ImageManifest, MANIFEST_MAX_BYTES};
 use crate::port::ImageStatus;
 
@@ -56,7 +56,7 @@ impl StatusCache {
         let unreadable = |source| IndexProblem::Unreadable { path: layout.blob_path(&known.manifest), source };
         let Some(content) = known.content(layout).map_err(unreadable)? else { return Ok(None) };
         for (place, (digest, size)) in content.blobs.iter().enumerate() {
-            let there = if place == 0 { layout.has_sound_of_size(digest, *size) } else { layout.has_blob(digest, *size) };
+            let there = if place == 0 { layout.has_sound_of_size(digest, *size) } else { layout.has_unchanged_of_size(digest, *size) };
             if !there.map_err(|source| IndexProblem::Unreadable { path: layout.blob_path(digest), source })? {
                 return Ok(None);
             }
@@ -70,11 +70,10 @@ impl StatusCache {
     }
 
     fn images(&self, layout: &Layout) -> Result<Arc<Images>, IndexProblem> {
-        let path = layout.index_path();
-        let stamp = match std::fs::metadata(&path) {
-            Ok(entry) => Stamp::of(&entry),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Arc::default()),
-            Err(source) => return Err(IndexProblem::Unreadable { path, source }),
+        let stamp = match layout.root.metadata(INDEX) {
+            Ok(Some(entry)) => Stamp::of(&entry),
+            Ok(None) => return Ok(Arc::default()),
+            Err(source) => return Err(IndexProblem::Unreadable { path: layout.index_path(), source }),
         };
         let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, images)) = held().as_ref()
@@ -141,7 +140,9 @@ impl Known {
         }
         let mut held = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_none() {
-            let Some(text) = layout.read_blob(&self.manifest, MANIFEST_MAX_BYTES)? else { return Ok(None) };
+            let text = layout.read_blob(&self.manifest, MANIFEST_MAX_BYTES)?;
+            // It may have been exchanged since it was hashed.
+            let Some(text) = text.filter(|text| Hasher::verifies(text, &self.manifest)) else { return Ok(None) };
             let Ok(manifest) = ImageManifest::parse(&text) else { return Ok(None) };
             *held = Some(Arc::new(Content { blobs: manifest.blobs(), size_bytes: manifest.size_bytes() }));
         }

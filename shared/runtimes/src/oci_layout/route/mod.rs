@@ -158,12 +158,15 @@ fn folder(config_path: &Path, registry: &str) -> Result<Option<PathBuf>, StepFai
     }
     let with_port = registry.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let names = [with_port.map(|(host, port)| format!("{host}_{port}_")), Some(registry.to_owned()), Some("_default".to_owned())];
-    for name in names.into_iter().flatten() {
-        let folder = config_path.join(name);
-        match std::fs::metadata(&folder) {
-            Ok(_) => return Ok(Some(folder)),
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
-            Err(error) => return Err(unreadable(&folder, &error.to_string())),
+    // As in containerd, several roots have colons between; the first that has a folder for the registry counts.
+    for root in std::env::split_paths(config_path).filter(|root| !root.as_os_str().is_empty()) {
+        for name in names.iter().flatten() {
+            let folder = root.join(name);
+            match std::fs::metadata(&folder) {
+                Ok(_) => return Ok(Some(folder)),
+                Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(unreadable(&folder, &error.to_string())),
+            }
         }
     }
     Ok(None)
@@ -293,5 +296,7 @@ mod tests {
         assert_eq!(first("registry.example:5000/a"), "http://from-registry.example-5000-/v2");
         put("docker.io");
         assert_eq!(route(root.path(), "busybox"), ["http://from-docker.io/v2", "https://registry-1.docker.io/v2"]);
+        let roots = std::env::join_paths([Path::new("/nonexistent"), root.path(), Path::new("")]).unwrap();
+        assert_eq!(route(Path::new(&roots), "busybox").len(), 2, "the first root has no folder for it");
     }
 }

@@ -1,0 +1,127 @@
+//! Stores in places that others may write.
+//!
+//! Pinned here: no link below the store's root is followed, whoever put it there; links above it are; root refuses a store that
+//! others own or may write and says what to do; looking at a store changes nothing.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use contract::FailureClass;
+use image::Reference;
+use practice_registry::MadeImage;
+use runtimes::oci_layout::{OciLayout, StoreView, check_that_it_can_be_written};
+use runtimes::{ImageRuntime, Progress};
+
+use crate::oci_support::{Node, options, registry, request};
+
+fn open(folder: &Path) -> Result<OciLayout, String> {
+    OciLayout::open(options(folder)).map_err(|error| error.to_string())
+}
+
+/// Everything below a folder that a write would change.
+fn snapshot(folder: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entry = fs::symlink_metadata(&folder).unwrap();
+        if entry.is_dir() {
+            folders.extend(fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        found.push((folder, entry.ino(), entry.ctime(), entry.ctime_nsec()));
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn a_store_below_a_link_works_and_one_whose_folders_are_links_does_not() {
+    let registry = registry().await;
+    registry.add_image("app", "1", &MadeImage::of_layers([10_000]));
+    let image = format!("{}/app:1", registry.host());
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("real")).unwrap();
+    let above = folder.path().join("above");
+    symlink(folder.path().join("real"), &above).unwrap();
+    open(&above).unwrap().pull(request(&image, None), Progress::new()).await.unwrap();
+    for name in [".fleetpull", ".fleetpull/partial", "blobs", "blobs/sha256"] {
+        let (path, elsewhere) = (above.join("store").join(name), folder.path().join("elsewhere"));
+        fs::rename(&path, &elsewhere).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+        let before = snapshot(&elsewhere);
+        let refused = open(&above).err().unwrap();
+        assert!(refused.contains(&format!("store/{name} is a symbolic link")) && refused.contains("--store"), "{refused}");
+        assert_eq!(snapshot(&elsewhere), before, "{name}");
+        fs::remove_file(&path).unwrap();
+        fs::rename(&elsewhere, &path).unwrap();
+    }
+}
+
+/// As somebody who may write the store's folder plants them while the process runs.
+#[tokio::test]
+async fn files_that_are_links_are_not_written_through() {
+    let registry = registry().await;
+    let added = registry.add_image("app", "1", &MadeImage::of_layers([10_000]));
+    let image = format!("{}/app:1", registry.host());
+    let layer = added.manifests[0].layers[0].digest.replace(':', "-");
+    for name in [format!(".fleetpull/partial/{layer}"), ".fleetpull/index.lock".to_owned(), "index.json".to_owned()] {
+        let node = Node::new();
+        let (path, precious) = (node.store().join(&name), node.folder.path().join("precious"));
+        fs::write(&precious, "precious").unwrap();
+        symlink(&precious, &path).unwrap();
+        let before = snapshot(&precious);
+        let failure = node.pull(&image).await.unwrap_err();
+        assert_eq!(failure.class, FailureClass::NodeLocal);
+        assert!(failure.text.contains(&format!("{name} is a symbolic link")), "{name}: {failure}");
+        assert_eq!(snapshot(&precious), before, "{name}");
+        fs::remove_file(&path).unwrap();
+        node.pull(&image).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn root_refuses_a_store_that_others_own_or_may_write() {
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let required = if is_root { Ok(()) } else { Err("folders of other users need root".to_owned()) };
+    let Some(()) = support::requirement::met(required) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).unwrap();
+    for name in ["", ".fleetpull", ".fleetpull/partial", "blobs", "blobs/sha256"] {
+        let path = folder.path().join("store").join(name);
+        chown(&path, Some(1000), None).unwrap();
+        let refused = open(folder.path()).err().unwrap();
+        assert!(refused.contains("belongs to user 1000") && refused.contains("chown root") && refused.contains("--store"), "{refused}");
+        chown(&path, Some(0), None).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        let refused = open(folder.path()).err().unwrap();
+        assert!(refused.contains("others may write") && refused.contains("chmod go-w") && refused.contains("--store"), "{refused}");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    }
+    open(folder.path()).unwrap();
+}
+
+#[tokio::test]
+async fn looking_at_a_store_changes_nothing_and_finds_what_is_there() {
+    let registry = registry().await;
+    registry.add_image("app", "1", &MadeImage::of_layers([10_000]));
+    let image = format!("{}/app:1", registry.host());
+    let reference = Reference::parse(&image).unwrap();
+    let node = Node::new();
+    node.pull(&image).await.unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    for (store, is_there) in [(node.store(), true), (empty.path().to_owned(), false)] {
+        let before = snapshot(&store);
+        let view = StoreView::open(&store).unwrap().expect("there is something");
+        assert_eq!(view.image_status(&reference, None).unwrap().is_some(), is_there);
+        check_that_it_can_be_written(&store).unwrap();
+        assert_eq!(snapshot(&store), before);
+    }
+    let missing = empty.path().join("a/b");
+    assert!(StoreView::open(&missing).unwrap().is_none());
+    check_that_it_can_be_written(&missing).unwrap();
+    assert!(!missing.exists());
+    fs::write(empty.path().join("file"), "").unwrap();
+    let text = check_that_it_can_be_written(&empty.path().join("file/store")).unwrap_err().to_string();
+    assert!(text.contains("/file is no folder") && text.contains("--store"), "{text}");
+    assert!(check_that_it_can_be_written(Path::new("/proc/1/x")).unwrap_err().to_string().contains("nothing can be made in /proc/1"));
+}
