@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::{Client, Message, Subscriber};
 use futures::{FutureExt, StreamExt};
@@ -16,7 +16,31 @@ use crate::asker::{Asker, PROBE_HEADER};
 const WAITS: &[u8] = b"waits";
 const GONE: &[u8] = b"gone";
 
-type Waiting = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Message>>>>;
+/// The requests that wait for an answer.
+#[derive(Clone, Default)]
+pub(super) struct Waiting(Arc<Mutex<BTreeMap<u64, Pending>>>);
+
+struct Pending {
+    /// What it asked on.
+    subject: String,
+    /// Takes the answer; none: it was forbidden to ask.
+    reply: oneshot::Sender<Option<Message>>,
+}
+
+impl Waiting {
+    /// The server does not let this login publish to that subject: whoever asked there need not wait.
+    pub(super) fn forbid(&self, subject: &str) {
+        let forbidden = self.asked().extract_if(.., |_, asker| asker.subject == subject).map(|(_, asker)| asker).collect::<Vec<_>>();
+        for asker in forbidden {
+            // The asker may have given up this moment.
+            let _ = asker.reply.send(None);
+        }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, Pending>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The replies that are awaited on one connection.
 pub(super) struct Replies {
@@ -30,25 +54,25 @@ pub(super) struct Replies {
 /// One awaited reply. Dropping it means that nobody waits any more.
 pub(super) struct Awaited<'a> {
     pub(super) subject: String,
-    pub(super) reply: oneshot::Receiver<Message>,
+    /// None: the server does not let this login publish there.
+    pub(super) reply: oneshot::Receiver<Option<Message>>,
     number: u64,
     replies: &'a Replies,
 }
 
 impl Replies {
-    /// Reads from a subscription of `<inbox>.*`.
-    pub(super) fn new(inbox: &str, subscriber: Subscriber, client: Client) -> Self {
-        let waiting = Waiting::default();
+    /// Reads from a subscription of `<inbox>.*` for those that wait.
+    pub(super) fn new(inbox: &str, subscriber: Subscriber, waiting: Waiting, client: Client) -> Self {
         let prefix = format!("{inbox}.");
-        let reader = tokio::spawn(read(subscriber, prefix.len(), Arc::clone(&waiting), client)).abort_handle();
+        let reader = tokio::spawn(read(subscriber, prefix.len(), waiting.clone(), client)).abort_handle();
         Self { prefix, waiting, last: AtomicU64::new(0), reader }
     }
 
-    /// Waits for a reply on a subject of its own.
-    pub(super) fn awaited(&self) -> Awaited<'_> {
+    /// Waits for the reply to a message to `subject`, on a subject of its own.
+    pub(super) fn awaited(&self, subject: &str) -> Awaited<'_> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, reply) = oneshot::channel();
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(number, sender);
+        self.waiting.asked().insert(number, Pending { subject: subject.to_owned(), reply: sender });
         Awaited { subject: format!("{}{number}", self.prefix), reply, number, replies: self }
     }
 }
@@ -61,7 +85,7 @@ impl Drop for Replies {
 
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        self.replies.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.replies.waiting.asked().remove(&self.number);
     }
 }
 
@@ -70,14 +94,14 @@ async fn read(mut subscriber: Subscriber, prefix_len: usize, waiting: Waiting, c
         let number = message.subject.as_str().get(prefix_len..).and_then(|number| number.parse().ok());
         let Some(number) = number else { continue };
         if is_probe(&message) {
-            let awaited = waiting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&number);
+            let awaited = waiting.asked().contains_key(&number);
             answer_probe(&client, message, awaited);
             continue;
         }
-        let asker = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let asker = waiting.asked().remove(&number);
         if let Some(asker) = asker {
             // The asker may have given up this moment.
-            let _ = asker.send(message);
+            let _ = asker.reply.send(Some(message));
         }
     }
 }

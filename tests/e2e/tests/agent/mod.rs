@@ -13,3 +13,4 @@ mod one_of_a_name;
 mod runtime;
 mod services_api;
 mod sharing;
+mod unfit_bus;
