@@ -108,16 +108,20 @@ async fn a_real_image_is_pulled_from_a_real_registry() {
 #[tokio::test]
 async fn a_real_containerd_says_where_its_mirrors_are_and_checks_go_through_them() {
     let Some(()) = part() else { return };
-    let mirror = PracticeRegistry::start(Options::default()).await.unwrap();
-    mirror.add_image("team/app", "1", &MadeImage::of_layers([2_000]));
+    let registry = PracticeRegistry::start(Options::default()).await.unwrap();
+    registry.add_image("team/app", "1", &MadeImage::of_layers([2_000]));
     // No other folder is read than containerd's own, which nobody has set here.
-    let node = Node::start(ContainerdConfig::default().with_hosts("registry.example", &format!("server = \"{}\"\n", mirror.url()))).await;
+    let node = Node::start(
+        ContainerdConfig::default()
+            .with_hosts("registry.example", &format!("[host.\"{}\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry.url())),
+    )
+    .await;
     let runtime = node.runtime("{}");
     let reference = Reference::parse("registry.example/team/app:1").unwrap();
     let route = runtime.route(&reference, None).await;
-    assert_eq!(route.endpoints, [mirror.host()], "{route:?}");
+    assert_eq!(route.endpoints.first().map(String::as_str), Some(registry.host()), "{route:?}");
     let probe = runtime.probe(&reference, &TraceContext::root(&mut clock::Random::seeded(1))).await.unwrap();
-    assert_eq!((probe.resolved, probe.endpoint.as_deref()), (true, Some(mirror.host())));
+    assert_eq!((probe.resolved, probe.endpoint.as_deref()), (true, Some(registry.host())));
     pull(&runtime, "registry.example/team/app:1", &Progress::new()).await.expect("containerd goes the same way");
 }
 

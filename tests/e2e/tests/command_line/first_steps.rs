@@ -256,7 +256,7 @@ fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
     place.write("helper.json", json!({"credHelpers": {NOBODY: "of-nobody"}}).to_string());
     let table: [(&[&str], &str, &str); 7] = [
         (&["--store", "/proc/1/x"], "the store /proc/1/x cannot be used: ", "; name another folder with --store"),
-        (&["--store", "file/below"], "the store file/below cannot be used: ", " is no folder; name another folder with --store"),
+        (&["--store", "file/below"], "the store file/below cannot be used: ", "a file stands where the store"),
         (&["--store", "file"], "the store file cannot be used: ", "name another folder with --store"),
         (&["--store", "store", "--authfile", "gone.json"], "cannot read the registry logins in gone.json: ", "with --authfile"),
         (&["--store", "store", "--authfile", "broken.json"], "cannot use the registry logins in broken.json: ", "mend the file"),
