@@ -77,7 +77,7 @@ impl Drop for SmallDisk {
 #[test]
 fn a_full_disk_is_named_and_fails_only_what_does_not_fit() {
     // Less is free than pull.keep_free leaves alone otherwise.
-    let (registry, place) = (Registry::new(), Workplace::new().with("FLEETPULL_PULL_KEEP_FREE", "0"));
+    let (registry, place) = (Registry::new(), Workplace::new().with("FLEETPULL_PULL_KEEP_FREE", "0B"));
     let Some(disk) = met(SmallDisk::mount(&place, 3_000_000)) else { return };
     registry.add_image("shop/big", "v1", &MadeImage::of_layers([2_000_000, 2_000_000]));
     registry.add_image("shop/web", "v1", &small().seeded(2));
