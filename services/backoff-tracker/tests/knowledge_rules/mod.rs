@@ -4,4 +4,5 @@
 mod clears;
 mod node;
 mod rules;
+mod stages;
 mod without_a_bus;

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::budget;
+use crate::floor;
 use crate::plan::{Act, BASE, CALM_FROM, HEALS_AT, Plan, TOOL};
 use crate::registry::{Asked, Mood, RETRY_AFTER};
 use crate::world::Story;
@@ -24,6 +25,8 @@ pub enum Invariant {
     OthersUnharmed,
     /// A node that starts anew knows what the fleet knows.
     KeptAtRestart,
+    /// What was neither elected nor released is no quicker than kubelet's rule.
+    Floor,
     /// Logins of their own, and wrong ones, neither block others nor keep them from sharing.
     Logins,
 }
@@ -69,7 +72,15 @@ pub fn look(story: &Story) -> Vec<Finding> {
     findings.push(others_unharmed(story));
     findings.push(kept_at_restart(story));
     findings.extend(logins(story));
+    findings.push(floor(story));
     findings
+}
+
+/// Of every story, whatever its plan.
+pub fn floor(story: &Story) -> Finding {
+    let too_soon = floor::too_soon(story);
+    let what = "attempts quicker than kubelet's rule";
+    Finding { invariant: Invariant::Floor, what, value: too_soon.len() as f64, at_most: 0.0, at: too_soon.first().copied() }
 }
 
 /// Requests that failed because of the outage, of nodes that are well and know what the fleet knows.
@@ -238,7 +249,7 @@ fn right_login_waits(plan: &Plan) -> f64 {
 }
 
 /// Whether a node was away, or has come back so lately that it may not know all yet.
-fn away(story: &Story, node: usize, at: Duration) -> bool {
+pub fn away(story: &Story, node: usize, at: Duration) -> bool {
     story.plan.away.iter().any(|(of, from, to)| *of == node && *from <= at && at <= *to + KNOWS_AGAIN)
 }
 

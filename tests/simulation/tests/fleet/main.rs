@@ -10,12 +10,14 @@ mod budget;
 mod checks;
 mod faulty_bus;
 mod flapping;
+mod floor;
 mod leases;
 mod node;
 mod plan;
 mod quota;
 mod registry;
 mod seeds;
+mod stages;
 mod world;
 
 use std::time::Duration;
@@ -114,11 +116,39 @@ fn a_registry_that_is_down_time_after_time_is_known_to_be_each_time() {
     let nodes = if seeds_asked().is_some() { 50 } else { 20 };
     for outage in [Mood::Refused, Mood::Unavailable] {
         let story = world::run(flapping::plan(1, nodes, outage), Planted::default());
+        assert_eq!(floor::too_soon(&story), []);
         for (number, (failing, served)) in flapping::seen(&story).into_iter().enumerate() {
             eprintln!("{outage:?} for the {}. time: {failing} failing requests, all served after {served:?}", number + 1);
             assert!(failing <= 9, "outage {number}: {failing} failing requests of {nodes} nodes");
             let served = served.expect("all nodes have it");
             assert!(served <= Duration::from_secs(12), "outage {number}: served after {served:?}");
+        }
+    }
+}
+
+#[test]
+fn outages_behind_the_manifest_are_no_storms() {
+    let outages = [
+        (Mood::TokenUnavailable, 24, 15),
+        (Mood::BlobUnavailable, 24, 15),
+        (Mood::BlobHang, 14, 15),
+        // All that had begun before the first was found wrong, and then one at a time; the longest step is a minute.
+        (Mood::WrongBytes, 90, 75),
+    ];
+    for nodes in [5, 20] {
+        for (outage, at_most, within) in outages {
+            let story = world::run(stages::plan(1, nodes, outage), Planted::default());
+            assert_eq!(floor::too_soon(&story), [], "{outage:?}, {nodes} nodes");
+            let (failing, served) = stages::seen(&story);
+            eprintln!("{outage:?}, {nodes} nodes: {failing} failing attempts in {:?}, all served {served:?} after it", stages::LASTS);
+            assert!(failing <= at_most, "{outage:?}, {nodes} nodes: {failing} failing attempts");
+            if std::env::var_os("STAGES_TOLD").is_some() {
+                for one in &story.asked {
+                    eprintln!("{:>9.3} n{} {:?} {} over {:?}", one.at.as_secs_f64(), one.node, one.got, one.image, one.over);
+                }
+            }
+            let served = served.expect("all nodes have all images");
+            assert!(served <= Duration::from_secs(within), "{outage:?}, {nodes} nodes: served after {served:?}");
         }
     }
 }
@@ -135,6 +165,7 @@ fn planted_faults() -> Vec<(Planted, Invariant)> {
         (knows(Fault::BelievesAnybody), Invariant::OthersUnharmed),
         (knows(Fault::StartsAnew), Invariant::KeptAtRestart),
         (knows(Fault::LoginsIgnored), Invariant::Logins),
+        (knows(Fault::OwnRuleIgnored), Invariant::Floor),
     ];
     let of_budgets = [BudgetFault::NoFence, BudgetFault::Unpaced, BudgetFault::RenewalsIgnored].map(of_budget);
     of_knowledge.into_iter().chain(of_budgets).collect()

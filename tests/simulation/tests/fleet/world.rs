@@ -250,6 +250,10 @@ impl World {
                 Mood::Refused => "refused",
                 Mood::Hang => "hang",
                 Mood::Denied => "401",
+                Mood::TokenUnavailable => "token server 503",
+                Mood::BlobUnavailable => "blob 503",
+                Mood::BlobHang => "blob hang",
+                Mood::WrongBytes => "wrong bytes",
             };
             self.count(kind, 1);
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::View;
 use contract::messages::backoff_tracker::BackoffKey;
+use contract::{Stage, View};
 
 use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 use super::fault::Fault;
@@ -20,6 +20,8 @@ use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 const ABREAST: u8 = 3;
 /// Who has reported an entry lets others probe first, as long as others want it.
 const REPORTERS_SIT_BACK: Duration = Duration::from_secs(1);
+/// A success of what failed lets those go on that failed by it, for so long.
+const RELEASES_FOR: Duration = Duration::from_secs(10);
 /// Who failed the last probe sits out the next.
 const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 
@@ -41,7 +43,8 @@ impl Knowledge {
             return Verdict::Held(held);
         }
         if std::mem::take(&mut wish.unanswered) || lenient || self.is_alone() {
-            return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, Duty::None, true));
+            let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
+            return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, going));
         }
         let binding = self.binding(now, &wish.aim);
         if let Some(entry) = not_due(now, &binding) {
@@ -54,15 +57,18 @@ impl Knowledge {
         }
         let (duty, leave) = match binding.first() {
             Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, effects)),
-            None if self.resolved_lately(now, wish) => (Duty::None, self.in_its_turn(now, wish)),
+            None if self.resolved_lately(now, wish) => (Duty::None, Leave::Given),
             None => (Duty::Lead, self.abreast(now, id, wish.aim.image, LeaseName::Lead, effects)),
         };
+        let quiet = self.quiet(now, wish);
         let leave = match leave {
-            Leave::Given if self.quiet(now, wish) => self.abreast(now, id, wish.aim.endpoint, LeaseName::Slot, effects),
+            Leave::Given if quiet.is_some() => self.abreast(now, id, wish.aim.endpoint, LeaseName::Slot, effects),
+            Leave::Given if duty == Duty::None => self.in_its_turn(now, wish),
             leave => leave,
         };
+        let until = binding.iter().map(|entry| entry.topic.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
         match leave {
-            Leave::Given => self.go(now, id, wish, duty, false),
+            Leave::Given => self.go(now, id, wish, Going { until, ..Going::by_clearance(duty) }),
             Leave::Until(wake) => {
                 if !matches!(wish.state, State::Released { .. }) {
                     wish.state = State::Held;
@@ -97,6 +103,9 @@ impl Knowledge {
 
     /// Kubelet's rule for what is known to this node alone; none if that allows a try.
     fn by_local_rule(&self, now: Duration, wish: &mut Wish, binding: &[Entry]) -> Option<Verdict> {
+        if self.has(Fault::OwnRuleIgnored) {
+            return None;
+        }
         wish.choose_key(|key| self.held_here(now, key, binding));
         let left = self.held_here(now, &wish.key, binding)?;
         let cause = self.local.cause(&wish.key);
@@ -113,17 +122,53 @@ impl Knowledge {
         }))
     }
 
-    fn go(&mut self, now: Duration, id: WishId, wish: &mut Wish, duty: Duty, by_own_rule: bool) -> Verdict {
+    /// The one place where clearance is granted.
+    fn go(&mut self, now: Duration, id: WishId, wish: &mut Wish, going: Going) -> Verdict {
         let deadline = self.leases.runs_out(now, id);
+        let elected = going.duty != Duty::None || deadline.is_some();
+        let released = self.is_released(now, wish);
+        // The node's own rule is kubelet's, counted from when the image began to fail for anybody.
+        if let Some(held) = self.under_the_floor(now, wish).filter(|_| !elected && !released && !going.by_own_rule) {
+            wish.state = State::Held;
+            wish.wake = Some(held.next_try);
+            return Verdict::Held(held);
+        }
         let steps = wish.aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| {
             // What binds nobody yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
             (entry.topic.id(), step)
         });
-        let going = Going { begun: now, deadline, attempt: None, steps: steps.collect(), told_unanswered: false, by_own_rule };
+        let (duty, until) = (going.duty, going.until);
+        let going = Going { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..going };
         wish.wake = Some(now + UNANSWERED_AFTER);
         wish.state = State::Going(going);
-        Verdict::Clear { duty, answer_by: deadline }
+        Verdict::Clear { duty, answer_by: deadline, until }
+    }
+
+    /// How long kubelet's rule holds a wish whatever the fleet believes: as long as each of its keys.
+    fn under_the_floor(&self, now: Duration, wish: &Wish) -> Option<Held> {
+        if self.has(Fault::OwnRuleIgnored) {
+            return None;
+        }
+        let floors: Option<Vec<_>> = wish.keys().map(|key| self.floors.under(now, key)).collect();
+        let (left, floor) = floors?.into_iter().min_by_key(|(left, _)| *left)?;
+        Some(Held {
+            class: floor.class,
+            cause: floor.cause.clone(),
+            learned_by: self.node.clone(),
+            learned_ago: now.saturating_sub(floor.failed_at),
+            trace: None,
+            next_try: now + left,
+            unconfirmed: false,
+        })
+    }
+
+    /// Whether what a wish failed by has lately answered somebody, since it was asked in vain.
+    fn is_released(&self, now: Duration, wish: &Wish) -> bool {
+        let lately =
+            |began: Duration, topic: &TopicId| self.replica.succeeded_at(*topic).is_some_and(|at| at >= began && now <= at + RELEASES_FOR);
+        let failed = |key| self.floors.under(now, key);
+        wish.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| lately(floor.began, topic)))
     }
 
     /// The one lease of an entry's epoch, once all that binds is due. Fresh eyes first: who has reported any of it sits back.
@@ -212,8 +257,15 @@ impl Knowledge {
         self.replica.succeeded_at(wish.aim.image).is_some_and(|at| now < at + RESOLVED_LATELY)
     }
 
-    fn quiet(&self, now: Duration, wish: &Wish) -> bool {
-        self.replica.succeeded_at(wish.aim.endpoint).is_none_or(|at| at + QUIET_AFTER <= now)
+    /// The last stage that nobody is known to have had an answer of lately, of those that this pull needs and that are seen. An image of
+    /// which a pull needed no blob shows that others may need none either.
+    fn quiet(&self, now: Duration, wish: &Wish) -> Option<Stage> {
+        let lately = |topic, within| self.replica.succeeded_at(topic).is_some_and(|at| now < at + within);
+        let aim = &wish.aim;
+        if aim.target.shows_blobs && !lately(aim.blobs, QUIET_AFTER) && !lately(aim.content, RESOLVED_LATELY) {
+            return Some(Stage::Blob);
+        }
+        (!lately(aim.endpoint, QUIET_AFTER)).then_some(Stage::Manifest)
     }
 }
 

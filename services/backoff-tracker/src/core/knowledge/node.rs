@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{BackoffCounts, BackoffKey};
-use contract::{FailureClass, NodeName, Target};
+use contract::{FailureClass, NodeName, Stage, Target};
 
 use super::UNANSWERED_AFTER;
 use super::alone::{Alone, BACK_WITHIN};
@@ -25,6 +25,7 @@ use super::tried::Tried;
 use super::wish::{Going, State, Wish};
 use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
+use crate::core::floor::Floors;
 
 /// Wishes of one node at once: more pods than a node can have. One more is refused.
 pub const MAX_WISHES: usize = 1_000;
@@ -58,6 +59,7 @@ pub struct Knowledge {
     pub(super) replica: Replica,
     pub(super) leases: Leases,
     pub(super) local: Tracker,
+    pub(super) floors: Floors,
     pub(super) fleet: Fleet,
     /// No bus: every node for itself.
     pub(super) alone: Option<Alone>,
@@ -82,6 +84,7 @@ impl Knowledge {
             replica: Replica::default(),
             leases: Leases::default(),
             local: Tracker::new(policy),
+            floors: Floors::new(policy),
             fleet: Fleet::default(),
             alone: None,
             lenience: Lenience::default(),
@@ -306,7 +309,11 @@ impl Knowledge {
     /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once; not where
     /// nothing is done by what others say.
     fn abandon_hanging(&mut self, now: Duration, topic: TopicId, effects: &mut Vec<Effect>) {
-        for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| wish.aim.endpoint == topic && !wish.abandoned) {
+        let waits_for = |wish: &Wish| match wish.going_stage() {
+            Some(Stage::Blob) => wish.aim.blobs == topic,
+            _ => wish.aim.endpoint == topic,
+        };
+        for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| !wish.abandoned && waits_for(wish)) {
             let lenient = self.lenience.holds(now, &wish.aim.target.view);
             if let (false, State::Going(Going { told_unanswered: true, attempt, .. })) = (lenient, &wish.state) {
                 attempt.iter().for_each(|(attempt, _)| self.tried.abandoned(*attempt, &wish.aim));
@@ -440,10 +447,12 @@ impl Knowledge {
             return;
         }
         going.told_unanswered = true;
-        let endpoint = wish.aim.endpoint_topic();
+        let stage = going.stage();
+        let endpoint = wish.aim.stage_topic(stage);
         let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= going.begun);
         if let (Some(_), false) = (going.attempt, answered_since) {
-            let message = format!("no answer from {} for {} s", wish.aim.target.endpoint, UNANSWERED_AFTER.as_secs());
+            let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
+            let message = format!("{of} from {} for {} s", wish.aim.target.endpoint, UNANSWERED_AFTER.as_secs());
             let trouble = Trouble { message, step: going.step_of(endpoint.id()), ..Trouble::default() }.bounded();
             self.publish(now, going, endpoint, Finding::Unanswered(trouble), effects);
         }
