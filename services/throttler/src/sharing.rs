@@ -45,6 +45,8 @@ pub(crate) struct Sharing {
     renewing: BTreeMap<String, u64>,
     /// The budgets whose leader is being looked for now; as many as the core's owners at most.
     campaigning: BTreeSet<String>,
+    /// Whether the bus was there since the start, and fit for budgets.
+    was_connected: bool,
 }
 
 impl Sharing {
@@ -53,7 +55,8 @@ impl Sharing {
         let instance = format!("{:032x}", random.id());
         let leases = Arc::new(Leases::new(Arc::clone(&bus), fleet.clone(), node.clone(), instance, clock));
         let core = Budgets::new(node, budget, Random::seeded(random.word())).with_slots(slots).with_fault(fault);
-        Self { core, bus, fleet, random, leases, held: BTreeMap::new(), renewing: BTreeMap::new(), campaigning: BTreeSet::new() }
+        let (held, renewing, campaigning) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { core, bus, fleet, random, leases, held, renewing, campaigning, was_connected: false }
     }
 
     /// How the bus is, as it changes.
@@ -97,11 +100,21 @@ impl Throttler {
 
     /// A change of the bus's health.
     pub(crate) fn bus_changed(&mut self, health: &BusHealth, context: &mut Context<Self>) {
-        if *health != BusHealth::Connected {
-            self.share(Input::BusGone, context);
-            return;
+        let was_there = self.sharing.as_ref().is_some_and(|sharing| sharing.was_connected);
+        match health {
+            BusHealth::Connected => {}
+            // It is mostly lost for the seconds in which a server restarts, or its cluster elects a leader.
+            BusHealth::Disconnected { .. } | BusHealth::Degraded { transient: true, .. } if was_there => {
+                self.share(Input::BusGone, context);
+                return;
+            }
+            BusHealth::Disconnected { .. } | BusHealth::Degraded { .. } => {
+                self.share(Input::BusUnusable, context);
+                return;
+            }
         }
-        if let Some(sharing) = &self.sharing {
+        if let Some(sharing) = &mut self.sharing {
+            sharing.was_connected = true;
             let leases = Arc::clone(&sharing.leases);
             let found = async move { leases.found().await.is_some() };
             context.spawn(wrap_future(found).map(|_, _: &mut Self, _| ()));

@@ -10,7 +10,9 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::PermitId;
 use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, RegistryLimit, ReturnBudget};
-use throttler::core::budget::{ALONE_AFTER, Alone, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Input, KNOWN_FOR, Office};
+use throttler::core::budget::{
+    ALONE_AFTER, ALONE_AFTER_UNUSABLE, Alone, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Input, KNOWN_FOR, Office,
+};
 
 const OWNER: &str = "default registry.example/anonymous@egress";
 const SECOND: Duration = Duration::from_secs(1);
@@ -231,4 +233,51 @@ fn who_is_elected_while_nodes_are_silent_keeps_their_share_as_well() {
     // They are back.
     node.give(Input::Fleet { alive: 10 });
     assert_eq!(node.lets_go_at_once(), 20);
+}
+
+/// How long pulls wait for a bus, by what has become of it, how long ago, and who has asked before: one that is lost comes back mostly, and
+/// is waited for by all; one that was never there or cannot do this is waited for shortly, and once.
+#[test]
+fn a_bus_that_was_never_there_or_cannot_do_this_is_waited_for_shortly_and_once() {
+    let second = Duration::from_secs;
+    let zero = Duration::ZERO;
+    for (input, ago, waits) in [
+        (Input::BusGone, zero, ALONE_AFTER),
+        (Input::BusGone, second(5), ALONE_AFTER - second(5)),
+        (Input::BusGone, second(60), zero),
+        (Input::BusUnusable, zero, ALONE_AFTER_UNUSABLE),
+        (Input::BusUnusable, second(1), ALONE_AFTER_UNUSABLE - second(1)),
+        (Input::BusUnusable, second(60), zero),
+    ] {
+        let mut node = Node::new(1, BudgetPolicy::default());
+        node.give(Input::Fleet { alive: 5 });
+        node.give(input.clone());
+        node.until(SECOND + ago);
+        let asked = node.now;
+        let permit = node.want();
+        node.until(asked + second(20));
+        let (granted, _, alone) = node.granted[0];
+        assert!(alone && granted >= asked + waits && granted <= asked + waits + TICK, "{input:?} {ago:?} ago: {granted:?}");
+        node.give(Input::Release { permit, limits: Vec::new() });
+        let asked = node.now;
+        node.want();
+        assert_eq!(node.granted[1].0, asked, "{input:?}: the next waits for nothing");
+    }
+}
+
+#[test]
+fn a_bus_that_is_lost_and_comes_back_unusable_is_not_waited_for_any_more_and_one_that_is_mended_is() {
+    let mut node = Node::new(1, BudgetPolicy::default());
+    node.give(Input::BusGone);
+    node.want();
+    node.until(Duration::from_secs(5));
+    assert!(node.granted.is_empty());
+    node.give(Input::BusUnusable);
+    assert_eq!(node.granted.len(), 1);
+    node.give(Input::BusBack);
+    node.give(Input::BusGone);
+    let owner = "another".to_owned();
+    node.give(Input::Want { owner, permit: PermitId::random(&mut Random::seeded(9)) });
+    node.until(node.now + Duration::from_secs(10));
+    assert_eq!(node.granted.len(), 1, "it was there: it is waited for again");
 }

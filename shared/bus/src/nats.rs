@@ -11,6 +11,7 @@ mod key_value;
 mod link;
 mod login;
 mod options;
+mod refusals;
 mod replicas;
 mod replies;
 mod snapshot;
@@ -28,10 +29,10 @@ use async_nats::ConnectOptions;
 use async_trait::async_trait;
 use futures::StreamExt;
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use self::connection::{Connection, from_wire};
-use self::jetstream::{Examined, JetStream};
+use self::jetstream::JetStream;
 use self::key_value::NatsKeyValue;
 use self::link::{Link, Phase};
 pub use self::options::{NatsOptions, NatsOptionsError};
@@ -56,8 +57,8 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// How often the observer looks by itself: the client library drops its events when many come at once.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a server that could not give state or streams is asked again.
-const EXAMINE_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a server that could not give state or streams is asked again: an operator who has mended it sees it used soon.
+const EXAMINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The same where that may pass by itself: a cluster's servers elect a leader within seconds.
 const PASSING_INTERVAL: Duration = Duration::from_secs(1);
@@ -163,7 +164,7 @@ impl Bus for NatsBus {
         message.headers.set("Nats-Msg-Id", message_id.to_owned());
         rules::check_message(&message, self.connection().limit())?;
         let doing = format!("storing a message on {}", message.subject);
-        self.inner.jetstream.store_in_existing(message).await.map_err(|error| error.into_bus(&doing))
+        self.inner.jetstream.append(message).await.map_err(|error| error.into_bus(&doing))
     }
 
     fn health(&self) -> BusHealth {
@@ -232,22 +233,33 @@ fn connect_options(target: Target, link: Arc<Link>) -> ConnectOptions {
 async fn observe(jetstream: JetStream) {
     let connection = Arc::clone(&jetstream.connection);
     let link = Arc::clone(&connection.link);
-    let (mut examined, mut due, mut examine_again) = (0, false, EXAMINE_INTERVAL);
+    let (mut examined, mut due) = (0, false);
+    let mut again = Box::pin(sleep(EXAMINE_INTERVAL));
     loop {
         let (up, connects) = (connection.is_up(), connection.connects());
         if !up {
             link.set_lost();
         } else if link.takes_doubt() || due || examined != connects {
-            let Examined { health, passing } = jetstream.examine().await;
+            let health = jetstream.examine().await;
             if !connection.is_up() || connection.connects() != connects {
                 continue;
             }
+            let transient = matches!(health, BusHealth::Degraded { transient: true, .. });
+            let fit = health == BusHealth::Connected;
             link.set_up(health, connects, &connection.server());
             examined = connects;
-            examine_again = if passing { PASSING_INTERVAL } else { EXAMINE_INTERVAL };
+            if fit {
+                streams::make_refused(&jetstream).await;
+            }
+            again = Box::pin(sleep(if transient { PASSING_INTERVAL } else { EXAMINE_INTERVAL }));
         }
-        let degraded = matches!(link.health(), BusHealth::Degraded { .. });
-        let interval = if degraded { examine_again } else { OBSERVE_INTERVAL };
-        due = timeout(interval, link.changed()).await.is_err() && degraded;
+        due = tokio::select! {
+            () = &mut again => {
+                again = Box::pin(sleep(EXAMINE_INTERVAL));
+                link.look_again();
+                matches!(link.health(), BusHealth::Degraded { .. })
+            }
+            _ = timeout(OBSERVE_INTERVAL, link.changed()) => false,
+        };
     }
 }

@@ -31,7 +31,8 @@ pub trait Bus: Send + Sync + 'static {
     /// Sends a message and waits for one answer.
     ///
     /// # Errors
-    /// [`BusError::NoResponders`] at once when nobody subscribes, [`BusError::TimedOut`] after `timeout`, and those of `publish`.
+    /// [`BusError::NoResponders`] at once when nobody subscribes, [`BusError::Forbidden`] when this login may not publish there,
+    /// [`BusError::TimedOut`] after `timeout`, and those of `publish`.
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError>;
 
     /// A subject of one's own for answers to a published question, below the prefix that this connection may subscribe to.
@@ -43,7 +44,8 @@ pub trait Bus: Send + Sync + 'static {
     /// expiry and republishing are added if it has none. A bucket that is lost later is made again by whoever touches it next.
     ///
     /// # Errors
-    /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] when the server has no JetStream or is too old, and those of `request`.
+    /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] when the server has no JetStream, is
+    /// too old, or its limits or permissions do not allow it, and those of `request`. What must be changed is part of [`Bus::health`] then.
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError>;
 
     /// Makes sure a stream is there that stores what is published on its subjects. One that is there keeps its limits.
@@ -53,11 +55,12 @@ pub trait Bus: Send + Sync + 'static {
     async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError>;
 
     /// Stores a message in the stream of its subject and waits for the acknowledgement. The same `message_id` within the stream's window is stored once.
-    /// Plain subscribers of the subject get the message as well.
+    /// Plain subscribers of the subject get the message as well, stored or not, and once for each call.
     ///
     /// # Errors
     /// As [`Bus::bucket`]; [`BusError::NoResponders`] when no stream stores that subject, on NATS after half a second;
-    /// [`BusError::TimedOut`] when it is not known whether the message was stored: send it again with the same id.
+    /// [`BusError::TimedOut`] when it is not known whether the message was stored, and [`BusError::Other`] when the server has too many
+    /// messages in hand: append it again with the same id, by which plain subscribers know the repeat.
     async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError>;
 
     /// How the bus is now. Cheap: no round trip.
@@ -95,10 +98,12 @@ pub const DEADLINE_HEADER: &str = "fleetpull-deadline-ms";
 pub enum BusHealth {
     /// All of it works.
     Connected,
-    /// Messages flow, but state and streams do not: the reason in words (no JetStream, server too old).
+    /// Messages flow, but state and streams do not, or not all of them: the reason in words (no JetStream, server too old, no room).
     Degraded {
         /// In words that say what to do.
         reason: String,
+        /// Whether it may pass by itself within seconds, as the election of a leader; else somebody has to change something.
+        transient: bool,
     },
     /// No server is reached; it is tried again all the time.
     Disconnected {
@@ -123,6 +128,14 @@ pub enum BusError {
         subject: String,
         /// How long was waited.
         timeout: Duration,
+    },
+    /// The server does not let this login publish there.
+    #[error(
+        "this login may not publish to {subject}: allow it in the server's permissions (subjects of agents: `$JS.API.>`, `$KV.>` and the fleet's own)"
+    )]
+    Forbidden {
+        /// Where it was to go.
+        subject: String,
     },
     /// Headers and payload together are larger than [`crate::MAX_PAYLOAD_BYTES`], or than the server allows.
     #[error("a message of {bytes} bytes for {subject} is over the limit of {limit} bytes")]

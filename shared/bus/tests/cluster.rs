@@ -255,7 +255,7 @@ async fn a_cluster_without_a_quorum_is_said_and_found_again() {
     };
     let said = async {
         loop {
-            if let Some(BusHealth::Degraded { reason }) = health.next().await {
+            if let Some(BusHealth::Degraded { reason, .. }) = health.next().await {
                 return reason;
             }
         }

@@ -31,6 +31,16 @@ macro_rules! conformance {
                 }
             )*)*
         }
+        mod on_oldest_nats {
+            $($(
+                #[tokio::test]
+                async fn $name() {
+                    if let Some(bench) = super::bench::Bench::oldest_nats().await {
+                        super::$module::$name(&bench).await;
+                    }
+                }
+            )*)*
+        }
         /// Module, name and function of each semantic.
         fn all() -> Vec<(&'static str, &'static str, cluster::Semantic)> {
             vec![$($((
@@ -112,6 +122,7 @@ conformance! {
         a_message_id_is_stored_once_within_the_window,
         a_message_id_is_stored_again_after_the_window,
         appending_where_nothing_stores_has_no_responders,
+        appending_where_only_subscribers_listen_has_no_responders,
         subscribers_see_what_is_appended,
         plain_messages_are_stored_too,
         a_stream_takes_more_subjects,

@@ -8,6 +8,7 @@ mod failures;
 mod logins;
 mod options;
 mod reconnecting;
+mod refusals;
 mod tls;
 
 use std::time::Duration;
@@ -56,7 +57,7 @@ async fn says(bus: &NatsBus, parts: &[&str]) -> String {
     let waiting = async {
         loop {
             match changes.next().await.expect("the bus goes on") {
-                BusHealth::Disconnected { reason } | BusHealth::Degraded { reason } if fits(&reason) => return reason,
+                BusHealth::Disconnected { reason } | BusHealth::Degraded { reason, .. } if fits(&reason) => return reason,
                 other => heard.push(other),
             }
         }

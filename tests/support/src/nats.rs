@@ -16,14 +16,15 @@ use crate::held_port::HeldPort;
 pub use self::certificates::Authority;
 pub use self::cluster::NatsCluster;
 use self::process::ServerProcess;
-pub use self::program::{current_program, old_program};
+pub use self::program::{current_program, old_program, oldest_program};
 pub use self::tenancy::Tenancy;
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
 pub struct NatsConfig {
     program: Option<PathBuf>,
-    jetstream: bool,
+    /// More lines about JetStream; none: it is off.
+    jetstream: Option<String>,
     text: String,
     /// Its place in a cluster, if it has one.
     member: Option<Member>,
@@ -42,7 +43,7 @@ struct Member {
 impl Default for NatsConfig {
     /// JetStream on, no login, no TLS.
     fn default() -> Self {
-        Self { program: None, jetstream: true, text: String::new(), member: None }
+        Self { program: None, jetstream: Some(String::new()), text: String::new(), member: None }
     }
 }
 
@@ -50,7 +51,14 @@ impl NatsConfig {
     /// Without JetStream.
     #[must_use]
     pub fn without_jetstream(mut self) -> Self {
-        self.jetstream = false;
+        self.jetstream = None;
+        self
+    }
+
+    /// With limits of JetStream on this server, in the language of nats-server.
+    #[must_use]
+    pub fn with_jetstream(mut self, limits: &str) -> Self {
+        self.jetstream = Some(limits.to_owned());
         self
     }
 
@@ -70,6 +78,10 @@ impl NatsConfig {
     }
 }
 
+fn program_of(config: &NatsConfig) -> PathBuf {
+    config.program.clone().unwrap_or_else(|| current_program().unwrap_or_else(|why| panic!("{why}")))
+}
+
 /// A running nats-server; killed when dropped.
 pub struct NatsServer {
     config: NatsConfig,
@@ -86,7 +98,7 @@ impl NatsServer {
     /// When no fit nats-server is found or it does not start: the text says what to do.
     #[must_use]
     pub fn start(config: NatsConfig) -> Self {
-        let program = config.program.clone().unwrap_or_else(|| current_program().unwrap_or_else(|why| panic!("{why}")));
+        let program = program_of(&config);
         let folder = TempDir::with_prefix("nats-").expect("a folder for the server can be made");
         let mut server = Self { config, program, folder, port: HeldPort::any(), process: None };
         server.launch();
@@ -129,6 +141,17 @@ impl NatsServer {
         self.launch();
     }
 
+    /// Starts the server again on the same port and store, as another configuration says; ends it first if it runs.
+    ///
+    /// # Panics
+    /// As [`NatsServer::start`].
+    pub fn restart_with(&mut self, config: NatsConfig) {
+        self.kill();
+        self.program = program_of(&config);
+        self.config = config;
+        self.launch();
+    }
+
     /// Loses all that JetStream keeps. The server must not run.
     pub fn wipe_store(&self) {
         assert!(self.process.is_none(), "a running server's store cannot be wiped");
@@ -162,9 +185,9 @@ impl NatsServer {
 
     fn configuration(&self) -> String {
         let mut text = format!("listen: \"{}\"\n", self.address());
-        if self.config.jetstream {
+        if let Some(limits) = &self.config.jetstream {
             let store = self.folder.path().join("store");
-            writeln!(text, "jetstream {{ store_dir: {store:?} }}").expect("a string can be written");
+            writeln!(text, "jetstream {{ store_dir: {store:?}, {limits} }}").expect("a string can be written");
         }
         if let Some(Member { name, port, routes }) = &self.config.member {
             let routes: Vec<String> = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();

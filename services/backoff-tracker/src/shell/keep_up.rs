@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, StreamHandler, WeakAddr, WrapFuture as _};
-use bus::{BusHealth, HealthChanges, KeyValueError, Message};
+use bus::{BusError, BusHealth, HealthChanges, KeyValueError, Message};
 use contract::know::{LEASES, PAUSES, REPORTS, ReportKey};
 use contract::messages::registrar::FleetSeen;
 use contract::version;
@@ -22,6 +22,9 @@ use crate::outbound::{self, WRITES_WAITING, Write};
 
 /// How often a bus that is not there, or does not answer, is tried again.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
+/// How often at least a bus that cannot do this is tried again, on average after three quarters of it: a whole fleet asks it, until
+/// somebody has changed what is set.
+const REFUSED_TRIED_EVERY: Duration = Duration::from_secs(4);
 /// Snapshots are this far apart at least, whatever arrives.
 const SNAPSHOTS_APART: Duration = Duration::from_secs(2);
 /// Snapshots of all nodes are spread so that a server gives 200 a second. What was known serves meanwhile.
@@ -95,12 +98,18 @@ impl BackoffTracker {
     }
 
     fn opened(&mut self, opened: Result<Result<Opened, KeyValueError>, Elapsed>, context: &mut Context<Self>) {
+        let mut again = TRIED_EVERY;
         match opened {
             Ok(Ok(opened)) => return self.linked(opened, context),
-            Ok(Err(error)) => tracing::debug!(%error, "the fleet's knowledge cannot be read yet"),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the fleet's knowledge cannot be read yet");
+                if let (KeyValueError::Bus(BusError::Unsupported { .. }), Some(sharing)) = (&error, &mut self.sharing) {
+                    again = REFUSED_TRIED_EVERY.mul_f64(0.5 + 0.5 * sharing.random.fraction());
+                }
+            }
             Err(_) => tracing::debug!("the fleet's knowledge is not read yet: the bus takes its time"),
         }
-        context.run_later(TRIED_EVERY, |tracker, context| {
+        context.run_later(again, |tracker, context| {
             let Some(sharing) = &tracker.sharing else { return };
             let opening = timeout(SNAPSHOT_LIMIT, link::open(sharing.shared.clone()));
             context.spawn(opening.into_actor(tracker).map(|opened, tracker, context| tracker.opened(opened, context)));
@@ -286,7 +295,7 @@ impl BackoffTracker {
     }
 
     /// Says again what the bus did not take, although it is there: now and then, as it may be full.
-    fn say_what_was_not_taken(&mut self) {
+    fn say_what_was_not_taken(&mut self, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Core::Sharing(knowledge) = &self.core else { return };
         let Some(sharing) =
@@ -294,9 +303,15 @@ impl BackoffTracker {
         else {
             return;
         };
-        if sharing.owes_words() {
+        let owes_pauses = !sharing.unstored_pauses.is_empty();
+        if owes_pauses || sharing.owes_words() {
             sharing.said_again_at = now;
+        }
+        if sharing.owes_words() {
             self.say_again(now);
+        }
+        if owes_pauses {
+            self.store_unstored_pauses(context);
         }
     }
 
@@ -313,7 +328,7 @@ impl BackoffTracker {
             let zone = (alive_in_zone > 0).then(|| Input::Zone(count(alive_in_zone)));
             self.step_all(self.clock.now().monotonic, [fleet].into_iter().chain(zone), context);
         }
-        self.say_what_was_not_taken();
+        self.say_what_was_not_taken(context);
         let (Some(digest), Some(sharing)) = (&seen.digest, &self.sharing) else { return };
         let followed = &sharing.followed;
         let created = &digest.reports_created;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, WrapFuture as _};
 use actors::{Ask, Later, later};
-use bus::KeyValueError;
+use bus::{BusError, KeyValueError};
 use contract::WishId;
 use contract::know::{StoredLease, encode_as};
 use contract::messages::backoff_tracker::{
@@ -253,7 +253,14 @@ impl BackoffTracker {
                 let freed = freed_since.then_some(Input::LeaseFreed(name));
                 self.step_all(now, [lost].into_iter().chain(freed), context);
             }
-            Err(error) => tracing::debug!(%error, "the bus gave no answer about a lease"),
+            Err(error) => {
+                tracing::debug!(%error, "the bus gave no lease");
+                // It says at once that it cannot do this: nobody waits for what does not come.
+                if matches!(error, KeyValueError::Full { .. } | KeyValueError::Bus(BusError::Unsupported { .. })) {
+                    self.step(Input::BusGone, context);
+                    self.find_the_bus(context);
+                }
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use contract::know::{ReportKey, StoredClear, StoredPause};
 use contract::messages::backoff_tracker::{BackoffCleared, BackoffCounts, ClearBackoff, Pause, PauseSharing, SharedCounts, SharingPaused};
 use contract::version::FIRST;
 
-use super::sharing::read;
+use super::sharing::{UnstoredPause, read};
 use super::{pausing, recording as words};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, hash128};
@@ -48,6 +48,10 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
 
     fn handle(&mut self, Ask(pause): Ask<PauseSharing>, _: &mut Self::Context) -> Self::Result {
         let (trace, PauseSharing { registry, for_ms, by }) = (pause.meta.trace, pause.body);
+        if self.sharing.is_none() {
+            let reason = "this node shares nothing, so nothing of it can be paused: ask a node that shares".to_owned();
+            return Box::pin(std::future::ready(Err(CallError::Refused { reason })).into_actor(self));
+        }
         let left = Duration::from_millis(for_ms).min(LONGEST_PAUSE);
         tracing::info!(registry, for_s = left.as_secs(), by, "sharing is paused, or goes on");
         let pauses = self.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()).map(|link| Arc::clone(&link.pauses));
@@ -56,20 +60,23 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
         let storing = async move {
             match pauses {
                 Some(pauses) => pausing::store(pauses, version, stored).await,
-                None => Err("this node shares nothing, or its bus is gone".to_owned()),
+                None => Err("its bus is not there, or cannot store it".to_owned()),
             }
         };
         Box::pin(storing.into_actor(self).map(move |stored, tracker, context| {
             tracker.record(words::paused(registry.as_deref(), left, &by, stored.is_ok()), trace, context);
+            let told_at = tracker.clock.now().monotonic;
             if let Some(sharing) = &mut tracker.sharing {
                 sharing.was_told_of_pause(registry.clone(), !left.is_zero());
+                if stored.is_err() {
+                    sharing.owes_pause(registry.clone(), UnstoredPause { told_at, until: told_at + left, by: by.clone() });
+                } else {
+                    sharing.unstored_pauses.remove(&registry);
+                }
             }
             // Here it holds whether the others hear of it or not.
             tracker.step(Input::Pause { registry, left, by }, context);
-            match stored {
-                Ok(()) => Ok(SharingPaused { pauses: tracker.pauses() }),
-                Err(why) => Err(CallError::Refused { reason: format!("only this node was told: {why}; try again on a node that shares") }),
-            }
+            Ok(SharingPaused { pauses: tracker.pauses(), only_here: stored.err() })
         }))
     }
 }

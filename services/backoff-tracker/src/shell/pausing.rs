@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{AsyncContext as _, Context, WrapFuture as _};
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
 use bus::{KeyValue, Snapshot};
 use contract::know::{StoredPause, encode_as, pause_key};
 use tokio::time::timeout;
 
+use super::sharing::UnstoredPause;
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Input, PauseInForce};
 use crate::inbound;
@@ -43,14 +44,29 @@ impl BackoffTracker {
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return vec![] };
         let before = std::mem::replace(&mut sharing.pauses_created, found.status.created.clone());
         let forgotten = !before.is_empty() && before != found.status.created;
+        // Of what this node was told and what is stored, the later word counts.
+        let later = |registry: &Option<String>, told_at: Duration| {
+            let key = pause_key(registry.as_deref());
+            found.entries.iter().any(|stored| stored.entry.key == key && told_at + stored.age < now)
+        };
+        sharing.unstored_pauses.retain(|registry, pause| !later(registry, pause.told_at));
+        let unstored = sharing.unstored_pauses.clone();
+        let own_word = |registry: Option<&str>| unstored.keys().any(|own| own.as_deref() == registry);
         let is_stored = |registry: Option<&str>| {
             let key = pause_key(registry);
             found.entries.iter().any(|stored| stored.entry.key == key)
         };
-        let lacking: Vec<PauseInForce> = knowledge.pauses(now).filter(|pause| !is_stored(pause.registry.as_deref())).cloned().collect();
-        let stored = found.entries.iter();
+        let lacking: Vec<PauseInForce> = knowledge
+            .pauses(now)
+            .filter(|pause| !is_stored(pause.registry.as_deref()) && !own_word(pause.registry.as_deref()))
+            .cloned()
+            .collect();
+        let own_keys: Vec<String> = unstored.keys().map(|registry| pause_key(registry.as_deref())).collect();
+        let stored = found.entries.iter().filter(|stored| !own_keys.contains(&stored.entry.key));
         let mut inputs: Vec<Input> =
             stored.filter_map(|stored| inbound::pause(&stored.entry.key, Some(&stored.entry.value), stored.age)).collect();
+        self.store_unstored_pauses(context);
+        let Some(sharing) = &mut self.sharing else { return inputs };
         if !forgotten {
             inputs.extend(lacking.into_iter().map(|pause| Input::Pause {
                 registry: pause.registry,
@@ -72,5 +88,30 @@ impl BackoffTracker {
             context.spawn(storing.into_actor(self));
         }
         inputs
+    }
+
+    /// Stores what operators told this node of pauses while the bus did not take it.
+    pub(super) fn store_unstored_pauses(&mut self, context: &mut Context<Self>) {
+        let now = self.clock.now().monotonic;
+        let Some(sharing) = &mut self.sharing else { return };
+        // A pause that has ended by itself meanwhile is nobody's business any more.
+        sharing.unstored_pauses.retain(|_, pause| pause.until <= pause.told_at || now < pause.until);
+        let Some(pauses) = sharing.link.as_ref().map(|link| Arc::clone(&link.pauses)) else { return };
+        let version = sharing.version();
+        for (registry, UnstoredPause { told_at, until, by }) in sharing.unstored_pauses.clone() {
+            let pause = StoredPause { registry: registry.clone(), for_ms: milliseconds(until.saturating_sub(now)), by };
+            let storing = store(Arc::clone(&pauses), version, pause).into_actor(self);
+            context.spawn(storing.map(move |stored, tracker: &mut Self, _| {
+                let Some(sharing) = &mut tracker.sharing else { return };
+                match stored {
+                    // A later word of an operator stands for itself.
+                    Ok(()) if sharing.unstored_pauses.get(&registry).is_some_and(|pause| pause.told_at == told_at) => {
+                        sharing.unstored_pauses.remove(&registry);
+                    }
+                    Ok(()) => {}
+                    Err(error) => tracing::debug!(error, "a pause is not stored yet"),
+                }
+            }));
+        }
     }
 }

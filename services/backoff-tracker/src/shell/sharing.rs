@@ -67,6 +67,18 @@ pub(crate) struct Sharing {
     refusals: Refusals,
     /// Registries whose pause this node was told by an operator, so that it is said again if the bus forgets it; none: all of them.
     pub(crate) paused_here: BTreeSet<Option<String>>,
+    /// What operators told this node of pauses and could not be stored, by registry: it is stored when the bus is back.
+    pub(crate) unstored_pauses: BTreeMap<Option<String>, UnstoredPause>,
+}
+
+/// What an operator told this node of a pause while the bus did not take it.
+#[derive(Clone, Debug)]
+pub(crate) struct UnstoredPause {
+    /// When, on this node's clock.
+    pub(crate) told_at: Duration,
+    /// When the pause ends by itself; what is over by `told_at` is the end of a pause.
+    pub(crate) until: Duration,
+    pub(crate) by: String,
 }
 
 /// Counted by the shell.
@@ -108,6 +120,7 @@ impl Sharing {
             counts: Counts::default(),
             refusals: Refusals::default(),
             paused_here: BTreeSet::new(),
+            unstored_pauses: BTreeMap::new(),
         }
     }
 
@@ -141,6 +154,13 @@ impl Sharing {
             self.paused_here.remove(&registry);
         } else if self.paused_here.len() < PAUSES_REMEMBERED {
             self.paused_here.insert(registry);
+        }
+    }
+
+    /// A pause, or its end, could not be stored: it will be.
+    pub(crate) fn owes_pause(&mut self, registry: Option<String>, pause: UnstoredPause) {
+        if self.unstored_pauses.len() < PAUSES_REMEMBERED || self.unstored_pauses.contains_key(&registry) {
+            self.unstored_pauses.insert(registry, pause);
         }
     }
 

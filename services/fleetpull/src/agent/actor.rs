@@ -62,6 +62,9 @@ impl Agent {
         let mut condition = Condition::new(identity.started);
         condition.see_bus(identity.started, &bus.health());
         condition.see_runtime(identity.started, problem_of(&seen));
+        if !condition.is_well() {
+            warn!(state = condition.state(), "this node is degraded");
+        }
         let seen_at = clock.now();
         Self { identity, services, presence, bus, runtime, clock, condition, seen, seen_at, _gravestone: gravestone }
     }
@@ -73,8 +76,19 @@ impl Agent {
             _ => {}
         }
         let now = self.clock.now();
-        self.condition.see_runtime(now, problem_of(&seen));
+        self.change(|condition| condition.see_runtime(now, problem_of(&seen)));
         (self.seen, self.seen_at) = (seen, now);
+    }
+
+    /// Logs when the node becomes degraded, and when it is well again.
+    fn change(&mut self, change: impl FnOnce(&mut Condition)) {
+        let was_well = self.condition.is_well();
+        change(&mut self.condition);
+        match (was_well, self.condition.is_well()) {
+            (true, false) => warn!(state = self.condition.state(), "this node is degraded"),
+            (false, true) => info!("this node is well again"),
+            _ => {}
+        }
     }
 
     fn look_at_the_runtime(&mut self, context: &mut Context<Self>) {
@@ -145,7 +159,8 @@ impl Actor for Agent {
 
 impl StreamHandler<BusHealth> for Agent {
     fn handle(&mut self, health: BusHealth, _: &mut Self::Context) {
-        self.condition.see_bus(self.clock.now(), &health);
+        let now = self.clock.now();
+        self.change(|condition| condition.see_bus(now, &health));
     }
 
     /// A bus that has ended changes no more, and the agent goes on to its end.

@@ -12,6 +12,8 @@ use time::format_description::well_known::Rfc3339;
 pub(super) struct Condition {
     /// What is wrong with the bus.
     bus: Option<String>,
+    /// Since when there is no bus, as people read it; none: there is one.
+    lost_at: Option<String>,
     /// What is wrong with the runtime.
     runtime: Option<String>,
     /// When the agent began, on the monotonic clock.
@@ -35,13 +37,17 @@ impl Condition {
         if was_connected && !self.is_connected {
             self.bus_losses += 1;
         }
-        let still_without = !was_connected && self.bus.is_some();
+        if self.is_connected {
+            self.lost_at = None;
+        }
         self.change(now, |condition| match health {
             BusHealth::Connected => condition.bus = None,
-            BusHealth::Degraded { reason } => condition.bus = Some(reason.clone()),
-            // The reason changes with every attempt; the time at which it began does not.
-            BusHealth::Disconnected { .. } if still_without => {}
-            BusHealth::Disconnected { .. } => condition.bus = Some(format!("no bus since {}", rfc_3339(now))),
+            BusHealth::Degraded { reason, .. } => condition.bus = Some(reason.clone()),
+            BusHealth::Disconnected { reason } => {
+                // The reason changes with every attempt; the time at which it began does not.
+                let lost_at = condition.lost_at.get_or_insert_with(|| rfc_3339(now));
+                condition.bus = Some(format!("no bus since {lost_at}: {reason}"));
+            }
         });
     }
 
@@ -57,6 +63,11 @@ impl Condition {
         if problems.is_empty() { "ok".to_owned() } else { format!("degraded: {}", problems.join("; ")) }
     }
 
+    /// Whether nothing is wrong.
+    pub(super) fn is_well(&self) -> bool {
+        self.bus.is_none() && self.runtime.is_none()
+    }
+
     /// For how long something is wrong; if nothing is, for how long the agent has run: trouble that is over does not make it younger.
     pub(super) fn lasts(&self, now: Now) -> Duration {
         now.monotonic.saturating_sub(self.unwell_since.unwrap_or(self.started))
@@ -70,10 +81,6 @@ impl Condition {
     /// Whether there is a bus.
     pub(super) fn is_connected(&self) -> bool {
         self.is_connected
-    }
-
-    fn is_well(&self) -> bool {
-        self.bus.is_none() && self.runtime.is_none()
     }
 
     fn change(&mut self, now: Now, change: impl FnOnce(&mut Self)) {
@@ -102,18 +109,18 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bus_it_says_since_when_and_not_the_reason_of_the_moment() {
+    fn without_a_bus_it_says_since_when_and_the_reason_of_the_moment() {
         let mut condition = Condition::new(at(0));
         condition.see_bus(at(1), &BusHealth::Connected);
         assert_eq!((condition.state().as_str(), condition.lasts(at(5)).as_secs()), ("ok", 5));
         condition.see_bus(at(20), &without("lost"));
         condition.see_bus(at(25), &without("refused"));
-        assert_eq!(condition.state(), "degraded: no bus since 2023-11-14T22:13:40Z");
+        assert_eq!(condition.state(), "degraded: no bus since 2023-11-14T22:13:40Z: refused");
         assert_eq!(condition.lasts(at(30)).as_secs(), 10);
         condition.see_bus(at(40), &BusHealth::Connected);
         assert_eq!((condition.state().as_str(), condition.lasts(at(41)).as_secs()), ("ok", 41), "the agent is as old as it is");
         condition.see_bus(at(50), &without("lost"));
-        assert!(condition.state().ends_with("22:14:10Z"), "{}", condition.state());
+        assert!(condition.state().ends_with("22:14:10Z: lost"), "{}", condition.state());
         assert_eq!(condition.bus_losses(), 2);
     }
 
@@ -128,7 +135,7 @@ mod tests {
     #[test]
     fn all_that_is_wrong_is_said_and_lasts_since_the_first() {
         let mut condition = Condition::new(at(0));
-        condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned() });
+        condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned(), transient: false });
         condition.see_runtime(at(9), Some("containerd: no answer".to_owned()));
         assert_eq!(condition.state(), "degraded: no JetStream; runtime containerd: no answer");
         condition.see_bus(at(10), &BusHealth::Connected);
@@ -141,7 +148,7 @@ mod tests {
     #[test]
     fn a_bus_that_goes_from_degraded_to_gone_says_gone() {
         let mut condition = Condition::new(at(0));
-        condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned() });
+        condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned(), transient: false });
         condition.see_bus(at(2), &without("lost"));
         assert!(condition.state().starts_with("degraded: no bus since"), "{}", condition.state());
     }

@@ -110,16 +110,21 @@ pub struct BackoffClearArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull backoff pause --nats nats://nats:4222                 all, for 30 minutes
   fleetpull backoff pause --registry registry.example --for 15m
+  fleetpull backoff pause --all --nats nats://nats:4222           for 30 minutes
 
 It reaches every agent as fast as knowledge does, survives restarts, and ends by
-itself. `backoff list` says who paused and for how much longer;
-`fleetpull events --reason SharingPaused` keeps it.")]
+itself. Told to one agent while its bus is gone (--agent), it holds there at once
+and for the others when the bus is back. `backoff list` says who paused and for
+how much longer; `fleetpull events --reason SharingPaused` keeps it.")]
+#[command(group = clap::ArgGroup::new("paused").args(["registry", "all"]).required(true))]
 pub struct BackoffPauseArgs {
-    /// Of this registry alone, as images name it: registry.example, localhost:5000 [default: of all].
+    /// Of this registry alone, as images name it: registry.example, localhost:5000.
     #[arg(long, value_name = "R")]
     pub registry: Option<String>,
+    /// Of all registries.
+    #[arg(long)]
+    pub all: bool,
     /// For how long.
     #[arg(long = "for", value_name = "D", value_parser = duration, allow_hyphen_values = true, default_value = "30m")]
     pub lasting: Duration,

@@ -40,7 +40,7 @@ impl Connection {
     pub(super) async fn new(client: Client, link: Arc<Link>) -> Result<Self, BusError> {
         let inbox = client.new_inbox();
         let subscriber = client.subscribe(format!("{inbox}.*")).await.map_err(other)?;
-        Ok(Self { client, link, replies: Replies::new(&inbox, subscriber) })
+        Ok(Self { replies: Replies::new(&inbox, subscriber, link.waiting.clone()), client, link })
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -97,11 +97,12 @@ impl Connection {
     /// Sends a message and waits for one answer.
     pub(super) async fn ask(&self, mut message: Message, limit: Duration) -> Result<async_nats::Message, BusError> {
         let subject = message.subject.clone();
-        let mut awaited = self.replies.awaited();
+        let mut awaited = self.replies.awaited(&subject);
         message.reply_to = Some(awaited.subject.clone());
         let answer = async {
             self.send(message).await?;
-            (&mut awaited.reply).await.map_err(|_| BusError::Closed)
+            let answer = (&mut awaited.reply).await.map_err(|_| BusError::Closed)?;
+            answer.ok_or_else(|| BusError::Forbidden { subject: subject.clone() })
         };
         match timeout(limit, answer).await {
             Ok(Ok(answer)) if answer.status == Some(StatusCode::NO_RESPONDERS) => Err(BusError::NoResponders { subject }),
@@ -141,7 +142,7 @@ impl Connection {
     /// A message to ourselves: the server takes commands of a connection in their order, so when it comes back, all before
     /// it is done.
     async fn confirm(&self, what: &str) {
-        let mut awaited = self.replies.awaited();
+        let mut awaited = self.replies.awaited("");
         let message = Message::new(awaited.subject.clone(), Bytes::new());
         let answer = async { self.hand_over(message).await.is_ok() && (&mut awaited.reply).await.is_ok() };
         if !matches!(timeout(CONFIRM_LIMIT, answer).await, Ok(true)) {

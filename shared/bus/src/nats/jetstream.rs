@@ -1,6 +1,7 @@
 //! Calls of JetStream, over the same requests as all else: they fail at once without a connection, have a limit, and leave
 //! nothing behind when given up.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::connection::{Connection, other};
+use super::refusals::{self, Act};
 use super::replicas::Growing;
 use super::stored::Stored;
 use crate::message::{Headers, Message};
@@ -28,15 +30,30 @@ const BUSY_DELAY: Duration = Duration::from_millis(50);
 const UNHEARD_ATTEMPTS: u32 = 3;
 const UNHEARD_DELAY: Duration = Duration::from_millis(250);
 
+/// An appended message that is not acknowledged after this may have no stream: JetStream is asked whether there is one.
+const UNSTORED_AFTER: Duration = Duration::from_millis(500);
+
+/// What helps where there is no JetStream.
+pub(super) const TURN_IT_ON: &str = "turn it on (`jetstream {}` in the server's configuration, limits in the account)";
+
 /// Error codes of JetStream, as the server's list of errors names them.
 pub(super) mod code {
+    pub(in crate::nats) const ACCOUNT_RESOURCES_EXCEEDED: u64 = 10002;
+    pub(in crate::nats) const NO_PEERS: u64 = 10005;
     pub(in crate::nats) const NOT_AVAILABLE: u64 = 10008;
+    pub(in crate::nats) const INSUFFICIENT_RESOURCES: u64 = 10023;
+    pub(in crate::nats) const STREAMS_LIMIT: u64 = 10027;
     pub(in crate::nats) const NO_MESSAGE_FOUND: u64 = 10037;
+    pub(in crate::nats) const NOT_ENABLED_FOR_ACCOUNT: u64 = 10039;
+    pub(in crate::nats) const NO_STORAGE: u64 = 10047;
     pub(in crate::nats) const STREAM_NAME_IN_USE: u64 = 10058;
     pub(in crate::nats) const STREAM_NOT_FOUND: u64 = 10059;
+    pub(in crate::nats) const SUBJECT_OVERLAP: u64 = 10065;
     pub(in crate::nats) const WRONG_LAST_SEQUENCE: u64 = 10071;
     pub(in crate::nats) const REPLICAS_NOT_SUPPORTED: u64 = 10074;
+    pub(in crate::nats) const NOT_ENABLED: u64 = 10076;
     pub(in crate::nats) const STREAM_STORE_FAILED: u64 = 10077;
+    pub(in crate::nats) const STREAM_BYTES_LIMIT: u64 = 10122;
     pub(in crate::nats) const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
     pub(in crate::nats) const TOO_MANY_REQUESTS: u64 = 10167;
 }
@@ -49,13 +66,6 @@ pub(super) struct JetStream {
     /// What the subjects of buckets begin with, when they are in another domain.
     bucket_prefix: Arc<str>,
     pub(super) growing: Arc<Growing>,
-}
-
-/// How the bus is on a connection.
-pub(super) struct Examined {
-    pub(super) health: BusHealth,
-    /// Whether that may change by itself any second.
-    pub(super) passing: bool,
 }
 
 /// Why a call failed.
@@ -74,24 +84,24 @@ impl JetStream {
     }
 
     /// How the bus is on a new connection: whether state and streams can be had from this server with this login.
-    pub(super) async fn examine(&self) -> Examined {
-        let degraded = |passing, reason| Examined { health: BusHealth::Degraded { reason }, passing };
+    pub(super) async fn examine(&self) -> BusHealth {
+        let degraded = |transient, reason| BusHealth::Degraded { reason, transient };
         let version = self.connection.client.server_info().version;
         if !self.connection.client.is_server_compatible(2, 11, 0) {
             return degraded(false, format!("nats-server {version} is too old for shared state: upgrade it to 2.11 or newer"));
         }
-        let advice = "turn it on (`jetstream {}` in the server's configuration, limits in the account)";
         match self.request("INFO", &Value::Null, PROBE_LIMIT).await {
-            Ok(_) => Examined { health: BusHealth::Connected, passing: false },
+            Ok(_) => BusHealth::Connected,
             Err(CallError::Bus(BusError::NoResponders { .. })) => {
-                degraded(false, format!("the server or this account has no JetStream: {advice}"))
+                degraded(false, format!("the server or this account has no JetStream: {TURN_IT_ON}"))
             }
             Err(CallError::Refused { code: code::NOT_AVAILABLE, description }) => {
                 degraded(true, format!("JetStream's cluster has no leader ({description}): start its servers that are down"))
             }
             Err(CallError::Refused { description, .. }) => {
-                degraded(false, format!("JetStream refuses this account ({description}): {advice}"))
+                degraded(false, format!("JetStream refuses this account ({description}): {TURN_IT_ON}"))
             }
+            Err(CallError::Bus(error @ BusError::Forbidden { .. })) => degraded(false, format!("JetStream cannot be asked: {error}")),
             Err(CallError::Bus(error)) => {
                 degraded(true, format!("JetStream does not answer ({error}): check its cluster and what this login may publish"))
             }
@@ -101,10 +111,21 @@ impl JetStream {
     /// Fails at once where state and streams cannot be had.
     pub(super) fn check_available(&self) -> Result<(), BusError> {
         self.connection.check_open()?;
-        match self.connection.link.health() {
-            BusHealth::Degraded { reason } => Err(BusError::Unsupported { reason }),
+        match self.connection.link.server_health() {
+            BusHealth::Degraded { reason, .. } => Err(BusError::Unsupported { reason }),
             _ if !self.connection.is_up() => Err(self.connection.link.disconnected()),
             _ => Ok(()),
+        }
+    }
+
+    /// An error in what is done to a stream; if it lasts until somebody changes something, the bus is degraded from now on.
+    pub(super) fn refused(&self, stream: &str, act: Act, error: CallError, doing: &str, config: Option<Value>) -> BusError {
+        match refusals::lasting(&error, doing) {
+            Some(reason) => {
+                self.connection.link.refused(stream, act, &reason, config);
+                BusError::Unsupported { reason }
+            }
+            None => error.into_bus(doing),
         }
     }
 
@@ -170,6 +191,35 @@ impl JetStream {
         self.store(message).await
     }
 
+    /// Stores a message that others may listen to as well, and waits for the acknowledgement. Each of them hears it once: it is offered
+    /// again only where nobody has heard it.
+    pub(super) async fn append(&self, message: Message) -> Result<Appended, CallError> {
+        let subject = message.subject.clone();
+        for attempt in 1..=UNHEARD_ATTEMPTS {
+            self.check_available().map_err(CallError::Bus)?;
+            let mut asking = pin!(self.connection.ask(message.clone(), ANSWER_LIMIT));
+            let answer = match tokio::time::timeout(UNSTORED_AFTER, &mut asking).await {
+                Ok(Err(BusError::NoResponders { .. })) if attempt < UNHEARD_ATTEMPTS => {
+                    tokio::time::sleep(UNHEARD_DELAY).await;
+                    continue;
+                }
+                Ok(answer) => answer,
+                // Somebody listens, as the server does not say that nobody does, but it need not be a stream.
+                Err(_) if self.is_stored(&subject).await == Some(false) => break,
+                Err(_) => asking.await,
+            };
+            let answer = parsed(&answer.map_err(CallError::Bus)?.payload)?;
+            return appended(&subject, &answer);
+        }
+        Err(CallError::Bus(BusError::NoResponders { subject }))
+    }
+
+    /// Whether a stream stores what is sent to a subject; none: that cannot be said now.
+    async fn is_stored(&self, subject: &str) -> Option<bool> {
+        let names = self.call("STREAM.NAMES", &json!({ "subject": subject })).await.ok()?;
+        Some(names["total"].as_u64()? > 0)
+    }
+
     /// Stores a message and waits for the acknowledgement; offers it again to a server that has too many in hand.
     async fn store(&self, message: Message) -> Result<Appended, CallError> {
         self.check_available().map_err(CallError::Bus)?;
@@ -183,8 +233,7 @@ impl JetStream {
                 }
                 Err(error) => return Err(error),
                 Ok(answer) => {
-                    let sequence = answer["seq"].as_u64().ok_or_else(|| CallError::Bus(unreadable(&message.subject)))?;
-                    return Ok(Appended { sequence, duplicate: answer["duplicate"] == json!(true) });
+                    return appended(&message.subject, &answer);
                 }
             }
         }
@@ -207,6 +256,12 @@ impl CallError {
             Self::Bus(error) => error,
         }
     }
+}
+
+/// The place of a message by its acknowledgement.
+fn appended(subject: &str, answer: &Value) -> Result<Appended, CallError> {
+    let sequence = answer["seq"].as_u64().ok_or_else(|| CallError::Bus(unreadable(subject)))?;
+    Ok(Appended { sequence, duplicate: answer["duplicate"] == json!(true) })
 }
 
 fn parsed(payload: &[u8]) -> Result<Value, CallError> {

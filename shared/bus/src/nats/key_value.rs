@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::jetstream::{CallError, JetStream, code};
+use super::refusals::Act;
 use super::stored::Stored;
 use super::streams::{ensure_bucket, stream_of};
 use super::{snapshot, watch};
@@ -73,7 +74,26 @@ impl NatsKeyValue {
             }
             stored => stored,
         };
-        stored.map(|stored| stored.sequence).map_err(|error| refused(key, error))
+        let stream = stream_of(&self.spec.name);
+        match stored {
+            Ok(stored) => {
+                self.jetstream.connection.link.done(&stream, Act::Store);
+                Ok(stored.sequence)
+            }
+            Err(error) => Err(self.refused(&stream, key, error)),
+        }
+    }
+
+    fn refused(&self, stream: &str, key: &str, error: CallError) -> KeyValueError {
+        let conflict = KeyValueError::Conflict { key: key.to_owned() };
+        let full = matches!(error, CallError::Refused { code: code::STREAM_STORE_FAILED, .. });
+        match error {
+            CallError::Refused { code: code::WRONG_LAST_SEQUENCE | code::WRONG_LAST_SEQUENCE_CONSTANT, .. } => conflict,
+            error => match self.jetstream.refused(stream, Act::Store, error, &format!("a value in the stream {stream}"), None) {
+                BusError::Unsupported { .. } if full => KeyValueError::Full { key: key.to_owned() },
+                error => error.into(),
+            },
+        }
     }
 
     fn subject(&self, key: &str) -> String {
@@ -147,16 +167,5 @@ impl KeyValue for NatsKeyValue {
 
     async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
         Ok(snapshot::read(&self.jetstream, &self.spec, since).await?)
-    }
-}
-
-fn refused(key: &str, error: CallError) -> KeyValueError {
-    let key = key.to_owned();
-    match error {
-        CallError::Refused { code: code::WRONG_LAST_SEQUENCE | code::WRONG_LAST_SEQUENCE_CONSTANT, .. } => KeyValueError::Conflict { key },
-        CallError::Refused { code: code::STREAM_STORE_FAILED, description } if description.contains("maximum bytes") => {
-            KeyValueError::Full { key }
-        }
-        error => KeyValueError::Bus(error.into_bus(&format!("storing {key}"))),
     }
 }

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::{ClientError, Event, ReconnectToServer, Server};
+use async_nats::{ClientError, Event, ReconnectToServer, Server, ServerError};
 use futures::StreamExt;
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
+use super::refusals::{Act, Refusals};
+use super::replies::Waiting;
 use super::target::shown_server;
 use super::words;
 use crate::port::{BusError, BusHealth, HealthChanges};
@@ -32,7 +35,13 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(50);
 
 /// What the connection, its callbacks and its users share.
 pub(super) struct Link {
+    /// What users are told: how the connection is, and whether JetStream refuses anything on it.
     health: watch::Sender<BusHealth>,
+    /// How the connection is, and the server as it was examined.
+    server: Mutex<BusHealth>,
+    pub(super) refusals: Refusals,
+    /// The requests that wait for an answer.
+    pub(super) waiting: Waiting,
     /// Counts connects; a watcher of state lists anew when it changes.
     epoch: watch::Sender<u64>,
     /// Wakes the observer.
@@ -43,7 +52,7 @@ pub(super) struct Link {
     /// The client library has ended the connection.
     ended: Notify,
     dropped: AtomicU64,
-    refusals: AtomicU64,
+    server_errors: AtomicU64,
     /// How often each server was tried since there was a connection.
     attempts: Mutex<BTreeMap<String, u64>>,
     /// How many clients may connect at the same time as this one.
@@ -66,15 +75,19 @@ impl Link {
     /// `fleet_size`: see [`super::NatsOptions::fleet_size`].
     pub(super) fn new(servers: &str, fleet_size: u64) -> Self {
         let reason = format!("not connected yet to {servers}; trying");
+        let health = BusHealth::Disconnected { reason };
         Self {
-            health: watch::Sender::new(BusHealth::Disconnected { reason }),
+            health: watch::Sender::new(health.clone()),
+            server: Mutex::new(health),
+            refusals: Refusals::default(),
+            waiting: Waiting::default(),
             epoch: watch::Sender::new(0),
             changed: Notify::new(),
             doubted: AtomicBool::new(false),
             phase: watch::Sender::new(Phase::Open),
             ended: Notify::new(),
             dropped: AtomicU64::new(0),
-            refusals: AtomicU64::new(0),
+            server_errors: AtomicU64::new(0),
             attempts: Mutex::default(),
             fleet_size: AtomicU64::new(fleet_size),
         }
@@ -166,17 +179,60 @@ impl Link {
         self.attempts().clear();
         // First the epoch: whoever waited for the health lists once, not twice.
         let renewed = self.epoch.send_if_modified(|now| std::mem::replace(now, epoch) != epoch);
+        *self.server() = health;
+        if renewed {
+            info!(server, "there is a connection to NATS");
+            self.refusals.renew();
+        }
+        self.tell(renewed);
+    }
+
+    /// How the connection is and the server as it was examined, whatever JetStream refuses on it.
+    pub(super) fn server_health(&self) -> BusHealth {
+        self.server().clone()
+    }
+
+    /// JetStream refuses something until somebody changes what is set, or does it again.
+    pub(super) fn refused(&self, stream: &str, act: Act, reason: &str, config: Option<Value>) {
+        if self.refusals.add(stream, act, reason, config) {
+            self.tell(false);
+        }
+    }
+
+    /// The server is looked at again.
+    pub(super) fn look_again(&self) {
+        if self.refusals.age() {
+            self.tell(false);
+        }
+    }
+
+    /// JetStream has done something that it may have refused before.
+    pub(super) fn done(&self, stream: &str, act: Act) {
+        if self.refusals.remove(stream, act) {
+            self.tell(false);
+        }
+    }
+
+    /// Tells users how the bus is, if that or the connection is another.
+    fn tell(&self, renewed: bool) {
+        // Held until it is told, so that of two changes the later is told last.
+        let server = self.server();
+        let health = match (&*server, self.refusals.reason()) {
+            (BusHealth::Connected, Some(reason)) => BusHealth::Degraded { reason, transient: false },
+            (server, _) => server.clone(),
+        };
+        let reconnected = *self.epoch.borrow() > 1;
         self.health.send_if_modified(|now| {
             if *now == health && !renewed {
                 return false;
             }
+            let again = reconnected && matches!(&*now, BusHealth::Disconnected { reason } if !reason.is_empty());
             match &health {
-                BusHealth::Degraded { reason } => warn!(server, reason, "the bus is degraded"),
                 // Whoever was told that it is gone is told that it is there again.
-                _ if matches!(&*now, BusHealth::Disconnected { reason } if !reason.is_empty()) && epoch > 1 => {
-                    warn!(server, "the bus is connected again");
-                }
-                _ => info!(server, "the bus is connected"),
+                BusHealth::Connected if again => warn!("the bus is connected again"),
+                BusHealth::Connected => info!("the bus is connected"),
+                BusHealth::Degraded { reason, .. } => warn!(reason, "the bus is degraded"),
+                BusHealth::Disconnected { reason } => warn!(reason, "the bus is not connected"),
             }
             *now = health;
             true
@@ -185,26 +241,19 @@ impl Link {
 
     /// The connection is gone this moment.
     pub(super) fn set_lost(&self) {
-        if !matches!(self.health(), BusHealth::Disconnected { .. }) {
+        if !matches!(self.server_health(), BusHealth::Disconnected { .. }) {
             self.set_down("the connection to NATS was lost; trying again".to_owned());
         }
     }
 
     /// There is no connection, for this reason.
     pub(super) fn set_down(&self, reason: String) {
-        self.health.send_if_modified(|now| {
-            let down = BusHealth::Disconnected { reason: reason.clone() };
-            if *now == down {
-                return false;
-            }
-            warn!(reason, "the bus is not connected");
-            *now = down;
-            true
-        });
+        *self.server() = BusHealth::Disconnected { reason };
+        self.tell(false);
     }
 
     pub(super) fn disconnected(&self) -> BusError {
-        match self.health() {
+        match self.server_health() {
             BusHealth::Disconnected { reason } => BusError::Disconnected { reason },
             // The observer has not seen it yet.
             _ => BusError::Disconnected { reason: "the connection to NATS was lost; trying again".to_owned() },
@@ -222,7 +271,12 @@ impl Link {
                 }
             }
             Event::ServerError(error) => {
-                let refusals = self.refusals.fetch_add(1, Ordering::Relaxed) + 1;
+                if let ServerError::Other(text) = &error
+                    && let Some(subject) = forbidden_subject(text)
+                {
+                    self.waiting.forbid(subject);
+                }
+                let refusals = self.server_errors.fetch_add(1, Ordering::Relaxed) + 1;
                 if refusals.is_power_of_two() {
                     warn!(%error, refusals, "the server refuses something: check what this login may publish and subscribe to");
                 }
@@ -262,9 +316,18 @@ impl Link {
         Some(ReconnectToServer { addr: chosen, delay: Some(delay) })
     }
 
+    fn server(&self) -> MutexGuard<'_, BusHealth> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn attempts(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// To where the server has just refused a message of this login.
+fn forbidden_subject(error: &str) -> Option<&str> {
+    error.strip_prefix("Permissions Violation for Publish to \"")?.strip_suffix('"')
 }
 
 /// Over how long a fleet of so many clients connects.
@@ -303,6 +366,17 @@ mod tests {
 
     fn after(attempts: u64, servers: u64) -> Failed {
         Failed { attempts, servers }
+    }
+
+    #[test]
+    fn a_forbidden_subject_is_read() {
+        for (text, subject) in [
+            ("Permissions Violation for Publish to \"$JS.API.INFO\"", Some("$JS.API.INFO")),
+            ("Permissions Violation for Subscription to \"a.>\"", None),
+            ("Permissions Violation for Publish to a", None),
+        ] {
+            assert_eq!(forbidden_subject(text), subject, "{text}");
+        }
     }
 
     #[test]

@@ -3,14 +3,38 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::{Message, Subscriber};
 use futures::StreamExt;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-type Waiting = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Message>>>>;
+/// The requests that wait for an answer.
+#[derive(Clone, Default)]
+pub(super) struct Waiting(Arc<Mutex<BTreeMap<u64, Asker>>>);
+
+struct Asker {
+    /// What it asked on.
+    subject: String,
+    /// Takes the answer; none: it was forbidden to ask.
+    reply: oneshot::Sender<Option<Message>>,
+}
+
+impl Waiting {
+    /// The server does not let this login publish to that subject: whoever asked there need not wait.
+    pub(super) fn forbid(&self, subject: &str) {
+        let forbidden = self.asked().extract_if(.., |_, asker| asker.subject == subject).map(|(_, asker)| asker).collect::<Vec<_>>();
+        for asker in forbidden {
+            // The asker may have given up this moment.
+            let _ = asker.reply.send(None);
+        }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, Asker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The replies that are awaited on one connection.
 pub(super) struct Replies {
@@ -24,25 +48,25 @@ pub(super) struct Replies {
 /// One awaited reply. Dropping it means that nobody waits any more.
 pub(super) struct Awaited<'a> {
     pub(super) subject: String,
-    pub(super) reply: oneshot::Receiver<Message>,
+    /// None: the server does not let this login publish there.
+    pub(super) reply: oneshot::Receiver<Option<Message>>,
     number: u64,
     replies: &'a Replies,
 }
 
 impl Replies {
-    /// Reads from a subscription of `<inbox>.*`.
-    pub(super) fn new(inbox: &str, subscriber: Subscriber) -> Self {
-        let waiting = Waiting::default();
+    /// Reads from a subscription of `<inbox>.*` for those that wait.
+    pub(super) fn new(inbox: &str, subscriber: Subscriber, waiting: Waiting) -> Self {
         let prefix = format!("{inbox}.");
-        let reader = tokio::spawn(read(subscriber, prefix.len(), Arc::clone(&waiting))).abort_handle();
+        let reader = tokio::spawn(read(subscriber, prefix.len(), waiting.clone())).abort_handle();
         Self { prefix, waiting, last: AtomicU64::new(0), reader }
     }
 
-    /// Waits for a reply on a subject of its own.
-    pub(super) fn awaited(&self) -> Awaited<'_> {
+    /// Waits for the reply to a message to `subject`, on a subject of its own.
+    pub(super) fn awaited(&self, subject: &str) -> Awaited<'_> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, reply) = oneshot::channel();
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(number, sender);
+        self.waiting.asked().insert(number, Asker { subject: subject.to_owned(), reply: sender });
         Awaited { subject: format!("{}{number}", self.prefix), reply, number, replies: self }
     }
 }
@@ -55,7 +79,7 @@ impl Drop for Replies {
 
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        self.replies.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.replies.waiting.asked().remove(&self.number);
     }
 }
 
@@ -63,10 +87,10 @@ async fn read(mut subscriber: Subscriber, prefix_len: usize, waiting: Waiting) {
     while let Some(message) = subscriber.next().await {
         let number = message.subject.as_str().get(prefix_len..).and_then(|number| number.parse().ok());
         let Some(number) = number else { continue };
-        let asker = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let asker = waiting.asked().remove(&number);
         if let Some(asker) = asker {
             // The asker may have given up this moment.
-            let _ = asker.send(message);
+            let _ = asker.reply.send(Some(message));
         }
     }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tracing::debug;
 
 use super::connection::other;
 use super::jetstream::{CallError, JetStream, code};
+use super::refusals::Act;
 use super::replicas;
 use crate::port::{BucketSpec, BucketStatus, BusError, StreamSpec};
 
@@ -61,10 +63,11 @@ pub(super) async fn ensure_stream(jetstream: &JetStream, spec: &StreamSpec) -> R
     let mut subjects: Vec<Value> = existing.config["subjects"].as_array().cloned().unwrap_or_default();
     let missing: Vec<Value> = spec.subjects.iter().map(|subject| json!(subject)).filter(|one| !subjects.contains(one)).collect();
     if missing.is_empty() {
+        jetstream.connection.link.done(&spec.name, Act::Change);
         return Ok(());
     }
     subjects.extend(missing);
-    changed(&spec.name, update(jetstream, &spec.name, existing.config, &[("subjects", json!(subjects))]).await)
+    changed(jetstream, &spec.name, update(jetstream, &spec.name, existing.config, &[("subjects", json!(subjects))]).await)
 }
 
 /// Makes sure that a bucket is there and can do what is asked of it; gives when it was made.
@@ -80,16 +83,37 @@ pub(super) async fn ensure_bucket(jetstream: &JetStream, spec: &BucketSpec) -> R
     if spec.republish_to.is_some() && existing.config["republish"].is_null() {
         changes.push(("republish", wanted["republish"].clone()));
     }
-    if !changes.is_empty() {
-        changed(&stream, update(jetstream, &stream, existing.config.clone(), &changes).await)?;
+    if changes.is_empty() {
+        jetstream.connection.link.done(&stream, Act::Change);
+    } else {
+        changed(jetstream, &stream, update(jetstream, &stream, existing.config.clone(), &changes).await)?;
     }
     Ok(existing)
 }
 
+/// Tries again to make what JetStream has refused to make.
+pub(super) async fn make_refused(jetstream: &JetStream) {
+    for (name, config) in jetstream.connection.link.refusals.to_make() {
+        if let Err(error) = ensure(jetstream, &name, config).await {
+            debug!(stream = name, %error, "it cannot be made yet");
+        }
+    }
+}
+
 async fn ensure(jetstream: &JetStream, name: &str, config: Value) -> Result<Existing, BusError> {
-    let doing = format!("opening the stream {name}");
+    match find_or_make(jetstream, name, config.clone()).await {
+        Ok(found) => {
+            jetstream.connection.link.done(name, Act::Make);
+            existing(jetstream, name, found)
+        }
+        Err(error) => Err(jetstream.refused(name, Act::Make, error, &format!("the stream {name}"), Some(config))),
+    }
+}
+
+/// What JetStream says of a stream, which is made if it is not there.
+async fn find_or_make(jetstream: &JetStream, name: &str, config: Value) -> Result<Value, CallError> {
     let info = format!("STREAM.INFO.{name}");
-    let found = match jetstream.call(&info, &Value::Null).await {
+    match jetstream.call(&info, &Value::Null).await {
         Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => {
             match replicas::create(jetstream, name, config).await {
                 // Somebody else made it this moment, in another form.
@@ -98,8 +122,10 @@ async fn ensure(jetstream: &JetStream, name: &str, config: Value) -> Result<Exis
             }
         }
         found => found,
-    };
-    let mut found = found.map_err(|error| error.into_bus(&doing))?;
+    }
+}
+
+fn existing(jetstream: &JetStream, name: &str, mut found: Value) -> Result<Existing, BusError> {
     let created = found["created"].as_str().unwrap_or_default().to_owned();
     let server_time = found["ts"].as_str().unwrap_or_default().to_owned();
     let last_sequence = found["state"]["last_seq"].as_u64().unwrap_or_default();
@@ -108,7 +134,7 @@ async fn ensure(jetstream: &JetStream, name: &str, config: Value) -> Result<Exis
     let clustered = found["cluster"]["name"].as_str().is_some_and(|name| !name.is_empty());
     // Without a leader each of its servers answers, by what it knows itself.
     if clustered && found["cluster"]["leader"].as_str().is_none_or(str::is_empty) {
-        return Err(other(format!("{doing}: its servers have no leader now: start those that are down")));
+        return Err(other(format!("the stream {name}: its servers have no leader now: start those that are down")));
     }
     let config = found["config"].take();
     replicas::see_to(jetstream, name, &config);
@@ -123,8 +149,14 @@ pub(super) async fn update(jetstream: &JetStream, name: &str, mut config: Value,
     jetstream.call(&format!("STREAM.UPDATE.{name}"), &config).await.map(|_| ())
 }
 
-fn changed(name: &str, updated: Result<(), CallError>) -> Result<(), BusError> {
-    updated.map_err(|error| error.into_bus(&format!("changing the stream {name}")))
+fn changed(jetstream: &JetStream, name: &str, updated: Result<(), CallError>) -> Result<(), BusError> {
+    match updated {
+        Ok(()) => {
+            jetstream.connection.link.done(name, Act::Change);
+            Ok(())
+        }
+        Err(error) => Err(jetstream.refused(name, Act::Change, error, &format!("a change of the stream {name}"), None)),
+    }
 }
 
 fn stream_config(spec: &StreamSpec) -> Value {

@@ -73,6 +73,7 @@ pub(super) struct WireMessage {
 enum WireError {
     NoResponders { subject: String },
     TimedOut { subject: String, timeout: Duration },
+    Forbidden { subject: String },
     TooLarge { subject: String, bytes: usize, limit: usize },
     BadSubject { subject: String },
     BadHeader { name: String },

@@ -56,6 +56,17 @@ pub(crate) async fn appending_where_nothing_stores_has_no_responders(bench: &Ben
     assert_eq!(appended, Err(BusError::NoResponders { subject: "elsewhere".to_owned() }));
 }
 
+pub(crate) async fn appending_where_only_subscribers_listen_has_no_responders(bench: &Bench) {
+    open(bench.bus(), Duration::from_secs(60)).await;
+    let mut subscription = bench.other_hears("elsewhere").await;
+    let appended = append(bench.bus(), "elsewhere", "one").await;
+    assert_eq!(appended, Err(BusError::NoResponders { subject: "elsewhere".to_owned() }));
+    assert_eq!(text(&next(&mut subscription).await), "about one");
+    // The next that comes is the next that is said: nothing came twice.
+    publish(bench.bus(), "elsewhere", "the next").await;
+    assert_eq!(text(&next(&mut subscription).await), "the next");
+}
+
 pub(crate) async fn subscribers_see_what_is_appended(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
     let mut subscription = bench.other_hears("evt.*").await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bus::nats::NatsBus;
 use bus::{BucketSpec, Bus, BusError, BusHealth, KeyValueError, Message, StreamSpec};
+use futures::StreamExt;
 use support::nats::{NatsConfig, NatsServer, old_program};
 use support::requirement;
 
@@ -33,7 +34,7 @@ fn stream() -> StreamSpec {
 async fn is_degraded(bus: &NatsBus, parts: &[&str]) {
     bus.wait_connected(LIMIT).await.unwrap();
     let reason = says(bus, parts).await;
-    assert_eq!(bus.health(), BusHealth::Degraded { reason: reason.clone() });
+    assert_eq!(bus.health(), BusHealth::Degraded { reason: reason.clone(), transient: false });
     passes_a_message(bus).await;
     let unsupported = BusError::Unsupported { reason };
     assert_eq!(bus.bucket(&bucket()).await.err(), Some(unsupported.clone()));
@@ -115,6 +116,34 @@ async fn what_nobody_stores_this_moment_is_stored_the_next() {
     // The message goes first.
     let (appended, streamed) = tokio::join!(bus.append(Message::new("evt.a", ""), "id"), async { bus.stream(&stream()).await });
     assert_eq!((appended.map(|appended| appended.sequence), streamed), (Ok(1), Ok(())));
+}
+
+/// A server whose JetStream has too many messages in hand: who only listens has heard the message by then.
+#[tokio::test]
+async fn what_is_appended_to_a_busy_stream_reaches_a_plain_subscriber_once() {
+    let server = server!(NatsConfig::default().without_jetstream());
+    let jetstream = NatsBus::connect(urls(server.url())).await.unwrap();
+    jetstream.wait_connected(LIMIT).await.unwrap();
+    let answer = async |subject: &str, answer: &'static str| {
+        let mut asked = jetstream.subscribe(subject, Some("jetstream")).await.unwrap();
+        let jetstream = jetstream.clone();
+        tokio::spawn(async move {
+            while let Some(reply_to) = asked.next().await.and_then(|message| message.reply_to) {
+                jetstream.publish(Message::new(reply_to, answer)).await.unwrap();
+            }
+        });
+    };
+    answer("$JS.API.INFO", "{}").await;
+    answer("evt.a", "{\"error\":{\"code\":429,\"err_code\":10167,\"description\":\"too many requests\"}}").await;
+    let bus = NatsBus::connect(urls(server.url())).await.unwrap();
+    bus.wait_connected(LIMIT).await.unwrap();
+    assert_eq!(bus.health(), BusHealth::Connected);
+    let mut plain = bus.subscribe("evt.a", None).await.unwrap();
+    let appended = within(bus.append(Message::new("evt.a", "one"), "id")).await;
+    assert!(matches!(&appended, Err(BusError::Other { reason }) if reason.contains("too many requests")), "{appended:?}");
+    bus.publish(Message::new("evt.a", "two")).await.unwrap();
+    let mut heard = async || within(plain.next()).await.unwrap().payload;
+    assert_eq!((heard().await, heard().await), ("one".into(), "two".into()));
 }
 
 #[tokio::test]

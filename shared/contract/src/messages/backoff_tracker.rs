@@ -489,6 +489,9 @@ impl Command for PauseSharing {
 pub struct SharingPaused {
     /// The pauses in force now.
     pub pauses: Vec<Pause>,
+    /// Why only this node was told, in words: it tells the others when it can. None: all are told.
+    #[serde(default)]
+    pub only_here: Option<String>,
 }
 
 /// A pause in force.

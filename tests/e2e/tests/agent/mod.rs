@@ -13,3 +13,4 @@ mod one_sick;
 mod runtime;
 mod services_api;
 mod sharing;
+mod unfit_bus;

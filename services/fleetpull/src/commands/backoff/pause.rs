@@ -74,7 +74,12 @@ async fn tell(client: &FleetClient, nodes: &[NodeName], command: PauseSharing) -
     let mut last = String::new();
     for node in nodes {
         match client.ask(node, command.clone(), ANSWER_WITHIN).await {
-            Ok(paused) => return Ok(paused.pauses),
+            Ok(paused) => {
+                if let Some(why) = paused.only_here {
+                    output::remark(&format!("only {node} was told: {why}; it tells the other nodes when its bus is back"));
+                }
+                return Ok(paused.pauses);
+            }
             Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error)),
         }
     }

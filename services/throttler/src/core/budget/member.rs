@@ -73,6 +73,8 @@ pub(super) struct Member {
     /// In `[0, 1)`: so that not all nodes do the same at the same time.
     stagger: f64,
     slots: usize,
+    /// How long without a leader it waits before it goes on alone.
+    pub(super) alone_after: Duration,
     numbers: u64,
     pub(super) alone_total: u64,
     pub(super) overrun_total: u64,
@@ -89,13 +91,15 @@ pub(super) struct Membership {
     pub(super) stagger: f64,
     /// Pulls that the node runs at once; 0 for no limit.
     pub(super) slots: usize,
+    /// How long without a leader it waits before it goes on alone.
+    pub(super) alone_after: Duration,
     pub(super) fault: Option<Fault>,
 }
 
 impl Member {
     /// `since`: when the bus was heard last, so that a node that is alone need not find it out for each owner.
     pub(super) fn new(now: Duration, since: Duration, membership: Membership) -> Self {
-        let Membership { owner, node, policy, alive, stagger, slots, fault } = membership;
+        let Membership { owner, node, policy, alive, stagger, slots, alone_after, fault } = membership;
         Self {
             owner,
             node,
@@ -121,6 +125,7 @@ impl Member {
             alive,
             stagger,
             slots,
+            alone_after,
             numbers: 0,
             alone_total: 0,
             overrun_total: 0,
@@ -291,7 +296,8 @@ impl Member {
         let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + ANSWER_WITHIN)));
         let renew = (self.leader.is_some() && !self.held().is_empty()).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
-        asks.chain(returns).chain(renew).chain(campaign).chain([now + CAMPAIGN_EVERY]).min()
+        let alone = Some(self.heard + self.alone_after).filter(|at| *at > now);
+        asks.chain(returns).chain(renew).chain(campaign).chain(alone).chain([now + CAMPAIGN_EVERY]).min()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -324,7 +330,7 @@ impl Member {
 
     /// Whether no leader was reached for so long that the node goes by its own share.
     pub(super) fn is_alone(&self, now: Duration) -> bool {
-        now >= self.heard + ALONE_AFTER
+        now >= self.heard + self.alone_after
     }
 
     pub(super) fn in_flight(&self) -> u64 {

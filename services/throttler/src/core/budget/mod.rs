@@ -53,6 +53,9 @@ pub const MISSES_TO_GONE: u32 = 3;
 pub const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// After so long without a leader a node goes on alone.
 pub const ALONE_AFTER: Duration = Duration::from_secs(15);
+/// The same where the bus was never there or cannot hold leases: long enough for one that is being connected to, and below the 2 s that a
+/// pull may wait for such a bus.
+pub const ALONE_AFTER_UNUSABLE: Duration = Duration::from_millis(1_500);
 /// Who was not heard for so long is not reckoned with any more.
 pub const KNOWN_FOR: Duration = Duration::from_millis(contract::messages::registrar::KNOWN_FOR_MS);
 

@@ -14,7 +14,7 @@ use super::fault::Fault;
 use super::leader::{Leader, Office};
 use super::member::{Member, Membership};
 use super::step::{BudgetCall, BudgetReply, Effect, Input};
-use super::{BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY};
+use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY};
 
 /// The most budget owners that a node remembers; the one used least lately is forgotten. Registries times logins in use on one node.
 const OWNERS_MAX: usize = 1_000;
@@ -52,6 +52,8 @@ pub struct Budgets {
     /// How many nodes were alive when, falling: the first is the most within [`KNOWN_FOR`].
     alive: VecDeque<(Duration, u64)>,
     bus_gone: Option<Duration>,
+    /// How long without a leader a node waits before it goes on alone, as the bus is now.
+    alone_after: Duration,
     forgotten_total: u64,
     slots: usize,
     fault: Option<Fault>,
@@ -70,6 +72,7 @@ impl Budgets {
             owners: BTreeMap::new(),
             alive: VecDeque::new(),
             bus_gone: None,
+            alone_after: ALONE_AFTER,
             forgotten_total: 0,
             slots: 0,
             fault: None,
@@ -118,6 +121,11 @@ impl Budgets {
             Input::LeaseLost { owner, epoch } => self.lease_lost(now, &owner, epoch, &mut work),
             Input::Fleet { alive } => self.fleet(now, alive),
             Input::BusGone => self.bus_gone = self.bus_gone.or(Some(now)),
+            Input::BusUnusable => {
+                self.bus_gone = self.bus_gone.or(Some(now));
+                self.set_alone_after(ALONE_AFTER_UNUSABLE);
+                self.tick(now, &mut work, &mut effects);
+            }
             Input::BusBack => self.bus_back(now, &mut work),
             Input::Tick => self.tick(now, &mut work, &mut effects),
         }
@@ -200,9 +208,15 @@ impl Budgets {
         if self.bus_gone.take().is_none() {
             return;
         }
+        self.set_alone_after(ALONE_AFTER);
         for (owner, (_, member)) in &mut self.members {
             work.extend(member.bus_back(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
         }
+    }
+
+    fn set_alone_after(&mut self, alone_after: Duration) {
+        self.alone_after = alone_after;
+        self.members.values_mut().for_each(|(_, member)| member.alone_after = alone_after);
     }
 
     fn want(&mut self, now: Duration, owner: String, permit: PermitId, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
@@ -220,6 +234,7 @@ impl Budgets {
                 alive: self.alive.back().map_or(0, |(_, alive)| *alive),
                 stagger: self.random.fraction(),
                 slots: self.slots,
+                alone_after: self.alone_after,
                 fault: self.fault,
             };
             self.members.insert(owner.clone(), (now, Member::new(now, since, membership)));

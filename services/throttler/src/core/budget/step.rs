@@ -122,6 +122,8 @@ pub enum Input {
     },
     /// The bus cannot be reached.
     BusGone,
+    /// There was no bus since the start, or the one that is there cannot do what budgets need: nobody waits for it to come back.
+    BusUnusable,
     /// It can again.
     BusBack,
     /// Time has passed: see [`super::Budgets::wake_in`].

@@ -1,0 +1,141 @@
+//! A bus that cannot do its work costs no pull: whatever is wrong with it is said, and it is used as soon as it is mended.
+
+use std::time::Duration;
+
+use contract::messages::backoff_tracker::CountBackoffs;
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
+use contract::messages::throttler::CountPermits;
+use e2e::{Agent, Registry, Watch, Workplace, until_within};
+use practice_registry::MadeImage;
+use support::nats::{NatsConfig, NatsServer, current_program, old_program};
+use support::requirement::met;
+
+/// What is wrong is said, and what was mended is used, within this.
+const WITHIN: Duration = Duration::from_secs(10);
+/// The most that the first pull waits for the bus.
+const FIRST_WAITS_MS: u64 = 2_000;
+/// A pull that waits for nothing: what the messages between the actors take on a machine under load.
+const NO_WAIT_MS: u64 = 500;
+/// Permitted to all but one user.
+const LOGIN: &str = "ann:right";
+
+/// A server that is not as agents need it.
+struct Case {
+    name: &'static str,
+    /// How it runs; none: it does not.
+    config: Option<NatsConfig>,
+    /// With which login, if another than the right one.
+    login: &'static str,
+    /// What is said of it; empty: it is in order.
+    said: &'static [&'static str],
+}
+
+/// One account with JetStream for one user, and more lines.
+fn account(jetstream: &str) -> NatsConfig {
+    let limits = format!("jetstream: {{ {jetstream} }}");
+    NatsConfig::default().with(&format!("accounts {{ A {{ {limits}, users: [{{ user: ann, password: right }}] }} }}"))
+}
+
+fn healthy() -> NatsConfig {
+    account("max_mem: 64MB, max_file: 1GB")
+}
+
+fn with_login(jetstream: NatsConfig) -> NatsConfig {
+    jetstream.with("authorization { users: [{ user: ann, password: right }] }")
+}
+
+fn denied(subject: &str) -> NatsConfig {
+    let permissions = format!("permissions: {{ publish: {{ deny: [\"{subject}\"] }} }}");
+    NatsConfig::default().with(&format!("authorization {{ users: [{{ user: ann, password: right, {permissions} }}] }}"))
+}
+
+fn cases() -> Vec<Case> {
+    let case = |name, config, said| Case { name, config: Some(config), login: LOGIN, said };
+    let mut cases = vec![
+        case("in-order", healthy(), &[]),
+        case(
+            "room-of-the-server",
+            with_login(NatsConfig::default().with_jetstream("max_file_store: 100KB")),
+            &["insufficient storage", "max_file_store"],
+        ),
+        case("memory-only", account("max_mem: 64MB, max_file: 0"), &["insufficient storage", "max_file"]),
+        case("streams", account("max_mem: 64MB, max_file: 1GB, max_streams: 1"), &["maximum number of streams", "max_streams"]),
+        case("no-jetstream", with_login(NatsConfig::default().without_jetstream()), &["no JetStream", "turn it on"]),
+        case("no-permission", denied("$JS.>"), &["may not publish to $JS.API.INFO", "allow"]),
+        case("no-permission-to-make", denied("$JS.API.STREAM.CREATE.>"), &["may not publish to $JS.API.STREAM.CREATE", "allow"]),
+        case("no-permission-to-write", denied("$KV.>"), &["may not publish to $KV.", "allow"]),
+        Case { name: "wrong-password", config: Some(healthy()), login: "ann:wrong", said: &["no bus since", "refuses the login", "check"] },
+        Case { name: "nobody-there", config: None, login: LOGIN, said: &["no bus since", "no server listens there", "start it"] },
+    ];
+    if let Some(program) = met(old_program()) {
+        cases.push(case("too-old", with_login(NatsConfig::default()).with_program(program), &["too old", "2.11 or newer"]));
+    }
+    cases
+}
+
+/// A pull of an image that is there at once: how long it waited, in milliseconds.
+fn pull(agent: &Agent<'_>, image: String) -> u64 {
+    let ask = EnsureImage { image, ..EnsureImage::default() };
+    let outcome = agent.ask(&ask);
+    assert_eq!(outcome.outcome, OutcomeKind::Pulled, "{outcome:?}");
+    outcome.waiting_ms
+}
+
+fn try_out(case: &Case, registries: &[Registry; 2]) {
+    let Case { name, config, login, said } = case;
+    let (mut server, place) = (NatsServer::start(config.clone().unwrap_or_else(healthy)), Workplace::new());
+    if config.is_none() {
+        server.kill();
+    }
+    let watch = Watch::start();
+    let agent = Agent::start(&place, "n1", &["--nats", &format!("nats://{login}@{}", server.address())]).ready();
+    let image = |registry: usize, tag| registries[registry].image(&format!("shop/web:v{tag}"));
+    // The first after the start, the second; the first from another registry, the second.
+    let waited = [(0, 1), (0, 2), (1, 1), (1, 2)].map(|(registry, tag)| pull(&agent, image(registry, tag)));
+    let most = [FIRST_WAITS_MS, NO_WAIT_MS, NO_WAIT_MS, NO_WAIT_MS];
+    assert!(waited.iter().zip(most).all(|(waited, most)| *waited <= most), "{name}: the pulls waited {waited:?} ms");
+    let is_said = |text: &str| said.iter().all(|part| text.contains(part));
+    let left = WITHIN.saturating_sub(watch.elapsed());
+    let state = until_within(&format!("{name}: what is wrong is said: {}", agent.state()), left, || {
+        Some(agent.state()).filter(|state| is_said(state) && state.starts_with("degraded") != said.is_empty())
+    });
+    let log = agent.log_with(if said.is_empty() { "" } else { "this node is degraded" });
+    let what_to_change = said.last().copied().unwrap_or_default();
+    assert!(log.contains(what_to_change), "{name}: the log says it too: {log}");
+    if said.is_empty() {
+        return;
+    }
+    let password = if *login == LOGIN { "right" } else { "wrong" };
+    let mended = NatsConfig::default().with(&format!("authorization {{ users: [{{ user: ann, password: {password} }}] }}"));
+    server.restart_with(mended);
+    let watch = Watch::start();
+    until_within(&format!("{name}: it is found again after {state}"), WITHIN, || (agent.state() == "ok").then_some(()));
+    until_within(&format!("{name}: what is known is shared again"), WITHIN.saturating_sub(watch.elapsed()), || {
+        (!agent.ask(&CountBackoffs {}).shared.alone).then_some(())
+    });
+    pull(&agent, image(0, 3));
+    until_within(&format!("{name}: the budget is led and reports are sent"), WITHIN.saturating_sub(watch.elapsed()), || {
+        let (backoffs, permits) = (agent.ask(&CountBackoffs {}), agent.ask(&CountPermits {}));
+        (permits.budgets_led > 0 && backoffs.shared.reports_sent_total > 0).then_some(())
+    });
+}
+
+#[test]
+fn whatever_is_wrong_with_the_bus_is_said_and_no_pull_waits_for_it() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let registries = [Registry::new(), Registry::new()];
+    for registry in &registries {
+        for tag in 1..=3_u64 {
+            registry.add_image("shop/web", &format!("v{tag}"), &MadeImage::of_layers([4_000 + tag]));
+        }
+    }
+    let cases = cases();
+    // Each is mostly waiting.
+    std::thread::scope(|scope| {
+        let tried: Vec<_> = cases.iter().map(|case| scope.spawn(|| try_out(case, &registries))).collect();
+        let failed: Vec<&str> = cases.iter().zip(tried).filter_map(|(case, tried)| tried.join().is_err().then_some(case.name)).collect();
+        assert!(failed.is_empty(), "these failed: {failed:?}");
+    });
+}
