@@ -1,7 +1,7 @@
 //! The bus: how the services of a fleet talk to each other.
 //!
 //! [`Bus`] is a small port with two adapters: [`memory`] (one process, no server; the embedded default) and [`nats`]
-//! (nats-server 2.11 or newer). One conformance suite runs on both and pins the semantics that callers may rely on.
+//! (nats-server 2.11.7 or newer). One conformance suite runs on both and pins the semantics that callers may rely on.
 //! [`services`] lets services on either answer the services API of NATS; [`socket`] carries the messages of either through a unix socket.
 
 mod asker;

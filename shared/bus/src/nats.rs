@@ -1,4 +1,4 @@
-//! The bus on a real NATS: nats-server 2.11 or newer, with JetStream for state and streams.
+//! The bus on a real NATS: nats-server 2.11.7 or newer, with JetStream for state and streams.
 //!
 //! The client library connects, and connects again, by itself. What it does not do is done here: fail at once instead of
 //! waiting for a server that is gone, say in words what is wrong, confirm subscriptions, keep times to live, list state anew

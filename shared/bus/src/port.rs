@@ -159,8 +159,8 @@ pub enum BusError {
         /// The subject as given.
         subject: String,
     },
-    /// The header cannot be sent: the name is empty or not printable, or the value holds a line break.
-    #[error("the header {name:?} cannot be sent: names are printable ASCII without colons, values are one line")]
+    /// The header cannot be sent: the name is empty, not printable or `traceparent` in capitals, or the value holds a line break.
+    #[error("the header {name:?} cannot be sent: names are printable ASCII without colons, traceparent is lower case, values are one line")]
     BadHeader {
         /// The name as given.
         name: String,

@@ -1,5 +1,5 @@
 //! One suite for both adapters: what every bus promises. Each semantic is a function under `conformance/`, run as a test on
-//! the memory adapter (time paused) and on a real nats-server of the test's own; those of state and streams also on a cluster of
+//! the memory adapter (time paused) and on real nats-servers of the test's own, the newest and the oldest supported; those of state and streams also on a cluster of
 //! three, all at the same time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -26,6 +26,16 @@ macro_rules! conformance {
                 #[tokio::test]
                 async fn $name() {
                     if let Some(bench) = super::bench::Bench::nats().await {
+                        super::$module::$name(&bench).await;
+                    }
+                }
+            )*)*
+        }
+        mod on_oldest_nats {
+            $($(
+                #[tokio::test]
+                async fn $name() {
+                    if let Some(bench) = super::bench::Bench::oldest_nats().await {
                         super::$module::$name(&bench).await;
                     }
                 }

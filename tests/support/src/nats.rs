@@ -16,7 +16,7 @@ use crate::held_port::HeldPort;
 pub use self::certificates::Authority;
 pub use self::cluster::NatsCluster;
 use self::process::ServerProcess;
-pub use self::program::{current_program, old_program};
+pub use self::program::{current_program, old_program, oldest_program};
 pub use self::tenancy::Tenancy;
 
 /// What a server is started with.

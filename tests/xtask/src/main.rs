@@ -57,7 +57,7 @@ enum Task {
     Lint,
     /// Checks the architecture invariants that README.md states: who may depend on what, and what is written where.
     Layers,
-    /// Gets the servers that tests talk to: a current and a too old nats-server into .tools, and from Debian, when root,
+    /// Gets the servers that tests talk to: a current, the oldest supported and a too old nats-server into .tools, and from Debian, when root,
     /// docker-registry, containerd, runc, skopeo, strace and systemd-analyze. What is there already is left alone.
     Tools,
     /// Runs the benchmarks in the release profile, each beside its reference in one run.

@@ -21,6 +21,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long the first call on a new connection may take, before which the bus does not count as connected.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
+/// The oldest server whose expiry of single keys does what buckets need (major, minor, patch). 2.11.0 tells nobody that a key has
+/// expired and does not answer writes to some full buckets, 2.11.2 keeps leases until the time of their bucket's markers is over, up to
+/// 2.11.3 a bucket that learns to expire forgets nothing, and up to 2.11.6 the end of a deletion's marker is told as another deletion.
+const OLDEST_SERVER: (u64, u64, u64) = (2, 11, 7);
+
 /// How often a message is offered again to a server that has too many in hand (error 10167), and how long between.
 const BUSY_ATTEMPTS: u32 = 5;
 const BUSY_DELAY: Duration = Duration::from_millis(50);
@@ -87,8 +92,12 @@ impl JetStream {
     pub(super) async fn examine(&self) -> BusHealth {
         let degraded = |transient, reason| BusHealth::Degraded { reason, transient };
         let version = self.connection.client.server_info().version;
-        if !self.connection.client.is_server_compatible(2, 11, 0) {
-            return degraded(false, format!("nats-server {version} is too old for shared state: upgrade it to 2.11 or newer"));
+        if !is_new_enough(&version) {
+            let (major, minor, patch) = OLDEST_SERVER;
+            return degraded(
+                false,
+                format!("nats-server {version} is too old for shared state: upgrade it to {major}.{minor}.{patch} or newer"),
+            );
         }
         match self.request("INFO", &Value::Null, PROBE_LIMIT).await {
             Ok(_) => BusHealth::Connected,
@@ -258,6 +267,15 @@ impl CallError {
     }
 }
 
+/// Whether a server of this version can hold the fleet's state. A pre-release counts as its release.
+fn is_new_enough(version: &str) -> bool {
+    let release = version.split(['-', '+']).next().unwrap_or_default();
+    let mut numbers = release.split('.').map(str::parse);
+    let mut number = || numbers.next().and_then(Result::ok);
+    let read = (|| Some((number()?, number()?, number()?)))();
+    read.is_some_and(|version: (u64, u64, u64)| version >= OLDEST_SERVER)
+}
+
 /// The place of a message by its acknowledgement.
 fn appended(subject: &str, answer: &Value) -> Result<Appended, CallError> {
     let sequence = answer["seq"].as_u64().ok_or_else(|| CallError::Bus(unreadable(subject)))?;
@@ -277,4 +295,29 @@ fn parsed(payload: &[u8]) -> Result<Value, CallError> {
 
 fn unreadable(what: &str) -> BusError {
     other(format!("{what}: the answer cannot be read; is something else answering there?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_new_enough_from_the_oldest_on_that_the_conformance_suite_passes() {
+        for (version, new_enough) in [
+            ("2.9.10", false),
+            ("2.11.0", false),
+            ("2.11.6", false),
+            ("2.11.7", true),
+            ("2.11.7-RC.1", true),
+            ("2.11.11", true),
+            ("2.12.0", true),
+            ("2.15.1", true),
+            ("3.0.0", true),
+            ("", false),
+            ("2.11", false),
+            ("devel", false),
+        ] {
+            assert_eq!(is_new_enough(version), new_enough, "{version:?}");
+        }
+    }
 }

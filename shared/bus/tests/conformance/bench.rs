@@ -1,6 +1,7 @@
 //! What a semantic is tried on: connections to one bus of either kind.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use bus::{BucketSpec, BusError, BusHealth, BusRef, EntryChange, EntryWatch, Heal
 use clock::Clock;
 use futures::StreamExt;
 use futures::future::join_all;
-use support::nats::{NatsCluster, NatsConfig, NatsServer, current_program};
+use support::nats::{NatsCluster, NatsConfig, NatsServer, current_program, oldest_program};
 use support::requirement;
 
 /// Far more than anything here takes: only a test that fails waits so long.
@@ -41,8 +42,16 @@ impl Bench {
 
     /// None where there is no server and that is allowed.
     pub(crate) async fn nats() -> Option<Self> {
-        requirement::met(current_program())?;
-        let server = NatsServer::start(NatsConfig::default());
+        Self::on_server(requirement::met(current_program())?).await
+    }
+
+    /// As [`Bench::nats`], on the oldest supported server.
+    pub(crate) async fn oldest_nats() -> Option<Self> {
+        Self::on_server(requirement::met(oldest_program())?).await
+    }
+
+    async fn on_server(program: PathBuf) -> Option<Self> {
+        let server = NatsServer::start(NatsConfig::default().with_program(program));
         let (bus, other) = (connected(server.url()).await, connected(server.url()).await);
         Some(Self { kind: Kind::Nats(Mutex::new(server)), bus, other })
     }

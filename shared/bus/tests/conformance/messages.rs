@@ -73,12 +73,12 @@ pub(crate) async fn what_is_published_before_subscribing_never_arrives(bench: &B
 
 pub(crate) async fn header_names_are_case_sensitive(bench: &Bench) {
     let mut subscription = bench.bus().subscribe("headers", None).await.unwrap();
-    let headers = [("traceparent", "lower"), ("Traceparent", "upper"), ("x-words", "a, b: c")];
+    let headers = [("traceparent", "00-1"), ("X-Words", "upper"), ("x-words", "a, b: c")];
     let message = Message::new("headers", "body").with_headers(headers.into_iter().collect());
     bench.other().publish(message.clone()).await.unwrap();
     let received = next(&mut subscription).await;
     assert_eq!(received, message);
-    assert_eq!(received.headers.get("TRACEPARENT"), None);
+    assert_eq!(received.headers.get("X-WORDS"), None);
 }
 
 pub(crate) async fn a_message_of_one_mebibyte_passes_and_one_byte_more_does_not(bench: &Bench) {
@@ -112,7 +112,8 @@ pub(crate) async fn invalid_subjects_are_refused(bench: &Bench) {
 }
 
 pub(crate) async fn invalid_headers_are_refused(bench: &Bench) {
-    for (name, value) in [("a", "b\r\nc: d"), ("", "b"), ("a b", "c")] {
+    // nats-server 2.11 rewrites every spelling of `traceparent` to lower case: what would not arrive as it was sent is refused.
+    for (name, value) in [("a", "b\r\nc: d"), ("", "b"), ("a b", "c"), ("Traceparent", "00-1")] {
         let message = Message::new("a", "").with_headers([(name, value)].into_iter().collect());
         let error = BusError::BadHeader { name: name.to_owned() };
         assert_eq!(bench.bus().publish(message).await, Err(error));

@@ -92,7 +92,7 @@ async fn a_server_that_is_too_old() {
     let Some(program) = requirement::met(old_program()) else { return };
     let server = NatsServer::start(NatsConfig::default().with_program(program));
     let bus = NatsBus::connect(urls(server.url())).await.unwrap();
-    is_degraded(&bus, &["nats-server 2.", "too old", "2.11 or newer"]).await;
+    is_degraded(&bus, &["nats-server 2.", "too old", "2.11.7 or newer"]).await;
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ fn cases() -> Vec<Case> {
         Case { name: "nobody-there", config: None, login: LOGIN, said: &["no bus since", "no server listens there", "start it"] },
     ];
     if let Some(program) = met(old_program()) {
-        cases.push(case("too-old", with_login(NatsConfig::default()).with_program(program), &["too old", "2.11 or newer"]));
+        cases.push(case("too-old", with_login(NatsConfig::default()).with_program(program), &["too old", "2.11.7 or newer"]));
     }
     cases
 }

