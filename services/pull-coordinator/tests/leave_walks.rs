@@ -113,6 +113,25 @@ fn who_waits_for_leave_is_refused_when_it_is_known_what_holds_it() {
 }
 
 #[test]
+fn what_one_other_node_alone_reports_refuses_nobody() {
+    let (mut world, request) = waiting();
+    let unconfirmed = Held { unconfirmed: true, ..held() };
+    assert_eq!(world.leave(FLIGHT, Some(Leave::Waiting { held: Some(unconfirmed.clone()) })), []);
+    world.let_pass(1_500);
+    assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["Record", "AcquirePermit", "AwaitLeave"]);
+    assert_eq!(world.reasons_of(request), [Pulling], "it waited, and no back-off was said");
+
+    let (mut world, request) = waiting();
+    for _ in 0..10 {
+        world.leave(FLIGHT, Some(Leave::Waiting { held: Some(unconfirmed.clone()) }));
+        let effects = world.let_pass(1_000);
+        world.settle(effects);
+    }
+    let answer = world.answer_to(request);
+    assert_eq!((answer.outcome, answer.learned_by.as_deref()), (OutcomeKind::Backoff, Some("n9")), "its patience ends all the same");
+}
+
+#[test]
 fn each_caller_waits_for_leave_as_long_as_the_policy_says() {
     let (mut world, first) = waiting();
     world.let_pass(4_000);

@@ -47,7 +47,8 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> io::Result<Response<Body>> {
     let path = request.uri().path().to_owned();
     let number = held(&shared.counters).asked(logged(&request, shared.age()));
-    let deed = shared.faults.met_by(&path);
+    let traceparent = request.headers().get("traceparent").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let deed = shared.faults.met_by(&path, traceparent);
     let answer = match &deed {
         Some(Deed::Hang) => {
             held(&shared.counters).answered(number, None);

@@ -59,6 +59,8 @@ pub enum BodyFault {
 pub struct Fault {
     /// Requests whose path holds this text.
     on: String,
+    /// Requests of this trace alone, by its id; none: of all.
+    trace_id: Option<String>,
     /// How many of them are let through first.
     skip: u64,
     /// How many are hit after that.
@@ -70,7 +72,7 @@ impl Fault {
     /// Every request whose path holds `on` meets `deed`.
     #[must_use]
     pub fn new(on: &str, deed: Deed) -> Self {
-        Self { on: on.to_owned(), skip: 0, times: u64::MAX, deed }
+        Self { on: on.to_owned(), trace_id: None, skip: 0, times: u64::MAX, deed }
     }
 
     /// Every request whose path holds `on` gets this answer.
@@ -98,8 +100,15 @@ impl Fault {
         Self { skip, ..self }
     }
 
-    fn hits(&mut self, path: &str) -> bool {
-        if self.times == 0 || !path.contains(&self.on) {
+    /// The same, for requests of this trace alone: of one caller among many.
+    #[must_use]
+    pub fn of_trace(self, trace_id: impl Into<String>) -> Self {
+        Self { trace_id: Some(trace_id.into()), ..self }
+    }
+
+    fn hits(&mut self, path: &str, traceparent: &str) -> bool {
+        let of_trace = self.trace_id.as_ref().is_none_or(|trace_id| traceparent.contains(trace_id));
+        if self.times == 0 || !of_trace || !path.contains(&self.on) {
             return false;
         }
         if self.skip > 0 {
@@ -126,9 +135,9 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    pub(crate) fn met_by(&self, path: &str) -> Option<Deed> {
+    pub(crate) fn met_by(&self, path: &str, traceparent: &str) -> Option<Deed> {
         let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        faults.iter_mut().find_map(|fault| fault.hits(path).then(|| fault.deed.clone()))
+        faults.iter_mut().find_map(|fault| fault.hits(path, traceparent).then(|| fault.deed.clone()))
     }
 }
 
@@ -141,9 +150,17 @@ mod tests {
         let faults = Faults::default();
         faults.add(Fault::new("/blobs/", Deed::Close).after(1).times(2));
         faults.add(Fault::new("/", Deed::Hang).after(5).times(1));
-        let met: Vec<_> = (0..6).map(|_| faults.met_by("/v2/a/blobs/x")).collect();
+        let met: Vec<_> = (0..6).map(|_| faults.met_by("/v2/a/blobs/x", "")).collect();
         assert_eq!(met, [None, Some(Deed::Close), Some(Deed::Close), None, None, None]);
-        assert_eq!(faults.met_by("/v2/"), None);
-        assert_eq!(faults.met_by("/v2/"), Some(Deed::Hang));
+        assert_eq!(faults.met_by("/v2/", ""), None);
+        assert_eq!(faults.met_by("/v2/", ""), Some(Deed::Hang));
+    }
+
+    #[test]
+    fn a_fault_of_one_trace_hits_nobody_else() {
+        let faults = Faults::default();
+        faults.add(Fault::new("/", Deed::Close).of_trace("abc"));
+        let met = ["00-abc-01-01", "00-abd-01-01", ""].map(|traceparent| faults.met_by("/v2/", traceparent).is_some());
+        assert_eq!(met, [true, false, false]);
     }
 }

@@ -9,7 +9,7 @@ use actors::{Delivery, Sender, Wiring};
 use bus::socket::SocketBus;
 use clock::Random;
 use contract::subject::Fleet;
-use contract::{CallError, Command, Envelope, Meta};
+use contract::{CallError, Command, Envelope, Meta, TraceContext};
 
 use crate::{Finished, Signal, Started, Workplace, until};
 use serde_json::Value;
@@ -92,11 +92,16 @@ impl<'a> Agent<'a> {
     /// What it answers to a command through its socket, asked by this process: where many agents are asked again and again, a process
     /// for each question would be most of what the machine does.
     pub fn ask<C: Command + Clone>(&self, body: &C) -> C::Reply {
+        self.ask_within(TraceContext::root(&mut Random::from_system()), body)
+    }
+
+    /// The same within a trace, by which a registry knows what this agent asks for.
+    pub fn ask_within<C: Command + Clone>(&self, trace: TraceContext, body: &C) -> C::Reply {
         let answer = || async {
             let bus = SocketBus::connect(&self.socket).await.map_err(|error| CallError::Bus { reason: error.to_string() })?;
             let node = self.arguments[2].parse().expect("an agent has a name");
             let wiring = Wiring { bus: Arc::new(bus), fleet: Fleet::default(), node, delivery: Delivery::Bus };
-            let envelope = Envelope { meta: Meta::root(&mut Random::from_system()), body: body.clone() };
+            let envelope = Envelope { meta: Meta::within(trace, &mut Random::from_system()), body: body.clone() };
             Sender::<C>::remote(wiring).call(envelope, LIMIT).await
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

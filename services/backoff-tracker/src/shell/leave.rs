@@ -170,7 +170,8 @@ impl BackoffTracker {
             }
             return vec![];
         }
-        let refused = self.wishes.get(id).is_some_and(|wish| !wish.standing && matches!(wish.stage, Stage::Held(_)));
+        let refused =
+            self.wishes.get(id).is_some_and(|wish| !wish.standing && matches!(&wish.stage, Stage::Held(held) if !held.unconfirmed));
         // It has its answer. Were it kept, it would take a probe that nobody makes.
         let Some(mut wish) = refused.then(|| self.wishes.take(id)).flatten() else { return vec![] };
         if let Stage::Held(held) = std::mem::replace(&mut wish.stage, Stage::Resolved) {

@@ -31,6 +31,17 @@ fn a_registry_is_down_when_three_say_so_or_all_there_are() {
     }
 }
 
+/// A digest of the first seconds may count nobody but the node itself: a report shows that there is another.
+#[test]
+fn one_other_node_is_never_all_there_are() {
+    for alive in 0..3 {
+        let mut node = Node::of(alive);
+        node.hear("n1", endpoint(), failed(1));
+        node.ask();
+        assert!(node.is_clear(), "{alive} alive: {:?}", node.told);
+    }
+}
+
 #[test]
 fn one_voice_often_is_one_voice() {
     let mut node = Node::of(1_000);

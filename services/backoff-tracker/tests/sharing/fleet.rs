@@ -122,7 +122,13 @@ impl Node {
         self.tracker.send(Ask(envelope(body))).await.expect("the tracker lives").expect("the tracker answers")
     }
 
+    /// What is known of an image, also what refuses nobody.
     pub(crate) async fn check(&self, image: &str) -> BackoffAnswer {
+        self.put(CheckBackoff { key: key(image), peek: true, target: Some(target(image)) }).await
+    }
+
+    /// Whether a call may go on to ask for clearance.
+    pub(crate) async fn may_try(&self, image: &str) -> BackoffAnswer {
         self.put(CheckBackoff { key: key(image), peek: false, target: Some(target(image)) }).await
     }
 
@@ -145,6 +151,14 @@ impl Node {
     pub(crate) async fn fails(&self, number: u64, image: &str, failure: AttemptFailure) {
         let (wish, attempt) = ids(number);
         let leave = self.leave(wish, attempt, image, PATIENCE_MS).await;
+        assert!(matches!(leave, Leave::Granted { .. }), "{leave:?}");
+        self.ends(number, image, Some(failure)).await;
+    }
+
+    /// A whole flight that fails so, once it has clearance.
+    pub(crate) async fn fails_when_let(&self, number: u64, image: &str, failure: AttemptFailure) {
+        let (wish, attempt) = ids(number);
+        let leave = self.leave(wish, attempt, image, 10_000).await;
         assert!(matches!(leave, Leave::Granted { .. }), "{leave:?}");
         self.ends(number, image, Some(failure)).await;
     }

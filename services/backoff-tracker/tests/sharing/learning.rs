@@ -6,6 +6,7 @@ use backoff_tracker::Share;
 use clock::Clock;
 use contract::messages::backoff_tracker::{
     AttemptFailure, AwaitLeave, BackoffAnswer, BackoffKey, BeginAttempt, LEAVE_LAPSES_AFTER_MS, Leave, ResolveAttempt, SeeFleet,
+    WithdrawWish,
 };
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 use contract::{FailureClass, PodRef};
@@ -15,23 +16,39 @@ use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass, refused};
 const IMAGE: &str = "r.example/a:1";
 
 #[actix::test]
-async fn what_one_does_not_find_the_others_do_not_ask_for() {
+async fn what_one_does_not_find_delays_the_others_and_what_two_do_not_find_refuses_them() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
     pass(5).await;
-    for other in &fleet.nodes[1..] {
+    for (other, number) in fleet.nodes[1..].iter().zip(20..) {
         let held = other.held(IMAGE).await;
         assert_eq!(held.learned_by.as_ref().map(|node| node.as_str()), Some("n1"));
         assert_eq!(held.cause, "ErrImagePull: manifest unknown");
-        assert!(held.learned_ms_ago < 100 && held.learned_trace.is_some() && held.next_try_ms > 3_000, "{held:?}");
-        let (wish, attempt) = ids(20);
-        assert!(matches!(other.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Held(_)));
+        assert!(held.learned_ms_ago < 100 && held.learned_trace.is_some() && held.next_try_ms > 3_000 && held.unconfirmed, "{held:?}");
+        assert_eq!(other.may_try(IMAGE).await, BackoffAnswer::Clear);
+        let (wish, attempt) = ids(number);
+        let leave = other.leave(wish, attempt, IMAGE, 10).await;
+        assert!(matches!(&leave, Leave::Waiting { held: Some(held) } if held.unconfirmed), "it is told what it waits for: {leave:?}");
+        other.put(WithdrawWish { wish }).await;
         assert_eq!(other.check("r.example/b:1").await, BackoffAnswer::Clear, "another image is not held");
     }
-    let own = fleet.nodes[0].held(IMAGE).await;
+    let (wish, attempt) = ids(20);
+    let granted = fleet.nodes[1].leave(wish, attempt, IMAGE, 10_000).await;
+    assert!(matches!(granted, Leave::Granted { for_all: true, .. }), "once its time has come one of them tries: {granted:?}");
+    assert!(fleet.clock.now().monotonic <= Duration::from_secs(5), "it waits the first step, 4 s at most");
+    fleet.nodes[1].ends(20, IMAGE, Some(not_found())).await;
+    pass(5).await;
+    let (wish, attempt) = ids(21);
+    for answer in
+        [fleet.nodes[2].leave(wish, attempt, IMAGE, PATIENCE_MS).await, fleet.nodes[2].leave(wish, attempt, IMAGE, PATIENCE_MS).await]
+    {
+        assert!(matches!(&answer, Leave::Held(held) if !held.unconfirmed), "two say so: {answer:?}");
+    }
+    assert!(matches!(fleet.nodes[2].may_try(IMAGE).await, BackoffAnswer::Held(_)));
+    let own = fleet.nodes[1].held(IMAGE).await;
     assert_eq!(own.learned_by, None, "its own");
-    assert_eq!(fleet.nodes[0].counts().await.held, 0, "kubelet's rule did not move: all go by the entry");
+    assert_eq!(fleet.nodes[1].counts().await.held, 0, "kubelet's rule did not move: all go by the entry");
     for node in &fleet.nodes {
         assert_eq!(node.counts().await.shared.binding, 1, "each node counts what holds it back, whoever found it out");
     }
@@ -121,7 +138,11 @@ async fn who_observes_refuses_nothing_and_counts() {
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
     pass(5).await;
     let observer = &fleet.nodes[2];
-    assert_eq!(observer.check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(observer.may_try(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(observer.counts().await.shared.observed_total, 0, "one node alone would have refused nobody");
+    fleet.nodes[1].fails_when_let(3, IMAGE, not_found()).await;
+    pass(5).await;
+    assert_eq!(observer.may_try(IMAGE).await, BackoffAnswer::Clear);
     observer.fails(2, IMAGE, not_found()).await;
     let counts = observer.counts().await;
     assert_eq!((counts.shared.observed_total, counts.shared.reports_sent_total, counts.held), (1, 1, 1));

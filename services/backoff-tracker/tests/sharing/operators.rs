@@ -27,12 +27,14 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     let mut fleet = Nodes::start(3).await;
     fleet.nodes[2].fails(1, IMAGE, not_found()).await;
     pass(5).await;
+    fleet.nodes[0].fails_when_let(2, IMAGE, not_found()).await;
+    pass(5).await;
     fleet.nodes[1].held(IMAGE).await;
     let paused = fleet.nodes[0].put(pause(Some("r.example"), 2_500)).await;
     check_events(&fleet, &[(SharingPaused, "ops@desk paused what is shared of registry r.example for 2.5s")]).await;
     assert_eq!((paused.pauses.len(), paused.pauses[0].by.as_str()), (1, "ops@desk"));
     pass(5).await;
-    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[1].may_try(IMAGE).await, BackoffAnswer::Clear);
     assert_eq!(fleet.nodes[1].counts().await.shared.observed_total, 1);
     // A node that knew of it and one that did not: each starts with nothing but what the bus keeps.
     drop(fleet.nodes.remove(1));

@@ -168,7 +168,8 @@ impl Coordinator {
         self.ask_after(now, id, Duration::ZERO, effects);
     }
 
-    /// Not yet. A flight that waits for the fleet holds no slot. Who has no standing wish is refused if it is known what holds it.
+    /// Not yet. A flight that waits for the fleet holds no slot. A caller without a standing wish is refused if a confirmed failure holds
+    /// it; what is unconfirmed it waits for, within its patience.
     fn held_back(&mut self, now: Now, id: FlightId, held: Option<Held>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
@@ -192,9 +193,9 @@ impl Coordinator {
     /// A standing wish says so now and then; anybody else is refused.
     fn hold(&mut self, now: Now, caller: RequestId, held: &Held, news: bool, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&caller) else { return };
-        if !request.standing {
+        if !request.standing && !held.unconfirmed {
             self.refuse(now, caller, held.clone(), effects);
-        } else if news {
+        } else if news && request.standing {
             let fact = outcomes::held_fact(request, held);
             self.record(now, caller, fact, effects);
         }

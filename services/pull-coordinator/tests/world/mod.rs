@@ -230,6 +230,7 @@ pub(crate) fn held() -> Held {
         learned_by: Some("n9".parse().expect("a name")),
         learned_ms_ago: 2_000,
         learned_trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        unconfirmed: false,
     }
 }
 

@@ -71,6 +71,9 @@ pub struct Held {
     /// The span of the attempt that failed, for a link.
     #[serde(default)]
     pub learned_trace: Option<TraceContext>,
+    /// One other node alone reports it: an attempt waits until then, and nobody is refused for it.
+    #[serde(default)]
+    pub unconfirmed: bool,
 }
 
 /// May this image be attempted, as far as the fleet is concerned? Asked once for a flight after [`CheckBackoff`] was clear, and
@@ -122,11 +125,11 @@ pub enum Leave {
         #[serde(default)]
         answer_within_ms: Option<u64>,
     },
-    /// Not before its next try. Not said to a standing wish.
+    /// Not before its next try. Not said to a standing wish, and not of what is unconfirmed.
     Held(Held),
-    /// Nothing is decided yet: ask again. Somebody else is finding out, or a standing wish is held.
+    /// Nothing is decided yet: ask again. Somebody else is finding out, a standing wish is held, or one other node alone reports a failure.
     Waiting {
-        /// What holds a standing wish, if something does.
+        /// What holds a standing wish, or delays any, if something does.
         #[serde(default)]
         held: Option<Held>,
     },

@@ -10,6 +10,7 @@ mod killed_pulling;
 mod local_delivery;
 mod on_the_bus;
 mod one_of_a_name;
+mod one_sick;
 mod runtime;
 mod services_api;
 mod sharing;

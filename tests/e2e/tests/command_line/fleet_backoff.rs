@@ -34,16 +34,6 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
     assert_eq!(entry["trace_id"], first["trace_id"], "the attempt that failed");
     assert!(entry["view"]["registry"].as_str().unwrap().starts_with("127.0.0.1:"), "{entry}");
 
-    let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
-    assert_eq!(check_row(&refused), "backoff ImagePullBackOff not_found");
-    assert_eq!((&refused["learned_by"], &refused["learned_trace_id"]), (&json!("n1"), &first["trace_id"]), "{refused}");
-    assert!(refused["learned_at"].is_string() && refused["next_try_ms"].is_u64(), "{refused}");
-    let text = fleet.run(&["pull", &image, "--node", "n3"]).expect(4);
-    assert!(text.stdout.contains("  n3 waits: n1 got 404 at "), "{text}");
-    assert_eq!(registry.counts().failing, 1, "nobody has asked again");
-    let held = fleet.rows(&["nodes"], 0).into_iter().find(|row| row["node"] == "n3").unwrap();
-    assert!(held["backoff"].as_u64() > Some(0), "n3 is held back, though it has not failed itself: {held}");
-
     let table = fleet.run(&["backoff", "list"]).expect(0);
     assert!(table.stdout.starts_with("KEY ") && table.stdout.contains("not_found"), "{table}");
     let key = entry["key"].as_str().unwrap();
@@ -63,6 +53,28 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
     assert!(of("registry.example").iter().all(|row| row["kind"] != "entry"));
     let other = fleet.run(&["backoff", "explain", "shop/other:v1"]).expect(1);
     assert!(other.stdout.is_empty() && other.stderr.contains("nothing of that name is held back"), "{other}");
+}
+
+/// What one node alone reports delays the others; what two report refuses them.
+#[test]
+fn what_two_nodes_find_out_refuses_the_third() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v9");
+    let _ = fleet.rows(&["pull", &image, "--node", "n1"], 1);
+    let _ = shared_by_three(&fleet);
+    let second = fleet.rows(&["pull", &image, "--node", "n2"], 1).remove(0);
+    assert_eq!(check_row(&second), "failed ErrImagePull not_found", "it waited, and tried");
+    until("n3 knows that two say so", || entries(&fleet).into_iter().find(|entry| entry["reporter_count"] == 2));
+    let held = fleet.rows(&["nodes"], 0).into_iter().find(|row| row["node"] == "n3").unwrap();
+    assert!(held["backoff"].as_u64() > Some(0), "n3 is held back, though it has not failed itself: {held}");
+    let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
+    assert_eq!(check_row(&refused), "backoff ImagePullBackOff not_found");
+    assert_eq!((&refused["learned_by"], &refused["learned_trace_id"]), (&json!("n2"), &second["trace_id"]), "{refused}");
+    assert!(refused["learned_at"].is_string() && refused["next_try_ms"].is_u64(), "{refused}");
+    let text = fleet.run(&["pull", &image, "--node", "n3"]).expect(4);
+    assert!(text.stdout.contains("  n3 waits: n2 got 404 at "), "{text}");
+    assert_eq!(registry.counts().failing, 2, "nobody has asked again");
 }
 
 #[test]

@@ -158,6 +158,7 @@ impl Script {
 
 pub(crate) fn held() -> Held {
     Held {
+        unconfirmed: false,
         cause: "ErrImagePull: gone".to_owned(),
         class: FailureClass::NotFound,
         next_try_ms: 8_000,

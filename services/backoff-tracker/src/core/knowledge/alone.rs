@@ -35,6 +35,9 @@ impl Knowledge {
         let (Alone { since, lost }, binding) = (self.alone?, self.binding(now, aim));
         let until = |entry: &Entry| {
             let turn = self.fleet.turn_alone(&self.node, purpose(entry.topic.id(), entry.step));
+            if entry.is_unconfirmed() {
+                return entry.next_try + turn;
+            }
             let due = if entry.topic.class() == FailureClass::RateLimited {
                 entry.next_try
             } else {

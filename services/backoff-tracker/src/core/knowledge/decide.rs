@@ -109,6 +109,7 @@ impl Knowledge {
             learned_ago: cause.map(|cause| now.saturating_sub(cause.at)).unwrap_or_default(),
             trace: wish.failed.as_ref().filter(|failed| cause.is_some_and(|cause| cause.at == failed.at)).and_then(|failed| failed.trace),
             next_try: now + left,
+            unconfirmed: false,
         }))
     }
 
@@ -222,7 +223,7 @@ fn binds(entry: &Entry) -> bool {
 
 /// What one node alone says holds a wish for [`HEARD_ONCE`] in all, however many things it says one after the other.
 fn hear_once(binding: &mut [Entry]) {
-    let lone = |entry: &Entry| (entry.reporters == 1 && !entry.mine).then(|| (entry.newest.reporter.clone(), entry.failing_since));
+    let lone = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.failing_since));
     let first: Vec<_> = binding.iter().filter_map(lone).collect();
     for entry in binding.iter_mut() {
         let of_same = first.iter().filter(|(reporter, _)| lone(entry).is_some_and(|(own, _)| own == *reporter));
@@ -245,6 +246,7 @@ pub(super) fn held(now: Duration, entry: &Entry) -> Held {
         learned_ago: now.saturating_sub(entry.failed_at),
         trace: entry.newest.trace,
         next_try: entry.next_try,
+        unconfirmed: entry.is_unconfirmed(),
     }
 }
 

@@ -112,6 +112,12 @@ impl Entry {
         self.newest.attempt
     }
 
+    /// Whether one other node alone reports it. Such an entry delays attempts by [`HEARD_ONCE`] at most and refuses none: that node may
+    /// itself be the cause.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.reporters == 1 && !self.mine
+    }
+
     /// Whether it was not so long ago that nobody cares.
     pub(super) fn matters(&self, now: Duration) -> bool {
         now <= self.next_try + OUTLIVES
@@ -134,7 +140,7 @@ impl Entry {
     fn of(standing: &[&Heard], newest: &Heard, mine: bool, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
         let topic = Arc::clone(&newest.report.topic);
         let reporters = standing.len();
-        let shared = eyes.credulous || corroborated(&topic, standing, newest, success, eyes);
+        let shared = eyes.credulous || corroborated(&topic, standing, newest, success, mine, eyes);
         let step = step(standing);
         let next_try = if shared && reporters == 1 && !mine && !eyes.credulous {
             // The first step of the one who says so, counted from when it began to.
@@ -157,7 +163,7 @@ impl Entry {
     }
 }
 
-fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Option<Duration>, eyes: Eyes<'_>) -> bool {
+fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Option<Duration>, mine: bool, eyes: Eyes<'_>) -> bool {
     let recent = || standing.iter().filter(|heard| heard.date + CORROBORATION_WINDOW >= newest.date);
     match topic.about().reach() {
         Reach::AtOnce => true,
@@ -172,7 +178,8 @@ fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opt
         }
         Reach::Nodes(needed) => {
             let there = if matches!(topic.about(), About::Endpoint { .. }) { eyes.alive_in_zone } else { eyes.alive };
-            let needed = needed.min(there);
+            // Another node's report shows that there are at least two, whatever the digest says of the first seconds of a fleet.
+            let needed = needed.min(if mine { there } else { there.max(2) });
             let failed = recent().filter(|heard| heard.claim.is_some_and(|claim| claim.is_over)).count();
             let unanswered = recent().count() - failed;
             let answering = success.is_some_and(|success| success + super::QUIET_AFTER >= newest.date);

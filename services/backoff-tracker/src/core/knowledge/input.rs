@@ -193,4 +193,6 @@ pub struct Held {
     pub trace: Option<TraceContext>,
     /// When somebody tries next, on this node's clock.
     pub next_try: Duration,
+    /// One other node alone reports the failure: it delays an attempt and refuses nobody.
+    pub unconfirmed: bool,
 }

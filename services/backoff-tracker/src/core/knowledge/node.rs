@@ -285,6 +285,7 @@ impl Knowledge {
             learned_ago: Duration::ZERO,
             trace: None,
             next_try: now + BackoffPolicy::default().initial,
+            unconfirmed: false,
         }
     }
 
@@ -422,8 +423,7 @@ impl Knowledge {
         let State::Going(Going { attempt: None, deadline: None, .. }) = &wish.state else { return false };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
         let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
-        let by_several = |entry: &Entry| entry.reporters > 1 || entry.mine;
-        bound && not_due(now, &self.binding(now, &wish.aim)).is_some_and(by_several)
+        bound && not_due(now, &self.binding(now, &wish.aim)).is_some_and(|entry| !entry.is_unconfirmed())
     }
 
     /// An attempt without an answer is told of, once.

@@ -175,7 +175,7 @@ impl Replica {
         let own = self.reporters.find(eyes.node).and_then(|by| words.failing_of(by));
         let mine = own.is_some_and(|own| since.is_none_or(|since| own.date > since));
         let mut entry = Entry::derive(words.troubles_since(since).filter(|heard| counts(heard)), mine, success, eyes)?;
-        if entry.reporters == 1 && !entry.mine && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
+        if entry.is_unconfirmed() && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }
         Some(entry)

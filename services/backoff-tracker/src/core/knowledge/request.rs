@@ -45,7 +45,9 @@ impl Knowledge {
         let binding = if self.is_alone() { vec![] } else { self.binding(now.monotonic, &aim) };
         let lenient = self.is_lenient(now.monotonic, &target.view);
         let not_due = || not_due(now.monotonic, &binding).map(|entry| held(now.monotonic, entry));
-        if let Some(held) = self.still_held(now.monotonic, &aim).or_else(not_due) {
+        // What one other node alone reports is waited for, where the fleet's clearance is asked for: it refuses nobody.
+        let refusing = self.still_held(now.monotonic, &aim).or_else(not_due).filter(|held| check.peek || !held.unconfirmed);
+        if let Some(held) = refusing {
             let count = u64::from(!check.peek);
             if !lenient {
                 self.counts.refused_by_shared_total += count;
@@ -72,6 +74,7 @@ impl Knowledge {
             learned_by: Some(held.learned_by).filter(|node| *node != self.node),
             learned_ms_ago: u64::try_from(held.learned_ago.as_millis()).unwrap_or(u64::MAX),
             learned_trace: held.trace,
+            unconfirmed: held.unconfirmed,
         }
     }
 

@@ -1,0 +1,74 @@
+//! One agent of four fails with everything that it asks of the registry. The others are none the worse for it.
+
+use std::time::Duration;
+
+use clock::Random;
+use contract::TraceContext;
+use contract::messages::pull_coordinator::{EnsureImage, ListWishes, OutcomeKind, PullOutcome, PullPolicy};
+use e2e::{Agent, Registry, Workplace, until};
+use practice_registry::{Deed, Fault, MadeImage};
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+
+const HEALTHY: [&str; 3] = ["n1", "n2", "n3"];
+/// Each of them is pulled once on each healthy node.
+const IMAGES: usize = 20;
+/// The sick node wants these for as long as the test lasts.
+const WANTED_BY_SICK: usize = 4;
+const STANDS: Duration = Duration::from_secs(600);
+
+fn image(registry: &Registry, number: usize) -> String {
+    registry.image(&format!("shop/app{number}:v1"))
+}
+
+fn plain(image: String) -> EnsureImage {
+    EnsureImage { image, policy: Some(PullPolicy::Always), ..EnsureImage::default() }
+}
+
+#[test]
+fn a_node_that_cannot_reach_the_registry_refuses_nobody() {
+    a_sick_node_refuses_nobody(Deed::Close);
+}
+
+/// What one node alone hears from the registry itself is no more than what one node hears.
+#[test]
+fn a_node_that_the_registry_answers_503_refuses_nobody() {
+    let body = r#"{"errors":[{"code":"UNAVAILABLE","message":"not now"}]}"#.to_owned();
+    a_sick_node_refuses_nobody(Deed::Answer {
+        status: 503,
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body,
+    });
+}
+
+fn a_sick_node_refuses_nobody(deed: Deed) {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, place, registry) = (NatsServer::start(NatsConfig::default()), Workplace::new(), Registry::new());
+    (0..IMAGES).for_each(|number| {
+        registry.add_image(&format!("shop/app{number}"), "v1", &MadeImage::of_layers([4_000]));
+    });
+    let trace = TraceContext::root(&mut Random::from_system());
+    registry.faults().add(Fault::new("/v2/", deed).of_trace(trace.trace_id_hex()));
+    let start = |node: &str| Agent::start(&place, node, &["--nats", &server.url()]);
+    let (sick, healthy) = (start("sick"), HEALTHY.map(start));
+    let (sick, healthy) = (sick.ready(), healthy.map(Agent::ready));
+    for number in 0..WANTED_BY_SICK {
+        let wait_ms = u64::try_from(STANDS.as_millis()).ok();
+        sick.ask_within(trace, &EnsureImage { wait_ms, detach: true, ..plain(image(&registry, number)) });
+    }
+    until("the sick node has failed with each", || (registry.counts().failing >= WANTED_BY_SICK as u64).then_some(()));
+    let pull = |number: usize| -> Vec<PullOutcome> {
+        std::thread::scope(|scope| {
+            let pulls: Vec<_> = healthy.iter().map(|agent| scope.spawn(|| agent.ask(&plain(image(&registry, number))))).collect();
+            pulls.into_iter().map(|pull| pull.join().unwrap()).collect()
+        })
+    };
+    let mut refused = Vec::new();
+    for number in 0..IMAGES {
+        refused.extend(pull(number).into_iter().filter(|outcome| outcome.outcome != OutcomeKind::Pulled));
+    }
+    assert!(refused.is_empty(), "{} of {} pulls on healthy nodes: {refused:#?}", refused.len(), IMAGES * HEALTHY.len());
+    assert_eq!(sick.ask(&ListWishes {}).wishes.len(), WANTED_BY_SICK, "it was sick all the time");
+}
