@@ -179,13 +179,15 @@ fn was_disturbed(story: &Story, node: usize, meanwhile: RangeInclusive<Duration>
     story.disturbed[from..].iter().take_while(|(at, _)| meanwhile.contains(at)).any(|(_, of)| *of == node)
 }
 
-/// Whether a node that came back asks at once for what another has just asked in vain: before it is due again.
+/// Whether a node that came back asks at once for what another has just asked in vain: before it is due again. What was asked by a node
+/// that has had no line to the server since, nobody else can know.
 fn asks_what_is_known(story: &Story, node: usize, came_back: Duration) -> bool {
     let of_app = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage;
     let asks = story.asked.iter().filter(of_app).find(|one| one.node == node && one.at >= came_back);
     asks.filter(|one| one.at <= came_back + AT_ONCE).is_some_and(|own| {
         let round = Duration::from_secs_f64(due_after(story.plan.outage));
-        story.asked.iter().filter(of_app).any(|one| one.at < own.at && own.at < one.at + round)
+        let untold = |one: &Asked| story.plan.away.iter().any(|(of, from, to)| *of == one.node && *from <= one.at && own.at <= *to);
+        story.asked.iter().filter(of_app).any(|one| one.at < own.at && own.at < one.at + round && !untold(one))
     })
 }
 

@@ -70,8 +70,6 @@ const LARGE: u64 = 5;
 const LARGE_NODES: usize = 1_000;
 /// For so many seeds that are always the same there is one that comes from the sources, so that each change meets new ones.
 const OF_TREE: u64 = 20;
-/// Promises that are known to break in a seed of 50 nodes and are not mended yet (config/known-gaps.md): told, and removed here once they hold.
-const OPEN_FINDINGS: [(u64, &str); 1] = [(46, "KeptAtRestart: ")];
 /// The seeds of large fleets come after this.
 const LARGE_SEEDS: u64 = 1_000;
 
@@ -94,21 +92,12 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
     };
     let account = many(&fleets);
     eprintln!("{}", account.told());
-    let (open, broken): (Vec<&String>, Vec<&String>) = account.broken.iter().partition(|text| is_open(text));
-    open.iter().for_each(|text| eprintln!("known, and not mended yet: {text}"));
-    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(account.broken.is_empty(), "{:#?}", account.broken);
     if all_seeds() {
-        assert_eq!(open.len(), OPEN_FINDINGS.len(), "a finding that is said to be open holds now: take it from the list");
         let acts = |kind: &&str| account.counts.get(*kind).copied().unwrap_or_default();
         let seldom: Vec<_> = KINDS.iter().filter(|kind| acts(kind) < SELDOM).collect();
         assert!(seldom.is_empty(), "these act too seldom to say anything: {seldom:?}");
     }
-}
-
-fn is_open(broken: &str) -> bool {
-    OPEN_FINDINGS
-        .iter()
-        .any(|(seed, promise)| broken.starts_with(promise) && broken.contains(&format!("FLEET_SEED={seed} FLEET_NODES=50 ")))
 }
 
 /// `FLEET_SEED=17 FLEET_NODES=50 cargo test -p simulation --test fleet one_seed -- --nocapture`
