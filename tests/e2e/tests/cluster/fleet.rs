@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use contract::messages::backoff_tracker::ListBackoffs;
 use e2e::{Agent, Registry, Started, Watch, Workplace, until_within};
 use practice_registry::{Fault, MadeImage};
 use support::nats::{NatsCluster, NatsConfig};
@@ -79,17 +80,16 @@ impl<'a> Fleet<'a> {
         said(&format!("all on the bus after {:.1?}", watch.elapsed()));
     }
 
-    /// Waits until what the first node finds missing the last refuses without having asked. A new tag each time.
+    /// Waits until the last node knows what the first found missing, without having asked. A new tag each time.
     pub(crate) fn shares_within(&self, limit: Duration) {
         let watch = Watch::start();
-        let pull = |node: usize, image: &str| self.agents[node].asked(&["pull", image, "-o", "json"]);
         let mut number = 0;
         until_within("one learns, another knows", limit, || {
             number += 1;
             let image = self.registry.image(&format!("shop/web:missing-{number}"));
-            let _ = pull(0, &image);
-            let refused = pull(NODES - 1, &image).object();
-            (refused["outcome"] == "backoff" && refused["learned_by"] == name(0)).then_some(())
+            let _ = self.agents[0].asked(&["pull", &image, "-o", "json"]);
+            let listed = self.agents[NODES - 1].ask(&ListBackoffs::default()).entries;
+            listed.iter().any(|entry| entry.about.contains(&image) && entry.reporters == [name(0)]).then_some(())
         });
         said(&format!("one learns, another knows after {:.1?}", watch.elapsed()));
     }

@@ -18,7 +18,8 @@ fn who_observes_is_told_why_it_would_have_waited_and_asks_all_the_same() {
     let (server, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
     let image = registry.image("shop/missing:v1");
     let finder = Agent::start(&place, "n01", &["--nats", &server.url()]).ready();
-    let observer = Agent::start(&observing, "n02", &["--nats", &server.url()]).ready();
+    let second = Agent::start(&place, "n02", &["--nats", &server.url()]).ready();
+    let observer = Agent::start(&observing, "n03", &["--nats", &server.url()]).ready();
 
     let found = finder.asked(&["pull", &image, "-o", "json"]).expect(1).object();
     let entry = until("the observer hears of it", || shared_entries(&observer).pop());
@@ -34,10 +35,13 @@ fn who_observes_is_told_why_it_would_have_waited_and_asks_all_the_same() {
     let observed = || observer.ask(&CountBackoffs {}).shared.observed_total;
     assert_eq!((observed(), registry.counts().failing), (0, 1), "looking is not asking");
 
+    // What one node alone reports refuses nobody. A second node waits for its time, asks, and confirms it.
+    let _ = second.asked(&["pull", &image, "-o", "json"]).expect(1);
+    until("the observer hears of both", || shared_entries(&observer).pop().filter(|entry| entry.reporter_count == 2));
     let asked = observer.asked(&["pull", &image, "-o", "json"]).expect(1).object();
     assert_eq!((&asked["outcome"], &asked["learned_by"]), (&json!("failed"), &json!(null)), "{asked}");
-    assert_eq!((observed(), registry.counts().failing), (1, 2), "it would have been refused");
+    assert_eq!((observed(), registry.counts().failing), (1, 3), "it would have been refused");
     until("what it found is told to the others", || {
-        shared_entries(&finder).iter().any(|entry| entry.reporters.contains(&"n02".to_owned())).then_some(())
+        shared_entries(&finder).iter().any(|entry| entry.reporters.contains(&"n03".to_owned())).then_some(())
     });
 }
