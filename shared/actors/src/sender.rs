@@ -119,7 +119,7 @@ impl<C: Command> Sender<C> {
     /// # Errors
     /// [`CallError`] when the bus did not take it. Whether anybody has heard it is not known.
     pub async fn tell(self, envelope: Envelope<C>) -> Result<(), CallError> {
-        let message = wire::encode_command(self.subject(), &envelope)?;
+        let message = wire::encode_command(self.subject(&envelope.body), &envelope)?;
         self.0.wiring.bus.publish(message).await.map_err(|error| CallError::Bus { reason: error.to_string() })
     }
 
@@ -134,17 +134,20 @@ impl<C: Command> Sender<C> {
         }
     }
 
-    fn subject(&self) -> String {
+    fn subject(&self, body: &C) -> String {
         let wiring = &self.0.wiring;
         match self.0.addressee {
-            Addressee::Node => wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB),
+            Addressee::Node => match C::SENDER {
+                Some(sender) => wiring.fleet.command_from(sender(body), &wiring.node, C::SERVICE, C::VERB),
+                None => wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB),
+            },
             Addressee::Leader => wiring.fleet.command_to_leader(C::SERVICE, C::VERB),
         }
     }
 
     async fn over_the_bus(&self, envelope: &mut Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
         envelope.meta.deadline = Some(timeout);
-        let message = wire::encode_command(self.subject(), envelope)?;
+        let message = wire::encode_command(self.subject(&envelope.body), envelope)?;
         match self.0.wiring.bus.request(message, timeout).await {
             Ok(reply) => wire::decode_reply(&reply),
             Err(BusError::NoResponders { subject }) => Err(CallError::NoResponders { subject }),

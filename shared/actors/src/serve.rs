@@ -72,7 +72,11 @@ impl Drop for Served {
 /// # Errors
 /// The bus is closed.
 pub async fn serve<C: Command>(wiring: &Wiring, recipient: Recipient<Ask<C>>) -> Result<Served, BusError> {
-    serve_on(wiring, wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB), recipient).await
+    let subject = match C::SENDER {
+        Some(_) => wiring.fleet.command_from_any(&wiring.node, C::SERVICE, C::VERB),
+        None => wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB),
+    };
+    serve_on(wiring, subject, recipient).await
 }
 
 /// Takes the commands `C` that are sent to every node.
@@ -124,6 +128,7 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
             Ok(command) => command,
             Err(error) => {
                 tracing::warn!(subject = message.subject, %error, bytes = message.payload.len(), "a command was refused");
+                desk.counters.record(Duration::ZERO, Some(&error.to_string()));
                 answer(&desk.bus, wire::encode_reply::<C::Reply>(reply_to, None, Err(error))).await;
                 continue;
             }
@@ -169,7 +174,10 @@ fn be_told<C: Command>(message: &Message, desk: &Desk<C>, random: &mut Random) {
             let refused = desk.recipient.try_send(Ask(command)).err().map(|error| error.to_string());
             desk.counters.record(Duration::ZERO, refused.as_deref());
         }
-        Err(error) => tracing::warn!(subject = message.subject, %error, bytes = message.payload.len(), "a command was refused"),
+        Err(error) => {
+            tracing::warn!(subject = message.subject, %error, bytes = message.payload.len(), "a command was refused");
+            desk.counters.record(Duration::ZERO, Some(&error.to_string()));
+        }
     }
 }
 
@@ -191,8 +199,9 @@ mod tests {
     use bus::memory::MemoryBus;
     use contract::messages::agent::{CountAll, NodeCounters};
     use contract::messages::registrar::{Place, ReportAlive};
+    use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits};
     use contract::subject::Fleet;
-    use contract::{Envelope, Meta};
+    use contract::{Envelope, Meta, PermitId};
 
     use super::*;
     use crate::sender::{Delivery, Sender};
@@ -261,6 +270,41 @@ mod tests {
         // The other one was sent first, and would have been heard by now.
         Sender::<CountAll>::remote(wiring).call(envelope(), Duration::from_secs(10)).await.unwrap();
         assert_eq!((heard.recv().await, heard.try_recv().is_err()), (Some("count"), true));
+    }
+
+    /// Grants whatever it is asked for.
+    struct Generous;
+
+    impl Actor for Generous {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<GrantBudget>> for Generous {
+        type Result = MessageResult<Ask<GrantBudget>>;
+
+        fn handle(&mut self, _: Ask<GrantBudget>, _: &mut Self::Context) -> Self::Result {
+            MessageResult(Ok(BudgetAnswer::Granted { epoch: 1, lease_ms: 1, known: KnownLimits::default() }))
+        }
+    }
+
+    #[actix::test]
+    async fn a_forged_sender_is_refused_and_counted() {
+        let bus: BusRef = Arc::new(MemoryBus::new(Clock::host()));
+        let wiring = Wiring { bus: Arc::clone(&bus), fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
+        let served = serve::<GrantBudget>(&wiring, Generous.start().recipient()).await.unwrap();
+        let permit = PermitId::random(&mut Random::seeded(1));
+        let body = GrantBudget { owner: "owner".to_owned(), node: "n2".parse().unwrap(), permit, known: KnownLimits::default() };
+        let envelope = Envelope { meta: Meta::root(&mut Random::seeded(1)), body };
+        let limit = Duration::from_secs(10);
+        let granted = Sender::<GrantBudget>::remote(wiring.clone()).call(envelope.clone(), limit).await.unwrap();
+        assert!(matches!(granted, BudgetAnswer::Granted { .. }), "{granted:?}");
+        // A node that may send as n3 alone says that it is n2.
+        let subject = wiring.fleet.command_from(&"n3".parse().unwrap(), &wiring.node, GrantBudget::SERVICE, GrantBudget::VERB);
+        let reply = bus.request(wire::encode_command(subject, &envelope).unwrap(), limit).await.unwrap();
+        let refused = wire::decode_reply::<BudgetAnswer>(&reply).unwrap_err();
+        assert!(refused.to_string().contains("says that node n2 sent it"), "{refused}");
+        let counted = format!("{:?}", served.endpoint().counters);
+        assert!(counted.contains("requests: 2, errors: 1"), "{counted}");
     }
 
     fn envelope() -> Envelope<CountAll> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bus::{Headers, Message};
 use clock::Random;
+use contract::subject::is_from;
 use contract::{CallError, Command, Envelope, MessageId, Meta, TraceContext, VERSION, VERSION_TEXT, headers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,6 +27,7 @@ pub(crate) fn encode_command<C: Command>(subject: String, envelope: &Envelope<C>
 pub(crate) fn decode_command<C: Command>(message: &Message, random: &mut Random) -> Result<Envelope<C>, CallError> {
     check_version(&message.headers)?;
     let body = unpack(&message.payload)?;
+    check_sender(&message.subject, &body)?;
     let header = |name| message.headers.get(name);
     let meta = Meta {
         message_id: header(headers::MESSAGE_ID)
@@ -91,6 +93,16 @@ fn check_version(message_headers: &Headers) -> Result<(), CallError> {
     }
 }
 
+/// A server's permissions bind a node to subjects that end with its own token: what the payload says must not differ.
+fn check_sender<C: Command>(subject: &str, body: &C) -> Result<(), CallError> {
+    let Some(claimed) = C::SENDER.map(|sender| sender(body)).filter(|claimed| !is_from(subject, claimed)) else { return Ok(()) };
+    Err(CallError::Refused {
+        reason: format!(
+            "the message says that node {claimed} sent it, and its subject does not: send it on a subject that ends with the sender's token"
+        ),
+    })
+}
+
 fn pack<T: Serialize>(value: &T) -> Result<Vec<u8>, CallError> {
     rmp_serde::to_vec_named(value).map_err(|error| CallError::Refused { reason: format!("the message cannot be encoded: {error}") })
 }
@@ -109,7 +121,7 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use contract::messages::throttler::{AcquirePermit, PermitAnswer};
+    use contract::messages::throttler::{AcquirePermit, GrantBudget, KnownLimits, PermitAnswer};
     use contract::{PermitId, messages::backoff_tracker::CountBackoffs};
 
     use super::*;
@@ -130,6 +142,21 @@ mod tests {
         let message = encode_command("a.b".to_owned(), &sent).expect("encodes");
         assert_eq!(message.headers.get("traceparent"), Some(sent.meta.trace.traceparent().as_str()));
         assert_eq!(decode_command::<AcquirePermit>(&message, &mut Random::seeded(2)).expect("decodes"), sent);
+    }
+
+    #[test]
+    fn a_command_is_taken_from_the_sender_that_its_subject_names() {
+        let permit = PermitId::random(&mut Random::seeded(1));
+        let sender = "n.2".parse().expect("a name");
+        let body = GrantBudget { owner: "owner".to_owned(), node: sender, permit, known: KnownLimits::default() };
+        let envelope = Envelope { meta: Meta::root(&mut Random::seeded(1)), body };
+        let own = "fleetpull.v1.cmd.n1.throttler.grant-budget";
+        for (subject, taken) in [("n_2e2", true), ("n1", false), ("n.2", false), ("*", false), ("", false)] {
+            let message = encode_command(format!("{own}.{subject}"), &envelope).expect("encodes");
+            let decoded = decode_command::<GrantBudget>(&message, &mut Random::seeded(2));
+            assert_eq!(decoded.is_ok(), taken, "{subject}: {decoded:?}");
+            assert!(taken || decoded.is_err_and(|error| error.to_string().contains("n.2")));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use clock::Random;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{MessageId, TraceContext};
+use crate::{MessageId, NodeName, TraceContext};
 
 /// The services of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +54,9 @@ pub trait Command: Serialize + DeserializeOwned + Clone + Send + 'static {
     const VERB: &'static str;
     /// Whether it is carried out also for who wants no answer: only what is done at once, so that nothing piles up that nobody waits for.
     const TOLD: bool = false;
+    /// The node that a command says it comes from, for commands that one node sends another. Its subject then ends with that node's
+    /// token, so that the server's permissions bind who may send it; a command whose subject names another node is refused.
+    const SENDER: Option<fn(&Self) -> &NodeName> = None;
 }
 
 /// What travels with every message.

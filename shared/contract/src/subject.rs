@@ -3,6 +3,7 @@
 //! | subject | kind | payload |
 //! |---|---|---|
 //! | `<fleet>.v1.cmd.<node>.<service>.<verb>` | request and reply | MessagePack of a [`crate::Command`] |
+//! | `<fleet>.v1.cmd.<node>.<service>.<verb>.<sender>` | the same, from one node to another | MessagePack |
 //! | `<fleet>.v1.cmd._all.agent.<verb>` | request, one reply of every agent | MessagePack |
 //! | `<fleet>.v1.cmd._leader.<service>.<verb>` | request and reply, by the agent that holds the service's lease | MessagePack |
 //! | `<fleet>.v1.know.<topic>` and what is below it | shared knowledge | MessagePack |
@@ -58,6 +59,18 @@ impl Fleet {
     #[must_use]
     pub fn command(&self, node: &NodeName, service: Service, verb: &str) -> String {
         format!("{}.v1.cmd.{}.{}.{verb}", self.0, token(node.as_str()), service.name())
+    }
+
+    /// Where one service of one node takes one command of another node.
+    #[must_use]
+    pub fn command_from(&self, sender: &NodeName, node: &NodeName, service: Service, verb: &str) -> String {
+        format!("{}.{}", self.command(node, service, verb), token(sender.as_str()))
+    }
+
+    /// Matches [`Fleet::command_from`] of every sender.
+    #[must_use]
+    pub fn command_from_any(&self, node: &NodeName, service: Service, verb: &str) -> String {
+        format!("{}.*", self.command(node, service, verb))
     }
 
     /// Where every agent takes one command.
@@ -163,6 +176,12 @@ pub fn token(name: &str) -> String {
     token
 }
 
+/// Whether a subject of [`Fleet::command_from`] names this sender.
+#[must_use]
+pub fn is_from(subject: &str, sender: &NodeName) -> bool {
+    subject.rsplit('.').next() == Some(token(sender.as_str()).as_str())
+}
+
 /// The name that a token stands for; none if it is not one of ours.
 #[must_use]
 pub fn name_of(token: &str) -> Option<String> {
@@ -193,6 +212,14 @@ mod tests {
         let fleet = Fleet::default();
         let node: NodeName = "n1.example".parse().expect("a name");
         assert_eq!(fleet.command(&node, Service::PullCoordinator, "ensure"), "fleetpull.v1.cmd.n1_2eexample.pull-coordinator.ensure");
+        let sender: NodeName = "n2.example".parse().expect("a name");
+        let budget = fleet.command_from(&sender, &node, Service::Throttler, "grant-budget");
+        assert_eq!(budget, "fleetpull.v1.cmd.n1_2eexample.throttler.grant-budget.n2_2eexample");
+        assert!(is_from(&budget, &sender) && !is_from(&budget, &node));
+        assert_eq!(
+            fleet.command_from_any(&node, Service::Throttler, "grant-budget"),
+            "fleetpull.v1.cmd.n1_2eexample.throttler.grant-budget.*"
+        );
         assert_eq!(fleet.command_to_all(Service::Agent, "describe"), "fleetpull.v1.cmd._all.agent.describe");
         assert_eq!(
             fleet.event(EventReason::BackOff, Some("localhost:5000"), &node),

@@ -187,7 +187,7 @@ static KEYS: [Key; 47] = [
     key(
         "budget.pulls_at_once",
         Kind::Count { min: 0, max: 1_000_000 },
-        "Pulls of the whole fleet at one registry at a time, for each login and address. 0: no limit. Should be the same on every node.",
+        "Pulls of the whole fleet at one registry at a time, for each login and address. 0: no limit. One node has three quarters of them at most, so that it cannot keep the others from pulling. Should be the same on every node.",
     )
     .kubelet("none; each node has its own maxParallelImagePulls", ""),
     key(

@@ -265,7 +265,7 @@ async fn a_node_reports_to_the_registrar_and_claims_budgets_of_any_node_and_of_n
     let fleet = Fleet::start();
     let (n1, n2) = (fleet.connect("n1").await, fleet.connect("n2").await);
     let mut registrar = n2.subscribe("fleetpull.v1.cmd._leader.registrar.alive", None).await.unwrap();
-    let mut leader = n2.subscribe("fleetpull.v1.cmd.n2.throttler.grant-budget", None).await.unwrap();
+    let mut leader = n2.subscribe("fleetpull.v1.cmd.n2.throttler.grant-budget.*", None).await.unwrap();
     let mut permits = n2.subscribe("fleetpull.v1.cmd.n2.throttler.release", None).await.unwrap();
     let answering = async {
         answer(&n2, &mut registrar).await;
@@ -274,10 +274,12 @@ async fn a_node_reports_to_the_registrar_and_claims_budgets_of_any_node_and_of_n
     let asking = async {
         n1.publish(message("fleetpull.v1.cmd.n2.throttler.release")).await.unwrap();
         n1.request(message("fleetpull.v1.cmd._leader.registrar.alive"), LIMIT).await.unwrap();
-        n1.request(message("fleetpull.v1.cmd.n2.throttler.grant-budget"), LIMIT).await.unwrap();
+        n1.publish(message("fleetpull.v1.cmd.n2.throttler.grant-budget.n3")).await.unwrap();
+        n1.request(message("fleetpull.v1.cmd.n2.throttler.grant-budget.n1"), LIMIT).await.unwrap();
     };
     tokio::join!(answering, asking);
     assert!(futures::FutureExt::now_or_never(permits.next()).is_none(), "a permit of another node was released");
+    assert!(futures::FutureExt::now_or_never(leader.next()).is_none(), "a budget was claimed in another node's name");
 }
 
 #[test]

@@ -193,6 +193,7 @@ impl Command for GrantBudget {
     type Reply = BudgetAnswer;
     const SERVICE: Service = Service::Throttler;
     const VERB: &'static str = "grant-budget";
+    const SENDER: Option<fn(&Self) -> &NodeName> = Some(|call| &call.node);
 }
 
 /// What a node knows of an owner's limits, by its own pulls and by a leader's word.
@@ -274,6 +275,7 @@ impl Command for RenewBudget {
     type Reply = BudgetRenewed;
     const SERVICE: Service = Service::Throttler;
     const VERB: &'static str = "renew-budget";
+    const SENDER: Option<fn(&Self) -> &NodeName> = Some(|call| &call.node);
 }
 
 /// What the registry said during one permit.
@@ -318,6 +320,7 @@ impl Command for ReturnBudget {
     type Reply = BudgetReturned;
     const SERVICE: Service = Service::Throttler;
     const VERB: &'static str = "return-budget";
+    const SENDER: Option<fn(&Self) -> &NodeName> = Some(|call| &call.node);
 }
 
 /// The answer to [`ReturnBudget`].

@@ -32,8 +32,12 @@ struct Sample {
 }
 
 fn sample<C: Command>(body: &C) -> Sample {
-    let node = "n1".parse().unwrap();
-    Sample { subject: Fleet::default().command(&node, C::SERVICE, C::VERB), payload: rmp_serde::to_vec_named(body).unwrap() }
+    let (fleet, node) = (Fleet::default(), "n1".parse().unwrap());
+    let subject = match C::SENDER {
+        Some(sender) => fleet.command_from(sender(body), &node, C::SERVICE, C::VERB),
+        None => fleet.command(&node, C::SERVICE, C::VERB),
+    };
+    Sample { subject, payload: rmp_serde::to_vec_named(body).unwrap() }
 }
 
 /// Every command of the four services.

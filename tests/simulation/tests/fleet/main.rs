@@ -10,6 +10,7 @@ mod budget;
 mod checks;
 mod faulty_bus;
 mod flapping;
+mod hostile;
 mod leases;
 mod node;
 mod plan;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use backoff_tracker::core::knowledge;
 use checks::Invariant;
 use node::Planted;
-use plan::Plan;
+use plan::{Plan, TOOL};
 use registry::Mood;
 use seeds::{Fleet, found_within, many};
 use throttler::core::budget::Fault as BudgetFault;
@@ -121,6 +122,19 @@ fn a_registry_that_is_down_time_after_time_is_known_to_be_each_time() {
             assert!(served <= Duration::from_secs(12), "outage {number}: served after {served:?}");
         }
     }
+}
+
+#[test]
+fn forged_budget_requests_fill_neither_permits_nor_queue() {
+    // Of a seed that three divides few may pull at once.
+    let story = world::run(hostile::forged_requests(3, if seeds_asked().is_some() { 50 } else { 20 }), Planted::default());
+    let waited = hostile::longest_wait(&story, TOOL);
+    eprintln!("the longest wait was {waited:?}; {:?}", story.counts);
+    let count = |kind| story.counts.get(kind).copied().unwrap_or_default();
+    assert!(count("budget request in its own name") > 5_000);
+    assert!(count("budget request in another's name") > 1_000);
+    assert_eq!(count("budget request in another's name"), count("budget request refused"));
+    assert!(waited < Duration::from_secs(5), "a node waited {waited:?}");
 }
 
 /// What is broken on purpose, and which invariant is to show it.

@@ -45,6 +45,8 @@ pub enum Act {
     Sick(Vec<usize>),
     Rotate(Vec<usize>),
     Lie(usize, u64),
+    /// The hostile node forges budget requests.
+    Forge,
 }
 
 /// A node without a line.

@@ -18,6 +18,7 @@ use throttler::core::budget::BudgetPolicy;
 use tokio::runtime::Builder;
 
 use crate::faulty_bus::{Kind, Weather};
+use crate::hostile::{HOSTILE, Hostile};
 use crate::leases::Leases;
 use crate::node::{Node, Parts, Planted, shared};
 use crate::plan::{Act, ENDS, Plan, TOOL};
@@ -71,6 +72,7 @@ struct World {
     reader: Reader,
     weather: Weather,
     registry: Registry,
+    hostile: Hostile,
     nodes: BTreeMap<usize, Node>,
     starts: u64,
     restarts: Vec<(usize, Duration)>,
@@ -85,14 +87,18 @@ async fn live(plan: Plan, planted: Planted) -> Story {
     let budget = BudgetPolicy { per_second: plan.nodes as f64 / 5.0, at_once, ..BudgetPolicy::default() };
     // In every fourth fleet all want an image of a registry with a quota as well, which a quarter of them may have in a minute.
     let quota = (plan.seed % 4 == 1).then_some(plan.nodes.div_ceil(4) as u64);
+    let hub = MemoryBus::new(clock.clone());
+    let others = (0..plan.nodes).filter(|node| *node != HOSTILE).map(name).collect();
+    let hostile = Hostile::new(hub.connect(), name(HOSTILE), others, Random::seeded(!plan.seed));
     let mut world = World {
         planted,
         budget,
         quota,
-        hub: MemoryBus::new(clock.clone()),
+        hub,
         reader: Reader::remembering(),
         weather: Weather::new(Random::seeded(plan.seed), clock.clone()),
         registry: Registry::new(clock.clone()),
+        hostile,
         nodes: BTreeMap::new(),
         starts: 0,
         restarts: Vec::new(),
@@ -142,6 +148,12 @@ impl World {
             Act::Sick(nodes) => self.registry.set_sick(nodes),
             Act::Rotate(nodes) => self.registry.set_rotated(nodes),
             Act::Lie(node, number) => self.lie(node, number).await,
+            Act::Forge => {
+                let forged = self.hostile.forge().await;
+                self.count("budget request in its own name", forged.as_itself);
+                self.count("budget request in another's name", forged.as_others);
+                self.count("budget request refused", forged.refused);
+            }
         }
     }
 

@@ -71,6 +71,8 @@ pub(super) struct Leader {
     returned: BTreeMap<PermitId, Duration>,
     /// Of the budget, the share that is kept for nodes that are not heard.
     reserved: f64,
+    /// The fleet is this node alone, as far as the node was told.
+    only_node: bool,
     last_step: Duration,
     /// When lapses were looked for last.
     looked: Option<Duration>,
@@ -101,6 +103,7 @@ impl Leader {
             late: BTreeSet::new(),
             returned: BTreeMap::new(),
             reserved: 0.0,
+            only_node: false,
             last_step: now,
             looked: None,
             pull_takes: PULL_EXPECTED,
@@ -122,6 +125,7 @@ impl Leader {
 
     /// `silent` of `known` nodes are not heard: each may be going by its own share.
     pub(super) fn reserve(&mut self, silent: u64, known: u64) {
+        self.only_node = known == 1;
         self.reserved = if known == 0 { 0.0 } else { (silent as f64 / known as f64).clamp(0.0, 1.0) };
         if self.policy.per_second > 0.0 {
             let least = self.policy.per_second / known.max(1) as f64;
@@ -146,8 +150,8 @@ impl Leader {
                 Stage::Called(..) | Stage::Claimed => return self.claimed(now, ask),
             }
         }
-        if !self.line.join(now, &ask.node, ask.permit) {
-            let text = format!("{} pulls wait already for the fleet's budget of {}: try again later", self.line.len(), self.owner);
+        if let Err(full) = self.line.join(now, &ask.node, ask.permit) {
+            let text = format!("{full} for the fleet's budget of {}: try again later", self.owner);
             return BudgetAnswer::Refused { epoch, text };
         }
         self.admit(now);
@@ -166,7 +170,6 @@ impl Leader {
         let mut kept = Vec::new();
         let mut strangers = self.strangers_taken(now, &renew.node);
         for id in renew.permits.iter().take(BUDGET_PERMITS_PER_NODE) {
-            let full = self.permits.len() >= PERMITS_MAX;
             match self.permits.get(*id) {
                 Some(permit) if permit.node == renew.node => {
                     self.permits.claim(*id);
@@ -176,9 +179,9 @@ impl Leader {
                     self.late.remove(id);
                 }
                 Some(_) => continue,
-                None if self.returned.contains_key(id) || strangers == 0 || full => continue,
+                None if self.returned.contains_key(id) || strangers == 0 || self.permits.len() >= PERMITS_MAX => continue,
                 None => {
-                    strangers -= u64::from(!self.learns(now));
+                    strangers -= 1;
                     self.line.leave(*id);
                     self.permits.inherit(now, *id, renew.node.clone());
                 }
@@ -205,6 +208,9 @@ impl Leader {
                 self.hearsay(now, &back.node, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
             }
             _ => {}
+        }
+        if self.line.node_of(back.permit).is_some_and(|node| *node != back.node) {
+            return;
         }
         self.line.leave(back.permit);
         self.end(now, back.permit, back.used);
@@ -335,7 +341,7 @@ impl Leader {
                 Allowance::But(nodes) => Some(nodes),
                 Allowance::No(_) => return,
             };
-            let but = self.but_who_has_much(but);
+            let but = self.but_who_has_much(self.but_who_has_all(but));
             if !self.somebody_but(but.as_ref()) || !(self.fault == Some(Fault::Unpaced) || self.pace.take(now)) {
                 return;
             }
@@ -362,11 +368,26 @@ impl Leader {
         known
     }
 
+    /// Nodes that hold as much as one node may are passed over.
+    fn but_who_has_all(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
+        let most = self.most_of_one();
+        if self.permits.len() < most {
+            return but;
+        }
+        let mut full = self.permits.who_hold(most).cloned().peekable();
+        if full.peek().is_none() {
+            return but;
+        }
+        let mut nodes = but.unwrap_or_default();
+        nodes.extend(full);
+        Some(nodes)
+    }
+
     /// Nodes with a quarter of the slots are passed over while others wait: what they hold may wait for slots of their own.
     fn but_who_has_much(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
         let Some(slots) = self.slots() else { return but };
         let mut nodes = but.clone().unwrap_or_default();
-        nodes.extend(self.permits.who_hold((slots / 4).max(1)).cloned());
+        nodes.extend(self.permits.who_hold(quarter(slots)).cloned());
         if self.somebody_but(Some(&nodes)) { Some(nodes) } else { but }
     }
 
@@ -384,12 +405,26 @@ impl Leader {
         self.permits.len() >= most
     }
 
-    /// While it learns, a leader believes what nodes say they hold; later no more than a share, as a liar could fill the budget.
-    fn strangers_taken(&self, now: Duration, node: &NodeName) -> u64 {
+    /// The most permits of one node: a quarter of the slots is left to the others, so that a node that never returns a permit does not
+    /// keep them from pulling. Where the owner sets no limit, as many as a node may renew.
+    fn most_of_one(&self) -> u64 {
+        let all = BUDGET_PERMITS_PER_NODE as u64;
         match self.slots() {
-            Some(slots) if !self.learns(now) => (slots / 4).max(1).saturating_sub(self.permits.held_by(node)),
-            _ => u64::MAX,
+            None => all,
+            Some(slots) if self.only_node => slots.min(all),
+            Some(slots) => slots.saturating_sub(quarter(slots)).clamp(1, all),
         }
+    }
+
+    /// How many permits that the leader does not know it takes over from a node: while it learns, all that the node may hold, and later
+    /// a quarter of the slots while there is room.
+    fn strangers_taken(&self, now: Duration, node: &NodeName) -> u64 {
+        let most = match self.slots() {
+            Some(_) if !self.learns(now) && self.is_full() => 0,
+            Some(slots) if !self.learns(now) => quarter(slots).min(self.most_of_one()),
+            _ => self.most_of_one(),
+        };
+        most.saturating_sub(self.permits.held_by(node))
     }
 
     fn out(&self) -> Out {
@@ -450,38 +485,94 @@ impl Leader {
     }
 }
 
+/// A quarter of the slots, one at least.
+fn quarter(slots: u64) -> u64 {
+    (slots / 4).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use clock::Random;
 
     use super::*;
 
+    fn node(name: &str) -> NodeName {
+        name.parse().expect("a name")
+    }
+
+    /// A leader since `first` said that it has nothing to learn; without a rate, so that slots alone bound it.
+    fn leader(now: Duration, at_once: usize, first: bool) -> Leader {
+        let policy = BudgetPolicy { per_second: 0.0, at_once, ..BudgetPolicy::default() };
+        let office = Office { epoch: 1, first, until: Duration::from_secs(10) };
+        let mut leader = Leader::new(now, node("leader"), "owner", policy, office, None);
+        leader.quota.none_told();
+        leader
+    }
+
+    fn ask(leader: &mut Leader, now: Duration, name: &str, random: &mut Random) -> (PermitId, BudgetAnswer) {
+        let permit = PermitId::random(random);
+        let ask = GrantBudget { owner: "owner".to_owned(), node: node(name), permit, known: KnownLimits::default() };
+        (permit, leader.ask(now, &ask))
+    }
+
+    fn return_of(name: &str, permit: PermitId) -> ReturnBudget {
+        ReturnBudget { owner: "owner".to_owned(), node: node(name), permit, used: true, told: None }
+    }
+
     #[test]
     fn who_holds_much_is_passed_over_while_others_wait() {
         let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
-        let policy = BudgetPolicy { per_second: 0.0, at_once: 8, ..BudgetPolicy::default() };
-        let office = Office { epoch: 1, first: true, until: Duration::from_secs(10) };
-        let node = |name: &str| -> NodeName { name.parse().expect("a name") };
-        let mut leader = Leader::new(now, node("leader"), "owner", policy, office, None);
-        leader.quota.none_told();
-        let mut ask = |leader: &mut Leader, name: &str| {
-            let ask = GrantBudget {
-                owner: "owner".to_owned(),
-                node: node(name),
-                permit: PermitId::random(&mut random),
-                known: KnownLimits::default(),
-            };
-            leader.ask(now, &ask);
-            ask.permit
-        };
-        let wished: Vec<PermitId> = (0..12).map(|_| ask(&mut leader, "a")).collect();
-        assert_eq!(leader.permits.held_by(&node("a")), 8, "nobody else waits");
-        ask(&mut leader, "b");
-        ask(&mut leader, "b");
+        let mut leader = leader(now, 8, true);
+        leader.reserve(0, 1);
+        let wished: Vec<PermitId> = (0..12).map(|_| ask(&mut leader, now, "a", &mut random).0).collect();
+        assert_eq!(leader.permits.held_by(&node("a")), 8, "the fleet is this node alone");
+        leader.reserve(0, 2);
+        ask(&mut leader, now, "b", &mut random);
+        ask(&mut leader, now, "b", &mut random);
         for permit in &wished[..2] {
-            let back = ReturnBudget { owner: "owner".to_owned(), node: node("a"), permit: *permit, used: true, told: None };
-            leader.give_back(now, &back);
+            leader.give_back(now, &return_of("a", *permit));
         }
         assert_eq!((leader.permits.held_by(&node("a")), leader.permits.held_by(&node("b"))), (6, 2));
+    }
+
+    #[test]
+    fn a_node_that_asks_for_all_and_claims_all_leaves_permits_and_places_to_others() {
+        // Slots, whether the leader is new and learns who holds what: the most that one node gets.
+        let table = [(2, false, 1), (3, false, 2), (4, true, 3), (8, false, 6), (8, true, 6), (0, false, 1_000), (0, true, 1_000)];
+        for (at_once, learns, most) in table {
+            let (mut now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+            let mut leader = leader(now, at_once, !learns);
+            let mut refused = 0;
+            for _ in 0..5 {
+                let permits = (0..BUDGET_PERMITS_PER_NODE).map(|_| PermitId::random(&mut random)).collect();
+                let (known, told) = (KnownLimits::default(), Vec::new());
+                leader.renew(now, &RenewBudget { owner: "owner".to_owned(), node: node("liar"), permits, told, known });
+                for _ in 0..BUDGET_PERMITS_PER_NODE {
+                    let (_, answer) = ask(&mut leader, now, "liar", &mut random);
+                    refused += usize::from(matches!(answer, BudgetAnswer::Refused { .. }));
+                }
+            }
+            assert_eq!(leader.permits.held_by(&node("liar")), most, "of {at_once} slots, learns: {learns}");
+            assert!(leader.waiting() <= BUDGET_PERMITS_PER_NODE as u64 && refused >= 2 * BUDGET_PERMITS_PER_NODE);
+            if learns {
+                now += FLEET_PERMIT_LEASE;
+            }
+            let (permit, answer) = ask(&mut leader, now, "other", &mut random);
+            assert!(matches!(answer, BudgetAnswer::Granted { .. }), "of {at_once} slots, learns: {learns}: {answer:?}");
+            leader.give_back(now, &return_of("other", permit));
+        }
+    }
+
+    #[test]
+    fn nobody_gives_up_the_place_of_another() {
+        let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+        let mut leader = leader(now, 1, true);
+        ask(&mut leader, now, "a", &mut random);
+        let (waits, answer) = ask(&mut leader, now, "b", &mut random);
+        assert!(matches!(answer, BudgetAnswer::Queued { .. }));
+        leader.give_back(now, &return_of("liar", waits));
+        assert_eq!(leader.waiting(), 1);
+        leader.give_back(now, &return_of("b", waits));
+        assert_eq!(leader.waiting(), 0);
     }
 }

@@ -3,12 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use contract::messages::throttler::BUDGET_PERMITS_PER_NODE;
 use contract::{NodeName, PermitId};
 
 /// Who was not heard for so long does not wait any more. Askers ask again at least every [`super::ASK_AGAIN`].
 const PLACE_LAPSES_AFTER: Duration = Duration::from_secs(15);
 /// So many may wait for one budget: every node of a large fleet, twice over. The next is refused.
 pub(super) const WAITING_MAX: usize = 20_000;
+
+/// Of these so many may be of one node: as many as it may hold. A node asks for no more than it has slots for, of which
+/// `pull.parallel` allows as many.
+const WAITING_MAX_OF_NODE: usize = BUDGET_PERMITS_PER_NODE;
 
 /// So many places of one round are counted together: about the root of the most that wait.
 const BLOCK: u64 = 128;
@@ -24,6 +29,17 @@ impl Place {
     fn block(self) -> (u64, u64) {
         (self.round, self.number / BLOCK)
     }
+}
+
+/// Why nobody else may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Full {
+    /// All places are taken.
+    #[error("{WAITING_MAX} pulls wait already")]
+    Queue,
+    /// All places of this node are.
+    #[error("{WAITING_MAX_OF_NODE} pulls of this node wait already")]
+    Node,
 }
 
 /// Who has a place.
@@ -43,6 +59,8 @@ pub(super) struct Line {
     waiters: BTreeMap<Place, Waiter>,
     /// How many wait in each block of places, so that who is before one is counted without looking at all.
     blocks: BTreeMap<(u64, u64), u64>,
+    /// How many places each node has.
+    of_nodes: BTreeMap<NodeName, usize>,
     /// The round of each node's last place, while it is not over.
     last_rounds: BTreeMap<NodeName, u64>,
     /// By the time when each was heard, so that silence is found without looking at all.
@@ -58,23 +76,29 @@ impl Line {
         self.waiters.is_empty()
     }
 
-    /// Takes a place, or keeps it. False: too many wait.
-    pub(super) fn join(&mut self, now: Duration, node: &NodeName, permit: PermitId) -> bool {
+    /// Takes a place, or keeps it.
+    ///
+    /// # Errors
+    /// Too many wait.
+    pub(super) fn join(&mut self, now: Duration, node: &NodeName, permit: PermitId) -> Result<(), Full> {
         if let Some(waiter) = self.places.get(&permit).and_then(|place| self.waiters.get_mut(place)) {
             self.heard.remove(&(waiter.heard, permit));
             waiter.heard = now;
             self.heard.insert((now, permit));
-            return true;
+            return Ok(());
+        }
+        if self.of_nodes.get(node).is_some_and(|places| *places >= WAITING_MAX_OF_NODE) {
+            return Err(Full::Node);
         }
         if self.waiters.len() >= WAITING_MAX {
-            return false;
+            return Err(Full::Queue);
         }
         let round = self.last_rounds.get(node).map_or(self.round, |last| self.round.max(last + 1));
         self.last_rounds.insert(node.clone(), round);
         self.numbers += 1;
         let place = Place { round, number: self.numbers };
         self.put(place, Waiter { node: node.clone(), permit, heard: now });
-        true
+        Ok(())
     }
 
     /// Puts back who had left with [`Line::next`], where it was.
@@ -82,6 +106,7 @@ impl Line {
         self.heard.insert((waiter.heard, waiter.permit));
         self.places.insert(waiter.permit, place);
         *self.blocks.entry(place.block()).or_default() += 1;
+        *self.of_nodes.entry(waiter.node.clone()).or_default() += 1;
         self.waiters.insert(place, waiter);
     }
 
@@ -104,6 +129,11 @@ impl Line {
         if let Some(place) = self.places.get(&permit).copied() {
             self.take(place);
         }
+    }
+
+    /// Which node's this place is; none: nobody waits with this permit.
+    pub(super) fn node_of(&self, permit: PermitId) -> Option<&NodeName> {
+        self.places.get(&permit).and_then(|place| self.waiters.get(place)).map(|waiter| &waiter.node)
     }
 
     pub(super) fn ahead_of(&self, permit: PermitId) -> Option<u64> {
@@ -133,6 +163,12 @@ impl Line {
         let waiter = self.waiters.remove(&place)?;
         self.places.remove(&waiter.permit);
         self.heard.remove(&(waiter.heard, waiter.permit));
+        if let Some(places) = self.of_nodes.get_mut(&waiter.node) {
+            *places -= 1;
+            if *places == 0 {
+                self.of_nodes.remove(&waiter.node);
+            }
+        }
         if let Some(count) = self.blocks.get_mut(&place.block()) {
             *count -= 1;
             if *count == 0 {
@@ -156,7 +192,7 @@ mod tests {
     fn joined(names: &str) -> Line {
         let (mut line, mut random) = (Line::default(), Random::seeded(1));
         for name in names.chars() {
-            assert!(line.join(Duration::ZERO, &name.to_string().parse().expect("a name"), PermitId::random(&mut random)));
+            assert_eq!(line.join(Duration::ZERO, &name.to_string().parse().expect("a name"), PermitId::random(&mut random)), Ok(()));
         }
         line
     }
@@ -172,7 +208,7 @@ mod tests {
         let mut line = joined("aaaa");
         assert!(line.next(None).is_some());
         assert!(line.next(None).is_some());
-        assert!(line.join(Duration::ZERO, &"b".parse().expect("a name"), PermitId::random(&mut Random::seeded(2))));
+        assert_eq!(line.join(Duration::ZERO, &"b".parse().expect("a name"), PermitId::random(&mut Random::seeded(2))), Ok(()));
         assert_eq!(order(&mut line), "baa".to_owned());
     }
 
@@ -181,7 +217,7 @@ mod tests {
         let (mut line, mut random) = (Line::default(), Random::seeded(3));
         for step in 0..1_000 {
             let node = format!("n{}", (random.fraction() * 40.0) as u64).parse().expect("a name");
-            assert!(line.join(Duration::ZERO, &node, PermitId::random(&mut random)));
+            assert_eq!(line.join(Duration::ZERO, &node, PermitId::random(&mut random)), Ok(()));
             if step % 3 == 0 {
                 line.next(None);
             }
@@ -199,7 +235,7 @@ mod tests {
     fn the_silent_lose_their_place_and_who_asks_again_keeps_it() {
         let mut line = joined("ab");
         let first = line.waiters().next().cloned().expect("somebody waits");
-        assert!(line.join(Duration::from_secs(10), &first.node, first.permit));
+        assert_eq!(line.join(Duration::from_secs(10), &first.node, first.permit), Ok(()));
         line.expire(Duration::from_secs(15));
         assert_eq!(line.ahead_of(first.permit), Some(0));
         assert_eq!(line.len(), 1);

@@ -329,10 +329,10 @@ impl Budgets {
         core.reserve(silent, known);
     }
 
-    /// Of the nodes known in the last minutes, how many are silent, and how many there are.
+    /// Of the nodes known in the last minutes, how many are silent, and how many there are; none while nothing was told of them.
     fn silent(&self) -> (u64, u64) {
-        let known = self.alive.front().map_or(1, |(_, most)| *most);
-        let alive = self.alive.back().map_or(1, |(_, alive)| *alive);
+        let known = self.alive.front().map_or(0, |(_, most)| *most);
+        let alive = self.alive.back().map_or(0, |(_, alive)| *alive);
         (known.saturating_sub(alive), known)
     }
 

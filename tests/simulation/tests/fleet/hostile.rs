@@ -1,0 +1,138 @@
+//! A node that was broken into: it has its own name on the bus and the buckets that all nodes write, and uses both against the others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actors::bucket_spec;
+use bus::memory::MemoryBus;
+use bus::{Bus as _, KeyValue, Message};
+use clock::Random;
+use contract::know::{SharedBucket, decode};
+use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, RenewBudget, StoredBudgetLease};
+use contract::subject::Fleet;
+use contract::{Command, NodeName, PermitId, headers};
+
+use crate::plan::{Act, Plan, TOOL};
+use crate::registry::Mood;
+use crate::world::Story;
+
+/// The node that is hostile.
+pub const HOSTILE: usize = 0;
+/// From here on it is.
+const FROM: Duration = Duration::from_secs(60);
+const UNTIL: Duration = Duration::from_secs(160);
+/// So often it forges: more often than permits lapse.
+const EVERY: Duration = Duration::from_secs(1);
+/// So many permits it asks for each time, beside those that it claims to hold.
+const ASKED: usize = 100;
+/// Permits that it asks for in the name of each other node.
+const FORGED_FOR_EACH: usize = 2;
+/// How long an answer is waited for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// All nodes want [`TOOL`] one after the other while one node forges budget requests.
+pub fn forged_requests(seed: u64, nodes: usize) -> Plan {
+    let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
+    // Somebody leads the budget before.
+    acts.push((FROM - Duration::from_secs(10), Act::Want(1, "r.example/team/first:1")));
+    let rounds = ((UNTIL - FROM).as_millis() / EVERY.as_millis()) as u32;
+    acts.extend((0..rounds).map(|round| (FROM + EVERY * round, Act::Forge)));
+    let apart = (UNTIL - FROM).mul_f64(0.8) / nodes as u32;
+    acts.extend((1..nodes).map(|node| (FROM + Duration::from_secs(10) + apart * node as u32, Act::Want(node, TOOL))));
+    acts.sort_by_key(|(at, _)| *at);
+    calm(seed, nodes, acts)
+}
+
+fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
+    let (sick, rotated, away, skews) = (vec![], vec![], vec![], vec![0; nodes]);
+    Plan { seed, nodes, outage: Mood::Well, fails_at: FROM, app: TOOL, sick, rotated, liar: HOSTILE, skews, away, acts }
+}
+
+/// The longest that a node waited for an image.
+pub fn longest_wait(story: &Story, image: &'static str) -> Duration {
+    let of_image = story.wanted.iter().filter(|((node, wanted), _)| *wanted == image && *node != HOSTILE);
+    let waited = of_image.map(|((node, _), wanted)| {
+        story.there.get(&(*node, image.to_owned())).map_or(Duration::MAX, |there| there.saturating_sub(*wanted))
+    });
+    waited.max().unwrap_or_default()
+}
+
+/// What it does on the bus, with what it may.
+pub struct Hostile {
+    bus: MemoryBus,
+    name: NodeName,
+    others: Vec<NodeName>,
+    /// Claimed of each budget again and again, as if it held them.
+    claimed: BTreeMap<String, Vec<PermitId>>,
+    random: Random,
+}
+
+/// What came of one round.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Forged {
+    /// Requests in the names of others.
+    pub as_others: u64,
+    /// Of these, refused.
+    pub refused: u64,
+    /// Requests in its own name.
+    pub as_itself: u64,
+}
+
+impl Hostile {
+    pub fn new(bus: MemoryBus, name: NodeName, others: Vec<NodeName>, random: Random) -> Self {
+        Self { bus, name, others, claimed: BTreeMap::new(), random }
+    }
+
+    /// Claims permits and asks for more, of each budget that somebody leads: in its own name, and in others' names.
+    pub async fn forge(&mut self) -> Forged {
+        let mut forged = Forged::default();
+        for entry in self.leaders().await.snapshot(None).await.expect("the bus is open").entries {
+            let Ok(lease) = decode::<StoredBudgetLease>(&entry.entry.value) else { continue };
+            let (name, owner, leader) = (self.name.clone(), lease.owner, lease.holder);
+            let random = &mut self.random;
+            let fresh = || (0..BUDGET_PERMITS_PER_NODE).map(|_| PermitId::random(random)).collect();
+            let permits = self.claimed.entry(owner.clone()).or_insert_with(fresh).clone();
+            for permit in permits.iter().take(ASKED) {
+                let known = KnownLimits::default();
+                self.send(&leader, &GrantBudget { owner: owner.clone(), node: name.clone(), permit: *permit, known }).await;
+            }
+            let renew = |node: NodeName, permits: Vec<PermitId>| RenewBudget {
+                owner: owner.clone(),
+                node,
+                permits,
+                told: Vec::new(),
+                known: KnownLimits::default(),
+            };
+            self.send(&leader, &renew(name, permits)).await;
+            forged.as_itself += 1 + ASKED as u64;
+            for other in self.others.clone() {
+                let permits: Vec<PermitId> = (0..FORGED_FOR_EACH).map(|_| PermitId::random(&mut self.random)).collect();
+                forged.as_others += 1;
+                forged.refused += u64::from(self.is_refused(&leader, &renew(other, permits)).await);
+            }
+        }
+        forged
+    }
+
+    async fn leaders(&self) -> Arc<dyn KeyValue> {
+        self.bus.bucket(&bucket_spec(SharedBucket::leaders(&Fleet::default()))).await.expect("the bus is open")
+    }
+
+    /// On the subject that a server lets it send on: its own.
+    fn message<C: Command>(&self, leader: &NodeName, body: &C) -> Message {
+        let subject = Fleet::default().command_from(&self.name, leader, C::SERVICE, C::VERB);
+        let payload = rmp_serde::to_vec_named(body).expect("it is encoded");
+        Message::new(subject, payload)
+    }
+
+    async fn send<C: Command>(&self, leader: &NodeName, body: &C) {
+        let message = Message { reply_to: Some(self.bus.new_inbox()), ..self.message(leader, body) };
+        self.bus.publish(message).await.expect("the bus is open");
+    }
+
+    async fn is_refused<C: Command>(&self, leader: &NodeName, body: &C) -> bool {
+        let answer = self.bus.request(self.message(leader, body), ANSWER_WITHIN).await;
+        answer.is_ok_and(|answer| answer.headers.get(headers::SERVICE_ERROR).is_some())
+    }
+}
