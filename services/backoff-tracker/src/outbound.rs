@@ -223,6 +223,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use actors::bucket_spec;

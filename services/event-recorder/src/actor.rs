@@ -37,7 +37,7 @@ impl EventRecorder {
         let (published, hurry) = (Arc::new(Published::default()), Arc::new(Notify::new()));
         let publisher = Publisher { bus, fleet, counts: Arc::clone(&published), hurry: Arc::clone(&hurry) };
         // Not among the actors' own tasks, which run before a caller on the same thread sees its answer.
-        tokio::spawn(publisher.publish_all(waiting));
+        tasks::spawn("event-publisher", publisher.publish_all(waiting));
         Self { core: Journal::keeping(keep), outbox, published, hurry, _gravestone: gravestone }
     }
 }

@@ -103,6 +103,7 @@ fn message(fleet: &Fleet, event: &PullEvent) -> Result<Message, BusError> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use bus::memory::MemoryBus;

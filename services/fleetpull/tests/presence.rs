@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor as _, Addr, System};
-use actors::{Deaths, Delivery, Sender, Wiring};
+use actors::{Delivery, Sender, Wiring};
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, BusRef};
@@ -32,7 +32,6 @@ struct Agent {
     address: Addr<Presence>,
     bus: BusRef,
     seen: Rc<RefCell<Option<FleetSeen>>>,
-    _deaths: Deaths,
 }
 
 fn wiring(bus: &BusRef, node: &str) -> Wiring {
@@ -41,7 +40,7 @@ fn wiring(bus: &BusRef, node: &str) -> Wiring {
 
 async fn start(bus: BusRef, clock: &Clock, node: &str, seed: u64) -> Agent {
     let seen = Rc::new(RefCell::new(None));
-    let (gravestone, deaths) = actors::deaths();
+    let gravestone = actors::Gravestone::of;
     let told = Rc::clone(&seen);
     let parts = PresenceParts {
         wiring: wiring(&bus, node),
@@ -53,7 +52,7 @@ async fn start(bus: BusRef, clock: &Clock, node: &str, seed: u64) -> Agent {
         gravestone: gravestone("presence"),
     };
     let address = Presence::new(parts).await.unwrap().start();
-    Agent { address, bus, seen, _deaths: deaths }
+    Agent { address, bus, seen }
 }
 
 impl Agent {

@@ -449,12 +449,7 @@ fn is_meant(wish: &WishStatus, what: &str) -> bool {
 /// Writes wishes down beside the mailbox; says why not, if so.
 async fn keep(store: Option<WishStoreRef>, wishes: Vec<KeptWish>) -> Option<String> {
     let store = store?;
-    let kept = tokio::task::spawn_blocking(move || store.keep(&wishes)).await;
-    let error = match kept {
-        Ok(Ok(())) => return None,
-        Ok(Err(error)) => error.to_string(),
-        Err(error) => error.to_string(),
-    };
+    let error = tasks::blocking("keep-wishes", move || store.keep(&wishes)).await.err()?.to_string();
     tracing::error!(error, "standing wishes cannot be written down; they end with this agent");
     Some(error)
 }

@@ -84,7 +84,7 @@ impl Beside {
         let asking = async move {
             let probe = contained("manifest_check", runtime.probe(&request.reference, &request.trace)).await.flatten();
             let Some(Probe { resolved: true, limits, .. }) = probe else { return false };
-            actix::spawn(outbound.limits(request.trace, ReportLimits { permit, limits }));
+            tasks::spawn_local("limits-report", outbound.limits(request.trace, ReportLimits { permit, limits }));
             true
         };
         asking.boxed_local().shared()
@@ -108,7 +108,7 @@ impl Beside {
             () = self.until_answered(head) => return,
         }
         if let Some(limits) = progress.limits() {
-            actix::spawn(self.outbound.limits(trace, ReportLimits { permit, limits }));
+            tasks::spawn_local("limits-report", self.outbound.limits(trace, ReportLimits { permit, limits }));
         }
     }
 

@@ -3,7 +3,7 @@
 //! - [`Ask`] is the actix message of every command; [`Sender`] sends it to an actor in this process, or over the bus.
 //! - [`serve`] takes commands from the bus to an actor.
 //! - [`later`] lets an actor answer in a later turn.
-//! - [`Gravestone`] makes the death of an actor known: actix neither restarts an actor that panicked nor tells anybody.
+//! - [`Gravestone`] reports the panic of an actor: actix neither restarts an actor that panicked nor tells anybody.
 
 mod abandoned;
 mod ask;
@@ -18,7 +18,7 @@ mod wire;
 pub use ask::{Ask, MAILBOX_CAPACITY};
 pub use bucket::bucket_spec;
 pub use gather::{PERSON, Patience, gather};
-pub use gravestone::{Deaths, Gravestone, deaths};
+pub use gravestone::Gravestone;
 pub use later::{Answer, Later, later};
 pub use sender::{Delivery, Sender, Wiring};
 pub use serve::{MAX_STANDING_REQUESTS, Served, serve, serve_as_leader, serve_everywhere};

@@ -101,7 +101,7 @@ async fn serve_on<C: Command>(wiring: &Wiring, subject: String, recipient: Recip
     let standing = Arc::new(Semaphore::new(MAX_STANDING_REQUESTS));
     let (ended, end) = watch::channel(());
     let desk = Desk { bus: Arc::clone(&wiring.bus), recipient, counters: Arc::clone(&counters), standing: Arc::clone(&standing), end };
-    let task = actix::spawn(take(commands, desk));
+    let task = tasks::spawn_local("command-receiver", take(commands, desk));
     let endpoint = Endpoint { name: C::VERB.to_owned(), subject, queue_group: None, counters };
     Ok(Served { task, ended, standing, service: C::SERVICE, endpoint })
 }
@@ -142,7 +142,7 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
         let (bus, recipient, clock, counters) = (Arc::clone(&desk.bus), desk.recipient.clone(), clock.clone(), Arc::clone(&desk.counters));
         let mut end = desk.end.clone();
         let request = Message { payload: Vec::new().into(), ..message };
-        actix::spawn(async move {
+        let carrying_out = async move {
             let _place = place;
             let meta = command.meta;
             let began = clock.now().monotonic;
@@ -159,7 +159,8 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
             let error = reply.as_ref().err().map(ToString::to_string);
             counters.record(clock.now().monotonic.saturating_sub(began), error.as_deref());
             answer(&bus, wire::encode_reply(reply_to, Some(&meta), reply)).await;
-        });
+        };
+        tasks::spawn_local("command", carrying_out);
     }
 }
 
@@ -193,6 +194,7 @@ async fn answer(bus: &BusRef, mut message: Message) {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use actix::{Actor, Context, Handler, MessageResult, ResponseFuture};

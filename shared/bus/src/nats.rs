@@ -95,7 +95,7 @@ impl NatsBus {
         let client = options.connect(servers).await.map_err(|error| refused(error.to_string()))?;
         let connection = Connection::new(client, link).await.map_err(|error| refused(error.to_string()))?;
         let jetstream = JetStream::new(Arc::new(connection), &api_prefix, foreign_domain);
-        let observer = tokio::spawn(observe(jetstream.clone())).abort_handle();
+        let observer = tasks::spawn("bus-observer", observe(jetstream.clone())).abort_handle();
         Ok(Self { inner: Arc::new(Inner { jetstream, observer }) })
     }
 

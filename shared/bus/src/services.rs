@@ -75,7 +75,7 @@ pub async fn announce(bus: &BusRef, root: &str, services: Vec<ServiceDescription
     // At once, because each waits for the server to confirm it.
     let questions = try_join_all(patterns.iter().map(|pattern| bus.subscribe(pattern, None))).await?;
     let answering = answer_all(Arc::clone(bus), questions, services, clock.now().wall);
-    Ok(Announced(tokio::spawn(answering).abort_handle()))
+    Ok(Announced(tasks::spawn("services-api", answering).abort_handle()))
 }
 
 async fn answer_all(bus: BusRef, questions: Vec<Subscription>, services: Vec<ServiceDescription>, started: Duration) {

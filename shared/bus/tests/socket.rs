@@ -1,4 +1,5 @@
 //! A bus through a unix socket: what it carries, and what it does not let happen to the bus behind it.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};

@@ -61,7 +61,7 @@ impl PracticeRegistry {
             counters: Arc::new(Mutex::new(Counters::default())),
             tokens: Mutex::new(Tokens::default()),
         });
-        let serving = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared)));
+        let serving = tasks::spawn("memory-registry", accept(listener, acceptor, Arc::clone(&shared)));
         Ok(Self { shared, address, serving })
     }
 
@@ -162,7 +162,7 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Ar
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         held(&shared.counters).counts.connections += 1;
-        connections.spawn(connection(stream, acceptor.clone(), Arc::clone(&shared)));
+        tasks::spawn_in(&mut connections, "memory-registry-connection", connection(stream, acceptor.clone(), Arc::clone(&shared)));
         while connections.try_join_next().is_some() {}
     }
 }

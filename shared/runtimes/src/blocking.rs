@@ -2,9 +2,6 @@
 //!
 //! Callers are actors: their thread serves every pull of the node and must not wait for a slow or hanging file system.
 
-use std::future::pending;
-use std::panic::resume_unwind;
-
 use tokio::sync::Semaphore;
 
 /// Calls at the same time; further ones wait. A disk gains nothing from more, and a file system that hangs takes no more threads than
@@ -17,21 +14,15 @@ static CALLS: Semaphore = Semaphore::const_new(CALLS_MAX);
 pub(crate) async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     // The semaphore is never closed.
     let permit = CALLS.acquire().await.ok();
-    let call = tokio::task::spawn_blocking(move || {
+    tasks::blocking("disk", move || {
         let _permit = permit;
         work()
-    });
-    match call.await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            // The tokio runtime ends, and with it whoever waits here.
-            Err(_) => pending().await,
-        },
-    }
+    })
+    .await
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 mod tests {
     use std::sync::mpsc;
     use std::time::Duration;

@@ -147,6 +147,7 @@ impl Progress {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 mod tests {
     use super::*;
 

@@ -307,6 +307,7 @@ impl ImageRuntime for ScriptedRuntime {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 mod tests {
     use super::*;
 

@@ -2,6 +2,7 @@
 //! two must tell the fleet the same of the same trouble.
 //!
 //! A full disk needs a disk of its own for each runtime: `oci_store.rs` and `cri_containerd.rs` fill one.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! The `cri` runtime against a real containerd: pulls from a real docker-registry, with and without a login, their progress,
 //! and the class of every failure that can be provoked.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! The question whether an image is there, which goes to a CRI runtime on a connection of its own.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;

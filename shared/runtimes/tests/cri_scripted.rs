@@ -1,5 +1,6 @@
 //! The `cri` runtime against a service that answers as told: texts byte for byte as kubelet's client words them, logins in
 //! order, and what is said when nobody answers.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;

@@ -2,6 +2,7 @@
 //!
 //! Pinned here: with `store.fsync` a blob's content is synced before its name is there, the names of all blobs before the index
 //! names the image, and that before the pull is over; without it nothing is synced, and the names come in the same order.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;

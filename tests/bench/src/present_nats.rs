@@ -1,4 +1,5 @@
 //! `present-nats`: the same pull with every message of the node over a real nats-server, beside as many bare round trips.
+#![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! `propagation`: how soon all know what one found out, on a real nats-server: from the end of a failing attempt on one node to
 //! the refusal on the others, beside a bare message of the same size to the same subscribers over the same connections.
+#![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -174,7 +175,7 @@ impl Replica {
         let bus = NatsBus::connect(NatsOptions { urls: Some(url.to_owned()), ..NatsOptions::default() }).await?;
         bus.wait_connected(LIMIT).await?;
         let bus: BusRef = Arc::new(bus);
-        let (gravestone, _) = actors::deaths();
+        let gravestone = actors::Gravestone::of;
         let node: NodeName = format!("n{number}").parse()?;
         let tracker = BackoffTracker::sharing(TrackerParts {
             node,

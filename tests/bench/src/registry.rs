@@ -1,4 +1,5 @@
 //! A real docker-registry on loopback, filled by writing its storage: uploading gigabytes would take longer than the benchmark.
+#![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

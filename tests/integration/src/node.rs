@@ -1,4 +1,5 @@
 //! A node under test: the program's own composition, with helpers.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -38,7 +38,7 @@ fn lonely(runtime: &ScriptedRuntime, bus: &MemoryBus) -> Addr<PullCoordinator> {
 }
 
 fn beside(neighbours: Neighbours, runtime: &ScriptedRuntime) -> Addr<PullCoordinator> {
-    let (gravestone, _) = actors::deaths();
+    let gravestone = actors::Gravestone::of;
     let (runtime, clock) = (Arc::new(runtime.clone()), Clock::simulated(Duration::ZERO));
     PullCoordinator::new("n1".parse().unwrap(), runtime, neighbours, clock, None, gravestone("pull-coordinator")).start()
 }

@@ -47,7 +47,7 @@ async fn start(count: usize) -> Option<(NatsServer, Vec<Node>)> {
 async fn join(server: &NatsServer, name: &str) -> Node {
     let bus = NatsBus::connect(NatsOptions { urls: Some(server.url()), ..NatsOptions::default() }).await.unwrap();
     bus.wait_connected(PATIENCE).await.unwrap();
-    let (gravestone, _) = actors::deaths();
+    let gravestone = actors::Gravestone::of;
     let parts = TrackerParts {
         node: name.parse().unwrap(),
         policy: BackoffPolicy::default(),

@@ -122,11 +122,11 @@ impl BackoffTracker {
         let (writes, waiting) = mpsc::channel(WRITES_WAITING);
         // Not among the actor's own tasks, which run before a caller on the same thread sees its answer.
         let (reports, leases) = (Arc::clone(&link.reports), Arc::clone(&link.leases));
-        tokio::spawn(outbound::write_all(reports, leases, waiting, Arc::clone(&sharing.written), self.clock.clone()));
+        tasks::spawn("report-writer", outbound::write_all(reports, leases, waiting, Arc::clone(&sharing.written), self.clock.clone()));
         sharing.link = Some(link);
         sharing.writes = Some(writes);
         context.add_stream(arriving);
-        tokio::spawn(tell_health(health, context.address().downgrade()));
+        tasks::spawn("bus-health", tell_health(health, context.address().downgrade()));
         self.take_snapshot(found, context);
         self.step(Input::BusBack, context);
     }

@@ -86,7 +86,7 @@ impl Nodes {
 
     pub(crate) fn join_with(&self, name: &str, share: Share, clock: &Clock) -> Node {
         let connection = self.bus.connect();
-        let (gravestone, _) = actors::deaths();
+        let gravestone = actors::Gravestone::of;
         let parts = TrackerParts {
             node: name.parse().unwrap(),
             policy: BackoffPolicy::default(),

@@ -37,9 +37,9 @@ pub(super) async fn keep(path: PathBuf, bus: BusRef, mut seen: watch::Receiver<F
         }
         kept = alive;
         let path = path.clone();
-        let written = tokio::task::spawn_blocking(move || write(&path, alive)).await;
-        if !matches!(written, Ok(Ok(()))) {
-            debug!(?written, "the fleet's size is not kept: after a restart the first connection spreads as before");
+        let written = tasks::blocking("keep-fleet-size", move || write(&path, alive)).await;
+        if let Err(error) = written {
+            debug!(%error, "the fleet's size is not kept: after a restart the first connection spreads as before");
         }
     }
 }
@@ -52,6 +52,7 @@ fn write(path: &Path, size: u64) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use std::sync::Arc;

@@ -43,6 +43,8 @@ const STOP_ALONE_WITHIN: Duration = Duration::from_secs(1);
 pub fn run(configuration: &Configuration) -> Result<Exit> {
     actix::System::new().block_on(async {
         let mut signals = Signals::listen()?;
+        #[cfg(debug_assertions)]
+        breaking::plant();
         let mut work = work::start(configuration).await?;
         let mut supervisor = Supervisor::of_process();
         supervisor.say_ready();
@@ -59,9 +61,9 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
                 stop(work).await;
                 bail!("this agent stops, because it is the younger one: {rival}")
             }
-            // A service that panicked may hold anything in any state: nothing of it is worth waiting for.
-            End::Trouble(Trouble::Death(service)) => {
-                bail!("the service {service} panicked; the log above says where. The agent ends, so that it is started anew")
+            // What panicked may have left anything in any state: nothing of it is worth waiting for.
+            End::Trouble(Trouble::Panic(panic)) => {
+                bail!("{panic} panicked; the log above says where. The agent ends, so that it is started anew")
             }
         }
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Actor as _;
-use actors::{Deaths, Wiring};
+use actors::{Gravestone, Wiring};
 use anyhow::{Context as _, Result, bail};
 use bus::memory::MemoryBus;
 use bus::socket::{SocketServer, serve_socket};
@@ -17,6 +17,7 @@ use pull_coordinator::FileWishStore;
 use runtimes::keyring::FleetKey;
 use runtimes::{RuntimeDescription, RuntimeRef};
 use settings::Settings;
+use tasks::{Panic, Panics};
 use tokio::task::JoinHandle;
 
 use super::actor::{Agent, AgentParts};
@@ -38,7 +39,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// An agent at work. What it holds ends with it.
 pub(super) struct Work {
     node: Node,
-    agent_deaths: Deaths,
+    panics: Panics,
     rivals: LocalBoxFuture<'static, Rival>,
     serving: Serving,
     socket: SocketServer,
@@ -50,8 +51,8 @@ pub(super) struct Work {
 
 /// What an agent has to end for.
 pub(super) enum Trouble {
-    /// A service of it panicked.
-    Death(&'static str),
+    /// A service or a task of it panicked.
+    Panic(Panic),
     /// An older agent of the same name.
     Rival(Rival),
 }
@@ -78,6 +79,8 @@ struct Ground {
 /// # Errors
 /// Another agent has the name or the state directory, or something that is set cannot be used.
 pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
+    // Before anything is started that may panic.
+    let panics = tasks::panics();
     let settings = configuration.settings();
     let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, rivals } = prepare(configuration).await?;
     let bus = wiring.bus;
@@ -100,8 +103,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     };
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
     // It ends with the node's presence.
-    actix::spawn(fleet_size::keep(state.fleet_size(), bus.clone(), node.fleet_seen()));
-    let (gravestone, agent_deaths) = actors::deaths();
+    tasks::spawn_local("fleet-size", fleet_size::keep(state.fleet_size(), bus.clone(), node.fleet_seen()));
     let agent = Agent::new(AgentParts {
         identity: identity.clone(),
         services: node.actors.clone(),
@@ -110,16 +112,16 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         runtime,
         seen: seen.clone(),
         clock: clock.clone(),
-        gravestone: gravestone("agent"),
+        gravestone: Gravestone::of("agent"),
     });
     let agent = agent.start();
     #[cfg(debug_assertions)]
     super::breaking::break_by_signal(agent.clone());
-    let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), gravestone("doorkeeper")).start();
+    let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), Gravestone::of("doorkeeper")).start();
     let serving = Serving::begin(&node, &local, &agent, &doorkeeper, &identity, &clock).await;
     let serving = serving.context("the agent cannot be reached through the bus")?;
     introduce(settings, sharing.as_ref(), &identity.node, &seen, &socket_path);
-    Ok(Work { node, agent_deaths, rivals: Box::pin(rivals.next_older()), serving, socket, _key_keeper: key_keeper, _state: state })
+    Ok(Work { node, panics, rivals: Box::pin(rivals.next_older()), serving, socket, _key_keeper: key_keeper, _state: state })
 }
 
 /// Begins to look after the fleet's key, unless nothing is shared or a file holds the key.
@@ -131,7 +133,7 @@ fn keep_key_if_shared(
     fleet: &Fleet,
 ) -> Option<JoinHandle<()>> {
     let is_kept = sharing.is_some() && settings.fleet.key_file.is_none();
-    is_kept.then(|| actix::spawn(keep_key(fleet_key, bus.clone(), fleet.clone(), Random::from_system())))
+    is_kept.then(|| tasks::spawn_local("fleet-key", keep_key(fleet_key, bus.clone(), fleet.clone(), Random::from_system())))
 }
 
 /// Takes the name: on this machine by the lock, on the bus by asking.
@@ -184,8 +186,7 @@ impl Work {
     pub(super) async fn next_trouble(&mut self) -> Trouble {
         tokio::select! {
             biased;
-            service = self.node.deaths.next() => Trouble::Death(service),
-            service = self.agent_deaths.next() => Trouble::Death(service),
+            panic = self.panics.next() => Trouble::Panic(panic),
             rival = &mut self.rivals => Trouble::Rival(rival),
         }
     }

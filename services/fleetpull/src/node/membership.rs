@@ -49,7 +49,7 @@ impl MemberRecord {
         let (withdraw, withdrawn) = oneshot::channel();
         let writer = Writer::new(membership, wiring);
         let keeper = Keeper { writer, seen, random, members_created: String::new(), complained: false };
-        Self { withdraw, keeper: actix::spawn(keeper.run(withdrawn)) }
+        Self { withdraw, keeper: tasks::spawn_local("member-record", keeper.run(withdrawn)) }
     }
 
     /// Deletes the record: the node leaves in good order, and is no member any more.

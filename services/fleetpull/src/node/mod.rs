@@ -18,7 +18,7 @@ pub use sharing::Sharing;
 use std::time::Duration;
 
 use actix::{Actor as _, Addr};
-use actors::{Deaths, Delivery, Sender, Served, Wiring};
+use actors::{Delivery, Gravestone, Sender, Served, Wiring};
 use backoff_tracker::BackoffTracker;
 use backoff_tracker::core::BackoffPolicy;
 use bus::{BusError, BusRef};
@@ -120,8 +120,6 @@ pub struct Node {
     pub actors: Actors,
     /// By which the fleet knows of the node, where it shares.
     pub presence: Option<Addr<Presence>>,
-    /// Which of them died.
-    pub deaths: Deaths,
     served: Vec<Served>,
     record: Option<MemberRecord>,
     seen: watch::Receiver<FleetSeen>,
@@ -157,7 +155,7 @@ impl Node {
         let NodeParts { name, fleet, bus, runtime, clock, policies } = parts;
         let NodeOptions { sharing, membership, wishes, keep_free } = options;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
-        let (gravestone, deaths) = actors::deaths();
+        let gravestone = Gravestone::of;
         let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder")).start();
         let record = Sender::local(wiring.clone(), recorder.clone().recipient());
         let backoff = match &sharing {
@@ -197,7 +195,7 @@ impl Node {
         let (served, presence) = futures::try_join!(actors.serve(&wiring), presence)?;
         let presence = presence.map(actix::Actor::start);
         let record = membership.map(|membership| MemberRecord::keep(&membership, &wiring, seen.clone(), Random::from_system()));
-        Ok(Self { wiring, actors, presence, deaths, served, record, seen })
+        Ok(Self { wiring, actors, presence, served, record, seen })
     }
 
     /// How the fleet stands, as this node is told. It never changes where the node does not share.

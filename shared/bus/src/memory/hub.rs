@@ -199,14 +199,15 @@ impl Hub {
         let now = self.clock.now().monotonic;
         let Some(mut planned) = self.state().buckets.get_mut(&spec.name).and_then(Bucket::is_to_be_looked_at) else { return };
         let (hub, name, mut wait) = (Arc::downgrade(self), spec.name.clone(), planned.saturating_sub(now));
-        tokio::spawn(async move {
+        let expiring = async move {
             loop {
                 tokio::time::sleep(wait).await;
                 let Some(hub) = hub.upgrade() else { return };
                 let Some(next) = hub.expire(&name, planned) else { return };
                 (planned, wait) = next;
             }
-        });
+        };
+        tasks::spawn("bus-expiry", expiring);
     }
 
     /// Lets time do its work on a bucket, as was planned for this time. When it is to be done next, and how long that is from now.

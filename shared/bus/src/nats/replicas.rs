@@ -54,12 +54,13 @@ pub(super) fn see_to(jetstream: &JetStream, stream: &str, config: &Value) {
         return;
     }
     let (jetstream, stream) = (jetstream.clone(), stream.to_owned());
-    tokio::spawn(async move {
+    let growing = async move {
         tokio::select! {
             () = jetstream.connection.link.until(Phase::Closed) => {}
             () = grow(&jetstream, &stream) => jetstream.growing.end(&stream),
         }
-    });
+    };
+    tasks::spawn("bus-replicas", growing);
 }
 
 async fn grow(jetstream: &JetStream, stream: &str) {

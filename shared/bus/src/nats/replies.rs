@@ -64,7 +64,7 @@ impl Replies {
     /// Reads from a subscription of `<inbox>.*` for those that wait.
     pub(super) fn new(inbox: &str, subscriber: Subscriber, waiting: Waiting, client: Client) -> Self {
         let prefix = format!("{inbox}.");
-        let reader = tokio::spawn(read(subscriber, prefix.len(), waiting.clone(), client)).abort_handle();
+        let reader = tasks::spawn("bus-replies", read(subscriber, prefix.len(), waiting.clone(), client)).abort_handle();
         Self { prefix, waiting, last: AtomicU64::new(0), reader }
     }
 

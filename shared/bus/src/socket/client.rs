@@ -76,8 +76,8 @@ impl SocketBus {
             health: watch::Sender::new(BusHealth::Connected),
             state: Mutex::default(),
         });
-        let reading = tokio::spawn(read_all(FramedRead::new(reader, codec()), Arc::clone(&connection)));
-        let writing = tokio::spawn(write_all(writer, frames));
+        let reading = tasks::spawn("socket-reader", read_all(FramedRead::new(reader, codec()), Arc::clone(&connection)));
+        let writing = tasks::spawn("socket-writer", write_all(writer, frames));
         Ok(Self { connection, _tasks: Arc::new([AbortOnDropHandle::new(reading), AbortOnDropHandle::new(writing)]) })
     }
 }

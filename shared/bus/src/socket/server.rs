@@ -64,7 +64,7 @@ pub fn serve_socket(path: &Path, bus: BusRef) -> io::Result<SocketServer> {
     let address = Address::of(path)?;
     let listener = UnixListener::bind(address.path())?;
     std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
-    let accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, bus)));
+    let accepting = AbortOnDropHandle::new(tasks::spawn("socket-accept", accept(listener, bus)));
     Ok(SocketServer { path: path.to_owned(), _accepting: accepting })
 }
 
@@ -93,10 +93,11 @@ async fn accept(listener: UnixListener, bus: BusRef) {
         match Arc::clone(&places).try_acquire_owned() {
             Ok(place) => {
                 let bus = Arc::clone(&bus);
-                clients.spawn(async move {
+                let client = async move {
                     serve_client(stream, bus).await;
                     drop(place);
-                });
+                };
+                tasks::spawn_in(&mut clients, "socket-client", client);
             }
             Err(_) => {
                 warn!(limit = MAX_CONNECTIONS, "a connection to the socket was refused: too many");
@@ -118,7 +119,7 @@ fn refuse(stream: &UnixStream) {
 async fn serve_client(stream: UnixStream, bus: BusRef) {
     let (reader, writer) = stream.into_split();
     let (outbox, frames) = mpsc::channel(OUTBOX_FRAMES);
-    let _writing = AbortOnDropHandle::new(tokio::spawn(write_all(writer, frames)));
+    let _writing = AbortOnDropHandle::new(tasks::spawn("socket-writer", write_all(writer, frames)));
     let mut client = Client { bus, outbox, requests: Tasks::new(), subscriptions: Tasks::new() };
     match client.read_all(FramedRead::new(reader, codec())).await {
         Ok(()) => debug!("a client of the socket has gone"),
@@ -165,14 +166,14 @@ impl Client {
                     return fail(&self.outbox, id, too_many(MAX_OUTSTANDING, "requests")).await;
                 }
                 let work = ask(Arc::clone(&self.bus), self.outbox.clone(), id, timeout, message.into());
-                self.requests.insert(id, AbortOnDropHandle::new(tokio::spawn(work)));
+                self.requests.insert(id, AbortOnDropHandle::new(tasks::spawn("socket-request", work)));
             }
             ToServer::Subscribe { id, subject, queue } => {
                 if self.subscriptions.len() >= MAX_SUBSCRIPTIONS {
                     return fail(&self.outbox, id, too_many(MAX_SUBSCRIPTIONS, "subscriptions")).await;
                 }
                 let work = forward(Arc::clone(&self.bus), self.outbox.clone(), id, subject, queue);
-                self.subscriptions.insert(id, AbortOnDropHandle::new(tokio::spawn(work)));
+                self.subscriptions.insert(id, AbortOnDropHandle::new(tasks::spawn("socket-subscription", work)));
             }
             ToServer::Publish { id, message } => match self.bus.publish(message.into()).await {
                 Ok(()) => tell(&self.outbox, &ToClient::Done { id }).await,

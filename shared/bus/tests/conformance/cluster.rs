@@ -1,4 +1,5 @@
 //! The same of state and streams on a cluster of three, where each change is agreed on by two of them and any of them may be asked.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
 //! Request and reply.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! Servers that are not there, not fit or not well: said in words, and nobody waits for them.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::time::Duration;
 

@@ -52,11 +52,12 @@ impl Line {
         settings.initial_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
         let (requests, connection) = settings.handshake(stream).await?;
         // Ends with the runtime's connection, or with the last clone of `requests`.
-        tokio::spawn(async move {
+        let carrying = async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "the connection to the runtime was lost");
             }
-        });
+        };
+        tasks::spawn("runtime-connection", carrying);
         Ok(kept.insert(requests.ready().await?).clone())
     }
 

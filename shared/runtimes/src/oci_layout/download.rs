@@ -85,8 +85,7 @@ impl Wanted {
         }
         outcome?;
         let path = partial.path().clone();
-        let published =
-            tokio::task::spawn_blocking(move || partial.publish()).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        let published = tasks::blocking("publish-blob", move || partial.publish()).await;
         published.map_err(failed("put a blob into the store from", &path)).map_err(|failure| vec![failure])
     }
 

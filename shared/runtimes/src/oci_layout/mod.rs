@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use contract::messages::pull_coordinator::EndpointLogins;
 use contract::{FailureClass, TraceContext};
 use image::{Digest, Platform, Reference};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::blocking::on_disk;
@@ -204,9 +204,9 @@ impl Downloads {
         pull: impl Future<Output = Result<PulledImage, PullFailure>> + Send + 'static,
     ) -> JoinHandle<Result<PulledImage, PullFailure>> {
         match &self.0 {
-            Some(runtime) => runtime.spawn(pull),
+            Some(runtime) => tasks::contained_on(runtime.handle(), "download", pull),
             // Only a runtime being dropped has none, and then nobody calls.
-            None => tokio::spawn(pull),
+            None => tasks::contained_on(&Handle::current(), "download", pull),
         }
     }
 }

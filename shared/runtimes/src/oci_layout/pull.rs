@@ -229,7 +229,7 @@ impl Pull {
             while running.len() < self.shared.connections_per_pull.max(1) * TASKS_PER_CONNECTION
                 && let Some(blob) = waiting.next()
             {
-                running.spawn(blob.fetch(Arc::clone(self)));
+                tasks::contained_in(running, "layer", blob.fetch(Arc::clone(self)));
             }
             match running.join_next().await {
                 None => return Ok(()),

@@ -1,4 +1,5 @@
 //! A process that pulls with variables of its own: proxies and trusted certificates are read from the environment.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::net::Ipv4Addr;
 use std::process::Command;

@@ -28,6 +28,29 @@ fn who_waits_for_an_answer_over_the_bus_is_told_when_the_agent_stops() {
 /// Only a debug build can be made to panic.
 #[cfg(debug_assertions)]
 #[test]
+fn an_agent_whose_task_panics_says_which_and_ends_as_for_a_service() {
+    if std::env::var_os("FLEETPULL_BINARY").is_some() || met(current_program()).is_none() {
+        return;
+    }
+    let server = NatsServer::start(NatsConfig::default());
+    for task in ["event-publisher", "report-writer", "socket-accept", "bus-observer", "command-receiver", "member-record"] {
+        let place = Workplace::new().with("PLANTED_PANIC", task);
+        let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+        // Reports are written from the moment on when the fleet's knowledge is open.
+        agent.until_state("the agent is well", |state| state == "ok");
+        agent.signal(Signal::Break);
+        let (status, _, said) = agent.wait();
+        assert_eq!(status, 1, "{task}: {said}");
+        let ends = format!("the task {task} panicked; the log above says where. The agent ends, so that it is started anew");
+        for text in [&format!("planted in the task {task}"), "a task panicked; its work is not done any more", &ends] {
+            assert!(said.contains(text), "{task}: {text:?} is not in {said}");
+        }
+    }
+}
+
+/// Only a debug build can be made to panic.
+#[cfg(debug_assertions)]
+#[test]
 fn an_agent_whose_service_panics_says_so_and_ends_so_that_it_is_started_anew() {
     if std::env::var_os("FLEETPULL_BINARY").is_some() {
         return;

@@ -1,4 +1,5 @@
 //! Whether the services of one agent talk past the bus, as `bus.local_delivery` says.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! What an agent says of itself reaches a terminal as text, and as nothing else.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Throttlers of several nodes, and a registry that counts.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -129,7 +130,7 @@ impl Node {
     async fn start(number: usize, count: usize, budget: BudgetPolicy, clock: &Clock, bus: BusRef) -> Self {
         let node: NodeName = format!("n{number}").parse().expect("a name");
         let fleet = subject::Fleet::default();
-        let (gravestone, _) = actors::deaths();
+        let gravestone = actors::Gravestone::of;
         let random = Random::seeded(number as u64);
         let parts = FleetParts { bus: Arc::clone(&bus), fleet: fleet.clone(), node: node.clone(), budget, random, fault: None };
         let throttler = Throttler::sharing(UNLIMITED, clock.clone(), gravestone("throttler"), parts).start();

@@ -1,4 +1,5 @@
 //! What is told before a pull is over: that it begins, what the registry told with the manifest, and how large the image is.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::sync::Arc;
 use std::time::Duration;

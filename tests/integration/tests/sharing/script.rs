@@ -1,4 +1,5 @@
 //! A coordinator that shares, and a tracker that plays what it is told and writes down what it hears; it hears for the throttler too.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -254,7 +255,7 @@ impl Node {
             release: Sender::remote(wiring.clone()),
             record: Sender::remote(wiring.clone()),
         };
-        let (gravestone, _) = actors::deaths();
+        let gravestone = actors::Gravestone::of;
         let node = wiring.node.clone();
         let coordinator = PullCoordinator::new(node, shared, neighbours, clock, None, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras(&tracker, &wiring)).start();

@@ -1,4 +1,5 @@
 //! A node of the simulated fleet: the real actors, composed as the program does, with chance and planted faults of the test's.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use actix::{Actor as _, Addr};
 use actors::{Ask, Delivery, Sender, Served, Wiring};
@@ -73,7 +74,7 @@ impl Node {
         let Parts { name, instance, bus, reader, runtime, clock, budget, planted, watch } = parts;
         let fleet = Fleet::default();
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: Delivery::Local };
-        let (gravestone, _) = actors::deaths();
+        let gravestone = actors::Gravestone::of;
         let tracker = BackoffTracker::sharing(TrackerParts {
             node: name.clone(),
             policy: BackoffPolicy::default(),

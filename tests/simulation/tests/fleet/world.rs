@@ -1,4 +1,5 @@
 //! A run: nodes, bus, registry and callers on one paused runtime.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

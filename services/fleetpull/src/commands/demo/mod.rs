@@ -10,7 +10,7 @@ mod told;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clock::Clock;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, PullPolicy};
 use futures::future::join_all;
@@ -63,9 +63,9 @@ async fn play(scene: &Scene) -> Result<Vec<Told>> {
     );
     let mut told =
         vec![first_pull(scene).await?, again(scene).await?, at_once(scene).await?, missing(scene).await?, check_blobs(scene).await?];
-    let storm = tokio::task::spawn_blocking(simulate_storm);
+    let storm = tasks::blocking("storm", simulate_storm);
     told.extend(outage::play(scene).await?);
-    let (failing, took) = storm.await.context("the simulation broke off")?;
+    let (failing, took) = storm.await;
     show_storm(tell, failing, took)?;
     Ok(told)
 }

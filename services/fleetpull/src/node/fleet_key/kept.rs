@@ -82,6 +82,7 @@ fn new_key(random: &mut Random) -> Key {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use std::sync::Arc;

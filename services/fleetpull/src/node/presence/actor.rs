@@ -169,7 +169,7 @@ impl Presence {
             }
             Effect::GiveBack(revision) => {
                 let lease = self.lease.clone();
-                tokio::spawn(async move { lease.give_back(revision).await });
+                tasks::spawn("registrar-lease", async move { lease.give_back(revision).await });
             }
             Effect::Publish(digest) => self.publish(digest, context),
             Effect::Tell(seen) => self.listeners.iter().for_each(|listener| listener(&seen)),

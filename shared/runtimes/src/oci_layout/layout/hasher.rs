@@ -88,8 +88,7 @@ pub(super) fn hash_to_end(mut source: impl Read, hasher: &mut Hasher, stop: &Ato
 pub(super) async fn hash_blocking(source: impl Read + Send + 'static, mut hasher: Hasher) -> io::Result<(Hasher, u64)> {
     let guard = StopOnDrop::default();
     let stop = Arc::clone(&guard.0);
-    let hashing = tokio::task::spawn_blocking(move || hash_to_end(source, &mut hasher, &stop).map(|total| (hasher, total)));
-    hashing.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    tasks::blocking("hash", move || hash_to_end(source, &mut hasher, &stop).map(|total| (hasher, total))).await
 }
 
 #[derive(Default)]
@@ -102,6 +101,7 @@ impl Drop for StopOnDrop {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 pub(super) mod tests {
     use std::sync::mpsc;
     use std::time::Duration;

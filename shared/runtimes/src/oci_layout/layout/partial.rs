@@ -84,8 +84,7 @@ impl Layout {
     async fn is_there_and_sound(&self, digest: &Digest, size: u64) -> io::Result<bool> {
         let Some(stamp) = self.stamp_of_size(digest, size)? else { return Ok(false) };
         let (layout, digest) = (self.clone(), digest.clone());
-        let hashing = tokio::task::spawn_blocking(move || layout.is_sound(&digest, stamp));
-        hashing.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+        tasks::blocking("hash", move || layout.is_sound(&digest, stamp)).await
     }
 
     /// Removes what was received of a blob, unless somebody is at it.

@@ -1,0 +1,46 @@
+//! A panic that a test plants in a task of a running process. Not in release builds.
+
+use std::sync::OnceLock;
+
+use tokio::sync::Semaphore;
+
+/// The task that is to panic when asked.
+static PLANTED: OnceLock<String> = OnceLock::new();
+/// Closed when the planted panic is to happen.
+static BREAK: Semaphore = Semaphore::const_new(0);
+
+/// Plants a panic in every task of this name that is spawned from now on. Only the first call has an effect.
+pub fn plant_panic(task: String) {
+    // A second name is ignored, as said.
+    let _ = PLANTED.set(task);
+}
+
+/// Makes the tasks panic in which a panic is planted; false if none is.
+pub fn break_planted() -> bool {
+    BREAK.close();
+    PLANTED.get().is_some()
+}
+
+/// Runs a task, or panics when asked to.
+pub(crate) async fn breakable<T>(name: &'static str, task: impl Future<Output = T>) -> T {
+    if PLANTED.get().is_none_or(|planted| planted != name) {
+        return task.await;
+    }
+    tokio::select! {
+        biased;
+        never = break_on_request(name) => never,
+        done = task => done,
+    }
+}
+
+async fn break_on_request<T>(name: &str) -> T {
+    // It never has permits: it only ends by being closed.
+    let _ = BREAK.acquire().await;
+    panic_on_purpose(&format!("planted in the task {name}"))
+}
+
+/// Panics: what tests of panics are for.
+#[expect(clippy::panic, reason = "the planted panic")]
+pub fn panic_on_purpose(why: &str) -> ! {
+    panic!("on purpose: {why}")
+}
