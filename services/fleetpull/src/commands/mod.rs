@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod acting;
 mod backoff;
 mod budget;
 mod cancel;

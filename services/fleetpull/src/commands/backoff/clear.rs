@@ -10,8 +10,9 @@ use contract::{FailureClass, NodeName};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Told, by, explain, named};
+use super::{Told, explain, named};
 use crate::cli::{BackoffClearArgs, OutputFormat};
+use crate::commands::acting::by;
 use crate::commands::holds::{self, Budgets};
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};

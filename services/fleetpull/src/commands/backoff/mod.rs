@@ -30,10 +30,3 @@ pub(super) fn carry_out(args: &BackoffArgs) -> Result<Exit> {
 fn named(what: &str) -> ListBackoffs {
     ListBackoffs { what: Some(what.to_owned()), ..ListBackoffs::default() }
 }
-
-/// Who acts, for the event that tells of it.
-fn by() -> String {
-    let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
-    let host = hostname::get().ok().map(|host| host.to_string_lossy().into_owned()).filter(|host| !host.is_empty());
-    format!("{}@{}", user.as_deref().unwrap_or("somebody"), host.as_deref().unwrap_or("somewhere"))
-}

@@ -6,8 +6,9 @@ use contract::messages::backoff_tracker::{ListBackoffs, Pause, PauseSharing};
 use image::Reference;
 use serde_json::json;
 
-use super::{by, list};
+use super::list;
 use crate::cli::{BackoffPauseArgs, BackoffResumeArgs, OutputFormat, QuestionArgs};
+use crate::commands::acting::by;
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
 use crate::output;
