@@ -411,7 +411,7 @@ impl Handler<Ask<CancelWish>> for PullCoordinator {
         let mut cancelled = self.core.wishes(self.clock.now());
         cancelled.retain(|wish| is_meant(wish, &envelope.body.what));
         for wish in &cancelled {
-            self.feed(Input::WishCancelled { wish: wish.wish }, context);
+            self.feed(Input::WishCancelled { wish: wish.wish, by: envelope.body.by.clone() }, context);
         }
         // Else it would stand again after a crash that comes in between.
         let writing = self.core.writing_of_wishes().filter(|_| !cancelled.is_empty());

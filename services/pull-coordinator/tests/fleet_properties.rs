@@ -117,7 +117,7 @@ impl Model {
                 let request = *self.asked.iter().nth(which % self.asked.len()).unwrap();
                 self.give(Input::TimeOver { request });
             }
-            Move::Cancel { number } => self.give(Input::WishCancelled { wish: id(number) }),
+            Move::Cancel { number } => self.give(Input::WishCancelled { wish: id(number), by: String::new() }),
             Move::Pass { milliseconds } => self.pass(milliseconds),
             _ => {}
         }

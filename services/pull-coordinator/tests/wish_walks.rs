@@ -276,6 +276,38 @@ fn who_hangs_up_leaves_the_wish_standing() {
     assert_eq!(world.give(Input::TimeOver { request: hasty }), []);
 }
 
+fn cancel(number: u8) -> Input {
+    Input::WishCancelled { wish: id(number), by: "alice@host".to_owned() }
+}
+
+#[test]
+fn a_cancelled_standing_pull_ends_its_running_attempt_if_no_other_caller_waits_for_it() {
+    let mut world = World::new();
+    let (caller, effects) = world.ask(named("a:1", 1));
+    let effects = world.on_to_leave(effects);
+    world.settle(effects);
+    let (second, effects) = world.ask(named("a:1", 2));
+    let effects = world.on_to_leave(effects);
+    world.settle(effects);
+    world.grant(FlightId(1));
+    world.give(Input::Rechecked { flight: FlightId(1), found: Ok(None) });
+    assert!(world.core.flights(world.now)[0].pulling);
+    let ended = names(&world.give(cancel(1)));
+    assert!(!ended.contains(&"Cancel"), "{ended:?}: the other standing pull wants it");
+    let ended = names(&world.give(cancel(2)));
+    assert!(ended.contains(&"Cancel") && ended.contains(&"Release"), "{ended:?}");
+    assert_eq!(world.core.flights(world.now), []);
+    for caller in [caller, second] {
+        let answer = world.answer_to(caller);
+        assert_eq!((answer.outcome, answer.timed_out), (OutcomeKind::Failed, false));
+        assert_eq!(answer.message, "the standing pull of \"a:1\" was cancelled by alice@host");
+    }
+    // An older version does not say who it was.
+    let (caller, _) = world.ask(named("b:1", 3));
+    world.give(Input::WishCancelled { wish: id(3), by: String::new() });
+    assert_eq!(world.answer_to(caller).message, "the standing pull of \"b:1\" was cancelled");
+}
+
 #[test]
 fn a_cancelled_wish_ends_with_an_answer_and_others_fly_on() {
     let mut world = World::new();
@@ -283,10 +315,10 @@ fn a_cancelled_wish_ends_with_an_answer_and_others_fly_on() {
     let effects = world.on_to_leave(effects);
     world.settle(effects);
     let (plain, _) = world.board(wish("a:1", PullPolicy::IfNotPresent));
-    assert_eq!(names(&world.give(Input::WishCancelled { wish: id(1) })), ["Answer"]);
-    assert_eq!(world.answer_to(caller).message, "the wish for \"a:1\" was cancelled");
+    assert_eq!(names(&world.give(cancel(1))), ["Answer"]);
+    assert_eq!(world.answer_to(caller).message, "the standing pull of \"a:1\" was cancelled by alice@host");
     assert!(!world.answer_to(caller).timed_out);
-    assert_eq!(world.give(Input::WishCancelled { wish: id(1) }), [], "twice");
+    assert_eq!(world.give(cancel(1)), [], "twice");
     bring(&mut world, FlightId(1));
     assert_eq!(world.answer_to(plain).outcome, OutcomeKind::Pulled);
 }
@@ -314,9 +346,9 @@ fn who_detaches_is_answered_when_the_wish_is_written_down() {
     assert_eq!(world.core.wishes(world.now).len(), 2);
     // An end is written too.
     assert_eq!(world.core.writing_of_wishes(), None);
-    assert_eq!(names(&world.give(Input::WishCancelled { wish: id(1) })), ["KeepWishes"]);
+    assert_eq!(names(&world.give(cancel(1))), ["KeepWishes"]);
     let first = world.core.writing_of_wishes().unwrap();
-    world.give(Input::WishCancelled { wish: id(2) });
+    world.give(cancel(2));
     let second = world.core.writing_of_wishes().unwrap();
     world.give(Input::WishesKept { error: None });
     assert!(world.core.is_written(first) && !world.core.is_written(second), "that began before the end of the other");
@@ -412,7 +444,7 @@ fn what_cannot_be_pulled_at_all_is_answered_at_once() {
 #[test]
 fn inputs_for_no_wish_change_nothing() {
     let mut world = World::new();
-    for input in [Input::WishCancelled { wish: id(7) }, Input::WishesKept { error: None }, Input::AlarmRang] {
+    for input in [cancel(7), Input::WishesKept { error: None }, Input::AlarmRang] {
         assert_eq!(world.give(input.clone()), [], "{input:?}");
     }
     assert_eq!(world.answers_to(RequestId(1)), []);

@@ -103,16 +103,19 @@ pub struct PullsArgs {
     pub asked: NodesQuestionArgs,
 }
 
-/// End standing wishes.
+/// Cancel standing pulls and what they have begun.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull cancel app:v2 --nats nats://nats:4222     all wishes for it, on every node
+  fleetpull cancel app:v2 --nats nats://nats:4222     all standing pulls of it, on every node
   fleetpull cancel 4bf92f3577b34da6a3ce929d0e0e4736   those of one command
 
-A pull that is under way goes on while anybody else wants it.
+What runs for a cancelled standing pull is stopped, and its callers are told who
+cancelled it. A pull that other callers wait for goes on (a pull without --wait,
+or another standing pull), and it is said on which node and for how many.
 
-Exit status: 1 when there was no such wish: then it says what is wished for.")]
+Exit status: 0 when what was named is cancelled; 1 when there was no such
+standing pull, a node did not answer, or a pull of the named image goes on.")]
 pub struct CancelArgs {
     /// The id of a wish, as `pull --detach` and `pulls` print it, or an image as it was asked for.
     #[arg(value_name = "ID|IMAGE")]

@@ -4,19 +4,20 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use backoff_tracker::sought::is_key;
-use contract::messages::pull_coordinator::{CancelWish, ListWishes, WishStatus};
+use contract::messages::pull_coordinator::{CancelWish, ListPulls, ListWishes, PullStatus, WishStatus};
 use contract::{NodeName, WishId};
 
+use super::acting::by;
 use crate::cli::{CancelArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output::known::same_image;
 use crate::output::{self, table, wish};
 
-/// How many wishes are shown to somebody who meant another.
+/// How many wishes are shown to somebody who meant another, and how many nodes that go on pulling.
 const SHOWN: usize = 10;
 
-/// Ends standing wishes.
+/// Ends standing pulls, and says which pulls of the image go on for other callers.
 pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
@@ -24,13 +25,18 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
         let now_ms = client.clock().now().wall_ms();
         let (meant, others): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|(_, status)| is_meant(&args.what, status));
         if meant.is_empty() {
-            say_what_stands(args, &others, now_ms);
+            let going_on = going_on(&client, &nodes, &BTreeSet::from([args.what.as_str()])).await;
+            if going_on.is_empty() {
+                say_what_stands(args, &others, now_ms);
+            } else {
+                say_what_goes_on(&going_on, &others);
+            }
             return Ok(Exit::Failure);
         }
         let ids: BTreeSet<WishId> = meant.iter().map(|(_, status)| status.wish).collect();
         for id in ids {
             let holders: Vec<NodeName> = meant.iter().filter(|(_, status)| status.wish == id).map(|(node, _)| node.clone()).collect();
-            for (node, answer) in client.ask_each(&holders, &CancelWish { what: id.to_string() }).await {
+            for (node, answer) in client.ask_each(&holders, &CancelWish { what: id.to_string(), by: by() }).await {
                 match answer {
                     Ok(done) => done.cancelled.iter().for_each(|status| print(args, &node, status, now_ms)),
                     Err(silence) => {
@@ -40,8 +46,47 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
                 }
             }
         }
-        Ok(exit)
+        let images: BTreeSet<&str> = meant.iter().map(|(_, status)| status.image.as_str()).collect();
+        let going_on = going_on(&client, &nodes, &images).await;
+        say_what_goes_on(&going_on, &others);
+        // An id names one standing pull, which is cancelled whoever else wants the image.
+        let by_image = images.iter().any(|image| same_image(image, &args.what));
+        Ok(if by_image && !going_on.is_empty() { Exit::Failure } else { exit })
     })
+}
+
+/// The pulls of these images that nodes go on with.
+async fn going_on(client: &FleetClient, nodes: &[NodeName], images: &BTreeSet<&str>) -> Vec<(NodeName, PullStatus)> {
+    let mut going_on = Vec::new();
+    for (node, answer) in client.ask_each(nodes, &ListPulls {}).await {
+        // A node that does not answer was named already.
+        let pulls = answer.map(|list| list.pulls).unwrap_or_default();
+        let of_images = pulls.into_iter().filter(|pull| images.iter().any(|image| same_image(&pull.image, image)));
+        going_on.extend(of_images.map(|pull| (node.clone(), pull)));
+    }
+    going_on
+}
+
+/// Says on stderr why each node goes on. `others` are the standing pulls that were not cancelled.
+fn say_what_goes_on(going_on: &[(NodeName, PullStatus)], others: &[(NodeName, WishStatus)]) {
+    for (node, pull) in going_on.iter().take(SHOWN) {
+        let standing = others.iter().filter(|(other, status)| other == node && same_image(&status.image, &pull.image)).count();
+        output::remark(&why_it_goes_on(node, pull, standing));
+    }
+    if going_on.len() > SHOWN {
+        output::remark(&format!("{} more nodes go on too: `fleetpull pulls` shows all", going_on.len() - SHOWN));
+    }
+}
+
+/// Why a pull goes on, `standing` pulls of whose callers may stand with the agent.
+fn why_it_goes_on(node: &NodeName, pull: &PullStatus, standing: usize) -> String {
+    let image = output::one_line(&pull.image);
+    let (callers, wait, they) = if pull.callers == 1 { ("caller", "waits", "it does") } else { ("callers", "wait", "they do") };
+    let because = format!("{node} goes on pulling {image}: {} other {callers} {wait} for it, and it ends when {they}", pull.callers);
+    match standing {
+        0 => because,
+        _ => format!("{because}; `fleetpull cancel {image}` ends the standing pulls among them"),
+    }
 }
 
 /// Every wish of `nodes`; says on stderr who did not answer.

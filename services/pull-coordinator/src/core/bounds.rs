@@ -47,6 +47,11 @@ pub(super) fn beginning(image: &str) -> String {
     format!("{}...", &image[..image.floor_char_boundary(IMAGE_SHOWN_BYTES)])
 }
 
+/// As much of a `user@host` as is shown.
+pub(super) fn person(by: &str) -> &str {
+    &by[..by.floor_char_boundary(NAME_MAX_BYTES)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

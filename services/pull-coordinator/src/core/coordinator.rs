@@ -135,7 +135,7 @@ impl Coordinator {
             Input::TimeOver { request } => self.time_over(now, request, &mut effects),
             Input::WishesLoaded { wishes } => self.wishes_loaded(now, wishes),
             Input::WishesKept { error } => self.wishes_kept(error.as_deref(), &mut effects),
-            Input::WishCancelled { wish } => self.wish_cancelled(now, wish, &mut effects),
+            Input::WishCancelled { wish, by } => self.wish_cancelled(now, wish, &by, &mut effects),
             Input::AlarmRang => self.alarm_rang(now, &mut effects),
         }
         effects

@@ -131,6 +131,8 @@ pub enum Input {
     WishCancelled {
         /// Which.
         wish: WishId,
+        /// Who ends it; empty: not said.
+        by: String,
     },
     /// The time of [`super::Coordinator::next_alarm`] has come.
     AlarmRang,

@@ -235,9 +235,9 @@ impl Coordinator {
         self.finish(id, outcome, effects);
     }
 
-    pub(super) fn wish_cancelled(&mut self, now: Now, id: WishId, effects: &mut Vec<Effect>) {
+    pub(super) fn wish_cancelled(&mut self, now: Now, id: WishId, by: &str, effects: &mut Vec<Effect>) {
         let Some(wish) = self.wishes.standing.get(&id) else { return };
-        let outcome = refusal(words::wish_cancelled(&wish.ask.image), wish.trace);
+        let outcome = refusal(words::wish_cancelled(&wish.ask.image, by), wish.trace);
         self.end_run(now, id, effects);
         self.finish(id, outcome, effects);
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use contract::Reason;
 use image::go::{duration, quote};
 
+use super::bounds;
+
 /// A runtime's error text that begins so means [`Reason::RegistryUnavailable`].
 const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
 /// A runtime's error text that begins so means [`Reason::SignatureValidationFailed`].
@@ -115,10 +117,11 @@ pub fn wish_over(limit: Duration, last: &str) -> String {
     if last.is_empty() { over } else { format!("{over}; the last answer was: {last}") }
 }
 
-/// Not in kubelet: somebody has ended a standing wish.
+/// Not in kubelet: a person has ended a standing pull. `by` is `user@host`, or empty if that is not known.
 #[must_use]
-pub fn wish_cancelled(image: &str) -> String {
-    format!("the wish for {} was cancelled", quote(image))
+pub fn wish_cancelled(image: &str, by: &str) -> String {
+    let cancelled = format!("the standing pull of {} was cancelled", quote(image));
+    if by.is_empty() { cancelled } else { format!("{cancelled} by {}", bounds::person(by)) }
 }
 
 /// Not in kubelet: no further wish is kept.

@@ -389,6 +389,9 @@ pub enum WishState {
 pub struct CancelWish {
     /// The id of a wish, or an image: all its wishes.
     pub what: String,
+    /// Who ends them, `user@host`; empty: an older version does not say.
+    #[serde(default)]
+    pub by: String,
 }
 
 impl Command for CancelWish {

@@ -102,6 +102,39 @@ fn ctrl_c_says_what_goes_on_for_others() {
 }
 
 #[test]
+fn cancel_stops_what_runs_or_says_who_else_waits_for_it() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([6_000_000]));
+    registry.faults().add(Fault::body("/blobs/", BodyFault::BytesPerSecond(100_000)));
+    let image = registry.image("shop/web:v1");
+    let other = fleet.place.start(&["pull", &image, "--node", "n2"]);
+    let arguments = ["pull", &image, "--node", "n2", "--node", "n3", "--wait", "10m"];
+    let waiting = fleet.place.start(&arguments);
+    let callers = |node: &str| {
+        let pulls = fleet.rows(&["pulls"], 0);
+        pulls.iter().find(|pull| pull["node"] == node && pull["wish"].is_null()).map(|pull| pull["callers"].clone())
+    };
+    until("both nodes fetch, n2 for two", || (callers("n2")? == 2 && callers("n3")? == 1).then_some(()));
+    let cancelled = fleet.run(&["cancel", &image]).expect(1);
+    assert_eq!(cancelled.stdout.lines().filter(|line| line.starts_with("cancelled  ")).count(), 2, "{cancelled}");
+    let goes_on = |callers: &str| format!("n2 goes on pulling {image}: {callers} for it, and it ends when it does");
+    assert!(cancelled.stderr.contains(&goes_on("1 other caller waits")), "{cancelled}");
+    assert!(!cancelled.stderr.contains("n3"), "{cancelled}");
+    let told = Finished::of(&arguments, waiting).expect(1);
+    assert_eq!(told.output().matches("was cancelled by ").count(), 2, "{told}");
+    assert_eq!((callers("n2"), callers("n3")), (Some(json!(1)), None), "what nobody else wants has ended");
+    // No standing pull is left: it says what runs all the same, and why.
+    let none = fleet.run(&["cancel", &image]).expect(1);
+    assert!(none.stdout.is_empty() && none.stderr.contains(&goes_on("1 other caller waits")), "{none}");
+    other.signal(Signal::Interrupt);
+    let _ = Finished::of(&["pull"], other).expect(130);
+    until("nothing runs any more", || callers("n2").is_none().then_some(()));
+    let nothing = fleet.run(&["cancel", &image]).expect(1);
+    assert!(nothing.stderr.contains("none stands at all"), "{nothing}");
+}
+
+#[test]
 fn a_killed_command_withdraws_nothing() {
     let Some(fleet) = Fleet::start(&[("FLEETPULL_BACKOFF_INITIAL", "1s")]) else { return };
     let registry = Registry::new();

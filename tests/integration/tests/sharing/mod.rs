@@ -159,7 +159,7 @@ fn a_wish_lives_through_a_restart_of_the_agent_and_of_its_command() {
         node.put(EnsureImage { detach: true, ..other }).await;
         let kept = || FileWishStore::new(path.clone()).load().unwrap().len();
         assert_eq!(kept(), 2);
-        let cancelled = node.put(CancelWish { what: format!("{:032x}", 2) }).await.cancelled;
+        let cancelled = node.put(CancelWish { what: format!("{:032x}", 2), by: String::new() }).await.cancelled;
         assert_eq!((cancelled.len(), kept()), (1, 1), "what is said to be cancelled does not come back");
     });
     paused(async {
@@ -189,12 +189,12 @@ fn wishes_are_cancelled_by_id_and_by_image_however_spelled() {
             |image: &str, number: &str| EnsureImage { image: image.to_owned(), wish: number.to_owned().try_into().ok(), ..standing() };
         let callers = [node.begin(wish("busybox", "a")), node.begin(wish("busybox:latest", "b")), node.begin(wish(IMAGE, "c"))];
         until("all stand", || async { node.wishes().await.len() == 3 }).await;
-        let cancel = |what: &str| CancelWish { what: what.to_owned() };
+        let cancel = |what: &str| CancelWish { what: what.to_owned(), by: "alice@host".to_owned() };
         assert_eq!(node.put(cancel("alpine")).await.cancelled, []);
         assert_eq!(node.put(cancel("docker.io/library/busybox")).await.cancelled.len(), 2);
         assert_eq!(node.put(cancel(&format!("{:032x}", 12))).await.cancelled.len(), 1);
         for caller in callers {
-            assert!(caller.await.unwrap().message.ends_with("was cancelled"));
+            assert!(caller.await.unwrap().message.ends_with("was cancelled by alice@host"));
         }
         assert_eq!((node.wishes().await, node.pulls()), (vec![], 0));
     });

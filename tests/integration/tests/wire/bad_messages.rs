@@ -90,7 +90,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&ListBackoffs::default()),
         sample(&ClearBackoff { what: "app:v1".to_owned(), by: "somebody".to_owned() }),
         sample(&ListWishes {}),
-        sample(&CancelWish { what: "app:v1".to_owned() }),
+        sample(&CancelWish { what: "app:v1".to_owned(), by: "alice@host".to_owned() }),
         sample(&ReportLimits { permit, limits: limits() }),
         sample(&ListBudgets {}),
         sample(&GrantBudget { owner: owner(), node: "n2".parse().unwrap(), permit, known: KnownLimits::default() }),

@@ -7,6 +7,7 @@ use contract::messages::pull_coordinator::{CancelWish, ListPulls};
 
 use super::node_pull::Job;
 use super::plan::Plan;
+use crate::commands::acting::by;
 use crate::output;
 use crate::output::known::{named, same_image};
 use crate::output::outcome::Row;
@@ -39,7 +40,7 @@ pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan, rows: &[Row]) {
 async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
     let (mut withdrawn, mut silent) = (0, Vec::new());
     for id in job.wishes.values() {
-        for (node, answer) in job.client.ask_each(nodes, &CancelWish { what: id.to_string() }).await {
+        for (node, answer) in job.client.ask_each(nodes, &CancelWish { what: id.to_string(), by: by() }).await {
             match answer {
                 Ok(done) => withdrawn += done.cancelled.len(),
                 Err(_) if silent.contains(&node) => {}
