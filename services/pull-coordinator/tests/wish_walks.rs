@@ -10,7 +10,7 @@ use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKin
 use contract::{EventReason, FailureClass, TraceContext, WishId};
 use pull_coordinator::core::{Effect, FlightId, Input, KeptWish, Policy, RequestId};
 
-use super::world::{World, failure, flight_of, granted, held, names, sharing, standing, there, wish};
+use super::world::{World, failure, flight_of, granted, held, names, pod, sharing, standing, there, wish};
 use EventReason::{BackOff, Failed, Pulling};
 
 fn id(number: u8) -> WishId {
@@ -354,6 +354,89 @@ fn who_detaches_is_answered_when_the_wish_is_written_down() {
     assert!(world.core.is_written(first) && !world.core.is_written(second), "that began before the end of the other");
     world.give(Input::WishesKept { error: None });
     assert!(world.core.is_written(second));
+}
+
+fn detached(image: &str, number: u8) -> EnsureImage {
+    EnsureImage { detach: true, ..named(image, number) }
+}
+
+#[test]
+fn the_same_detached_pull_twice_is_one_standing_pull_for_the_longer_time() {
+    let mut world = World::pulling(writing());
+    let (first, _) = world.ask(detached("busybox", 1));
+    world.give(Input::WishesKept { error: None });
+    assert_eq!(world.answer_to(first).message, "");
+    world.pass(5_000);
+    let (longer, effects) = world.ask(EnsureImage { wait_ms: Some(90_000), ..detached("docker.io/library/busybox:latest", 2) });
+    assert_eq!(names(&effects), ["KeepWishes"], "its longer time is to live through a restart");
+    assert_eq!(world.answers_to(longer), []);
+    world.give(Input::WishesKept { error: None });
+    let answer = world.answer_to(longer);
+    assert_eq!((answer.stands, answer.wish), (true, Some(id(1))));
+    assert_eq!(answer.message, "already standing for 5s, and for 1m30s more");
+    let (shorter, effects) = world.ask(EnsureImage { wait_ms: Some(1_000), ..detached("busybox", 3) });
+    assert_eq!(names(&effects), ["Answer"], "it stands for longer already");
+    assert_eq!(world.answer_to(shorter).wish, Some(id(1)));
+    assert_eq!(world.core.wishes(world.now)[0].left_ms, 90_000);
+    let effects = world.let_pass(89_999);
+    world.settle(effects);
+    assert_eq!(world.core.wishes(world.now).len(), 1);
+    world.let_pass(1);
+    assert_eq!(world.core.wishes(world.now), []);
+}
+
+#[test]
+fn a_longer_time_is_confirmed_when_it_is_written_itself() {
+    let mut world = World::pulling(writing());
+    let (first, _) = world.ask(detached("a:1", 1));
+    world.pass(1_000);
+    let (longer, effects) = world.ask(detached("a:1", 2));
+    assert_eq!(names(&effects), [""; 0], "the first is being written");
+    assert_eq!(names(&world.give(Input::WishesKept { error: None })), ["KeepWishes"]);
+    assert_eq!((world.answers_to(first), world.answers_to(longer)), (vec![], vec![]));
+    assert_eq!(names(&world.give(Input::WishesKept { error: None })), ["Answer", "Answer"]);
+    assert_eq!((world.answer_to(first).wish, world.answer_to(longer).wish), (Some(id(1)), Some(id(1))));
+}
+
+#[test]
+fn what_is_another_standing_pull_is_not_joined() {
+    let (always, never_detached) = (Some(PullPolicy::Always), named("a:1", 1));
+    let for_pod = EnsureImage { pod: pod("web"), ..detached("a:1", 1) };
+    let for_platform = EnsureImage { platform: Some("linux/arm64".to_owned()), ..detached("a:1", 1) };
+    for (stands, comes, joins) in [
+        (detached("a:1", 1), detached("a:1", 2), true),
+        (for_pod.clone(), EnsureImage { wish: Some(id(2)), ..for_pod.clone() }, true),
+        (for_pod, detached("a:1", 2), false),
+        (for_platform, detached("a:1", 2), false),
+        (detached("a:1", 1), detached("a:2", 2), false),
+        (detached("a:1", 1), EnsureImage { policy: always, ..detached("a:1", 2) }, false),
+        // Left to the default, which is IfNotPresent for this tag.
+        (detached("a:1", 1), EnsureImage { policy: None, ..detached("a:1", 2) }, true),
+        // A command that waits ends its own with Ctrl-C.
+        (never_detached, detached("a:1", 2), false),
+        (detached("a:1", 1), named("a:1", 2), false),
+    ] {
+        let mut world = World::new();
+        world.ask(stands.clone());
+        world.ask(comes.clone());
+        assert_eq!(world.core.wishes(world.now).len(), if joins { 1 } else { 2 }, "{stands:?} {comes:?}");
+    }
+}
+
+#[test]
+fn a_standing_pull_that_has_its_tag_resolved_is_not_joined_by_one_that_wants_the_newest() {
+    let newest = |number| EnsureImage { policy: Some(PullPolicy::Always), ..detached("a:1", number) };
+    let mut world = World::new();
+    let (_, effects) = world.ask(newest(1));
+    let effects = world.on_to_leave(effects);
+    let flight = flight_of(&effects);
+    world.settle(effects);
+    world.grant(flight);
+    world.ask(newest(2));
+    assert_eq!(world.core.wishes(world.now).len(), 1, "the tag is still to be resolved");
+    world.give(Input::Resolved { flight, seen: true });
+    world.ask(newest(3));
+    assert_eq!(world.core.wishes(world.now).len(), 2);
 }
 
 #[test]

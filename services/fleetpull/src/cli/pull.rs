@@ -35,6 +35,8 @@ content_invalid, signature_invalid) stops what has not begun; with --wait it
 pauses that until a node has the image.
 With --wait a wish stands with each agent, which goes on by itself, also when
 this command is killed; Ctrl-C withdraws the wishes, a second Ctrl-C leaves them.
+The same with --detach again joins the standing pull of each node (same image,
+pod, platform and policy) and lets it stand for the longer of both times.
 `fleetpull pulls` lists wishes, `fleetpull cancel` ends them.
 
 Facts go to stdout (with -o json one object a line for each image and node),

@@ -14,7 +14,7 @@ use super::bounds;
 use super::coordinator::Coordinator;
 use super::flight::{FleetSide, FlightStage};
 use super::outcomes;
-use super::request::{Stage, milliseconds};
+use super::request::{Stage, default_policy, milliseconds};
 use super::step::{Effect, KeptWish, RequestId};
 use super::words;
 
@@ -62,8 +62,8 @@ struct Wish {
     /// It is in what is being written, and in what was.
     in_writing: bool,
     written: bool,
-    /// Callers to be told that it is written.
-    detached: Vec<RequestId>,
+    /// Callers to be told that it is written, and what else they are told.
+    detached: Vec<(RequestId, String)>,
 }
 
 impl Wishes {
@@ -104,9 +104,17 @@ impl Coordinator {
         trace: TraceContext,
         effects: &mut Vec<Effect>,
     ) {
-        let id = ask.wish.unwrap_or_else(|| WishId::random(&mut self.random));
+        let asked = ask.wish.unwrap_or_else(|| WishId::random(&mut self.random));
+        let id = if self.wishes.standing.contains_key(&asked) { asked } else { self.same_detached(&ask).unwrap_or(asked) };
         let detach = ask.detach;
+        let mut message = String::new();
         match self.wishes.standing.get(&id) {
+            Some(wish) if id != asked => {
+                let since = Duration::from_millis(now.wall_ms().saturating_sub(wish.since_ms));
+                self.extend(id, now, wait, effects);
+                let left = self.wishes.standing.get(&id).map(|wish| wish.until.saturating_sub(now.monotonic)).unwrap_or_default();
+                message = words::already_standing(since, left);
+            }
             Some(wish) if !is_same(&wish.ask, &ask) => {
                 let outcome = refusal(words::other_wish(&wish.ask.image), trace);
                 return effects.push(Effect::Answer { request: caller, outcome });
@@ -117,7 +125,7 @@ impl Coordinator {
                 return effects.push(Effect::Answer { request: caller, outcome });
             }
             None => {
-                let ask = EnsureImage { wish: Some(id), detach: false, timeout_ms: None, ..ask };
+                let ask = EnsureImage { wish: Some(id), timeout_ms: None, ..ask };
                 let until_ms = now.wall_ms().saturating_add(milliseconds(wait));
                 let kept = KeptWish { wish: id, ask, since_ms: now.wall_ms(), until_ms };
                 self.keep(kept, now.monotonic.saturating_add(wait), trace);
@@ -128,10 +136,56 @@ impl Coordinator {
         if !detach {
             self.wishes.callers.insert(caller, id);
         } else if let Some(wish) = self.wishes.standing.get_mut(&id).filter(|wish| !wish.written && self.policy.writes_wishes) {
-            wish.detached.push(caller);
+            wish.detached.push((caller, message));
         } else {
-            effects.push(Effect::Answer { request: caller, outcome: stands(id, trace, String::new()) });
+            effects.push(Effect::Answer { request: caller, outcome: stands(id, trace, message) });
         }
+    }
+
+    /// The standing pull that a detached pull of the same image, pod, platform and policy joins. Only one that nobody waits for with a
+    /// command of its own: such a command cancels its own standing pull when it is interrupted.
+    fn same_detached(&self, ask: &EnsureImage) -> Option<WishId> {
+        let wanted = Reference::parse(&ask.image).ok().filter(|_| ask.detach)?;
+        let is_same = |wish: &Wish| {
+            let other = &wish.ask;
+            other.detach
+                && (&other.platform, &other.pod) == (&ask.platform, &ask.pod)
+                && Reference::parse(&other.image).is_ok_and(|reference| {
+                    reference.normalised() == wanted.normalised() && policy_of(other, &reference) == policy_of(ask, &wanted)
+                })
+        };
+        let asks_newest = policy_of(ask, &wanted) == PullPolicy::Always;
+        let mut same = self.wishes.standing.iter().filter(|(_, wish)| is_same(wish) && !(asks_newest && self.is_resolved(wish)));
+        same.next().map(|(id, _)| *id)
+    }
+
+    /// Whether its run under way may bring a digest that the tag had before now.
+    fn is_resolved(&self, wish: &Wish) -> bool {
+        let request = wish.run.and_then(|run| self.requests.get(&run));
+        request.is_some_and(|request| match request.stage {
+            Stage::Flying(flight) => self.flights.get(&flight).is_some_and(|flight| flight.resolved),
+            Stage::Ending { .. } => true,
+            _ => false,
+        })
+    }
+
+    /// Lets a standing pull stand for `wait` from now on, unless it stands for longer.
+    fn extend(&mut self, id: WishId, now: Now, wait: Duration, effects: &mut Vec<Effect>) {
+        let Some(wish) = self.wishes.standing.get_mut(&id) else { return };
+        let until = now.monotonic.saturating_add(wait);
+        if until <= wish.until {
+            return;
+        }
+        wish.until = until;
+        wish.until_ms = now.wall_ms().saturating_add(milliseconds(wait));
+        // The next run, if one is planned, is not due later for it.
+        if wish.run.is_some() {
+            self.alarms.set(Alarm::Wish(id), until);
+        }
+        // What is being written now has the shorter time.
+        (wish.written, wish.in_writing) = (false, false);
+        self.wishes.changed = true;
+        self.write_wishes(effects);
     }
 
     fn keep(&mut self, kept: KeptWish, until: Duration, trace: TraceContext) {
@@ -256,7 +310,7 @@ impl Coordinator {
         if waiting.is_empty() && wish.detached.is_empty() {
             self.wishes.ended_unheard.count(&outcome);
         }
-        for request in waiting.into_iter().chain(wish.detached) {
+        for request in waiting.into_iter().chain(wish.detached.into_iter().map(|(request, _)| request)) {
             self.wishes.callers.remove(&request);
             effects.push(Effect::Answer { request, outcome: PullOutcome { wish: Some(id), ..outcome.clone() } });
         }
@@ -293,9 +347,9 @@ impl Coordinator {
         for (id, wish) in self.wishes.standing.iter_mut().filter(|(_, wish)| wish.in_writing) {
             wish.in_writing = false;
             wish.written |= error.is_none();
-            let words = error.map(words::wish_not_kept).unwrap_or_default();
-            for request in wish.detached.drain(..) {
-                effects.push(Effect::Answer { request, outcome: stands(*id, wish.trace, words.clone()) });
+            for (request, message) in wish.detached.drain(..) {
+                let message = error.map_or(message, words::wish_not_kept);
+                effects.push(Effect::Answer { request, outcome: stands(*id, wish.trace, message) });
             }
         }
         self.write_wishes(effects);
@@ -398,6 +452,10 @@ fn failed_with(status: WishStatus, last: &PullOutcome, age_ms: u64) -> WishStatu
         learned_trace_id: last.learned_trace_id.clone(),
         ..status
     }
+}
+
+fn policy_of(ask: &EnsureImage, reference: &Reference) -> PullPolicy {
+    ask.policy.unwrap_or_else(|| default_policy(reference))
 }
 
 /// Whether two asks of one id are the same wish.

@@ -124,6 +124,13 @@ pub fn wish_cancelled(image: &str, by: &str) -> String {
     if by.is_empty() { cancelled } else { format!("{cancelled} by {}", bounds::person(by)) }
 }
 
+/// Not in kubelet: the same detached pull stands since then, and for that long.
+#[must_use]
+pub fn already_standing(since: Duration, left: Duration) -> String {
+    let seconds = |time: Duration| duration(Duration::from_secs(time.as_secs()));
+    format!("already standing for {}, and for {} more", seconds(since), seconds(left))
+}
+
 /// Not in kubelet: no further wish is kept.
 #[must_use]
 pub fn too_many_wishes(most: usize) -> String {

@@ -183,6 +183,36 @@ fn with_wishes_nobody_else_begins_while_it_would_fail_everywhere() {
 }
 
 #[test]
+fn the_same_detached_pull_twice_is_one_standing_pull_a_node() {
+    let Some(mut fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let image = registry.image("shop/web:v9");
+    let ids = |rows: &[Value]| rows.iter().map(|row| row["wish"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>();
+    let first = fleet.rows(&["pull", &image, "--node", "n1", "--node", "n2", "--wait", "10m", "--detach"], 0);
+    assert_eq!(ids(&first).len(), 1, "{first:?}");
+    let again = fleet.run(&["pull", &image, "--node", "n1", "--wait", "1h", "--detach"]).expect(0);
+    let id = first[0]["wish"].as_str().unwrap();
+    assert!(again.stdout.contains(&format!("wish {id}  already standing for ")), "{again}");
+    // On a node that has none yet it is one of its own.
+    let more = fleet.rows(&["pull", &image, "--all-nodes", "--wait", "10m", "--detach"], 0);
+    assert!(more.len() == 3 && ids(&more).len() == 2, "{more:?}");
+    let standing = wishes(&fleet);
+    assert_eq!(standing.len(), 3, "{standing:?}");
+    let left = |node: &str| standing.iter().find(|wish| wish["node"] == node).unwrap()["left_ms"].as_u64().unwrap();
+    assert!(left("n1") > 3_000_000 && left("n2") <= 600_000, "it stands for as long as the longer of both: {standing:?}");
+    fleet.restart("n1", Signal::Kill);
+    until("the standing pull of n1 stands again", || (wishes(&fleet).len() == 3).then_some(()));
+    let after = fleet.rows(&["pull", &image, "--node", "n1", "--wait", "10m", "--detach"], 0);
+    assert_eq!((ids(&after), wishes(&fleet).len()), (BTreeSet::from([id.to_owned()]), 3), "a restart changes nothing of it");
+    // A command that waits has one of its own: its Ctrl-C ends no other.
+    let waiting = fleet.place.start(&["pull", &image, "--node", "n1", "--wait", "10m"]);
+    until("another one stands", || (wishes(&fleet).len() == 4).then_some(()));
+    waiting.signal(Signal::Interrupt);
+    let _ = Finished::of(&["pull"], waiting).expect(130);
+    assert_eq!(wishes(&fleet).len(), 3);
+}
+
+#[test]
 fn detached_wishes_are_listed_and_cancelled() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
