@@ -17,7 +17,7 @@ pub use members::Members;
 use crate::cli::{FleetArgs, NodesQuestionArgs, QuestionArgs, Selector};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
-use crate::node::{connect_client, root_envelope};
+use crate::node::{LocalAgent, connect_client, local_agent, root_envelope};
 use crate::output;
 
 /// How long one agent may take to answer a question: one that is alive takes milliseconds.
@@ -36,27 +36,57 @@ pub type Answer<R> = (NodeName, Result<R, String>);
 pub fn ask_fleet(question: &QuestionArgs, quietest: &str, work: impl AsyncFnOnce(FleetClient) -> Result<Exit>) -> Result<Exit> {
     let configuration = Configuration::load(&question.settings, question.flags())?;
     configuration.start_log(quietest);
-    actix::System::new().block_on(async { work(connect(&question.fleet, &configuration).await?).await })
+    actix::System::new().block_on(async {
+        let client = match connect_here(&question.fleet, &configuration, question.output.quiet).await? {
+            Some(client) => client,
+            None => connect(&question.fleet, &configuration).await?,
+        };
+        work(client).await
+    })
 }
 
-/// Connects to the fleet, or to this machine's agent through its socket.
+/// Connects to the fleet, or to the agent whose socket is named.
 ///
 /// # Errors
 /// Nothing says which fleet, or it is not reached.
 pub async fn connect(args: &FleetArgs, configuration: &Configuration) -> Result<FleetClient> {
-    let bus = connect_client(configuration.settings(), args.agent.as_deref()).await.map_err(|error| advise(args, error))?;
-    let fleet = Fleet::named(&configuration.settings().fleet.name).context("fleet.name is not valid")?;
-    Ok(FleetClient { socket: args.agent.clone(), ..FleetClient::new(bus, fleet, Clock::host()) })
+    let bus = match connect_client(configuration.settings(), args.agent.as_deref()).await {
+        Ok(bus) => bus,
+        Err(error) => return Err(advise(args, configuration, error).await),
+    };
+    Ok(FleetClient { socket: args.agent.clone(), ..FleetClient::new(bus, fleet_of(configuration)?, Clock::host()) })
+}
+
+/// If nothing names a fleet or an agent: connects to the agent that answers on this host, and says so unless it is to be quiet. None if
+/// there is none.
+///
+/// # Errors
+/// Several agents answer on this host.
+pub async fn connect_here(args: &FleetArgs, configuration: &Configuration, quiet: bool) -> Result<Option<FleetClient>> {
+    if args.agent.is_some() || configuration.settings().nats.is_wanted() {
+        return Ok(None);
+    }
+    let Some(LocalAgent { url, bus }) = local_agent(configuration).await? else { return Ok(None) };
+    if !quiet {
+        output::remark(&format!("asking the agent on this host alone, {url}: give --nats URL to ask its whole fleet"));
+    }
+    Ok(Some(FleetClient { socket: Some(url), ..FleetClient::new(bus, fleet_of(configuration)?, Clock::host()) }))
+}
+
+fn fleet_of(configuration: &Configuration) -> Result<Fleet> {
+    Fleet::named(&configuration.settings().fleet.name).context("fleet.name is not valid")
 }
 
 /// The bus tries again by itself; a command does not, and there is another way to this machine's agent.
-fn advise(args: &FleetArgs, error: anyhow::Error) -> anyhow::Error {
+async fn advise(args: &FleetArgs, configuration: &Configuration, error: anyhow::Error) -> anyhow::Error {
     if args.agent.is_some() || Exit::of_error(&error) == Exit::Usage {
         return error;
     }
     let told = output::told(&error);
     let Some(told) = told.strip_suffix("; trying again") else { return error };
-    anyhow!("{told}. An agent on this machine answers without the bus: --agent unix://STATE_DIR/agent.sock")
+    let found = local_agent(configuration).await.ok().flatten();
+    let url = found.map_or_else(|| "unix://STATE_DIR/agent.sock".to_owned(), |agent| agent.url);
+    anyhow!("{told}. An agent on this machine answers without the bus: --agent {url}")
 }
 
 /// The agents behind a bus.

@@ -77,6 +77,12 @@ impl State {
     pub fn dir_on(&self, store: &Path, node: &str) -> PathBuf {
         self.dir.clone().unwrap_or_else(|| store.join(STATE_IN_STORE).join(node))
     }
+
+    /// The directory that holds a state directory for each agent of this host; none where `state.dir` names the only one.
+    #[must_use]
+    pub fn parent_on(&self, store: &Path) -> Option<PathBuf> {
+        self.dir.is_none().then(|| store.join(STATE_IN_STORE))
+    }
 }
 
 impl Runtime {
@@ -116,6 +122,8 @@ mod tests {
     fn state_lies_below_the_store_by_node() {
         assert_eq!(State::default().dir_on(Path::new("/s"), "n1"), Path::new("/s/state/n1"));
         assert_eq!(State { dir: Some("/own".into()) }.dir_on(Path::new("/s"), "n1"), Path::new("/own"));
+        assert_eq!(State::default().parent_on(Path::new("/s")), Some(PathBuf::from("/s/state")));
+        assert_eq!(State { dir: Some("/own".into()) }.parent_on(Path::new("/s")), None);
     }
 
     #[test]

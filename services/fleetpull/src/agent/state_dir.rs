@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use safe_dir::{PRIVATE_MODE, SafeDir};
 
+use crate::node::SOCKET_FILE;
+
 /// The file that the running agent has locked; it holds the agent's process id for people.
 const LOCK_FILE: &str = "lock";
-/// The socket on which the agent answers this machine.
-const SOCKET_FILE: &str = "agent.sock";
 /// What the agent is to go on with after a restart.
 const WISHES_FILE: &str = "wishes.json";
 /// How many nodes the fleet had when the agent last ran.

@@ -100,7 +100,8 @@ pub struct FleetArgs {
     /// NATS.
     #[command(flatten)]
     pub nats: NatsArgs,
-    /// Ask the agent on this machine through its socket instead: unix:///path/agent.sock.
+    /// Ask the agent on this machine through its socket instead: unix:///path/agent.sock [default: where nothing names a NATS server,
+    /// the one agent that answers below the store's state directory].
     #[arg(long, value_name = "unix://PATH", conflicts_with_all = ["nats", "nats_context"], help_heading = OWN)]
     pub agent: Option<String>,
     /// Only nodes with these labels, as kubectl selects: 'zone in (a, b),disk!=hdd,gpu,!edge'.

@@ -75,7 +75,7 @@ async fn reach(bus: &NatsBus, servers: usize) -> Result<(), BusError> {
     }
 }
 
-async fn connect_agent(url: &str) -> Result<BusRef> {
+pub(super) async fn connect_agent(url: &str) -> Result<BusRef> {
     let path = url.strip_prefix("unix://").unwrap_or(url);
     if !path.starts_with('/') {
         return Err(UsageError(format!("--agent {url:?} is no socket: write unix:///path/to/agent.sock")).into());

@@ -2,6 +2,7 @@
 
 mod connection;
 pub mod fleet_key;
+mod local_agent;
 mod membership;
 mod name;
 pub mod presence;
@@ -10,6 +11,7 @@ mod sharing;
 mod spread;
 
 pub use connection::{connect_client, open_bus, shown_bus};
+pub use local_agent::{LocalAgent, SOCKET_FILE, local_agent};
 pub use membership::Membership;
 pub use name::node_name;
 pub use runtime::{logins, open_runtime, open_shared_runtime};

@@ -6,6 +6,7 @@ mod alone;
 mod bus_lost;
 mod ending;
 mod far_away;
+mod found;
 mod killed_pulling;
 mod local_delivery;
 mod on_the_bus;

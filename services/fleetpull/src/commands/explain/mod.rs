@@ -16,7 +16,7 @@ use super::pull::advice;
 use crate::cli::{ExplainArgs, OutputFormat};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
-use crate::fleet::connect;
+use crate::fleet::{connect, connect_here};
 use crate::output::known::Known;
 use crate::output::{self, given};
 
@@ -104,12 +104,18 @@ fn is_for_fleet(args: &ExplainArgs, configuration: &Configuration) -> Result<boo
 }
 
 async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Findings> {
-    let fleet = &args.asked.question.fleet;
-    if !is_for_fleet(args, configuration)? {
-        let here = Verdict { node: None, said: Ok(here::explain(configuration, args, reference).await) };
-        return Ok(Findings { verdicts: vec![here], ..Findings::default() });
-    }
-    let client = connect(fleet, configuration).await?;
+    let question = &args.asked.question;
+    let is_for_fleet = is_for_fleet(args, configuration)?;
+    // A store or a login that is named is this process's own.
+    let found = if args.runtime.is_given() { None } else { connect_here(&question.fleet, configuration, question.output.quiet).await? };
+    let client = match found {
+        Some(client) => client,
+        None if is_for_fleet => connect(&question.fleet, configuration).await?,
+        None => {
+            let here = Verdict { node: None, said: Ok(here::explain(configuration, args, reference).await) };
+            return Ok(Findings { verdicts: vec![here], ..Findings::default() });
+        }
+    };
     let nodes = client.meant(&args.asked).await?;
     let command = ExplainImage { image: args.image.clone(), policy: args.policy, ..ExplainImage::default() };
     let mut answers = client.ask_each(&nodes, &command).await;

@@ -19,7 +19,7 @@ use super::{NotBegun, digests, dry_run, withdraw};
 use crate::cli::{OutputFormat, Parallelism, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
-use crate::fleet::{Answer, FleetClient, Members, connect};
+use crate::fleet::{Answer, FleetClient, Members, connect, connect_here};
 use crate::node::shown_bus;
 use crate::output;
 use crate::output::outcome::Row;
@@ -70,7 +70,14 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
 
 /// Connects, within the job's own time.
 async fn reach(args: &PullArgs, configuration: &Configuration) -> Result<FleetClient> {
-    let connected = connect(&args.fleet, configuration);
+    let connected = async {
+        // One agent alone is not all nodes, nor all with these labels.
+        let found = if args.nodes.is_empty() { None } else { connect_here(&args.fleet, configuration, args.output.quiet).await? };
+        match found {
+            Some(client) => Ok(client),
+            None => connect(&args.fleet, configuration).await,
+        }
+    };
     let Some(limit) = args.timeout.or(args.wait) else { return connected.await };
     tokio::time::timeout(limit, connected).await.unwrap_or_else(|_| {
         let place = args.fleet.agent.clone().unwrap_or_else(|| shown_bus(configuration.settings()));

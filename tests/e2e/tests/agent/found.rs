@@ -1,0 +1,70 @@
+//! A command on the agent's own host finds the agent by its socket, where nothing names a fleet.
+
+use e2e::{Agent, Registry, Signal, Workplace};
+use practice_registry::MadeImage;
+
+const NO_FLEET: &str = "no fleet to ask: give --nats URL";
+
+/// A place whose settings say where images lie, and so where agents keep their state.
+fn place() -> Workplace {
+    let place = Workplace::new();
+    let store = place.path("store").display().to_string();
+    place.with("FLEETPULL_STORE_DIR", store)
+}
+
+#[test]
+fn commands_on_the_agents_host_find_it_without_being_told_where() {
+    let (place, registry) = (place(), Registry::new());
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    let image = registry.image("shop/web:v1");
+    assert!(place.run(&["nodes"]).expect(2).stderr.contains(NO_FLEET), "no agent is there yet");
+    let agent = Agent::start_in(&place, "n1", "store", &[]).ready();
+    let whom = format!("asking the agent on this host alone, {}: give --nats URL to ask its whole fleet", agent.url());
+    let nodes = place.run(&["nodes", "-o", "json"]).expect(0);
+    assert_eq!(nodes.object()["node"], "n1");
+    assert!(nodes.stderr.contains(&whom), "{nodes}");
+    assert_eq!(place.run(&["nodes", "-q"]).expect(0).stderr, "");
+
+    assert_eq!(place.run(&["pull", &image, "--node", "n1", "-o", "json"]).expect(0).object()["outcome"], "pulled");
+    for (arguments, status, said) in [
+        (&["pulls"][..], 0, "nothing"),
+        (&["backoff", "list"], 0, ""),
+        (&["budget", "list"], 0, ""),
+        (&["events"], 0, "Pulled"),
+        (&["cancel", &image], 1, "none stands at all"),
+        (&["backoff", "clear", &image], 1, ""),
+        (&["explain", &image], 0, "n1"),
+        (&["explain", &image, "--node", "n1"], 0, "n1"),
+    ] {
+        let done = place.run(arguments).expect(status);
+        assert!(done.output().contains(said) && done.stderr.contains(&whom), "{done}");
+    }
+    // A question to this process, and what one agent alone cannot answer, are as before.
+    let own = place.run(&["explain", &image, "--store", "other"]);
+    assert!(!own.stderr.contains(&whom), "{own}");
+    for more in [&["--all-nodes"][..], &["-l", "zone=a"]] {
+        let refused = place.run(&[&["pull", &image][..], more].concat()).expect(2);
+        assert!(refused.stderr.contains(NO_FLEET), "{refused}");
+    }
+    let other = place.run(&["pull", &image, "--node", "n2"]).expect(2);
+    assert!(other.stderr.contains("answers for that node alone"), "{other}");
+    // Where a bus is named, it is asked; what helps without it is named with its place.
+    let without_bus = place.run(&["nodes", "--nats", "nats://127.0.0.1:1"]).expect(1);
+    assert!(without_bus.stderr.contains(&format!("answers without the bus: --agent {}", agent.url())), "{without_bus}");
+    agent.signal(Signal::Kill);
+    let _ = agent.wait();
+    assert!(place.run(&["nodes"]).expect(2).stderr.contains(NO_FLEET), "a socket is left that nobody listens on");
+}
+
+#[test]
+fn of_several_agents_on_a_host_one_is_to_be_named() {
+    let place = place();
+    let agents = ["n1", "n2"].map(|node| Agent::start_in(&place, node, "store", &[]).ready());
+    let several = place.run(&["nodes"]).expect(2);
+    assert!(several.stderr.contains("2 agents answer on this host: give one of them with --agent"), "{several}");
+    for agent in &agents {
+        assert!(several.stderr.contains(&agent.url()), "{several}");
+    }
+    let place = place.with("FLEETPULL_NODE_NAME", "n2");
+    assert_eq!(place.run(&["nodes", "-o", "json"]).expect(0).object()["node"], "n2");
+}
