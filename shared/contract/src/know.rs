@@ -119,6 +119,12 @@ impl SharedBucket {
         Self { name: fleet.bucket(KEYS), markers_kept: None, max_bytes: KEYS_MAX_BYTES, forgets_oldest: false, republished_to: None }
     }
 
+    /// All buckets of a fleet.
+    #[must_use]
+    pub fn all(fleet: &Fleet) -> [Self; 6] {
+        [Self::reports, Self::leases, Self::leaders, Self::pauses, Self::members, Self::keys].map(|bucket| bucket(fleet))
+    }
+
     fn republished(fleet: &Fleet, purpose: &str, max_bytes: u64) -> Self {
         Self { republished_to: Some(fleet.knowledge(purpose)), ..Self::kept(fleet, purpose, max_bytes) }
     }
@@ -524,6 +530,8 @@ mod tests {
             assert!(bucket.max_bytes > MAX_STORED_BYTES as u64 && bucket.markers_kept.is_some());
             assert_eq!((&bucket.name, bucket.republished_to.as_ref()), (&fleet.bucket(purpose), Some(&fleet.knowledge(purpose))));
         }
+        let purposes = [REPORTS, LEASES, LEADERS, PAUSES, MEMBERS, KEYS];
+        assert_eq!(SharedBucket::all(&fleet).map(|bucket| bucket.name), purposes.map(|purpose| fleet.bucket(purpose)));
         let members = SharedBucket::members(&fleet);
         assert!(members.max_bytes > MAX_STORED_BYTES as u64 && members.markers_kept.is_some() && !members.forgets_oldest);
         assert_eq!((members.republished_to, SharedBucket::keys(&fleet).republished_to), (None, None));

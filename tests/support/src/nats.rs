@@ -168,6 +168,15 @@ impl NatsServer {
         self.process().resume();
     }
 
+    /// All that the server has logged since it was started last.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process().log()
+    }
+
     /// Where it tells over HTTP how it is, while it runs as part of a cluster.
     fn monitor(&self) -> Option<u16> {
         self.process.as_ref().and_then(ServerProcess::monitor)

@@ -2,6 +2,7 @@
 
 mod backoff;
 mod groups;
+mod nats_setup;
 mod pull;
 mod queries;
 mod run;
@@ -18,6 +19,7 @@ pub use backoff::{
 pub use groups::{
     FleetArgs, LogArgs, NatsArgs, NodesQuestionArgs, OutputArgs, OutputFormat, QuestionArgs, RegistryArgs, RuntimeArgs, SettingsArgs,
 };
+pub use nats_setup::NatsSetupArgs;
 pub use pull::{FleetPullArgs, PullArgs};
 pub use queries::{
     CancelArgs, CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, NodesArgs, PullsArgs,
@@ -78,6 +80,8 @@ pub enum Command {
     Backoff(BackoffArgs),
     /// List what registries allow the fleet, and what is left of it.
     Budget(BudgetArgs),
+    /// Make the fleet's buckets on the NATS server, for agents that may not.
+    NatsSetup(NatsSetupArgs),
     /// Print or check the settings.
     Config(ConfigArgs),
     /// See the main job with nothing installed: a small registry and three nodes in this process.

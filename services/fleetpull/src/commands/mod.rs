@@ -10,6 +10,7 @@ mod demo;
 mod events;
 mod explain;
 mod holds;
+mod nats_setup;
 mod nodes;
 mod pull;
 mod pulls;
@@ -36,6 +37,7 @@ pub fn carry_out(cli: Cli) -> Result<Exit> {
         Command::Cancel(args) => cancel::carry_out(&args),
         Command::Backoff(args) => backoff::carry_out(&args),
         Command::Budget(args) => budget::carry_out(&args),
+        Command::NatsSetup(args) => nats_setup::carry_out(&args),
         Command::Config(args) => config::carry_out(&args),
         Command::Demo(args) => demo::carry_out(&args),
     }

@@ -50,9 +50,21 @@ pub async fn connect_client(settings: &Settings, agent: Option<&str>) -> Result<
         let advice = "no fleet to ask: give --nats URL (or nats.url, FLEETPULL_NATS_URL, NATS_URL), or --agent unix://PATH for the agent on this machine";
         return Err(UsageError(advice.to_owned()).into());
     }
+    Ok(Arc::new(connect_nats(settings).await?))
+}
+
+/// NATS as it is set, and there. Must be called within a tokio runtime.
+///
+/// # Errors
+/// No server is named, its settings cannot be used, every server refuses, or none is reached within 5 s.
+pub async fn connect_nats(settings: &Settings) -> Result<NatsBus> {
+    if !settings.nats.is_wanted() {
+        let advice = "no NATS server is named: give --nats URL (or nats.url, FLEETPULL_NATS_URL, NATS_URL) or --nats-context NAME";
+        return Err(UsageError(advice.to_owned()).into());
+    }
     let bus = NatsBus::connect(nats_options(&settings.nats, CLIENT_NAME)).await.context("NATS cannot be used as it is set")?;
     reach(&bus, settings.nats.url.len().max(1)).await.context("the fleet cannot be asked")?;
-    Ok(Arc::new(bus))
+    Ok(bus)
 }
 
 /// Waits until messages flow, but for no server that has refused: one that is there answers, one that hangs may still come.

@@ -10,7 +10,7 @@ mod runtime;
 mod sharing;
 mod spread;
 
-pub use connection::{connect_client, open_bus, shown_bus};
+pub use connection::{connect_client, connect_nats, open_bus, shown_bus};
 pub use local_agent::{LocalAgent, SOCKET_FILE, local_agent};
 pub use membership::Membership;
 pub use name::node_name;

@@ -41,6 +41,12 @@ const UNSTORED_AFTER: Duration = Duration::from_millis(500);
 /// What helps where there is no JetStream.
 pub(super) const TURN_IT_ON: &str = "turn it on (`jetstream {}` in the server's configuration, limits in the account)";
 
+/// What helps where a login may not make or change what it uses. The same for each bucket, so that it is said once.
+const MISSING: &str =
+    "buckets of the fleet are missing and this login may not make them: run `fleetpull nats-setup` once with a login that may";
+const LACKING: &str =
+    "buckets of the fleet lack something and this login may not change them: run `fleetpull nats-setup` once with a login that may";
+
 /// Error codes of JetStream, as the server's list of errors names them.
 pub(super) mod code {
     pub(in crate::nats) const ACCOUNT_RESOURCES_EXCEEDED: u64 = 10002;
@@ -129,7 +135,16 @@ impl JetStream {
 
     /// An error in what is done to a stream; if it lasts until somebody changes something, the bus is degraded from now on.
     pub(super) fn refused(&self, stream: &str, act: Act, error: CallError, doing: &str, config: Option<Value>) -> BusError {
-        match refusals::lasting(&error, doing) {
+        let forbidden = matches!(error, CallError::Bus(BusError::Forbidden { .. }));
+        let reason = match act {
+            Act::Make if forbidden => Some(MISSING.to_owned()),
+            Act::Change if forbidden => Some(LACKING.to_owned()),
+            _ => refusals::lasting(&error, doing),
+        };
+        if forbidden {
+            self.connection.link.refusals.forbid(stream, act);
+        }
+        match reason {
             Some(reason) => {
                 self.connection.link.refused(stream, act, &reason, config);
                 BusError::Unsupported { reason }
@@ -248,9 +263,14 @@ impl JetStream {
         }
     }
 
+    /// Where a call of the API goes.
+    pub(super) fn api_subject(&self, name: &str) -> String {
+        format!("{}.{name}", self.api_prefix)
+    }
+
     async fn request(&self, name: &str, body: &Value, limit: Duration) -> Result<Value, CallError> {
         let payload = if body.is_null() { Bytes::new() } else { body.to_string().into() };
-        let subject = format!("{}.{name}", self.api_prefix);
+        let subject = self.api_subject(name);
         let message = Message { subject, reply_to: None, headers: Headers::new(), payload };
         let answer = self.connection.ask(message, limit).await.map_err(CallError::Bus)?;
         parsed(&answer.payload)

@@ -147,7 +147,6 @@ impl KeyValue for NatsKeyValue {
         let mut headers = Headers::new();
         // Unlike a deletion (DEL), a purge whose time is up is not followed by a marker of the server's own.
         headers.set("KV-Operation", "PURGE");
-        headers.set("Nats-Rollup", "sub");
         if let Some(ttl) = self.spec.marker_ttl {
             headers.set("Nats-TTL", ttl.as_secs().to_string());
         }

@@ -9,7 +9,7 @@ use async_nats::{ClientError, Event, ReconnectToServer, Server, ServerError};
 use futures::StreamExt;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::refusals::{Act, Refusals};
 use super::replies::Waiting;
@@ -271,10 +271,13 @@ impl Link {
                 }
             }
             Event::ServerError(error) => {
-                if let ServerError::Other(text) = &error
-                    && let Some(subject) = forbidden_subject(text)
-                {
-                    self.waiting.forbid(subject);
+                let refused_a_request = matches!(&error, ServerError::Other(text)
+                    if forbidden_subject(text).is_some_and(|subject| self.waiting.forbid(subject)));
+                if refused_a_request {
+                    // Its caller is told, and says what it means.
+                    debug!(%error, "the server refuses a request");
+                    self.changed.notify_one();
+                    return;
                 }
                 let refusals = self.server_errors.fetch_add(1, Ordering::Relaxed) + 1;
                 if refusals.is_power_of_two() {

@@ -1,6 +1,6 @@
 //! What JetStream refuses to do for this login, by the stream it is about: as long as there is any of it, the bus is degraded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::jetstream::{CallError, code};
 use crate::port::BusError;
 
-/// The most streams of which refusals are remembered; a fleet has five.
+/// The most streams of which refusals are remembered; a fleet has six.
 const REMEMBERED: usize = 64;
 /// A refusal that is not tried again here is forgotten when nobody has met it for so many looks at the server.
 const LOOKS_KEPT: u32 = 1;
@@ -31,6 +31,8 @@ pub(super) enum Act {
 #[derive(Default)]
 pub(super) struct Refusals {
     by_stream: Mutex<BTreeMap<(String, Act), Refusal>>,
+    /// What this login may not do, as the server has said on this connection: it is not tried again on it.
+    forbidden: Mutex<BTreeSet<(String, Act)>>,
     /// How many there are: a message that is stored asks for no more than this.
     count: AtomicUsize,
 }
@@ -76,8 +78,22 @@ impl Refusals {
         })
     }
 
+    /// The server has said that this login may not do it.
+    pub(super) fn forbid(&self, stream: &str, act: Act) {
+        let mut forbidden = self.forbidden();
+        if act != Act::Store && forbidden.len() < REMEMBERED {
+            forbidden.insert((stream.to_owned(), act));
+        }
+    }
+
+    /// Whether the server has said on this connection that this login may not do it.
+    pub(super) fn is_forbidden(&self, stream: &str, act: Act) -> bool {
+        self.forbidden().contains(&(stream.to_owned(), act))
+    }
+
     /// There is another connection, which may be allowed more: forgets what is not tried again here. Whether that was anything.
     pub(super) fn renew(&self) -> bool {
+        self.forbidden().clear();
         self.forget(|refusal| refusal.config.is_none())
     }
 
@@ -110,6 +126,10 @@ impl Refusals {
         refused.iter().filter_map(|((stream, _), refusal)| Some((stream.clone(), refusal.config.clone()?))).collect()
     }
 
+    fn forbidden(&self) -> MutexGuard<'_, BTreeSet<(String, Act)>> {
+        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn refused(&self) -> MutexGuard<'_, BTreeMap<(String, Act), Refusal>> {
         self.by_stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,7 +153,7 @@ fn advice(code: u64, description: &str) -> Option<&'static str> {
         code::ACCOUNT_RESOURCES_EXCEEDED | code::INSUFFICIENT_RESOURCES | code::NO_STORAGE => {
             "give it room on disk: raise `max_file_store` of the server, `max_file` of the account"
         }
-        code::STREAMS_LIMIT => "raise `max_streams` of the account: a fleet has five",
+        code::STREAMS_LIMIT => "raise `max_streams` of the account: a fleet has six",
         code::NO_PEERS => "start the cluster's servers that are down, and give them room on disk (`max_file_store`)",
         code::SUBJECT_OVERLAP => "another stream of the account stores these subjects: delete it, or take them from it",
         code::STREAM_BYTES_LIMIT => "raise `disk_max_stream_bytes` of the account to 16 MiB or more",

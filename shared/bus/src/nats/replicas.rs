@@ -13,9 +13,10 @@ use tracing::{debug, info};
 use super::jetstream::{CallError, JetStream, code};
 use super::link::Phase;
 use super::streams;
+use crate::port::BusError;
 
 /// The least number that is still whole without one.
-const REPLICAS: u64 = 3;
+pub(super) const REPLICAS: u64 = 3;
 
 /// Marks what was made with fewer than were wanted, in its metadata.
 const MARK: &str = "fleetpull-replicas-wanted";
@@ -70,6 +71,10 @@ async fn grow(jetstream: &JetStream, stream: &str) {
         match more(jetstream, stream).await {
             Ok(true) => return,
             Ok(false) => {}
+            Err(CallError::Bus(BusError::Forbidden { .. })) => {
+                debug!(stream, "it is kept on one server: this login may not change that");
+                return;
+            }
             Err(error) => debug!(stream, ?error, "it is kept on one server still"),
         }
         after = (after * 2).min(LONGEST);
@@ -87,15 +92,19 @@ async fn more(jetstream: &JetStream, stream: &str) -> Result<bool, CallError> {
     if !wants_more(&config) {
         return Ok(true);
     }
-    let mut metadata = config["metadata"].clone();
-    if let Some(metadata) = metadata.as_object_mut() {
-        // From now on it is as its operator wants it.
-        metadata.remove(MARK);
-    }
-    let changes = [("num_replicas", json!(REPLICAS)), ("metadata", metadata)];
+    let changes = [("num_replicas", json!(REPLICAS)), ("metadata", unmarked(&config))];
     streams::update(jetstream, stream, config, &changes).await?;
     info!(stream, "it is kept on {REPLICAS} servers from now on");
     Ok(true)
+}
+
+/// The metadata of a stream that has its replicas: from now on it is as its operator wants it.
+pub(super) fn unmarked(config: &Value) -> Value {
+    let mut metadata = config["metadata"].clone();
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.remove(MARK);
+    }
+    metadata
 }
 
 fn wants_more(config: &Value) -> bool {

@@ -28,13 +28,15 @@ struct Pending {
 }
 
 impl Waiting {
-    /// The server does not let this login publish to that subject: whoever asked there need not wait.
-    pub(super) fn forbid(&self, subject: &str) {
+    /// The server does not let this login publish to that subject: whoever asked there need not wait. Whether somebody did.
+    pub(super) fn forbid(&self, subject: &str) -> bool {
         let forbidden = self.asked().extract_if(.., |_, asker| asker.subject == subject).map(|(_, asker)| asker).collect::<Vec<_>>();
+        let any = !forbidden.is_empty();
         for asker in forbidden {
             // The asker may have given up this moment.
             let _ = asker.reply.send(None);
         }
+        any
     }
 
     fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, Pending>> {

@@ -86,7 +86,11 @@ pub(super) async fn ensure_bucket(jetstream: &JetStream, spec: &BucketSpec) -> R
     if changes.is_empty() {
         jetstream.connection.link.done(&stream, Act::Change);
     } else {
-        changed(jetstream, &stream, update(jetstream, &stream, existing.config.clone(), &changes).await)?;
+        let updated = match check_allowed(jetstream, &stream, Act::Change, "UPDATE") {
+            Ok(()) => update(jetstream, &stream, existing.config.clone(), &changes).await,
+            refused => refused,
+        };
+        changed(jetstream, &stream, updated)?;
     }
     Ok(existing)
 }
@@ -115,6 +119,7 @@ async fn find_or_make(jetstream: &JetStream, name: &str, config: Value) -> Resul
     let info = format!("STREAM.INFO.{name}");
     match jetstream.call(&info, &Value::Null).await {
         Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => {
+            check_allowed(jetstream, name, Act::Make, "CREATE")?;
             match replicas::create(jetstream, name, config).await {
                 // Somebody else made it this moment, in another form.
                 Err(CallError::Refused { code: code::STREAM_NAME_IN_USE, .. }) => jetstream.call(&info, &Value::Null).await,
@@ -123,6 +128,15 @@ async fn find_or_make(jetstream: &JetStream, name: &str, config: Value) -> Resul
         }
         found => found,
     }
+}
+
+/// Fails without asking where the server has said on this connection that the login may not.
+fn check_allowed(jetstream: &JetStream, name: &str, act: Act, verb: &str) -> Result<(), CallError> {
+    if jetstream.connection.link.refusals.is_forbidden(name, act) {
+        let subject = jetstream.api_subject(&format!("STREAM.{verb}.{name}"));
+        return Err(CallError::Bus(BusError::Forbidden { subject }));
+    }
+    Ok(())
 }
 
 fn existing(jetstream: &JetStream, name: &str, mut found: Value) -> Result<Existing, BusError> {
@@ -174,7 +188,7 @@ fn stream_config(spec: &StreamSpec) -> Value {
 }
 
 /// What the `nats` command and every client library take for a bucket with a history of one.
-fn bucket_config(spec: &BucketSpec) -> Value {
+pub(super) fn bucket_config(spec: &BucketSpec) -> Value {
     let subjects = format!("$KV.{}.>", spec.name);
     json!({
         "name": stream_of(&spec.name),
@@ -188,7 +202,8 @@ fn bucket_config(spec: &BucketSpec) -> Value {
         "max_bytes": limit(spec.max_bytes),
         "duplicate_window": nanoseconds(BUCKET_DUPLICATE_WINDOW),
         "deny_delete": true,
-        "allow_rollup_hdrs": true,
+        // By a message with the header `Nats-Rollup: all` each writer can empty the bucket. nats-server insists on it where there are markers.
+        "allow_rollup_hdrs": spec.marker_ttl.is_some(),
         "allow_direct": true,
         "allow_msg_ttl": spec.marker_ttl.is_some(),
         "subject_delete_marker_ttl": spec.marker_ttl.map_or(0, nanoseconds),

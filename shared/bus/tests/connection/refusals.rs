@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::nats::NatsBus;
+use bus::nats::{NatsBus, SetupOptions, SetupState};
 use bus::{BucketSpec, Bus, BusError, BusHealth, KeyValueError, Message, StreamSpec};
 use futures::StreamExt;
 use support::nats::{NatsConfig, NatsServer};
@@ -40,7 +40,7 @@ async fn what_jetstream_refuses_is_said_and_made_when_it_is_allowed() {
         (account("max_mem: 64MB, max_file: 100KB"), ["KV_state", "insufficient storage", "max_file"]),
         (account("max_mem: 64MB, max_file: 1GB, max_streams: 1"), ["KV_state", "maximum number of streams", "max_streams"]),
         (account("max_mem: 64MB, max_file: 1GB, disk_max_stream_bytes: 1KB"), ["KV_state", "", "disk_max_stream_bytes"]),
-        (denied("$JS.API.STREAM.CREATE.>"), ["KV_state", "may not publish to $JS.API.STREAM.CREATE.KV_state", "allow it"]),
+        (denied("$JS.API.STREAM.CREATE.>"), ["buckets of the fleet are missing", "this login may not make them", "`fleetpull nats-setup`"]),
     ];
     let tried = table.map(|(config, parts)| async move {
         let mut server = server!(config.clone());
@@ -89,5 +89,57 @@ async fn whoever_asks_where_the_login_may_not_is_told_at_once() {
     let patient = Duration::from_secs(3_600);
     let asked = within(bus.request(Message::new("private.a", ""), patient)).await;
     assert_eq!(asked, Err(BusError::Forbidden { subject: "private.a".to_owned() }));
+    assert_eq!(bus.health(), BusHealth::Connected);
+}
+
+/// Two logins of one account: `setup` may make and change streams, `node` may do neither.
+fn two_logins() -> NatsConfig {
+    let deny = "permissions: { publish: { deny: [\"$JS.API.STREAM.CREATE.>\", \"$JS.API.STREAM.UPDATE.>\"] } }";
+    let users = format!("users: [{{ user: setup, password: pw }}, {{ user: ann, password: pw, {deny} }}]");
+    NatsConfig::default().with(&format!("authorization {{ {users} }}"))
+}
+
+/// How often a server has refused this call of JetStream's API, as soon as that is not never.
+async fn refused_by(server: &NatsServer, verb: &str) -> usize {
+    let refused = |line: &&str| line.contains("Publish Violation") && line.contains(&format!("$JS.API.STREAM.{verb}."));
+    let count = || server.log().lines().filter(refused).count();
+    within(async {
+        while count() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await
+        }
+    })
+    .await;
+    count()
+}
+
+#[tokio::test]
+async fn a_login_that_may_not_make_buckets_asks_once_and_uses_them_when_another_has_made_them() {
+    let server = server!(two_logins());
+    let bus = connected(&server).await;
+    for _ in 0..5 {
+        let refused = within(bus.bucket(&bucket(1_000_000))).await.err();
+        assert!(matches!(refused, Some(BusError::Unsupported { .. })), "{refused:?}");
+    }
+    says(&bus, &["buckets of the fleet are missing", "`fleetpull nats-setup`"]).await;
+    let setup = NatsBus::connect(urls(format!("nats://setup:pw@{}", server.address()))).await.unwrap();
+    setup.wait_connected(LIMIT).await.unwrap();
+    let plain = BucketSpec { marker_ttl: None, ..bucket(1_000_000) };
+    let made = setup.set_up(&plain, SetupOptions::default()).await.unwrap();
+    assert_eq!((made.state, made.replicas), (SetupState::Made, Some(1)));
+    // Nobody asks for the bucket again.
+    until_connected(&bus).await;
+    assert_eq!(refused_by(&server, "CREATE").await, 1, "it is asked once a connection");
+
+    // It is there, and lacks what this login may not add.
+    for _ in 0..5 {
+        let refused = within(bus.bucket(&bucket(1_000_000))).await.err();
+        assert!(matches!(refused, Some(BusError::Unsupported { .. })), "{refused:?}");
+    }
+    says(&bus, &["buckets of the fleet lack something", "`fleetpull nats-setup`"]).await;
+    assert_eq!(refused_by(&server, "UPDATE").await, 1, "it is asked once a connection");
+    let changed = setup.set_up(&bucket(1_000_000), SetupOptions::default()).await.unwrap();
+    assert_eq!(changed.state, SetupState::Changed, "{changed:?}");
+    let state = bus.bucket(&bucket(1_000_000)).await.unwrap();
+    state.put("a", "1".into(), Some(Duration::from_secs(60))).await.unwrap();
     assert_eq!(bus.health(), BusHealth::Connected);
 }

@@ -62,7 +62,7 @@ fn cases() -> Vec<Case> {
         case("streams", account("max_mem: 64MB, max_file: 1GB, max_streams: 1"), &["maximum number of streams", "max_streams"]),
         case("no-jetstream", with_login(NatsConfig::default().without_jetstream()), &["no JetStream", "turn it on"]),
         case("no-permission", denied("$JS.>"), &["may not publish to $JS.API.INFO", "allow"]),
-        case("no-permission-to-make", denied("$JS.API.STREAM.CREATE.>"), &["may not publish to $JS.API.STREAM.CREATE", "allow"]),
+        case("no-permission-to-make", denied("$JS.API.STREAM.CREATE.>"), &["may not make them", "fleetpull nats-setup"]),
         case("no-permission-to-write", denied("$KV.>"), &["may not publish to $KV.", "allow"]),
         Case { name: "wrong-password", config: Some(healthy()), login: "ann:wrong", said: &["no bus since", "refuses the login", "check"] },
         Case { name: "nobody-there", config: None, login: LOGIN, said: &["no bus since", "no server listens there", "start it"] },

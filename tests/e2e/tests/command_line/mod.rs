@@ -14,6 +14,7 @@ mod fleet_members;
 mod fleet_pull;
 mod fleet_wishes;
 mod hostile_agent;
+mod nats_setup;
 mod pull_cri;
 mod pull_exit_status;
 mod pull_faults;

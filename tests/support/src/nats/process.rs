@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// It takes milliseconds; a machine under load takes longer.
@@ -24,6 +25,7 @@ pub(super) struct ServerProcess {
     child: Child,
     /// Where it tells over HTTP how it is, if it does.
     monitor: Option<u16>,
+    log: Arc<Mutex<String>>,
 }
 
 impl ServerProcess {
@@ -33,14 +35,20 @@ impl ServerProcess {
         command.arg("-c").arg(configuration).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         die_with_the_test(&mut command);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
-        let lines = lines_of(child.stderr.take().expect("stderr is piped"));
-        let mut process = Self { child, monitor: None };
+        let log = Arc::default();
+        let lines = lines_of(child.stderr.take().expect("stderr is piped"), Arc::clone(&log));
+        let mut process = Self { child, monitor: None, log };
         process.monitor = wait_until_ready(&lines, if is_member { ROUTING } else { READY });
         process
     }
 
     pub(super) fn monitor(&self) -> Option<u16> {
         self.monitor
+    }
+
+    /// All that it has logged so far.
+    pub(super) fn log(&self) -> String {
+        self.log.lock().expect("nothing panics while it writes").clone()
     }
 
     /// Ends the process in good order.
@@ -84,10 +92,11 @@ impl Drop for ServerProcess {
 }
 
 /// Reads on until the server ends, so that its log never blocks it.
-fn lines_of(log: ChildStderr) -> Receiver<String> {
+fn lines_of(log: ChildStderr, kept: Arc<Mutex<String>>) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
+            kept.lock().expect("nothing panics while it reads").push_str(&format!("{line}\n"));
             // Nobody reads after the start.
             let _ = sender.send(line);
         }
