@@ -434,7 +434,12 @@ impl Handler<Ask<ExplainImage>> for PullCoordinator {
 
     fn handle(&mut self, Ask(envelope): Ask<ExplainImage>, _: &mut Self::Context) -> Self::Result {
         let in_flight = Reference::parse(&envelope.body.image).is_ok_and(|reference| self.core.is_in_flight(&reference));
-        let asked = Asked { runtime: self.runtime.clone(), outbound: self.outbound.clone(), surroundings: self.surroundings.clone() };
+        let asked = Asked {
+            runtime: self.runtime.clone(),
+            outbound: self.outbound.clone(),
+            surroundings: self.surroundings.clone(),
+            waits_for_fleet: self.core.waits_for_fleet().unwrap_or_default(),
+        };
         Box::pin(crate::explain::explain(asked, envelope.body, in_flight, envelope.meta.trace))
     }
 }

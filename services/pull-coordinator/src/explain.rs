@@ -1,6 +1,7 @@
 //! What would happen to a pull now, without pulling.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffKey, BackoffList, Held, Pause};
 use contract::messages::pull_coordinator::{BudgetHold, EndpointLogins, ExplainImage, Explanation, PullPolicy};
@@ -19,11 +20,13 @@ pub(crate) struct Asked {
     pub(crate) outbound: Outbound,
     /// None when this node shares nothing.
     pub(crate) surroundings: Option<Rc<Surroundings>>,
+    /// For how long a pull without a standing pull waits for the fleet.
+    pub(crate) waits_for_fleet: Duration,
 }
 
 /// Looks at the runtime and at the back-off, in the order in which a pull would.
 pub(crate) async fn explain(
-    Asked { runtime, outbound, surroundings }: Asked,
+    Asked { runtime, outbound, surroundings, waits_for_fleet }: Asked,
     wanted: ExplainImage,
     in_flight: bool,
     trace: TraceContext,
@@ -65,7 +68,10 @@ pub(crate) async fn explain(
     let held = outbound.check(trace, key, target, true).await;
     let list = outbound.list_backoffs(trace, wanted.image).await.unwrap_or_default();
     match held {
-        BackoffAnswer::Held(held) => explain_hold(&mut explanation, held, &list.entries),
+        BackoffAnswer::Held(held) => {
+            explanation.waits = held.unconfirmed && Duration::from_millis(held.next_try_ms) <= waits_for_fleet;
+            explain_hold(&mut explanation, held, &list.entries);
+        }
         BackoffAnswer::Clear | BackoffAnswer::Unknown { .. } => explain_lenience(&mut explanation, &list),
     }
     if wanted.weigh {
@@ -121,7 +127,12 @@ pub fn verdict(explanation: &Explanation) -> String {
         _ if never => "it would fail with ErrImageNeverPull: it is not on the node".to_owned(),
         Explanation { next_try_ms: Some(left), in_flight, .. } => {
             let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
-            format!("{now} would be refused with ImagePullBackOff for another {:.1} s", *left as f64 / 1_000.0)
+            let seconds = *left as f64 / 1_000.0;
+            if explanation.waits {
+                format!("{now} would wait for {seconds:.1} s and be tried then: one node alone reports the failure")
+            } else {
+                format!("{now} would be refused with ImagePullBackOff for another {seconds:.1} s")
+            }
         }
         Explanation { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
         Explanation { budget_hold: Some(BudgetHold { wait_ms, cause }), .. } => {
@@ -161,6 +172,7 @@ mod tests {
                 "it is being pulled now: a pull would wait for that one",
             ),
             (Explanation { budget_hold, ..held.clone() }, "it would be refused with ImagePullBackOff for another 12.4 s"),
+            (Explanation { waits: true, ..held.clone() }, "it would wait for 12.4 s and be tried then: one node alone reports the failure"),
             (
                 Explanation { in_flight: true, ..held },
                 "it is being pulled now; unless that succeeds, another pull would be refused with ImagePullBackOff for another 12.4 s",

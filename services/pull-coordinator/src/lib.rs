@@ -43,6 +43,6 @@ pub use outbound::{FleetNeighbours, Neighbours};
 #[cfg(feature = "shell")]
 pub use sharing::{EarlyWord, Extras, Sharing};
 #[cfg(feature = "shell")]
-pub use surroundings::{Surroundings, registry_of_budget};
+pub use surroundings::{Surroundings, budget_in_words, registry_of_budget};
 #[cfg(feature = "shell")]
 pub use wish_store::{FileWishStore, WishStore, WishStoreError, WishStoreRef};

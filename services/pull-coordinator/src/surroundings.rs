@@ -6,6 +6,11 @@ use contract::{Target, View};
 use image::{Platform, Reference};
 use runtimes::{ImageRuntime, Route};
 
+/// What runtimes call a pull without a login.
+const ANONYMOUS: &str = "anonymous";
+/// As much of a hash as is shown, in bytes.
+const HASH_SHOWN: usize = 8;
+
 /// What a node says of itself to the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
@@ -63,6 +68,28 @@ pub fn registry_of_budget(owner: &str) -> String {
     owner.split('|').nth(1).unwrap_or(owner).replace("%7C", "|").replace("%25", "%")
 }
 
+/// The owner of a budget in words: the registry, whose login or which address it counts, and what else sets it apart from other budgets
+/// of that registry. What an owner of another form is, is not known: it is shown as it is.
+#[must_use]
+pub fn budget_in_words(owner: &str) -> String {
+    let parts: Vec<String> = owner.split('|').map(|part| part.replace("%7C", "|").replace("%25", "%")).collect();
+    let [_, registry, route, boot, login, egress] = parts.as_slice() else { return owner.to_owned() };
+    let login = if login == ANONYMOUS { "without login".to_owned() } else { format!("login {}", short(login)) };
+    let mut words = format!("{registry} {login} from {egress}");
+    if !route.is_empty() {
+        words.push_str(&format!(" by route {}", short(route)));
+    }
+    if !boot.is_empty() {
+        words.push_str(&format!(" on host {}", short(boot)));
+    }
+    words
+}
+
+/// Enough of a hash to tell some apart.
+fn short(hash: &str) -> &str {
+    &hash[..hash.floor_char_boundary(HASH_SHOWN)]
+}
+
 /// Whether each host has a registry of its own there: on a loopback or link-local address.
 fn is_of_this_host(registry: &str) -> bool {
     let host = match registry.rsplit_once(':') {
@@ -118,6 +145,14 @@ mod tests {
         assert_eq!(target.budget_owner, "s|registry.example|h||anonymous|e");
         assert_eq!(registry_of_budget(&target.budget_owner), "registry.example");
         assert_eq!(registry_of_budget("s|[::1%25x%7C]:5000|h||anonymous|e"), "[::1%x|]:5000");
+        for (owner, words) in [
+            ("s|registry.example|||anonymous|eu-1", "registry.example without login from eu-1"),
+            ("s|registry.example|0123456789ab||anonymous|eu-1", "registry.example without login from eu-1 by route 01234567"),
+            ("s|localhost:5000||fedcba9876543210|00112233445566|e%7C1", "localhost:5000 login 00112233 from e|1 on host fedcba98"),
+            ("hub", "hub"),
+        ] {
+            assert_eq!(budget_in_words(owner), words);
+        }
         assert_eq!(target.repository, "registry.example/team/a");
     }
 }

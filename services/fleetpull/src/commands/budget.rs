@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use contract::NodeName;
 use contract::messages::throttler::{BudgetList, BudgetState, BudgetWaiter, ListBudgets, RegistryLimit};
+use pull_coordinator::{budget_in_words, registry_of_budget};
 use serde::Serialize;
 
 use crate::cli::{BudgetArgs, BudgetCommand, BudgetListArgs, OutputFormat};
@@ -19,6 +20,7 @@ use crate::output::{self, table, units};
 struct JsonBudget<'a> {
     kind: &'static str,
     owner: &'a str,
+    registry: String,
     leader: Option<&'a NodeName>,
     epoch: u64,
     leads: bool,
@@ -124,7 +126,11 @@ fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>, silent: &[Sile
             let rows: Vec<Vec<String>> = budgets.iter().map(row).collect();
             table::columns(&header, &rows).iter().for_each(|line| output::fact(line));
             for budget in budgets.iter().filter(|budget| !budget.alone.is_empty() && !output.quiet) {
-                output::remark(&format!("{}: reach no leader of {} and go by their own share", named(&budget.alone), budget.state.owner));
+                output::remark(&format!(
+                    "{}: reach no leader of {} and go by their own share",
+                    named(&budget.alone),
+                    in_words(&budget.state)
+                ));
             }
         }
     }
@@ -164,6 +170,7 @@ fn json(budget: &Budget) -> JsonBudget<'_> {
     JsonBudget {
         kind: "budget",
         owner: &state.owner,
+        registry: registry_of_budget(&state.owner),
         leader: state.leader.as_ref(),
         epoch: state.epoch,
         leads: state.leads,
@@ -203,7 +210,12 @@ fn row(budget: &Budget) -> Vec<String> {
         ([], false) => "-".to_owned(),
         (limits, _) => limits.iter().map(quota).collect::<Vec<_>>().join("; "),
     };
-    vec![output::one_line(&state.owner), leader, per_second, at_once, waiting, quota, budget.nodes.to_string()]
+    vec![in_words(state), leader, per_second, at_once, waiting, quota, budget.nodes.to_string()]
+}
+
+/// Whose budget it is, for people.
+fn in_words(state: &BudgetState) -> String {
+    output::one_line(&budget_in_words(&state.owner))
 }
 
 /// A quota in words.

@@ -31,15 +31,22 @@ struct JsonNode<'a> {
     state: &'a str,
     since_ms: u64,
     runtime: Option<&'a str>,
-    labels: &'a BTreeMap<String, String>,
+    /// Null where they are not known.
+    labels: Option<&'a BTreeMap<String, String>>,
     pulling: Option<u64>,
     waiting: Option<u64>,
     backoff: Option<u64>,
     reads_versions: &'a [u32],
 }
 
+/// A node as it is listed.
+struct Listed {
+    node: NodeDescription,
+    knows_labels: bool,
+}
+
 impl<'a> JsonNode<'a> {
-    fn of(node: &'a NodeDescription) -> Self {
+    fn of(Listed { node, knows_labels }: &'a Listed) -> Self {
         let answers = node.state != SILENT;
         let known = |count: u64| answers.then_some(count);
         Self {
@@ -50,7 +57,7 @@ impl<'a> JsonNode<'a> {
             state: &node.state,
             since_ms: node.since_ms,
             runtime: given(&node.runtime),
-            labels: &node.labels,
+            labels: knows_labels.then_some(&node.labels),
             pulling: known(node.pulling),
             waiting: known(node.waiting),
             backoff: known(node.backoff),
@@ -68,9 +75,10 @@ pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
 }
 
 async fn list(args: &NodesArgs, client: &FleetClient) -> Result<Exit> {
-    let Members { answering: mut nodes, silent: left_out } = client.members(args.question.fleet.selector.as_ref()).await?;
-    nodes.extend(left_out.into_iter().map(silent));
-    nodes.sort_by(|one, other| one.node.cmp(&other.node));
+    let Members { answering, silent: left_out } = client.members(args.question.fleet.selector.as_ref()).await?;
+    let answering = answering.into_iter().map(|node| Listed { node, knows_labels: true });
+    let mut nodes: Vec<Listed> = answering.chain(left_out.into_iter().map(silent)).collect();
+    nodes.sort_by(|one, other| one.node.node.cmp(&other.node.node));
     match args.question.output.format {
         OutputFormat::Json => nodes.iter().for_each(|node| output::json(&JsonNode::of(node))),
         OutputFormat::Text => {
@@ -83,8 +91,9 @@ async fn list(args: &NodesArgs, client: &FleetClient) -> Result<Exit> {
 }
 
 /// A node that is known and does not answer: since when, and its labels, is all that is known of it.
-fn silent(Silent { node, ago, labels, .. }: Silent) -> NodeDescription {
-    NodeDescription {
+fn silent(Silent { node, ago, labels, .. }: Silent) -> Listed {
+    let knows_labels = labels.is_some();
+    let node = NodeDescription {
         node,
         instance: String::new(),
         started_ms: 0,
@@ -97,10 +106,11 @@ fn silent(Silent { node, ago, labels, .. }: Silent) -> NodeDescription {
         waiting: 0,
         backoff: 0,
         reads_versions: Vec::new(),
-    }
+    };
+    Listed { node, knows_labels }
 }
 
-fn row(node: &NodeDescription) -> Vec<String> {
+fn row(Listed { node, .. }: &Listed) -> Vec<String> {
     vec![
         node.node.to_string(),
         given(&node.version).unwrap_or("-").to_owned(),
@@ -154,6 +164,20 @@ async fn counters(args: &NodesArgs, client: &FleetClient, node: &NodeName) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_of_a_silent_node_are_null_unless_they_are_known() {
+        for (labels, expected) in [
+            (None, serde_json::Value::Null),
+            (Some(BTreeMap::new()), json!({})),
+            (Some(BTreeMap::from([("zone".to_owned(), "a".to_owned())])), json!({ "zone": "a" })),
+        ] {
+            let (node, ago) = ("n1".parse().expect("a name"), std::time::Duration::from_secs(5));
+            let listed = silent(Silent { node, ago, labels, known_for: 12 * ago });
+            let told = serde_json::to_value(JsonNode::of(&listed)).expect("serialises");
+            assert_eq!((&told["labels"], &told["state"], &told["pulling"]), (&expected, &json!("silent"), &json!(null)));
+        }
+    }
 
     #[test]
     fn budgets_add_up() {

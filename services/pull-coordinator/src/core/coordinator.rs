@@ -99,6 +99,12 @@ impl Coordinator {
         self.policy = policy.bounded();
     }
 
+    /// For how long a pull without a standing pull waits for the fleet; none: this node shares nothing.
+    #[must_use]
+    pub fn waits_for_fleet(&self) -> Option<Duration> {
+        self.policy.leave_within
+    }
+
     /// Whether a flight is not over yet.
     #[must_use]
     pub fn is_flying(&self, flight: FlightId) -> bool {

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use e2e::{Finished, Registry, Started, Watch, Workplace, skopeo};
+use e2e::{Agent, Finished, Registry, Started, Watch, Workplace, skopeo, until};
 use practice_registry::{BodyFault, Deed, Fault};
 use serde_json::{Value, json};
 use support::docker_registry;
+use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
 use super::common::{NOBODY, small};
@@ -313,22 +314,26 @@ fn explain_refuses_what_cannot_be_read_and_says_how_it_would_be() {
 
 /// A terminal of its own, which `script` makes.
 fn on_a_terminal(place: &Workplace, line: &str) -> Finished {
-    run_by(place, line, |program| vec!["script".into(), "-qec".into(), program, "/dev/null".into()])
+    Finished::of(&[line], begin_on_a_terminal(place, line))
+}
+
+fn begin_on_a_terminal(place: &Workplace, line: &str) -> Started {
+    begin_by(place, line, |program| vec!["script".into(), "-qec".into(), program, "/dev/null".into()])
 }
 
 /// With pipes and redirections.
 fn in_a_shell(place: &Workplace, line: &str) -> Finished {
-    run_by(place, line, |program| vec!["sh".into(), "-c".into(), program])
+    Finished::of(&[line], begin_by(place, line, |program| vec!["sh".into(), "-c".into(), program]))
 }
 
 /// The program with `line` behind it, run by another one that `words` names.
-fn run_by(place: &Workplace, line: &str, words: impl FnOnce(String) -> Vec<String>) -> Finished {
+fn begin_by(place: &Workplace, line: &str, words: impl FnOnce(String) -> Vec<String>) -> Started {
     let program = place.command(&[]);
     let words = words(format!("{} {line}", program.get_program().display()));
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env_clear().envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.env("TERM", "xterm").current_dir(place.path("."));
-    Finished::of(&[line], Started::of(command))
+    Started::of(command)
 }
 
 #[test]
@@ -367,6 +372,36 @@ fn bars_are_drawn_on_a_terminal_and_lines_elsewhere() {
     let piped = place.run(&["pull", "--store", "other", &image]).expect(0);
     assert!(piped.stderr.contains("Normal   Pulling") && !piped.output().contains('\u{1b}'), "{piped}");
     assert!(!piped.stderr.contains(name), "{piped}");
+}
+
+#[test]
+fn a_pull_in_this_process_says_its_failure_once() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    let image = registry.image("shop/web:v9");
+    let line = format!("pull --store store {image}");
+    for done in [place.run(&["pull", "--store", "store", &image]).expect(1), on_a_terminal(&place, &line).expect(1)] {
+        assert_eq!(done.output().matches("404 Not Found").count(), 1, "{done}");
+    }
+}
+
+#[test]
+fn a_bus_that_comes_back_is_said_while_a_live_screen_is_drawn() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (mut server, registry, place) = (NatsServer::start(NatsConfig::default()), Registry::new(), Workplace::new());
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    let line = format!("pull {} --all-nodes --wait 50s --nats {}", registry.image("shop/web:v1"), server.url());
+    let waiting = begin_on_a_terminal(&place, &line);
+    until("the standing pull is there", || agent.asked(&["pulls", "-o", "json"]).stdout.contains("standing_pull").then_some(()));
+    server.kill();
+    let said = ["the bus is not connected", "the bus is connected again"];
+    until("it says that the bus is lost", || waiting.stdout().contains(said[0]).then_some(()));
+    server.restart();
+    until("it says that the bus is found again", || waiting.stdout().contains(said[1]).then_some(()));
+    registry.add_image("shop/web", "v1", &small());
+    let done = Finished::of(&[&line], waiting).expect(0);
+    assert!(done.stdout.find(said[0]) < done.stdout.find(said[1]) && done.stdout.contains("pulled   n1"), "{done}");
 }
 
 #[test]

@@ -210,6 +210,26 @@ fn a_pause_lets_every_node_ask_by_itself() {
 }
 
 #[test]
+fn what_one_node_alone_reports_is_waited_for_and_explained_so() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    let (first, image) = (registry.image("shop/web:v8"), registry.image("shop/web:v9"));
+    // For four seconds at most another node waits, and then asks for itself.
+    for command in [&["explain", &first, "--node", "n2"][..], &["pull", &image, "--node", "n2", "--dry-run"]] {
+        let failed = fleet.rows(&["pull", command[1], "--node", "n1"], 1);
+        assert_eq!(failed[0]["class"], "not_found", "{failed:?}");
+        let told = fleet.run(command);
+        assert!(told.stdout.contains("it would wait for ") && told.stdout.contains("one node alone reports the failure"), "{told}");
+        assert!(!told.stdout.contains("would be refused"), "{told}");
+    }
+    let pulled = fleet.rows(&["pull", &image, "--node", "n2"], 1);
+    assert_eq!(pulled[0]["outcome"], "failed", "it asked for itself: {pulled:?}");
+    // Now two say so.
+    let refused = fleet.run(&["explain", &image, "--node", "n3"]);
+    assert!(refused.stdout.contains("it would be refused with ImagePullBackOff"), "{refused}");
+}
+
+#[test]
 fn budgets_are_listed_once_with_their_leader() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
@@ -230,4 +250,6 @@ fn budgets_are_listed_once_with_their_leader() {
     assert_eq!(led, budgets.len() as u64, "each has one leader");
     let table = fleet.run(&["budget", "list"]).expect(0);
     assert!(table.stdout.starts_with("OWNER") && table.stdout.contains("LEADER"), "{table}");
+    let of_registry = format!("{} without login from default", registry.host());
+    assert!(table.stdout.contains(&of_registry) && !table.stdout.contains('|'), "its parts are said in words: {table}");
 }
