@@ -155,7 +155,7 @@ fn a_wish_lives_through_a_restart_of_the_agent_and_of_its_command() {
         let node = Node::sharing(&runtime, &script, Some(&path));
         let outcome = node.put(EnsureImage { detach: true, ..standing() }).await;
         assert!(outcome.stands && outcome.wish == standing().wish && path.exists());
-        let other = EnsureImage { wish: "2".to_owned().try_into().ok(), ..standing() };
+        let other = EnsureImage { image: "registry/other:v1".to_owned(), wish: "2".to_owned().try_into().ok(), ..standing() };
         node.put(EnsureImage { detach: true, ..other }).await;
         let kept = || FileWishStore::new(path.clone()).load().unwrap().len();
         assert_eq!(kept(), 2);
