@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::nats::{NatsBus, NatsOptions};
+use bus::nats::{NatsBus, NatsOptions, SetupOptions, SetupState};
 use bus::{BucketSpec, Bus, BusHealth, KeyValue, KeyValueError, Message};
 use futures::StreamExt;
 use serde_json::Value;
@@ -232,6 +232,25 @@ async fn a_bucket_of_one_server_that_an_operator_made_is_left_as_it_is() {
     assert_eq!(state.put("a", "1".into(), Some(Duration::from_secs(60))).await, Ok(1), "it has learned to expire");
     let found = info(&bus).await;
     assert_eq!((&found["config"]["num_replicas"], &found["config"]["republish"]["dest"]), (&1.into(), &"told.>".into()));
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_set_up_has_three_replicas_also_one_that_had_fewer() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let cluster = NatsCluster::start(&NatsConfig::default());
+    let bus = connected(&cluster, 0).await;
+    bus.request(Message::new("$JS.API.STREAM.CREATE.KV_state", OF_ONE), LIMIT).await.unwrap();
+    let one = bus.set_up(&bucket(), SetupOptions { replicas: Some(1), ..SetupOptions::default() }).await.unwrap();
+    assert_eq!(one.replicas, Some(1), "as it is asked for");
+    let three = bus.set_up(&bucket(), SetupOptions::default()).await.unwrap();
+    assert_eq!((three.replicas, info(&bus).await["config"]["num_replicas"].take()), (Some(3), 3.into()));
+    let made = bus.set_up(&BucketSpec { name: "other".to_owned(), ..bucket() }, SetupOptions::default()).await.unwrap();
+    assert_eq!((made.state, made.replicas), (SetupState::Made, Some(3)));
+    let too_many = SetupOptions { replicas: Some(5), ..SetupOptions::default() };
+    let refused = bus.set_up(&BucketSpec { name: "third".to_owned(), ..bucket() }, too_many).await;
+    assert!(refused.is_err(), "a cluster of three has no five to give: {refused:?}");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Real nats-servers, each on a free port with a data directory of its own, gone when the test is.
 
+mod accounts;
 mod certificates;
 mod cluster;
 mod process;
@@ -13,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::held_port::HeldPort;
 
+pub use self::accounts::Accounts;
 pub use self::certificates::Authority;
 pub use self::cluster::NatsCluster;
 use self::process::ServerProcess;

@@ -6,12 +6,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::nats::{NatsBus, NatsOptions};
+use bus::nats::{NatsBus, NatsOptions, SetupOptions};
 use bus::{BucketSpec, Bus, BusError, KeyValue, Message};
 use bytes::Bytes;
 use futures::StreamExt;
-use nkeys::KeyPair;
-use support::nats::{NatsConfig, NatsServer, current_program};
+use support::nats::{Accounts, NatsServer, current_program};
 use support::requirement::met;
 use tempfile::TempDir;
 
@@ -31,35 +30,44 @@ fn read(file: &str) -> String {
 /// A server with the accounts of the example, whose users have keys that this test knows.
 struct Fleet {
     server: NatsServer,
-    folder: TempDir,
+    accounts: Accounts,
+    contexts: TempDir,
 }
 
 impl Fleet {
-    fn start() -> Self {
-        let folder = TempDir::new().unwrap();
-        let mut text = read("nats/accounts.conf").replace("/var/lib/nats", folder.path().join("store").to_str().unwrap());
-        // The server of a test listens where there is room.
-        text = text.lines().filter(|line| !line.starts_with("listen")).collect::<Vec<_>>().join("\n");
-        for user in ["n1", "n2", "operator", "reader"] {
-            let pair = KeyPair::new_user();
-            std::fs::write(folder.path().join(user), pair.seed().unwrap()).unwrap();
-            let line = text.lines().find(|line| line.ends_with(&format!(" # {user}"))).unwrap().to_owned();
-            text = text.replace(&line, &format!("nkey: {}", pair.public_key()));
+    /// With the buckets of a fleet, made by who may.
+    async fn start() -> Self {
+        let accounts = Accounts::new();
+        let server = NatsServer::start(accounts.config());
+        let fleet = Self { server, accounts, contexts: TempDir::new().unwrap() };
+        let setup = fleet.connect("setup").await;
+        for purpose in BUCKETS {
+            setup.set_up(&spec(purpose), SetupOptions::default()).await.unwrap();
         }
-        let server = NatsServer::start(NatsConfig::default().without_jetstream().with(&text));
-        std::fs::create_dir_all(folder.path().join("nats/context")).unwrap();
-        Self { server, folder }
+        fleet
     }
 
-    /// Connects as the comments of the example say: by a context with nkey and inbox prefix.
+    /// Connects as the comments of the example say: by a context with nkey, authority and inbox prefix.
     async fn connect(&self, user: &str) -> NatsBus {
-        let seed = self.folder.path().join(user);
-        let context = format!("{{ \"url\": {:?}, \"nkey\": {seed:?}, \"inbox_prefix\": \"_INBOX_{user}\" }}", self.server.url());
-        std::fs::write(self.folder.path().join("nats/context").join(format!("{user}.json")), context).unwrap();
-        let config_home = Some(self.folder.path().to_owned());
+        self.accounts.write_context(self.contexts.path(), user, &self.server.address());
+        let config_home = Some(self.contexts.path().to_owned());
         let bus = NatsBus::connect(NatsOptions { context: Some(user.to_owned()), config_home, ..NatsOptions::default() }).await.unwrap();
         bus.wait_connected(LIMIT).await.unwrap();
         bus
+    }
+
+    /// The buckets as they are set up, and how much is in each.
+    async fn buckets(&self) -> Vec<serde_json::Value> {
+        let setup = self.connect("setup").await;
+        let mut all = Vec::new();
+        for purpose in BUCKETS {
+            let asked = Message::new(format!("$JS.API.STREAM.INFO.KV_fleetpull-{purpose}"), "");
+            let answer = setup.request(asked, LIMIT).await.unwrap();
+            let mut told: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap();
+            assert!(told["error"].is_null(), "{told}");
+            all.push(serde_json::json!([told["config"].take(), told["state"]["messages"], told["created"]]));
+        }
+        all
     }
 }
 
@@ -83,9 +91,9 @@ async fn a_node_publishes_events_in_its_own_name_alone() {
     if met(current_program()).is_none() {
         return;
     }
-    let fleet = Fleet::start();
-    let (n1, operator, reader) = (fleet.connect("n1").await, fleet.connect("operator").await, fleet.connect("reader").await);
-    let mut events = reader.subscribe("fleetpull.v1.evt.>", None).await.unwrap();
+    let fleet = Fleet::start().await;
+    let (n1, operator, viewer) = (fleet.connect("n1").await, fleet.connect("operator").await, fleet.connect("viewer").await);
+    let mut events = viewer.subscribe("fleetpull.v1.evt.>", None).await.unwrap();
     let mut seen_by_operator = operator.subscribe("fleetpull.v1.evt.>", None).await.unwrap();
     // One connection's messages keep their order: when the last has come, the ones before it were refused.
     for subject in ["fleetpull.v1.evt.Failed.ghcr_2eio.n2", "fleetpull.v1.evt.n1", "fleetpull.v1.evt.Failed.ghcr_2eio.n1"] {
@@ -100,7 +108,7 @@ async fn a_node_takes_commands_to_itself_and_to_all_and_answers_them() {
     if met(current_program()).is_none() {
         return;
     }
-    let fleet = Fleet::start();
+    let fleet = Fleet::start().await;
     let (n1, n2, operator) = (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("operator").await);
     let command = "fleetpull.v1.cmd.n1.agent.describe";
     let _refused = n2.subscribe(command, None).await.unwrap();
@@ -127,15 +135,15 @@ async fn a_node_takes_commands_to_itself_and_to_all_and_answers_them() {
 }
 
 #[tokio::test]
-async fn a_node_commands_no_other_node_and_a_reader_none_at_all() {
+async fn a_node_commands_no_other_node_and_a_viewer_none_at_all() {
     if met(current_program()).is_none() {
         return;
     }
-    let fleet = Fleet::start();
-    let (n1, n2, reader, operator) =
-        (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("reader").await, fleet.connect("operator").await);
+    let fleet = Fleet::start().await;
+    let (n1, n2, viewer, operator) =
+        (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("viewer").await, fleet.connect("operator").await);
     let mut heard = n2.subscribe("fleetpull.v1.cmd.n2.>", None).await.unwrap();
-    for stranger in [&n1, &reader] {
+    for stranger in [&n1, &viewer] {
         stranger.publish(message("fleetpull.v1.cmd.n2.agent.forged")).await.unwrap();
         // A round trip of the stranger: what was published before it has been judged.
         drop(stranger.subscribe("fleetpull.v1.evt.>", None).await.unwrap());
@@ -144,18 +152,18 @@ async fn a_node_commands_no_other_node_and_a_reader_none_at_all() {
     assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.cmd.n2.agent.describe");
 }
 
-/// A bucket of the fleet as agents make it.
-async fn bucket(bus: &NatsBus, purpose: &str) -> Result<Arc<dyn KeyValue>, BusError> {
-    let republish_to = (!["keys", "members"].contains(&purpose)).then(|| format!("fleetpull.v1.know.{purpose}"));
+const BUCKETS: [&str; 6] = ["reports", "leases", "leaders", "pauses", "members", "keys"];
+
+/// A bucket of the fleet as agents use it.
+fn spec(purpose: &str) -> BucketSpec {
+    let republish_to = ["reports", "leases", "pauses"].contains(&purpose).then(|| format!("fleetpull.v1.know.{purpose}"));
     let marker_ttl = (purpose != "keys").then_some(Duration::from_secs(60));
-    bus.bucket(&BucketSpec {
-        name: format!("fleetpull-{purpose}"),
-        marker_ttl,
-        max_bytes: Some(1 << 20),
-        forgets_oldest: false,
-        republish_to,
-    })
-    .await
+    let name = format!("fleetpull-{purpose}");
+    BucketSpec { name, marker_ttl, max_bytes: Some(1 << 20), forgets_oldest: false, republish_to }
+}
+
+async fn bucket(bus: &NatsBus, purpose: &str) -> Result<Arc<dyn KeyValue>, BusError> {
+    bus.bucket(&spec(purpose)).await
 }
 
 /// Whether what is asked for is never answered, which is how a server refuses. Told of at once where nobody subscribes.
@@ -168,7 +176,7 @@ async fn a_node_writes_reports_in_its_own_name_alone_and_the_server_tells_all_no
     if met(current_program()).is_none() {
         return;
     }
-    let fleet = Fleet::start();
+    let fleet = Fleet::start().await;
     let (n1, n2) = (fleet.connect("n1").await, fleet.connect("n2").await);
     let reports = bucket(&n1, "reports").await.unwrap();
     let of_n2 = bucket(&n2, "reports").await.unwrap();
@@ -193,7 +201,7 @@ async fn nobody_but_the_server_publishes_knowledge_and_a_digest_comes_from_whom_
     if met(current_program()).is_none() {
         return;
     }
-    let fleet = Fleet::start();
+    let fleet = Fleet::start().await;
     let (n1, n2, operator) = (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("operator").await);
     let knowledge = n2.subscribe("fleetpull.v1.know.>", None).await.unwrap();
     let digests = n2.subscribe("fleetpull.v1.digest.*", None).await.unwrap();
@@ -215,12 +223,12 @@ async fn the_key_of_the_fleet_is_for_agents_alone() {
     if met(current_program()).is_none() {
         return;
     }
-    let fleet = Fleet::start();
+    let fleet = Fleet::start().await;
     let (n1, n2) = (fleet.connect("n1").await, fleet.connect("n2").await);
     bucket(&n1, "keys").await.unwrap().create("fleet", "k".into(), None).await.unwrap();
     let read = bucket(&n2, "keys").await.unwrap().get("fleet").await.unwrap();
     assert_eq!(read.map(|entry| entry.value), Some(Bytes::from_static(b"k")));
-    for stranger in ["operator", "reader"] {
+    for stranger in ["operator", "viewer"] {
         let stranger = fleet.connect(stranger).await;
         let mut overheard = stranger.subscribe("$KV.fleetpull-keys.>", None).await.unwrap();
         assert!(
@@ -241,8 +249,8 @@ async fn a_node_records_itself_alone_as_a_member_and_operators_read_who_is_recor
     if met(current_program()).is_none() {
         return;
     }
-    let fleet = Fleet::start();
-    let (n1, operator, reader) = (fleet.connect("n1").await, fleet.connect("operator").await, fleet.connect("reader").await);
+    let fleet = Fleet::start().await;
+    let (n1, operator, viewer) = (fleet.connect("n1").await, fleet.connect("operator").await, fleet.connect("viewer").await);
     let members = bucket(&n1, "members").await.unwrap();
     let revision = members.put("n1", "x".into(), Some(Duration::from_secs(60))).await.unwrap();
     let read = bucket(&operator, "members").await.unwrap();
@@ -252,7 +260,9 @@ async fn a_node_records_itself_alone_as_a_member_and_operators_read_who_is_recor
         assert!(is_refused(members.put(forged, "x".into(), None)).await, "{forged}");
     }
     assert!(is_refused(read.put("n1", "x".into(), None)).await);
-    assert!(is_refused(bucket(&reader, "members")).await);
+    let viewed = bucket(&viewer, "members").await.unwrap();
+    assert_eq!(keys(viewed.snapshot(None).await.unwrap().entries), ["n1"]);
+    assert!(is_refused(viewed.put("n1", "x".into(), None)).await);
     members.delete("n1", Some(revision)).await.unwrap();
     assert_eq!(keys(read.snapshot(None).await.unwrap().entries), Vec::<String>::new());
 }
@@ -262,7 +272,7 @@ async fn a_node_reports_to_the_registrar_and_claims_budgets_of_any_node_and_of_n
     if met(current_program()).is_none() {
         return;
     }
-    let fleet = Fleet::start();
+    let fleet = Fleet::start().await;
     let (n1, n2) = (fleet.connect("n1").await, fleet.connect("n2").await);
     let mut registrar = n2.subscribe("fleetpull.v1.cmd._leader.registrar.alive", None).await.unwrap();
     let mut leader = n2.subscribe("fleetpull.v1.cmd.n2.throttler.grant-budget.*", None).await.unwrap();
@@ -282,10 +292,80 @@ async fn a_node_reports_to_the_registrar_and_claims_budgets_of_any_node_and_of_n
     assert!(futures::FutureExt::now_or_never(leader.next()).is_none(), "a budget was claimed in another node's name");
 }
 
+#[tokio::test]
+async fn a_node_changes_no_bucket_and_speaks_for_nobody_else() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start().await;
+    let (n1, n2) = (fleet.connect("n1").await, fleet.connect("n2").await);
+    bucket(&n2, "reports").await.unwrap().put("n2.not_found.ab", "x".into(), None).await.unwrap();
+    bucket(&n2, "keys").await.unwrap().create("fleet", "k".into(), None).await.unwrap();
+    let before = fleet.buckets().await;
+    let mut forbidden = Vec::new();
+    for purpose in BUCKETS {
+        let stream = format!("KV_fleetpull-{purpose}");
+        let calls = ["CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"];
+        forbidden.extend(calls.map(|call| format!("$JS.API.STREAM.{call}.{stream}")));
+        forbidden.extend(["CREATE", "DURABLE.CREATE"].map(|call| format!("$JS.API.CONSUMER.{call}.{stream}.spy")));
+    }
+    for subject in [
+        "$JS.API.STREAM.CREATE.other",
+        "$JS.API.STREAM.LIST",
+        "$JS.API.ACCOUNT.PURGE.FLEET",
+        "$JS.API.META.LEADER.STEPDOWN",
+        "$SYS.REQ.SERVER.PING",
+        "$KV.fleetpull-reports.n2.not_found.ab",
+        "$KV.fleetpull-members.n2",
+        "$KV.fleetpull-keys.other",
+        "fleetpull.v1.know.reports.n2.not_found.ab",
+        "fleetpull.v1.know.leases.registrar",
+        "fleetpull.v1.evt.Failed.ghcr_2eio.n2",
+        "fleetpull.v1.digest.n2",
+        "fleetpull.v1.cmd.n2.pull-coordinator.ensure",
+        "fleetpull.v1.cmd._all.agent.describe",
+        "fleetpull.v1.cmd.n2.throttler.grant-budget.n2",
+    ] {
+        forbidden.push(subject.to_owned());
+    }
+    for subject in forbidden {
+        let answer = n1.request(message(&subject), LIMIT).await;
+        assert_eq!(answer.err(), Some(BusError::Forbidden { subject }));
+    }
+    // Where keys expire nats-server lets a writer empty a bucket by this header; the fleet's key does not expire.
+    let rollup = message("$KV.fleetpull-keys.fleet").with_headers([("Nats-Rollup", "all")].into_iter().collect());
+    let refused = n1.request(rollup, LIMIT).await.unwrap();
+    assert!(String::from_utf8_lossy(&refused.payload).contains("rollup not permitted"), "{refused:?}");
+    assert_eq!(fleet.buckets().await, before, "no bucket is another one, and none has more or less in it");
+}
+
+#[tokio::test]
+async fn the_login_that_makes_buckets_deletes_none_and_reads_nothing() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start().await;
+    let setup = fleet.connect("setup").await;
+    for purpose in BUCKETS {
+        let calls = ["STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE", "STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.CREATE"];
+        for subject in calls.map(|call| format!("$JS.API.{call}.KV_fleetpull-{purpose}")) {
+            let answer = setup.request(message(&subject), LIMIT).await;
+            assert_eq!(answer.err(), Some(BusError::Forbidden { subject }));
+        }
+    }
+    for subject in ["$JS.API.STREAM.CREATE.other", "$KV.fleetpull-keys.fleet", "fleetpull.v1.cmd.n1.pull-coordinator.ensure"] {
+        let answer = setup.request(message(subject), LIMIT).await;
+        assert_eq!(answer.err(), Some(BusError::Forbidden { subject: subject.to_owned() }));
+    }
+}
+
 #[test]
 fn the_example_of_accounts_is_taken_by_the_server_as_it_is() {
     let Some(program) = met(current_program()) else { return };
-    let checked = Command::new(program).arg("-t").arg("-c").arg(deploy("nats/accounts.conf")).output().unwrap();
+    let (accounts, folder) = (Accounts::new(), TempDir::new().unwrap());
+    let file = folder.path().join("accounts.conf");
+    std::fs::write(&file, accounts.text()).unwrap();
+    let checked = Command::new(program).arg("-t").arg("-c").arg(file).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 

@@ -1,7 +1,7 @@
 //! Awaited replies: one subscription for all, so that a request costs no subscription of its own, and one that is given up
 //! leaves nothing behind (the client library's own keeps an entry for ever).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,9 +16,19 @@ use crate::asker::{Asker, PROBE_HEADER};
 const WAITS: &[u8] = b"waits";
 const GONE: &[u8] = b"gone";
 
+/// The most subjects of which is remembered that callers were told that they are forbidden: a fleet's buckets, and some more.
+const TOLD: usize = 64;
+
 /// The requests that wait for an answer.
 #[derive(Clone, Default)]
-pub(super) struct Waiting(Arc<Mutex<BTreeMap<u64, Pending>>>);
+pub(super) struct Waiting(Arc<Mutex<Asked>>);
+
+#[derive(Default)]
+struct Asked {
+    pending: BTreeMap<u64, Pending>,
+    /// Where callers were told that they may not publish. Of several at once the first refusal tells all.
+    told: BTreeSet<String>,
+}
 
 struct Pending {
     /// What it asked on.
@@ -28,18 +38,22 @@ struct Pending {
 }
 
 impl Waiting {
-    /// The server does not let this login publish to that subject: whoever asked there need not wait. Whether somebody did.
+    /// The server does not let this login publish to that subject: whoever asked there need not wait. Whether somebody is told, or was.
     pub(super) fn forbid(&self, subject: &str) -> bool {
-        let forbidden = self.asked().extract_if(.., |_, asker| asker.subject == subject).map(|(_, asker)| asker).collect::<Vec<_>>();
-        let any = !forbidden.is_empty();
+        let mut asked = self.asked();
+        let forbidden = asked.pending.extract_if(.., |_, asker| asker.subject == subject).map(|(_, asker)| asker).collect::<Vec<_>>();
+        if !forbidden.is_empty() && asked.told.len() < TOLD {
+            asked.told.insert(subject.to_owned());
+        }
+        let told = !forbidden.is_empty() || asked.told.contains(subject);
         for asker in forbidden {
             // The asker may have given up this moment.
             let _ = asker.reply.send(None);
         }
-        any
+        told
     }
 
-    fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, Pending>> {
+    fn asked(&self) -> MutexGuard<'_, Asked> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -74,7 +88,7 @@ impl Replies {
     pub(super) fn awaited(&self, subject: &str) -> Awaited<'_> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, reply) = oneshot::channel();
-        self.waiting.asked().insert(number, Pending { subject: subject.to_owned(), reply: sender });
+        self.waiting.asked().pending.insert(number, Pending { subject: subject.to_owned(), reply: sender });
         Awaited { subject: format!("{}{number}", self.prefix), reply, number, replies: self }
     }
 }
@@ -87,7 +101,7 @@ impl Drop for Replies {
 
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        self.replies.waiting.asked().remove(&self.number);
+        self.replies.waiting.asked().pending.remove(&self.number);
     }
 }
 
@@ -96,11 +110,11 @@ async fn read(mut subscriber: Subscriber, prefix_len: usize, waiting: Waiting, c
         let number = message.subject.as_str().get(prefix_len..).and_then(|number| number.parse().ok());
         let Some(number) = number else { continue };
         if is_probe(&message) {
-            let awaited = waiting.asked().contains_key(&number);
+            let awaited = waiting.asked().pending.contains_key(&number);
             answer_probe(&client, message, awaited);
             continue;
         }
-        let asker = waiting.asked().remove(&number);
+        let asker = waiting.asked().pending.remove(&number);
         if let Some(asker) = asker {
             // The asker may have given up this moment.
             let _ = asker.reply.send(Some(message));

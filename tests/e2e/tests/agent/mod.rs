@@ -12,6 +12,7 @@ mod local_delivery;
 mod on_the_bus;
 mod one_of_a_name;
 mod one_sick;
+mod permissions;
 mod runtime;
 mod services_api;
 mod sharing;
