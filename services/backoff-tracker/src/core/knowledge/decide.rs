@@ -27,8 +27,10 @@ const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 enum Leave {
     /// It has.
     Given,
-    /// Not before somebody else says something, or this.
+    /// Not before this.
     Until(Duration),
+    /// Not before somebody else says what came of it under this lease, or this.
+    Other(LeaseName, Duration),
 }
 
 impl Knowledge {
@@ -61,9 +63,17 @@ impl Knowledge {
             Leave::Given if self.quiet(now, wish) => self.abreast(now, id, wish.aim.endpoint, LeaseName::Slot, effects),
             leave => leave,
         };
+        let leave = match leave {
+            // It is not waited for longer than this.
+            Leave::Other(name, wake) => Leave::Other(name, wake.min(self.waits_until(now, wish, name, &binding))),
+            leave => leave,
+        };
         match leave {
             Leave::Given => self.go(now, id, wish, duty, false),
-            Leave::Until(wake) => {
+            Leave::Other(_, wake) if wake <= now => {
+                self.by_local_rule(now, wish, &binding).unwrap_or_else(|| self.go(now, id, wish, Duty::None, true))
+            }
+            Leave::Until(wake) | Leave::Other(_, wake) => {
                 if !matches!(wish.state, State::Released { .. }) {
                     wish.state = State::Held;
                 }
@@ -136,8 +146,21 @@ impl Knowledge {
         match standing {
             Standing::Held => Leave::Given,
             Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
-            Standing::Wait(until) => Leave::Until(until),
+            Standing::Wait(until) => Leave::Other(name, until),
         }
+    }
+
+    /// Until when this node waits for another's word about what it wants. A failure that one other node alone has seen is no result: it may
+    /// be forged.
+    fn waits_until(&mut self, now: Duration, wish: &Wish, name: LeaseName, binding: &[Entry]) -> Duration {
+        let success = match name {
+            // Its name is another one after each failure.
+            LeaseName::Probe(..) => None,
+            LeaseName::Lead(..) => self.replica.succeeded_at(wish.aim.image),
+            LeaseName::Slot(..) => self.replica.succeeded_at(wish.aim.endpoint),
+        };
+        let failed = binding.iter().filter(|entry| entry.reporters > 1 || entry.mine).map(|entry| entry.failed_at).max();
+        self.waits.until(now, name, success.max(failed))
     }
 
     /// How long this node leaves the probe of an entry to others.
@@ -162,19 +185,19 @@ impl Knowledge {
         let mut wake = Duration::MAX;
         let mut not_before = Duration::ZERO;
         for number in 0..ABREAST {
-            let name = name(topic, number);
-            let standing = self.want(now, id, name, not_before, turn, effects);
+            let lease = name(topic, number);
+            let standing = self.want(now, id, lease, not_before, turn, effects);
             match standing {
                 Standing::Held => return Leave::Given,
                 Standing::Ask | Standing::Asked(_) => return Leave::Until(standing.look_again(now)),
                 Standing::Wait(until) => wake = wake.min(until),
             }
-            match self.leases.taken_at(name) {
+            match self.leases.taken_at(lease) {
                 Some(taken) => not_before = taken + UNANSWERED_AFTER + turn,
                 None => break,
             }
         }
-        Leave::Until(wake)
+        Leave::Other(name(topic, 0), wake)
     }
 
     fn want(

@@ -23,6 +23,7 @@ mod input;
 mod lease;
 mod lenience;
 mod node;
+mod overdue;
 mod replica;
 mod report;
 mod reporters;

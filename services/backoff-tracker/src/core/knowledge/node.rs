@@ -17,6 +17,7 @@ use super::fleet::Fleet;
 use super::input::{Effect, Held, Input, LeaseAnswer, Verdict};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, WishId};
 use super::lenience::Lenience;
+use super::overdue::Waits;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
 use super::target::Aim;
@@ -57,6 +58,7 @@ pub struct Knowledge {
     pub(super) node: NodeName,
     pub(super) replica: Replica,
     pub(super) leases: Leases,
+    pub(super) waits: Waits,
     pub(super) local: Tracker,
     pub(super) fleet: Fleet,
     /// No bus: every node for itself.
@@ -81,6 +83,7 @@ impl Knowledge {
             node,
             replica: Replica::default(),
             leases: Leases::default(),
+            waits: Waits::default(),
             local: Tracker::new(policy),
             fleet: Fleet::default(),
             alone: None,
