@@ -17,3 +17,4 @@ mod runtime;
 mod services_api;
 mod sharing;
 mod unfit_bus;
+mod unit;
