@@ -89,6 +89,8 @@ async fn reported<T>(name: &'static str, task: impl Future<Output = T>) -> T {
 }
 
 async fn logged<T>(name: &'static str, task: impl Future<Output = T>) -> T {
+    #[cfg(debug_assertions)]
+    let task = planted::breakable(name, task);
     let done = AssertUnwindSafe(task).catch_unwind().await;
     done.unwrap_or_else(|panic| {
         tracing::error!(task = name, "a task panicked; what waits for it fails; report this as a bug");

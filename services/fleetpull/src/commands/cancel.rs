@@ -139,6 +139,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_pull_that_goes_on_is_named_with_its_callers() {
+        for (callers, standing, said) in [
+            (1, 0, "n1 goes on pulling app:v1: 1 other caller waits for it, and it ends when it does"),
+            (2, 0, "n1 goes on pulling app:v1: 2 other callers wait for it, and it ends when they do"),
+            (
+                2,
+                1,
+                "n1 goes on pulling app:v1: 2 other callers wait for it, and it ends when they do; `fleetpull cancel app:v1` ends the standing pulls among them",
+            ),
+        ] {
+            let pull = serde_json::from_value(serde_json::json!({
+                "image": "app:v1", "state": "pulling", "since_ms": 5, "callers": callers, "done_bytes": 0, "total_bytes": 0
+            }));
+            let node = "n1".parse().expect("a name");
+            assert_eq!(why_it_goes_on(&node, &pull.expect("a status"), standing), said);
+        }
+    }
+
+    #[test]
     fn a_wish_is_meant_by_id_or_image() {
         let status: WishStatus =
             serde_json::from_str(r#"{"wish": "4bf92f3577b34da6a3ce929d0e0e4736", "image": "busybox"}"#).expect("a status");

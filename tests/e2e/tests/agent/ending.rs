@@ -48,6 +48,28 @@ fn an_agent_whose_task_panics_says_which_and_ends_as_for_a_service() {
     }
 }
 
+/// It would panic again after each restart, as standing pulls outlive the agent. Only a debug build can be made to panic.
+#[cfg(debug_assertions)]
+#[test]
+fn a_download_that_panics_fails_its_pull_and_not_the_agent() {
+    if std::env::var_os("FLEETPULL_BINARY").is_some() {
+        return;
+    }
+    let (place, registry) = (Workplace::new().with("PLANTED_PANIC", "download"), Registry::new());
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    registry.faults().add(Fault::new("/blobs/", Deed::Hang));
+    let agent = Agent::start(&place, "n1", &[]).ready();
+    let image = registry.image("shop/web:v1");
+    let arguments = ["pull", "--node", "n1", &image];
+    let waiting = agent.asked_meanwhile(&arguments);
+    until("the download runs", || (agent.described()["pulling"].as_u64() == Some(1)).then_some(()));
+    agent.signal(Signal::Break);
+    let told = e2e::Finished::of(&arguments, waiting).expect(1);
+    assert!(told.output().contains("the download ended by itself") && told.output().contains("report this as a bug"), "{told}");
+    let _ = agent.log_with("a task panicked; what waits for it fails");
+    assert_eq!(agent.state(), "ok");
+}
+
 /// Only a debug build can be made to panic.
 #[cfg(debug_assertions)]
 #[test]

@@ -366,8 +366,9 @@ fn bars_are_drawn_on_a_terminal_and_lines_elsewhere() {
     let image = registry.image("shop/web:v1");
     let done = on_a_terminal(&place, &format!("pull --store store {image}")).expect(0);
     assert!(done.stdout.contains("pulled   ") && !done.stdout.contains("Normal   Pulling"), "{done}");
-    let drawn = done.stdout.lines().any(|line| line.contains("\u{1b}[") && line.contains(name) && line.contains("B/"));
-    assert!(drawn, "a bar of layer {name}: {done}");
+    let bars = done.stdout.lines().filter(|line| line.contains(name) && line.contains("  [") && line.contains(" of ")).count();
+    // Before it is drawn again, the cursor goes up and all below it is cleared.
+    assert!(bars > 1 && done.stdout.contains("A\u{1b}[J"), "a bar of layer {name}, drawn again and again: {done}");
     assert!(!done.stdout.contains(" 0/0"), "a bar that says nothing: {done}");
     let piped = place.run(&["pull", "--store", "other", &image]).expect(0);
     assert!(piped.stderr.contains("Normal   Pulling") && !piped.output().contains('\u{1b}'), "{piped}");
