@@ -181,6 +181,8 @@ fn about(stored: StoredAbout) -> Option<About> {
     Some(match kind {
         AboutKind::BudgetOwner => About::BudgetOwner(owner),
         AboutKind::Endpoint => About::Endpoint { endpoint, zone },
+        AboutKind::TokenServer => About::TokenServer { endpoint, zone },
+        AboutKind::Blobs => About::Blobs { endpoint, zone },
         AboutKind::Registry => About::Registry,
         AboutKind::Repository => About::Repository(repository),
         AboutKind::Reference => About::Reference { reference, scope, mirrored },

@@ -208,6 +208,8 @@ fn about(about: &About) -> StoredAbout {
     match about.clone() {
         About::BudgetOwner(owner) => StoredAbout { owner, ..of(AboutKind::BudgetOwner) },
         About::Endpoint { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::Endpoint) },
+        About::TokenServer { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::TokenServer) },
+        About::Blobs { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::Blobs) },
         About::Registry => of(AboutKind::Registry),
         About::Repository(repository) => StoredAbout { repository, ..of(AboutKind::Repository) },
         About::Reference { reference, scope, mirrored } => StoredAbout { reference, scope, mirrored, ..of(AboutKind::Reference) },

@@ -214,9 +214,9 @@ impl PullCoordinator {
                 let work = self.then(status, context, move |found| Input::Rechecked { flight, found });
                 self.flights.entry(flight).or_default().work = Some(work);
             }
-            Effect::StartPull { flight, permit, budget, begin, in_haste, routed, measured, reference, platform, trace } => {
+            Effect::StartPull { flight, permit, budget, begin, in_haste, one_blob_first, routed, measured, reference, platform, trace } => {
                 let request = PullRequest { reference, platform, trace };
-                self.start_pull(Start { flight, permit, budget, begin, in_haste, routed, measured, request }, context);
+                self.start_pull(Start { flight, permit, budget, begin, in_haste, one_blob_first, routed, measured, request }, context);
             }
             Effect::Verify { flight, reference, platform } => {
                 let status = self.status(reference, platform);

@@ -21,8 +21,8 @@ pub(crate) fn inspect_failure(failure: InspectFailure) -> Failure {
 }
 
 pub(crate) fn pull_failure(failure: PullFailure) -> Failure {
-    let PullFailure { text, class, retry_after, endpoint, auth, authoritative, no_such_platform, limits } = failure;
-    Failure { text, class, auth, authoritative, endpoint, no_such_platform, retry_after, limits }
+    let PullFailure { text, class, retry_after, endpoint, auth, authoritative, stage, no_such_platform, limits } = failure;
+    Failure { text, class, auth, authoritative, endpoint, stage, no_such_platform, retry_after, limits }
 }
 
 pub(crate) fn too_long(limit: Duration) -> Failure {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use actix::{AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
-use contract::PermitId;
 use contract::messages::backoff_tracker::BeginAttempt;
+use contract::{PermitId, Stage};
 use runtimes::{Progress, PullRequest};
 
 use crate::actor::{Flying, PullCoordinator};
@@ -22,6 +22,7 @@ pub(crate) struct Start {
     pub(crate) budget: Option<String>,
     pub(crate) begin: Option<BeginAttempt>,
     pub(crate) in_haste: bool,
+    pub(crate) one_blob_first: bool,
     pub(crate) routed: bool,
     pub(crate) measured: bool,
     pub(crate) request: PullRequest,
@@ -31,6 +32,9 @@ impl PullCoordinator {
     pub(crate) fn start_pull(&mut self, start: Start, context: &mut Context<Self>) {
         let flight = start.flight;
         let progress = self.flights.entry(flight).or_default().progress.clone();
+        if start.one_blob_first {
+            progress.ask_for_one_blob_first();
+        }
         let mut lookouts = Vec::new();
         if self.surroundings.is_some() {
             lookouts.extend(self.look_out(&start, progress.clone(), context));
@@ -52,8 +56,13 @@ impl PullCoordinator {
     }
 
     /// Says when the registry has given the manifest, and what it told of its limits with it.
-    fn look_out(&self, start: &Start, progress: Progress, context: &mut Context<Self>) -> [SpawnHandle; 2] {
+    fn look_out(&self, start: &Start, progress: Progress, context: &mut Context<Self>) -> [SpawnHandle; 4] {
         let flight = start.flight;
+        let (token, blob) = (progress.clone(), progress.clone());
+        let token = async move { token.when_token_given().await };
+        let blob = async move { blob.when_blob_answered().await };
+        let token = self.then(token, context, move |()| Input::Reached { flight, stage: Stage::Token });
+        let blob = self.then(blob, context, move |()| Input::Reached { flight, stage: Stage::Blob });
         let beside = Beside {
             runtime: self.runtime.clone(),
             outbound: self.outbound.clone(),
@@ -68,7 +77,7 @@ impl PullCoordinator {
         };
         let head = beside.head();
         let limits = context.spawn(beside.clone().learn_limits(head.clone()).into_actor(self));
-        [limits, self.then(beside.until_seen(head), context, move |()| Input::Resolved { flight, seen: true })]
+        [limits, token, blob, self.then(beside.until_seen(head), context, move |()| Input::Resolved { flight, seen: true })]
     }
 
     /// Says how much is still to come once that is known, and how much room there is for it.
@@ -119,6 +128,11 @@ impl PullCoordinator {
     pub(crate) fn learn_what_is_resolved(&mut self, context: &mut Context<Self>) {
         let resolved: Vec<FlightId> =
             self.flights.iter().filter(|(_, flying)| flying.progress.snapshot().resolved).map(|(flight, _)| *flight).collect();
+        let awaiting: Vec<FlightId> =
+            self.flights.iter().filter(|(_, flying)| flying.progress.awaits_blob()).map(|(flight, _)| *flight).collect();
+        for flight in awaiting {
+            self.feed(Input::BlobAwaited { flight }, context);
+        }
         for flight in resolved {
             self.feed(Input::Resolved { flight, seen: false }, context);
         }

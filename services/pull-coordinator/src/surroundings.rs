@@ -51,6 +51,7 @@ impl Surroundings {
             fingerprint: route.fingerprint,
             policy: route.policy,
             mirrored: route.mirrored,
+            shows_blobs: route.shows_blobs,
             view,
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
 use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
-use contract::{AttemptId, PermitId, WishId};
+use contract::{AttemptId, PermitId, Stage, WishId};
 use proptest::prelude::*;
 use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, Policy, PulledFacts, RequestId};
 
@@ -72,7 +72,7 @@ struct Model {
     released: BTreeSet<PermitId>,
     wished: BTreeSet<WishId>,
     withdrawn: BTreeSet<WishId>,
-    told: BTreeSet<AttemptId>,
+    told: BTreeSet<(AttemptId, Stage)>,
 }
 
 impl Model {
@@ -206,7 +206,7 @@ impl Model {
                 }
                 Effect::Resolve { resolve, .. } => {
                     assert!(!self.withdrawn.contains(&resolve.wish), "it is told before the wish is given back");
-                    assert!(self.told.insert(resolve.attempt), "each attempt is told once");
+                    assert!(self.told.insert((resolve.attempt, resolve.stage)), "each stage of an attempt is told once");
                     let made = |flown: &&Flown| flown.pulling == Some(resolve.attempt) && flown.wish == Some(resolve.wish);
                     assert!(self.flights.values().any(|flown| made(&flown)), "only of what was tried");
                 }

@@ -12,10 +12,12 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::{BackoffAnswer, Held, Leave};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
-use contract::{EventReason, FailureClass, Reason};
+use contract::{EventReason, FailureClass, Reason, Stage};
 use pull_coordinator::core::{Effect, Failure, FlightId, Input, Policy, RequestId};
 
-use super::world::{World, failure, granted, granted_for_all, held, names, pod, sharing, standing, target, there, wish};
+use super::world::{
+    World, failure, granted, granted_for_all, granted_until_blob, held, names, pod, sharing, standing, target, there, wish,
+};
 use EventReason::{BackOff, Failed, Pulled, Pulling};
 use PullPolicy::{Always, IfNotPresent};
 
@@ -54,14 +56,15 @@ fn a_pull_asks_for_leave_before_its_permit_and_tells_what_came_of_it() {
     assert_eq!(names(&world.give(Input::Resolved { flight: FLIGHT, seen: true })), ["Resolve"]);
     assert_eq!(names(&world.pulled(FLIGHT)), ["Verify"], "it is told once");
     let landed = world.verified(FLIGHT);
-    assert_eq!(names(&landed)[..2], ["Release", "Withdraw"]);
+    assert_eq!(names(&landed)[..3], ["Resolve", "Release", "Withdraw"], "that it is whole is told as well");
     world.settle(landed);
     assert_eq!(world.reasons_of(request), [Pulling, Pulled]);
     assert_eq!(world.answer_to(request).outcome, OutcomeKind::Pulled);
     let ask = world.asked_for_leave(FLIGHT)[0].1.clone();
     assert_eq!((ask.target, ask.standing), (target(), false));
     let told = world.told();
-    assert_eq!((told.len(), told[0].wish, told[0].attempt, told[0].failure.clone()), (1, ask.wish, ask.attempt, None));
+    assert_eq!((told[0].wish, told[0].attempt, told[0].failure.clone()), (ask.wish, ask.attempt, None));
+    assert_eq!(told.iter().map(|told| told.stage).collect::<Vec<_>>(), [Stage::Manifest, Stage::Whole]);
     let budgets = |effect: &Effect| match effect {
         Effect::AcquirePermit { budget, .. } | Effect::StartPull { budget, .. } => Some(budget.clone()),
         _ => None,
@@ -250,6 +253,38 @@ fn what_fails_after_the_manifest_is_not_told_again() {
     let landed = world.give(Input::Pulled { flight: FLIGHT, result: Err(failure("short")) });
     assert_eq!(names(&landed)[..3], ["Release", "Withdraw", "Report"]);
     assert_eq!(world.told().len(), 1);
+}
+
+/// Clearance that waits for a blob is kept beyond the manifest, and ends with the blob's first byte.
+#[test]
+fn a_blob_that_is_asked_for_and_does_not_come_in_time_ends_the_attempt() {
+    let begun = || {
+        let (mut world, request) = pulling(granted_until_blob());
+        assert_eq!(names(&world.give(Input::Resolved { flight: FLIGHT, seen: true })), ["Resolve"]);
+        assert!(world.core.next_alarm().is_some(), "the manifest is not all that is waited for");
+        (world, request)
+    };
+    let careful = |effect: &Effect| matches!(effect, Effect::StartPull { one_blob_first: true, .. });
+    let (mut world, _) = begun();
+    assert!(world.said.iter().any(careful), "one blob is asked for first");
+    world.give(Input::BlobAwaited { flight: FLIGHT });
+    let effects = world.let_pass(15_000);
+    assert!(names(&effects).starts_with(&["Cancel", "Resolve", "Release", "Withdraw"]), "{:?}", names(&effects));
+    let told = world.told()[1].failure.clone().unwrap();
+    assert_eq!((told.class, told.stage), (FailureClass::RegistryUnavailable, Stage::Blob));
+    assert!(told.cause.contains("has not given a blob"), "{}", told.cause);
+
+    let (mut world, _) = begun();
+    world.let_pass(15_000);
+    assert_eq!(world.count("Cancel"), 0, "what asks for no blob waits for none");
+
+    let (mut world, _) = begun();
+    world.give(Input::BlobAwaited { flight: FLIGHT });
+    assert_eq!(names(&world.give(Input::Reached { flight: FLIGHT, stage: Stage::Blob })), ["Resolve"]);
+    assert_eq!(world.give(Input::Reached { flight: FLIGHT, stage: Stage::Blob }), [], "it is told once");
+    world.let_pass(60_000);
+    assert_eq!(world.count("Cancel"), 0);
+    assert_eq!(world.core.next_alarm(), None);
 }
 
 #[test]

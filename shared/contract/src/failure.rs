@@ -1,5 +1,6 @@
 //! Why a pull failed: kubelet's word and our class.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -62,6 +63,46 @@ impl FailureClass {
 impl fmt::Display for FailureClass {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
+    }
+}
+
+/// How far an attempt comes at a registry. Each stage answers and fails by itself: a manifest does not say that blobs can be had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// The token server, where the registry names one: a token was given.
+    Token,
+    /// Blobs, from the registry or the hosts that it redirects to: the first byte came of one that the node lacked.
+    Blob,
+    /// All content was verified and stored.
+    Whole,
+    /// The manifest. Also what a newer version names.
+    #[default]
+    #[serde(other)]
+    Manifest,
+}
+
+impl Stage {
+    /// All stages in the order of a pull.
+    pub const ALL: [Self; 4] = [Self::Token, Self::Manifest, Self::Blob, Self::Whole];
+
+    /// Whether it is what messages leave out.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Ord for Stage {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let place = |stage: &Self| Self::ALL.iter().position(|one| one == stage);
+        place(self).cmp(&place(other))
+    }
+}
+
+impl PartialOrd for Stage {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -252,6 +252,10 @@ pub enum AboutKind {
     BudgetOwner,
     /// `endpoint`, `zone`.
     Endpoint,
+    /// `endpoint`, `zone`.
+    TokenServer,
+    /// `endpoint`, `zone`.
+    Blobs,
     /// The whole registry.
     Registry,
     /// `repository`.

@@ -52,4 +52,7 @@ pub struct Target {
     pub policy: String,
     /// Whether the runtime chooses among several endpoints without saying which one it asked.
     pub mirrored: bool,
+    /// Whether the runtime shows when the first byte of a blob comes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shows_blobs: bool,
 }

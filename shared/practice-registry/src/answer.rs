@@ -59,6 +59,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> io
             return Err(io::Error::other("closed by a fault"));
         }
         Some(Deed::Answer { status, headers, body }) => shared.given(*status, headers, body),
+        Some(Deed::Redirect { to }) => shared.given(307, &[("location".to_owned(), format!("{to}{path}"))], ""),
         Some(Deed::Quota(quota)) if is_pull(&request) && !quota.takes() => {
             error(StatusCode::TOO_MANY_REQUESTS, "TOOMANYREQUESTS", "You have reached your pull rate limit.")
         }

@@ -16,6 +16,11 @@ pub enum Deed {
         /// Body.
         body: String,
     },
+    /// The same path at another host, by 307.
+    Redirect {
+        /// `http://host:port`.
+        to: String,
+    },
     /// The true answer with this header set over it.
     Header {
         /// Name.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use contract::messages::pull_coordinator::EndpointLogins;
 use contract::messages::throttler::RegistryLimit;
-use contract::{FailureClass, TraceContext};
+use contract::{FailureClass, Stage, TraceContext};
 use image::{Digest, Platform, Reference};
 
 use crate::keyring::{Identity, KeyringError};
@@ -117,6 +117,8 @@ pub struct Route {
     pub endpoints: Vec<String>,
     /// Whether the runtime chooses among several endpoints without saying which one it asked.
     pub mirrored: bool,
+    /// Whether a pull's progress shows when the first byte of a blob comes.
+    pub shows_blobs: bool,
     /// Who asks: `anonymous`, or a keyed hash of server and user (and helper), the same on all nodes with that login.
     pub scope: String,
     /// The same with the secret; empty without a login.
@@ -196,6 +198,8 @@ pub struct PullFailure {
     pub auth: String,
     /// Whether a registry said so itself, with its error body, a header of its own, 429 or `Retry-After`.
     pub authoritative: bool,
+    /// The stage of the registry that failed.
+    pub stage: Stage,
     /// The image has nothing for the platform, as opposed to broken content.
     pub no_such_platform: bool,
     /// As [`PulledImage::limits`].

@@ -23,6 +23,13 @@ struct State {
     /// The manifest was seen to be resolved, not only taken for it.
     seen: bool,
     limits: Option<Vec<RegistryLimit>>,
+    /// A token server has given a token.
+    token_given: bool,
+    /// A blob was asked for, and the first byte of one has come.
+    blob_asked: bool,
+    blob_answered: bool,
+    /// No second blob is asked for before the first byte of one has come.
+    one_blob_first: bool,
 }
 
 /// How far a pull is.
@@ -79,6 +86,52 @@ impl Progress {
             state.seen = true;
         });
         self.0.changed.notify_waiters();
+    }
+
+    /// A token server has given a token for this pull.
+    pub fn token_given(&self) {
+        self.write(|state| state.token_given = true);
+        self.0.changed.notify_waiters();
+    }
+
+    /// A blob is asked for that the node lacks.
+    pub fn blob_asked(&self) {
+        self.write(|state| state.blob_asked = true);
+    }
+
+    /// The first byte of a blob has come that the node lacks.
+    pub fn blob_answered(&self) {
+        let news = self.write(|state| !std::mem::replace(&mut state.blob_answered, true));
+        if news {
+            self.0.changed.notify_waiters();
+        }
+    }
+
+    /// Whether a blob was asked for, and no byte of any has come.
+    #[must_use]
+    pub fn awaits_blob(&self) -> bool {
+        self.write(|state| state.blob_asked && !state.blob_answered)
+    }
+
+    /// To be said before the pull begins: nobody is known to have had a blob lately, so one is asked for alone until its first byte comes.
+    pub fn ask_for_one_blob_first(&self) {
+        self.write(|state| state.one_blob_first = true);
+    }
+
+    /// Whether no other blob may be asked for now.
+    #[must_use]
+    pub fn asks_for_one_blob(&self) -> bool {
+        self.write(|state| state.one_blob_first && !state.blob_answered)
+    }
+
+    /// Waits until a token server has given a token; for ever if none is asked.
+    pub async fn when_token_given(&self) {
+        self.when(|state| state.token_given.then_some(())).await;
+    }
+
+    /// Waits until the first byte of a blob has come; for ever if none is needed.
+    pub async fn when_blob_answered(&self) {
+        self.when(|state| state.blob_answered.then_some(())).await;
     }
 
     /// What the registry said of its limits with the manifest; to be said before [`Progress::resolved`].

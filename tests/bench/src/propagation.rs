@@ -20,7 +20,7 @@ use contract::messages::backoff_tracker::{
 };
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, Envelope, FailureClass, Meta, NodeName, Target, View, WishId};
+use contract::{AttemptId, Command, Envelope, FailureClass, Meta, NodeName, Stage, Target, View, WishId};
 use futures::StreamExt as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
@@ -240,7 +240,7 @@ impl Replica {
         };
         tokio::time::sleep(CALM).await;
         let began = clock.now().monotonic;
-        self.put(ResolveAttempt { wish, attempt, failure: Some(failure) }).await?;
+        self.put(ResolveAttempt { wish, attempt, failure: Some(failure), stage: Stage::Manifest }).await?;
         let refused = replicas.all(|said| if let Said::Refused(at) = said { Ok(at) } else { Err(said.unexpected()) }).await?;
         self.put(WithdrawWish { wish }).await?;
         Ok(p99(refused, began))

@@ -19,7 +19,7 @@ use contract::messages::backoff_tracker::{
 };
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, Envelope, FailureClass, Meta, Target, View, WishId};
+use contract::{AttemptId, Command, Envelope, FailureClass, Meta, Stage, Target, View, WishId};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -114,7 +114,7 @@ impl Node {
     }
 
     async fn ends(&self, (wish, attempt): (WishId, AttemptId), image: &str, failure: Option<AttemptFailure>) {
-        self.put(ResolveAttempt { wish, attempt, failure: failure.clone() }).await;
+        self.put(ResolveAttempt { wish, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
         self.put(ReportAttempt { key: key(image), attempt, failure }).await;
         self.put(WithdrawWish { wish }).await;
     }

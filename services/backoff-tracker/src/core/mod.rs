@@ -1,6 +1,7 @@
 //! The sans-IO core: kubelet's back-off per (pod, image), cleared by success.
 
 mod delays;
+mod floor;
 pub mod knowledge;
 mod local_list;
 mod tracker;

@@ -26,7 +26,7 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
 
     fn handle(&mut self, Ask(asked): Ask<AwaitLeave>, context: &mut Self::Context) -> Self::Result {
         let (answer, later) = later();
-        let own_rule = Leave::Granted { for_all: false, answer_within_ms: None };
+        let own_rule = wishes::Grant::default().told(Duration::ZERO);
         let Core::Sharing(knowledge) = &self.core else {
             // Kubelet's rule alone, which was asked before.
             answer.give(Ok(own_rule));
@@ -67,17 +67,19 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
     type Result = MessageResult<Ask<ResolveAttempt>>;
 
     fn handle(&mut self, Ask(resolve): Ask<ResolveAttempt>, context: &mut Self::Context) -> Self::Result {
-        let ResolveAttempt { wish, attempt, failure } = resolve.body;
-        if let Some((number, not_begun, standing)) = self.wishes.resolved(wish, attempt) {
-            if not_begun.is_some() {
-                self.step(Input::Begun { wish: number, attempt, trace: not_begun }, context);
+        let ResolveAttempt { wish, attempt, failure, stage } = resolve.body;
+        let outcome = failure.as_ref().map_or(Outcome::Reached(stage), |failure| Outcome::Failed(Failure::from(failure)));
+        let reached = failure.is_none().then_some(stage);
+        if let Some(resolved) = self.wishes.resolved(wish, attempt, reached) {
+            let number = resolved.number;
+            if resolved.not_begun.is_some() {
+                self.step(Input::Begun { wish: number, attempt, trace: resolved.not_begun }, context);
             }
-            let failed = failure.is_some();
-            let outcome = failure.as_ref().map_or(Outcome::Resolved, |failure| Outcome::Failed(Failure::from(failure)));
-            let now = self.clock.now().monotonic;
-            self.wishes.answer(wish, wishes::granted(now, false, None));
+            if resolved.over {
+                self.wishes.answer(wish, wishes::Grant::default().told(Duration::ZERO));
+            }
             self.step(Input::Resolved { wish: number, attempt, outcome }, context);
-            if failed && !standing {
+            if failure.is_some() && !resolved.standing {
                 // It has its answer; the core would find it another turn.
                 self.step(Input::Withdraw(number), context);
             }

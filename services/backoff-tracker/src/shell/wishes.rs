@@ -54,13 +54,32 @@ pub(super) enum Stage {
     /// A standing wish is held.
     Held(knowledge::Held),
     /// It may go ahead, and nobody has been told yet.
-    Cleared { for_all: bool, answer_by: Option<Duration> },
+    Cleared(Grant),
     /// It goes ahead.
-    Granted { for_all: bool, answer_by: Option<Duration> },
+    Granted(Grant),
     /// Its attempt is to end without a word.
     Abandoned,
     /// Its attempt has come to something.
     Resolved,
+}
+
+/// What an attempt is known by that has come to something.
+pub(super) struct Resolved {
+    pub(super) number: knowledge::WishId,
+    /// Its span, if the core does not know that it has begun.
+    pub(super) not_begun: Option<TraceContext>,
+    pub(super) standing: bool,
+    /// Its clearance is over by that.
+    pub(super) over: bool,
+}
+
+/// How a wish may go ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Grant {
+    pub(super) for_all: bool,
+    pub(super) answer_by: Option<Duration>,
+    /// The stage that must have answered by then.
+    pub(super) until: contract::Stage,
 }
 
 /// An ask for leave.
@@ -125,7 +144,7 @@ impl Wishes {
         let id = self.id_of(number)?;
         let wish = self.by_id.get_mut(&id)?;
         wish.stage = match verdict {
-            Verdict::Clear { duty, answer_by } => Stage::Cleared { for_all: duty != Duty::None, answer_by },
+            Verdict::Clear { duty, answer_by, until } => Stage::Cleared(Grant { for_all: duty != Duty::None, answer_by, until }),
             Verdict::Held(held) => Stage::Held(held),
             Verdict::Wait => Stage::Waiting,
         };
@@ -141,12 +160,19 @@ impl Wishes {
         }
     }
 
-    /// The attempt has come to something; its number if it is the one under way, its span if the core does not know that it
-    /// has begun, and whether the wish stands.
-    pub(super) fn resolved(&mut self, id: WishId, attempt: AttemptId) -> Option<(knowledge::WishId, Option<TraceContext>, bool)> {
-        let wish = self.by_id.get_mut(&id).filter(|wish| wish.is_granted(attempt))?;
-        wish.stage = Stage::Resolved;
-        Some((wish.number, (!wish.begun).then_some(wish.trace), wish.standing))
+    /// A stage has answered the attempt, or it has failed.
+    pub(super) fn resolved(&mut self, id: WishId, attempt: AttemptId, reached: Option<contract::Stage>) -> Option<Resolved> {
+        let wish = self.by_id.get_mut(&id).filter(|wish| wish.attempt == attempt)?;
+        let over = match &wish.stage {
+            Stage::Granted(grant) => reached.is_none_or(|reached| reached >= grant.until),
+            Stage::Resolved if reached.is_some() => false,
+            _ => return None,
+        };
+        if over {
+            wish.stage = Stage::Resolved;
+        }
+        let not_begun = (!std::mem::replace(&mut wish.begun, true)).then_some(wish.trace);
+        Some(Resolved { number: wish.number, not_begun, standing: wish.standing, over })
     }
 
     /// The attempt under way asks the registry from now on; its number and span.
@@ -159,13 +185,13 @@ impl Wishes {
     /// Has leave from now on; whether on behalf of all.
     pub(super) fn grant(&mut self, id: WishId) -> Option<bool> {
         let wish = self.by_id.get_mut(&id)?;
-        let Stage::Cleared { for_all, answer_by } = wish.stage else { return None };
+        let Stage::Cleared(grant) = wish.stage else { return None };
         if wish.is_abandoned() {
             return None;
         }
-        wish.stage = Stage::Granted { for_all, answer_by };
+        wish.stage = Stage::Granted(grant);
         wish.begun = false;
-        Some(for_all)
+        Some(grant.for_all)
     }
 
     /// Answers whoever waits.
@@ -222,12 +248,12 @@ impl Wish {
     }
 
     fn is_granted(&self, attempt: AttemptId) -> bool {
-        self.attempt == attempt && matches!(self.stage, Stage::Granted { .. })
+        self.attempt == attempt && matches!(self.stage, Stage::Granted(_))
     }
 
     /// Between attempts another one may begin.
     fn takes_another_attempt(&self) -> bool {
-        !matches!(self.stage, Stage::Granted { .. })
+        !matches!(self.stage, Stage::Granted(_))
     }
 
     pub(super) fn answer(&mut self, leave: Leave) {
@@ -241,9 +267,9 @@ impl Wish {
     pub(super) fn as_it_stands(&self, now: Duration, told: impl Fn(knowledge::Held) -> Held) -> Leave {
         match &self.stage {
             Stage::Held(held) => Leave::Waiting { held: Some(told(held.clone())) },
-            Stage::Waiting | Stage::Cleared { .. } => Leave::Waiting { held: None },
-            Stage::Granted { for_all, answer_by } => granted(now, *for_all, *answer_by),
-            Stage::Resolved => granted(now, false, None),
+            Stage::Waiting | Stage::Cleared(_) => Leave::Waiting { held: None },
+            Stage::Granted(grant) => grant.told(now),
+            Stage::Resolved => Grant::default().told(now),
             Stage::Abandoned => Leave::Abandoned,
         }
     }
@@ -257,7 +283,9 @@ impl Drop for HeldBack {
     }
 }
 
-pub(super) fn granted(now: Duration, for_all: bool, answer_by: Option<Duration>) -> Leave {
-    let left = |by: Duration| u64::try_from(by.saturating_sub(now).as_millis()).unwrap_or(u64::MAX);
-    Leave::Granted { for_all, answer_within_ms: answer_by.map(left) }
+impl Grant {
+    pub(super) fn told(self, now: Duration) -> Leave {
+        let left = |by: Duration| u64::try_from(by.saturating_sub(now).as_millis()).unwrap_or(u64::MAX);
+        Leave::Granted { for_all: self.for_all, answer_within_ms: self.answer_by.map(left), until: self.until }
+    }
 }

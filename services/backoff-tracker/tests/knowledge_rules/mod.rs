@@ -4,4 +4,6 @@
 mod clears;
 mod node;
 mod rules;
+mod stages;
+mod turns;
 mod without_a_bus;

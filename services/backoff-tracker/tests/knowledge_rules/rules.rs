@@ -7,7 +7,7 @@ use backoff_tracker::core::knowledge::{
     About, Binding, CONTRADICTED_FOR, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_TOPICS_OF_ONE, MAX_WISHES,
     Report, Target, Topic, Trouble, Verdict, View, WishId,
 };
-use contract::{AttemptId, FailureClass};
+use contract::{AttemptId, FailureClass, Stage};
 
 use super::node::{Node, endpoint, failed, image, key, limited, target, view};
 
@@ -72,7 +72,7 @@ fn when_an_entry_is_due_its_lease_decides_who_probes() {
     node.hear("n1", image(), failed(1));
     node.ask();
     node.until(6.0);
-    assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Probe(_), answer_by: Some(_) })), "{:?}", node.told);
+    assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Probe(_), answer_by: Some(_), .. })), "{:?}", node.told);
 
     let mut node = Node::of(1_000);
     node.bus_answers = false;
@@ -108,7 +108,7 @@ fn an_image_resolved_lately_waits_for_nobody() {
     node.hear("n4", endpoint(), Finding::Succeeded);
     node.hear("n4", image(), Finding::Succeeded);
     node.ask();
-    assert_eq!(node.told, Some(Verdict::Clear { duty: Duty::None, answer_by: None }));
+    assert_eq!(node.told, Some(Verdict::Clear { duty: Duty::None, answer_by: None, until: Stage::Manifest }));
 }
 
 #[test]

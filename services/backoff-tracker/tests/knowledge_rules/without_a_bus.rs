@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Outcome, Verdict};
 use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
-use contract::{AttemptId, FailureClass};
+use contract::{AttemptId, FailureClass, Stage};
 
 use super::node::{Node, WISH, at, endpoint, failed, failure, image, key, limited, target};
 
@@ -273,7 +273,7 @@ fn who_succeeds_after_its_deadline_says_so_and_lifts_what_it_probed_but_nothing_
             node.hear("n3", image(), failed(2));
         }
         node.until(40.0);
-        node.end(attempt, Outcome::Resolved);
+        node.end(attempt, Outcome::Reached(Stage::Manifest));
         let told: Vec<_> = node.published.iter().filter(|report| report.topic.about() == &image()).collect();
         assert!(matches!(told[..], [report] if report.finding == Finding::Succeeded), "{told:?}");
         assert!(node.ages.last() >= Some(&Duration::from_secs(25)), "as old as its attempt: {:?}", node.ages);

@@ -18,7 +18,7 @@ use contract::messages::backoff_tracker::{
 use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, CallError, Command, Envelope, FailureClass, Meta, PullEvent, Target, View, WishId};
+use contract::{AttemptId, CallError, Command, Envelope, FailureClass, Meta, PullEvent, Stage, Target, View, WishId};
 
 /// Far more than an answer takes, on the paused clock.
 pub(crate) const PATIENCE_MS: u64 = 1_000;
@@ -178,7 +178,7 @@ impl Node {
     /// The end of a flight that had leave.
     pub(crate) async fn ends(&self, number: u64, image: &str, failure: Option<AttemptFailure>) {
         let (wish, attempt) = ids(number);
-        self.put(ResolveAttempt { wish, attempt, failure: failure.clone() }).await;
+        self.put(ResolveAttempt { wish, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
         self.put(ReportAttempt { key: key(image), attempt, failure }).await;
         self.put(WithdrawWish { wish }).await;
     }

@@ -9,7 +9,7 @@ use contract::messages::backoff_tracker::{
     WithdrawWish,
 };
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
-use contract::{FailureClass, PodRef};
+use contract::{FailureClass, PodRef, Stage};
 
 use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass, refused};
 
@@ -63,7 +63,7 @@ async fn one_leads_and_the_others_wait_for_its_word() {
     for (number, node) in fleet.nodes.iter().enumerate() {
         let (wish, attempt) = ids(number as u64);
         match node.leave(wish, attempt, IMAGE, 300).await {
-            Leave::Granted { for_all, answer_within_ms } => {
+            Leave::Granted { for_all, answer_within_ms, .. } => {
                 assert!(for_all && answer_within_ms.is_some_and(|within| within <= 15_000));
                 granted.push(number);
             }
@@ -249,7 +249,7 @@ async fn who_waits_for_its_permit_says_nothing_of_the_registry() {
     pass(3_000).await;
     assert_eq!(lead.counts().await.shared.entries, 1, "now the registry does not answer");
     let (wish, attempt) = ids(100);
-    fleet.nodes[0].put(ResolveAttempt { wish, attempt, failure: None }).await;
+    fleet.nodes[0].put(ResolveAttempt { wish, attempt, failure: None, stage: Stage::Manifest }).await;
     pass(5).await;
     assert_eq!(lead.counts().await.shared.entries, 0);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clock::Random;
 use contract::messages::backoff_tracker::{AttemptFailure, Leave, ReportAttempt, ResolveAttempt, WithdrawWish};
-use contract::{AttemptId, WishId};
+use contract::{AttemptId, Stage, WishId};
 
 use super::fleet::{Nodes, key, not_found, refused};
 
@@ -35,7 +35,7 @@ async fn storm(failure: AttemptFailure, well_at: Duration) -> Seen {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let now = clock.now().monotonic;
                 let failure = (now < well_at).then(|| failure.clone());
-                node.put(ResolveAttempt { wish, attempt, failure: failure.clone() }).await;
+                node.put(ResolveAttempt { wish, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
                 node.put(ReportAttempt { key: key(IMAGE), attempt, failure: failure.clone() }).await;
                 if failure.is_none() {
                     node.put(WithdrawWish { wish }).await;

@@ -132,6 +132,8 @@ impl Coordinator {
             Input::LookedAround { request, target, free_bytes } => self.looked_around(now, request, target, free_bytes, &mut effects),
             Input::LeaveAnswered { flight, turn, answer } => self.leave_answered(now, flight, turn, answer, &mut effects),
             Input::Resolved { flight, seen } => self.resolved(flight, seen, &mut effects),
+            Input::Reached { flight, stage } => self.tell_reached(flight, stage, &mut effects),
+            Input::BlobAwaited { flight } => self.blob_awaited(flight),
             Input::Sized { flight, missing_bytes, free_bytes } => self.sized(now, flight, missing_bytes, free_bytes, &mut effects),
             Input::Pulled { flight, result } => self.pulled(now, flight, result, &mut effects),
             Input::Verified { flight, found } => self.verified(now, flight, found, &mut effects),

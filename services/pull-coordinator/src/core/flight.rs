@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{BackoffKey, Held};
-use contract::{AttemptId, FailureClass, PermitId, Target, TraceContext, WishId};
+use contract::{AttemptId, FailureClass, PermitId, Stage, Target, TraceContext, WishId};
 use image::{Platform, Reference};
 
 use super::step::{PulledFacts, RequestId};
@@ -56,6 +56,10 @@ pub(super) struct Flight {
     pub(super) always: bool,
     /// The tag is resolved: what comes is settled.
     pub(super) resolved: bool,
+    /// The runtime has shown the manifest's coming.
+    pub(super) seen: bool,
+    /// A blob was asked for, and no byte of any had come when that was last looked for.
+    pub(super) awaits_blob: bool,
     /// How many flights had brought an image when its first caller asked.
     pub(super) landed_before: u64,
     pub(super) queued_since: Now,
@@ -112,7 +116,11 @@ pub(super) struct FleetSide {
     pub(super) lapsed: bool,
     /// When leave was given, and by when the manifest must be there.
     pub(super) answer_by: Option<(Duration, Duration)>,
-    /// What the attempt came to is said.
+    /// The stage that must be there by then.
+    pub(super) until: Stage,
+    /// The stages that are said to have answered.
+    pub(super) reached: Vec<Stage>,
+    /// What the attempt came to is said, as far as leave was given for it.
     pub(super) told: bool,
     /// What holds a standing wish, and when that was heard.
     pub(super) held: Option<(Held, Duration)>,
@@ -142,6 +150,8 @@ impl FleetSide {
             has_permit: false,
             lapsed: false,
             answer_by: None,
+            until: Stage::Manifest,
+            reached: Vec::new(),
             told: false,
             held: None,
             held_before: None,

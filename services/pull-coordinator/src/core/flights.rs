@@ -6,7 +6,7 @@ use clock::Now;
 use contract::messages::backoff_tracker::{BeginAttempt, ReportAttempt};
 use contract::messages::pull_coordinator::PullPolicy;
 use contract::messages::throttler::{PermitAnswer, RegistryLimit};
-use contract::{AttemptId, FailureClass, PermitId, WishId};
+use contract::{AttemptId, FailureClass, PermitId, Stage as RegistryStage, WishId};
 
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
@@ -78,6 +78,8 @@ impl Coordinator {
             stage: if fleet.is_some() { FlightStage::AwaitingLeave } else { FlightStage::Queued },
             always: request.policy == PullPolicy::Always,
             resolved: false,
+            seen: false,
+            awaits_blob: false,
             landed_before: request.landed_before,
             queued_since: now,
             fleet,
@@ -147,7 +149,8 @@ impl Coordinator {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.resolved = true;
         if seen && flight.stage == FlightStage::Pulling {
-            self.tell(id, None, effects);
+            flight.seen = true;
+            self.tell_reached(id, RegistryStage::Manifest, effects);
         }
     }
 
@@ -178,8 +181,11 @@ impl Coordinator {
             Ok(facts) => {
                 flight.stage = FlightStage::Verifying(facts);
                 flight.resolved = true;
+                // A runtime that does not show blobs has had some, if it has had the image.
+                let shows_blobs = flight.fleet.as_ref().is_some_and(|fleet| fleet.target.shows_blobs);
+                let reached = if shows_blobs { RegistryStage::Manifest } else { RegistryStage::Blob };
                 effects.push(Effect::Verify { flight: id, reference: flight.reference.clone(), platform: flight.platform.clone() });
-                self.tell(id, None, effects);
+                self.tell_reached(id, reached, effects);
             }
         }
     }
@@ -206,8 +212,10 @@ impl Coordinator {
         // What fails after the registry has given the manifest is this node's own affair.
         let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| fleet.answered && !fleet.told);
         self.landed += u64::from(result.is_ok());
-        if let (Err(failure), true) = (result, tried) {
-            self.tell(id, Some(failure), effects);
+        match result {
+            Ok(_) => self.tell_reached(id, RegistryStage::Whole, effects),
+            Err(failure) if tried => self.tell_failed(id, failure, effects),
+            Err(_) => {}
         }
         let limits = match result {
             Ok((pulled, _)) => pulled.limits.clone(),
@@ -265,6 +273,7 @@ impl Coordinator {
             budget: flight.budget(),
             begin: flight.fleet.as_ref().map(|fleet| BeginAttempt { wish: fleet.wish, attempt: flight.attempt }),
             routed: flight.fleet.as_ref().is_some_and(|fleet| fleet.target.view.has_route()),
+            one_blob_first: flight.fleet.as_ref().is_some_and(|fleet| fleet.answer_by.is_some() && fleet.until > RegistryStage::Manifest),
             in_haste: flight.fleet.as_ref().is_some_and(|fleet| fleet.answer_by.is_some()),
             measured,
             reference: flight.reference.clone(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{AwaitLeave, BackoffKey, Held, LEAVE_WATCHED_EVERY_MS, Leave, OTHER_KEYS_MOST, ResolveAttempt};
-use contract::{AttemptId, FailureClass, PermitId, Reason, WishId};
+use contract::{AttemptId, FailureClass, PermitId, Reason, Stage as RegistryStage, WishId};
 
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
@@ -34,6 +34,8 @@ impl Coordinator {
         flight.stage = FlightStage::AwaitingLeave;
         fleet.lapsed = false;
         fleet.told = false;
+        fleet.reached.clear();
+        fleet.until = RegistryStage::Manifest;
         fleet.answer_by = None;
         fleet.begin_waiting(now.monotonic);
         let patience = if fleet.has_permit { PATIENCE_WITH_PERMIT } else { PATIENCE };
@@ -133,7 +135,12 @@ impl Coordinator {
         match answer {
             // Fail open: a tracker that is silent, or that cannot be understood, holds nobody back.
             None | Some(Leave::Unknown { .. }) => self.granted(now, id, None, effects),
-            Some(Leave::Granted { answer_within_ms, .. }) => self.granted(now, id, answer_within_ms.map(Duration::from_millis), effects),
+            Some(Leave::Granted { answer_within_ms, until, .. }) => {
+                if let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) {
+                    fleet.until = until;
+                }
+                self.granted(now, id, answer_within_ms.map(Duration::from_millis), effects);
+            }
             Some(Leave::Held(held)) => self.held_back(now, id, Some(held), effects),
             Some(Leave::Waiting { held }) => self.held_back(now, id, held, effects),
             Some(Leave::Abandoned) => {
@@ -322,11 +329,17 @@ impl Coordinator {
         let Some((given, by)) = flight.fleet.as_ref().and_then(|fleet| fleet.answer_by) else { return };
         match flight.stage {
             FlightStage::Queued | FlightStage::Rechecking => self.give_wish_back(id, effects),
-            // A runtime that does not show the manifest's coming may have it for long: its pull is not ended on a guess.
-            FlightStage::Pulling if flight.resolved => {}
+            // A runtime that does not show what comes may have it for long, and a pull that asks for no blob waits for none: neither is
+            // ended on a guess.
+            FlightStage::Pulling if flight.resolved && !(flight.seen && flight.awaits_blob) => {}
             FlightStage::Pulling => {
-                let text = words::no_answer(flight.reference.registry(), by - given);
-                let failure = Failure { text, class: FailureClass::RegistryUnavailable, ..Failure::default() };
+                let (registry, within) = (flight.reference.registry(), by - given);
+                let (stage, text) = if flight.resolved {
+                    (RegistryStage::Blob, words::no_blob(registry, within))
+                } else {
+                    (RegistryStage::Manifest, words::no_answer(registry, within))
+                };
+                let failure = Failure { text, class: FailureClass::RegistryUnavailable, stage, ..Failure::default() };
                 effects.push(Effect::Cancel { flight: id });
                 self.land(now, id, &Err(failure), effects);
             }
@@ -352,7 +365,7 @@ impl Coordinator {
         flight.permit = PermitId::random(&mut self.random);
         flight.attempt = AttemptId::random(&mut self.random);
         flight.turn_since = None;
-        flight.resolved = false;
+        (flight.resolved, flight.seen, flight.awaits_blob) = (false, false, false);
         self.await_leave(now, id, effects);
     }
 
@@ -369,15 +382,41 @@ impl Coordinator {
         self.alarms.clear(Alarm::Leave(id));
     }
 
-    /// Says once what an attempt has come to for the fleet, if the tracker still knows of it.
-    pub(super) fn tell(&mut self, id: FlightId, failure: Option<&Failure>, effects: &mut Vec<Effect>) {
+    /// A blob was asked for and no byte of any has come, by the look before an alarm.
+    pub(super) fn blob_awaited(&mut self, id: FlightId) {
+        if let Some(flight) = self.flights.get_mut(&id) {
+            flight.awaits_blob = true;
+        }
+    }
+
+    /// Says once that a stage has answered an attempt, if the tracker still knows of it.
+    pub(super) fn tell_reached(&mut self, id: FlightId, stage: RegistryStage, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        flight.awaits_blob &= stage < RegistryStage::Blob;
+        let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.reached.contains(&stage)) else { return };
+        fleet.reached.push(stage);
+        let resolve = ResolveAttempt { wish: fleet.wish, attempt: flight.attempt, failure: None, stage };
+        effects.push(Effect::Resolve { resolve: Box::new(resolve), trace: flight.trace });
+        if stage >= fleet.until {
+            self.is_told(id);
+        }
+    }
+
+    /// Says once that an attempt has failed before the stage that its leave was for, if the tracker still knows of it.
+    pub(super) fn tell_failed(&mut self, id: FlightId, failure: &Failure, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.told) else { return };
-        fleet.told = true;
-        fleet.answer_by = None;
-        let failure = failure.map(|failure| outcomes::attempt_failure(flight.reference.requested(), failure));
-        let resolve = ResolveAttempt { wish: fleet.wish, attempt: flight.attempt, failure };
+        let failure = Some(outcomes::attempt_failure(flight.reference.requested(), failure));
+        let resolve = ResolveAttempt { wish: fleet.wish, attempt: flight.attempt, failure, stage: RegistryStage::default() };
         effects.push(Effect::Resolve { resolve: Box::new(resolve), trace: flight.trace });
+        self.is_told(id);
+    }
+
+    fn is_told(&mut self, id: FlightId) {
+        if let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) {
+            fleet.told = true;
+            fleet.answer_by = None;
+        }
         self.alarms.clear(Alarm::Manifest(id));
         self.alarms.clear(Alarm::Leave(id));
     }

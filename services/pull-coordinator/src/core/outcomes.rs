@@ -76,6 +76,7 @@ pub(super) fn attempt_failure(image: &str, failure: &Failure) -> AttemptFailure 
         cause: format!("{reason}: {message}"),
         authoritative: failure.authoritative,
         endpoint: failure.endpoint.clone(),
+        stage: failure.stage,
         no_such_platform: failure.no_such_platform,
         retry_after_ms: failure.retry_after.map(milliseconds),
     }

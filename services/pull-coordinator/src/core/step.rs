@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::{AwaitLeave, BackoffAnswer, BackoffKey, BeginAttempt, Leave, ReportAttempt, ResolveAttempt};
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
 use contract::messages::throttler::{PermitAnswer, RegistryLimit};
-use contract::{FailureClass, PermitId, PullEvent, Target, TraceContext, WishId};
+use contract::{FailureClass, PermitId, PullEvent, Stage, Target, TraceContext, WishId};
 use image::{Platform, Reference};
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +59,8 @@ pub struct Failure {
     pub authoritative: bool,
     /// `host:port` of the endpoint that failed, if the runtime shows it.
     pub endpoint: Option<String>,
+    /// The stage of the registry that failed.
+    pub stage: Stage,
     /// The image has nothing for the platform, as opposed to broken content.
     pub no_such_platform: bool,
     /// How long the registry asked to stay away.
@@ -163,6 +165,18 @@ pub enum Input {
         flight: FlightId,
         /// It was seen that the registry has given the manifest.
         seen: bool,
+    },
+    /// The runtime has shown that another stage of the registry has answered.
+    Reached {
+        /// Whose.
+        flight: FlightId,
+        /// Which.
+        stage: Stage,
+    },
+    /// A blob was asked for, and no byte of any has come yet.
+    BlobAwaited {
+        /// Whose.
+        flight: FlightId,
     },
     /// The size of what is being pulled is known.
     Sized {
@@ -310,6 +324,8 @@ pub enum Effect {
         begin: Option<BeginAttempt>,
         /// The fleet waits for word of the manifest: it is asked for by another way as well, if the runtime does not show it.
         in_haste: bool,
+        /// Nobody is known to have had a blob lately: one is asked for alone until its first byte comes.
+        one_blob_first: bool,
         /// The way to the registry is known: it may be asked beside a runtime that shows little.
         routed: bool,
         /// Whether [`Input::Sized`] is wanted.

@@ -95,6 +95,12 @@ pub fn no_answer(registry: &str, within: Duration) -> String {
     format!("no answer within {}: {registry} has not given the manifest", duration(within))
 }
 
+/// The same of a blob that was asked for.
+#[must_use]
+pub fn no_blob(registry: &str, within: Duration) -> String {
+    format!("no answer within {}: {registry} has not given a blob that was asked for", duration(within))
+}
+
 /// Not in kubelet: why a pull does not go on that waits for another node to find out. Stands where a cause does.
 #[must_use]
 pub fn no_leave(within: Duration) -> String {

@@ -8,7 +8,7 @@ use clock::{Now, Random};
 use contract::messages::backoff_tracker::{AttemptFailure, AwaitLeave, BackoffAnswer, Held, Leave, ReportAttempt, ResolveAttempt};
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
-use contract::{EventReason, FailureClass, PodRef, PullEvent, Target, TraceContext, View};
+use contract::{EventReason, FailureClass, PodRef, PullEvent, Stage, Target, TraceContext, View};
 use pull_coordinator::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, Policy, PulledFacts, RequestId};
 
 /// A core and what it has said so far.
@@ -208,17 +208,22 @@ pub(crate) fn sharing() -> Policy {
 
 pub(crate) fn target() -> Target {
     let view = View { registry: "registry.example".to_owned(), ..View::default() };
-    Target { view, budget_owner: "owner".to_owned(), scope: "anonymous".to_owned(), ..Target::default() }
+    Target { view, budget_owner: "owner".to_owned(), scope: "anonymous".to_owned(), shows_blobs: true, ..Target::default() }
 }
 
 /// Leave without haste.
 pub(crate) fn granted() -> Option<Leave> {
-    Some(Leave::Granted { for_all: false, answer_within_ms: None })
+    Some(Leave::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest })
 }
 
 /// Leave to find out for all.
 pub(crate) fn granted_for_all() -> Option<Leave> {
-    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000) })
+    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest })
+}
+
+/// The same, until the first byte of a blob has come.
+pub(crate) fn granted_until_blob() -> Option<Leave> {
+    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Blob })
 }
 
 /// What another node found out two seconds ago.

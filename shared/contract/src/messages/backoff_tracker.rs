@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::registrar::FleetSeen;
 use crate::open::open_answer;
-use crate::{AttemptId, Command, FailureClass, NodeName, PodRef, Service, Target, TraceContext, View, WishId};
+use crate::{AttemptId, Command, FailureClass, NodeName, PodRef, Service, Stage, Target, TraceContext, View, WishId};
 
 /// Whose back-off: kubelet's key, the pod and the image string as asked for (`busybox` and `busybox:latest` are two).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -121,9 +121,12 @@ pub enum Leave {
     Granted {
         /// Whether the attempt is made on behalf of others too (lead or probe).
         for_all: bool,
-        /// The manifest must be resolved within so many milliseconds from now, else the attempt is to be ended as failed; none: no haste.
+        /// `until` must have answered within so many milliseconds from now, else the attempt is to be ended as failed; none: no haste.
         #[serde(default)]
         answer_within_ms: Option<u64>,
+        /// The stage that must have answered by then. What the attempt holds for all it holds until then.
+        #[serde(default, skip_serializing_if = "Stage::is_default")]
+        until: Stage,
     },
     /// Not before its next try. Not said to a standing wish, and not of what is unconfirmed.
     Held(Held),
@@ -166,17 +169,20 @@ impl Command for BeginAttempt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptBegun {}
 
-/// What an attempt that had leave has come to, as far as the fleet is concerned: said once, when the registry has given the manifest or
-/// the attempt has failed, whichever is first.
+/// What an attempt that had leave has come to: said of each stage when it has answered, and of a failure that comes before the stage of the
+/// leave. What fails later is said by [`ReportAttempt`] alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolveAttempt {
     /// Of which wish.
     pub wish: WishId,
     /// Which attempt.
     pub attempt: AttemptId,
-    /// None: the registry gave the manifest.
+    /// None: `stage` has answered.
     #[serde(default)]
     pub failure: Option<AttemptFailure>,
+    /// Which stage has answered.
+    #[serde(default, skip_serializing_if = "Stage::is_default")]
+    pub stage: Stage,
 }
 
 impl Command for ResolveAttempt {
@@ -231,6 +237,9 @@ pub struct AttemptFailure {
     /// `host:port` that was asked, if another than the target's first: a mirror, token server, blob host.
     #[serde(default)]
     pub endpoint: Option<String>,
+    /// Which stage failed.
+    #[serde(default, skip_serializing_if = "Stage::is_default")]
+    pub stage: Stage,
     /// The image has nothing for the platform, as opposed to broken content.
     #[serde(default)]
     pub no_such_platform: bool,

@@ -37,6 +37,7 @@ impl PullFailures {
             class,
             authoritative,
             no_such_platform,
+            stage: failure::stage_in(&text),
             endpoint: failure::endpoint_in(&text),
             text: failure::scrub(&text).into_owned(),
             auth: self.sources.join(", "),

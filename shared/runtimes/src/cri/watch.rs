@@ -62,6 +62,9 @@ impl Watcher {
             match self.look(tracker).await {
                 Ok(()) => {
                     let layers = tracker.layers();
+                    if layers.iter().any(|layer| layer.done_bytes > 0) {
+                        progress.blob_answered();
+                    }
                     // A layer that comes is the first sign that the registry has said what the tag means.
                     if layers.is_empty() { progress.layers(layers) } else { progress.resolved(layers) }
                 }

@@ -2,9 +2,11 @@
 
 mod classify;
 mod scrub;
+mod stage;
 mod status;
 mod words;
 
 pub use classify::{Reading, classify_text, read_text};
 pub use scrub::{endpoint_in, scrub};
+pub use stage::stage_in;
 pub use tonic::Code as GrpcCode;

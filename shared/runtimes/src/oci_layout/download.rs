@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use contract::FailureClass;
+use contract::{FailureClass, Stage};
 use http::StatusCode;
 use image::Digest;
 use url::Url;
@@ -67,7 +67,8 @@ impl Wanted {
             PartialLock::Present => {}
             PartialLock::Ours(partial) => {
                 let lock_file = partial.lock_file().map_err(failed("fetch a blob into", layout.root())).map_err(here)?;
-                holding(&lock_file, self.fetch_locked(&pull, partial)).await?;
+                let fetched = holding(&lock_file, self.fetch_locked(&pull, partial)).await;
+                fetched.map_err(|failures| failures.into_iter().map(of_blobs).collect::<Vec<_>>())?;
             }
         }
         progress.advance(self.index, self.size);
@@ -160,6 +161,7 @@ impl Wanted {
         if partial.received() == self.size && self.size > 0 {
             return Ok(origin.host());
         }
+        pull.progress.blob_asked();
         let mut answer = self.ask(origin, partial).await?;
         let host = answer.host();
         self.check_length(&answer, partial)?;
@@ -167,6 +169,7 @@ impl Wanted {
             if partial.received() + piece.len() as u64 > self.size {
                 return Err(self.wrong_length(&host, "is longer than"));
             }
+            pull.progress.blob_answered();
             write(partial, &piece)?;
             pull.progress.advance(self.index, partial.received());
         }
@@ -215,6 +218,12 @@ impl Wanted {
         let what = format!("blob {} {how} the {} bytes of the manifest", self.digest, self.size);
         StepFailure::at(host, FailureClass::ContentInvalid, what)
     }
+}
+
+/// What failed while a blob was fetched says nothing of manifests; a token server is a stage of its own.
+fn of_blobs(failure: StepFailure) -> StepFailure {
+    let stage = if failure.stage == Stage::Token { Stage::Token } else { Stage::Blob };
+    failure.at_stage(stage)
 }
 
 fn write(partial: &mut Partial, piece: &[u8]) -> Result<(), StepFailure> {

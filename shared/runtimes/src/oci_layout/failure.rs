@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use contract::FailureClass;
 use contract::messages::throttler::RegistryLimit;
+use contract::{FailureClass, Stage};
 
 use crate::failure::scrub;
 use crate::port::PullFailure;
@@ -43,6 +43,8 @@ pub(super) struct StepFailure {
     pub(super) full_disk: bool,
     /// Whether a registry said so itself.
     pub(super) authoritative: bool,
+    /// The stage of the registry that failed.
+    pub(super) stage: Stage,
     /// The image has nothing for the platform.
     pub(super) no_such_platform: bool,
     /// What the registry said of its limits.
@@ -62,6 +64,7 @@ impl StepFailure {
             transport: false,
             full_disk: false,
             authoritative: false,
+            stage: Stage::default(),
             no_such_platform: false,
             limits: Vec::new(),
         }
@@ -84,6 +87,7 @@ impl StepFailure {
             transport: false,
             full_disk: false,
             authoritative: false,
+            stage: Stage::default(),
             no_such_platform: false,
             limits: Vec::new(),
         }
@@ -106,6 +110,11 @@ impl StepFailure {
     /// The same of another class.
     pub(super) fn of_class(self, class: FailureClass) -> Self {
         Self { class, ..self }
+    }
+
+    /// The same at another stage.
+    pub(super) fn at_stage(self, stage: Stage) -> Self {
+        Self { stage, ..self }
     }
 
     /// The same with other advice.
@@ -169,6 +178,7 @@ pub(super) fn of_pull(mut failures: Vec<StepFailure>, auth: String) -> PullFailu
         endpoint: last.endpoint,
         auth,
         authoritative: last.authoritative,
+        stage: last.stage,
         no_such_platform: last.no_such_platform,
         limits: last.limits,
     }

@@ -127,7 +127,7 @@ impl ImageRuntime for OciLayout {
     }
 
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
-        let unknown = Route::unknown(reference, platform);
+        let unknown = Route { shows_blobs: true, ..Route::unknown(reference, platform) };
         let keyring = &self.shared.keyring;
         let shared = Arc::clone(&self.shared);
         let asked = reference.clone();

@@ -183,7 +183,12 @@ impl Pull {
     }
 
     async fn manifest_from(&self, source: &Source, name: &str, digest: Option<&Digest>) -> Result<Fetched, StepFailure> {
-        fetch_manifest(source.session(self).await?, name, digest).await
+        let session = source.session(self).await?;
+        let fetched = fetch_manifest(session, name, digest).await;
+        if session.was_given_a_token().await {
+            self.progress.token_given();
+        }
+        fetched
     }
 
     /// Where a platform was named and the image is in no list, its config says whether it is the right one. It is fetched
@@ -226,12 +231,18 @@ impl Pull {
 
     async fn fetch_in(self: &Arc<Self>, running: &mut JoinSet<Steps<()>>, mut waiting: impl Iterator<Item = Wanted>) -> Steps<()> {
         loop {
-            while running.len() < self.shared.connections_per_pull.max(1) * TASKS_PER_CONNECTION
+            let careful = self.progress.asks_for_one_blob();
+            let at_once = if careful { 1 } else { self.shared.connections_per_pull.max(1) * TASKS_PER_CONNECTION };
+            while running.len() < at_once
                 && let Some(blob) = waiting.next()
             {
                 tasks::contained_in(running, "layer", blob.fetch(Arc::clone(self)));
             }
-            match running.join_next().await {
+            let fetched = tokio::select! {
+                fetched = running.join_next() => fetched,
+                () = self.progress.when_blob_answered(), if careful && !running.is_empty() => continue,
+            };
+            match fetched {
                 None => return Ok(()),
                 Some(Ok(fetched)) => fetched?,
                 Some(Err(error)) => {

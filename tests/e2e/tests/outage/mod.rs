@@ -13,4 +13,5 @@ mod observe;
 mod partition;
 mod quota;
 mod slow;
+mod stages;
 mod undisturbed;

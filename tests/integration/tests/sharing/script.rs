@@ -19,7 +19,7 @@ use contract::messages::backoff_tracker::{
 use contract::messages::pull_coordinator::{EnsureImage, ListWishes, PullOutcome, PullPolicy, WishStatus};
 use contract::messages::throttler::{LimitsReported, ReportLimits};
 use contract::subject::Fleet;
-use contract::{CallError, Command, Envelope, FailureClass, Meta, TraceContext};
+use contract::{CallError, Command, Envelope, FailureClass, Meta, Stage, TraceContext};
 use integration::ask;
 use pull_coordinator::{EarlyWord, Extras, FileWishStore, FleetNeighbours, Neighbours, PullCoordinator, Sharing, Surroundings};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
@@ -170,11 +170,11 @@ pub(crate) fn held() -> Held {
 }
 
 pub(crate) fn leave() -> Leave {
-    Leave::Granted { for_all: false, answer_within_ms: None }
+    Leave::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest }
 }
 
 pub(crate) fn lead() -> Leave {
-    Leave::Granted { for_all: true, answer_within_ms: Some(15_000) }
+    Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest }
 }
 
 pub(crate) fn gone() -> PullFailure {

@@ -13,7 +13,7 @@ use contract::messages::throttler::{
     RenewBudget, ReportLimits, ReturnBudget,
 };
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, EventReason, FailureClass, MessageId, PermitId, PullEvent, TraceContext, WishId, headers};
+use contract::{AttemptId, Command, EventReason, FailureClass, MessageId, PermitId, PullEvent, Stage, TraceContext, WishId, headers};
 use integration::{Plan, TestNode, ask, pod, real};
 use runtimes::scripted::ScriptedRuntime;
 
@@ -85,7 +85,12 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&ListEvents { after: u64::MAX, ..ListEvents::default() }),
         sample(&CountEvents {}),
         sample(&BeginAttempt { wish: WishId::random(random), attempt: AttemptId::random(random) }),
-        sample(&ResolveAttempt { wish: WishId::random(random), attempt: AttemptId::random(random), failure: failure() }),
+        sample(&ResolveAttempt {
+            wish: WishId::random(random),
+            attempt: AttemptId::random(random),
+            failure: failure(),
+            stage: Stage::Manifest,
+        }),
         sample(&WithdrawWish { wish: WishId::random(random) }),
         sample(&ListBackoffs::default()),
         sample(&ClearBackoff { what: "app:v1".to_owned(), by: "somebody".to_owned() }),

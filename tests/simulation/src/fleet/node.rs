@@ -5,7 +5,7 @@ use std::time::Duration;
 use backoff_tracker::core::knowledge::{Failure, Input, Knowledge, Outcome, Target, View, WishId};
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::BackoffKey;
-use contract::{AttemptId, FailureClass, NodeName, PermitId};
+use contract::{AttemptId, FailureClass, NodeName, PermitId, Stage};
 use throttler::core::budget::Budgets;
 
 use super::Options;
@@ -65,7 +65,7 @@ impl Node {
 pub(super) fn outcome(answer: Answer) -> Outcome {
     let failure = |class, authoritative, cause: &str| Failure { class, authoritative, cause: cause.to_owned(), ..Failure::default() };
     match answer {
-        Answer::Served => Outcome::Resolved,
+        Answer::Served => Outcome::Reached(Stage::Manifest),
         Answer::NotFound => Outcome::Failed(failure(FailureClass::NotFound, true, "ErrImagePull: manifest unknown")),
         Answer::RateLimited { retry_after } => {
             Outcome::Failed(Failure { retry_after, ..failure(FailureClass::RateLimited, true, "ErrImagePull: too many requests") })

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::budget;
-use crate::plan::{Act, BASE, CALM_FROM, HEALS_AT, Plan, TOOL};
+use crate::floor;
+use crate::plan::{Act, BASE, CALM_FROM, HEALS_AT, MISSPELT, Plan, TOOL};
 use crate::registry::{Asked, Mood, RETRY_AFTER};
 use crate::world::Story;
 
@@ -24,6 +25,8 @@ pub enum Invariant {
     OthersUnharmed,
     /// A node that starts anew knows what the fleet knows.
     KeptAtRestart,
+    /// What was neither elected nor released is no quicker than kubelet's rule.
+    Floor,
     /// Logins of their own, and wrong ones, neither block others nor keep them from sharing.
     Logins,
 }
@@ -45,7 +48,8 @@ impl Finding {
     }
 }
 
-/// What sick and lying nodes may cost others; besides, those who are sick are released with the others and use permits too.
+/// What sick and lying nodes may cost others; besides, those who are sick or want what is not there are released with the others, and use
+/// permits too.
 const OTHERS_WAIT_AT_MOST: f64 = 10.0;
 /// How long a node that was away may take until it knows again what the fleet knows: a snapshot after 2 s, and one more round of a
 /// registrar that may be new.
@@ -69,7 +73,15 @@ pub fn look(story: &Story) -> Vec<Finding> {
     findings.push(others_unharmed(story));
     findings.push(kept_at_restart(story));
     findings.extend(logins(story));
+    findings.push(floor(story));
     findings
+}
+
+/// Of every story, whatever its plan.
+pub fn floor(story: &Story) -> Finding {
+    let too_soon = floor::too_soon(story);
+    let what = "attempts quicker than kubelet's rule";
+    Finding { invariant: Invariant::Floor, what, value: too_soon.len() as f64, at_most: 0.0, at: too_soon.first().copied() }
 }
 
 /// Requests that failed because of the outage, of nodes that are well and know what the fleet knows.
@@ -154,7 +166,8 @@ fn others_unharmed(story: &Story) -> Finding {
     });
     let (value, node, wanted) = waited.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();
     let what = "seconds that a healthy node waited";
-    let at_most = OTHERS_WAIT_AT_MOST + story.plan.sick.len() as f64 / story.budget.per_second;
+    let misspelt = story.wanted.keys().filter(|(_, image)| MISSPELT.contains(image)).count();
+    let at_most = OTHERS_WAIT_AT_MOST + (story.plan.sick.len() + misspelt) as f64 / story.budget.per_second;
     Finding { invariant: Invariant::OthersUnharmed, what, value, at_most, at: Some((node, wanted)) }
 }
 
@@ -240,7 +253,7 @@ fn right_login_waits(plan: &Plan) -> f64 {
 }
 
 /// Whether a node was away, or has come back so lately that it may not know all yet.
-fn away(story: &Story, node: usize, at: Duration) -> bool {
+pub fn away(story: &Story, node: usize, at: Duration) -> bool {
     story.plan.away.iter().any(|(of, from, to)| *of == node && *from <= at && at <= *to + KNOWS_AGAIN)
 }
 

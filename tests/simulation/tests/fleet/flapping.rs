@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::plan::{Act, ENDS, Plan};
+use crate::plan::{Act, ENDS, Plan, slow_budget};
 use crate::registry::Mood;
 use crate::world::Story;
 
@@ -28,7 +28,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
         acts.push((at + LASTS, Act::Registry("r.example", Mood::Well)));
     }
     let (sick, rotated, away, skews) = (vec![], vec![], vec![], vec![0; nodes]);
-    Plan { seed, nodes, outage, fails_at: FIRST, app: IMAGES[0], sick, rotated, liar: 0, skews, away, acts }
+    Plan { seed, nodes, per_second: slow_budget(nodes), outage, fails_at: FIRST, app: IMAGES[0], sick, rotated, liar: 0, skews, away, acts }
 }
 
 /// The failing requests of each outage, and how long after it the last node had its image.

@@ -19,7 +19,7 @@ use contract::subject::Fleet;
 use contract::{Command, NodeName, PermitId, headers};
 use futures::StreamExt as _;
 
-use crate::plan::{Act, Plan, TOOL};
+use crate::plan::{Act, Plan, TOOL, slow_budget};
 use crate::registry::Mood;
 use crate::world::{Story, view};
 
@@ -72,7 +72,20 @@ pub fn kept_leases(seed: u64, nodes: usize) -> Plan {
 
 fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
     let (sick, rotated, away, skews) = (vec![], vec![], vec![], vec![0; nodes]);
-    Plan { seed, nodes, outage: Mood::Well, fails_at: FROM, app: TOOL, sick, rotated, liar: HOSTILE, skews, away, acts }
+    Plan {
+        seed,
+        nodes,
+        per_second: slow_budget(nodes),
+        outage: Mood::Well,
+        fails_at: FROM,
+        app: TOOL,
+        sick,
+        rotated,
+        liar: HOSTILE,
+        skews,
+        away,
+        acts,
+    }
 }
 
 /// The longest that a node waited for an image, from some time on.

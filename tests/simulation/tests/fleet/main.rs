@@ -10,6 +10,7 @@ mod budget;
 mod checks;
 mod faulty_bus;
 mod flapping;
+mod floor;
 mod hostile;
 mod leases;
 mod node;
@@ -17,6 +18,7 @@ mod plan;
 mod quota;
 mod registry;
 mod seeds;
+mod stages;
 mod world;
 
 use std::time::Duration;
@@ -115,6 +117,7 @@ fn a_registry_that_is_down_time_after_time_is_known_to_be_each_time() {
     let nodes = if seeds_asked().is_some() { 50 } else { 20 };
     for outage in [Mood::Refused, Mood::Unavailable] {
         let story = world::run(flapping::plan(1, nodes, outage), Planted::default());
+        assert_eq!(floor::too_soon(&story), []);
         for (number, (failing, served)) in flapping::seen(&story).into_iter().enumerate() {
             eprintln!("{outage:?} for the {}. time: {failing} failing requests, all served after {served:?}", number + 1);
             assert!(failing <= 9, "outage {number}: {failing} failing requests of {nodes} nodes");
@@ -150,6 +153,31 @@ fn a_node_that_keeps_every_lease_blocks_nobody_for_longer_than_two_terms() {
     assert!(healed < Duration::from_secs(30 + 6 + 4 + 80), "a node waited {healed:?} after an outage");
 }
 
+#[test]
+fn outages_behind_the_manifest_are_no_storms() {
+    let outages = [
+        (Mood::TokenUnavailable, 24, 15),
+        (Mood::BlobUnavailable, 24, 15),
+        (Mood::BlobHang, 14, 15),
+        // All that had begun before the first was found wrong, and then one at a time; the longest step is a minute.
+        (Mood::WrongBytes, 70, 75),
+    ];
+    let mut broken = Vec::new();
+    for nodes in [5, 20] {
+        for (outage, at_most, within) in outages {
+            let story = world::run(stages::plan(2, nodes, outage), Planted::default());
+            let too_soon = floor::too_soon(&story);
+            let (failing, served) = stages::seen(&story);
+            eprintln!("{outage:?}, {nodes} nodes: {failing} failing attempts in {:?}, all served {served:?} after it", stages::LASTS);
+            let kept = too_soon.is_empty() && failing <= at_most && served.is_some_and(|served| served <= Duration::from_secs(within));
+            if !kept {
+                broken.push(format!("{outage:?}, {nodes} nodes: {failing} failing of {at_most}, served {served:?}, too soon {too_soon:?}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
 /// What is broken on purpose, and which invariant is to show it.
 fn planted_faults() -> Vec<(Planted, Invariant)> {
     use knowledge::Fault;
@@ -162,6 +190,7 @@ fn planted_faults() -> Vec<(Planted, Invariant)> {
         (knows(Fault::BelievesAnybody), Invariant::OthersUnharmed),
         (knows(Fault::StartsAnew), Invariant::KeptAtRestart),
         (knows(Fault::LoginsIgnored), Invariant::Logins),
+        (knows(Fault::OwnRuleIgnored), Invariant::Floor),
     ];
     let of_budgets = [BudgetFault::NoFence, BudgetFault::Unpaced, BudgetFault::RenewalsIgnored].map(of_budget);
     of_knowledge.into_iter().chain(of_budgets).collect()

@@ -30,7 +30,7 @@ pub const BASE: &str = "r.example/private/base:1";
 pub const TOOL: &str = "r.example/team/tool:1";
 
 /// Each wanted by one node in the calm time, and never there.
-const MISSPELT: [&str; 4] = ["r.example/misspelt/a:1", "r.example/misspelt/b:1", "r.example/misspelt/c:1", "r.example/misspelt/d:1"];
+pub const MISSPELT: [&str; 4] = ["r.example/misspelt/a:1", "r.example/misspelt/b:1", "r.example/misspelt/c:1", "r.example/misspelt/d:1"];
 
 /// Something that happens.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +65,8 @@ struct Cut {
 pub struct Plan {
     pub seed: u64,
     pub nodes: usize,
+    /// Pulls a second that the fleet's budget allows.
+    pub per_second: f64,
     /// How the registry fails.
     pub outage: Mood,
     /// When.
@@ -81,6 +83,11 @@ pub struct Plan {
     pub acts: Vec<(Duration, Act)>,
 }
 
+/// So few that the budget shows: all nodes pull one image within five seconds.
+pub fn slow_budget(nodes: usize) -> f64 {
+    nodes as f64 / 5.0
+}
+
 impl Plan {
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let mut draw = Draw(Random::seeded(seed ^ 0x5eed));
@@ -91,6 +98,7 @@ impl Plan {
         let mut plan = Self {
             seed,
             nodes,
+            per_second: slow_budget(nodes),
             outage: outages[draw.below(outages.len())],
             fails_at,
             app: if draw.below(2) == 0 { "r.example/team/app:1" } else { "r.example/private/app:1" },

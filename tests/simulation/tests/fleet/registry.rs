@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clock::Clock;
 use contract::messages::throttler::RegistryLimit;
-use contract::{FailureClass, PermitId};
+use contract::{FailureClass, PermitId, Stage};
 use image::{Platform, Reference};
 use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use throttler::core::budget::Effect;
@@ -45,6 +45,14 @@ pub enum Mood {
     Hang,
     /// 401.
     Denied,
+    /// The token server answers 503; manifests would be served.
+    TokenUnavailable,
+    /// Manifests are served; blobs get 503 without a word of the registry's own.
+    BlobUnavailable,
+    /// Manifests are served; a blob is never answered.
+    BlobHang,
+    /// Manifests are served; blobs have other bytes than they should.
+    WrongBytes,
 }
 
 /// By whose leave a pull began.
@@ -281,14 +289,27 @@ impl ImageRuntime for SimulatedRuntime {
         let image = request.reference.normalised().to_owned();
         let (got, limits, pull) = self.request(&image);
         tokio::time::sleep(if got == Mood::Hang { TIME_OUT } else { ANSWER_TAKES }).await;
-        if let Some(failure) = failure(got, &limits) {
+        let failed = failure(got, &limits);
+        if !failed.as_ref().is_some_and(|failure| failure.stage == Stage::Token) && !matches!(got, Mood::Hang | Mood::Refused) {
+            progress.token_given();
+        }
+        if let Some(failure) = failed.clone().filter(|failure| failure.stage <= Stage::Manifest) {
             return Err(failure);
         }
         if !limits.is_empty() {
             progress.tell_limits(limits.clone());
         }
         progress.resolved(Vec::new());
+        progress.blob_asked();
+        tokio::time::sleep(if got == Mood::BlobHang { TIME_OUT } else { ANSWER_TAKES }).await;
+        if let Some(failure) = failed.clone().filter(|failure| failure.class != FailureClass::ContentInvalid) {
+            return Err(failure);
+        }
+        progress.blob_answered();
         tokio::time::sleep(LAYERS_TAKE).await;
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
         if !self.lives() {
             std::future::pending::<()>().await;
         }
@@ -301,7 +322,7 @@ impl ImageRuntime for SimulatedRuntime {
 
     /// Who pulls something private does so with a login of the node's own, minted by one helper for all.
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
-        let way = Route { hash: "direct".to_owned(), ..Route::unknown(reference, platform) };
+        let way = Route { hash: "direct".to_owned(), shows_blobs: true, ..Route::unknown(reference, platform) };
         if reference.normalised().contains("private") {
             return Route { scope: MINTED.to_owned(), fingerprint: format!("minted-for-{}", self.node), ..way };
         }
@@ -338,8 +359,17 @@ fn failure(got: Mood, limits: &[RegistryLimit]) -> Option<PullFailure> {
         Mood::Refused => (FailureClass::RegistryUnavailable, false, "connection refused"),
         Mood::Hang => (FailureClass::RegistryUnavailable, false, "no answer"),
         Mood::Denied => (FailureClass::Denied, true, "unauthorized"),
+        Mood::TokenUnavailable => (FailureClass::RegistryUnavailable, false, "token server: 503 service unavailable"),
+        Mood::BlobUnavailable => (FailureClass::RegistryUnavailable, false, "blob: 503 service unavailable"),
+        Mood::BlobHang => (FailureClass::RegistryUnavailable, false, "blob: no answer"),
+        Mood::WrongBytes => (FailureClass::ContentInvalid, false, "what came for the blob has another digest"),
+    };
+    let stage = match got {
+        Mood::TokenUnavailable => Stage::Token,
+        Mood::BlobUnavailable | Mood::BlobHang | Mood::WrongBytes => Stage::Blob,
+        _ => Stage::Manifest,
     };
     let stated = limits.first().and_then(|limit| limit.reset_ms).map(Duration::from_millis);
     let retry_after = (got == Mood::Limited).then_some(stated.unwrap_or(RETRY_AFTER));
-    Some(PullFailure { text: text.to_owned(), class, authoritative, retry_after, limits: limits.to_vec(), ..PullFailure::default() })
+    Some(PullFailure { text: text.to_owned(), class, authoritative, stage, retry_after, limits: limits.to_vec(), ..PullFailure::default() })
 }

@@ -86,7 +86,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
     let clock = Clock::simulated(WALL);
     // In every third fleet no more than a few pull at once: about as many as begin while one takes its time.
     let at_once = if plan.seed.is_multiple_of(3) { (plan.nodes / 12).max(2) } else { 0 };
-    let budget = BudgetPolicy { per_second: plan.nodes as f64 / 5.0, at_once, ..BudgetPolicy::default() };
+    let budget = BudgetPolicy { per_second: plan.per_second, at_once, ..BudgetPolicy::default() };
     // In every fourth fleet all want an image of a registry with a quota as well, which a quarter of them may have in a minute.
     let quota = (plan.seed % 4 == 1).then_some(plan.nodes.div_ceil(4) as u64);
     let hub = MemoryBus::new(clock.clone());
@@ -269,6 +269,10 @@ impl World {
                 Mood::Refused => "refused",
                 Mood::Hang => "hang",
                 Mood::Denied => "401",
+                Mood::TokenUnavailable => "token server 503",
+                Mood::BlobUnavailable => "blob 503",
+                Mood::BlobHang => "blob hang",
+                Mood::WrongBytes => "wrong bytes",
             };
             self.count(kind, 1);
         }

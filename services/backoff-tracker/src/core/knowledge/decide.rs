@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::View;
 use contract::messages::backoff_tracker::BackoffKey;
+use contract::{Stage, View};
 
 use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 use super::fault::Fault;
 use super::input::{Duty, Effect, Held, Verdict};
 use super::lease::{LeaseName, Standing, WishId};
 use super::node::Knowledge;
+use super::report::Finding;
 use super::target::Aim;
 use super::topic::{Topic, TopicId};
 use super::wish::{Going, State, Wish};
@@ -20,6 +21,8 @@ use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 const ABREAST: u8 = 3;
 /// Who has reported an entry lets others probe first, as long as others want it.
 const REPORTERS_SIT_BACK: Duration = Duration::from_secs(1);
+/// A success of what failed lets those go on that failed by it, for so long.
+const RELEASES_FOR: Duration = Duration::from_secs(10);
 /// Who failed the last probe sits out the next.
 const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 
@@ -43,7 +46,8 @@ impl Knowledge {
             return Verdict::Held(held);
         }
         if std::mem::take(&mut wish.unanswered) || lenient || self.is_alone() {
-            return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, Duty::None, true));
+            let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
+            return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, going));
         }
         let binding = self.binding(now, &wish.aim);
         if let Some(entry) = not_due(now, &binding) {
@@ -55,12 +59,14 @@ impl Knowledge {
             return verdict;
         }
         let (duty, leave) = match binding.first() {
-            Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, effects)),
-            None if self.resolved_lately(now, wish) => (Duty::None, self.in_its_turn(now, wish)),
-            None => (Duty::Lead, self.abreast(now, id, wish.aim.image, LeaseName::Lead, effects)),
+            Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, self.others_first(wish), effects)),
+            None if self.resolved_lately(now, wish) => (Duty::None, Leave::Given),
+            None => (Duty::Lead, self.abreast(now, id, wish.aim.image, LeaseName::Lead, self.others_first(wish), effects)),
         };
+        let quiet = self.quiet(now, wish);
         let leave = match leave {
-            Leave::Given if self.quiet(now, wish) => self.abreast(now, id, wish.aim.endpoint, LeaseName::Slot, effects),
+            Leave::Given if quiet.is_some() => self.abreast(now, id, wish.aim.endpoint, LeaseName::Slot, Duration::ZERO, effects),
+            Leave::Given if duty == Duty::None => self.in_its_turn(now, wish),
             leave => leave,
         };
         let leave = match leave {
@@ -68,10 +74,12 @@ impl Knowledge {
             Leave::Other(name, wake) => Leave::Other(name, wake.min(self.waits_until(now, wish, name, &binding))),
             leave => leave,
         };
+        let until = binding.iter().map(|entry| entry.topic.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
         match leave {
-            Leave::Given => self.go(now, id, wish, duty, false),
+            Leave::Given => self.go(now, id, wish, Going { until, ..Going::by_clearance(duty) }),
             Leave::Other(_, wake) if wake <= now => {
-                self.by_local_rule(now, wish, &binding).unwrap_or_else(|| self.go(now, id, wish, Duty::None, true))
+                let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
+                self.by_local_rule(now, wish, &binding).unwrap_or_else(|| self.go(now, id, wish, going))
             }
             Leave::Until(wake) | Leave::Other(_, wake) => {
                 if !matches!(wish.state, State::Released { .. }) {
@@ -107,6 +115,9 @@ impl Knowledge {
 
     /// Kubelet's rule for what is known to this node alone; none if that allows a try.
     fn by_local_rule(&self, now: Duration, wish: &mut Wish, binding: &[Entry]) -> Option<Verdict> {
+        if self.has(Fault::OwnRuleIgnored) {
+            return None;
+        }
         wish.choose_key(|key| self.held_here(now, key, binding));
         let left = self.held_here(now, &wish.key, binding)?;
         let cause = self.local.cause(&wish.key);
@@ -123,26 +134,70 @@ impl Knowledge {
         }))
     }
 
-    fn go(&mut self, now: Duration, id: WishId, wish: &mut Wish, duty: Duty, by_own_rule: bool) -> Verdict {
+    /// The one place where clearance is granted.
+    fn go(&mut self, now: Duration, id: WishId, wish: &mut Wish, going: Going) -> Verdict {
         let deadline = self.leases.runs_out(now, id);
+        let elected = going.duty != Duty::None || deadline.is_some();
+        let released = self.is_released(now, wish);
+        // The node's own rule is kubelet's, counted from when the image began to fail for anybody.
+        if let Some(held) = self.under_the_floor(now, wish).filter(|_| !elected && !released && !going.by_own_rule) {
+            wish.state = State::Held;
+            wish.wake = Some(held.next_try);
+            return Verdict::Held(held);
+        }
         let steps = wish.aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| {
             // What binds nobody yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
             (entry.topic.id(), step)
         });
-        let going = Going { begun: now, deadline, attempt: None, steps: steps.collect(), told_unanswered: false, by_own_rule };
+        let (duty, until) = (going.duty, going.until);
+        let going = Going { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..going };
         wish.wake = Some(now + UNANSWERED_AFTER);
         wish.state = State::Going(going);
-        Verdict::Clear { duty, answer_by: deadline }
+        Verdict::Clear { duty, answer_by: deadline, until }
+    }
+
+    /// How long kubelet's rule holds a wish whatever the fleet believes: as long as each of its keys.
+    fn under_the_floor(&self, now: Duration, wish: &Wish) -> Option<Held> {
+        if self.has(Fault::OwnRuleIgnored) {
+            return None;
+        }
+        let floors: Option<Vec<_>> = wish.keys().map(|key| self.floors.under(now, key)).collect();
+        let (left, floor) = floors?.into_iter().min_by_key(|(left, _)| *left)?;
+        Some(Held {
+            class: floor.class,
+            cause: floor.cause.clone(),
+            learned_by: self.node.clone(),
+            learned_ago: now.saturating_sub(floor.failed_at),
+            trace: None,
+            next_try: now + left,
+            unconfirmed: false,
+        })
+    }
+
+    /// Whether what a wish failed by has lately answered somebody, since it was asked in vain.
+    fn is_released(&self, now: Duration, wish: &Wish) -> bool {
+        let lately =
+            |began: Duration, topic: &TopicId| self.replica.succeeded_at(*topic).is_some_and(|at| at >= began && now <= at + RELEASES_FOR);
+        let failed = |key| self.floors.under(now, key);
+        wish.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| lately(floor.began, topic)))
     }
 
     /// The one lease of an entry's epoch, once all that binds is due. Fresh eyes first: who has reported any of it sits back.
-    fn probe(&mut self, now: Duration, id: WishId, entry: &Entry, binding: &[Entry], effects: &mut Vec<Effect>) -> Leave {
+    fn probe(
+        &mut self,
+        now: Duration,
+        id: WishId,
+        entry: &Entry,
+        binding: &[Entry],
+        not_before: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Leave {
         let due = binding.iter().map(|entry| entry.next_try).max().unwrap_or_default();
         let sits_back = binding.iter().map(|entry| self.sits_back(entry)).max().unwrap_or_default();
         let turn = self.fleet.turn(&self.node, purpose(entry.topic.id(), entry.step));
         let name = LeaseName::Probe(entry.topic.id(), entry.epoch());
-        let standing = self.want(now, id, name, due + sits_back + turn, turn, effects);
+        let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn, effects);
         match standing {
             Standing::Held => Leave::Given,
             Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
@@ -172,18 +227,20 @@ impl Knowledge {
         }
     }
 
-    /// One of three leases; each next one only when the one before has been out for a while without an answer.
+    /// One of three leases; each next one only when the one before has been out for a while without an answer. Several that one node holds
+    /// tell no more than one, so a node that holds one leaves the next to others as long as three of them take to hold all.
     fn abreast(
         &mut self,
         now: Duration,
         id: WishId,
         topic: TopicId,
         name: fn(TopicId, u8) -> LeaseName,
+        mut not_before: Duration,
         effects: &mut Vec<Effect>,
     ) -> Leave {
         let turn = self.fleet.turn(&self.node, purpose(topic, 0));
         let mut wake = Duration::MAX;
-        let mut not_before = Duration::ZERO;
+        let mut others_first = Duration::ZERO;
         for number in 0..ABREAST {
             let lease = name(topic, number);
             let standing = self.want(now, id, lease, not_before, turn, effects);
@@ -193,7 +250,12 @@ impl Knowledge {
                 Standing::Wait(until) => wake = wake.min(until),
             }
             match self.leases.taken_at(lease) {
-                Some(taken) => not_before = taken + UNANSWERED_AFTER + turn,
+                Some(taken) => {
+                    if self.leases.is_mine(now, lease) {
+                        others_first = UNANSWERED_AFTER * u32::from(ABREAST - 1);
+                    }
+                    not_before = taken + UNANSWERED_AFTER + others_first + turn;
+                }
                 None => break,
             }
         }
@@ -231,12 +293,29 @@ impl Knowledge {
         }
     }
 
+    /// A node whose last attempt failed lets others ask for all first, once the registry has answered one of them: the node may itself be
+    /// the cause.
+    fn others_first(&self, wish: &Wish) -> Duration {
+        let fails = |topic: &TopicId| self.replica.word(*topic, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)));
+        match self.replica.succeeded_at(wish.aim.endpoint) {
+            Some(answered) if wish.aim.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,
+            _ => Duration::ZERO,
+        }
+    }
+
     fn resolved_lately(&self, now: Duration, wish: &Wish) -> bool {
         self.replica.succeeded_at(wish.aim.image).is_some_and(|at| now < at + RESOLVED_LATELY)
     }
 
-    fn quiet(&self, now: Duration, wish: &Wish) -> bool {
-        self.replica.succeeded_at(wish.aim.endpoint).is_none_or(|at| at + QUIET_AFTER <= now)
+    /// The last stage that nobody is known to have had an answer of lately, of those that this pull needs and that are seen. An image of
+    /// which a pull needed no blob shows that others may need none either.
+    fn quiet(&self, now: Duration, wish: &Wish) -> Option<Stage> {
+        let lately = |topic, within| self.replica.succeeded_at(topic).is_some_and(|at| now < at + within);
+        let aim = &wish.aim;
+        if aim.target.shows_blobs && !lately(aim.blobs, QUIET_AFTER) && !lately(aim.content, RESOLVED_LATELY) {
+            return Some(Stage::Blob);
+        }
+        (!lately(aim.endpoint, QUIET_AFTER)).then_some(Stage::Manifest)
     }
 }
 

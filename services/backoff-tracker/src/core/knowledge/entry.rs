@@ -10,7 +10,7 @@ use contract::{AttemptId, NodeName};
 
 use super::cadence;
 use super::report::{Finding, Report};
-use super::topic::{About, Reach, Topic};
+use super::topic::{Reach, Topic};
 
 /// How long a lead, a probe or a slot may take to have the manifest resolved. A node that comes back later drops its result.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
@@ -177,7 +177,7 @@ fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opt
             repositories.len() >= needed
         }
         Reach::Nodes(needed) => {
-            let there = if matches!(topic.about(), About::Endpoint { .. }) { eyes.alive_in_zone } else { eyes.alive };
+            let there = if topic.about().zone().is_some() { eyes.alive_in_zone } else { eyes.alive };
             // Another node's report shows that there are at least two, whatever the digest says of the first seconds of a fleet.
             let needed = needed.min(if mine { there } else { there.max(2) });
             let failed = recent().filter(|heard| heard.claim.is_some_and(|claim| claim.is_over)).count();

@@ -13,6 +13,8 @@ pub enum Fault {
     StepsGrow,
     /// What a node reads at its start is thrown away.
     StartsAnew,
+    /// Kubelet's rule holds nothing: whatever the fleet does not forbid is tried.
+    OwnRuleIgnored,
     /// Who logs in is taken for anybody of its scope: the 401 of one binds all, and is asked for again as if no account could be
     /// locked.
     LoginsIgnored,

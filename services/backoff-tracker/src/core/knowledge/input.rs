@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::BackoffKey;
-use contract::{AttemptId, FailureClass, NodeName, TraceContext};
+use contract::{AttemptId, FailureClass, NodeName, Stage, TraceContext};
 
 use super::lease::{LeaseName, WishId};
 use super::report::Report;
@@ -53,7 +53,7 @@ pub enum Input {
         /// Its span.
         trace: Option<TraceContext>,
     },
-    /// The attempt has had the manifest, or failed. Said once; anything else is ignored.
+    /// A stage has answered the attempt, or it has failed. What is said twice is ignored.
     Resolved {
         /// Of which wish.
         wish: WishId,
@@ -129,8 +129,8 @@ pub enum LeaseAnswer {
 /// How an attempt went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The registry gave the manifest. What follows is between the node and its disk.
-    Resolved,
+    /// This stage has answered; from the manifest on, the manifest too.
+    Reached(Stage),
     /// It failed.
     Failed(Failure),
 }
@@ -158,8 +158,10 @@ pub enum Verdict {
     Clear {
         /// On whose behalf.
         duty: Duty,
-        /// Without an answer by then the attempt is to be ended and reported as failed; none: no haste.
+        /// Without an answer of `until` by then the attempt is to be ended and reported as failed; none: no haste.
         answer_by: Option<Duration>,
+        /// What the attempt holds for all it holds until this stage has answered.
+        until: Stage,
     },
     /// Not before the next try.
     Held(Held),

@@ -29,6 +29,14 @@ pub enum LeaseName {
     Slot(TopicId, u8),
 }
 
+impl LeaseName {
+    /// What it is about.
+    pub(super) fn topic(self) -> TopicId {
+        let (Self::Probe(topic, _) | Self::Lead(topic, _) | Self::Slot(topic, _)) = self;
+        topic
+    }
+}
+
 /// Which wish of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WishId(pub u64);
@@ -144,6 +152,11 @@ impl Leases {
             _ => None,
         };
         self.known.values().filter_map(until).min()
+    }
+
+    /// Whether this node holds it, for whichever wish.
+    pub(super) fn is_mine(&self, now: Duration, name: LeaseName) -> bool {
+        matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until)
     }
 
     /// Since when at the latest somebody holds it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{BackoffCounts, BackoffKey};
-use contract::{FailureClass, NodeName, Target};
+use contract::{FailureClass, NodeName, Stage, Target};
 
 use super::UNANSWERED_AFTER;
 use super::alone::{Alone, BACK_WITHIN};
@@ -26,6 +26,7 @@ use super::tried::Tried;
 use super::wish::{Going, State, Wish};
 use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
+use crate::core::floor::Floors;
 
 /// Wishes of one node at once: more pods than a node can have. One more is refused.
 pub const MAX_WISHES: usize = 1_000;
@@ -60,6 +61,7 @@ pub struct Knowledge {
     pub(super) leases: Leases,
     pub(super) waits: Waits,
     pub(super) local: Tracker,
+    pub(super) floors: Floors,
     pub(super) fleet: Fleet,
     /// No bus: every node for itself.
     pub(super) alone: Option<Alone>,
@@ -85,6 +87,7 @@ impl Knowledge {
             leases: Leases::default(),
             waits: Waits::default(),
             local: Tracker::new(policy),
+            floors: Floors::new(policy),
             fleet: Fleet::default(),
             alone: None,
             lenience: Lenience::default(),
@@ -294,24 +297,31 @@ impl Knowledge {
 
     fn heard(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<WishId> {
         let (topic, succeeded) = (report.topic.id(), report.finding == Finding::Succeeded);
+        let answered_at = now.saturating_sub(age);
         // Who fails while others succeed is found at fault by that success, but may have failed as all did: it tries once more.
-        let released = if succeeded { self.released_by(now, topic) } else { vec![] };
+        let released = if succeeded { self.released_by(now, topic, answered_at) } else { vec![] };
         if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.hear(now, report, age) {
             return vec![];
         }
         if succeeded {
             self.release(released);
-            self.abandon_hanging(now, topic, effects);
+            self.abandon_hanging(now, topic, answered_at, effects);
         }
         self.wishes_touching(topic)
     }
 
     /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once; not where
-    /// nothing is done by what others say.
-    fn abandon_hanging(&mut self, now: Duration, topic: TopicId, effects: &mut Vec<Effect>) {
-        for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| wish.aim.endpoint == topic && !wish.abandoned) {
+    /// nothing is done by what others say. An answer from before it began says nothing: a node that joins reads old ones.
+    fn abandon_hanging(&mut self, now: Duration, topic: TopicId, answered_at: Duration, effects: &mut Vec<Effect>) {
+        let waits_for = |wish: &Wish| match wish.going_stage() {
+            Some(Stage::Blob) => wish.aim.blobs == topic,
+            _ => wish.aim.endpoint == topic,
+        };
+        for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| !wish.abandoned && waits_for(wish)) {
             let lenient = self.lenience.holds(now, &wish.aim.target.view);
-            if let (false, State::Going(Going { told_unanswered: true, attempt, .. })) = (lenient, &wish.state) {
+            if let (false, State::Going(Going { told_unanswered: true, attempt, begun, .. })) = (lenient, &wish.state)
+                && answered_at >= *begun
+            {
                 attempt.iter().for_each(|(attempt, _)| self.tried.abandoned(*attempt, &wish.aim));
                 wish.state = State::Fresh;
                 wish.told = None;
@@ -324,15 +334,15 @@ impl Knowledge {
 
     /// The local rule ends where another has shown that what this node failed by is in order.
     pub(super) fn cause_is_gone(&mut self, now: Duration, topic: TopicId) {
-        let released = self.released_by(now, topic);
+        let released = self.released_by(now, topic, now);
         self.release(released);
     }
 
-    /// What the local rule knows to fail because of a topic, unless this node is known to be the one at fault.
-    fn released_by(&self, now: Duration, topic: TopicId) -> Vec<BackoffKey> {
+    /// What the local rule knows to fail because of a topic that was answered later, unless this node is known to be the one at fault.
+    fn released_by(&self, now: Duration, topic: TopicId, answered_at: Duration) -> Vec<BackoffKey> {
         let released = self.local.failed_by(topic).into_iter().filter(|(_, cause)| {
             let at_fault = self.replica.at_fault(now, &self.node, cause.topics.iter().find(|own| own.id() == topic));
-            !at_fault && cause.at < now
+            !at_fault && cause.at < answered_at
         });
         released.map(|(key, _)| key).collect()
     }
@@ -443,10 +453,12 @@ impl Knowledge {
             return;
         }
         going.told_unanswered = true;
-        let endpoint = wish.aim.endpoint_topic();
+        let stage = going.stage();
+        let endpoint = wish.aim.stage_topic(stage);
         let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= going.begun);
         if let (Some(_), false) = (going.attempt, answered_since) {
-            let message = format!("no answer from {} for {} s", wish.aim.target.endpoint, UNANSWERED_AFTER.as_secs());
+            let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
+            let message = format!("{of} from {} for {} s", wish.aim.target.endpoint, UNANSWERED_AFTER.as_secs());
             let trouble = Trouble { message, step: going.step_of(endpoint.id()), ..Trouble::default() }.bounded();
             self.publish(now, going, endpoint, Finding::Unanswered(trouble), effects);
         }
@@ -461,8 +473,7 @@ impl Knowledge {
     }
 
     fn wishes_of_lease(&self, name: LeaseName) -> Vec<WishId> {
-        let (LeaseName::Probe(topic, _) | LeaseName::Lead(topic, _) | LeaseName::Slot(topic, _)) = name;
-        self.wishes_touching(topic)
+        self.wishes_touching(name.topic())
     }
 }
 

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{AttemptReported, ReportAttempt};
-use contract::{AttemptId, FailureClass};
+use contract::messages::backoff_tracker::{AttemptReported, BackoffKey, ReportAttempt};
+use contract::{AttemptId, FailureClass, Stage};
 
-use super::QUIET_AFTER;
 use super::entry::{Binding, Entry};
 use super::input::{Effect, Outcome};
 use super::lease::{LeaseName, WishId};
@@ -17,7 +16,9 @@ use super::report::{Finding, Report, Trouble};
 use super::target::{Aim, Failure};
 use super::topic::{Topic, TopicId};
 use super::wish::{Going, OwnFailure, State, Wish};
+use super::{QUIET_AFTER, UNANSWERED_AFTER};
 use crate::core::delays::Failing;
+use crate::core::floor::FailedAttempt;
 use crate::core::tracker::milliseconds;
 
 /// A success is not told again while one is known that is younger than this, unless it changes something.
@@ -28,6 +29,7 @@ impl Knowledge {
     pub fn report(&mut self, now: Now, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
         let mut effects = Vec::new();
         let Some(failure) = report.failure.as_ref().map(Failure::from) else {
+            self.floors.clear(&report.key);
             return (self.local.report(now, report), effects);
         };
         if self.tried.is_abandoned(report.attempt) {
@@ -36,6 +38,9 @@ impl Knowledge {
         }
         let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
         let topics = self.tried.topics_of(report.attempt);
+        if let Some(going) = self.tried.going_of(report.attempt) {
+            self.note_floor(now.monotonic, &report.key, report.attempt, &going, &failure, &topics);
+        }
         let own = self.tried.is_by_own_rule(report.attempt)
             || self.tried.view_of(report.attempt).is_none_or(|view| self.is_lenient(now.monotonic, view));
         let bound = self.binding_of(now.monotonic, topics.iter().map(|topic| topic.id())).filter(|_| !own);
@@ -70,7 +75,7 @@ impl Knowledge {
             self.publish(now, &going, Arc::clone(topic), finding, effects);
             touched.extend(self.wishes_touching(topic.id()));
         }
-        self.tried.failed(attempt, &aim, topics, going.by_own_rule);
+        self.tried.failed(attempt, &aim, topics, &going);
         touched
     }
 
@@ -84,44 +89,81 @@ impl Knowledge {
     ) -> Vec<WishId> {
         let is_current =
             |wish: &Wish| matches!(&wish.state, State::Going(going) if going.attempt.is_some_and(|(begun, _)| begun == attempt));
-        if !self.wishes.get(&id).is_some_and(|wish| is_current(wish)) {
-            return vec![];
-        }
+        let current = self.wishes.get(&id).is_some_and(|wish| is_current(wish));
+        let failure = match outcome {
+            Outcome::Reached(stage) if current => return self.reached(now, id, stage, effects),
+            Outcome::Reached(stage) => return self.reached_late(now, attempt, stage, effects),
+            Outcome::Failed(_) if !current => return vec![],
+            Outcome::Failed(failure) => failure,
+        };
         let Some(mut wish) = self.wishes.remove(&id) else { return vec![] };
         let State::Going(going) = std::mem::replace(&mut wish.state, State::Fresh) else { return vec![] };
         wish.told = None;
         wish.wake = None;
         let late = going.deadline.is_some_and(|deadline| now > deadline);
-        let mut touched: BTreeSet<WishId>;
-        match outcome {
-            Outcome::Resolved => {
-                // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
-                self.tried.resolved(attempt, &wish.aim, &going);
-                touched = self.succeeded(now, &wish.aim, &going, effects);
-                self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
-            }
-            Outcome::Failed(failure) => {
-                self.counts.late_results_total += u64::from(late);
-                touched = self.failed(now, &mut wish, &going, failure, late, effects);
-                let binding = wish.failed.as_ref().is_some_and(|failed| self.binds(now, failed));
-                self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !binding, effects);
-                self.wishes.insert(id, wish);
-                touched.insert(id);
-            }
+        self.counts.late_results_total += u64::from(late);
+        let mut touched = self.failed(now, &mut wish, &going, failure, late, effects);
+        let failed = wish.failed.as_ref().filter(|failed| self.binds(now, failed));
+        // What it held for the failed topic it keeps: who has not heard of the failure would ask in vain. The rest others may take.
+        let kept: Vec<TopicId> = failed.map(|failed| failed.topics.clone()).unwrap_or_default();
+        self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.topic()), effects);
+        self.wishes.insert(id, wish);
+        touched.insert(id);
+        touched.into_iter().collect()
+    }
+
+    /// A stage has answered the attempt of a wish. When that is the one that its clearance waits for, the wish is over.
+    fn reached(&mut self, now: Duration, id: WishId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<WishId> {
+        let Some(mut wish) = self.wishes.remove(&id) else { return vec![] };
+        let State::Going(going) = &mut wish.state else { return vec![] };
+        let touched = self.tell_stages(now, &wish.aim, going, stage, effects);
+        let Some((attempt, _)) = going.attempt else { return touched };
+        if going.reached.contains(&Stage::Manifest) {
+            // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
+            self.tried.resolved(attempt, &wish.aim, going);
+        }
+        if stage >= going.until {
+            self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
+            return touched;
+        }
+        if stage != Stage::Token {
+            (going.begun, going.told_unanswered) = (now, stage >= Stage::Blob);
+            wish.wake = Some(now + UNANSWERED_AFTER);
+        }
+        if stage >= Stage::Blob {
+            // It takes as long as the image is large.
+            going.deadline = None;
+        }
+        self.wishes.insert(id, wish);
+        touched
+    }
+
+    /// The same of an attempt whose clearance is over.
+    fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<WishId> {
+        let Some((aim, mut going)) = self.tried.resolved_one(attempt) else { return vec![] };
+        let touched = self.tell_stages(now, &aim, &mut going, stage, effects);
+        self.tried.resolved(attempt, &aim, &going);
+        touched
+    }
+
+    fn tell_stages(&mut self, now: Duration, aim: &Aim, going: &mut Going, stage: Stage, effects: &mut Vec<Effect>) -> Vec<WishId> {
+        let mut touched = BTreeSet::new();
+        for shown in going.reach(stage) {
+            touched.extend(self.succeeded(now, aim, going, shown, effects));
         }
         touched.into_iter().collect()
     }
 
     /// Tells what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
-    fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, effects: &mut Vec<Effect>) -> BTreeSet<WishId> {
+    fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, stage: Stage, effects: &mut Vec<Effect>) -> BTreeSet<WishId> {
         let mut touched = BTreeSet::new();
         let topics = aim.topics();
         let view_id = topics.first().map(|topic| topic.view_id()).unwrap_or_default();
         let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
         // The narrowest first: who hears that the registry is back knows then that the image is resolved, and asks for no lead.
-        for topic in topics.iter().rev() {
-            let watched = topic.id() == aim.endpoint
-                || topic.id() == aim.image
+        for topic in topics.iter().rev().filter(|topic| topic.about().stage() == stage) {
+            let watched = [aim.endpoint, aim.image, aim.blobs].contains(&topic.id())
+                || (topic.id() == aim.content && !going.reached.contains(&Stage::Blob))
                 || (any_repository_fails && topic.class() == FailureClass::RegistryUnavailable);
             touched.extend(self.tell_success(now, topic, watched, going, effects));
         }
@@ -164,15 +206,24 @@ impl Knowledge {
             touched.extend(self.wishes_touching(topic.id()));
         }
         if reachable && !late {
-            let endpoint = wish.aim.endpoint_topic();
+            let endpoint = wish.aim.stage_topic(failure.stage);
             touched.extend(self.tell_success(now, &endpoint, true, going, effects));
         }
         wish.failed = Some(OwnFailure { at: now, trace, topics: topics.iter().map(|topic| topic.id()).collect() });
         if let Some((attempt, _)) = going.attempt {
-            self.tried.failed(attempt, &wish.aim, topics.clone(), going.by_own_rule);
+            self.tried.failed(attempt, &wish.aim, topics.clone(), going);
+            self.note_floor(now, &wish.key, attempt, going, &failure, &topics);
             self.move_own_delay(now, wish, going, &failure, topics);
         }
         touched
+    }
+
+    /// Kubelet's rule as a floor: whatever the fleet comes to believe, the next attempt of this key is not sooner.
+    fn note_floor(&mut self, now: Duration, key: &BackoffKey, attempt: AttemptId, going: &Going, failure: &Failure, topics: &[Arc<Topic>]) {
+        let topics = topics.iter().map(|topic| topic.id()).collect();
+        let Trouble { message: cause, .. } = Trouble { message: failure.cause.clone(), ..Trouble::default() }.bounded();
+        let failed = FailedAttempt { attempt, began: going.begun, exempt: going.exempt, topics, class: failure.class, cause };
+        self.floors.failed(now, key, failed);
     }
 
     /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::AttemptFailure;
-use contract::{FailureClass, Target};
+use contract::{FailureClass, Stage, Target};
 
 use super::topic::{About, Topic, TopicId, hash128};
 
@@ -20,6 +20,8 @@ pub struct Failure {
     pub authoritative: bool,
     /// The endpoint that was asked, if another than the target's: token server, blob host.
     pub endpoint: Option<String>,
+    /// The stage that failed.
+    pub stage: Stage,
     /// The image has nothing for the platform, as opposed to broken content.
     pub no_such_platform: bool,
     /// How long the registry asks to be left alone.
@@ -33,6 +35,10 @@ pub(super) struct Aim {
     pub(super) target: Target,
     /// Of whether the registry is reached at all.
     pub(super) endpoint: TopicId,
+    /// Of whether its blobs can be had.
+    pub(super) blobs: TopicId,
+    /// Of whether the image's content is what it should be.
+    pub(super) content: TopicId,
     /// Of whether the image is there. A success here is what "resolved lately" means.
     pub(super) image: TopicId,
     /// Of all, broadest first, `endpoint` and `image` among them.
@@ -42,8 +48,8 @@ pub(super) struct Aim {
 impl Aim {
     pub(super) fn new(target: Target) -> Self {
         let ids: Vec<TopicId> = topics(&target).map(|topic| topic.id()).collect();
-        let (endpoint, image) = (ids[ENDPOINT], ids[IMAGE]);
-        Self { target, endpoint, image, ids }
+        let (endpoint, blobs, image, content) = (ids[ENDPOINT], ids[BLOBS], ids[IMAGE], ids[CONTENT]);
+        Self { target, endpoint, blobs, content, image, ids }
     }
 
     pub(super) fn touches(&self, topic: TopicId) -> bool {
@@ -55,9 +61,9 @@ impl Aim {
         topics(&self.target).map(Arc::new).collect()
     }
 
-    /// What is said of the registry when it is reached, and when it is not.
-    pub(super) fn endpoint_topic(&self) -> Arc<Topic> {
-        Arc::new(Topic::new(self.target.view.clone(), self.target.at_endpoint(&self.target.endpoint)))
+    /// What is said of a stage of the registry when it answers, and when it does not; of [`Stage::Whole`] there is nothing but the blobs.
+    pub(super) fn stage_topic(&self, stage: Stage) -> Arc<Topic> {
+        Arc::new(Topic::new(self.target.view.clone(), self.target.at_stage(stage)))
     }
 
     /// What others shall know of a failure; nothing for what concerns this node or this try alone.
@@ -66,11 +72,17 @@ impl Aim {
         let endpoint = failure.endpoint.as_ref().unwrap_or(&target.endpoint);
         let abouts = match failure.class {
             FailureClass::RateLimited => vec![About::BudgetOwner(target.budget_owner.clone())],
+            // A registry that serves its manifests says nothing of its repositories by this.
+            FailureClass::RegistryUnavailable if failure.stage != Stage::Manifest => vec![target.at_stage(failure.stage)],
+            // A manifest names a blob that is not there, or not to be had: so it is for everybody who wants this image.
+            FailureClass::NotFound | FailureClass::Denied if failure.stage > Stage::Manifest => vec![target.content(&target.endpoint)],
             FailureClass::RegistryUnavailable if authoritative => vec![About::Repository(target.repository.clone()), About::Registry],
             FailureClass::RegistryUnavailable => vec![target.at_endpoint(endpoint)],
             FailureClass::NotFound if authoritative || target.mirrored => vec![target.image()],
             FailureClass::Denied if authoritative => vec![target.login()],
             FailureClass::ContentInvalid if failure.no_such_platform => vec![target.for_platform()],
+            // Blobs may come from wherever the registry redirects to: of those of an image, one key speaks.
+            FailureClass::ContentInvalid if failure.stage > Stage::Manifest => vec![target.content(&target.endpoint)],
             FailureClass::ContentInvalid => vec![target.content(endpoint)],
             FailureClass::SignatureInvalid => target.signature().into_iter().collect(),
             // A proxy's page that says 404 or 401 is nobody's word; the rest is this node's own.
@@ -87,6 +99,7 @@ impl From<&AttemptFailure> for Failure {
             cause: told.cause.clone(),
             authoritative: told.authoritative,
             endpoint: told.endpoint.clone(),
+            stage: told.stage,
             no_such_platform: told.no_such_platform,
             retry_after: told.retry_after_ms.map(Duration::from_millis),
         }
@@ -101,27 +114,34 @@ impl Failure {
             cause: self.cause.clone(),
             authoritative: self.authoritative,
             endpoint: self.endpoint.clone(),
+            stage: self.stage,
             no_such_platform: self.no_such_platform,
             retry_after_ms: self.retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 
-    /// Whether the registry was reached: also who says no is there.
+    /// Whether the stage that failed was reached: also a server that says no is there.
     pub(super) fn shows_reachable(&self) -> bool {
-        self.authoritative
+        (self.authoritative && (self.stage == Stage::Manifest || self.class != FailureClass::RegistryUnavailable))
             || matches!(self.class, FailureClass::RateLimited | FailureClass::ContentInvalid | FailureClass::SignatureInvalid)
     }
 }
 
 /// The place of a target's endpoint among its topics.
 const ENDPOINT: usize = 1;
+/// The place of the registry's blobs.
+const BLOBS: usize = 3;
 /// The place of its image.
-const IMAGE: usize = 5;
+const IMAGE: usize = 7;
+/// The place of the image's content.
+const CONTENT: usize = 9;
 
 /// What can bind a target, broadest first.
 fn topics(target: &Target) -> impl Iterator<Item = Topic> {
     let mut abouts = vec![
         target.at_endpoint(&target.endpoint),
+        target.at_stage(Stage::Token),
+        target.at_stage(Stage::Blob),
         About::Registry,
         About::Repository(target.repository.clone()),
         target.login(),
@@ -141,6 +161,7 @@ fn topics(target: &Target) -> impl Iterator<Item = Topic> {
 /// What there is to say about a target.
 trait Angles {
     fn at_endpoint(&self, endpoint: &str) -> About;
+    fn at_stage(&self, stage: Stage) -> About;
     fn image(&self) -> About;
     fn login(&self) -> About;
     fn for_platform(&self) -> About;
@@ -151,6 +172,15 @@ trait Angles {
 impl Angles for Target {
     fn at_endpoint(&self, endpoint: &str) -> About {
         About::Endpoint { endpoint: endpoint.to_owned(), zone: self.zone.clone() }
+    }
+
+    fn at_stage(&self, stage: Stage) -> About {
+        let (endpoint, zone) = (self.endpoint.clone(), self.zone.clone());
+        match stage {
+            Stage::Token => About::TokenServer { endpoint, zone },
+            Stage::Manifest => About::Endpoint { endpoint, zone },
+            Stage::Blob | Stage::Whole => About::Blobs { endpoint, zone },
+        }
     }
 
     fn image(&self) -> About {
@@ -203,6 +233,7 @@ mod tests {
             budget_owner: "o".to_owned(),
             policy: "p".to_owned(),
             mirrored: false,
+            shows_blobs: true,
         }
     }
 
@@ -223,7 +254,17 @@ mod tests {
         let content = About::Content { reference: "r/a:1".to_owned(), endpoint: "r:443".to_owned() };
         let signature = About::Signature { reference: "r/a:1".to_owned(), policy: "p".to_owned() };
         let said: Change = |failure| failure.authoritative = true;
-        let table: [(FailureClass, Change, Vec<About>); 13] = [
+        let (endpoint_name, zone) = ("r:443".to_owned(), "z".to_owned());
+        let token = About::TokenServer { endpoint: endpoint_name.clone(), zone: zone.clone() };
+        let blobs = About::Blobs { endpoint: endpoint_name, zone };
+        let of_blobs: Change = |failure| (failure.stage, failure.authoritative) = (Stage::Blob, true);
+        let table: [(FailureClass, Change, Vec<About>); 19] = [
+            (RegistryUnavailable, |failure| failure.stage = Stage::Token, vec![token]),
+            (RegistryUnavailable, |failure| failure.stage = Stage::Blob, vec![blobs.clone()]),
+            (RegistryUnavailable, of_blobs, vec![blobs]),
+            (NotFound, of_blobs, vec![content.clone()]),
+            (Denied, of_blobs, vec![content.clone()]),
+            (ContentInvalid, of_blobs, vec![content.clone()]),
             (RateLimited, said, vec![About::BudgetOwner("o".to_owned())]),
             (RegistryUnavailable, |_| (), vec![endpoint("r:443")]),
             (RegistryUnavailable, |failure| failure.endpoint = Some("token:443".to_owned()), vec![endpoint("token:443")]),
@@ -249,7 +290,8 @@ mod tests {
         assert_eq!(aim.ids, aim.topics().iter().map(|topic| topic.id()).collect::<Vec<_>>());
         let of = |about| Topic::new(target().view, about).id();
         assert_eq!(aim.endpoint, of(target().at_endpoint("r:443")));
-        assert_eq!((aim.endpoint_topic().id(), aim.image), (aim.endpoint, of(target().image())));
+        assert_eq!((aim.stage_topic(Stage::Manifest).id(), aim.image), (aim.endpoint, of(target().image())));
+        assert_eq!((aim.stage_topic(Stage::Blob).id(), aim.content), (aim.blobs, of(target().content("r:443"))));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use contract::{FailureClass, View};
+use contract::{FailureClass, Stage, View};
 use sha2::{Digest, Sha256};
 
 /// Distinct nodes that must say so before a failure that the node itself may have caused binds others.
@@ -20,6 +20,20 @@ pub enum About {
     /// The way to a host, as the nodes of a zone see it.
     Endpoint {
         /// Host and port actually contacted.
+        endpoint: String,
+        /// Nodes that share the network to it.
+        zone: String,
+    },
+    /// The token server that a registry names, as the nodes of a zone see it.
+    TokenServer {
+        /// Of the registry that names it: the token server's own address is in the failure's text.
+        endpoint: String,
+        /// Nodes that share the network to it.
+        zone: String,
+    },
+    /// The blobs of a registry with the hosts that it redirects to, as the nodes of a zone see them.
+    Blobs {
+        /// Of the registry: a host that it redirects to is in the failure's text.
         endpoint: String,
         /// Nodes that share the network to it.
         zone: String,
@@ -149,6 +163,8 @@ impl Topic {
         match &self.about {
             About::BudgetOwner(owner) => format!("budget {owner} of registry {registry}"),
             About::Endpoint { endpoint, zone } => format!("registry {endpoint} from zone {zone}"),
+            About::TokenServer { endpoint, zone } => format!("token server of registry {endpoint} from zone {zone}"),
+            About::Blobs { endpoint, zone } => format!("blobs of registry {endpoint} from zone {zone}"),
             About::Registry => format!("registry {registry}"),
             About::Repository(repository) => format!("repository {repository} of registry {registry}"),
             About::Reference { reference, .. } => format!("image {reference}"),
@@ -173,7 +189,9 @@ impl About {
     pub fn class(&self) -> FailureClass {
         match self {
             Self::BudgetOwner(_) => FailureClass::RateLimited,
-            Self::Endpoint { .. } | Self::Registry | Self::Repository(_) => FailureClass::RegistryUnavailable,
+            Self::Endpoint { .. } | Self::TokenServer { .. } | Self::Blobs { .. } | Self::Registry | Self::Repository(_) => {
+                FailureClass::RegistryUnavailable
+            }
             Self::Reference { .. } => FailureClass::NotFound,
             Self::Login { .. } => FailureClass::Denied,
             Self::Platform { .. } | Self::Content { .. } => FailureClass::ContentInvalid,
@@ -193,11 +211,34 @@ impl About {
         }
     }
 
+    /// The zone that sees it, if it is seen from one.
+    #[must_use]
+    pub fn zone(&self) -> Option<&str> {
+        match self {
+            Self::Endpoint { zone, .. } | Self::TokenServer { zone, .. } | Self::Blobs { zone, .. } => Some(zone),
+            _ => None,
+        }
+    }
+
+    /// The stage whose answer shows that it is in order.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        match self {
+            Self::TokenServer { .. } => Stage::Token,
+            // A manifest list is read before its entry for the platform is chosen.
+            Self::Blobs { .. } | Self::Platform { .. } => Stage::Blob,
+            Self::Content { .. } | Self::Signature { .. } => Stage::Whole,
+            _ => Stage::Manifest,
+        }
+    }
+
     /// Whom it binds when. Part of what it is about, so that no reporter can claim more.
     #[must_use]
     pub fn reach(&self) -> Reach {
         match self {
-            Self::Endpoint { .. } | Self::Content { .. } | Self::Signature { .. } => Reach::Nodes(CORROBORATING_NODES),
+            Self::Endpoint { .. } | Self::TokenServer { .. } | Self::Blobs { .. } | Self::Content { .. } | Self::Signature { .. } => {
+                Reach::Nodes(CORROBORATING_NODES)
+            }
             Self::Reference { mirrored: true, .. } => Reach::Nodes(NODES_BEHIND_MIRRORS),
             Self::Registry => Reach::Repositories(FAILING_REPOSITORIES),
             _ => Reach::AtOnce,
@@ -210,6 +251,8 @@ fn words<'a>(view: &'a View, about: &'a About) -> Vec<&'a str> {
     match about {
         About::BudgetOwner(owner) => words.extend(["owner", owner]),
         About::Endpoint { endpoint, zone } => words.extend(["endpoint", endpoint, zone]),
+        About::TokenServer { endpoint, zone } => words.extend(["token", endpoint, zone]),
+        About::Blobs { endpoint, zone } => words.extend(["blobs", endpoint, zone]),
         About::Registry => words.push("registry"),
         About::Repository(repository) => words.extend(["repository", repository]),
         About::Reference { reference, scope, mirrored } => {

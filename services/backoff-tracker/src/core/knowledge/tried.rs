@@ -24,25 +24,26 @@ struct Attempt {
     aim: Aim,
     /// What its failure was about.
     topics: Vec<Arc<Topic>>,
-    by_own_rule: bool,
+    /// How it went; none: nothing of it counts.
+    going: Option<Going>,
     /// Ended without a word, as it hung while others were answered: what it comes to counts for nothing.
     abandoned: bool,
-    /// Set while the manifest is there and the rest goes on.
-    goes_on: Option<Going>,
+    /// The manifest is there, and the rest goes on.
+    goes_on: bool,
 }
 
 impl Tried {
-    pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, topics: Vec<Arc<Topic>>, by_own_rule: bool) {
-        self.remember(attempt, Attempt { aim: aim.clone(), topics, by_own_rule, abandoned: false, goes_on: None });
+    pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, topics: Vec<Arc<Topic>>, going: &Going) {
+        self.remember(attempt, Attempt { aim: aim.clone(), topics, going: Some(going.clone()), abandoned: false, goes_on: false });
     }
 
     pub(super) fn resolved(&mut self, attempt: AttemptId, aim: &Aim, going: &Going) {
-        let (by_own_rule, goes_on) = (going.by_own_rule, Some(going.clone()));
-        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), by_own_rule, abandoned: false, goes_on });
+        let going = Some(going.clone());
+        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), going, abandoned: false, goes_on: true });
     }
 
     pub(super) fn abandoned(&mut self, attempt: AttemptId, aim: &Aim) {
-        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), by_own_rule: false, abandoned: true, goes_on: None });
+        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), going: None, abandoned: true, goes_on: false });
     }
 
     pub(super) fn is_abandoned(&self, attempt: AttemptId) -> bool {
@@ -51,8 +52,22 @@ impl Tried {
 
     /// What is known of an attempt whose manifest was there, once.
     pub(super) fn take_resolved(&mut self, attempt: AttemptId) -> Option<(Aim, Going)> {
-        let tried = self.attempts.get_mut(&attempt)?;
-        Some((tried.aim.clone(), tried.goes_on.take()?))
+        let resolved = self.resolved_one(attempt)?;
+        if let Some(tried) = self.attempts.get_mut(&attempt) {
+            tried.goes_on = false;
+        }
+        Some(resolved)
+    }
+
+    /// The same, and it goes on.
+    pub(super) fn resolved_one(&self, attempt: AttemptId) -> Option<(Aim, Going)> {
+        let tried = self.attempts.get(&attempt).filter(|tried| tried.goes_on)?;
+        Some((tried.aim.clone(), tried.going.clone()?))
+    }
+
+    /// How an attempt went.
+    pub(super) fn going_of(&self, attempt: AttemptId) -> Option<Going> {
+        self.attempts.get(&attempt)?.going.clone()
     }
 
     pub(super) fn topics_of(&self, attempt: AttemptId) -> Vec<Arc<Topic>> {
@@ -61,7 +76,7 @@ impl Tried {
 
     /// Whether the node's own rule allowed it, without the fleet's leave.
     pub(super) fn is_by_own_rule(&self, attempt: AttemptId) -> bool {
-        self.attempts.get(&attempt).is_some_and(|tried| tried.by_own_rule)
+        self.attempts.get(&attempt).is_some_and(|tried| tried.going.as_ref().is_some_and(|going| going.by_own_rule))
     }
 
     pub(super) fn view_of(&self, attempt: AttemptId) -> Option<&View> {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{BackoffKey, OTHER_KEYS_MOST};
-use contract::{AttemptId, TraceContext};
+use contract::{AttemptId, Stage, TraceContext};
 
-use super::input::Verdict;
+use super::input::{Duty, Verdict};
 use super::target::Aim;
 use super::topic::TopicId;
 
@@ -49,15 +49,54 @@ pub(super) enum State {
 /// An attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Going {
+    pub(super) duty: Duty,
     pub(super) begun: Duration,
     /// The lease of its duty runs out then.
     pub(super) deadline: Option<Duration>,
     pub(super) attempt: Option<(AttemptId, Option<TraceContext>)>,
+    /// The stage that must answer before what it holds for all is given back.
+    pub(super) until: Stage,
+    /// The stages that have answered.
+    pub(super) reached: Vec<Stage>,
     /// What step a failure of each topic would be, as it was known when the attempt began.
     pub(super) steps: BTreeMap<TopicId, u32>,
     pub(super) told_unanswered: bool,
     /// Whether the node's own rule allowed it, without the fleet's leave: then that rule moves by its failure.
     pub(super) by_own_rule: bool,
+    /// Whether the fleet elected it, or released it: kubelet's rule does not grow by its failure.
+    pub(super) exempt: bool,
+}
+
+impl Going {
+    /// Nothing is known yet but why it goes.
+    pub(super) fn by_clearance(duty: Duty) -> Self {
+        Self {
+            duty,
+            begun: Duration::ZERO,
+            deadline: None,
+            attempt: None,
+            until: Stage::Manifest,
+            reached: Vec::new(),
+            steps: BTreeMap::new(),
+            told_unanswered: false,
+            by_own_rule: false,
+            exempt: false,
+        }
+    }
+
+    /// The stage that it waits for.
+    pub(super) fn stage(&self) -> Stage {
+        if self.reached.contains(&Stage::Manifest) { Stage::Blob } else { Stage::Manifest }
+    }
+
+    /// Takes note that a stage has answered; which ones that shows that had not before.
+    pub(super) fn reach(&mut self, stage: Stage) -> Vec<Stage> {
+        let shown = [Stage::Manifest, stage].into_iter().filter(|shown| *shown <= stage && !self.reached.contains(shown));
+        let mut shown: Vec<Stage> = shown.collect();
+        shown.dedup();
+        self.reached.extend(&shown);
+        shown
+    }
 }
 
 /// How the node itself failed.
@@ -96,6 +135,10 @@ impl Wish {
         !same
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &BackoffKey> {
+        std::iter::once(&self.key).chain(&self.other_keys)
+    }
+
     pub(super) fn has_key(&self, key: &BackoffKey) -> bool {
         self.key == *key || self.other_keys.contains(key)
     }
@@ -106,6 +149,11 @@ impl Wish {
         if let Some((_, key)) = shortest.filter(|(left, _)| *left < held(&self.key)) {
             std::mem::swap(&mut self.key, key);
         }
+    }
+
+    /// The stage that its attempt waits for, if one is under way.
+    pub(super) fn going_stage(&self) -> Option<Stage> {
+        if let State::Going(going) = &self.state { Some(going.stage()) } else { None }
     }
 
     /// Whether it has been waiting for the fleet.

@@ -30,6 +30,8 @@ struct State {
     /// Which logins were shown to the registry or its token server, in this order.
     shown: Vec<usize>,
     challenge: Option<Challenge>,
+    /// Whether a token server has given the pass.
+    given: bool,
     /// Whether the endpoint has let the pass in before: then a refusal means that it has run out.
     proven: bool,
 }
@@ -53,7 +55,8 @@ pub(super) struct Pass {
 impl Access {
     pub(super) fn new(logins: Vec<Credential>) -> Self {
         let logins: Vec<_> = if logins.is_empty() { vec![None] } else { logins.into_iter().map(Some).collect() };
-        Self { logins, state: Mutex::new(State { pass: Pass::default(), login: 0, shown: Vec::new(), challenge: None, proven: false }) }
+        let state = State { pass: Pass::default(), login: 0, shown: Vec::new(), challenge: None, given: false, proven: false };
+        Self { logins, state: Mutex::new(state) }
     }
 
     /// Where the login comes from that was used last.
@@ -66,6 +69,11 @@ impl Access {
         let state = self.state.lock().await;
         let logins = state.shown.iter().filter_map(|shown| self.logins.get(*shown)?.as_ref());
         logins.map(|login| login.source().to_owned()).collect()
+    }
+
+    /// Whether a token server has given a token for this pull.
+    pub(super) async fn was_given_a_token(&self) -> bool {
+        self.state.lock().await.given
     }
 
     /// What to show now: nothing before the endpoint has asked for something, so that most pulls cost it no more than they must.
@@ -132,6 +140,7 @@ impl Access {
             }
             match header {
                 Ok(Some(header)) => {
+                    state.given |= matches!(challenge, Challenge::Bearer { .. });
                     state.pass = Pass { header: Some(header), number: state.pass.number + 1 };
                     return Ok(Some(state.pass.clone()));
                 }

@@ -14,6 +14,7 @@ mod transport;
 use std::sync::Arc;
 
 use clock::Clock;
+use contract::Stage;
 use contract::messages::throttler::RegistryLimit;
 use contract::{FailureClass, TraceContext};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -114,6 +115,11 @@ impl Session {
         self.access.source().await
     }
 
+    /// Whether a token server has given a token for this pull.
+    pub(super) async fn was_given_a_token(&self) -> bool {
+        self.access.was_given_a_token().await
+    }
+
     /// Asks, meeting a challenge on the way. Gives answers of success only, and 416 for a range that is not there.
     pub(super) async fn ask(&self, question: Question<'_>) -> Result<Answer, StepFailure> {
         match self.answer(question).await {
@@ -151,7 +157,11 @@ impl Session {
                 return Ok(answer.holding(permit));
             }
             rounds_left -= 1;
-            let next = if refused && rounds_left > 0 { self.access.after_refusal(self, &pass, &answer).await? } else { None };
+            let next = if refused && rounds_left > 0 {
+                self.access.after_refusal(self, &pass, &answer).await.map_err(|failure| failure.at_stage(Stage::Token))?
+            } else {
+                None
+            };
             match next {
                 Some(next) => pass = next,
                 None => return Err(answer.failure(question, self.registries.clock.now().wall).await),

@@ -1,0 +1,136 @@
+//! Kubelet's rule as a floor under whatever the fleet believes: attempts for one (pod, image) that nothing but this node's own patience
+//! allows are never closer together than kubelet's.
+//!
+//! It is kept beside the node's own back-off, which the fleet's knowledge may lift: this one ends by a success of the key itself and by an
+//! operator's clear alone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::messages::backoff_tracker::BackoffKey;
+use contract::{AttemptId, FailureClass};
+
+use super::delays::BackoffPolicy;
+use super::knowledge::TopicId;
+use super::tracker::MAX_KEYS;
+
+/// What failed last for a key.
+#[derive(Clone, Debug)]
+pub(super) struct Floor {
+    attempt: AttemptId,
+    /// When that attempt began, and when it failed.
+    pub(super) began: Duration,
+    pub(super) failed_at: Duration,
+    /// How long after it the next may begin.
+    delay: Duration,
+    /// What its failure was about: a success there releases the key.
+    pub(super) topics: Vec<TopicId>,
+    pub(super) class: FailureClass,
+    /// `<reason>: <message>`.
+    pub(super) cause: String,
+}
+
+/// An attempt that failed.
+#[derive(Debug)]
+pub(super) struct FailedAttempt {
+    pub(super) attempt: AttemptId,
+    pub(super) began: Duration,
+    /// The fleet had elected it, or released it: then it counts for no more than that it failed.
+    pub(super) exempt: bool,
+    pub(super) topics: Vec<TopicId>,
+    pub(super) class: FailureClass,
+    pub(super) cause: String,
+}
+
+/// The floors of all keys.
+#[derive(Debug)]
+pub(super) struct Floors {
+    policy: BackoffPolicy,
+    floors: BTreeMap<BackoffKey, Floor>,
+}
+
+impl Floors {
+    pub(super) fn new(policy: BackoffPolicy) -> Self {
+        Self { policy, floors: BTreeMap::new() }
+    }
+
+    /// An attempt for a key has failed. The same again changes nothing.
+    pub(super) fn failed(&mut self, now: Duration, key: &BackoffKey, failed: FailedAttempt) {
+        let FailedAttempt { attempt, began, exempt, topics, class, cause } = failed;
+        let known = self.floors.get(key).filter(|floor| !self.expired(floor, now));
+        if known.is_some_and(|floor| floor.attempt == attempt) {
+            return;
+        }
+        let delay = match known {
+            None => self.policy.initial,
+            Some(floor) if exempt => floor.delay,
+            Some(floor) => (floor.delay * 2).min(self.policy.max),
+        };
+        self.floors.insert(key.clone(), Floor { attempt, began, failed_at: now, delay, topics, class, cause });
+        self.make_room(now);
+    }
+
+    /// How long the next attempt for a key must wait, and for what, unless it is elected or released.
+    pub(super) fn under(&self, now: Duration, key: &BackoffKey) -> Option<(Duration, &Floor)> {
+        let floor = self.floors.get(key)?;
+        let left = (floor.failed_at + floor.delay).saturating_sub(now);
+        (!left.is_zero() && !self.expired(floor, now)).then_some((left, floor))
+    }
+
+    /// An operator has cleared what failed until then.
+    pub(super) fn lift(&mut self, date: Duration, is_cleared: impl Fn(&BackoffKey, &Floor) -> bool) {
+        self.floors.retain(|key, floor| floor.failed_at > date || !is_cleared(key, floor));
+    }
+
+    /// The key succeeded.
+    pub(super) fn clear(&mut self, key: &BackoffKey) {
+        self.floors.remove(key);
+    }
+
+    fn expired(&self, floor: &Floor, now: Duration) -> bool {
+        now.saturating_sub(floor.failed_at) > self.policy.max * 2
+    }
+
+    fn make_room(&mut self, now: Duration) {
+        if self.floors.len() <= MAX_KEYS {
+            return;
+        }
+        let lasts = self.policy.max * 2;
+        self.floors.retain(|_, floor| now.saturating_sub(floor.failed_at) <= lasts);
+        while self.floors.len() > MAX_KEYS {
+            let oldest = self.floors.iter().min_by_key(|(_, floor)| floor.failed_at).map(|(key, _)| key.clone());
+            let Some(oldest) = oldest else { return };
+            self.floors.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> BackoffKey {
+        BackoffKey { pod: None, image: "a:1".to_owned() }
+    }
+
+    /// Seconds of failures, and whether each was exempt; after each, how long the next must wait.
+    fn delays(failures: &[(u64, bool)]) -> Vec<u64> {
+        let mut floors = Floors::new(BackoffPolicy::default());
+        let fail = |(number, (at, exempt)): (usize, &(u64, bool))| {
+            let now = Duration::from_secs(*at);
+            let attempt = AttemptId::from(number as u128);
+            let (class, topics, cause) = (FailureClass::NotFound, Vec::new(), String::new());
+            floors.failed(now, &key(), FailedAttempt { attempt, began: now, exempt: *exempt, topics, class, cause });
+            floors.under(now, &key()).map_or(0, |(left, _)| left.as_secs())
+        };
+        failures.iter().enumerate().map(fail).collect()
+    }
+
+    #[test]
+    fn it_is_kubelets_rule_and_what_was_elected_does_not_make_it_longer() {
+        assert_eq!(delays(&[(0, false), (10, false), (30, false), (70, false)]), [10, 20, 40, 80]);
+        assert_eq!(delays(&[(0, true), (2, true), (6, true), (16, false)]), [10, 10, 10, 20]);
+        assert_eq!(delays(&[(0, false), (10, false), (800, false)]), [10, 20, 10], "it starts over after twice the longest");
+        assert_eq!(delays(&[(0, false), (10, false), (30, false), (70, false), (150, false), (310, false)]).last(), Some(&300));
+    }
+}

@@ -1,0 +1,89 @@
+//! Token server, manifests and blobs: what one stage answers says nothing of another.
+
+use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Outcome, Target, Verdict};
+use contract::{FailureClass, Stage};
+
+use super::node::{Node, WISH, endpoint, failed, image, key, target};
+
+fn blobs() -> About {
+    About::Blobs { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
+}
+
+fn tokens() -> About {
+    About::TokenServer { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
+}
+
+/// A node of a fleet that has had manifests lately, where three say that this fails.
+fn failing(about: &About) -> Node {
+    let mut node = Node::of(1_000);
+    for reporter in ["n1", "n2", "n3"] {
+        node.hear(reporter, about.clone(), failed(1));
+    }
+    node.hear("n4", image(), Finding::Succeeded);
+    node.hear("n4", endpoint(), Finding::Succeeded);
+    node
+}
+
+#[test]
+fn a_manifest_lifts_neither_what_is_said_of_blobs_nor_of_tokens() {
+    for about in [blobs(), tokens()] {
+        let mut node = failing(&about);
+        node.ask();
+        assert_eq!(node.held().class, FailureClass::RegistryUnavailable, "{about:?}");
+        node.hear("n5", image(), Finding::Succeeded);
+        node.hear("n5", endpoint(), Finding::Succeeded);
+        assert!(matches!(node.told, Some(Verdict::Held(_))), "{about:?}");
+        node.hear("n5", about.clone(), Finding::Succeeded);
+        node.until(1.0);
+        assert!(node.is_clear(), "{about:?}: {:?}", node.told);
+    }
+}
+
+#[test]
+fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
+    let mut node = failing(&blobs());
+    node.ask();
+    node.until(6.0);
+    let Some(Verdict::Clear { duty: Duty::Probe(_), until, .. }) = node.told else { panic!("{:?}", node.told) };
+    assert_eq!(until, Stage::Blob);
+    let attempt = node.begin();
+    let said = node.published.len();
+    node.end(attempt, Outcome::Reached(Stage::Manifest));
+    let of_blobs = |node: &Node| node.published[said..].iter().any(|report| *report.topic.about() == blobs());
+    assert!(node.core.wants(WISH) && !of_blobs(&node), "a manifest is not what it was sent for");
+    node.end(attempt, Outcome::Reached(Stage::Blob));
+    assert!(!node.core.wants(WISH) && of_blobs(&node));
+    assert_eq!(node.core.entries(node.now).len(), 0);
+}
+
+/// Nobody is known to have had a blob lately: who resolves an image first keeps the gate until the first byte of one.
+#[test]
+fn where_no_blob_came_lately_a_lead_lasts_until_one_comes() {
+    for (shows_blobs, expected) in [(true, Stage::Blob), (false, Stage::Manifest)] {
+        let mut node = Node::of(1_000);
+        node.give(Input::Ask { wish: WISH, key: key("r/a:1"), target: Target { shows_blobs, ..target() } });
+        let Some(Verdict::Clear { duty: Duty::Lead, until, .. }) = node.told else { panic!("{:?}", node.told) };
+        assert_eq!(until, expected);
+    }
+}
+
+/// What fails behind the manifest and is this node's own is tried again by kubelet's rule, whatever is had of manifests meanwhile.
+#[test]
+fn what_failed_behind_the_manifest_is_not_released_by_manifests() {
+    let mut node = Node::of(1_000);
+    node.hear("n4", image(), Finding::Succeeded);
+    node.hear("n4", endpoint(), Finding::Succeeded);
+    node.ask();
+    assert!(node.is_clear(), "{:?}", node.told);
+    let attempt = node.begin();
+    let failure = Failure { class: FailureClass::RegistryUnavailable, stage: Stage::Blob, ..Failure::default() };
+    node.end(attempt, Outcome::Failed(failure));
+    for second in 1..10 {
+        node.until(f64::from(second));
+        node.hear("n5", image(), Finding::Succeeded);
+        node.hear("n5", endpoint(), Finding::Succeeded);
+        assert!(!node.is_clear(), "after {second} s: {:?}", node.told);
+    }
+    node.until(10.1);
+    assert!(node.is_clear(), "{:?}", node.told);
+}

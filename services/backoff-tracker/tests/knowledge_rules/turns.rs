@@ -1,0 +1,82 @@
+//! Whose turn it is to ask a registry for all.
+
+use std::time::Duration;
+
+use backoff_tracker::core::knowledge::{Duty, Failure, Finding, Input, Outcome, Target, Verdict, WishId};
+use contract::{FailureClass, Stage};
+
+use super::node::{Node, WISH, endpoint, failure, image, key, target};
+
+const SECOND_WISH: WishId = WishId(8);
+
+fn wants_another_image(node: &mut Node) {
+    let other = Target { repository: "b".to_owned(), reference: "r/b:1".to_owned(), ..target() };
+    node.told = None;
+    node.give(Input::Ask { wish: SECOND_WISH, key: key("r/b:1"), target: other });
+}
+
+/// Three attempts of one node that hang say no more than one does.
+#[test]
+fn a_node_that_asks_a_silent_registry_leaves_the_next_attempts_to_other_nodes_first() {
+    let mut node = Node::of(50);
+    node.ask();
+    assert!(node.is_clear(), "{:?}", node.told);
+    node.begin();
+    wants_another_image(&mut node);
+    node.until(5.9);
+    assert!(!node.is_clear(), "others may ask after 2 and after 4 s: {:?}", node.told);
+    node.until(6.2);
+    assert!(node.is_clear(), "nobody else has: {:?}", node.told);
+}
+
+#[test]
+fn an_attempt_that_hangs_is_begun_anew_only_by_an_answer_that_came_since() {
+    for (age, abandoned) in [(60, 0), (1, 1)] {
+        let mut node = Node::of(50);
+        node.until(100.0);
+        node.ask();
+        node.begin();
+        node.until(105.0);
+        node.hear_late("n1", endpoint(), Finding::Succeeded, Duration::from_secs(age));
+        assert_eq!(node.abandoned, abandoned, "an answer that is {age} s old");
+    }
+}
+
+/// What failed on this node is released by what others were answered later, not by what a node that joins reads of earlier answers.
+#[test]
+fn a_nodes_own_back_off_ends_by_answers_that_came_later() {
+    for (age, released) in [(60, false), (0, true)] {
+        let mut node = Node::of(50);
+        node.until(100.0);
+        node.ask();
+        let attempt = node.begin();
+        node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
+        node.until(103.0);
+        node.hear_late("n1", image(), Finding::Succeeded, Duration::from_secs(age));
+        node.hear_late("n1", endpoint(), Finding::Succeeded, Duration::from_secs(age));
+        node.until(105.0);
+        assert_eq!(node.is_clear(), released, "answers that are {age} s old: {:?}", node.told);
+    }
+}
+
+/// A sick node that is released with the others would take each probe in vain, one after the other.
+#[test]
+fn a_node_whose_last_attempt_failed_lets_others_ask_for_all_first() {
+    for (fails, after) in [(true, 1.0), (false, 0.0)] {
+        let mut node = Node::of(50);
+        if fails {
+            node.ask();
+            let attempt = node.begin();
+            let refused = Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
+            node.end(attempt, Outcome::Failed(refused));
+            node.give(Input::Withdraw(WISH));
+        }
+        node.until(60.0);
+        node.hear("n1", endpoint(), Finding::Succeeded);
+        wants_another_image(&mut node);
+        node.until(60.0 + after - 0.01);
+        assert_eq!(node.is_clear(), !fails, "{:?}", node.told);
+        node.until(60.2 + after);
+        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Lead, until: Stage::Manifest, .. })), "{:?}", node.told);
+    }
+}

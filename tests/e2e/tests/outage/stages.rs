@@ -1,0 +1,168 @@
+//! What stands behind the manifest fails, while manifests are served: the token server, the registry's own blobs, the host that blobs
+//! redirect to, or the bytes of blobs.
+
+use std::time::Duration;
+
+use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
+use e2e::{Agent, Registry, Watch, Workplace, until_within};
+use practice_registry::{Auth, BodyFault, Deed, Fault, MadeImage, Options, TokenAuth};
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+
+const OUTAGE: Duration = Duration::from_secs(60);
+const IMAGES: usize = 3;
+/// Longer than anybody may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What fails.
+#[derive(Clone, Copy, Debug)]
+enum Behind {
+    TokenServer(Way),
+    OwnBlobs(Way),
+    BlobHost(Way),
+    WrongBytes,
+}
+
+/// How it fails.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Unavailable,
+    Reset,
+    Hang,
+}
+
+impl Way {
+    fn on(self, path: &str) -> Fault {
+        match self {
+            Self::Unavailable => Fault::answer(path, 503, &[("content-type", "text/plain")], "upstream connect error"),
+            Self::Reset => Fault::new(path, Deed::Close),
+            Self::Hang => Fault::new(path, Deed::Hang),
+        }
+    }
+
+    fn failing_at_most(self) -> u64 {
+        if matches!(self, Self::Hang) { 14 } else { 24 }
+    }
+}
+
+impl Behind {
+    const ALL: [Self; 9] = [
+        Self::TokenServer(Way::Unavailable),
+        Self::TokenServer(Way::Reset),
+        Self::OwnBlobs(Way::Unavailable),
+        Self::OwnBlobs(Way::Reset),
+        Self::OwnBlobs(Way::Hang),
+        Self::BlobHost(Way::Unavailable),
+        Self::BlobHost(Way::Reset),
+        Self::BlobHost(Way::Hang),
+        Self::WrongBytes,
+    ];
+
+    /// The most failing requests, whatever the size of the fleet; and how soon after healing the last node is served.
+    fn bars(self) -> (u64, Duration) {
+        match self {
+            Self::TokenServer(way) | Self::OwnBlobs(way) | Self::BlobHost(way) => (way.failing_at_most(), Duration::from_secs(15)),
+            // Content answers with 200: it is counted apart.
+            Self::WrongBytes => (0, Duration::from_secs(75)),
+        }
+    }
+}
+
+#[test]
+fn five_agents_behind_the_manifest() {
+    play::<5>(&Behind::ALL);
+}
+
+/// With `OUTAGE_BEHIND=all` all of them; without it one of each stage and of each way to fail, as each case takes twenty agents.
+#[test]
+fn twenty_agents_behind_the_manifest() {
+    let some = [Behind::TokenServer(Way::Unavailable), Behind::OwnBlobs(Way::Hang), Behind::BlobHost(Way::Reset)];
+    let all = std::env::var("OUTAGE_BEHIND").is_ok_and(|which| which == "all");
+    play::<20>(if all { &Behind::ALL } else { &some });
+}
+
+/// Three cases at a time, as agents mostly wait; all that failed are named.
+fn play<const NODES: usize>(cases: &[Behind]) {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let at_once = |cases: &[Behind]| -> Vec<Behind> {
+        std::thread::scope(|scope| {
+            let played: Vec<_> = cases.iter().map(|case| (*case, scope.spawn(move || outage(*case, NODES)))).collect();
+            played.into_iter().filter_map(|(case, thread)| thread.join().is_err().then_some(case)).collect()
+        })
+    };
+    let failed: Vec<Behind> = cases.chunks(3).flat_map(at_once).collect();
+    assert!(failed.is_empty(), "failed: {failed:?}; what each said stands above");
+}
+
+fn image(registry: &Registry, number: usize) -> String {
+    registry.image(&format!("shop/app{number}:v1"))
+}
+
+fn outage(case: Behind, nodes: usize) {
+    let auth = match case {
+        Behind::TokenServer(_) => Auth::Token(TokenAuth {
+            user: "nobody".to_owned(),
+            password: "none".to_owned(),
+            identity_token: String::new(),
+            anonymous: true,
+            expires_in: "300".to_owned(),
+        }),
+        _ => Auth::None,
+    };
+    let (registry, blobs) = (Registry::with(Options { auth, ..Options::default() }), Registry::new());
+    for number in 0..IMAGES {
+        // Layers of their own: what one image has brought, another does not lack.
+        let made = MadeImage::of_layers([4_000 + number as u64]);
+        registry.add_image(&format!("shop/app{number}"), "v1", &made);
+        blobs.add_image(&format!("shop/app{number}"), "v1", &made);
+    }
+    let (failing, broken) = match case {
+        Behind::TokenServer(way) => (&registry, way.on("/token")),
+        Behind::OwnBlobs(way) => (&registry, way.on("/blobs/")),
+        Behind::BlobHost(way) => (&blobs, way.on("/blobs/")),
+        Behind::WrongBytes => (&registry, Fault::body("/blobs/", BodyFault::CorruptAt(1))),
+    };
+    failing.faults().add(broken);
+    if matches!(case, Behind::BlobHost(_)) {
+        registry.faults().add(Fault::new("/blobs/", Deed::Redirect { to: blobs.url().to_owned() }));
+    }
+    let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
+    let start = |node: usize| Agent::start(&place, &format!("n{node:02}"), &["--nats", &server.url()]);
+    let agents: Vec<_> = (1..=nodes).map(start).collect();
+    let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
+    let began = Watch::start();
+    std::thread::scope(|scope| {
+        for agent in &agents {
+            let registry = &registry;
+            scope.spawn(move || {
+                for number in 0..IMAGES {
+                    let (image, policy) = (image(registry, number), Some(PullPolicy::IfNotPresent));
+                    agent.ask(&EnsureImage { image, policy, wait_ms: Some(600_000), detach: true, ..EnsureImage::default() });
+                }
+            });
+        }
+    });
+    began.until(OUTAGE);
+    let (failed, asked) = (failing.counts().failing, registry.counts().requests);
+    let served = failing.blobs_served().values().sum::<u64>();
+    failing.faults().clear();
+    let healed = Watch::start();
+    let (failing_at_most, within) = case.bars();
+    for node in 1..=nodes {
+        let index = place.path(&format!("store-of-n{node:02}")).join("index.json");
+        until_within(&format!("{case:?}, {nodes} agents: n{node:02} has all images"), PATIENCE, || {
+            let index = std::fs::read_to_string(&index).ok()?;
+            (0..IMAGES).all(|number| index.contains(&format!("shop/app{number}:v1"))).then_some(())
+        });
+    }
+    let last = healed.elapsed();
+    eprintln!("{case:?}, {nodes} agents: {failed} failing requests, {asked} in all, {served} blobs begun; all served {last:.1?} after it");
+    if matches!(case, Behind::WrongBytes) {
+        assert!(served <= 200, "{case:?}, {nodes} agents: {served} blobs with wrong bytes");
+    } else {
+        assert!((1..=failing_at_most).contains(&failed), "{case:?}, {nodes} agents: {failed} failing requests");
+    }
+    assert!(last <= within, "{case:?}, {nodes} agents: all served {last:.1?} after healing");
+}

@@ -1,0 +1,93 @@
+//! The floor: what nothing but a node's own patience allows is no quicker than kubelet's rule.
+//!
+//! Of a node and an image, an attempt that was neither elected (the node held a lease) nor released (what had failed answered somebody
+//! lately) begins no sooner than kubelet's delay after the last failure; the delay doubles with each such attempt that fails. A node without
+//! a bus makes no attempt that kubelet would not have made by then, had it tried since the image began to fail.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::checks;
+use super::registry::{Asked, Leave, Mood};
+use super::world::Story;
+
+const FIRST_DELAY: Duration = Duration::from_secs(10);
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// A success lets go on for ten seconds; who goes on may wait for its permit before it asks.
+const RELEASES_FOR: Duration = Duration::from_secs(10 + 15);
+
+/// Of a node and an image: when the last attempt failed, and what the delay after it is.
+struct Floor<'a> {
+    last: &'a Asked,
+    failed_at: Duration,
+    delay: Duration,
+}
+
+/// Attempts that came too soon, as node and time.
+pub fn too_soon(story: &Story) -> Vec<(usize, Duration)> {
+    let mut floors: BTreeMap<(usize, &str), Floor<'_>> = BTreeMap::new();
+    let mut too_soon = Vec::new();
+    for one in &story.asked {
+        let of = (one.node, one.image.as_str());
+        let exempt = match floors.get(&of) {
+            Some(floor) => {
+                let elected = is_elected(story, one) || is_released(story, floor.last, one);
+                let exempt = elected || is_new(story, floor.last, one) || (is_alone(story, one) && is_due_by_kubelet(story, floor, one));
+                if !exempt && one.at < floor.failed_at + floor.delay {
+                    too_soon.push((one.node, one.at));
+                }
+                exempt
+            }
+            None => is_elected(story, one),
+        };
+        let Some(over) = one.over.filter(|_| one.got != Mood::Well) else {
+            floors.remove(&of);
+            continue;
+        };
+        let delay = match floors.get(&of) {
+            None => FIRST_DELAY,
+            Some(floor) if over > floor.failed_at + 2 * LONGEST_DELAY => FIRST_DELAY,
+            Some(floor) if exempt => floor.delay,
+            Some(floor) => (floor.delay * 2).min(LONGEST_DELAY),
+        };
+        floors.insert(of, Floor { last: one, failed_at: over, delay });
+    }
+    too_soon
+}
+
+fn is_elected(story: &Story, one: &Asked) -> bool {
+    // The permit may come after the lease that the attempt was cleared for.
+    story.leases.may_go(one.node, one.at)
+}
+
+/// Whether what `last` failed by has answered anybody since, and lately.
+fn is_released(story: &Story, last: &Asked, one: &Asked) -> bool {
+    let unreached = |got: Mood| matches!(got, Mood::Refused | Mood::Hang);
+    // Who was not reached is shown to be there by any answer.
+    let shows = |other: &&Asked| if unreached(last.got) { !unreached(other.got) } else { other.got == Mood::Well };
+    let since = |other: &&Asked| other.at >= last.at && other.at <= one.at && one.at <= other.at + RELEASES_FOR;
+    story.asked.iter().filter(since).any(|other| shows(&other))
+}
+
+fn is_alone(story: &Story, one: &Asked) -> bool {
+    one.leave == Leave::Alone || checks::away(story, one.node, one.at)
+}
+
+/// Whether kubelet would have tried between the last failure and this attempt, had it wanted the image since it began to fail.
+fn is_due_by_kubelet(story: &Story, floor: &Floor<'_>, one: &Asked) -> bool {
+    let fails = |other: &&Asked| other.image == one.image && other.got != Mood::Well;
+    let served = story.asked.iter().filter(|other| other.image == one.image && other.got == Mood::Well && other.at <= one.at);
+    let healed = served.map(|other| other.at).max().unwrap_or_default();
+    let Some(since) = story.asked.iter().filter(fails).map(|other| other.at).find(|at| *at >= healed) else { return true };
+    let (mut due, mut delay) = (since + FIRST_DELAY, FIRST_DELAY);
+    while due <= floor.last.at {
+        delay = (delay * 2).min(LONGEST_DELAY);
+        due += delay;
+    }
+    due <= one.at
+}
+
+/// Whether the node began anew meanwhile, and so remembers nothing of its own.
+fn is_new(story: &Story, last: &Asked, one: &Asked) -> bool {
+    story.restarts.iter().any(|(node, at)| *node == one.node && last.at <= *at && *at <= one.at)
+}

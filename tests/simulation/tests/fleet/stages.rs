@@ -1,0 +1,47 @@
+//! Outages behind the manifest: the token server, blobs and their content fail while manifests are served.
+
+use std::time::Duration;
+
+use throttler::core::budget::BudgetPolicy;
+
+use super::plan::{Act, ENDS, Plan};
+use super::registry::Mood;
+use super::world::Story;
+
+/// All nodes want these a second after it began.
+const IMAGES: [&str; 3] = ["r.example/team/one:1", "r.example/team/two:1", "r.example/team/three:1"];
+const FAILS_AT: Duration = Duration::from_secs(100);
+/// How long it lasts.
+pub const LASTS: Duration = Duration::from_secs(60);
+
+/// One outage.
+pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
+    let heals_at = FAILS_AT + LASTS;
+    let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
+    acts.push((FAILS_AT, Act::Registry("r.example", outage)));
+    acts.extend(IMAGES.iter().flat_map(|image| (0..nodes).map(|node| (FAILS_AT + Duration::from_secs(1), Act::Want(node, image)))));
+    acts.push((heals_at, Act::Registry("r.example", Mood::Well)));
+    let (sick, rotated, away, skews) = (vec![], vec![], vec![], vec![0; nodes]);
+    Plan {
+        seed,
+        nodes,
+        per_second: BudgetPolicy::default().per_second,
+        outage,
+        fails_at: FAILS_AT,
+        app: IMAGES[0],
+        sick,
+        rotated,
+        liar: 0,
+        skews,
+        away,
+        acts,
+    }
+}
+
+/// Attempts that failed, and how long after healing the last node had the last image.
+pub fn seen(story: &Story) -> (usize, Option<Duration>) {
+    let failing = story.asked.iter().filter(|one| one.got != Mood::Well).count();
+    let wanted = (0..story.plan.nodes).flat_map(|node| IMAGES.map(|image| (node, image.to_owned())));
+    let last = wanted.map(|wanted| story.there.get(&wanted).copied()).max_by_key(|there| there.unwrap_or(ENDS)).flatten();
+    (failing, last.map(|last| last.saturating_sub(FAILS_AT + LASTS)))
+}
