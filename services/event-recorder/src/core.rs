@@ -52,7 +52,15 @@ impl Journal {
         while self.events.len() > self.keep {
             self.events.pop_front();
         }
+        self.assert_invariants();
         true
+    }
+
+    /// What holds after each event.
+    fn assert_invariants(&self) {
+        debug_assert!(self.events.len() <= self.keep, "{} events are kept of {}", self.events.len(), self.keep);
+        debug_assert!(self.newest.len() <= DUPLICATES_WITHIN, "{} ids are searched", self.newest.len());
+        debug_assert!(self.recorded >= self.events.len() as u64, "what is kept was recorded");
     }
 
     /// One page of what is kept, oldest first.

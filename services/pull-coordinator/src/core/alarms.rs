@@ -42,6 +42,12 @@ impl Alarms {
         }
     }
 
+    /// All of them. Each stands at one time.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Alarm> {
+        debug_assert_eq!(self.by_time.len(), self.times.len(), "each alarm stands at one time");
+        self.times.keys()
+    }
+
     /// When the next one rings.
     pub(super) fn next(&self) -> Option<Duration> {
         self.by_time.first().map(|(time, _)| *time)

@@ -146,6 +146,7 @@ impl Coordinator {
             Input::WishCancelled { wish, by } => self.wish_cancelled(now, wish, &by, &mut effects),
             Input::AlarmRang => self.alarm_rang(now, &mut effects),
         }
+        self.assert_invariants();
         effects
     }
 

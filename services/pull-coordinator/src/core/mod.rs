@@ -11,6 +11,7 @@ pub mod bounds;
 mod coordinator;
 mod flight;
 mod flights;
+mod invariants;
 mod leave;
 mod outcomes;
 mod request;

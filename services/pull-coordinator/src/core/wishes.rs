@@ -71,6 +71,17 @@ impl Wishes {
     pub(super) fn abandon(&mut self, caller: RequestId) {
         self.callers.remove(&caller);
     }
+
+    pub(super) fn stands(&self, wish: WishId) -> bool {
+        self.standing.contains_key(&wish)
+    }
+
+    pub(super) fn assert_bounds(&self) {
+        debug_assert!(self.standing.len() <= WISHES_MAX, "standing pulls are bounded");
+        debug_assert!(self.callers.values().all(|wish| self.stands(*wish)), "callers wait for what stands");
+        let runs = self.standing.iter().filter_map(|(wish, standing)| Some((standing.run?, wish)));
+        debug_assert!(runs.clone().all(|(run, wish)| self.runs.get(&run) == Some(wish)), "a run is of its standing pull");
+    }
 }
 
 /// For how long a wish stands, if it is one. What must never be pulled is not waited for.

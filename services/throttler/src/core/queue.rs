@@ -114,7 +114,19 @@ impl Queue {
             Input::Tick => {}
         }
         self.admit(now, &mut effects);
+        self.assert_invariants();
         effects
+    }
+
+    /// What holds after each step.
+    fn assert_invariants(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let ThrottlePolicy { slots, queue, .. } = self.policy;
+        debug_assert!(slots == 0 || self.granted.len() <= slots, "{} permits of {slots} slots", self.granted.len());
+        debug_assert!(self.waiting.len() <= queue, "{} wait, {queue} may", self.waiting.len());
+        debug_assert!(self.waiting.iter().all(|(permit, _)| !self.granted.contains_key(permit)), "who has a permit does not wait");
     }
 
     /// When to tick next at the latest; none when nothing is pending.

@@ -20,6 +20,7 @@ mod entry;
 mod fault;
 mod fleet;
 mod input;
+mod invariants;
 mod lease;
 mod lenience;
 mod node;

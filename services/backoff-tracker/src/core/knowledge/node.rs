@@ -129,6 +129,7 @@ impl Knowledge {
         for wish in touched {
             self.look(now, wish, &mut effects);
         }
+        self.assert_invariants();
         effects
     }
 
@@ -158,6 +159,11 @@ impl Knowledge {
     #[must_use]
     pub fn topic(&self, id: TopicId) -> Option<Arc<Topic>> {
         self.replica.topic(id)
+    }
+
+    /// Answers of the bus that did not come, one after the other.
+    pub(super) fn misses(&self) -> u32 {
+        self.misses
     }
 
     /// Whether a wish is known here.

@@ -255,6 +255,15 @@ impl Leader {
         self.line.len() as u64
     }
 
+    pub(super) fn assert_invariants(&self) {
+        debug_assert!(self.permits.len() <= PERMITS_MAX, "permits are bounded");
+        debug_assert!(self.returned.len() <= RETURNED_MAX, "what is remembered of returns is bounded");
+        debug_assert!(self.late.iter().all(|id| self.permits.contains(*id)), "only who has a permit begins late");
+        debug_assert!((0.0..=1.0).contains(&self.reserved), "a share is kept: {}", self.reserved);
+        self.line.assert_invariants();
+        self.permits.assert_invariants();
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.permits.is_empty() && self.line.is_empty()
     }

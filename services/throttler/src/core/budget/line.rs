@@ -15,6 +15,9 @@ pub(super) const WAITING_MAX: usize = 20_000;
 /// `pull.parallel` allows as many.
 const WAITING_MAX_OF_NODE: usize = BUDGET_PERMITS_PER_NODE;
 
+/// Counts of no more than this are counted anew after each step, where assertions are on.
+pub(super) const COUNTED_ANEW: usize = 64;
+
 /// So many places of one round are counted together: about the root of the most that wait.
 const BLOCK: u64 = 128;
 
@@ -70,6 +73,16 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
+    }
+
+    pub(super) fn assert_invariants(&self) {
+        let waiting = self.waiters.len();
+        debug_assert!(waiting <= WAITING_MAX, "the queue is bounded");
+        debug_assert_eq!((self.places.len(), self.heard.len()), (waiting, waiting), "each place is known by its permit and its time");
+        if waiting <= COUNTED_ANEW {
+            debug_assert_eq!(self.of_nodes.values().sum::<usize>(), waiting, "places are counted for each node");
+            debug_assert_eq!(self.blocks.values().sum::<u64>(), waiting as u64, "places are counted for each block");
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

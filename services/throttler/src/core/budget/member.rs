@@ -18,7 +18,7 @@ use super::pace::Pace;
 use super::remembered::Remembered;
 use super::{
     ALONE_AFTER, ALONE_AFTER_UNLED, ANSWER_COUNTS, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE,
-    LEADER_LEASE, RENEW_EVERY,
+    LEADER_LEASE, MISSES_TO_GONE, RENEW_EVERY,
 };
 
 /// A place in the leader's line is asked for again this long after it should have been called.
@@ -339,6 +339,12 @@ impl Member {
             waiting.truncate(self.slots.saturating_sub(self.in_flight() as usize));
         }
         waiting.into_iter().map(|(_, permit)| permit).collect()
+    }
+
+    pub(super) fn assert_invariants(&self) {
+        debug_assert!(self.returns.len() <= RETURNS_MAX, "returns are bounded");
+        debug_assert!(self.returns.keys().all(|permit| !self.claims.contains_key(permit)), "what is wanted is not returned");
+        debug_assert!(self.misses < MISSES_TO_GONE, "a leader that missed so many questions counts as gone");
     }
 
     /// Whether no leader was reached for so long that the node goes by its own share.

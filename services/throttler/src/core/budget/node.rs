@@ -132,7 +132,21 @@ impl Budgets {
             Input::Tick => self.tick(now, &mut work, &mut effects),
         }
         self.carry_out(now, work, &mut effects);
+        self.assert_invariants();
         effects
+    }
+
+    /// What holds after each step.
+    fn assert_invariants(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        debug_assert!(self.members.len() <= OWNERS_MAX, "budgets are bounded");
+        debug_assert!(self.leads.keys().all(|owner| self.members.contains_key(owner)), "who leads a budget takes part in it");
+        debug_assert!(self.owners.values().all(|owner| self.members.contains_key(owner)), "a permit is one of a known budget");
+        debug_assert!(self.alive.iter().is_sorted_by(|(at, most), (later, less)| at <= later && most > less), "the known sizes fall");
+        self.members.values().for_each(|(_, member)| member.assert_invariants());
+        self.leads.values().for_each(|lead| lead.core.assert_invariants());
     }
 
     /// When to tick next at the latest; none when nothing is pending.

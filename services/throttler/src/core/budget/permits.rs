@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::{NodeName, PermitId};
 
 use super::FLEET_PERMIT_LEASE;
-use super::line::{Place, Waiter};
+use super::line::{COUNTED_ANEW, Place, Waiter};
 use super::quota::Out;
 
 /// Who is called and does not come loses the turn.
@@ -49,6 +49,16 @@ pub(super) struct Permits {
 impl Permits {
     pub(super) fn len(&self) -> u64 {
         self.permits.len() as u64
+    }
+
+    pub(super) fn assert_invariants(&self) {
+        let all = self.permits.len();
+        debug_assert_eq!(self.lapses.len(), all, "each permit lapses at one time");
+        debug_assert!(self.open.len() <= all, "what is open is out");
+        if all <= COUNTED_ANEW {
+            debug_assert_eq!(self.held.values().sum::<u64>(), all as u64, "permits are counted for each node");
+            debug_assert_eq!(self.open.len(), self.permits.values().filter(|permit| !permit.told).count(), "what was told is not open");
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,0 +1,45 @@
+//! What holds after each step, asserted in builds with debug assertions.
+
+use super::alarms::Alarm;
+use super::coordinator::Coordinator;
+use super::flight::FlightStage;
+use super::request::Stage;
+
+/// With more requests than this, not every step counts them anew.
+const COUNTED_ANEW: usize = 64;
+
+impl Coordinator {
+    /// Requests, flights, standing pulls and alarms agree with each other.
+    pub(super) fn assert_invariants(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        self.wishes.assert_bounds();
+        if self.requests.len() > COUNTED_ANEW {
+            return;
+        }
+        for (id, request) in &self.requests {
+            if let Stage::Flying(flight) = request.stage {
+                let callers = self.flights.get(&flight).map(|flight| flight.callers.as_slice()).unwrap_or_default();
+                debug_assert_eq!(callers.iter().filter(|caller| *caller == id).count(), 1, "{id:?} is a caller of {flight:?} once");
+            }
+            debug_assert!(request.recording || request.events.is_empty(), "events of {id:?} wait for one that is being recorded");
+        }
+        for (id, flight) in &self.flights {
+            debug_assert!(id.0 <= self.last_flight, "{id:?} was numbered");
+            debug_assert!(!flight.callers.is_empty(), "somebody wants {id:?}");
+            let on_it = |caller| self.requests.get(caller).is_some_and(|request| request.stage == Stage::Flying(*id));
+            debug_assert!(flight.callers.iter().all(on_it), "callers of {id:?} wait for it");
+            debug_assert!(flight.fleet.is_some() || flight.stage != FlightStage::AwaitingLeave, "{id:?} asks nobody for clearance");
+            let has_turn = flight.turn_since.is_some() || matches!(flight.stage, FlightStage::AwaitingLeave | FlightStage::Queued);
+            debug_assert!(has_turn, "{id:?} is {:?} without a turn", flight.stage);
+        }
+        for alarm in self.alarms.all() {
+            let is_of_something = match alarm {
+                Alarm::Patience(flight) | Alarm::Manifest(flight) | Alarm::Leave(flight) => self.flights.contains_key(flight),
+                Alarm::Wish(wish) => self.wishes.stands(*wish),
+            };
+            debug_assert!(is_of_something, "{alarm:?} is of something that is over");
+        }
+    }
+}
