@@ -290,7 +290,7 @@ impl ImageRuntime for SimulatedRuntime {
         let (got, limits, pull) = self.request(&image);
         tokio::time::sleep(if got == Mood::Hang { TIME_OUT } else { ANSWER_TAKES }).await;
         let failed = failure(got, &limits);
-        if !failed.as_ref().is_some_and(|failure| failure.stage == Stage::Token) && !matches!(got, Mood::Hang | Mood::Refused) {
+        if failed.as_ref().is_none_or(|failure| failure.stage != Stage::Token) && !matches!(got, Mood::Hang | Mood::Refused) {
             progress.token_given();
         }
         if let Some(failure) = failed.clone().filter(|failure| failure.stage <= Stage::Manifest) {
