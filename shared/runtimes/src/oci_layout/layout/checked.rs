@@ -19,6 +19,8 @@ use super::{Hasher, Layout};
 /// Largest blob that is hashed while somebody waits to hear whether an image is there: what registries take as a manifest. A
 /// longer config counts by its size. Bytes.
 const SMALL_MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// So often another file may take a blob's name while it is hashed: as often as processes put the same small blob at once.
+const REPLACED_AT_MOST: usize = 100;
 /// Most blobs that are remembered, about 200 bytes each: those of a thousand images. Beyond it all are hashed once more.
 const CHECKED_MAX: usize = 20_000;
 
@@ -102,22 +104,74 @@ impl Layout {
         }
     }
 
-    /// Whether the blob is what its name says; hashed unless the file of this stamp was before.
-    pub(super) fn is_sound(&self, digest: &Digest, stamp: Stamp) -> io::Result<bool> {
-        if let Some((_, is_sound)) = self.checked.get(digest).filter(|(known, _)| *known == stamp) {
-            return Ok(is_sound);
+    /// Whether the blob is what its name says; hashed unless the file of this stamp was before. Where another process puts its own copy
+    /// under that name meanwhile, the copy is hashed.
+    pub(super) fn is_sound(&self, digest: &Digest, mut stamp: Stamp) -> io::Result<bool> {
+        for _ in 0..REPLACED_AT_MOST {
+            if let Some((_, is_sound)) = self.checked.get(digest).filter(|(known, _)| *known == stamp) {
+                return Ok(is_sound);
+            }
+            let Some(file) = self.open_blob(digest)? else { return Ok(false) };
+            // Of the file that is read, whatever has taken its name meanwhile.
+            let before = Stamp::of(&file.metadata()?);
+            let mut hasher = Hasher::new(digest.algorithm());
+            hash_to_end(&file, &mut hasher, &AtomicBool::new(false))?;
+            let has_digest = hasher.finish().as_ref() == Some(digest);
+            if Stamp::of(&file.metadata()?) == before {
+                self.checked.add(digest, before, has_digest);
+                if !has_digest {
+                    self.warn_of(digest);
+                }
+                return Ok(has_digest);
+            }
+            // A file that loses its name to another is changed by that too: nothing is known of the one that has the name now.
+            match self.stamp_of(digest)? {
+                Some(now) if now.inode != before.inode => stamp = now,
+                _ => break,
+            }
         }
-        let Some(file) = self.open_blob(digest)? else { return Ok(false) };
-        // Of the file that is read, whatever has taken its name meanwhile.
-        let before = Stamp::of(&file.metadata()?);
-        let mut hasher = Hasher::new(digest.algorithm());
-        hash_to_end(&file, &mut hasher, &AtomicBool::new(false))?;
-        let is_sound = hasher.finish().as_ref() == Some(digest) && Stamp::of(&file.metadata()?) == before;
-        self.checked.add(digest, before, is_sound);
-        if !is_sound {
-            let blob = self.blob_path(digest);
-            tracing::warn!(blob = %blob.display(), "a blob of the store is not what its name says: the next pull fetches it again");
-        }
-        Ok(is_sound)
+        self.warn_of(digest);
+        Ok(false)
+    }
+
+    fn warn_of(&self, digest: &Digest) {
+        let blob = self.blob_path(digest);
+        tracing::warn!(blob = %blob.display(), "a blob of the store is not what its name says: the next pull fetches it again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use image::Algorithm;
+
+    use super::*;
+
+    /// Processes that pull the same image at once each put its manifest under the same name.
+    #[test]
+    fn a_blob_that_another_process_puts_again_meanwhile_is_sound() {
+        let place = tempfile::tempdir().unwrap();
+        let content = vec![7; 1_000_000];
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        hasher.update(&content);
+        let digest = hasher.finish().unwrap();
+        let open = || Layout::open(place.path(), false, Duration::ZERO).unwrap();
+        let layout = open();
+        layout.put_blob(&digest, &content).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let folder = layout.make_blob_folder(digest.algorithm()).unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    layout.replace(&folder, digest.hex(), &content).unwrap();
+                }
+            });
+            // Each time by a process that has not hashed it yet.
+            let unsound = (0..30).filter(|_| !open().has_sound(&digest).unwrap()).count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(unsound, 0);
+        });
     }
 }
