@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use contract::messages::backoff_tracker::CountBackoffs;
 use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
 use e2e::{Agent, Registry, Watch, Workplace, until_within};
 use practice_registry::{Auth, BodyFault, Deed, Fault, MadeImage, Options, TokenAuth};
@@ -146,6 +147,8 @@ fn outage(case: Behind, nodes: usize) {
     });
     began.until(OUTAGE);
     let (failed, asked) = (failing.counts().failing, registry.counts().requests);
+    // Whom the bus does not answer in time, on a machine that is busy, goes ahead once by its own rule.
+    let misses: u64 = agents.iter().map(|agent| agent.ask(&CountBackoffs {}).shared.bus_misses_total).sum();
     let served = failing.blobs_served().values().sum::<u64>();
     failing.faults().clear();
     let healed = Watch::start();
@@ -158,11 +161,15 @@ fn outage(case: Behind, nodes: usize) {
         });
     }
     let last = healed.elapsed();
-    eprintln!("{case:?}, {nodes} agents: {failed} failing requests, {asked} in all, {served} blobs begun; all served {last:.1?} after it");
+    eprintln!(
+        "{case:?}, {nodes} agents: {failed} failing requests, {asked} in all, {served} blobs begun, {misses} answers of the bus missed; all \
+         served {last:.1?} after it"
+    );
     if matches!(case, Behind::WrongBytes) {
         assert!(served <= 200, "{case:?}, {nodes} agents: {served} blobs with wrong bytes");
     } else {
-        assert!((1..=failing_at_most).contains(&failed), "{case:?}, {nodes} agents: {failed} failing requests");
+        let most = failing_at_most + misses;
+        assert!((1..=most).contains(&failed), "{case:?}, {nodes} agents: {failed} failing requests, {misses} answers of the bus missed");
     }
     assert!(last <= within, "{case:?}, {nodes} agents: all served {last:.1?} after healing");
 }
