@@ -9,7 +9,6 @@ mod pausing;
 mod recording;
 mod refusals;
 mod sharing;
-mod taking;
 mod wishes;
 
 pub use link::SharedBus;

@@ -30,10 +30,8 @@ const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 enum Leave {
     /// It has.
     Given,
-    /// Not before this.
+    /// Not before somebody else says something, or this.
     Until(Duration),
-    /// Not before somebody else says what came of it under this lease, or this.
-    Other(LeaseName, Duration),
 }
 
 impl Knowledge {
@@ -69,19 +67,10 @@ impl Knowledge {
             Leave::Given if duty == Duty::None => self.in_its_turn(now, wish),
             leave => leave,
         };
-        let leave = match leave {
-            // It is not waited for longer than this.
-            Leave::Other(name, wake) => Leave::Other(name, wake.min(self.waits_until(now, wish, name, &binding))),
-            leave => leave,
-        };
         let until = binding.iter().map(|entry| entry.topic.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
         match leave {
             Leave::Given => self.go(now, id, wish, Going { until, ..Going::by_clearance(duty) }),
-            Leave::Other(_, wake) if wake <= now => {
-                let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
-                self.by_local_rule(now, wish, &binding).unwrap_or_else(|| self.go(now, id, wish, going))
-            }
-            Leave::Until(wake) | Leave::Other(_, wake) => {
+            Leave::Until(wake) => {
                 if !matches!(wish.state, State::Released { .. }) {
                     wish.state = State::Held;
                 }
@@ -201,21 +190,8 @@ impl Knowledge {
         match standing {
             Standing::Held => Leave::Given,
             Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
-            Standing::Wait(until) => Leave::Other(name, until),
+            Standing::Wait(until) => Leave::Until(until),
         }
-    }
-
-    /// Until when this node waits for another's word about what it wants. A failure that one other node alone has seen is no result: it may
-    /// be forged.
-    fn waits_until(&mut self, now: Duration, wish: &Wish, name: LeaseName, binding: &[Entry]) -> Duration {
-        let success = match name {
-            // Its name is another one after each failure.
-            LeaseName::Probe(..) => None,
-            LeaseName::Lead(..) => self.replica.succeeded_at(wish.aim.image),
-            LeaseName::Slot(..) => self.replica.succeeded_at(wish.aim.endpoint),
-        };
-        let failed = binding.iter().filter(|entry| entry.reporters > 1 || entry.mine).map(|entry| entry.failed_at).max();
-        self.waits.until(now, name, success.max(failed))
     }
 
     /// How long this node leaves the probe of an entry to others.
@@ -242,16 +218,16 @@ impl Knowledge {
         let mut wake = Duration::MAX;
         let mut others_first = Duration::ZERO;
         for number in 0..ABREAST {
-            let lease = name(topic, number);
-            let standing = self.want(now, id, lease, not_before, turn, effects);
+            let name = name(topic, number);
+            let standing = self.want(now, id, name, not_before, turn, effects);
             match standing {
                 Standing::Held => return Leave::Given,
                 Standing::Ask | Standing::Asked(_) => return Leave::Until(standing.look_again(now)),
                 Standing::Wait(until) => wake = wake.min(until),
             }
-            match self.leases.taken_at(lease) {
+            match self.leases.taken_at(name) {
                 Some(taken) => {
-                    if self.leases.is_mine(now, lease) {
+                    if self.leases.is_mine(now, name) {
                         others_first = UNANSWERED_AFTER * u32::from(ABREAST - 1);
                     }
                     not_before = taken + UNANSWERED_AFTER + others_first + turn;
@@ -259,7 +235,7 @@ impl Knowledge {
                 None => break,
             }
         }
-        Leave::Other(name(topic, 0), wake)
+        Leave::Until(wake)
     }
 
     fn want(

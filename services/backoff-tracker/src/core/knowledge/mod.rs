@@ -24,7 +24,6 @@ mod invariants;
 mod lease;
 mod lenience;
 mod node;
-mod overdue;
 mod replica;
 mod report;
 mod reporters;

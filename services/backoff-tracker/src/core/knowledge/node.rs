@@ -17,7 +17,6 @@ use super::fleet::Fleet;
 use super::input::{Effect, Held, Input, LeaseAnswer, Verdict};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, WishId};
 use super::lenience::Lenience;
-use super::overdue::Waits;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
 use super::target::Aim;
@@ -59,7 +58,6 @@ pub struct Knowledge {
     pub(super) node: NodeName,
     pub(super) replica: Replica,
     pub(super) leases: Leases,
-    pub(super) waits: Waits,
     pub(super) local: Tracker,
     pub(super) floors: Floors,
     pub(super) fleet: Fleet,
@@ -85,7 +83,6 @@ impl Knowledge {
             node,
             replica: Replica::default(),
             leases: Leases::default(),
-            waits: Waits::default(),
             local: Tracker::new(policy),
             floors: Floors::new(policy),
             fleet: Fleet::default(),

@@ -17,8 +17,8 @@ use super::fault::Fault;
 use super::pace::Pace;
 use super::remembered::Remembered;
 use super::{
-    ALONE_AFTER, ALONE_AFTER_UNLED, ANSWER_COUNTS, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE,
-    LEADER_LEASE, MISSES_TO_GONE, RENEW_EVERY,
+    ALONE_AFTER, ANSWER_COUNTS, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE,
+    MISSES_TO_GONE, RENEW_EVERY,
 };
 
 /// A place in the leader's line is asked for again this long after it should have been called.
@@ -49,8 +49,6 @@ pub(super) struct Member {
     fence: (u64, Duration),
     /// When a leader was heard last; at first, when one was looked for first.
     heard: Duration,
-    /// Since when the lease has been seen held, and nobody who leads by it was heard.
-    unled_since: Option<Duration>,
     misses: u32,
     missed: Option<Duration>,
     /// Misses since the leader of this epoch was heard: each makes the next question wait longer.
@@ -109,7 +107,6 @@ impl Member {
             leader: None,
             fence: (0, now),
             heard: since.min(now),
-            unled_since: None,
             misses: 0,
             missed: None,
             unheard: (0, 0),
@@ -140,7 +137,7 @@ impl Member {
     pub(super) fn want(&mut self, now: Duration, since: Duration, permit: PermitId) -> Vec<Wanted> {
         if self.is_idle() && !self.went_alone {
             // Nobody had anything to ask a leader, so that none was heard says nothing.
-            (self.heard, self.unled_since) = (self.heard.max(since), None);
+            self.heard = self.heard.max(since);
         } else if self.is_idle() && since == now {
             self.look_first(now);
         }
@@ -176,7 +173,6 @@ impl Member {
 
     /// The bus can be reached again.
     pub(super) fn bus_back(&mut self, now: Duration) -> Vec<Wanted> {
-        self.unled_since = None;
         // A bus that comes and goes does not keep it from pulling for ever.
         if self.looked_first.is_none_or(|at| now >= at + ALONE_AFTER) {
             self.looked_first = Some(now);
@@ -199,7 +195,6 @@ impl Member {
                 tracing::debug!(owner = self.owner, %node, epoch, "a leader of the past is not listened to");
             }
             Some((node, epoch)) => {
-                self.unled_since.get_or_insert(now);
                 if self.leader.as_ref() != Some(&(node.clone(), epoch)) {
                     self.look_to(now, node, epoch);
                 }
@@ -211,12 +206,6 @@ impl Member {
             }
         }
         self.tick(now)
-    }
-
-    /// The lease is held, and by whom cannot be said.
-    pub(super) fn led_by_nobody_known(&mut self, now: Duration) -> Vec<Wanted> {
-        self.unled_since.get_or_insert(now);
-        self.led_by(now, None)
     }
 
     /// This node leads, whatever epochs were heard before: in a bucket that was wiped revisions start over.
@@ -243,9 +232,7 @@ impl Member {
     /// What came of a call that was made at `asked`.
     pub(super) fn replied(&mut self, now: Duration, asked: Duration, call: &BudgetCall, reply: BudgetReply) -> Vec<Wanted> {
         if (now > asked + ANSWER_COUNTS || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
-            // A grant may have come back to the leader by now. One that is heard so late is as good as none, unless it says to wait; but
-            // somebody leads.
-            self.unled_since = None;
+            // A grant may have come back to the leader by now. One that is heard so late is as good as none, unless it says to wait.
             return self.tick(now);
         }
         let mut wanted = Vec::new();
@@ -309,7 +296,7 @@ impl Member {
         let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + ANSWER_WITHIN)));
         let renew = (self.leader.is_some() && !self.held().is_empty()).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
-        let alone = Some(self.alone_at()).filter(|at| *at > now);
+        let alone = Some(self.heard + self.alone_after).filter(|at| *at > now);
         asks.chain(returns).chain(renew).chain(campaign).chain(alone).chain([now + CAMPAIGN_EVERY]).min()
     }
 
@@ -349,12 +336,7 @@ impl Member {
 
     /// Whether no leader was reached for so long that the node goes by its own share.
     pub(super) fn is_alone(&self, now: Duration) -> bool {
-        now >= self.alone_at()
-    }
-
-    fn alone_at(&self) -> Duration {
-        let unled = self.unled_since.map_or(Duration::MAX, |since| since + ALONE_AFTER_UNLED);
-        (self.heard + self.alone_after).min(unled)
+        now >= self.heard + self.alone_after
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -409,7 +391,8 @@ impl Member {
         if self.is_past(now, epoch) {
             return false;
         }
-        (self.fence, self.heard, self.unled_since) = ((epoch, now), now, None);
+        self.fence = (epoch, now);
+        self.heard = now;
         if now <= asked + ANSWER_COUNTS {
             // One that is later may answer as late again: it is asked no more often than before.
             (self.misses, self.missed, self.unheard, self.went_alone) = (0, None, (epoch, 0), false);

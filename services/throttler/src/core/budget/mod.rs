@@ -51,9 +51,6 @@ pub const ANSWER_HEARD: Duration = Duration::from_secs(5);
 pub const MISSES_TO_GONE: u32 = 3;
 /// Who waits asks again at least so often, as calls may be lost. Three times within the time after which a place lapses.
 pub const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// Where the lease of a budget is held and nobody leads by it, a node goes on alone after two terms of the lease: a holder that lives
-/// answers, and the lease of one that died ends within one term.
-pub const ALONE_AFTER_UNLED: Duration = Duration::from_secs(2 * LEADER_LEASE.as_secs());
 /// After so long without a leader a node goes on alone.
 pub const ALONE_AFTER: Duration = Duration::from_secs(15);
 /// The same where the bus was never there or cannot hold leases: long enough for one that is being connected to, and below the 2 s that a

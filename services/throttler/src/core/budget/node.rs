@@ -112,8 +112,6 @@ impl Budgets {
             }
             Input::Turn(turn) => work.push_back(Work::Turn(self.node.clone(), turn)),
             Input::Lead { owner, leader } => self.led_by(now, &owner, leader, &mut work),
-            Input::LeadUnknown { owner } if self.leads.contains_key(&owner) => {}
-            Input::LeadUnknown { owner } => self.member(now, &owner, |member| member.led_by_nobody_known(now), &mut work),
             Input::Elected { owner, office } => self.elected(now, owner, office, &mut work),
             Input::LeaseKept { owner, epoch, until } => {
                 if let Some(lead) = self.leads.get_mut(&owner).filter(|lead| lead.core.office.epoch == epoch) {

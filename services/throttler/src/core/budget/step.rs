@@ -92,11 +92,6 @@ pub enum Input {
         /// Who leads, by which epoch; none: nobody.
         leader: Option<(NodeName, u64)>,
     },
-    /// The lease of a budget is held, and by whom cannot be said.
-    LeadUnknown {
-        /// Whose budget.
-        owner: String,
-    },
     /// This node has taken the lease.
     Elected {
         /// Whose budget.
