@@ -128,8 +128,9 @@ impl Knowledge {
         let deadline = self.leases.runs_out(now, id);
         let elected = going.duty != Duty::None || deadline.is_some();
         let released = self.is_released(now, wish);
-        // The node's own rule is kubelet's, counted from when the image began to fail for anybody.
-        if let Some(held) = self.under_the_floor(now, wish).filter(|_| !elected && !released && !going.by_own_rule) {
+        // Without the fleet the node's own rule is kubelet's, counted from when the image began to fail for anybody.
+        let without_fleet = self.is_alone() || self.is_lenient(now, &wish.aim.target.view);
+        if let Some(held) = self.under_the_floor(now, wish).filter(|_| !elected && !released && !without_fleet) {
             wish.state = State::Held;
             wish.wake = Some(held.next_try);
             return Verdict::Held(held);
