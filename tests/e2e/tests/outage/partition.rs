@@ -38,9 +38,9 @@ const WAITS_AT_LEAST: Duration = Duration::from_secs(3);
 /// A node that neither finds out nor confirms, on the side that keeps the bus.
 const THIRD: usize = 1;
 const ROUNDS: u32 = 5;
-/// Both halves know the same within seconds of the end of the partition: by themselves in less than one, but all these fleets are
-/// asked for it at the same time.
-const CONVERGED_WITHIN: Duration = Duration::from_secs(15);
+/// Both halves know the same within seconds of the end of the partition, by themselves in less than one. All these fleets are asked for it
+/// at the same time, and a report that a busy bus did not take is offered again after 30 s.
+const CONVERGED_WITHIN: Duration = Duration::from_secs(35);
 
 /// How the way to the bus is lost.
 #[derive(Clone, Copy, Debug)]
