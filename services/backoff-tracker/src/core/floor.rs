@@ -57,7 +57,8 @@ impl Floors {
     /// An attempt for a key has failed. The same again changes nothing.
     pub(super) fn failed(&mut self, now: Duration, key: &BackoffKey, failed: FailedAttempt) {
         let FailedAttempt { attempt, began, exempt, topics, class, cause } = failed;
-        let known = self.floors.get(key).filter(|floor| !self.expired(floor, now));
+        let lasts = self.lasts();
+        let known = self.floors.get(key).filter(|floor| now.saturating_sub(floor.failed_at) <= lasts);
         if known.is_some_and(|floor| floor.attempt == attempt) {
             return;
         }
@@ -74,7 +75,7 @@ impl Floors {
     pub(super) fn under(&self, now: Duration, key: &BackoffKey) -> Option<(Duration, &Floor)> {
         let floor = self.floors.get(key)?;
         let left = (floor.failed_at + floor.delay).saturating_sub(now);
-        (!left.is_zero() && !self.expired(floor, now)).then_some((left, floor))
+        (!left.is_zero()).then_some((left, floor))
     }
 
     /// An operator has cleared what failed until then.
@@ -87,15 +88,16 @@ impl Floors {
         self.floors.remove(key);
     }
 
-    fn expired(&self, floor: &Floor, now: Duration) -> bool {
-        now.saturating_sub(floor.failed_at) > self.policy.max * 2
+    /// How long a failure counts: twice the longest delay, as kubelet has it.
+    fn lasts(&self) -> Duration {
+        self.policy.max * 2
     }
 
     fn make_room(&mut self, now: Duration) {
         if self.floors.len() <= MAX_KEYS {
             return;
         }
-        let lasts = self.policy.max * 2;
+        let lasts = self.lasts();
         self.floors.retain(|_, floor| now.saturating_sub(floor.failed_at) <= lasts);
         while self.floors.len() > MAX_KEYS {
             let oldest = self.floors.iter().min_by_key(|(_, floor)| floor.failed_at).map(|(key, _)| key.clone());
