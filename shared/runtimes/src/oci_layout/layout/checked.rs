@@ -19,8 +19,6 @@ use super::{Hasher, Layout};
 /// Largest blob that is hashed while somebody waits to hear whether an image is there: what registries take as a manifest. A
 /// longer config counts by its size. Bytes.
 const SMALL_MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// So often another file may take a blob's name while it is hashed: as often as processes put the same small blob at once.
-const REPLACED_AT_MOST: usize = 100;
 /// Most blobs that are remembered, about 200 bytes each: those of a thousand images. Beyond it all are hashed once more.
 const CHECKED_MAX: usize = 20_000;
 
@@ -38,6 +36,13 @@ impl Stamp {
     pub(super) fn of(entry: &Metadata) -> Self {
         let (modified, changed) = ((entry.mtime(), entry.mtime_nsec()), (entry.ctime(), entry.ctime_nsec()));
         Self { inode: entry.ino(), size: entry.size(), modified, changed }
+    }
+
+    /// Whether the same file, looked at again, still has the content it had. Losing its last name changes the entry and not the
+    /// content.
+    fn has_content_of(self, entry: &Metadata) -> bool {
+        let now = Self::of(entry);
+        now == self || entry.nlink() == 0 && Self { changed: now.changed, ..self } == now
     }
 }
 
@@ -105,33 +110,25 @@ impl Layout {
     }
 
     /// Whether the blob is what its name says; hashed unless the file of this stamp was before. Where another process puts its own copy
-    /// under that name meanwhile, the copy is hashed.
-    pub(super) fn is_sound(&self, digest: &Digest, mut stamp: Stamp) -> io::Result<bool> {
-        for _ in 0..REPLACED_AT_MOST {
-            if let Some((_, is_sound)) = self.checked.get(digest).filter(|(known, _)| *known == stamp) {
-                return Ok(is_sound);
-            }
-            let Some(file) = self.open_blob(digest)? else { return Ok(false) };
-            // Of the file that is read, whatever has taken its name meanwhile.
-            let before = Stamp::of(&file.metadata()?);
-            let mut hasher = Hasher::new(digest.algorithm());
-            hash_to_end(&file, &mut hasher, &AtomicBool::new(false))?;
-            let has_digest = hasher.finish().as_ref() == Some(digest);
-            if Stamp::of(&file.metadata()?) == before {
-                self.checked.add(digest, before, has_digest);
-                if !has_digest {
-                    self.warn_of(digest);
-                }
-                return Ok(has_digest);
-            }
-            // A file that loses its name to another is changed by that too: nothing is known of the one that has the name now.
-            match self.stamp_of(digest)? {
-                Some(now) if now.inode != before.inode => stamp = now,
-                _ => break,
-            }
+    /// under that name meanwhile, the answer is of the file that had the name; the copy is hashed at the next question.
+    pub(super) fn is_sound(&self, digest: &Digest, stamp: Stamp) -> io::Result<bool> {
+        if let Some((_, is_sound)) = self.checked.get(digest).filter(|(known, _)| *known == stamp) {
+            return Ok(is_sound);
         }
-        self.warn_of(digest);
-        Ok(false)
+        let Some(file) = self.open_blob(digest)? else { return Ok(false) };
+        // Of the file that is read, whatever has taken its name meanwhile.
+        let before = Stamp::of(&file.metadata()?);
+        let mut hasher = Hasher::new(digest.algorithm());
+        hash_to_end(&file, &mut hasher, &AtomicBool::new(false))?;
+        let has_digest = hasher.finish().as_ref() == Some(digest);
+        let is_sound = has_digest && before.has_content_of(&file.metadata()?);
+        if is_sound == has_digest {
+            self.checked.add(digest, before, is_sound);
+        }
+        if !is_sound {
+            self.warn_of(digest);
+        }
+        Ok(is_sound)
     }
 
     fn warn_of(&self, digest: &Digest) {
