@@ -56,6 +56,11 @@ impl MemoryBus {
         self.hub.lose_bucket(name);
     }
 
+    /// Whether each value is refused, as by a server whose disk is full.
+    pub fn set_full(&self, full: bool) {
+        self.hub.set_full(full);
+    }
+
     fn check(&self, message: &Message) -> Result<(), BusError> {
         self.hub.check_open(self.connection)?;
         rules::check_message(message, MAX_PAYLOAD_BYTES)

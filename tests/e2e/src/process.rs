@@ -38,7 +38,10 @@ impl Signal {
     }
 }
 
-/// A running process whose output is read along; killed when dropped.
+/// So many of the last lines of its log are shown for each process that runs when a test fails.
+const LAST_LINES: usize = 40;
+
+/// A running process whose output is read along; killed when dropped, and its log shown if that is by a failing test.
 pub struct Started {
     child: Child,
     stdout: Reader,
@@ -145,6 +148,12 @@ impl Drop for Started {
         // Fails only if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.stderr();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+            eprintln!("--- process {}, the end of its log:\n{last}", self.id());
+        }
     }
 }
 

@@ -303,11 +303,11 @@ impl BackoffTracker {
         else {
             return;
         };
-        let owes_pauses = !sharing.unstored_pauses.is_empty();
-        if owes_pauses || sharing.owes_words() {
+        let (owes_pauses, owes_reports) = (!sharing.unstored_pauses.is_empty(), sharing.owes_words());
+        if owes_pauses || owes_reports {
             sharing.said_again_at = now;
         }
-        if sharing.owes_words() {
+        if owes_reports {
             self.say_again(now);
         }
         if owes_pauses {

@@ -2,10 +2,11 @@
 
 use backoff_tracker::Share;
 use bus::Bus as _;
-use contract::messages::backoff_tracker::{ClearBackoff, Leave, ReportAttempt};
+use contract::messages::backoff_tracker::{BackoffAnswer, ClearBackoff, Leave, ReportAttempt};
 
 use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass};
 
+const IMAGE: &str = "r.example/a:1";
 /// Wishes that a node remembers.
 const ROOM: u64 = 1_000;
 
@@ -41,4 +42,21 @@ async fn who_clears_without_a_bus_is_told_that_nobody_else_heard() {
     pass(5).await;
     let still = alone.put(clear()).await.still_binding;
     assert!(still.len() == 1 && still[0].contains("the bus is gone"), "{still:?}");
+}
+
+#[actix::test]
+async fn a_report_that_a_full_bus_did_not_store_reaches_the_others_when_there_is_room() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    let (wish, attempt) = ids(1);
+    let leave = fleet.nodes[0].leave(wish, attempt, IMAGE, PATIENCE_MS).await;
+    assert!(matches!(leave, Leave::Granted { .. }), "{leave:?}");
+    fleet.bus.set_full(true);
+    fleet.nodes[0].ends(1, IMAGE, Some(not_found())).await;
+    pass(5).await;
+    fleet.bus.set_full(false);
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear, "nobody else has heard");
+    fleet.see(2).await;
+    pass(5).await;
+    fleet.nodes[1].held(IMAGE).await;
 }

@@ -45,6 +45,8 @@ struct State {
     dropped: u64,
     streams: Streams,
     buckets: BTreeMap<String, Bucket>,
+    /// Nothing is stored in buckets.
+    full: bool,
     watchers: BTreeMap<u64, Watcher>,
 }
 
@@ -160,6 +162,14 @@ impl Hub {
         for entry in bucket.entries() {
             state.tell_watchers(name, &EntryChange::Gone { key: entry.key, revision: 0 });
         }
+    }
+
+    pub(super) fn set_full(&self, full: bool) {
+        self.state().full = full;
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.state().full
     }
 
     /// The value of a key now.

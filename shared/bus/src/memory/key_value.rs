@@ -34,6 +34,9 @@ impl MemoryKeyValue {
         self.check(key)?;
         rules::check_value(key, &value)?;
         rules::check_ttl(&self.spec, ttl)?;
+        if self.hub.is_full() {
+            return Err(KeyValueError::Full { key: key.to_owned() });
+        }
         let revision = self.hub.write(&self.spec, |bucket, now| bucket.put(key, value, condition, now, ttl))?;
         if ttl.is_some() {
             self.hub.watch_expiry(&self.spec);
