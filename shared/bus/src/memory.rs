@@ -9,7 +9,6 @@ mod hub;
 mod key_value;
 mod routes;
 mod streams;
-mod watch;
 
 use std::pin::Pin;
 use std::sync::Arc;

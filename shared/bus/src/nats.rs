@@ -19,7 +19,6 @@ mod snapshot;
 mod stored;
 mod streams;
 mod target;
-mod watch;
 mod words;
 
 use std::future::ready;

@@ -193,7 +193,7 @@ pub enum BusError {
 pub struct BucketSpec {
     /// `[A-Za-z0-9_-]+`.
     pub name: String,
-    /// Whether a key may expire; markers of expiry and of deletion are kept this long for watchers. Whole seconds, at least 1 s.
+    /// Whether a key may expire; markers of expiry and of deletion are kept this long. Whole seconds, at least 1 s.
     pub marker_ttl: Option<Duration>,
     /// The most bytes the bucket may hold; a put beyond it is refused.
     pub max_bytes: Option<u64>,
@@ -213,26 +213,6 @@ pub struct Entry {
     /// Counts changes of the whole bucket, not of the key.
     pub revision: u64,
 }
-
-/// A change that a watcher sees, to be applied in the order of arrival. Changes of one key in quick succession may be seen
-/// as the last one alone. In a bucket that was lost and made again, revisions start over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EntryChange {
-    /// A value was put.
-    Put(Entry),
-    /// The key went: deleted, purged or expired.
-    Gone {
-        /// The key.
-        key: String,
-        /// The revision of the marker; 0 when there is none any more, or when the bucket itself was lost.
-        revision: u64,
-    },
-    /// All that was there when the watch began has been delivered.
-    Current,
-}
-
-/// The changes of a bucket.
-pub type EntryWatch = BoxStream<'static, EntryChange>;
 
 /// Key-value state with compare-and-set and expiry. Keys: `[-/_=.a-zA-Z0-9]+`, no dot first or last, none doubled.
 #[async_trait]
@@ -266,14 +246,6 @@ pub trait KeyValue: Send + Sync + 'static {
     /// # Errors
     /// As `get`, and [`KeyValueError::Conflict`].
     async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError>;
-
-    /// All that is there now whose key begins with `prefix` (whole tokens; empty for all), then [`EntryChange::Current`], then changes as they come.
-    /// Survives reconnects and a bucket that is gone and made again. On several servers, what was stored a moment before may come after
-    /// [`EntryChange::Current`].
-    ///
-    /// # Errors
-    /// As `get`.
-    async fn watch(&self, prefix: &str) -> Result<EntryWatch, KeyValueError>;
 
     /// Which bucket this is and how far it has come.
     ///

@@ -9,7 +9,6 @@ mod key_value;
 mod messages;
 mod requests;
 mod streams;
-mod watches;
 
 macro_rules! conformance {
     ($($module:ident { $($name:ident),* $(,)? })*) => {
@@ -108,17 +107,6 @@ conformance! {
         changes_are_republished_with_their_place,
         an_expiry_is_republished,
         a_bucket_learns_to_expire_and_republish,
-    }
-    watches {
-        what_is_there_comes_first_then_current_then_changes,
-        an_empty_bucket_is_current_at_once,
-        a_prefix_is_of_whole_tokens,
-        deletions_and_expiries_are_told_with_their_revision,
-        markers_of_old_are_not_told,
-        changes_of_one_key_may_be_conflated_but_the_last_is_told,
-        more_changes_than_a_buffer_holds_all_arrive,
-        a_lost_bucket_is_told_key_by_key_and_watched_on,
-        draining_ends_watches,
     }
     streams {
         a_message_id_is_stored_once_within_the_window,

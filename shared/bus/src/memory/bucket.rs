@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clock::Now;
 
-use crate::port::{AgedEntry, BucketSpec, BucketStatus, Entry, EntryChange, KeyValueError, Snapshot};
+use crate::port::{AgedEntry, BucketSpec, BucketStatus, Entry, KeyValueError, Snapshot};
 
 /// The state of a bucket.
 pub(super) struct Bucket {
@@ -52,7 +52,7 @@ pub(super) enum Condition {
     Revision(u64),
 }
 
-/// What was stored, for watchers and for republishing.
+/// What was stored, for republishing.
 pub(super) struct Stored {
     pub(super) key: String,
     pub(super) content: Content,
@@ -81,10 +81,6 @@ impl Bucket {
     }
 
     /// All values, in the order in which they were stored.
-    pub(super) fn entries(&self) -> Vec<Entry> {
-        self.stored.values().filter_map(|key| self.get(key)).collect()
-    }
-
     pub(super) fn status(&self, now: Duration) -> BucketStatus {
         let age = now.saturating_sub(self.made.monotonic);
         BucketStatus { created: self.created.to_string(), sequence: self.revision, made_at: self.made.wall, age }
@@ -238,16 +234,5 @@ impl Content {
     /// What counts against the limit of the bucket.
     fn bytes(&self, key: &str) -> u64 {
         self.value().map_or(0, |value| (key.len() + value.len()) as u64)
-    }
-}
-
-impl Stored {
-    /// What a watcher is told.
-    pub(super) fn change(&self) -> EntryChange {
-        let (key, revision) = (self.key.clone(), self.revision);
-        match self.content.value().cloned() {
-            Some(value) => EntryChange::Put(Entry { key, value, revision }),
-            None => EntryChange::Gone { key, revision },
-        }
     }
 }

@@ -1,8 +1,7 @@
-//! What all connections of a memory bus share: subscriptions, awaited replies, streams, buckets and their watchers.
+//! What all connections of a memory bus share: subscriptions, awaited replies, streams and buckets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,11 +13,10 @@ use tokio::sync::{mpsc, oneshot};
 use super::bucket::{Bucket, Content, Stored};
 use super::routes::Routes;
 use super::streams::Streams;
-use super::watch::Watcher;
 use crate::asker::Asker;
 use crate::message::{Headers, Message};
 use crate::port::SUBSCRIPTION_CAPACITY;
-use crate::port::{Appended, BucketSpec, BucketStatus, BusError, Entry, EntryChange, KeyValueError, Snapshot, StreamSpec};
+use crate::port::{Appended, BucketSpec, BucketStatus, BusError, Entry, KeyValueError, Snapshot, StreamSpec};
 
 /// A connection, in the order of connecting.
 pub(super) type ConnectionId = u64;
@@ -47,7 +45,6 @@ struct State {
     buckets: BTreeMap<String, Bucket>,
     /// Nothing is stored in buckets.
     full: bool,
-    watchers: BTreeMap<u64, Watcher>,
 }
 
 struct Subscriber {
@@ -71,7 +68,7 @@ impl Hub {
         if self.state().closed.contains(&connection) { Err(BusError::Closed) } else { Ok(()) }
     }
 
-    /// Ends the subscriptions and watches of a connection after what is queued has been read.
+    /// Ends the subscriptions of a connection after what is queued has been read.
     pub(super) fn close(&self, connection: ConnectionId) {
         let mut state = self.state();
         state.closed.insert(connection);
@@ -79,7 +76,6 @@ impl Hub {
         for id in ended {
             state.unsubscribe(id);
         }
-        state.watchers.values_mut().filter(|watcher| watcher.connection == connection).for_each(Watcher::close);
     }
 
     pub(super) fn publish(&self, message: Message) {
@@ -157,11 +153,7 @@ impl Hub {
     }
 
     pub(super) fn lose_bucket(&self, name: &str) {
-        let mut state = self.state();
-        let Some(bucket) = state.buckets.remove(name) else { return };
-        for entry in bucket.entries() {
-            state.tell_watchers(name, &EntryChange::Gone { key: entry.key, revision: 0 });
-        }
+        self.state().buckets.remove(name);
     }
 
     pub(super) fn set_full(&self, full: bool) {
@@ -230,27 +222,6 @@ impl Hub {
         state.expire(bucket, now);
         let next = state.buckets.get_mut(bucket)?.is_to_be_looked_at()?;
         Some((next, next.saturating_sub(now.monotonic)))
-    }
-
-    /// Begins a watch with all that is there.
-    pub(super) fn watch(&self, connection: ConnectionId, spec: &BucketSpec, prefix: &str) -> u64 {
-        let mut watcher = Watcher::new(connection, &spec.name, prefix);
-        let mut state = self.state();
-        for entry in state.current_bucket(spec, self.clock.now()).entries() {
-            watcher.push(EntryChange::Put(entry));
-        }
-        watcher.push(EntryChange::Current);
-        let id = state.new_id();
-        state.watchers.insert(id, watcher);
-        id
-    }
-
-    pub(super) fn poll_watch(&self, id: u64, context: &mut Context<'_>) -> Poll<Option<EntryChange>> {
-        self.state().watchers.get_mut(&id).map_or(Poll::Ready(None), |watcher| watcher.poll(context))
-    }
-
-    pub(super) fn unwatch(&self, id: u64) {
-        self.state().watchers.remove(&id);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -339,16 +310,9 @@ impl State {
     }
 
     fn announce(&mut self, bucket: &str, stored: Stored, now: Now) {
-        self.tell_watchers(bucket, &stored.change());
         let spec = self.buckets.get(bucket).map(|bucket| &bucket.spec);
         if let Some(target) = spec.and_then(|spec| spec.republish_to.clone()) {
             self.deliver(republished(bucket, &target, stored, now));
-        }
-    }
-
-    fn tell_watchers(&mut self, bucket: &str, change: &EntryChange) {
-        for watcher in self.watchers.values_mut().filter(|watcher| watcher.bucket == bucket) {
-            watcher.push(change.clone());
         }
     }
 }

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::StreamExt;
 
 use super::bucket::Condition;
 use super::hub::{ConnectionId, Hub};
-use super::watch::MemoryWatch;
-use crate::port::{BucketSpec, BucketStatus, Entry, EntryWatch, KeyValue, KeyValueError, Snapshot};
+use crate::port::{BucketSpec, BucketStatus, Entry, KeyValue, KeyValueError, Snapshot};
 use crate::rules;
 
 /// A handle to a bucket; it makes the bucket again if it was lost.
@@ -69,15 +67,6 @@ impl KeyValue for MemoryKeyValue {
         let condition = revision.map_or(Condition::Always, Condition::Revision);
         self.hub.write(&self.spec, |bucket, now| bucket.delete(key, condition, now))?;
         Ok(())
-    }
-
-    async fn watch(&self, prefix: &str) -> Result<EntryWatch, KeyValueError> {
-        self.hub.check_open(self.connection)?;
-        if !prefix.is_empty() {
-            rules::check_key(prefix)?;
-        }
-        let id = self.hub.watch(self.connection, &self.spec, prefix);
-        Ok(MemoryWatch { id, hub: Arc::clone(&self.hub) }.boxed())
     }
 
     async fn status(&self) -> Result<BucketStatus, KeyValueError> {

@@ -10,11 +10,11 @@ use bytes::Bytes;
 
 use super::jetstream::{CallError, JetStream, code};
 use super::refusals::Act;
+use super::snapshot;
 use super::stored::Stored;
 use super::streams::{ensure_bucket, stream_of};
-use super::{snapshot, watch};
 use crate::message::{Headers, Message};
-use crate::port::{BucketSpec, BucketStatus, BusError, Entry, EntryWatch, KeyValue, KeyValueError, Snapshot};
+use crate::port::{BucketSpec, BucketStatus, BusError, Entry, KeyValue, KeyValueError, Snapshot};
 use crate::rules;
 
 /// How often a key is looked at while others change it, before that counts as a conflict.
@@ -151,13 +151,6 @@ impl KeyValue for NatsKeyValue {
             headers.set("Nats-TTL", ttl.as_secs().to_string());
         }
         self.store(key, Bytes::new(), headers, revision).await.map(|_| ())
-    }
-
-    async fn watch(&self, prefix: &str) -> Result<EntryWatch, KeyValueError> {
-        if !prefix.is_empty() {
-            rules::check_key(prefix)?;
-        }
-        Ok(watch::begin(self.jetstream.clone(), self.spec.clone(), prefix).await?)
     }
 
     async fn status(&self) -> Result<BucketStatus, KeyValueError> {

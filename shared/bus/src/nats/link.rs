@@ -42,8 +42,8 @@ pub(super) struct Link {
     pub(super) refusals: Refusals,
     /// The requests that wait for an answer.
     pub(super) waiting: Waiting,
-    /// Counts connects; a watcher of state lists anew when it changes.
-    epoch: watch::Sender<u64>,
+    /// The number of the newest connection; 0: there was none yet.
+    epoch: AtomicU64,
     /// Wakes the observer.
     changed: Notify,
     /// Whether state and streams may be gone although the server is there.
@@ -81,7 +81,7 @@ impl Link {
             server: Mutex::new(health),
             refusals: Refusals::default(),
             waiting: Waiting::default(),
-            epoch: watch::Sender::new(0),
+            epoch: AtomicU64::new(0),
             changed: Notify::new(),
             doubted: AtomicBool::new(false),
             phase: watch::Sender::new(Phase::Open),
@@ -116,10 +116,6 @@ impl Link {
         let mut states = self.health.subscribe();
         let up = states.wait_for(|health| !matches!(health, BusHealth::Disconnected { .. })).await;
         up.map_or_else(|_| self.health(), |health| health.clone())
-    }
-
-    pub(super) fn epochs(&self) -> watch::Receiver<u64> {
-        self.epoch.subscribe()
     }
 
     pub(super) fn dropped(&self) -> u64 {
@@ -177,8 +173,7 @@ impl Link {
     /// The connection of that number is there.
     pub(super) fn set_up(&self, health: BusHealth, epoch: u64, server: &str) {
         self.attempts().clear();
-        // First the epoch: whoever waited for the health lists once, not twice.
-        let renewed = self.epoch.send_if_modified(|now| std::mem::replace(now, epoch) != epoch);
+        let renewed = self.epoch.swap(epoch, Ordering::Relaxed) != epoch;
         *self.server() = health;
         if renewed {
             info!(server, "there is a connection to NATS");
@@ -221,7 +216,7 @@ impl Link {
             (BusHealth::Connected, Some(reason)) => BusHealth::Degraded { reason, transient: false },
             (server, _) => server.clone(),
         };
-        let reconnected = *self.epoch.borrow() > 1;
+        let reconnected = self.epoch.load(Ordering::Relaxed) > 1;
         self.health.send_if_modified(|now| {
             if *now == health && !renewed {
                 return false;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{BucketSpec, BusError, BusHealth, BusRef, EntryChange, EntryWatch, HealthChanges, Message, Subscription};
+use bus::{BucketSpec, BusError, BusHealth, BusRef, HealthChanges, Message, Subscription};
 use clock::Clock;
 use futures::StreamExt;
 use futures::future::join_all;
@@ -157,11 +157,6 @@ pub(crate) async fn within<T>(waiting: impl Future<Output = T>) -> T {
 /// The next message of a subscription.
 pub(crate) async fn next(subscription: &mut Subscription) -> Message {
     within(subscription.next()).await.expect("the subscription goes on")
-}
-
-/// The next change of a watch.
-pub(crate) async fn change(watch: &mut EntryWatch) -> EntryChange {
-    within(watch.next()).await.expect("the watch goes on")
 }
 
 /// Everything up to the end of a stream.

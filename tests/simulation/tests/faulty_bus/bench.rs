@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::memory::MemoryBus;
-use bus::{BucketSpec, BusRef, EntryChange, EntryWatch, Message, Subscription};
+use bus::{BucketSpec, BusRef, Message, Subscription};
 use clock::{Clock, Random};
 use futures::StreamExt as _;
 
@@ -56,10 +56,6 @@ pub(crate) async fn within<T>(waiting: impl Future<Output = T>) -> T {
 
 pub(crate) async fn next(subscription: &mut Subscription) -> Message {
     within(subscription.next()).await.expect("the subscription goes on")
-}
-
-pub(crate) async fn change(watch: &mut EntryWatch) -> EntryChange {
-    within(watch.next()).await.expect("the watch goes on")
 }
 
 pub(crate) async fn rest<T>(stream: impl futures::Stream<Item = T>) -> Vec<T> {

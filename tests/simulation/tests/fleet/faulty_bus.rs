@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bus::memory::MemoryBus;
 use bus::{
-    Appended, Asker, BucketSpec, BucketStatus, Bus, BusError, BusHealth, Entry, EntryWatch, HealthChanges, KeyValue, KeyValueError,
-    Message, Snapshot, StreamSpec, Subscription,
+    Appended, Asker, BucketSpec, BucketStatus, Bus, BusError, BusHealth, Entry, HealthChanges, KeyValue, KeyValueError, Message, Snapshot,
+    StreamSpec, Subscription,
 };
 use bytes::Bytes;
 use clock::{Clock, Random};
@@ -407,10 +407,6 @@ impl KeyValue for FaultyBucket {
             self.weather.leases(|leases, now| leases.gave_back(self.node, key, now));
         }
         self.ask(self.inner.delete(key, revision)).await
-    }
-
-    async fn watch(&self, prefix: &str) -> Result<EntryWatch, KeyValueError> {
-        self.ask(self.inner.watch(prefix)).await
     }
 
     async fn status(&self) -> Result<BucketStatus, KeyValueError> {
