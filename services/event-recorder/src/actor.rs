@@ -3,21 +3,27 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use actix::{Actor, Context, Handler, Message, MessageResult, ResponseFuture};
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, Message, MessageResult, ResponseFuture, WrapFuture as _};
+use actors::{Answer, Ask, Gravestone, Later, MAILBOX_CAPACITY, later};
 use bus::BusRef;
-use contract::CallError;
+use contract::{CallError, PullEvent};
 use contract::messages::event_recorder::{CountEvents, EventCounts, EventRecorded, ListEvents, RecordEvent};
 use contract::subject::Fleet;
+use futures::future::OptionFuture;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::core::{EVENT_MAX_BYTES, Journal, text_bytes};
+use crate::core::{EVENT_MAX_BYTES, Input, Journal, RecorderCounts, text_bytes};
+use crate::durable::{Durability, Durable, Reply};
 use crate::outbound::{OUTBOX_CAPACITY, Outgoing, Published, Publisher};
 
-/// The actor that keeps and publishes events.
-#[derive(Debug)]
+/// The actor that keeps, stores and publishes events.
 pub struct EventRecorder {
-    core: Journal,
+    pub(crate) journal: Journal,
+    keep: usize,
+    bus: BusRef,
+    fleet: Fleet,
+    /// None: events are published and not stored.
+    pub(crate) durable: Option<Durable>,
     outbox: mpsc::Sender<Outgoing>,
     published: Arc<Published>,
     hurry: Arc<Notify>,
@@ -35,10 +41,33 @@ impl EventRecorder {
     pub fn new(keep: usize, bus: BusRef, fleet: Fleet, gravestone: Gravestone) -> Self {
         let (outbox, waiting) = mpsc::channel(OUTBOX_CAPACITY);
         let (published, hurry) = (Arc::new(Published::default()), Arc::new(Notify::new()));
-        let publisher = Publisher { bus, fleet, counts: Arc::clone(&published), hurry: Arc::clone(&hurry) };
+        let publisher = Publisher { bus: bus.clone(), fleet: fleet.clone(), counts: Arc::clone(&published), hurry: Arc::clone(&hurry) };
         // Not among the actors' own tasks, which run before a caller on the same thread sees its answer.
         tasks::spawn("event-publisher", publisher.publish_all(waiting));
-        Self { core: Journal::keeping(keep), outbox, published, hurry, _gravestone: gravestone }
+        Self { journal: Journal::keeping(keep), keep, bus, fleet, durable: None, outbox, published, hurry, _gravestone: gravestone }
+    }
+
+    /// Stores events until the fleet's stream has them. To be said before it is started.
+    #[must_use]
+    pub fn storing(mut self, durability: Durability) -> Self {
+        let durable = Durable::new(durability, self.bus.clone(), self.fleet.clone());
+        match durable.newest(self.keep) {
+            Ok(events) => {
+                for event in events {
+                    self.journal.record(event);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "events of before this start cannot be listed"),
+        }
+        self.durable = Some(durable);
+        self
+    }
+
+    /// For those who listen this moment.
+    pub(crate) fn publish(&self, event: Arc<PullEvent>) {
+        if self.outbox.try_send(Outgoing::Event(event)).is_err() {
+            self.published.unpublished.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -47,26 +76,38 @@ impl Actor for EventRecorder {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
+        self.feed(Input::Tick, context);
     }
 }
 
 impl Handler<Ask<RecordEvent>> for EventRecorder {
-    type Result = MessageResult<Ask<RecordEvent>>;
+    type Result = Later<Ask<RecordEvent>>;
 
-    fn handle(&mut self, Ask(record): Ask<RecordEvent>, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, Ask(record): Ask<RecordEvent>, context: &mut Self::Context) -> Self::Result {
+        let (answer, answered) = later();
         let event = record.body.event;
         let bytes = text_bytes(&event);
         if bytes > EVENT_MAX_BYTES {
             let reason = format!("an event with {bytes} bytes of text is too large: at most {EVENT_MAX_BYTES} bytes are kept");
             // Who posts an event does not read the answer.
             tracing::warn!(event = %event.id, reason, "an event was refused");
-            return MessageResult(Err(CallError::Refused { reason }));
+            answer.give(Err(CallError::Refused { reason }));
+            return answered;
         }
-        let event = Arc::new(event);
-        if self.core.record(Arc::clone(&event)) && self.outbox.try_send(Outgoing::Event(event)).is_err() {
-            self.published.unpublished.fetch_add(1, Ordering::Relaxed);
+        match &mut self.durable {
+            Some(durable) if event.is_durable() && self.journal.is_new(event.id) => {
+                let token = durable.token(Reply::Recorded(answer));
+                self.feed(Input::Record { token, event: Box::new(event) }, context);
+            }
+            _ => {
+                let event = Arc::new(event);
+                if self.journal.record(Arc::clone(&event)) {
+                    self.publish(event);
+                }
+                answer.give(Ok(EventRecorded {}));
+            }
         }
-        MessageResult(Ok(EventRecorded {}))
+        answered
     }
 }
 
@@ -74,7 +115,7 @@ impl Handler<Ask<ListEvents>> for EventRecorder {
     type Result = MessageResult<Ask<ListEvents>>;
 
     fn handle(&mut self, Ask(list): Ask<ListEvents>, _: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(self.core.list(&list.body)))
+        MessageResult(Ok(self.journal.list(&list.body)))
     }
 }
 
@@ -82,24 +123,73 @@ impl Handler<Ask<CountEvents>> for EventRecorder {
     type Result = MessageResult<Ask<CountEvents>>;
 
     fn handle(&mut self, _: Ask<CountEvents>, _: &mut Self::Context) -> Self::Result {
-        let (recorded_total, kept) = self.core.counts();
+        let (recorded_total, kept) = self.journal.counts();
         let published_total = self.published.published.load(Ordering::Relaxed);
         let unpublished_total = self.published.unpublished.load(Ordering::Relaxed);
-        MessageResult(Ok(EventCounts { recorded_total, published_total, unpublished_total, kept }))
+        let stored = self.durable.as_ref().map(|durable| durable.core.counts()).unwrap_or_default();
+        let RecorderCounts { appended_total, folded_total, dropped_total, write_failures_total, stream_failures_total, .. } = stored;
+        MessageResult(Ok(EventCounts {
+            recorded_total,
+            published_total,
+            unpublished_total,
+            kept,
+            appended_total,
+            folded_total,
+            dropped_total,
+            write_failures_total,
+            stream_failures_total,
+            waiting: stored.waiting,
+            waiting_bytes: stored.waiting_bytes,
+            oldest_ms: stored.oldest_ms,
+            is_delivering: stored.is_delivering,
+        }))
     }
 }
 
 impl Handler<Flush> for EventRecorder {
-    type Result = ResponseFuture<()>;
+    type Result = Later<Flush>;
 
-    fn handle(&mut self, _: Flush, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, _: Flush, context: &mut Self::Context) -> Self::Result {
+        let (answer, answered) = later();
         let (outbox, hurry) = (self.outbox.clone(), Arc::clone(&self.hurry));
-        Box::pin(async move {
+        let published = async move {
             let (done, flushed) = oneshot::channel();
             if outbox.send(Outgoing::Flush(done)).await.is_ok() {
                 hurry.notify_one();
                 let _ = flushed.await;
             }
+        };
+        context.spawn(published.into_actor(self).map(move |(), recorder, context| recorder.flush_stored(answer, context)));
+        answered
+    }
+}
+
+/// Answered when everything is on the disk. Nothing is recorded after it.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub struct Close;
+
+impl Handler<Close> for EventRecorder {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Close, _: &mut Self::Context) -> Self::Result {
+        let close = self.durable.as_ref().map(Durable::close);
+        Box::pin(async move {
+            if let Some(Err(error)) = OptionFuture::from(close).await {
+                tracing::warn!(%error, "stored events are not on the disk");
+            }
         })
+    }
+}
+
+impl EventRecorder {
+    fn flush_stored(&mut self, answer: Answer<Flush>, context: &mut Context<Self>) {
+        match &mut self.durable {
+            Some(durable) => {
+                let token = durable.token(Reply::Flushed(answer));
+                self.feed(Input::Flush { token }, context);
+            }
+            None => answer.give(()),
+        }
     }
 }

@@ -1,18 +1,25 @@
-//! The facts of a node: kept for who asks, and published for who subscribes.
+//! The facts of a node: stored until the fleet's stream has them, kept for questions, and published for subscribers.
 //!
-//! [`core`] decides; the shell around it is an actor that takes `record`, `list` and `count` and publishes CloudEvents.
+//! [`core`] decides; the shell around it is an actor that takes `record`, `list` and `count`, writes to the [`store`], and offers CloudEvents
+//! to the stream.
 
 pub mod core;
 
 #[cfg(feature = "shell")]
 mod actor;
 #[cfg(feature = "shell")]
+mod durable;
+#[cfg(feature = "shell")]
 mod inbound;
 #[cfg(feature = "shell")]
 mod outbound;
+#[cfg(feature = "shell")]
+pub mod store;
 
 #[cfg(feature = "shell")]
-pub use actor::{EventRecorder, Flush};
+pub use actor::{Close, EventRecorder, Flush};
+#[cfg(feature = "shell")]
+pub use durable::{Durability, StreamLimits, event_stream};
 #[cfg(feature = "shell")]
 pub use inbound::serve;
 #[cfg(feature = "shell")]

@@ -93,13 +93,20 @@ impl Publisher {
     }
 }
 
-fn message(fleet: &Fleet, event: &PullEvent) -> Result<Message, BusError> {
+/// An event in its outside form.
+pub(crate) fn message(fleet: &Fleet, event: &PullEvent) -> Result<Message, BusError> {
     let payload = cloud_event::to_json(event).map_err(|error| BusError::Other { reason: error.to_string() })?;
     let mut lines = Headers::new();
     lines.set(headers::CONTENT_TYPE, headers::CLOUD_EVENT_JSON);
     lines.set(headers::TRACEPARENT, event.trace.traceparent());
     lines.set(headers::MESSAGE_ID, event.id.to_string());
-    Ok(Message::new(fleet.event(event.reason, event.registry.as_deref(), &event.node), payload).with_headers(lines))
+    if let Some(sequence) = &event.sequence {
+        lines.set(headers::EVENT_SEQUENCE, format!("{}/{}", sequence.incarnation, sequence.number));
+    }
+    let registry = event.registry.as_deref();
+    let is_present = !event.is_durable();
+    let subject = if is_present { fleet.present(registry, &event.node) } else { fleet.event(event.reason, registry, &event.node) };
+    Ok(Message::new(subject, payload).with_headers(lines))
 }
 
 #[cfg(test)]
@@ -118,8 +125,8 @@ mod tests {
     const EVENTS: u64 = 5 * ENCODED_AT_ONCE as u64 + 3;
 
     fn event(random: &mut Random, number: u64) -> PullEvent {
-        let event = crate::core::tests::event(random, "registry.example/team/app:v1", EventReason::Pulled, 0);
-        PullEvent { time_ms: number, registry: Some("registry.example".to_owned()), size_bytes: Some(number), ..event }
+        let event = crate::core::test_event(random, "registry.example/team/app:v1", EventReason::Pulled, 0);
+        PullEvent { time_ms: number, registry: Some("registry.example".to_owned()), size_bytes: Some(number), duration_ms: Some(1), ..event }
     }
 
     /// A publisher with an outbox full of events, and what hears them.

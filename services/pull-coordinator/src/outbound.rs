@@ -142,11 +142,13 @@ impl Outbound {
         within(ANSWER_WITHIN, call).map(|_| ())
     }
 
-    /// Done at once when the recorder of this process has the event in its mailbox: whoever asks it later finds the event.
+    /// Done when the event is stored. That an image was there already is not stored: done at once when the recorder of this process has
+    /// the event in its mailbox.
     pub(crate) fn record(&self, event: PullEvent) -> Option<impl Future<Output = ()> + use<>> {
         let meta = Meta::within(event.trace, &mut self.random.borrow_mut());
-        let not_posted = self.neighbours.record.post(Envelope { meta, body: RecordEvent { event } })?;
-        Some(send(&self.neighbours.record, not_posted, ANSWER_WITHIN).map(|_| ()))
+        let (is_durable, record) = (event.is_durable(), Envelope { meta, body: RecordEvent { event } });
+        let not_posted = if is_durable { Some(record) } else { self.neighbours.record.post(record) };
+        Some(send(&self.neighbours.record, not_posted?, ANSWER_WITHIN).map(|_| ()))
     }
 
     fn call<C: Command>(

@@ -16,6 +16,6 @@ pub mod socket;
 pub use asker::Asker;
 pub use message::{Headers, MAX_PAYLOAD_BYTES, Message};
 pub use port::{AgedEntry, BucketStatus, Snapshot};
-pub use port::{Appended, BucketSpec, Entry, StreamSpec};
+pub use port::{Appended, BucketSpec, Entry, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus};
 pub use port::{Bus, BusError, BusHealth, BusRef, HealthChanges, KeyValue, KeyValueError, Subscription};
 pub use port::{DEADLINE_HEADER, SUBSCRIPTION_CAPACITY};

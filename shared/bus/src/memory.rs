@@ -24,7 +24,7 @@ use self::hub::{ConnectionId, Hub};
 use self::key_value::MemoryKeyValue;
 use crate::asker::Asker;
 use crate::message::{MAX_PAYLOAD_BYTES, Message};
-use crate::port::{Appended, BucketSpec, KeyValue, StreamSpec};
+use crate::port::{Appended, BucketSpec, KeyValue, StreamPage, StreamQuery, StreamSpec, StreamStatus};
 use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
 use crate::rules;
 
@@ -53,6 +53,11 @@ impl MemoryBus {
     /// Loses a bucket with all that is in it, as a server does whose store is wiped. Whoever touches it next makes it again.
     pub fn lose_bucket(&self, name: &str) {
         self.hub.lose_bucket(name);
+    }
+
+    /// Loses a stream, as when an operator deletes it.
+    pub fn lose_stream(&self, name: &str) {
+        self.hub.lose_stream(name);
     }
 
     /// Whether each value is refused, as by a server whose disk is full.
@@ -112,12 +117,18 @@ impl Bus for MemoryBus {
         Ok(Arc::new(MemoryKeyValue::new(Arc::clone(&self.hub), self.connection, spec.clone())))
     }
 
-    async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError> {
+    async fn stream(&self, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
         self.hub.check_open(self.connection)?;
         rules::check_name(&spec.name)?;
         spec.subjects.iter().try_for_each(|subject| rules::check_pattern(subject))?;
-        self.hub.open_stream(spec);
-        Ok(())
+        Ok(self.hub.open_stream(spec))
+    }
+
+    async fn read(&self, query: &StreamQuery) -> Result<StreamPage, BusError> {
+        self.hub.check_open(self.connection)?;
+        rules::check_name(&query.stream)?;
+        rules::check_pattern(&query.subject)?;
+        self.hub.read_stream(query).ok_or_else(|| BusError::NoResponders { subject: format!("the stream {}", query.stream) })
     }
 
     async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError> {

@@ -9,6 +9,7 @@ mod context;
 mod jetstream;
 mod key_value;
 mod link;
+mod log;
 mod login;
 mod options;
 mod refusals;
@@ -40,7 +41,7 @@ pub use self::setup::{BucketSetup, Change, Difference, SetupOptions, SetupState}
 use self::target::Target;
 use crate::asker::{ANSWERS_PROBES_HEADER, Asker};
 use crate::message::Message;
-use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamSpec};
+use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamPage, StreamQuery, StreamSpec, StreamStatus};
 use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
 use crate::rules;
 
@@ -164,10 +165,16 @@ impl Bus for NatsBus {
         Ok(Arc::new(NatsKeyValue::new(jetstream.clone(), spec.clone(), existing.clustered)))
     }
 
-    async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError> {
+    async fn stream(&self, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
         rules::check_name(&spec.name)?;
         spec.subjects.iter().try_for_each(|subject| rules::check_pattern(subject))?;
         streams::ensure_stream(&self.inner.jetstream, spec).await
+    }
+
+    async fn read(&self, query: &StreamQuery) -> Result<StreamPage, BusError> {
+        rules::check_name(&query.stream)?;
+        rules::check_pattern(&query.subject)?;
+        log::read(&self.inner.jetstream, query).await
     }
 
     async fn append(&self, mut message: Message, message_id: &str) -> Result<Appended, BusError> {

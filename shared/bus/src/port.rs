@@ -54,11 +54,18 @@ pub trait Bus: Send + Sync + 'static {
     /// too old, or its limits or permissions do not allow it, and those of `request`. What must be changed is part of [`Bus::health`] then.
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError>;
 
-    /// Makes sure a stream is there that stores what is published on its subjects. One that is there keeps its limits.
+    /// Makes sure a stream is there that stores what is published on its subjects, and says which it is. One that is there keeps its
+    /// limits.
     ///
     /// # Errors
     /// As [`Bus::bucket`].
-    async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError>;
+    async fn stream(&self, spec: &StreamSpec) -> Result<StreamStatus, BusError>;
+
+    /// One page of what a stream holds, oldest first, without a consumer on the server.
+    ///
+    /// # Errors
+    /// [`BusError::NoResponders`] when there is no such stream, and those of `request`.
+    async fn read(&self, query: &StreamQuery) -> Result<StreamPage, BusError>;
 
     /// Stores a message in the stream of its subject and waits for the acknowledgement. The same `message_id` within the stream's window is stored once.
     /// Plain subscribers of the subject get the message as well, stored or not, and once for each call.
@@ -337,6 +344,57 @@ pub struct StreamSpec {
     pub max_bytes: Option<u64>,
     /// Within this time a message id is stored once.
     pub duplicate_window: Duration,
+}
+
+/// Which stream it is and how far it has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamStatus {
+    /// When it was made, as its server says it. Another value is another stream.
+    pub created: String,
+    /// The sequence of its last message; 0: it has stored none.
+    pub last_sequence: u64,
+}
+
+/// Which messages of a stream are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamQuery {
+    /// The stream.
+    pub stream: String,
+    /// Only messages on this subject, which may hold wildcards.
+    pub subject: String,
+    /// Where to begin.
+    pub from: StreamStart,
+    /// At most so many messages, and no more than some MiB.
+    pub limit: usize,
+}
+
+/// Where reading a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamStart {
+    /// With the first message of this sequence or a later one.
+    Sequence(u64),
+    /// With the first message that was stored at this time or later, since 1970 by the server's clock.
+    Time(Duration),
+}
+
+/// Messages of a stream, in the order in which they were stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamPage {
+    /// The messages.
+    pub messages: Vec<StoredMessage>,
+    /// Where the next page begins; none: this was the last one.
+    pub next: Option<u64>,
+}
+
+/// A message as a stream holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredMessage {
+    /// Its sequence in the stream.
+    pub sequence: u64,
+    /// When it was stored, since 1970 by the server's clock.
+    pub stored_at: Duration,
+    /// The message as it was published.
+    pub message: Message,
 }
 
 /// The place of a stored message.

@@ -21,6 +21,9 @@ struct CloudEvent<'a> {
     time: String,
     datacontenttype: &'static str,
     traceparent: String,
+    // The extension "sequence": a text, as CloudEvents has no number of 64 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence: Option<String>,
     data: Data<'a>,
 }
 
@@ -40,6 +43,11 @@ struct Data<'a> {
     class: Option<FailureClass>,
     attempt: Option<String>,
     next_try_ms: Option<u64>,
+    // Only of an event that stands for several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_at: Option<String>,
     // Only where nodes share: without, an event reads as it did before there was sharing.
     #[serde(skip_serializing_if = "Option::is_none")]
     learned_by: Option<&'a str>,
@@ -58,8 +66,8 @@ pub fn rfc3339(time_ms: u64) -> String {
         .unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned())
 }
 
-/// The event as CloudEvents JSON: `type` is `io.fleetpull.image.<reason in lower case>`, `source` `/fleetpull/nodes/<node>`,
-/// `subject` the image as asked for, if it is about one.
+/// The event as CloudEvents JSON: `type` is `io.fleetpull.image.<reason in lower case>`, `source` `/fleetpull/nodes/<node>`, of a stored
+/// event followed by `/<incarnation>`, `subject` the image as asked for, if it is about one.
 ///
 /// # Errors
 /// None is known; serialisation of these types cannot fail.
@@ -67,12 +75,13 @@ pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
     let cloud_event = CloudEvent {
         specversion: SPEC_VERSION,
         id: event.id.to_string(),
-        source: format!("/fleetpull/nodes/{}", event.node),
+        source: source(event),
         r#type: format!("io.fleetpull.image.{}", event.reason.as_str().to_ascii_lowercase()),
         subject: &event.image,
         time: rfc3339(event.time_ms),
         datacontenttype: "application/json",
         traceparent: event.trace.traceparent(),
+        sequence: event.sequence.as_ref().map(|sequence| sequence.number.to_string()),
         data: Data {
             reason: event.reason.as_str(),
             r#type: event.reason.event_type().as_str(),
@@ -87,6 +96,8 @@ pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
             class: event.class,
             attempt: event.attempt.map(|attempt| attempt.to_string()),
             next_try_ms: event.next_try_ms,
+            count: event.repeats.map(|repeats| repeats.count),
+            first_at: event.repeats.map(|repeats| rfc3339(repeats.first_ms)),
             learned_by: event.learned_by.as_ref().map(NodeName::as_str),
             learned_at: event.learned_ms_ago.map(|ago| rfc3339(event.time_ms.saturating_sub(ago))),
             learned_trace_id: event.learned_trace.map(|trace| trace.trace_id_hex()),
@@ -95,12 +106,20 @@ pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&cloud_event)
 }
 
+fn source(event: &PullEvent) -> String {
+    let node = event.node.as_str();
+    match &event.sequence {
+        Some(sequence) => format!("/fleetpull/nodes/{node}/{}", sequence.incarnation),
+        None => format!("/fleetpull/nodes/{node}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clock::Random;
 
     use super::*;
-    use crate::{EventReason, MessageId, PodRef, TraceContext};
+    use crate::{EventReason, EventSequence, MessageId, PodRef, Repeats, TraceContext};
 
     #[test]
     fn an_event_reads_as_promised() {
@@ -124,11 +143,15 @@ mod tests {
             learned_ms_ago: Some(1_000),
             learned_trace: Some(TraceContext::root(&mut random)),
             trace: TraceContext::root(&mut random),
+            repeats: Some(Repeats { count: 3, first_ms: 1_700_000_000_000 }),
+            sequence: Some(EventSequence { incarnation: "0a1b".to_owned(), number: 7 }),
         };
         let json: serde_json::Value = serde_json::from_slice(&to_json(&event).expect("serialises")).expect("is JSON");
         assert_eq!(json["specversion"], "1.0");
         assert_eq!(json["type"], "io.fleetpull.image.backoff");
-        assert_eq!(json["source"], "/fleetpull/nodes/n1");
+        assert_eq!(json["source"], "/fleetpull/nodes/n1/0a1b");
+        assert_eq!(json["sequence"], "7");
+        assert_eq!((&json["data"]["count"], &json["data"]["first_at"]), (&3.into(), &"2023-11-14T22:13:20Z".into()));
         assert_eq!(json["subject"], "busybox");
         assert_eq!(json["time"], "2023-11-14T22:13:20.123Z");
         assert_eq!(json["traceparent"], event.trace.traceparent());
@@ -140,9 +163,10 @@ mod tests {
         assert_eq!(json["data"]["learned_at"], "2023-11-14T22:13:19.123Z");
         assert_eq!(json["data"]["learned_trace_id"], event.learned_trace.expect("was given").trace_id_hex());
         assert_eq!(json["data"]["size_bytes"], serde_json::Value::Null);
-        let paused = PullEvent { image: String::new(), registry: None, reason: EventReason::SharingPaused, ..event };
+        let paused = PullEvent { image: String::new(), registry: None, reason: EventReason::SharingPaused, sequence: None, ..event };
         let json: serde_json::Value = serde_json::from_slice(&to_json(&paused).expect("serialises")).expect("is JSON");
         assert_eq!((json.get("subject"), &json["type"]), (None, &"io.fleetpull.image.sharingpaused".into()));
+        assert_eq!((json.get("sequence"), &json["source"]), (None, &"/fleetpull/nodes/n1".into()));
         assert_eq!((&json["data"]["type"], &json["data"]["image"]), (&"Normal".into(), &serde_json::Value::Null));
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::open::{UnknownText, open_text};
 use crate::{AttemptId, FailureClass, MessageId, NodeName, PodRef, TraceContext};
 
-/// What happened, as kubelet names it; the last three are not kubelet's.
+/// What happened, as kubelet names it; the last four are not kubelet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventReason {
     /// A pull begins.
@@ -28,6 +28,8 @@ pub enum EventReason {
     SharingResumed,
     /// Somebody cleared what held an image or a registry back.
     BackoffCleared,
+    /// Events of this node were lost: the outbox was full, or the machine lost power.
+    EventsDropped,
     /// What a newer version wrote.
     Unknown(UnknownText),
 }
@@ -36,7 +38,7 @@ open_text!(EventReason);
 
 impl EventReason {
     /// Every reason that this version writes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Pulling,
         Self::Pulled,
         Self::BackOff,
@@ -46,6 +48,7 @@ impl EventReason {
         Self::SharingPaused,
         Self::SharingResumed,
         Self::BackoffCleared,
+        Self::EventsDropped,
     ];
 
     /// The word as kubelet writes it.
@@ -62,6 +65,7 @@ impl EventReason {
             Self::SharingPaused => "SharingPaused",
             Self::SharingResumed => "SharingResumed",
             Self::BackoffCleared => "BackoffCleared",
+            Self::EventsDropped => "EventsDropped",
         }
     }
 
@@ -74,7 +78,7 @@ impl EventReason {
             }
             // Its writer's CloudEvents say which it is.
             Self::Unknown(_) => EventType::Normal,
-            Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull => EventType::Warning,
+            Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull | Self::EventsDropped => EventType::Warning,
         }
     }
 }
@@ -160,6 +164,38 @@ pub struct PullEvent {
     pub learned_trace: Option<TraceContext>,
     /// The trace of the pull.
     pub trace: TraceContext,
+    /// What repeats it stands for; none: it happened once.
+    #[serde(default)]
+    pub repeats: Option<Repeats>,
+    /// Its place among the stored events of its node; none: it is published and not stored.
+    #[serde(default)]
+    pub sequence: Option<EventSequence>,
+}
+
+/// What happened several times and is one event: `time_ms` is the last time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeats {
+    /// How often since the event of the same kind before.
+    pub count: u64,
+    /// The first of these, in milliseconds since 1970.
+    pub first_ms: u64,
+}
+
+/// The place of an event among those that its node has stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventSequence {
+    /// Made with the node's state directory: a node that is replaced under its old name counts anew.
+    pub incarnation: String,
+    /// Counts from 1 without a gap; a gap is an event that was lost.
+    pub number: u64,
+}
+
+impl PullEvent {
+    /// Whether it is stored until the fleet's stream has it. That an image was there already is published alone.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        !(self.reason == EventReason::Pulled && self.duration_ms.is_none())
+    }
 }
 
 #[cfg(test)]

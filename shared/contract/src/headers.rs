@@ -21,3 +21,5 @@ pub const SERVICE_ERROR_CODE: &str = "Nats-Service-Error-Code";
 pub const MESSAGE_PACK: &str = "application/msgpack";
 /// The content type of events.
 pub const CLOUD_EVENT_JSON: &str = "application/cloudevents+json";
+/// Of a stored event: `<incarnation>/<number>`, its place among the events of its node.
+pub const EVENT_SEQUENCE: &str = "fleetpull-event-sequence";

@@ -8,7 +8,8 @@
 //! | `<fleet>.v1.cmd._leader.<service>.<verb>` | request and reply, by the agent that holds the service's lease | MessagePack |
 //! | `<fleet>.v1.know.<topic>` and what is below it | shared knowledge | MessagePack |
 //! | `<fleet>.v1.digest.<node>` | how the fleet stands, as its registrar says | MessagePack |
-//! | `<fleet>.v1.evt.<reason>.<registry>.<node>` | event | CloudEvents 1.0 JSON |
+//! | `<fleet>.v1.evt.<reason>.<registry>.<node>` | event, stored in the stream `<FLEET>_EVENTS` | CloudEvents 1.0 JSON |
+//! | `<fleet>.v1.evt.present.<registry>.<node>` | event: the image was there already; not stored | CloudEvents 1.0 JSON |
 //!
 //! Names are encoded into tokens: `[A-Za-z0-9-]` stands as it is, every other byte as `_` and two hex digits, and what has
 //! no name at all is the token `_`. So a token never holds a dot, a wildcard or a space.
@@ -21,6 +22,8 @@ use crate::{EventReason, NodeName, Service};
 const NAMELESS: &str = "_";
 /// Stands for every node. No node's token is like it: an underscore is always followed by two hex digits.
 const EVERY_NODE: &str = "_all";
+/// In the place of a reason: an image was there already. Kubelet's reason is `Pulled`, whose events are stored.
+const PRESENT: &str = "present";
 /// In the place of a node: whoever holds the lease of the service.
 const LEADER: &str = "_leader";
 
@@ -128,19 +131,40 @@ impl Fleet {
         format!("{}-{}", self.0, service.name())
     }
 
-    /// Where an event is published.
+    /// Where an event is published that is stored.
     #[must_use]
     pub fn event(&self, reason: EventReason, registry: Option<&str>, node: &NodeName) -> String {
+        self.event_of(&token(reason.as_str()), registry, node)
+    }
+
+    /// Where it is published that an image was there already.
+    #[must_use]
+    pub fn present(&self, registry: Option<&str>, node: &NodeName) -> String {
+        self.event_of(PRESENT, registry, node)
+    }
+
+    fn event_of(&self, reason: &str, registry: Option<&str>, node: &NodeName) -> String {
         format!(
-            "{}.v1.evt.{}.{}.{}",
+            "{}.v1.evt.{reason}.{}.{}",
             self.0,
-            token(reason.as_str()),
             registry.map_or_else(|| NAMELESS.to_owned(), token),
             token(node.as_str())
         )
     }
 
-    /// Matches events; what is not given matches all.
+    /// The stream that stores the fleet's events.
+    #[must_use]
+    pub fn event_stream(&self) -> String {
+        format!("{}_EVENTS", self.0.to_uppercase())
+    }
+
+    /// What that stream stores: the events of every reason that is stored. That an image was there already is not.
+    #[must_use]
+    pub fn stored_events(&self) -> Vec<String> {
+        EventReason::ALL.iter().map(|reason| format!("{}.v1.evt.{}.>", self.0, token(reason.as_str()))).collect()
+    }
+
+    /// Matches stored events; what is not given matches all.
     #[must_use]
     pub fn events(&self, reason: Option<EventReason>, node: Option<&NodeName>) -> String {
         format!(
@@ -226,6 +250,9 @@ mod tests {
             "fleetpull.v1.evt.BackOff.localhost_3a5000.n1_2eexample"
         );
         assert_eq!(fleet.event(EventReason::InspectFailed, None, &node), "fleetpull.v1.evt.InspectFailed._.n1_2eexample");
+        assert_eq!(fleet.present(None, &node), "fleetpull.v1.evt.present._.n1_2eexample");
+        assert_eq!(fleet.event_stream(), "FLEETPULL_EVENTS");
+        assert!(fleet.stored_events().contains(&"fleetpull.v1.evt.Pulled.>".to_owned()));
         assert_eq!(fleet.events(None, Some(&node)), "fleetpull.v1.evt.*.*.n1_2eexample");
         assert_eq!(fleet.all_knowledge(), "fleetpull.v1.know.>");
         assert_eq!((fleet.digest(&node).as_str(), fleet.digests().as_str()), ("fleetpull.v1.digest.n1_2eexample", "fleetpull.v1.digest.*"));

@@ -87,6 +87,10 @@ conformance! {
         plain_messages_are_stored_too,
         a_stream_takes_more_subjects,
         invalid_streams_are_refused,
+        a_stream_is_read_in_pages_from_a_sequence_on,
+        a_stream_is_read_from_a_time_on,
+        a_stream_that_is_not_there_is_said,
+        a_stream_says_which_it_is_and_how_far_it_has_come,
     }
 }
 

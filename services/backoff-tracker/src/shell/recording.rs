@@ -111,6 +111,8 @@ impl BackoffTracker {
             learned_ms_ago: None,
             learned_trace: None,
             trace,
+            repeats: None,
+            sequence: None,
         };
         let recorded = recording.record.call(Envelope { meta, body: RecordEvent { event } }, RECORD_LIMIT).map(|recorded| {
             if let Err(error) = recorded {

@@ -274,6 +274,8 @@ impl Coordinator {
             learned_ms_ago: None,
             learned_trace: None,
             trace,
+            repeats: None,
+            sequence: None,
         };
         effects.push(Effect::Record { request: id, event });
         let outcome = PullOutcome {
@@ -398,6 +400,8 @@ impl Coordinator {
             learned_ms_ago: fact.fields.learned_ms_ago,
             learned_trace: fact.fields.learned_trace,
             trace: request.trace,
+            repeats: None,
+            sequence: None,
         };
         if request.recording {
             request.events.push_back(event);

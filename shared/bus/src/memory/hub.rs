@@ -12,11 +12,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::bucket::{Bucket, Content, Stored};
 use super::routes::Routes;
-use super::streams::Streams;
+use super::streams::{MESSAGE_ID, Streams};
 use crate::asker::Asker;
 use crate::message::{Headers, Message};
 use crate::port::SUBSCRIPTION_CAPACITY;
-use crate::port::{Appended, BucketSpec, BucketStatus, BusError, Entry, KeyValueError, Snapshot, StreamSpec};
+use crate::port::{Appended, BucketSpec, BucketStatus, BusError, Entry, KeyValueError, Snapshot, StreamPage, StreamQuery, StreamSpec, StreamStatus};
 
 /// A connection, in the order of connecting.
 pub(super) type ConnectionId = u64;
@@ -81,7 +81,7 @@ impl Hub {
     pub(super) fn publish(&self, message: Message) {
         let now = self.clock.now();
         let mut state = self.state();
-        state.streams.store(&message.subject, message.headers.get("Nats-Msg-Id"), now.monotonic);
+        state.streams.store(&message, now);
         state.deliver(message);
     }
 
@@ -134,16 +134,28 @@ impl Hub {
         self.state().dropped
     }
 
-    pub(super) fn open_stream(&self, spec: &StreamSpec) {
-        self.state().streams.open(spec);
+    pub(super) fn open_stream(&self, spec: &StreamSpec) -> StreamStatus {
+        let mut state = self.state();
+        let number = state.new_id();
+        state.streams.open(spec, number)
+    }
+
+    pub(super) fn lose_stream(&self, name: &str) {
+        self.state().streams.lose(name);
+    }
+
+    /// One page; none if there is no such stream.
+    pub(super) fn read_stream(&self, query: &StreamQuery) -> Option<StreamPage> {
+        let now = self.clock.now().wall;
+        self.state().streams.read(query, now)
     }
 
     /// Stores a message and delivers it; none if no stream stores its subject.
     pub(super) fn append(&self, mut message: Message, message_id: &str) -> Option<Appended> {
         let now = self.clock.now();
         let mut state = self.state();
-        let appended = state.streams.store(&message.subject, Some(message_id), now.monotonic);
-        message.headers.set("Nats-Msg-Id", message_id.to_owned());
+        message.headers.set(MESSAGE_ID, message_id.to_owned());
+        let appended = state.streams.store(&message, now);
         state.deliver(message);
         appended
     }

@@ -12,7 +12,7 @@ use super::connection::other;
 use super::jetstream::{CallError, JetStream, code};
 use super::refusals::Act;
 use super::replicas;
-use crate::port::{BucketSpec, BucketStatus, BusError, StreamSpec};
+use crate::port::{BucketSpec, BucketStatus, BusError, StreamSpec, StreamStatus};
 
 /// The server's default time of remembering message ids; a bucket uses none.
 const BUCKET_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
@@ -58,16 +58,21 @@ pub(super) fn stream_of(bucket: &str) -> String {
 }
 
 /// Makes sure that a stream is there and stores its subjects.
-pub(super) async fn ensure_stream(jetstream: &JetStream, spec: &StreamSpec) -> Result<(), BusError> {
+pub(super) async fn ensure_stream(jetstream: &JetStream, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
     let existing = ensure(jetstream, &spec.name, stream_config(spec)).await?;
+    let status = StreamStatus { created: existing.created, last_sequence: existing.last_sequence };
     let mut subjects: Vec<Value> = existing.config["subjects"].as_array().cloned().unwrap_or_default();
     let missing: Vec<Value> = spec.subjects.iter().map(|subject| json!(subject)).filter(|one| !subjects.contains(one)).collect();
     if missing.is_empty() {
         jetstream.connection.link.done(&spec.name, Act::Change);
-        return Ok(());
+        return Ok(status);
     }
     subjects.extend(missing);
-    changed(jetstream, &spec.name, update(jetstream, &spec.name, existing.config, &[("subjects", json!(subjects))]).await)
+    let updated = match check_allowed(jetstream, &spec.name, Act::Change, "UPDATE") {
+        Ok(()) => update(jetstream, &spec.name, existing.config, &[("subjects", json!(subjects))]).await,
+        refused => refused,
+    };
+    changed(jetstream, &spec.name, updated).map(|()| status)
 }
 
 /// Makes sure that a bucket is there and can do what is asked of it; gives when it was made.

@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::address::Address;
 use super::frame::{ToClient, ToServer, codec, decode, encode};
 use crate::message::{MAX_PAYLOAD_BYTES, Message};
-use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamSpec};
+use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamPage, StreamQuery, StreamSpec, StreamStatus};
 use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
 use crate::rules;
 
@@ -138,7 +138,11 @@ impl Bus for SocketBus {
         Err(BusError::Unsupported { reason: MESSAGES_ONLY.to_owned() })
     }
 
-    async fn stream(&self, _: &StreamSpec) -> Result<(), BusError> {
+    async fn stream(&self, _: &StreamSpec) -> Result<StreamStatus, BusError> {
+        Err(BusError::Unsupported { reason: MESSAGES_ONLY.to_owned() })
+    }
+
+    async fn read(&self, _: &StreamQuery) -> Result<StreamPage, BusError> {
         Err(BusError::Unsupported { reason: MESSAGES_ONLY.to_owned() })
     }
 

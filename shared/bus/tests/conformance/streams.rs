@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Appended, BusError, BusRef, Message, StreamSpec};
+use bus::{Appended, BusError, BusRef, Message, StreamPage, StreamQuery, StreamSpec, StreamStart};
 
 use super::bench::{Bench, next, publish, text, within};
 
@@ -110,4 +110,70 @@ pub(crate) async fn invalid_streams_are_refused(bench: &Bench) {
         let error = BusError::BadSubject { subject: bad.to_owned() };
         assert_eq!(bench.bus().stream(&spec).await, Err(error));
     }
+}
+
+async fn read(bus: &BusRef, subject: &str, from: StreamStart, limit: usize) -> Result<StreamPage, BusError> {
+    bus.read(&StreamQuery { stream: "events".to_owned(), subject: subject.to_owned(), from, limit }).await
+}
+
+fn texts(page: &StreamPage) -> Vec<(u64, &str)> {
+    page.messages.iter().map(|stored| (stored.sequence, text(&stored.message))).collect()
+}
+
+pub(crate) async fn a_stream_is_read_in_pages_from_a_sequence_on(bench: &Bench) {
+    open(bench.bus(), Duration::from_secs(60)).await;
+    let beginning = StreamStart::Sequence(1);
+    assert_eq!(read(bench.other(), ">", beginning, 10).await, Ok(StreamPage::default()));
+    let own = Message::new("evt.b", "headed").with_headers([("content-type", "text")].into_iter().collect());
+    append(bench.bus(), "evt.a", "one").await.unwrap();
+    bench.bus().append(own, "two").await.unwrap();
+    append(bench.bus(), "evt.a", "three").await.unwrap();
+    append(bench.bus(), "evt.b.c", "four").await.unwrap();
+    let page = read(bench.other(), "evt.>", beginning, 2).await.unwrap();
+    assert_eq!((texts(&page), page.next), (vec![(1, "about one"), (2, "headed")], Some(3)));
+    let second = &page.messages[1];
+    assert_eq!((second.message.subject.as_str(), second.message.headers.get("content-type")), ("evt.b", Some("text")));
+    assert_eq!((second.message.headers.get("Nats-Msg-Id"), second.message.headers.get("Nats-Sequence")), (Some("two"), None));
+    let page = read(bench.other(), "evt.>", StreamStart::Sequence(3), 2).await.unwrap();
+    assert_eq!((texts(&page), page.next), (vec![(3, "about three"), (4, "about four")], None));
+    let page = read(bench.other(), "evt.a", beginning, 1).await.unwrap();
+    assert_eq!((texts(&page), page.next), (vec![(1, "about one")], Some(2)));
+    let page = read(bench.other(), "evt.a", StreamStart::Sequence(2), 10).await.unwrap();
+    assert_eq!((texts(&page), page.next), (vec![(3, "about three")], None));
+    assert_eq!(read(bench.other(), "evt.x", beginning, 10).await, Ok(StreamPage::default()));
+}
+
+pub(crate) async fn a_stream_is_read_from_a_time_on(bench: &Bench) {
+    open(bench.bus(), Duration::from_secs(60)).await;
+    append(bench.bus(), "evt.a", "one").await.unwrap();
+    // The stream's clock tells one time from the next by milliseconds at least.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    append(bench.bus(), "evt.a", "two").await.unwrap();
+    let all = read(bench.other(), ">", StreamStart::Time(Duration::ZERO), 10).await.unwrap();
+    let second = all.messages[1].stored_at;
+    assert!(second > all.messages[0].stored_at);
+    let page = read(bench.other(), ">", StreamStart::Time(second), 10).await.unwrap();
+    assert_eq!(texts(&page), [(2, "about two")]);
+    let later = read(bench.other(), ">", StreamStart::Time(second + Duration::from_secs(3_600)), 10).await;
+    assert_eq!(later, Ok(StreamPage::default()));
+}
+
+pub(crate) async fn a_stream_that_is_not_there_is_said(bench: &Bench) {
+    let missing = read(bench.bus(), ">", StreamStart::Sequence(1), 10).await;
+    assert!(matches!(missing, Err(BusError::NoResponders { .. })), "{missing:?}");
+}
+
+pub(crate) async fn a_stream_says_which_it_is_and_how_far_it_has_come(bench: &Bench) {
+    let spec = StreamSpec {
+        name: "events".to_owned(),
+        subjects: vec!["evt.>".to_owned()],
+        max_age: None,
+        max_bytes: None,
+        duplicate_window: Duration::from_secs(60),
+    };
+    let made = bench.bus().stream(&spec).await.unwrap();
+    assert_eq!(made.last_sequence, 0);
+    append(bench.bus(), "evt.a", "one").await.unwrap();
+    let again = bench.other().stream(&spec).await.unwrap();
+    assert_eq!((again.created, again.last_sequence), (made.created, 1));
 }

@@ -73,4 +73,31 @@ pub struct EventCounts {
     pub unpublished_total: u64,
     /// Kept now.
     pub kept: u64,
+    /// Acknowledged by the fleet's stream, since the start.
+    #[serde(default)]
+    pub appended_total: u64,
+    /// Repeats that became part of another event.
+    #[serde(default)]
+    pub folded_total: u64,
+    /// Lost, because more waited for the stream than `events.outbox_max`, or because they could not be stored.
+    #[serde(default)]
+    pub dropped_total: u64,
+    /// Writes of the store that failed.
+    #[serde(default)]
+    pub write_failures_total: u64,
+    /// Times that the stream was not there or did not answer.
+    #[serde(default)]
+    pub stream_failures_total: u64,
+    /// Stored and not in the stream yet.
+    #[serde(default)]
+    pub waiting: u64,
+    /// What these take.
+    #[serde(default)]
+    pub waiting_bytes: u64,
+    /// When the oldest of them happened, in milliseconds since 1970; 0: none waits.
+    #[serde(default)]
+    pub oldest_ms: u64,
+    /// Whether the stream takes events now, or none is wanted.
+    #[serde(default)]
+    pub is_delivering: bool,
 }

@@ -62,6 +62,8 @@ fn events() -> EventList {
         learned_ms_ago: None,
         learned_trace: None,
         trace: TraceContext::root(&mut random),
+        repeats: None,
+        sequence: None,
     };
     EventList { events: vec![event], next_after: 1, more: false }
 }

@@ -70,6 +70,8 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         learned_ms_ago: None,
         learned_trace: None,
         trace: TraceContext::root(random),
+        repeats: None,
+        sequence: None,
     };
     vec![
         sample(&EnsureImage { timeout_ms: Some(u64::MAX), platform: Some("linux/amd64".to_owned()), ..ask("app:v1", PullPolicy::Always) }),

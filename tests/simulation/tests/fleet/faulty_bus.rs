@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bus::memory::MemoryBus;
 use bus::{
     Appended, Asker, BucketSpec, BucketStatus, Bus, BusError, BusHealth, Entry, HealthChanges, KeyValue, KeyValueError, Message, Snapshot,
-    StreamSpec, Subscription,
+    StreamPage, StreamQuery, StreamSpec, StreamStatus, Subscription,
 };
 use bytes::Bytes;
 use clock::{Clock, Random};
@@ -266,9 +266,14 @@ impl Bus for FaultyBus {
         Ok(Arc::new(FaultyBucket { inner, node: self.node, name: spec.name.clone(), of_leases, weather: self.weather.clone() }))
     }
 
-    async fn stream(&self, spec: &StreamSpec) -> Result<(), BusError> {
+    async fn stream(&self, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
         self.cut()?;
         self.inner.stream(spec).await
+    }
+
+    async fn read(&self, query: &StreamQuery) -> Result<StreamPage, BusError> {
+        self.cut()?;
+        self.inner.read(query).await
     }
 
     async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError> {

@@ -1,4 +1,4 @@
-//! The sans-IO core: the newest events in order, each once.
+//! The newest events in order, each once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,6 +54,12 @@ impl Journal {
         }
         self.assert_invariants();
         true
+    }
+
+    /// Whether no event of this id was recorded lately.
+    #[must_use]
+    pub fn is_new(&self, id: MessageId) -> bool {
+        !self.newest.contains(&id)
     }
 
     /// What holds after each event.
@@ -130,6 +136,8 @@ pub(crate) mod tests {
             learned_ms_ago: None,
             learned_trace: None,
             trace: TraceContext::root(random),
+            repeats: None,
+            sequence: None,
         }
     }
 

@@ -1,0 +1,236 @@
+//! Repeats of refusals and failures become one event with a count, so that an outage of hours costs a handful of events.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::{EventReason, FailureClass, PodRef, PullEvent, Repeats};
+
+/// After the first event of its kind, repeats are collected for so long.
+pub const FOLD_AT_FIRST: Duration = Duration::from_secs(60);
+/// Each time twice as long, up to this.
+pub const FOLD_AT_MOST: Duration = Duration::from_secs(3_600);
+/// Kinds that are remembered: beyond it the one that was quiet the longest is said and forgotten.
+const KINDS_MOST: usize = 4_096;
+
+/// Which events are repeats of each other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FoldKey {
+    image: String,
+    pod: Option<PodRef>,
+    reason: EventReason,
+    class: Option<FailureClass>,
+}
+
+#[derive(Debug)]
+struct Fold {
+    /// Under which the store keeps what is pending.
+    id: u64,
+    /// When an event of this kind was last emitted.
+    emitted_at: Duration,
+    /// How long repeats are collected after that.
+    span: Duration,
+    /// The newest repeat, with what it stands for.
+    pending: Option<PullEvent>,
+}
+
+/// What becomes of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Folded {
+    /// It is an event of its own.
+    Emit(Box<PullEvent>),
+    /// It is a repeat: the store keeps this under the id until it is emitted.
+    Keep(u64, Box<PullEvent>),
+}
+
+/// The kinds of events that may repeat.
+#[derive(Debug, Default)]
+pub(super) struct Folds {
+    by_key: BTreeMap<FoldKey, Fold>,
+    last_id: u64,
+}
+
+impl Folds {
+    /// Takes an event. What is emitted first stands in `released`, with the ids that the store may forget.
+    pub(super) fn take(&mut self, now: Duration, event: PullEvent, released: &mut Vec<(u64, PullEvent)>) -> Folded {
+        if event.reason == EventReason::Pulled {
+            self.end(&event, released);
+        }
+        let Some(key) = key_of(&event) else { return Folded::Emit(Box::new(event)) };
+        let Some(fold) = self.by_key.get_mut(&key) else {
+            self.make_room(released);
+            self.last_id += 1;
+            let fold = Fold { id: self.last_id, emitted_at: now, span: FOLD_AT_FIRST, pending: None };
+            self.by_key.insert(key, fold);
+            return Folded::Emit(Box::new(event));
+        };
+        let is_over = now >= fold.emitted_at + fold.span;
+        match fold.pending.take() {
+            // Quiet for as long as repeats were collected: this one says that it goes on.
+            None if is_over => {
+                let was_quiet = now >= fold.emitted_at + 2 * fold.span;
+                fold.span = if was_quiet { FOLD_AT_FIRST } else { longer(fold.span) };
+                fold.emitted_at = now;
+                Folded::Emit(Box::new(event))
+            }
+            before => {
+                let repeats = before.and_then(|before| before.repeats).unwrap_or(Repeats { count: 0, first_ms: event.time_ms });
+                let repeats = Repeats { count: repeats.count + 1, ..repeats };
+                let event = PullEvent { repeats: Some(repeats), ..event };
+                fold.pending = Some(event.clone());
+                Folded::Keep(fold.id, Box::new(event))
+            }
+        }
+    }
+
+    /// Emits what was collected for long enough, and forgets kinds that do not repeat any more.
+    pub(super) fn release(&mut self, now: Duration, released: &mut Vec<(u64, PullEvent)>) {
+        for fold in self.by_key.values_mut().filter(|fold| now >= fold.emitted_at + fold.span) {
+            if let Some(event) = fold.pending.take() {
+                released.push((fold.id, event));
+                (fold.emitted_at, fold.span) = (now, longer(fold.span));
+            }
+        }
+        self.by_key.retain(|_, fold| fold.pending.is_some() || now < fold.emitted_at + 2 * fold.span);
+    }
+
+    /// When the next pending event is to be emitted.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.by_key.values().filter(|fold| fold.pending.is_some()).map(|fold| fold.emitted_at + fold.span).min()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// The image is there: what was collected of it is emitted, and its next failure is a first one.
+    fn end(&mut self, pulled: &PullEvent, released: &mut Vec<(u64, PullEvent)>) {
+        self.by_key.retain(|key, fold| {
+            let ends = key.image == pulled.image && key.pod == pulled.pod;
+            if ends {
+                released.extend(fold.pending.take().map(|event| (fold.id, event)));
+            }
+            !ends
+        });
+    }
+
+    fn make_room(&mut self, released: &mut Vec<(u64, PullEvent)>) {
+        if self.by_key.len() < KINDS_MOST {
+            return;
+        }
+        let quietest = self.by_key.iter().min_by_key(|(_, fold)| fold.emitted_at).map(|(key, _)| key.clone());
+        if let Some(fold) = quietest.and_then(|key| self.by_key.remove(&key)) {
+            released.extend(fold.pending.map(|event| (fold.id, event)));
+        }
+    }
+}
+
+fn longer(span: Duration) -> Duration {
+    (2 * span).min(FOLD_AT_MOST)
+}
+
+fn key_of(event: &PullEvent) -> Option<FoldKey> {
+    let repeats = matches!(
+        event.reason,
+        EventReason::BackOff | EventReason::Failed | EventReason::InspectFailed | EventReason::ErrImageNeverPull
+    );
+    repeats.then(|| FoldKey { image: event.image.clone(), pod: event.pod.clone(), reason: event.reason, class: event.class })
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+
+    use super::super::test_event;
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    struct Bench {
+        folds: Folds,
+        random: Random,
+        emitted: Vec<(u64, u64)>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self { folds: Folds::default(), random: Random::seeded(1), emitted: Vec::new() }
+        }
+
+        fn happens(&mut self, seconds: u64, image: &str, reason: EventReason) {
+            let mut released = Vec::new();
+            self.folds.release(at(seconds), &mut released);
+            let duration_ms = Some(1);
+            let event = PullEvent { time_ms: seconds * 1_000, duration_ms, ..test_event(&mut self.random, image, reason, 0) };
+            let folded = self.folds.take(at(seconds), event, &mut released);
+            self.note(seconds, released);
+            if let Folded::Emit(event) = folded {
+                self.note(seconds, vec![(0, *event)]);
+            }
+        }
+
+        fn passes(&mut self, seconds: u64) {
+            let mut released = Vec::new();
+            self.folds.release(at(seconds), &mut released);
+            self.note(seconds, released);
+        }
+
+        fn note(&mut self, seconds: u64, released: Vec<(u64, PullEvent)>) {
+            self.emitted.extend(released.iter().map(|(_, event)| (seconds, event.repeats.map_or(1, |repeats| repeats.count))));
+        }
+    }
+
+    #[test]
+    fn a_failure_of_hours_costs_a_handful_of_events_and_counts_all() {
+        let mut bench = Bench::new();
+        for minute in 0..8 * 60 {
+            bench.happens(60 * minute + 1, "a", EventReason::Failed);
+            bench.happens(60 * minute + 31, "a", EventReason::Failed);
+        }
+        bench.passes(24 * 3_600);
+        assert_eq!(bench.emitted.iter().map(|(_, count)| count).sum::<u64>(), 960);
+        assert!(bench.emitted.len() <= 16, "{:?}", bench.emitted);
+        assert_eq!(bench.emitted[0], (1, 1), "the first is said at once");
+        bench.passes(48 * 3_600);
+        assert_eq!(bench.folds.len(), 0, "what does not repeat is forgotten");
+    }
+
+    #[test]
+    fn reasons_and_images_repeat_apart_and_what_begins_or_ends_a_pull_is_never_folded() {
+        let mut bench = Bench::new();
+        for second in 0..10 {
+            for (image, reason) in [("a", EventReason::BackOff), ("a", EventReason::Failed), ("b", EventReason::Failed)] {
+                bench.happens(second, image, reason);
+            }
+            bench.happens(second, "c", EventReason::Pulling);
+            bench.happens(second, "c", EventReason::Pulled);
+        }
+        assert_eq!(bench.emitted.len(), 3 + 20);
+    }
+
+    #[test]
+    fn a_success_ends_what_repeats() {
+        let mut bench = Bench::new();
+        for second in 0..5 {
+            bench.happens(second, "a", EventReason::Failed);
+        }
+        bench.happens(6, "a", EventReason::Pulled);
+        bench.happens(7, "a", EventReason::Failed);
+        assert_eq!(bench.emitted, [(0, 1), (6, 4), (6, 1), (7, 1)]);
+    }
+
+    #[test]
+    fn more_kinds_than_are_remembered_are_said_and_not_lost() {
+        let mut bench = Bench::new();
+        for _ in 0..2 {
+            for number in 0..KINDS_MOST + 10 {
+                bench.happens(1, &number.to_string(), EventReason::Failed);
+            }
+        }
+        bench.passes(1_000);
+        assert_eq!(bench.emitted.iter().map(|(_, count)| count).sum::<u64>(), 2 * (KINDS_MOST as u64 + 10));
+        assert!(bench.folds.len() <= KINDS_MOST);
+    }
+}

@@ -1,0 +1,304 @@
+//! The shell of stored events: carries out what the recorder's core wants, with the store and the fleet's stream.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
+use actors::{Answer, Ask};
+use bus::{BusError, BusRef, StreamQuery, StreamSpec, StreamStart};
+use clock::{Clock, Random};
+use contract::messages::event_recorder::{EventRecorded, RecordEvent};
+use contract::subject::Fleet;
+use contract::{NodeName, PullEvent, headers};
+
+use crate::actor::{EventRecorder, Flush};
+use crate::core::{Batch, Effect, Identity, Input, Recorder, RecorderPolicy, StreamMark, StreamRead, Token};
+use crate::outbound;
+use crate::store::{OpenedStore, OutboxStore, StoreError, Syncer};
+
+/// How long a call of the stream may take altogether.
+const STREAM_WITHIN: Duration = Duration::from_secs(15);
+/// Messages that are read of the stream at a time.
+const READ_AT_ONCE: usize = 1_000;
+/// Within this time the stream stores a message id once. What is older is looked for in the stream itself.
+const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+/// A timer is not set for less.
+const ALARM_AT_LEAST: Duration = Duration::from_millis(1);
+
+/// Where and how events are stored.
+pub struct Durability {
+    /// The store, and what it held.
+    pub opened: OpenedStore,
+    /// The node.
+    pub node: NodeName,
+    /// The node's clock.
+    pub clock: Clock,
+    /// The most bytes that wait for the stream.
+    pub max_bytes: u64,
+    /// How long an event that was stored may be lost with the machine's power.
+    pub sync_every: Duration,
+    /// The fleet's stream; none: there is no server, and the store is the history of this node.
+    pub stream: Option<StreamLimits>,
+}
+
+/// How much the fleet's stream holds, where this agent makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// How long.
+    pub max_age: Duration,
+    /// How many bytes.
+    pub max_bytes: u64,
+}
+
+/// The fleet's stream of events.
+#[must_use]
+pub fn event_stream(fleet: &Fleet, limits: StreamLimits) -> StreamSpec {
+    StreamSpec {
+        name: fleet.event_stream(),
+        subjects: fleet.stored_events(),
+        max_age: Some(limits.max_age),
+        max_bytes: Some(limits.max_bytes),
+        duplicate_window: DUPLICATE_WINDOW,
+    }
+}
+
+/// Who waits for an answer.
+pub(crate) enum Reply {
+    Recorded(Answer<Ask<RecordEvent>>),
+    Flushed(Answer<Flush>),
+}
+
+/// What a recorder that stores has beside its journal.
+pub(crate) struct Durable {
+    pub(crate) core: Recorder,
+    clock: Clock,
+    bus: BusRef,
+    fleet: Fleet,
+    node: NodeName,
+    incarnation: String,
+    spec: Option<StreamSpec>,
+    store: Arc<Mutex<Box<dyn OutboxStore>>>,
+    syncer: Syncer,
+    sync_every: Duration,
+    is_sync_planned: bool,
+    replies: BTreeMap<Token, Reply>,
+    last_token: u64,
+    alarm: Option<(Duration, SpawnHandle)>,
+    /// Said in the log once, until it works again.
+    store_fails: bool,
+}
+
+impl Durable {
+    pub(crate) fn new(durability: Durability, bus: BusRef, fleet: Fleet) -> Self {
+        let Durability { opened, node, clock, max_bytes, sync_every, stream } = durability;
+        let OpenedStore { store, incarnation, recovered } = opened;
+        if let Some(lost) = &recovered.lost {
+            tracing::warn!(lost, "events may have been lost");
+        }
+        let policy = RecorderPolicy { max_bytes, has_stream: stream.is_some() };
+        let identity = Identity { node: node.clone(), incarnation: incarnation.clone() };
+        let core = Recorder::new(identity, policy, recovered, clock.now(), Random::from_system());
+        let syncer = store.syncer();
+        let spec = stream.map(|limits| event_stream(&fleet, limits));
+        Self {
+            core,
+            clock,
+            bus,
+            fleet,
+            node,
+            incarnation,
+            spec,
+            store: Arc::new(Mutex::new(store)),
+            syncer,
+            sync_every,
+            is_sync_planned: false,
+            replies: BTreeMap::new(),
+            last_token: 0,
+            alarm: None,
+            store_fails: false,
+        }
+    }
+
+    pub(crate) fn token(&mut self, reply: Reply) -> Token {
+        self.last_token += 1;
+        self.replies.insert(Token(self.last_token), reply);
+        Token(self.last_token)
+    }
+
+    /// The newest stored events.
+    pub(crate) fn newest(&self, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).newest(limit)
+    }
+
+    /// Brings everything to the disk; numbering goes on without a gap then.
+    pub(crate) fn close(&self) -> impl Future<Output = Result<(), StoreError>> + use<> {
+        let store = Arc::clone(&self.store);
+        tasks::blocking("outbox-close", move || store.lock().unwrap_or_else(PoisonError::into_inner).close())
+    }
+
+    /// Does `work` with the store on a thread that may block.
+    fn with_store<T: Send + 'static, W: FnOnce(&mut dyn OutboxStore) -> Result<T, StoreError> + Send + 'static>(
+        &self,
+        name: &'static str,
+        work: W,
+    ) -> impl Future<Output = Result<T, String>> + use<T, W> {
+        let store = Arc::clone(&self.store);
+        let work = tasks::blocking(name, move || work(&mut **store.lock().unwrap_or_else(PoisonError::into_inner)));
+        async move { work.await.map_err(|error| error.to_string()) }
+    }
+
+    fn write(&self, batch: Batch) -> impl Future<Output = Result<(), String>> + use<> {
+        self.with_store("outbox-write", move |store| store.write(&batch))
+    }
+
+    fn open_stream(&self) -> impl Future<Output = Result<StreamMark, String>> + use<> {
+        let (bus, spec) = (self.bus.clone(), self.spec.clone());
+        within(async move {
+            let Some(spec) = spec else { return Err(BusError::Unsupported { reason: "there is no stream".to_owned() }) };
+            bus.stream(&spec).await.map(|status| StreamMark { created: status.created, sequence: status.last_sequence })
+        })
+    }
+
+    fn read_stream(&self, after: u64) -> impl Future<Output = Result<StreamRead, String>> + use<> {
+        let query = StreamQuery {
+            stream: self.fleet.event_stream(),
+            subject: self.fleet.events(None, Some(&self.node)),
+            from: StreamStart::Sequence(after + 1),
+            limit: READ_AT_ONCE,
+        };
+        let (bus, incarnation) = (self.bus.clone(), self.incarnation.clone());
+        within(async move {
+            let page = bus.read(&query).await?;
+            let number = |stored: &bus::StoredMessage| {
+                let (of, number) = stored.message.headers.get(headers::EVENT_SEQUENCE)?.rsplit_once('/')?;
+                (of == incarnation).then(|| number.parse().ok()).flatten()
+            };
+            Ok(StreamRead { numbers: page.messages.iter().filter_map(number).collect(), next: page.next })
+        })
+    }
+
+    fn append(&self, event: &PullEvent) -> impl Future<Output = Result<u64, String>> + use<> {
+        let (bus, message, id) = (self.bus.clone(), outbound::message(&self.fleet, event), event.id.to_string());
+        within(async move { Ok(bus.append(message?, &id).await?.sequence) })
+    }
+}
+
+async fn within<T>(call: impl Future<Output = Result<T, BusError>>) -> Result<T, String> {
+    match tokio::time::timeout(STREAM_WITHIN, call).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {STREAM_WITHIN:?}")),
+    }
+}
+
+impl EventRecorder {
+    /// Feeds the core of stored events, and carries out what it wants.
+    pub(crate) fn feed(&mut self, input: Input, context: &mut Context<Self>) {
+        let Some(durable) = &mut self.durable else { return };
+        let now = durable.clock.now();
+        let effects = durable.core.step(now, input);
+        for effect in effects {
+            self.carry_out(effect, context);
+        }
+        self.set_alarm(now.monotonic, context);
+    }
+
+    fn carry_out(&mut self, effect: Effect, context: &mut Context<Self>) {
+        let Some(durable) = &self.durable else { return };
+        match effect {
+            Effect::Write(batch) => {
+                let events = batch.put.clone();
+                let write = durable.write(batch);
+                let written = move |result: Result<(), String>, recorder: &mut Self, context: &mut Context<Self>| {
+                    recorder.written(&events, &result, context);
+                    recorder.feed(Input::Written(result), context);
+                };
+                context.spawn(write.into_actor(self).map(written));
+            }
+            Effect::Load { after, limit } => {
+                let load = durable.with_store("outbox-load", move |store| store.load(after, limit));
+                self.then(load, context, Input::Loaded);
+            }
+            Effect::OpenStream => self.then(durable.open_stream(), context, Input::Opened),
+            Effect::ReadStream { after } => self.then(durable.read_stream(after), context, Input::Read),
+            Effect::Append(event) => {
+                let number = event.sequence.as_ref().map_or(0, |sequence| sequence.number);
+                self.then(durable.append(&event), context, move |result| Input::Appended { number, result });
+            }
+            Effect::Publish(event) => self.publish(event),
+            Effect::Answer(token) => self.answer(token),
+        }
+    }
+
+    fn answer(&mut self, token: Token) {
+        match self.durable.as_mut().and_then(|durable| durable.replies.remove(&token)) {
+            Some(Reply::Recorded(answer)) => answer.give(Ok(EventRecorded {})),
+            Some(Reply::Flushed(answer)) => answer.give(()),
+            None => {}
+        }
+    }
+
+    fn then<T: 'static>(
+        &self,
+        work: impl Future<Output = T> + 'static,
+        context: &mut Context<Self>,
+        input: impl FnOnce(T) -> Input + 'static,
+    ) {
+        context.spawn(work.into_actor(self).map(move |result, recorder, context| recorder.feed(input(result), context)));
+    }
+
+    /// What is stored is listed; what could not be stored is listed too, as long as this process lives.
+    fn written(&mut self, events: &[Arc<PullEvent>], result: &Result<(), String>, context: &mut Context<Self>) {
+        for event in events {
+            self.journal.record(Arc::clone(event));
+        }
+        let Some(durable) = &mut self.durable else { return };
+        match result {
+            Ok(()) if durable.store_fails => {
+                durable.store_fails = false;
+                tracing::info!("events are stored again");
+            }
+            Err(error) if !durable.store_fails => {
+                durable.store_fails = true;
+                tracing::warn!(error, "events cannot be stored: they wait in memory, and are lost if this process ends; is the disk full?");
+            }
+            _ => {}
+        }
+        if result.is_ok() && !durable.is_sync_planned {
+            durable.is_sync_planned = true;
+            let (syncer, every) = (Arc::clone(&durable.syncer), durable.sync_every);
+            let sync = async move {
+                tokio::time::sleep(every).await;
+                tasks::blocking("outbox-sync", move || syncer()).await
+            };
+            context.spawn(sync.into_actor(self).map(|synced, recorder, _| {
+                if let Err(error) = synced {
+                    tracing::warn!(%error, "stored events cannot be brought to the disk: a loss of power would take them");
+                }
+                if let Some(durable) = &mut recorder.durable {
+                    durable.is_sync_planned = false;
+                }
+            }));
+        }
+    }
+
+    fn set_alarm(&mut self, now: Duration, context: &mut Context<Self>) {
+        let Some(durable) = &mut self.durable else { return };
+        let due = durable.core.next_due();
+        if due == durable.alarm.map(|(at, _)| at) {
+            return;
+        }
+        if let Some((_, alarm)) = durable.alarm.take() {
+            context.cancel_future(alarm);
+        }
+        if let Some(at) = due {
+            let alarm = context.run_later(at.saturating_sub(now).max(ALARM_AT_LEAST), |recorder, context| {
+                if let Some(durable) = &mut recorder.durable {
+                    durable.alarm = None;
+                }
+                recorder.feed(Input::Tick, context);
+            });
+            durable.alarm = Some((at, alarm));
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The store in a SQLite database in WAL mode: one `write` a batch, which outlives the process. [`OutboxStore::syncer`] brings the log to the
+//! disk. A database that cannot be read is set aside, after what can be read of it was copied.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use contract::PullEvent;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
+
+use super::{OpenedStore, OutboxStore, StoreError, Syncer};
+use crate::core::{Batch, Recovered, Slot, StreamMark, text_bytes};
+
+/// The database's file in the state directory.
+pub const OUTBOX_FILE: &str = "outbox.db";
+/// The version of the tables. An older program sets a newer database aside.
+const VERSION: u32 = 1;
+/// Numbers that are set aside on the disk at a time: after a loss of power numbering goes on behind them.
+const CEILING_STEP: u64 = 10_000;
+/// Databases that are kept for people to look at; beyond it the one that was set aside first is replaced.
+const SET_ASIDE_MOST: u32 = 3;
+
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, time_ms INTEGER NOT NULL,
+        is_refusal INTEGER NOT NULL, body BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS folds (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;";
+
+/// A database that is open.
+#[derive(Debug)]
+pub struct SqliteStore {
+    connection: Connection,
+    log: Arc<File>,
+    /// The highest number that may be given before a new ceiling is on the disk.
+    ceiling: u64,
+    last_number: u64,
+}
+
+/// What a host needs to tell one start of a machine from the next, and one incarnation of a node from the next.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The machine's boot id; empty: it cannot be told.
+    pub boot: String,
+    /// The incarnation of a state directory that has none yet.
+    pub new_incarnation: String,
+}
+
+impl SqliteStore {
+    /// Opens the database of a state directory, making it if it is not there.
+    ///
+    /// # Errors
+    /// It can neither be opened nor made.
+    pub fn open(dir: &Path, origin: &Origin) -> Result<OpenedStore, StoreError> {
+        let path = dir.join(OUTBOX_FILE);
+        match Self::open_file(&path, origin) {
+            Ok(opened) => Ok(opened),
+            Err(error) if path.exists() => Self::replace(&path, origin, &error),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_file(path: &Path, origin: &Origin) -> Result<OpenedStore, StoreError> {
+        let mut connection = connect(path).map_err(said("the outbox cannot be opened"))?;
+        let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(said("the outbox cannot be read"))?;
+        if version > VERSION {
+            return Err(StoreError(format!("the outbox was written by a newer version ({version}, this program reads {VERSION})")));
+        }
+        let made = connection.execute_batch(&format!("{TABLES} PRAGMA user_version = {VERSION};"));
+        made.map_err(said("the outbox cannot be set up"))?;
+        let (recovered, incarnation, ceiling) = recover(&mut connection, origin).map_err(said("the outbox cannot be read"))?;
+        let log = File::open(log_of(path)).map_err(|error| StoreError(format!("the outbox's log cannot be opened: {error}")))?;
+        let last_number = recovered.next_number - 1;
+        let store = Self { connection, log: Arc::new(log), ceiling, last_number };
+        Ok(OpenedStore { store: Box::new(store), incarnation, recovered })
+    }
+
+    /// Sets a database aside that cannot be used, and goes on with what can be read of it in a new one.
+    fn replace(path: &Path, origin: &Origin, why: &StoreError) -> Result<OpenedStore, StoreError> {
+        let (events, incarnation) = salvage(path);
+        let kept = set_aside(path).map_err(|error| StoreError(format!("{why}, and it cannot be set aside: {error}")))?;
+        let incarnation = incarnation.unwrap_or_else(|| origin.new_incarnation.clone());
+        let mut opened = Self::open_file(path, &Origin { new_incarnation: incarnation, ..origin.clone() })?;
+        let number = |event: &Arc<PullEvent>| event.sequence.as_ref().map_or(0, |sequence| sequence.number);
+        let (found, last) = (events.len(), events.iter().map(number).max().unwrap_or_default());
+        opened.store.write(&Batch { put: events.clone(), ..Batch::default() })?;
+        opened.recovered.slots = events.iter().map(slot_of).collect();
+        // Numbers that were given after the last that can be read must not be given again.
+        opened.recovered.next_number = last + CEILING_STEP + 1;
+        opened.recovered.lost =
+            Some(format!("{why}: {found} events were read from it, others may be lost; the file was kept as {}", kept.display()));
+        Ok(opened)
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // One process alone: no shared memory file. NORMAL: the log is synced before its pages are copied, so that the database stays whole
+    // whatever is lost.
+    connection.execute_batch(
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2048;
+         PRAGMA wal_autocheckpoint = 1000; PRAGMA journal_size_limit = 16777216;",
+    )?;
+    Ok(connection)
+}
+
+fn recover(connection: &mut Connection, origin: &Origin) -> rusqlite::Result<(Recovered, String, u64)> {
+    let slots: Vec<Slot> = connection
+        .prepare("SELECT number, bytes, time_ms, is_refusal FROM events ORDER BY number")?
+        .query_map([], |row| {
+            let (number, bytes, time_ms): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(Slot { number: unsigned(number), bytes: unsigned(bytes), time_ms: unsigned(time_ms), is_refusal: row.get(3)? })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let folds: Vec<(u64, PullEvent)> = connection
+        .prepare("SELECT id, body FROM folds ORDER BY id")?
+        .query_map([], |row| Ok((unsigned(row.get(0)?), row.get::<_, Vec<u8>>(1)?)))?
+        .collect::<rusqlite::Result<Vec<_>>>()?
+        .into_iter()
+        .filter_map(|(id, body)| Some((id, decode(&body)?)))
+        .collect();
+    let transaction = connection.transaction()?;
+    let incarnation = fact(&transaction, "incarnation")?.unwrap_or_else(|| origin.new_incarnation.clone());
+    let ceiling = fact(&transaction, "ceiling")?.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let last: i64 = transaction.query_row("SELECT coalesce(max(number), 0) FROM events", [], |row| row.get(0))?;
+    let last = unsigned(last).max(fact(&transaction, "last_number")?.and_then(|text| text.parse().ok()).unwrap_or(0));
+    let (booted, closed) = (fact(&transaction, "boot")?, fact(&transaction, "closed")?);
+    let may_be_lost = last > 0 && closed.is_none() && booted.as_deref() != Some(origin.boot.as_str());
+    let next_number = if may_be_lost { ceiling.max(last) + 1 } else { last + 1 };
+    let lost = may_be_lost.then(|| {
+        format!("the machine stopped without warning: events that happened just before may be lost; numbers {} to {} are not used", last + 1, next_number - 1)
+    });
+    let mark = fact(&transaction, "mark")?.and_then(|text| {
+        let (sequence, created) = text.split_once(' ')?;
+        Some(StreamMark { created: created.to_owned(), sequence: sequence.parse().ok()? })
+    });
+    set_fact(&transaction, "incarnation", &incarnation)?;
+    set_fact(&transaction, "boot", &origin.boot)?;
+    transaction.execute("DELETE FROM facts WHERE name = 'closed'", [])?;
+    transaction.commit()?;
+    Ok((Recovered { next_number, slots, folds, mark: mark.unwrap_or_default(), lost }, incarnation, ceiling))
+}
+
+impl OutboxStore for SqliteStore {
+    fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        let number = |event: &Arc<PullEvent>| event.sequence.as_ref().map_or(0, |sequence| sequence.number);
+        let last = batch.put.iter().map(number).max().unwrap_or(0).max(self.last_number);
+        let ceiling = if last > self.ceiling { last + CEILING_STEP } else { self.ceiling };
+        let written = self.transact(batch, last, ceiling);
+        written.map_err(said("events cannot be stored"))?;
+        if ceiling > self.ceiling {
+            self.log.sync_data().map_err(|error| StoreError(format!("events cannot be brought to the disk: {error}")))?;
+        }
+        (self.ceiling, self.last_number) = (ceiling, last);
+        Ok(())
+    }
+
+    fn load(&mut self, after: u64, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let read = read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number LIMIT ?2", signed(after), limit);
+        read.map_err(said("stored events cannot be read"))
+    }
+
+    fn newest(&mut self, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let read = read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number DESC LIMIT ?2", 0, limit);
+        let mut events = read.map_err(said("stored events cannot be read"))?;
+        events.reverse();
+        Ok(events)
+    }
+
+    fn syncer(&self) -> Syncer {
+        let log = Arc::clone(&self.log);
+        Arc::new(move || log.sync_data())
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        let closed = self.connection.execute("INSERT OR REPLACE INTO facts VALUES ('closed', '1')", []);
+        closed.map_err(said("the outbox cannot be closed"))?;
+        self.log.sync_data().map_err(|error| StoreError(format!("the outbox cannot be brought to the disk: {error}")))
+    }
+}
+
+impl SqliteStore {
+    fn transact(&mut self, batch: &Batch, last: u64, ceiling: u64) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction()?;
+        {
+            let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
+            for event in &batch.put {
+                let slot = slot_of(event);
+                put.execute(params![signed(slot.number), signed(slot.bytes), signed(slot.time_ms), slot.is_refusal, encode(event)])?;
+            }
+            let mut remove = transaction.prepare_cached("DELETE FROM events WHERE number = ?1")?;
+            for number in &batch.remove {
+                remove.execute([signed(*number)])?;
+            }
+            for (id, event) in &batch.folds {
+                match event {
+                    Some(event) => transaction
+                        .prepare_cached("INSERT OR REPLACE INTO folds VALUES (?1, ?2)")?
+                        .execute(params![signed(*id), encode(event)])?,
+                    None => transaction.prepare_cached("DELETE FROM folds WHERE id = ?1")?.execute([signed(*id)])?,
+                };
+            }
+        }
+        if last > self.last_number {
+            set_fact(&transaction, "last_number", &last.to_string())?;
+        }
+        if ceiling > self.ceiling {
+            set_fact(&transaction, "ceiling", &ceiling.to_string())?;
+        }
+        if let Some(StreamMark { created, sequence }) = &batch.mark {
+            set_fact(&transaction, "mark", &format!("{sequence} {created}"))?;
+        }
+        transaction.commit()
+    }
+}
+
+fn fact(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<Option<String>> {
+    transaction.prepare_cached("SELECT value FROM facts WHERE name = ?1")?.query_row([name], |row| row.get(0)).optional()
+}
+
+fn set_fact(transaction: &Transaction<'_>, name: &str, value: &str) -> rusqlite::Result<()> {
+    transaction.prepare_cached("INSERT OR REPLACE INTO facts VALUES (?1, ?2)")?.execute([name, value]).map(|_| ())
+}
+
+fn read_events(connection: &Connection, query: &str, after: i64, limit: i64) -> rusqlite::Result<Vec<Arc<PullEvent>>> {
+    let mut query = connection.prepare_cached(query)?;
+    let bodies = query.query_map([after, limit], |row| row.get::<_, Vec<u8>>(0))?;
+    bodies.filter_map(|body| body.map(|body| decode(&body).map(Arc::new)).transpose()).collect()
+}
+
+/// The events that can be read of a database that is damaged: up to the damage from both ends.
+fn salvage(path: &Path) -> (Vec<Arc<PullEvent>>, Option<String>) {
+    let Ok(connection) = connect(path) else { return (Vec::new(), None) };
+    let incarnation = connection.query_row("SELECT value FROM facts WHERE name = 'incarnation'", [], |row| row.get(0)).ok();
+    let mut found = std::collections::BTreeMap::new();
+    for order in ["ASC", "DESC"] {
+        let Ok(mut query) = connection.prepare(&format!("SELECT number, body FROM events ORDER BY number {order}")) else { continue };
+        let Ok(mut rows) = query.query([]) else { continue };
+        while let Ok(Some(row)) = rows.next() {
+            let (Ok(number), Ok(body)) = (row.get::<_, i64>(0), row.get::<_, Vec<u8>>(1)) else { break };
+            let event = decode(&body).filter(|event| event.sequence.as_ref().is_some_and(|sequence| sequence.number == unsigned(number)));
+            found.extend(event.map(|event| (number, Arc::new(event))));
+        }
+    }
+    (found.into_values().collect(), incarnation)
+}
+
+/// Moves a database and its log out of the way.
+fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
+    let place = |number: u32| path.with_file_name(format!("outbox.damaged-{number}.db"));
+    let free = (1..=SET_ASIDE_MOST).map(place).find(|place| !place.exists()).unwrap_or_else(|| place(1));
+    std::fs::rename(path, &free)?;
+    match std::fs::rename(log_of(path), log_of(&free)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(free),
+    }
+}
+
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
+}
+
+fn slot_of(event: &Arc<PullEvent>) -> Slot {
+    Slot {
+        number: event.sequence.as_ref().map_or(0, |sequence| sequence.number),
+        bytes: text_bytes(event) as u64 + crate::core::EVENT_OVERHEAD_BYTES,
+        time_ms: event.time_ms,
+        is_refusal: event.reason == contract::EventReason::BackOff,
+    }
+}
+
+fn encode(event: &PullEvent) -> Vec<u8> {
+    // Such a value always encodes.
+    rmp_serde::to_vec_named(event).unwrap_or_default()
+}
+
+fn decode(body: &[u8]) -> Option<PullEvent> {
+    rmp_serde::from_slice(body).ok()
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn said(doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
+    move |error| StoreError(format!("{doing}: {error}"))
+}

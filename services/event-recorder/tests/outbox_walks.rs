@@ -1,0 +1,375 @@
+//! Whatever fails and in whichever order: an event that somebody was told is recorded is in the stream once, in the order of its number, or
+//! the stream says how many were dropped.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Now, Random};
+use contract::{EventReason, MessageId, PullEvent, TraceContext};
+use event_recorder::core::{Effect, Identity, Input, Recorder, RecorderPolicy, StreamMark, StreamRead, Token};
+use event_recorder::store::OutboxStore;
+use event_recorder::store::memory::MemoryStore;
+use proptest::prelude::*;
+
+const INCARNATION: &str = "first";
+
+fn event(random: &mut Random, time_ms: u64, image: &str, reason: EventReason) -> PullEvent {
+    PullEvent {
+        id: MessageId::random(random),
+        time_ms,
+        node: "n1".parse().expect("a name"),
+        pod: None,
+        image: image.to_owned(),
+        registry: None,
+        reason,
+        message: String::new(),
+        duration_ms: Some(1),
+        waiting_ms: None,
+        size_bytes: None,
+        class: None,
+        attempt: None,
+        next_try_ms: None,
+        learned_by: None,
+        learned_ms_ago: None,
+        learned_trace: None,
+        trace: TraceContext::root(random),
+        repeats: None,
+        sequence: None,
+    }
+}
+
+/// How the world answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weather {
+    /// The stream is reached.
+    stream: bool,
+    /// Of those that the stream is offered, each so-many-th is stored and its acknowledgement lost.
+    loses_answers: u64,
+}
+
+struct World {
+    now: Now,
+    random: Random,
+    store: MemoryStore,
+    open: Box<dyn OutboxStore>,
+    recorder: Recorder,
+    /// What is still to be answered, in its order.
+    pending: VecDeque<Effect>,
+    /// Which stream this is, and what it holds.
+    stream_number: u64,
+    stream: Vec<Arc<PullEvent>>,
+    /// Events that were in streams that are lost.
+    in_lost_streams: BTreeSet<MessageId>,
+    weather: Weather,
+    offered: u64,
+    last_token: u64,
+    recording: BTreeMap<Token, MessageId>,
+    answered: BTreeSet<MessageId>,
+    published: Vec<MessageId>,
+    max_bytes: u64,
+}
+
+impl World {
+    fn new(seed: u64, max_bytes: u64) -> Self {
+        let store = MemoryStore::default();
+        let opened = store.open(INCARNATION);
+        let now = Now { monotonic: Duration::ZERO, wall: Duration::from_secs(1_000_000) };
+        let recorder = recorder(&opened.recovered, now, max_bytes);
+        Self {
+            now,
+            random: Random::seeded(seed),
+            store,
+            open: opened.store,
+            recorder,
+            pending: VecDeque::new(),
+            stream_number: 1,
+            stream: Vec::new(),
+            in_lost_streams: BTreeSet::new(),
+            weather: Weather { stream: true, loses_answers: 0 },
+            offered: 0,
+            last_token: 0,
+            recording: BTreeMap::new(),
+            answered: BTreeSet::new(),
+            published: Vec::new(),
+            max_bytes,
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let effects = self.recorder.step(self.now, input);
+        for effect in effects {
+            match effect {
+                Effect::Answer(token) => {
+                    self.answered.extend(self.recording.remove(&token));
+                }
+                Effect::Publish(event) => self.published.push(event.id),
+                other => self.pending.push_back(other),
+            }
+        }
+    }
+
+    fn record(&mut self, image: &str, reason: EventReason) {
+        let event = event(&mut self.random, self.now.wall_ms(), image, reason);
+        self.last_token += 1;
+        let token = Token(self.last_token);
+        self.recording.insert(token, event.id);
+        self.step(Input::Record { token, event: Box::new(event) });
+    }
+
+    /// Carries one effect out and answers it. The order of effects of one kind is kept.
+    fn answer_one(&mut self, which: usize) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let effect = self.pending.remove(which % self.pending.len()).expect("it is there");
+        let input = match effect {
+            Effect::Write(batch) => Input::Written(self.open.write(&batch).map_err(|error| error.to_string())),
+            Effect::Load { after, limit } => Input::Loaded(self.open.load(after, limit).map_err(|error| error.to_string())),
+            _ if !self.weather.stream => failed(effect),
+            Effect::OpenStream => Input::Opened(Ok(StreamMark { created: self.stream_number.to_string(), sequence: self.stream.len() as u64 })),
+            Effect::ReadStream { after } => Input::Read(Ok(self.read(after))),
+            Effect::Append(event) => self.append(event),
+            Effect::Publish(_) | Effect::Answer(_) => unreachable!("they are not answered"),
+        };
+        self.step(input);
+    }
+
+    fn append(&mut self, event: Arc<PullEvent>) -> Input {
+        self.offered += 1;
+        let number = event.sequence.as_ref().expect("it has one").number;
+        self.stream.push(event);
+        let is_lost = self.weather.loses_answers > 0 && self.offered.is_multiple_of(self.weather.loses_answers);
+        let result = if is_lost { Err("no answer".to_owned()) } else { Ok(self.stream.len() as u64) };
+        Input::Appended { number, result }
+    }
+
+    /// Pages of three, so that there are several.
+    fn read(&self, after: u64) -> StreamRead {
+        let after = usize::try_from(after).expect("few");
+        let page: Vec<u64> = self.stream.iter().skip(after).take(3).map(|event| event.sequence.as_ref().expect("one").number).collect();
+        let next = (after + page.len() < self.stream.len()).then_some((after + page.len() + 1) as u64);
+        StreamRead { numbers: page, next }
+    }
+
+    /// The process is killed: what was under way is never answered.
+    fn crash(&mut self) {
+        // What was offered may have arrived, or not.
+        let offered: Vec<Effect> = self.pending.drain(..).collect();
+        for effect in offered {
+            if let (Effect::Append(event), true) = (effect, self.weather.stream && self.random.word().is_multiple_of(2)) {
+                self.stream.push(event);
+            }
+        }
+        self.recording.clear();
+        let opened = self.store.open(INCARNATION);
+        self.recorder = recorder(&opened.recovered, self.now, self.max_bytes);
+        self.open = opened.store;
+        self.step(Input::Tick);
+    }
+
+    fn lose_stream(&mut self) {
+        self.in_lost_streams.extend(self.stream.iter().map(|event| event.id));
+        self.stream.clear();
+        self.stream_number += 1;
+        // Whoever appends next finds nobody.
+        while let Some(place) = self.pending.iter().position(|effect| matches!(effect, Effect::Append(_))) {
+            let effect = self.pending.remove(place).expect("it is there");
+            self.step(failed(effect));
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        self.step(Input::Tick);
+    }
+
+    /// All is well, and stays so until nothing waits.
+    fn settle(&mut self) {
+        self.weather = Weather { stream: true, loses_answers: 0 };
+        self.store.set_failing(false);
+        for _ in 0..100_000 {
+            if !self.pending.is_empty() {
+                self.answer_one(0);
+            } else if self.recorder.counts().waiting > 0 || self.recorder.next_due().is_some() {
+                self.pass(Duration::from_secs(10));
+            } else {
+                return;
+            }
+        }
+        panic!("it does not come to rest: {:?}", self.recorder.counts());
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.stream.iter().map(|event| event.sequence.as_ref().expect("one").number).collect()
+    }
+
+    /// How many happenings the stream tells of.
+    fn told(&self) -> u64 {
+        let count = |event: &Arc<PullEvent>| event.repeats.map_or(1, |repeats| repeats.count);
+        self.stream.iter().filter(|event| event.reason != EventReason::EventsDropped).map(count).sum()
+    }
+}
+
+fn recorder(recovered: &event_recorder::core::Recovered, now: Now, max_bytes: u64) -> Recorder {
+    let identity = Identity { node: "n1".parse().expect("a name"), incarnation: INCARNATION.to_owned() };
+    Recorder::new(identity, RecorderPolicy { max_bytes, has_stream: true }, recovered.clone(), now, Random::seeded(7))
+}
+
+fn failed(effect: Effect) -> Input {
+    let why = || "no bus".to_owned();
+    match effect {
+        Effect::OpenStream => Input::Opened(Err(why())),
+        Effect::ReadStream { .. } => Input::Read(Err(why())),
+        Effect::Append(event) => Input::Appended { number: event.sequence.as_ref().expect("one").number, result: Err(why()) },
+        other => panic!("{other:?} does not ask the stream"),
+    }
+}
+
+const ROOM: u64 = 1 << 30;
+
+#[test]
+fn events_are_stored_then_answered_then_offered_in_order() {
+    let mut world = World::new(1, ROOM);
+    world.step(Input::Tick);
+    for image in ["a", "b", "c"] {
+        world.record(image, EventReason::Pulling);
+    }
+    assert!(world.answered.is_empty(), "nothing is stored yet");
+    world.settle();
+    assert_eq!(world.answered.len(), 3);
+    assert_eq!(world.numbers(), [1, 2, 3]);
+    assert_eq!(world.open.load(0, 10).unwrap(), [], "what the stream has is forgotten");
+}
+
+#[test]
+fn a_stream_that_is_lost_gets_only_what_it_did_not_have() {
+    let mut world = World::new(1, ROOM);
+    world.record("a", EventReason::Pulling);
+    world.settle();
+    world.weather.stream = false;
+    world.record("b", EventReason::Pulling);
+    world.lose_stream();
+    world.settle();
+    assert_eq!(world.numbers(), [2]);
+}
+
+#[test]
+fn a_full_outbox_drops_refusals_first_and_says_how_many() {
+    let mut world = World::new(1, 40 * 600);
+    world.weather.stream = false;
+    for number in 0..30 {
+        world.record(&format!("refused-{number}"), EventReason::BackOff);
+        world.record(&format!("pulled-{number}"), EventReason::Pulling);
+        while !world.pending.is_empty() {
+            world.answer_one(0);
+        }
+    }
+    assert!(world.recorder.counts().waiting_bytes <= 40 * 600);
+    world.settle();
+    let of = |reason| world.stream.iter().filter(|event| event.reason == reason).count();
+    assert_eq!(of(EventReason::Pulling), 30, "outcomes outlive refusals");
+    let dropped = world.recorder.counts().dropped_total;
+    assert!(dropped > 0);
+    assert_eq!(of(EventReason::BackOff) as u64, 30 - dropped);
+    let says: Vec<&str> = world.stream.iter().filter(|event| event.reason == EventReason::EventsDropped).map(|event| event.message.as_str()).collect();
+    assert_eq!(says.len(), 1);
+    assert!(says[0].starts_with(&format!("{dropped} events")), "{says:?}");
+}
+
+#[test]
+fn a_disk_that_is_full_loses_nothing_that_fits_into_memory() {
+    let mut world = World::new(1, ROOM);
+    world.store.set_failing(true);
+    for number in 0..50 {
+        world.record(&number.to_string(), EventReason::Pulling);
+        world.answer_one(0);
+    }
+    for _ in 0..200 {
+        world.answer_one(0);
+        world.pass(Duration::from_millis(100));
+    }
+    assert_eq!(world.answered.len(), 50, "a pull is answered although its events cannot be stored");
+    assert_eq!(world.published.len(), 50, "each is published once");
+    assert!(world.numbers().is_empty(), "a number that the stream has must be known after a crash");
+    world.settle();
+    assert_eq!(world.numbers(), (1..=50).collect::<Vec<_>>());
+}
+
+#[test]
+fn more_than_fits_into_memory_is_read_from_the_store() {
+    let mut world = World::new(1, ROOM);
+    world.weather.stream = false;
+    for number in 0..5_000 {
+        world.record(&number.to_string(), EventReason::Pulling);
+        if number % 7 == 0 {
+            while !world.pending.is_empty() {
+                world.answer_one(0);
+            }
+            world.pass(Duration::from_millis(1));
+        }
+    }
+    world.settle();
+    assert_eq!(world.numbers(), (1..=5_000).collect::<Vec<_>>());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_that_was_answered_is_lost_or_comes_twice(
+        seed in any::<u64>(),
+        acts in prop::collection::vec((0_u8..12, any::<usize>()), 0..200),
+    ) {
+        let mut world = World::new(seed, ROOM);
+        world.step(Input::Tick);
+        for (act, which) in acts {
+            match act {
+                0..=3 => {
+                    let reasons = [EventReason::Pulling, EventReason::Failed, EventReason::BackOff, EventReason::Pulled];
+                    world.record(&format!("image-{}", which % 3), reasons[usize::from(act)]);
+                }
+                4..=7 => world.answer_one(which),
+                8 => world.crash(),
+                9 => world.weather = Weather { stream: which % 3 > 0, loses_answers: which as u64 % 4 },
+                10 => world.store.set_failing(which % 2 == 0),
+                _ => world.pass(Duration::from_millis(which as u64 % 90_000)),
+            }
+        }
+        // What a disk that fails kept in memory alone may be lost with the process: so it works before the end.
+        world.settle();
+        world.crash();
+        world.settle();
+        let numbers = world.numbers();
+        let distinct: BTreeSet<u64> = numbers.iter().copied().collect();
+        prop_assert_eq!(distinct.len(), numbers.len(), "no event is stored twice: {:?}", numbers);
+    }
+
+    #[test]
+    fn without_a_failing_disk_the_stream_tells_of_all_that_was_answered(
+        seed in any::<u64>(),
+        acts in prop::collection::vec((0_u8..11, any::<usize>()), 0..200),
+    ) {
+        let mut world = World::new(seed, ROOM);
+        world.step(Input::Tick);
+        for (act, which) in acts {
+            match act {
+                0..=3 => {
+                    let reasons = [EventReason::Pulling, EventReason::Failed, EventReason::BackOff, EventReason::Pulled];
+                    world.record(&format!("image-{}", which % 3), reasons[usize::from(act)]);
+                }
+                4..=7 => world.answer_one(which),
+                8 => world.crash(),
+                9 => world.weather = Weather { stream: which % 3 > 0, loses_answers: which as u64 % 4 },
+                _ => world.pass(Duration::from_millis(which as u64 % 90_000)),
+            }
+        }
+        world.settle();
+        prop_assert!(world.told() >= world.answered.len() as u64, "{} are told of {}", world.told(), world.answered.len());
+        let mut numbers = world.numbers();
+        numbers.sort_unstable();
+        let last = numbers.last().copied().unwrap_or_default();
+        prop_assert_eq!(numbers, (1..=last).collect::<Vec<_>>(), "no gap");
+    }
+}

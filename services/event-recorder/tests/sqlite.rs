@@ -1,0 +1,154 @@
+//! The store on a real disk: what a write has returned for outlives the process, and a file that cannot be read ends nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clock::Random;
+use contract::{EventReason, EventSequence, MessageId, PullEvent, Repeats, TraceContext};
+use event_recorder::core::{Batch, StreamMark};
+use event_recorder::store::OpenedStore;
+use event_recorder::store::sqlite::{OUTBOX_FILE, Origin, SqliteStore};
+use tempfile::TempDir;
+
+fn event(number: u64) -> Arc<PullEvent> {
+    let mut random = Random::seeded(number);
+    Arc::new(PullEvent {
+        id: MessageId::random(&mut random),
+        time_ms: number * 1_000,
+        node: "n1".parse().expect("a name"),
+        pod: None,
+        image: format!("image-{number}"),
+        registry: None,
+        reason: if number % 2 == 0 { EventReason::BackOff } else { EventReason::Failed },
+        message: "m".repeat(300),
+        duration_ms: None,
+        waiting_ms: None,
+        size_bytes: None,
+        class: None,
+        attempt: None,
+        next_try_ms: None,
+        learned_by: None,
+        learned_ms_ago: None,
+        learned_trace: None,
+        trace: TraceContext::root(&mut random),
+        repeats: None,
+        sequence: Some(EventSequence { incarnation: "inc".to_owned(), number }),
+    })
+}
+
+fn open_after(dir: &Path, boot: &str) -> OpenedStore {
+    SqliteStore::open(dir, &Origin { boot: boot.to_owned(), new_incarnation: "inc".to_owned() }).expect("it opens")
+}
+
+fn open(dir: &Path) -> OpenedStore {
+    open_after(dir, "boot-1")
+}
+
+fn put(numbers: std::ops::RangeInclusive<u64>) -> Batch {
+    Batch { put: numbers.map(event).collect(), ..Batch::default() }
+}
+
+#[test]
+fn what_was_written_is_there_after_a_restart() {
+    let dir = TempDir::new().unwrap();
+    let mut first = open(dir.path());
+    assert_eq!((first.incarnation.as_str(), first.recovered.next_number), ("inc", 1));
+    first.store.write(&put(1..=5)).unwrap();
+    let repeat = Arc::new(PullEvent { repeats: Some(Repeats { count: 3, first_ms: 1 }), ..PullEvent::clone(&event(9)) });
+    let mark = StreamMark { created: "2026-01-01T00:00:00Z".to_owned(), sequence: 77 };
+    let folds = vec![(4, Some(Arc::clone(&repeat))), (5, Some(event(8)))];
+    first.store.write(&Batch { remove: vec![1, 3], folds, mark: Some(mark.clone()), ..Batch::default() }).unwrap();
+    first.store.write(&Batch { folds: vec![(5, None)], ..Batch::default() }).unwrap();
+    drop(first);
+    let mut second = SqliteStore::open(dir.path(), &Origin { boot: "boot-1".to_owned(), new_incarnation: "other".to_owned() }).unwrap();
+    assert_eq!((second.incarnation.as_str(), second.recovered.next_number), ("inc", 6), "the directory keeps its incarnation");
+    let slots: Vec<(u64, bool)> = second.recovered.slots.iter().map(|slot| (slot.number, slot.is_refusal)).collect();
+    assert_eq!(slots, [(2, true), (4, true), (5, false)]);
+    assert_eq!(second.recovered.folds, [(4, PullEvent::clone(&repeat))]);
+    assert_eq!((second.recovered.mark, second.recovered.lost), (mark, None));
+    assert_eq!(second.store.load(2, 10).unwrap(), [event(4), event(5)]);
+    assert_eq!(second.store.newest(2).unwrap(), [event(4), event(5)]);
+    assert_eq!(second.store.load(0, 1).unwrap(), [event(2)]);
+}
+
+#[test]
+fn numbers_of_events_that_the_stream_has_are_not_given_again() {
+    let dir = TempDir::new().unwrap();
+    let mut first = open(dir.path());
+    first.store.write(&put(1..=5)).unwrap();
+    first.store.write(&Batch { remove: (1..=5).collect(), ..Batch::default() }).unwrap();
+    drop(first);
+    assert_eq!(open(dir.path()).recovered.next_number, 6);
+}
+
+#[test]
+fn after_a_loss_of_power_numbering_goes_on_behind_what_may_have_been_given() {
+    let dir = TempDir::new().unwrap();
+    let mut first = open(dir.path());
+    first.store.write(&put(1..=5)).unwrap();
+    drop(first);
+    let second = open_after(dir.path(), "boot-2");
+    assert!(second.recovered.next_number > 10_000, "{}", second.recovered.next_number);
+    let lost = second.recovered.lost.as_deref().unwrap();
+    assert!(lost.contains("numbers 6 to"), "{lost}");
+    drop(second);
+    // A stop in good order loses nothing, whatever comes after it.
+    let dir = TempDir::new().unwrap();
+    let mut first = open(dir.path());
+    first.store.write(&put(1..=5)).unwrap();
+    first.store.close().unwrap();
+    drop(first);
+    let second = open_after(dir.path(), "boot-2");
+    assert_eq!((second.recovered.next_number, second.recovered.lost), (6, None));
+}
+
+#[test]
+fn of_a_damaged_file_what_can_be_read_is_kept_and_the_rest_set_aside() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(OUTBOX_FILE);
+    let mut first = open(dir.path());
+    for hundred in 0..20 {
+        first.store.write(&put(hundred * 100 + 1..=hundred * 100 + 100)).unwrap();
+    }
+    drop(first);
+    // As after a torn write of a page in the middle; the log was copied when the store was dropped.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2 / 4_096 * 4_096;
+    bytes[middle..middle + 4_096].fill(0xa5);
+    std::fs::write(&path, bytes).unwrap();
+    let mut second = open(dir.path());
+    let lost = second.recovered.lost.clone().unwrap();
+    assert!(lost.contains("outbox.damaged-1.db"), "{lost}");
+    let kept = second.recovered.slots.len();
+    assert!((1_000..2_000).contains(&kept), "{kept} of 2,000 were read");
+    assert!(second.recovered.next_number > 2_000, "{}", second.recovered.next_number);
+    assert_eq!(second.incarnation, "inc");
+    second.store.write(&Batch { put: vec![event(second.recovered.next_number)], ..Batch::default() }).unwrap();
+    assert!(dir.path().join("outbox.damaged-1.db").exists());
+    drop(second);
+    assert_eq!(open(dir.path()).recovered.slots.len(), kept + 1);
+}
+
+#[test]
+fn what_is_no_database_or_of_a_newer_version_is_set_aside() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(OUTBOX_FILE);
+    std::fs::write(&path, "this is no database, whatever it says").unwrap();
+    let opened = open(dir.path());
+    assert!(opened.recovered.lost.as_deref().unwrap().contains("0 events were read"), "{:?}", opened.recovered.lost);
+    drop(opened);
+    rusqlite::Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
+    let opened = open(dir.path());
+    let lost = opened.recovered.lost.as_deref().unwrap();
+    assert!(lost.contains("newer version (99, this program reads 1)") && lost.contains("outbox.damaged-2.db"), "{lost}");
+}
+
+#[test]
+fn a_link_in_the_place_of_the_file_is_not_followed() {
+    let dir = TempDir::new().unwrap();
+    let other = dir.path().join("other.db");
+    std::os::unix::fs::symlink(&other, dir.path().join(OUTBOX_FILE)).unwrap();
+    let opened = SqliteStore::open(dir.path(), &Origin { boot: String::new(), new_incarnation: "inc".to_owned() });
+    assert!(opened.is_err() || !other.exists(), "nothing is written through the link");
+}
