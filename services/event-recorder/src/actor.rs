@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, Message, MessageResult, ResponseFuture, WrapFuture as _};
 use actors::{Answer, Ask, Gravestone, Later, MAILBOX_CAPACITY, later};
 use bus::BusRef;
-use contract::{CallError, PullEvent};
 use contract::messages::event_recorder::{CountEvents, EventCounts, EventRecorded, ListEvents, RecordEvent};
 use contract::subject::Fleet;
+use contract::{CallError, PullEvent};
 use futures::future::OptionFuture;
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -124,13 +124,12 @@ impl Handler<Ask<CountEvents>> for EventRecorder {
 
     fn handle(&mut self, _: Ask<CountEvents>, _: &mut Self::Context) -> Self::Result {
         let (recorded_total, kept) = self.journal.counts();
-        let published_total = self.published.published.load(Ordering::Relaxed);
         let unpublished_total = self.published.unpublished.load(Ordering::Relaxed);
         let stored = self.durable.as_ref().map(|durable| durable.core.counts()).unwrap_or_default();
         let RecorderCounts { appended_total, folded_total, dropped_total, write_failures_total, stream_failures_total, .. } = stored;
         MessageResult(Ok(EventCounts {
             recorded_total,
-            published_total,
+            published_total: self.published.published.load(Ordering::Relaxed) + appended_total,
             unpublished_total,
             kept,
             appended_total,

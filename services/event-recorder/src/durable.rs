@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
 use actors::{Answer, Ask};
-use bus::{BusError, BusRef, StreamQuery, StreamSpec, StreamStart};
+use bus::{BusError, BusHealth, BusRef, StreamQuery, StreamSpec, StreamStart};
 use clock::{Clock, Random};
 use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::subject::Fleet;
@@ -225,7 +225,9 @@ impl EventRecorder {
                 let number = event.sequence.as_ref().map_or(0, |sequence| sequence.number);
                 self.then(durable.append(&event), context, move |result| Input::Appended { number, result });
             }
-            Effect::Publish(event) => self.publish(event),
+            // Without a connection nobody listens, and the stream gets it later.
+            Effect::Publish(event) if !matches!(durable.bus.health(), BusHealth::Disconnected { .. }) => self.publish(event),
+            Effect::Publish(_) => {}
             Effect::Answer(token) => self.answer(token),
         }
     }

@@ -126,7 +126,13 @@ mod tests {
 
     fn event(random: &mut Random, number: u64) -> PullEvent {
         let event = crate::core::test_event(random, "registry.example/team/app:v1", EventReason::Pulled, 0);
-        PullEvent { time_ms: number, registry: Some("registry.example".to_owned()), size_bytes: Some(number), duration_ms: Some(1), ..event }
+        PullEvent {
+            time_ms: number,
+            registry: Some("registry.example".to_owned()),
+            size_bytes: Some(number),
+            duration_ms: Some(1),
+            ..event
+        }
     }
 
     /// A publisher with an outbox full of events, and what hears them.

@@ -128,7 +128,9 @@ impl World {
             Effect::Write(batch) => Input::Written(self.open.write(&batch).map_err(|error| error.to_string())),
             Effect::Load { after, limit } => Input::Loaded(self.open.load(after, limit).map_err(|error| error.to_string())),
             _ if !self.weather.stream => failed(effect),
-            Effect::OpenStream => Input::Opened(Ok(StreamMark { created: self.stream_number.to_string(), sequence: self.stream.len() as u64 })),
+            Effect::OpenStream => {
+                Input::Opened(Ok(StreamMark { created: self.stream_number.to_string(), sequence: self.stream.len() as u64 }))
+            }
             Effect::ReadStream { after } => Input::Read(Ok(self.read(after))),
             Effect::Append(event) => self.append(event),
             Effect::Publish(_) | Effect::Answer(_) => unreachable!("they are not answered"),
@@ -273,7 +275,8 @@ fn a_full_outbox_drops_refusals_first_and_says_how_many() {
     let dropped = world.recorder.counts().dropped_total;
     assert!(dropped > 0);
     assert_eq!(of(EventReason::BackOff) as u64, 30 - dropped);
-    let says: Vec<&str> = world.stream.iter().filter(|event| event.reason == EventReason::EventsDropped).map(|event| event.message.as_str()).collect();
+    let says: Vec<&str> =
+        world.stream.iter().filter(|event| event.reason == EventReason::EventsDropped).map(|event| event.message.as_str()).collect();
     assert_eq!(says.len(), 1);
     assert!(says[0].starts_with(&format!("{dropped} events")), "{says:?}");
 }

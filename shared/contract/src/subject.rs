@@ -144,12 +144,7 @@ impl Fleet {
     }
 
     fn event_of(&self, reason: &str, registry: Option<&str>, node: &NodeName) -> String {
-        format!(
-            "{}.v1.evt.{reason}.{}.{}",
-            self.0,
-            registry.map_or_else(|| NAMELESS.to_owned(), token),
-            token(node.as_str())
-        )
+        format!("{}.v1.evt.{reason}.{}.{}", self.0, registry.map_or_else(|| NAMELESS.to_owned(), token), token(node.as_str()))
     }
 
     /// The stream that stores the fleet's events.

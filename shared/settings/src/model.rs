@@ -287,6 +287,18 @@ pub struct Auth {
 pub struct Events {
     /// How many of the last events an agent keeps for `fleetpull events`.
     pub keep: u32,
+    /// The most bytes of events that wait in the state directory for the fleet's stream.
+    #[serde(with = "bytes")]
+    pub outbox_max: u64,
+    /// How long stored events may be lost with the machine's power.
+    #[serde(with = "duration")]
+    pub fsync_interval: Duration,
+    /// How long the fleet's stream keeps events, where this agent makes it.
+    #[serde(with = "duration")]
+    pub stream_max_age: Duration,
+    /// How many bytes the fleet's stream holds, where this agent makes it.
+    #[serde(with = "bytes")]
+    pub stream_max_bytes: u64,
 }
 
 /// `log.*`
@@ -447,6 +459,13 @@ impl Default for Bus {
 
 impl Default for Events {
     fn default() -> Self {
-        Self { keep: 1000 }
+        let week = Duration::from_secs(7 * 86_400);
+        Self {
+            keep: 1000,
+            outbox_max: 64 << 20,
+            fsync_interval: Duration::from_millis(100),
+            stream_max_age: week,
+            stream_max_bytes: 1 << 30,
+        }
     }
 }

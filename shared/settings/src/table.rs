@@ -12,6 +12,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A machine that was away for longer is not expected back.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 /// A whole image may take long on a thin line.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const DAY: Duration = Duration::from_secs(86_400);
 /// Shorter is shorter than a round trip.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
@@ -54,7 +55,7 @@ impl Key {
     }
 }
 
-static KEYS: [Key; 47] = [
+static KEYS: [Key; 51] = [
     key("fleet.name", Kind::FleetName, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
     key(
         "fleet.share",
@@ -221,6 +222,30 @@ static KEYS: [Key; 47] = [
     .flag("--authfile"),
     key("events.keep", Kind::Count { min: 0, max: 1_000_000 }, "How many of its last events an agent keeps in memory for `fleetpull events`.")
         .kubelet("none; the API server keeps events for 1h", ""),
+    key(
+        "events.outbox_max",
+        Kind::Bytes { max: PETABYTE },
+        "The most bytes of events that wait in the state directory until the fleet's stream has them; without NATS, of history. When it is full, the oldest refusals go first; what was lost is an event itself.",
+    )
+    .kubelet("none", "at some 500 bytes an event, a day without NATS on a busy node"),
+    key(
+        "events.fsync_interval",
+        Kind::Duration { min: Duration::from_millis(1), max: HOUR },
+        "How long an event may be stored before it is brought to the disk. The end of the agent loses nothing; a loss of power may take what was stored within this time.",
+    )
+    .kubelet("none", ""),
+    key(
+        "events.stream_max_age",
+        Kind::Duration { min: MINUTE, max: YEAR },
+        "How long the fleet's stream keeps events. Counts where an agent or `fleetpull nats-setup` makes the stream; one that is there keeps its limits.",
+    )
+    .kubelet("the API server's --event-ttl = 1h", "who looks after a weekend finds what happened"),
+    key(
+        "events.stream_max_bytes",
+        Kind::Bytes { max: PETABYTE },
+        "How many bytes the fleet's stream holds; the oldest events go first. Counts as events.stream_max_age does.",
+    )
+    .kubelet("none", ""),
     key("log.level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), "The least that is logged.").flag("--log-level"),
     key("log.format", Kind::Choice(&["text", "json"]), "text for people; json, one object a line, for log collectors.").flag("--log-format"),
 ];

@@ -130,10 +130,8 @@ fn longer(span: Duration) -> Duration {
 }
 
 fn key_of(event: &PullEvent) -> Option<FoldKey> {
-    let repeats = matches!(
-        event.reason,
-        EventReason::BackOff | EventReason::Failed | EventReason::InspectFailed | EventReason::ErrImageNeverPull
-    );
+    let repeats =
+        matches!(event.reason, EventReason::BackOff | EventReason::Failed | EventReason::InspectFailed | EventReason::ErrImageNeverPull);
     repeats.then(|| FoldKey { image: event.image.clone(), pod: event.pod.clone(), reason: event.reason, class: event.class })
 }
 

@@ -131,7 +131,11 @@ fn recover(connection: &mut Connection, origin: &Origin) -> rusqlite::Result<(Re
     let may_be_lost = last > 0 && closed.is_none() && booted.as_deref() != Some(origin.boot.as_str());
     let next_number = if may_be_lost { ceiling.max(last) + 1 } else { last + 1 };
     let lost = may_be_lost.then(|| {
-        format!("the machine stopped without warning: events that happened just before may be lost; numbers {} to {} are not used", last + 1, next_number - 1)
+        format!(
+            "the machine stopped without warning: events that happened just before may be lost; numbers {} to {} are not used",
+            last + 1,
+            next_number - 1
+        )
     });
     let mark = fact(&transaction, "mark")?.and_then(|text| {
         let (sequence, created) = text.split_once(' ')?;
@@ -160,7 +164,8 @@ impl OutboxStore for SqliteStore {
 
     fn load(&mut self, after: u64, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let read = read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number LIMIT ?2", signed(after), limit);
+        let read =
+            read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number LIMIT ?2", signed(after), limit);
         read.map_err(said("stored events cannot be read"))
     }
 

@@ -72,6 +72,15 @@ impl Counts {
             ("events_recorded_total", events.recorded_total),
             ("events_published_total", events.published_total),
             ("events_unpublished_total", events.unpublished_total),
+            ("events_appended_total", events.appended_total),
+            ("events_folded_total", events.folded_total),
+            ("events_dropped_total", events.dropped_total),
+            ("events_write_failures_total", events.write_failures_total),
+            ("events_stream_failures_total", events.stream_failures_total),
+            ("events_waiting", events.waiting),
+            ("events_waiting_bytes", events.waiting_bytes),
+            ("events_oldest_waiting_ms", events.oldest_ms),
+            ("events_delivering", u64::from(events.is_delivering)),
         ]
         .into_iter()
         .chain(presence.0.iter().copied())

@@ -64,6 +64,11 @@ impl StateDir {
         self.path.join(FLEET_SIZE_FILE)
     }
 
+    /// Where events wait for the fleet's stream.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(super) fn wishes(&self) -> PathBuf {
         self.path.join(WISHES_FILE)
     }

@@ -10,7 +10,10 @@ use bus::memory::MemoryBus;
 use bus::socket::{SocketServer, serve_socket};
 use bus::{BusHealth, BusRef};
 use clock::{Clock, Random};
+use contract::NodeName;
 use contract::subject::Fleet;
+use event_recorder::store::sqlite::{OUTBOX_FILE, Origin, SqliteStore};
+use event_recorder::{Durability, StreamLimits};
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use pull_coordinator::FileWishStore;
@@ -90,6 +93,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let socket_path = state.socket();
     let socket = serve_socket(&socket_path, local.clone());
     let socket = socket.with_context(|| format!("the socket {} cannot be made", socket_path.display()))?;
+    let durability = durability(settings, &state, &identity.node, &clock)?;
     let (name, policies) = (identity.node.clone(), Policies::of(settings));
     let key_keeper = keep_key_if_shared(settings, sharing.as_ref(), fleet_key, &bus, &wiring.fleet);
     let parts = NodeParts { name, fleet: wiring.fleet, bus: bus.clone(), runtime: runtime.clone(), clock: clock.clone(), policies };
@@ -100,6 +104,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         membership: Some(membership).filter(|_| settings.nats.is_wanted()),
         wishes: Some(Arc::new(FileWishStore::new(state.wishes()))),
         keep_free: keep_free(settings),
+        events: Some(durability),
     };
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
     // It ends with the node's presence.
@@ -134,6 +139,27 @@ fn keep_key_if_shared(
 ) -> Option<JoinHandle<()>> {
     let is_kept = sharing.is_some() && settings.fleet.key_file.is_none();
     is_kept.then(|| tasks::spawn_local("fleet-key", keep_key(fleet_key, bus.clone(), fleet.clone(), Random::from_system())))
+}
+
+/// Where this agent's events are stored. Without NATS there is no stream: the store is the history of this node.
+fn durability(settings: &Settings, state: &StateDir, node: &NodeName, clock: &Clock) -> Result<Durability> {
+    let origin = Origin { boot: boot_id(), new_incarnation: format!("{:016x}", Random::from_system().word()) };
+    let opened = SqliteStore::open(state.path(), &origin);
+    let opened = opened.with_context(|| format!("the outbox {} cannot be used", state.path().join(OUTBOX_FILE).display()))?;
+    let limits = StreamLimits { max_age: settings.events.stream_max_age, max_bytes: settings.events.stream_max_bytes };
+    Ok(Durability {
+        opened,
+        node: node.clone(),
+        clock: clock.clone(),
+        max_bytes: settings.events.outbox_max,
+        sync_every: settings.events.fsync_interval,
+        stream: settings.nats.is_wanted().then_some(limits),
+    })
+}
+
+/// Another one after each start of the machine; empty: it cannot be told.
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 /// Takes the name: on this machine by the lock, on the bus by asking.

@@ -1,6 +1,7 @@
 //! The commands that ask: events, explain, nodes, pulls, cancel, config, demo, completions.
 
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -16,6 +17,8 @@ use super::pull::policy;
 #[command(after_help = "\
 Examples:
   fleetpull events --nats nats://nats:4222            what agents keep, oldest first
+  fleetpull events --since 2h --reason Failed         from the fleet's stream, of nodes that are gone too
+  fleetpull events --since 7d --until 6d --limit 100  the newest 100 of that day
   fleetpull events --follow --reason Failed -o json   new failures as they come
   fleetpull events --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
@@ -31,9 +34,58 @@ pub struct EventsArgs {
     /// Only of this image, as it was asked for.
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+    /// Only of this registry (host[:port]).
+    #[arg(long, value_name = "REGISTRY")]
+    pub registry: Option<String>,
+    /// From the fleet's stream: what happened since then (2h, 7d, or a time as 2026-01-31T12:00:00Z).
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub since: Option<Moment>,
+    /// From the fleet's stream: only what happened before that.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub until: Option<Moment>,
+    /// From the fleet's stream: at most so many, the newest.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), conflicts_with = "follow")]
+    pub limit: Option<u32>,
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
+}
+
+impl EventsArgs {
+    /// Whether the fleet's stream is meant, and not what agents keep.
+    #[must_use]
+    pub fn is_history(&self) -> bool {
+        self.since.is_some() || self.until.is_some() || self.limit.is_some()
+    }
+}
+
+/// A time, or how long ago it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// So long ago.
+    Ago(Duration),
+    /// Since 1970.
+    At(Duration),
+}
+
+impl Moment {
+    /// How long before `now`, since 1970, that is.
+    #[must_use]
+    pub fn before(self, now: Duration) -> Duration {
+        match self {
+            Self::Ago(span) => span,
+            Self::At(time) => now.saturating_sub(time),
+        }
+    }
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
+        let since = time.duration_since(UNIX_EPOCH).map_err(|_| format!("{text} is before 1970"))?;
+        return Ok(Moment::At(since));
+    }
+    let span = humantime::parse_duration(text);
+    span.map(Moment::Ago).map_err(|_| format!("{text:?} is no time: 30m, 2h, 7d (so long ago), or 2026-01-31T12:00:00Z"))
 }
 
 /// Its values stand in completions.

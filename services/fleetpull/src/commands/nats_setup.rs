@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result};
 use bus::nats::{BucketSetup, Change, Difference, SetupOptions, SetupState};
 use contract::know::SharedBucket;
 use contract::subject::Fleet;
+use event_recorder::{StreamLimits, event_stream};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -51,6 +52,10 @@ pub(super) fn carry_out(args: &NatsSetupArgs) -> Result<Exit> {
             let setup = bus.set_up(&bucket_spec(bucket), options).await;
             done.push((name.clone(), setup.with_context(|| format!("the bucket {name} cannot be set up"))?));
         }
+        let events = &configuration.settings().events;
+        let spec = event_stream(&fleet, StreamLimits { max_age: events.stream_max_age, max_bytes: events.stream_max_bytes });
+        let setup = bus.set_up_stream(&spec, options).await;
+        done.push((spec.name.clone(), setup.with_context(|| format!("the stream {} cannot be set up", spec.name))?));
         Ok(report(args, &done))
     })
 }

@@ -29,7 +29,7 @@ use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
 use contract::messages::registrar::FleetSeen;
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, Meta, NodeName};
-use event_recorder::{EventRecorder, Flush};
+use event_recorder::{Close, Durability, EventRecorder, Flush};
 use futures::future::{OptionFuture, join_all};
 use membership::MemberRecord;
 use presence::{Leave, Presence};
@@ -57,7 +57,7 @@ pub struct NodeParts {
 }
 
 /// What a node of a fleet has that a single pull has not.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub struct NodeOptions {
     /// What it shares with its fleet; none: it goes by kubelet's rule alone.
     pub sharing: Option<Sharing>,
@@ -67,6 +67,8 @@ pub struct NodeOptions {
     pub wishes: Option<WishStoreRef>,
     /// Bytes that a pull which no pod asked for must leave free; none: however few.
     pub keep_free: Option<u64>,
+    /// Where events are stored until the fleet's stream has them; none: they are published and end with the process.
+    pub events: Option<Durability>,
 }
 
 /// `pull.keep_free` as a node takes it: none where nothing is to be left free.
@@ -155,10 +157,15 @@ impl Node {
     /// The bus is closed.
     pub async fn start_with(parts: NodeParts, options: NodeOptions) -> Result<Self, BusError> {
         let NodeParts { name, fleet, bus, runtime, clock, policies } = parts;
-        let NodeOptions { sharing, membership, wishes, keep_free } = options;
+        let NodeOptions { sharing, membership, wishes, keep_free, events } = options;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
         let gravestone = Gravestone::of;
-        let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder")).start();
+        let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder"));
+        let recorder = match events {
+            Some(durability) => recorder.storing(durability),
+            None => recorder,
+        };
+        let recorder = recorder.start();
         let record = Sender::local(wiring.clone(), recorder.clone().recipient());
         let backoff = match &sharing {
             Some(sharing) => sharing.tracker(&wiring, policies.backoff, clock.clone(), gravestone("backoff-tracker")),
@@ -237,8 +244,9 @@ impl Node {
         // Presence may be gone already; then its silence says so.
         let _ = futures::join!(OptionFuture::from(leaving), OptionFuture::from(self.record.take().map(MemberRecord::withdraw)));
         join_all(self.served.drain(..).map(Served::end)).await;
-        // The recorder may be gone already; then there is nothing to wait for.
-        let _ = self.actors.recorder.send(Flush).await;
+        // The recorder may be gone already; then there is nothing to wait for. What the stream does not take in this time is stored.
+        let _ = tokio::time::timeout(FLUSH_WITHIN, self.actors.recorder.send(Flush)).await;
+        let _ = self.actors.recorder.send(Close).await;
         self.wiring.bus.drain().await;
     }
 }
@@ -259,6 +267,9 @@ impl Actors {
         Ok([one, two, three, four].into_iter().flatten().collect())
     }
 }
+
+/// How long the end of a node waits for the fleet's stream.
+const FLUSH_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a request may stand that has no time-out of its own: longer than any pull.
 pub const STANDING: Duration = Duration::from_secs(7 * 24 * 3_600);

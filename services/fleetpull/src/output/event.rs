@@ -16,6 +16,63 @@ pub fn text(event: &Value) -> String {
     format!("{time}  {:<7}  {:<17}  {}{pod}  {message}", word(&data["type"]), word(&data["reason"]), word(&data["node"]))
 }
 
+/// A list of events: a header before the first, then one line each. Widths are those of usual values: the list may be endless.
+pub struct Rows {
+    has_header: bool,
+    now_ms: u64,
+}
+
+impl Rows {
+    /// Begins a list; ages are counted from `now_ms`, in milliseconds since 1970.
+    #[must_use]
+    pub fn begin(with_header: bool, now_ms: u64) -> Self {
+        Self { has_header: !with_header, now_ms }
+    }
+
+    /// The line of a CloudEvent, after the header if it is the first.
+    pub fn lines(&mut self, event: &Value) -> Vec<String> {
+        let data = &event["data"];
+        let word = |value: &Value| super::one_line(value.as_str().unwrap_or("-"));
+        let row = |cells: [&str; 6]| {
+            let [seen, kind, reason, node, image, message] = cells;
+            format!("{seen:<18}  {kind:<7}  {reason:<15}  {node:<12}  {image:<32}  {message}")
+        };
+        let header = (!self.has_header).then(|| row(["LAST SEEN", "TYPE", "REASON", "NODE", "IMAGE", "MESSAGE"]));
+        self.has_header = true;
+        let seen = self.last_seen(event);
+        let cells =
+            [&seen, &word(&data["type"]), &word(&data["reason"]), &word(&data["node"]), &word(&data["image"]), &word(&data["message"])];
+        header.into_iter().chain([row(cells.map(String::as_str))]).collect()
+    }
+
+    /// How long ago, and of repeats how many since when, as kubectl says it: `4m (x7 over 31m)`.
+    fn last_seen(&self, event: &Value) -> String {
+        let age = |time: &Value| {
+            let at = time.as_str().and_then(|time| humantime::parse_rfc3339(time).ok())?;
+            let at = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
+            Some(u64::try_from(u128::from(self.now_ms).saturating_sub(at)).unwrap_or(u64::MAX))
+        };
+        let Some(last) = age(&event["time"]) else { return "-".to_owned() };
+        match (event["data"]["count"].as_u64(), age(&event["data"]["first_at"])) {
+            (Some(count), Some(first)) => format!("{} (x{count} over {})", human(last), human(first)),
+            _ => human(last),
+        }
+    }
+}
+
+/// A span as kubectl writes ages: `47s`, `3m12s`, `12m`, `5h`, `3d`.
+fn human(ms: u64) -> String {
+    let seconds = ms / 1_000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 if seconds % 60 > 0 => format!("{minutes}m{}s", seconds % 60),
+        120..10_800 => format!("{minutes}m"),
+        10_800..172_800 => format!("{hours}h"),
+        _ => format!("{days}d"),
+    }
+}
+
 /// The same time with three digits behind the second, so that columns line up. What is no such time stays as it is.
 fn to_milliseconds(time: &str) -> String {
     let Some((seconds, rest)) = time.split_at_checked(SECONDS_LENGTH) else { return time.to_owned() };
@@ -28,6 +85,33 @@ fn to_milliseconds(time: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_has_one_header_and_says_repeats_as_kubectl_does() {
+        let event = |first_at: Value, count: Value| {
+            serde_json::json!({ "time": "2026-11-21T13:40:00Z", "data": { "type": "Warning", "reason": "Failed", "node": "n1",
+                "image": "app:1", "message": "404\u{1b}[2J", "first_at": first_at, "count": count } })
+        };
+        let at = |time: &str| {
+            u64::try_from(humantime::parse_rfc3339(time).expect("a time").duration_since(std::time::UNIX_EPOCH).expect("after").as_millis())
+        };
+        let mut rows = Rows::begin(true, at("2026-11-21T13:44:05Z").expect("fits"));
+        let first = rows.lines(&event("2026-11-21T13:09:00Z".into(), 7.into()));
+        assert!(first[0].starts_with("LAST SEEN") && first[0].ends_with("MESSAGE"), "{first:?}");
+        assert!(first[1].starts_with("4m5s (x7 over 35m)  Warning  Failed") && !first[1].contains('\u{1b}'), "{first:?}");
+        let second = rows.lines(&event(Value::Null, Value::Null));
+        assert_eq!(second.len(), 1);
+        assert!(second[0].starts_with("4m5s  ") && second[0].contains("app:1"), "{second:?}");
+    }
+
+    #[test]
+    fn ages_are_written_as_kubectl_does() {
+        let table =
+            [(0, "0s"), (119, "119s"), (120, "2m"), (192, "3m12s"), (720, "12m"), (10_799, "179m"), (18_000, "5h"), (300_000, "3d")];
+        for (seconds, shown) in table {
+            assert_eq!(human(seconds * 1_000), shown);
+        }
+    }
 
     #[test]
     fn times_line_up() {

@@ -16,7 +16,9 @@ use super::streams::{MESSAGE_ID, Streams};
 use crate::asker::Asker;
 use crate::message::{Headers, Message};
 use crate::port::SUBSCRIPTION_CAPACITY;
-use crate::port::{Appended, BucketSpec, BucketStatus, BusError, Entry, KeyValueError, Snapshot, StreamPage, StreamQuery, StreamSpec, StreamStatus};
+use crate::port::{
+    Appended, BucketSpec, BucketStatus, BusError, Entry, KeyValueError, Snapshot, StreamPage, StreamQuery, StreamSpec, StreamStatus,
+};
 
 /// A connection, in the order of connecting.
 pub(super) type ConnectionId = u64;

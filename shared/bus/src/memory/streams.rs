@@ -109,9 +109,7 @@ impl StoredStream {
 
     fn forget_old(&mut self, now: Duration) {
         let (max_age, max_bytes) = (self.max_age, self.max_bytes);
-        while self.messages.front().is_some_and(|first| {
-            self.bytes > max_bytes || max_age.is_some_and(|age| first.stored_at + age < now)
-        }) {
+        while self.messages.front().is_some_and(|first| self.bytes > max_bytes || max_age.is_some_and(|age| first.stored_at + age < now)) {
             let Some(first) = self.messages.pop_front() else { return };
             self.bytes -= first.message.wire_bytes() as u64;
         }

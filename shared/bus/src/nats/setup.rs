@@ -6,8 +6,8 @@ use super::NatsBus;
 use super::jetstream::{CallError, JetStream, code};
 use super::refusals;
 use super::replicas::{self, REPLICAS};
-use super::streams::{bucket_config, stream_of, update};
-use crate::port::{BucketSpec, BusError};
+use super::streams::{bucket_config, stream_config, stream_of, update};
+use crate::port::{BucketSpec, BusError, StreamSpec};
 use crate::rules;
 
 /// How a bucket is set up.
@@ -81,21 +81,34 @@ impl NatsBus {
     /// permissions do not allow it, and those of [`crate::Bus::request`].
     pub async fn set_up(&self, spec: &BucketSpec, options: SetupOptions) -> Result<BucketSetup, BusError> {
         rules::check_bucket(spec)?;
-        let doing = format!("the stream {}", stream_of(&spec.name));
-        set_up(&self.inner.jetstream, spec, options).await.map_err(|error| match refusals::lasting(&error, &doing) {
+        self.set_up_as(&stream_of(&spec.name), bucket_config(spec), options).await
+    }
+
+    /// The same for a stream. Its age and size are an operator's: where it is there they are not compared.
+    ///
+    /// # Errors
+    /// As [`NatsBus::set_up`].
+    pub async fn set_up_stream(&self, spec: &StreamSpec, options: SetupOptions) -> Result<BucketSetup, BusError> {
+        rules::check_name(&spec.name)?;
+        spec.subjects.iter().try_for_each(|subject| rules::check_pattern(subject))?;
+        self.set_up_as(&spec.name, stream_config(spec), options).await
+    }
+
+    async fn set_up_as(&self, stream: &str, wanted: Value, options: SetupOptions) -> Result<BucketSetup, BusError> {
+        let doing = format!("the stream {stream}");
+        set_up(&self.inner.jetstream, stream, wanted, options).await.map_err(|error| match refusals::lasting(&error, &doing) {
             Some(reason) => BusError::Unsupported { reason },
             None => error.into_bus(&doing),
         })
     }
 }
 
-async fn set_up(jetstream: &JetStream, spec: &BucketSpec, options: SetupOptions) -> Result<BucketSetup, CallError> {
-    let (stream, wanted) = (stream_of(&spec.name), bucket_config(spec));
+async fn set_up(jetstream: &JetStream, stream: &str, wanted: Value, options: SetupOptions) -> Result<BucketSetup, CallError> {
     let mut found = match jetstream.call(&format!("STREAM.INFO.{stream}"), &Value::Null).await {
         Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) if options.dry_run => {
             return Ok(BucketSetup { state: SetupState::Missing, replicas: None, differences: Vec::new() });
         }
-        Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => return make(jetstream, &stream, wanted, options).await,
+        Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => return make(jetstream, stream, wanted, options).await,
         found => found?,
     };
     let clustered = found["cluster"]["name"].as_str().is_some_and(|name| !name.is_empty());
@@ -118,7 +131,7 @@ async fn set_up(jetstream: &JetStream, spec: &BucketSpec, options: SetupOptions)
         changes.push(("metadata", replicas::unmarked(&config)));
     }
     if !changes.is_empty() {
-        update(jetstream, &stream, config, &changes).await?;
+        update(jetstream, stream, config, &changes).await?;
     }
     let state = match (differences.is_empty(), differences.iter().all(|difference| difference.changed)) {
         (true, _) => SetupState::Unchanged,
@@ -151,11 +164,18 @@ fn differences(found: &Value, wanted: &Value, replicas: u64) -> Vec<Difference> 
     let mut wanted = wanted.clone();
     wanted[NUM_REPLICAS] = json!(replicas);
     // Limits that agents leave to the server when they make a bucket: none.
-    wanted["max_age"] = json!(0);
-    wanted["max_msgs"] = json!(-1);
-    wanted["max_msg_size"] = json!(-1);
-    let settings =
-        wanted.as_object().into_iter().flatten().filter(|(setting, _)| !["name", "duplicate_window"].contains(&setting.as_str()));
+    let is_bucket = wanted["max_age"].is_null();
+    if is_bucket {
+        wanted["max_age"] = json!(0);
+        wanted["max_msgs"] = json!(-1);
+        wanted["max_msg_size"] = json!(-1);
+    }
+    let is_compared = |setting: &str| match setting {
+        "name" | "duplicate_window" => false,
+        "max_age" | "max_bytes" => is_bucket,
+        _ => true,
+    };
+    let settings = wanted.as_object().into_iter().flatten().filter(|(setting, _)| is_compared(setting));
     let differing = settings.filter(|(setting, wanted)| !is_as(&found[setting.as_str()], wanted));
     differing
         .map(|(setting, wanted)| {

@@ -178,7 +178,7 @@ fn changed(jetstream: &JetStream, name: &str, updated: Result<(), CallError>) ->
     }
 }
 
-fn stream_config(spec: &StreamSpec) -> Value {
+pub(super) fn stream_config(spec: &StreamSpec) -> Value {
     json!({
         "name": spec.name,
         "subjects": spec.subjects,

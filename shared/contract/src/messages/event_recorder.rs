@@ -67,7 +67,7 @@ impl Command for CountEvents {
 pub struct EventCounts {
     /// Recorded since start.
     pub recorded_total: u64,
-    /// Handed to the bus.
+    /// Handed to the bus: published for those who listen, or acknowledged by the fleet's stream.
     pub published_total: u64,
     /// Not handed to the bus, because it was not there or the event was too large.
     pub unpublished_total: u64,

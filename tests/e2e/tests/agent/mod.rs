@@ -4,6 +4,7 @@
 mod abandoned;
 mod alone;
 mod bus_lost;
+mod durable_events;
 mod ending;
 mod far_away;
 mod found;

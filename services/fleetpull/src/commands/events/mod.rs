@@ -1,10 +1,13 @@
 //! `fleetpull events`
 
+mod history;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use clock::Clock;
 use contract::messages::event_recorder::ListEvents;
-use contract::{NodeName, PullEvent, cloud_event};
+use contract::{EventReason, NodeName, PullEvent, cloud_event};
 use futures::StreamExt as _;
 use serde_json::Value;
 
@@ -16,11 +19,32 @@ use crate::output;
 /// How often an agent is asked for news through its socket, which has no subscriptions.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Shows what the agents keep, or what comes.
+/// Which events are meant.
+struct Wanted {
+    /// None: those of every node.
+    nodes: Option<Vec<NodeName>>,
+    reason: Option<EventReason>,
+    image: Option<String>,
+    registry: Option<String>,
+}
+
+impl Wanted {
+    fn takes(&self, event: &Value) -> bool {
+        let data = &event["data"];
+        let is = |name: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|wanted| data[name] == wanted.as_str());
+        self.nodes.as_ref().is_none_or(|nodes| nodes.iter().any(|node| data["node"] == node.as_str()))
+            && self.reason.is_none_or(|reason| data["reason"] == reason.as_str())
+            && is("image", &self.image)
+            && is("registry", &self.registry)
+    }
+}
+
+/// Shows what the agents keep, what the fleet's stream holds, or what comes.
 pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
     let question = &args.asked.question;
     // While it follows, a bus that comes and goes is worth a line.
     ask_fleet(question, if args.follow { "warn" } else { "error" }, async |client| match (args.follow, question.fleet.agent.is_some()) {
+        (false, _) if args.is_history() => show_history(args, &client).await,
         (false, _) => list(args, &client).await,
         (true, false) => follow(args, &client).await,
         (true, true) => follow_by_asking(args, &client).await,
@@ -47,6 +71,41 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     Ok(exit)
 }
 
+/// From the fleet's stream; where there is none, what the agents keep.
+async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
+    let wanted = wanted(args, client).await?;
+    let now_ms = Clock::host().now().wall_ms();
+    let mut rows = output::event::Rows::begin(args.asked.question.output.format == OutputFormat::Text, now_ms);
+    match history::show(args, client, &wanted, |event| show_row(args, &mut rows, event)).await? {
+        Some(0) if !args.asked.question.output.quiet => output::remark("no events in this time"),
+        Some(_) => {}
+        None => {
+            output::warn(
+                "the fleet's stream of events cannot be read: what the agents themselves keep is shown, up to events.keep of each",
+            );
+            return list(args, client).await;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn show_row(args: &EventsArgs, rows: &mut output::event::Rows, event: &Value) {
+    match args.asked.question.output.format {
+        OutputFormat::Json => output::json(event),
+        OutputFormat::Text => rows.lines(event).iter().for_each(|line| output::fact(line)),
+    }
+}
+
+async fn wanted(args: &EventsArgs, client: &FleetClient) -> Result<Wanted> {
+    let nodes = match (args.asked.nodes.as_slice(), &args.asked.question.fleet.selector) {
+        ([], None) => None,
+        // Also of nodes that do not answer any more.
+        (named @ [_, ..], _) => Some(named.to_vec()),
+        ([], Some(_)) => Some(client.meant(&args.asked).await?),
+    };
+    Ok(Wanted { nodes, reason: args.reason, image: args.image.clone(), registry: args.registry.clone() })
+}
+
 /// All pages of what one node keeps after `after`, and where to read on.
 async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut after: u64) -> Result<(Vec<PullEvent>, u64), String> {
     let mut events = Vec::new();
@@ -68,8 +127,12 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
         ([one], _) => (Some(one), None),
         _ => (None, Some(client.meant(&args.asked).await?)),
     };
-    let subject = client.fleet().events(args.reason, one);
+    // That an image was there already is told on a subject of its own.
+    let subject = client.fleet().events(args.reason.filter(|reason| *reason != EventReason::Pulled), one);
     let mut events = client.bus().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
+    if args.is_history() {
+        show_history(args, client).await?;
+    }
     say_that_it_follows(args);
     loop {
         tokio::select! {
@@ -126,7 +189,8 @@ fn print_cloud_event(args: &EventsArgs, meant: Option<&[NodeName]>, json: &[u8])
     if meant.is_some_and(|nodes| !nodes.iter().any(|node| event["data"]["node"] == node.as_str())) {
         return;
     }
-    if args.image.as_deref().is_some_and(|image| event["data"]["image"] != image) {
+    let wanted = Wanted { nodes: None, reason: args.reason, image: args.image.clone(), registry: args.registry.clone() };
+    if !wanted.takes(&event) {
         return;
     }
     match args.asked.question.output.format {

@@ -1,0 +1,163 @@
+//! Events from the fleet's stream: of nodes that are gone too, a page at a time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bus::{BusError, StoredMessage, StreamQuery, StreamStart};
+use clock::Clock;
+use contract::{EventReason, NodeName};
+use serde_json::Value;
+
+use super::Wanted;
+use crate::cli::EventsArgs;
+use crate::fleet::FleetClient;
+
+/// Messages that are read at a time.
+const PAGE: usize = 1_000;
+/// Events that are held back to be put into the order of their time: a node that was without NATS sends what it kept. Some MiB.
+const REORDERED: usize = 10_000;
+/// An event may reach the stream so much later than it happened, and is still found by its time: a day without NATS.
+const LATE_AT_MOST: Duration = Duration::from_secs(86_400);
+
+/// Shows the events of the stream in the order of their time, with `show`. Returns their number; none if there is no such stream.
+pub(super) async fn show(args: &EventsArgs, client: &FleetClient, wanted: &Wanted, mut show: impl FnMut(&Value)) -> Result<Option<usize>> {
+    let now = Clock::host().now().wall;
+    let since = args.since.map(|span| now.saturating_sub(span.before(now)));
+    let until = args.until.map(|span| now.saturating_sub(span.before(now)));
+    let mut heap = Ordered::new(args.limit.and_then(|limit| usize::try_from(limit).ok()));
+    let mut from = StreamStart::Time(since.unwrap_or_default());
+    loop {
+        let query = StreamQuery {
+            stream: client.fleet().event_stream(),
+            subject: client.fleet().events(reason_in_subject(args.reason), wanted.one_node()),
+            from,
+            limit: PAGE,
+        };
+        let page = match client.bus().read(&query).await {
+            Ok(page) => page,
+            Err(BusError::NoResponders { .. } | BusError::Unsupported { .. }) => return Ok(None),
+            Err(error) => return Err(error).context("the fleet's events cannot be read"),
+        };
+        for stored in &page.messages {
+            let Some((time, event)) = read(stored) else { continue };
+            if wanted.takes(&event) && since.is_none_or(|since| time >= since) && until.is_none_or(|until| time < until) {
+                heap.push(time, stored.sequence, event, &mut show);
+            }
+        }
+        let is_past = |stored: &StoredMessage| until.is_some_and(|until| stored.stored_at > until + LATE_AT_MOST);
+        match page.next.filter(|_| !page.messages.last().is_some_and(is_past)) {
+            Some(next) => from = StreamStart::Sequence(next),
+            None => return Ok(Some(heap.end(&mut show))),
+        }
+    }
+}
+
+/// The reason as a token of the subject; of an unknown one all are read.
+fn reason_in_subject(reason: Option<EventReason>) -> Option<EventReason> {
+    reason.filter(|reason| EventReason::ALL.contains(reason))
+}
+
+/// When it happened, since 1970, and the event.
+fn read(stored: &StoredMessage) -> Option<(Duration, Value)> {
+    let event: Value = serde_json::from_slice(&stored.message.payload).ok()?;
+    let time = humantime::parse_rfc3339(event["time"].as_str()?).ok()?;
+    Some((time.duration_since(std::time::UNIX_EPOCH).ok()?, event))
+}
+
+/// Puts events into the order of their time, as far as it holds back; of a limit, the newest.
+struct Ordered {
+    held: BinaryHeap<Reverse<Held>>,
+    limit: Option<usize>,
+    shown: usize,
+}
+
+/// Compared by time, then by its place in the stream.
+struct Held {
+    key: (Duration, u64),
+    event: Value,
+}
+
+impl Ordered {
+    fn new(limit: Option<usize>) -> Self {
+        Self { held: BinaryHeap::new(), limit, shown: 0 }
+    }
+
+    fn push(&mut self, time: Duration, sequence: u64, event: Value, show: &mut impl FnMut(&Value)) {
+        self.held.push(Reverse(Held { key: (time, sequence), event }));
+        if self.held.len() <= self.limit.unwrap_or(REORDERED) {
+            return;
+        }
+        let oldest = self.held.pop();
+        if let (Some(Reverse(oldest)), None) = (oldest, self.limit) {
+            show(&oldest.event);
+            self.shown += 1;
+        }
+    }
+
+    fn end(mut self, show: &mut impl FnMut(&Value)) -> usize {
+        while let Some(Reverse(held)) = self.held.pop() {
+            show(&held.event);
+            self.shown += 1;
+        }
+        self.shown
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Held {}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+impl Wanted {
+    /// The node, where it is one alone: it has a subject of its own.
+    fn one_node(&self) -> Option<&NodeName> {
+        match self.nodes.as_deref() {
+            Some([one]) => Some(one),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(limit: Option<usize>, times: &[u64]) -> Vec<u64> {
+        let mut seen = Vec::new();
+        let mut show = |event: &Value| seen.push(event["at"].as_u64().expect("a number"));
+        let mut ordered = Ordered::new(limit);
+        for (sequence, time) in times.iter().enumerate() {
+            ordered.push(Duration::from_secs(*time), sequence as u64, json!({ "at": time }), &mut show);
+        }
+        let total = ordered.end(&mut show);
+        assert_eq!(total, seen.len());
+        seen
+    }
+
+    #[test]
+    fn events_come_in_the_order_of_their_time_and_of_a_limit_the_newest() {
+        assert_eq!(shown(None, &[3, 1, 2]), [1, 2, 3]);
+        assert_eq!(shown(Some(2), &[3, 1, 2, 9, 4]), [4, 9]);
+        let many: Vec<u64> = (0..3 * REORDERED as u64).collect();
+        assert_eq!(shown(None, &many), many, "more than are held back");
+    }
+}
