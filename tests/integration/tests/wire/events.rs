@@ -62,7 +62,8 @@ fn check_message(message: &Message, json: &Value, event: &PullEvent) {
         "registry.example:5000/gone:v1" => "registry_2eexample_3a5000",
         _ => "docker_2eio",
     };
-    assert_eq!(message.subject, format!("fleetpull.v1.evt.{}.{registry}.n1", event.reason));
+    let reason = if event.is_durable() { event.reason.as_str() } else { "present" };
+    assert_eq!(message.subject, format!("fleetpull.v1.evt.{reason}.{registry}.n1"));
     assert_eq!(message.headers.get(headers::TRACEPARENT), Some(event.trace.traceparent().as_str()));
     assert_eq!(message.headers.get(headers::CONTENT_TYPE), Some("application/cloudevents+json"));
     assert_eq!(message.headers.get(headers::MESSAGE_ID), Some(event.id.to_string().as_str()));
