@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-static KEYS: [Key; 47] = [
+static KEYS: [Key; 48] = [
     key("fleet.name", Kind::FleetName, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
     key(
         "fleet.share",
@@ -223,4 +223,10 @@ static KEYS: [Key; 47] = [
         .kubelet("none; the API server keeps events for 1h", ""),
     key("log.level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), "The least that is logged.").flag("--log-level"),
     key("log.format", Kind::Choice(&["text", "json"]), "text for people; json, one object a line, for log collectors.").flag("--log-format"),
+    key(
+        "metrics.address",
+        Kind::Address,
+        "Where an agent serves /metrics (OpenMetrics), /livez and /readyz over HTTP, without a login: an address that only the scraper reaches. Empty: nowhere; `fleetpull nodes NAME --metrics` prints the same.",
+    )
+    .kubelet("/metrics on --port 10250, with a login", ""),
 ];
