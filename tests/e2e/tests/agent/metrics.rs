@@ -7,6 +7,7 @@ use e2e::{Agent, Registry, Signal, Workplace, http_get, until};
 use metrics::table::{self, ALL};
 use metrics::{SERIES_MAX, Scope, samples};
 use practice_registry::{Deed, Fault, MadeImage, Quota};
+use regex::Regex;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -45,6 +46,29 @@ fn assert_as_declared(text: &str) {
     assert!(text.ends_with("# EOF\n"));
 }
 
+/// What dashboards and rules select, each with its name and the values of labels that they fix.
+fn selected() -> Vec<(String, Vec<(String, String)>)> {
+    let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let read = |name: &str| std::fs::read_to_string(deploy.join(name)).unwrap();
+    let text = ["grafana/fleet.json", "grafana/node.json", "prometheus/rules.yaml"].map(read).join("\n").replace("\\\"", "\"");
+    let selector = Regex::new(r"(fleetpull_[a-z_]+)(?:\{([^}]*)\})?").unwrap();
+    let fixed = Regex::new(r#"([a-z_]+)="([a-z_]+)""#).unwrap();
+    let pairs = |labels: &str| fixed.captures_iter(labels).map(|found| (found[1].to_owned(), found[2].to_owned())).collect();
+    selector.captures_iter(&text).map(|found| (found[1].to_owned(), pairs(found.get(2).map_or("", |labels| labels.as_str())))).collect()
+}
+
+/// Dashboards and rules select nothing that an agent never exports.
+fn assert_panels_find(text: &str) {
+    let selected = selected();
+    assert!(selected.len() > 80, "{selected:?}");
+    for (name, fixed) in selected {
+        // Which classes are open depends on what fails.
+        let fixed: Vec<_> = fixed.into_iter().filter(|(label, _)| name != table::ENTRIES_OPEN.name || label != "class").collect();
+        let has = |sample: &metrics::Sample<'_>| fixed.iter().all(|(label, value)| sample.label(label) == Some(value));
+        assert!(samples(text).any(|sample| sample.name == name && has(&sample)), "{name} {fixed:?} is selected and never exported");
+    }
+}
+
 /// Pulls an image, finds it present, fails with another one and is refused.
 fn work(agent: &Agent<'_>, registry: &Registry) {
     let pull = |image: &str, status| agent.asked(&["pull", "--node", "n1", "-o", "json", &registry.image(image)]).expect(status).object();
@@ -70,6 +94,7 @@ fn a_working_agent_exports_every_instrument_of_the_table() {
         ALL.iter().all(|instrument| exported(&text).contains(instrument.name)).then_some(text)
     });
     assert_as_declared(&text);
+    assert_panels_find(&text);
     let series = samples(&text).count();
     eprintln!("metrics: {series} series, {} bytes", text.len());
     assert!(series <= SERIES_MAX, "{series} series");
