@@ -8,6 +8,7 @@ use clock::{Clock, Random};
 use contract::NodeName;
 use contract::messages::backoff_tracker::{CheckBackoff, CountBackoffs, FleetNoted, ReportAttempt, SeeFleet};
 use contract::messages::event_recorder::RecordEvent;
+use metrics::Instruments;
 
 use crate::core::knowledge::{Fault, Input, Knowledge};
 use crate::core::{BackoffPolicy, Tracker};
@@ -24,6 +25,7 @@ pub struct BackoffTracker {
     pub(crate) wishes: Wishes,
     pub(crate) alarm: Option<(SpawnHandle, Duration)>,
     pub(crate) recording: Option<Recording>,
+    pub(crate) instruments: Instruments,
     _gravestone: Gravestone,
 }
 
@@ -84,7 +86,17 @@ impl BackoffTracker {
     #[must_use]
     pub fn new(policy: BackoffPolicy, clock: Clock, gravestone: Gravestone) -> Self {
         let (core, share, clock) = (Core::Alone(Tracker::new(policy)), Share::Off, Dating::by(clock));
-        Self { core, clock, share, sharing: None, wishes: Wishes::default(), alarm: None, recording: None, _gravestone: gravestone }
+        Self {
+            core,
+            clock,
+            share,
+            sharing: None,
+            wishes: Wishes::default(),
+            alarm: None,
+            recording: None,
+            instruments: Instruments::default(),
+            _gravestone: gravestone,
+        }
     }
 
     /// What operators do to it becomes an event of this node. To be said before it is started.
@@ -112,7 +124,23 @@ impl BackoffTracker {
         knowledge.step(clock.now().monotonic, Input::BusGone);
         let core = Core::Sharing(Box::new(knowledge));
         let sharing = Some(Sharing::new(node, shared, random));
-        Self { core, clock, share, sharing, wishes: Wishes::default(), alarm: None, recording: None, _gravestone: gravestone }
+        Self {
+            core,
+            clock,
+            share,
+            sharing,
+            wishes: Wishes::default(),
+            alarm: None,
+            recording: None,
+            instruments: Instruments::default(),
+            _gravestone: gravestone,
+        }
+    }
+
+    /// Counts for these metrics. To be said before it is started.
+    #[must_use]
+    pub fn counting(self, instruments: Instruments) -> Self {
+        Self { instruments, ..self }
     }
 
     /// Reads what others say with this. To be said before it is started.

@@ -25,4 +25,4 @@ pub use inbound::serve;
 #[cfg(feature = "shell")]
 pub use reader::Reader;
 #[cfg(feature = "shell")]
-pub use shell::SharedBus;
+pub use shell::{CountEntries, OpenEntries, SharedBus};

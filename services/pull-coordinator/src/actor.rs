@@ -18,12 +18,14 @@ use contract::{CallError, NodeName, PullEvent, Target, TraceContext, WishId};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, Shared};
 use image::{Platform, Reference};
+use metrics::Instruments;
 use runtimes::{Progress, PullRequest, RuntimeRef};
 use tokio::sync::oneshot;
 
 use crate::beside::Questions;
 use crate::callers::Caller;
 use crate::core::{Coordinator, Effect, Failure, FlightId, FlightView, ImageFacts, Input, KeptWish, Policy, RequestId, bounds};
+use crate::counting::Times;
 use crate::explain::Asked;
 use crate::facts::{facts, inspect_failure};
 use crate::outbound::{Neighbours, Outbound};
@@ -60,6 +62,8 @@ pub struct PullCoordinator {
     alarm: Option<(Duration, SpawnHandle)>,
     /// What came of effects while they were carried out.
     at_once: VecDeque<Input>,
+    /// What is counted for the node's metrics.
+    pub(crate) instruments: Instruments,
     /// What is being told of a wish for leave: its withdrawal comes after.
     telling: BTreeMap<WishId, Told>,
     _gravestone: Gravestone,
@@ -75,6 +79,7 @@ pub(crate) struct Flying {
     pub(crate) work: Option<SpawnHandle>,
     /// Look out for the manifest, and for its size.
     pub(crate) lookouts: Vec<SpawnHandle>,
+    pub(crate) times: Times,
 }
 
 impl PullCoordinator {
@@ -105,6 +110,7 @@ impl PullCoordinator {
             until_written: Vec::new(),
             alarm: None,
             at_once: VecDeque::new(),
+            instruments: Instruments::default(),
             telling: BTreeMap::new(),
             _gravestone: gravestone,
         }
@@ -124,17 +130,25 @@ impl PullCoordinator {
         self
     }
 
+    /// Counts for these metrics. To be said before it is started.
+    #[must_use]
+    pub fn counting(self, instruments: Instruments) -> Self {
+        Self { instruments, ..self }
+    }
+
     pub(crate) fn feed(&mut self, input: Input, context: &mut Context<Self>) {
         let now = self.clock.now();
         let mut next = Some(input);
         while let Some(input) = next.take() {
+            self.count_input(now, &input);
             let effects = self.core.step(now, input);
-            let landed = effects.iter().any(|effect| matches!(effect, Effect::Release { .. }));
+            let landed = effects.iter().any(ends_flights);
             for effect in effects {
+                self.count_effect(now, &effect);
                 self.perform(effect, context);
             }
             if landed {
-                self.forget_what_is_over(context);
+                self.forget_what_is_over(now, context);
             }
             // What follows from one input is done before the next.
             next = self.at_once.pop_front();
@@ -142,11 +156,12 @@ impl PullCoordinator {
         self.set_alarm(now, context);
     }
 
-    fn forget_what_is_over(&mut self, context: &mut Context<Self>) {
-        let core = &self.core;
+    fn forget_what_is_over(&mut self, now: Now, context: &mut Context<Self>) {
+        let (core, instruments) = (&self.core, &self.instruments);
         self.flights.retain(|flight, flying| {
             let lives = core.is_flying(*flight);
             if !lives {
+                flying.times.count_end(now, instruments);
                 flying.lookouts.drain(..).for_each(|lookout| {
                     context.cancel_future(lookout);
                 });
@@ -442,6 +457,11 @@ impl Handler<Ask<ExplainImage>> for PullCoordinator {
         };
         Box::pin(crate::explain::explain(asked, envelope.body, in_flight, envelope.meta.trace))
     }
+}
+
+/// Whether a flight may be over with this: its permit or its place with the fleet is given back.
+fn ends_flights(effect: &Effect) -> bool {
+    matches!(effect, Effect::Release { .. } | Effect::Withdraw { .. })
 }
 
 /// Whether somebody who says so means this wish: its id, or its image however spelled.

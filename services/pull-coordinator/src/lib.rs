@@ -14,6 +14,8 @@ mod callers;
 #[cfg(feature = "shell")]
 mod contained;
 #[cfg(feature = "shell")]
+mod counting;
+#[cfg(feature = "shell")]
 mod explain;
 #[cfg(feature = "shell")]
 mod facts;

@@ -14,10 +14,12 @@ use contract::messages::throttler::{
     SeeFleet,
 };
 use contract::{CallError, PermitId, version};
+use metrics::Instruments;
 use tokio::sync::oneshot;
 
 use crate::core::budget::{self, BudgetCall, BudgetReply};
 use crate::core::{Effect, Input, PERMIT_LEASE, Queue, ThrottlePolicy};
+use crate::counting::Counting;
 use crate::sharing::{FleetParts, Sharing};
 
 /// Is shown what the budgets decide, and when by the monotonic clock.
@@ -34,6 +36,7 @@ pub struct Throttler {
     wishes: BTreeMap<PermitId, Wish>,
     /// Refused by the node's own queue: the fleet has to know.
     pub(crate) refused: Vec<PermitId>,
+    pub(crate) counting: Counting,
     /// When it is to be woken.
     alarm: Option<(SpawnHandle, Duration)>,
     _gravestone: Gravestone,
@@ -64,6 +67,7 @@ impl Throttler {
             answers: BTreeMap::new(),
             wishes: BTreeMap::new(),
             refused: Vec::new(),
+            counting: Counting::default(),
             alarm: None,
             _gravestone: gravestone,
         }
@@ -74,6 +78,12 @@ impl Throttler {
     pub fn sharing(policy: ThrottlePolicy, clock: Clock, gravestone: Gravestone, fleet: FleetParts) -> Self {
         let sharing = Some(Sharing::new(fleet, policy.slots, clock.clone()));
         Self { sharing, ..Self::new(policy, clock, gravestone) }
+    }
+
+    /// Counts for these metrics. To be said before it is started.
+    #[must_use]
+    pub fn counting(self, instruments: Instruments) -> Self {
+        Self { counting: Counting::of(instruments), ..self }
     }
 
     /// Shows whatever the budgets decide to somebody, for tests.
@@ -92,8 +102,12 @@ impl Throttler {
         self.answers.retain(|_, waiting| !waiting.answer.is_closed());
         for effect in self.core.step(now, input) {
             match effect {
-                Effect::Grant { permit } => self.answer(permit, PermitAnswer::Granted { lease_ms: PERMIT_LEASE.as_millis() as u64 }),
+                Effect::Grant { permit } => {
+                    self.counting.slot_given(now.monotonic, permit);
+                    self.answer(permit, PermitAnswer::Granted { lease_ms: PERMIT_LEASE.as_millis() as u64 });
+                }
                 Effect::Refuse { permit, text } => {
+                    self.counting.ended(now.monotonic, permit);
                     self.refused.extend(self.wishes.remove(&permit).map(|_| permit));
                     self.answer(permit, PermitAnswer::Refused { text });
                 }
@@ -111,11 +125,13 @@ impl Throttler {
     /// The fleet lets it go: now it is the node's bucket and slots that decide.
     pub(crate) fn fleet_granted(&mut self, permit: PermitId) {
         if let Some(image) = self.wishes.get(&permit).map(|wish| wish.image.clone()) {
+            self.counting.permit_given(self.clock.now().monotonic, permit);
             self.queue(Input::Acquire { permit, image });
         }
     }
 
     pub(crate) fn fleet_refused(&mut self, permit: PermitId, text: String) {
+        self.counting.ended(self.clock.now().monotonic, permit);
         self.wishes.remove(&permit);
         self.answer(permit, PermitAnswer::Refused { text });
     }
@@ -202,10 +218,14 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
 
     fn handle(&mut self, Ask(acquire): Ask<AcquirePermit>, context: &mut Self::Context) -> Self::Result {
         let AcquirePermit { permit, image, patience_ms, budget } = acquire.body;
+        let budget = budget.filter(|_| self.sharing.is_some());
+        if !self.core.is_granted(permit) {
+            self.counting.asked(self.clock.now().monotonic, permit, budget.is_some(), acquire.meta.trace);
+        }
         let patience = Duration::from_millis(patience_ms).min(PERMIT_LEASE / 2);
         let (answer, mut answered) = oneshot::channel();
         self.answers.insert(permit, Waiting { answer, patience });
-        match budget.filter(|_| self.sharing.is_some()) {
+        match budget {
             Some(owner) => {
                 self.wishes.entry(permit).or_insert(Wish { image, told: false });
                 self.share(budget::Input::Want { owner, permit }, context);
@@ -253,6 +273,7 @@ impl Handler<Ask<ReleasePermit>> for Throttler {
         let ReleasePermit { permit, limits } = release.body;
         self.answers.remove(&permit);
         self.wishes.remove(&permit);
+        self.counting.ended(self.clock.now().monotonic, permit);
         self.step(Input::Release { permit }, context);
         self.share(budget::Input::Release { permit, limits }, context);
         MessageResult(Ok(PermitReleased {}))

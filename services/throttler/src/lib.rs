@@ -8,6 +8,8 @@ pub mod core;
 #[cfg(feature = "shell")]
 mod actor;
 #[cfg(feature = "shell")]
+mod counting;
+#[cfg(feature = "shell")]
 mod inbound;
 #[cfg(feature = "shell")]
 mod lease;

@@ -194,10 +194,12 @@ impl Throttler {
         let (Some(sharing), Some(outcome)) = (&mut self.sharing, outcome) else { return };
         match (outcome.held, &outcome.input) {
             (Some(held), _) => {
-                sharing.held.insert(owner, held);
+                let before = sharing.held.insert(owner, held);
+                self.counting.lease_held(before.map(|before| before.epoch), held.epoch);
             }
             (None, Input::LeaseLost { epoch, .. }) if sharing.held.get(&owner).is_some_and(|held| held.epoch == *epoch) => {
                 sharing.held.remove(&owner);
+                self.counting.lease_lost();
             }
             _ => {}
         }

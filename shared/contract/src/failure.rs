@@ -60,6 +60,61 @@ impl FailureClass {
     }
 }
 
+/// How often each class occurred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClassCounts {
+    /// See [`FailureClass::RateLimited`].
+    pub rate_limited: u64,
+    /// See [`FailureClass::RegistryUnavailable`].
+    pub registry_unavailable: u64,
+    /// See [`FailureClass::NotFound`].
+    pub not_found: u64,
+    /// See [`FailureClass::Denied`].
+    pub denied: u64,
+    /// See [`FailureClass::ContentInvalid`].
+    pub content_invalid: u64,
+    /// See [`FailureClass::SignatureInvalid`].
+    pub signature_invalid: u64,
+    /// See [`FailureClass::NodeLocal`].
+    pub node_local: u64,
+    /// See [`FailureClass::Unknown`].
+    pub unknown: u64,
+}
+
+impl ClassCounts {
+    /// Counts one.
+    pub fn count(&mut self, class: FailureClass) {
+        *self.of_mut(class) += 1;
+    }
+
+    /// How often this class occurred.
+    #[must_use]
+    pub fn of(mut self, class: FailureClass) -> u64 {
+        *self.of_mut(class)
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        FailureClass::ALL.into_iter().for_each(|class| *self.of_mut(class) += other.of(class));
+        self
+    }
+
+    fn of_mut(&mut self, class: FailureClass) -> &mut u64 {
+        match class {
+            FailureClass::RateLimited => &mut self.rate_limited,
+            FailureClass::RegistryUnavailable => &mut self.registry_unavailable,
+            FailureClass::NotFound => &mut self.not_found,
+            FailureClass::Denied => &mut self.denied,
+            FailureClass::ContentInvalid => &mut self.content_invalid,
+            FailureClass::SignatureInvalid => &mut self.signature_invalid,
+            FailureClass::NodeLocal => &mut self.node_local,
+            FailureClass::Unknown => &mut self.unknown,
+        }
+    }
+}
+
 impl fmt::Display for FailureClass {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())

@@ -20,7 +20,7 @@ pub mod version;
 
 pub use command::{CallError, Command, Envelope, Meta, Service};
 pub use event::{EventReason, EventSequence, EventType, PullEvent, Repeats};
-pub use failure::{FailureClass, Reason, Stage};
+pub use failure::{ClassCounts, FailureClass, Reason, Stage};
 pub use ids::{AttemptId, MessageId, NodeName, NodeNameError, PermitId, PodRef, WishId};
 pub use open::UnknownText;
 pub use target::{Target, View};

@@ -60,6 +60,7 @@ fn commands() -> Vec<Known> {
     vec![
         known::<agent::DescribeNode>(),
         known::<agent::CountAll>(),
+        known::<agent::ReadMetrics>(),
         known::<backoff_tracker::CheckBackoff>(),
         known::<backoff_tracker::AwaitLeave>(),
         known::<backoff_tracker::BeginAttempt>(),

@@ -1,6 +1,7 @@
 //! What a value may be: read from the text of a variable or a flag, or from TOML.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use toml::Value;
@@ -39,6 +40,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// `unix://` and an absolute path, or empty.
     Endpoint,
+    /// An IP address and a port, or empty.
+    Address,
     /// A path, or empty.
     Path,
     /// Any text on one line, or empty.
@@ -91,6 +94,7 @@ impl Kind {
             ),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Endpoint => "unix:// and an absolute path, such as unix:///run/containerd/containerd.sock; or empty".to_owned(),
+            Self::Address => "an IP address and a port, such as 127.0.0.1:9464 or [::]:9464; or empty".to_owned(),
             Self::Path => "a path (~ is not expanded; a relative one begins at the working directory); or empty".to_owned(),
             Self::Text => "a text on one line; or empty".to_owned(),
             Self::Switch => "true or false".to_owned(),
@@ -136,6 +140,7 @@ impl Kind {
             Self::Rate { .. } => "per second",
             Self::Duration { .. } => "duration",
             Self::Bytes { .. } => "size",
+            Self::Address => "address",
             Self::Servers => "list of URLs",
         }
     }
@@ -200,6 +205,7 @@ impl Kind {
             Self::Endpoint => {
                 text.is_empty() || (on_one_line && text.strip_prefix("unix://").is_some_and(|path| path.len() > 1 && path.starts_with('/')))
             }
+            Self::Address => text.is_empty() || text.parse::<SocketAddr>().is_ok(),
             Self::Path => on_one_line && !text.starts_with('~'),
             Self::Duration { min, max } => return self.duration(text, *min, *max),
             Self::Group { may_be_empty } => (*may_be_empty && text.is_empty()) || is_name(text, GROUP_MAX_CHARS, "._-/"),
@@ -321,6 +327,14 @@ mod tests {
             (Kind::Endpoint, "/run/c.sock", None),
             (Kind::Endpoint, "tcp://h:1", None),
             (Kind::Endpoint, "unix:///", None),
+            (Kind::Address, "", Some("\"\"")),
+            (Kind::Address, "127.0.0.1:9464", Some("\"127.0.0.1:9464\"")),
+            (Kind::Address, "[::]:9464", Some("\"[::]:9464\"")),
+            (Kind::Address, ":9464", None),
+            (Kind::Address, "localhost:9464", None),
+            (Kind::Address, "127.0.0.1", None),
+            (Kind::Address, "127.0.0.1:99999", None),
+            (Kind::Address, "http://127.0.0.1:9464", None),
             (Kind::Path, "~/images", None),
             (Kind::Group { may_be_empty: false }, "eu-1/dmz", Some("\"eu-1/dmz\"")),
             (Kind::Group { may_be_empty: false }, "", None),

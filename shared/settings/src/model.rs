@@ -43,6 +43,8 @@ pub struct Settings {
     pub events: Events,
     /// What is logged.
     pub log: Log,
+    /// Where the agent's metrics and health can be read.
+    pub metrics: Metrics,
 }
 
 /// `fleet.*`
@@ -309,6 +311,15 @@ pub struct Log {
     pub level: LogLevel,
     /// How a line looks.
     pub format: LogFormat,
+}
+
+/// `metrics.*`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metrics {
+    /// An IP address and a port. None: there is no such address.
+    #[serde(with = "empty_as_none")]
+    pub address: Option<String>,
 }
 
 /// The least that is written to the log.

@@ -55,7 +55,7 @@ impl Key {
     }
 }
 
-static KEYS: [Key; 51] = [
+static KEYS: [Key; 52] = [
     key("fleet.name", Kind::FleetName, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
     key(
         "fleet.share",
@@ -248,4 +248,10 @@ static KEYS: [Key; 51] = [
     .kubelet("none", ""),
     key("log.level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), "The least that is logged.").flag("--log-level"),
     key("log.format", Kind::Choice(&["text", "json"]), "text for people; json, one object a line, for log collectors.").flag("--log-format"),
+    key(
+        "metrics.address",
+        Kind::Address,
+        "Where an agent serves /metrics (OpenMetrics), /livez and /readyz over HTTP, without a login: an address that only the scraper reaches. Empty: nowhere; `fleetpull nodes NAME --metrics` prints the same.",
+    )
+    .kubelet("/metrics on --port 10250, with a login", ""),
 ];

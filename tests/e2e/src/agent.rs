@@ -1,5 +1,6 @@
 //! A running agent, started the way systemd starts it.
 
+use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use clock::Random;
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, Meta, TraceContext};
 
-use crate::{Finished, Signal, Started, Workplace, until};
+use crate::{Finished, Signal, Started, Workplace, http_get, until};
 use serde_json::Value;
 
 /// Longer than anything here takes, on a machine under load.
@@ -72,6 +73,20 @@ impl<'a> Agent<'a> {
     /// Its log, as soon as that holds this.
     pub fn log_with(&self, text: &str) -> String {
         until(&format!("the log says {text:?}: {}", self.process.stderr()), || Some(self.process.stderr()).filter(|log| log.contains(text)))
+    }
+
+    /// Where it serves metrics and health, as its first line says.
+    pub fn http(&self) -> SocketAddr {
+        let log = self.log_with("the agent has started");
+        let said = log.split("metrics=\"http://").nth(1).and_then(|rest| rest.split('/').next());
+        said.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("no metrics.address is said: {log}"))
+    }
+
+    /// Its metrics over HTTP, as Prometheus asks for them.
+    pub fn metrics(&self) -> String {
+        let answer = http_get(self.http(), "/metrics", "application/openmetrics-text;version=1.0.0");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body
     }
 
     /// Sends it a signal.

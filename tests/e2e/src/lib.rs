@@ -4,11 +4,13 @@
 //! - [`Workplace`]: a folder of its own from which the program is run, with nothing of this host's user in its environment.
 //! - [`Registry`]: a practice registry that serves beside a test that blocks; [`skopeo`]: the reader of registries and layouts.
 //! - [`Agent`]: a running agent, started as systemd starts it.
+//! - [`http_get`]: what an agent answers over HTTP.
 //! - [`until`]: waits for a condition, with a limit.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
 
 mod agent;
 mod binary;
+mod http;
 mod json_rule;
 mod process;
 mod registry;
@@ -18,6 +20,7 @@ mod workplace;
 
 pub use agent::Agent;
 pub use binary::binary;
+pub use http::{HttpAnswer, http_get, http_send};
 pub use process::{Signal, Started};
 pub use registry::Registry;
 pub use skopeo::skopeo;

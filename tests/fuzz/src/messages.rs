@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 pub(crate) fn commands_and_replies(data: &[u8]) {
     both::<agent::DescribeNode>(data);
     both::<agent::CountAll>(data);
+    both::<agent::ReadMetrics>(data);
     both::<backoff_tracker::CheckBackoff>(data);
     both::<backoff_tracker::AwaitLeave>(data);
     both::<backoff_tracker::ResolveAttempt>(data);

@@ -1,4 +1,5 @@
 //! What is delivered for deployment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod dashboards;
 mod deploy;

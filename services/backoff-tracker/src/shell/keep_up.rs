@@ -336,7 +336,11 @@ impl BackoffTracker {
             return self.catch_up(LONGEST_SPREAD, context);
         }
         let told = digest.reports_sequence;
-        if told > followed.sequence {
+        let is_behind = told > followed.sequence;
+        if let Some(sharing) = &mut self.sharing {
+            sharing.announced = told;
+        }
+        if is_behind {
             // What is told of may be on its way still.
             context.run_later(BUS_ANSWER, move |tracker, context| {
                 let Some(sharing) = tracker.sharing.as_mut().filter(|sharing| sharing.followed.sequence < told) else { return };

@@ -11,6 +11,7 @@ use contract::know::{StoredLease, encode_as};
 use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, AwaitLeave, BeginAttempt, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish,
 };
+use metrics::Lease;
 
 use super::wishes::{self, Stage};
 use crate::actor::{BackoffTracker, Core};
@@ -245,6 +246,11 @@ impl BackoffTracker {
         let freed_since = sharing.asked.remove(&name).unwrap_or_default();
         match answer {
             Ok(revision) => {
+                self.instruments.lease_taken(match name {
+                    LeaseName::Probe(..) => Lease::Probe,
+                    LeaseName::Lead(..) => Lease::Lead,
+                    LeaseName::Slot(..) => Lease::Gate,
+                });
                 // Some run out without being given back.
                 sharing.leases.retain(|_, (_, until)| now < *until);
                 sharing.leases.insert(name, (revision, now + PROBE_DEADLINE));

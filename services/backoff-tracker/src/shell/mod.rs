@@ -1,5 +1,6 @@
 //! What the actor is made of besides its core.
 
+mod entries;
 mod keep_up;
 mod leave;
 mod link;
@@ -11,6 +12,7 @@ mod refusals;
 mod sharing;
 mod wishes;
 
+pub use entries::{CountEntries, OpenEntries};
 pub use link::SharedBus;
 pub(crate) use recording::Recording;
 pub(crate) use sharing::Sharing;

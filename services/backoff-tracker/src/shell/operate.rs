@@ -140,6 +140,7 @@ impl BackoffTracker {
             shared.lapsed_total = sharing.counts.lapsed;
             shared.reports_refused_total = sharing.counts.refused;
             shared.other_version_total = sharing.counts.other_version;
+            shared.replica_lag = sharing.lag();
             shared.gaps_total = sharing.counts.gaps;
             shared.snapshots_total = sharing.counts.snapshots;
             shared.reports_sent_total = read(&sharing.written.sent);

@@ -40,6 +40,8 @@ pub(crate) struct Sharing {
     pub(crate) written: Arc<Written>,
     /// How far the replica has followed the bucket of reports.
     pub(crate) followed: BucketStatus,
+    /// The newest change of reports that the registrar has announced.
+    pub(crate) announced: u64,
     /// Which bucket of pauses is known: another one has forgotten them.
     pub(crate) pauses_created: String,
     /// Whether a snapshot is planned or being read.
@@ -104,6 +106,7 @@ impl Sharing {
             writes: None,
             written: Arc::default(),
             followed: BucketStatus::default(),
+            announced: 0,
             pauses_created: String::new(),
             catching_up: false,
             caught_up_at: None,
@@ -197,6 +200,11 @@ impl Sharing {
     pub(crate) fn owes_words(&mut self) -> bool {
         let unsent = read(&self.written.unsent);
         std::mem::replace(&mut self.unsent_seen, unsent) != unsent
+    }
+
+    /// How many changes the registrar has announced that are not known here.
+    pub(crate) fn lag(&self) -> u64 {
+        self.announced.saturating_sub(self.followed.sequence)
     }
 
     /// Follows the bucket of reports by the sequence of a change; whether something was missed.

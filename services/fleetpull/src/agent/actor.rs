@@ -1,23 +1,28 @@
 //! The `agent` service: what the node is, how it is, and what it counts, asked live of its own actors.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler, ResponseActFuture, StreamHandler, WrapFuture as _};
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use backoff_tracker::CountEntries;
 use bus::{BusHealth, BusRef};
 use clock::{Clock, Now};
 use contract::messages::agent::{CountAll, DescribeNode, NodeCounters, NodeDescription};
 use contract::messages::backoff_tracker::CountBackoffs;
 use contract::messages::event_recorder::CountEvents;
 use contract::messages::pull_coordinator::ListPulls;
-use contract::messages::throttler::CountPermits;
+use contract::messages::throttler::{CountPermits, ListBudgets};
 use contract::{CallError, Service, VERSION as MESSAGE_VERSION};
+use metrics::Instruments;
 use runtimes::{RuntimeDescription, RuntimeRef};
 use tracing::{info, warn};
 
 use super::condition::Condition;
 use super::counters::{Counts, PullCounts};
+use super::exposition::Kept;
 use super::identity::{Identity, VERSION};
+use super::readings::{OfFleet, labelled};
 use crate::node::presence::{CountPresence, Presence, PresenceCounts};
 use crate::node::{Actors, root_envelope};
 
@@ -30,13 +35,16 @@ const RUNTIME_WITHIN: Duration = Duration::from_millis(250);
 
 /// The actor that speaks for the node.
 pub(super) struct Agent {
-    identity: Identity,
+    pub(super) identity: Identity,
     services: Actors,
     presence: Option<Addr<Presence>>,
     bus: BusRef,
     runtime: RuntimeRef,
-    clock: Clock,
-    condition: Condition,
+    pub(super) clock: Clock,
+    pub(super) condition: Condition,
+    pub(super) instruments: Instruments,
+    /// The metrics as they were read last.
+    pub(super) kept: Kept,
     seen: RuntimeDescription,
     seen_at: Now,
     _gravestone: Gravestone,
@@ -53,12 +61,21 @@ pub(super) struct AgentParts {
     /// What the runtime said of itself at the start.
     pub(super) seen: RuntimeDescription,
     pub(super) clock: Clock,
+    /// What the services count for the metrics.
+    pub(super) instruments: Instruments,
     pub(super) gravestone: Gravestone,
+}
+
+/// What the metrics are made of, at one time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gathered {
+    pub(super) counts: Counts,
+    pub(super) fleet: OfFleet,
 }
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Self {
-        let AgentParts { identity, services, presence, bus, runtime, seen, clock, gravestone } = parts;
+        let AgentParts { identity, services, presence, bus, runtime, seen, clock, instruments, gravestone } = parts;
         let mut condition = Condition::new(identity.started);
         condition.see_bus(identity.started, &bus.health());
         condition.see_runtime(identity.started, problem_of(&seen));
@@ -66,7 +83,8 @@ impl Agent {
             warn!(state = condition.state(), "this node is degraded");
         }
         let seen_at = clock.now();
-        Self { identity, services, presence, bus, runtime, clock, condition, seen, seen_at, _gravestone: gravestone }
+        let kept = Kept::default();
+        Self { identity, services, presence, bus, runtime, clock, condition, instruments, kept, seen, seen_at, _gravestone: gravestone }
     }
 
     fn see_runtime(&mut self, seen: RuntimeDescription) {
@@ -97,11 +115,11 @@ impl Agent {
         context.spawn(look.map(|seen, agent, _| agent.see_runtime(seen)));
     }
 
-    /// What the services count now, and the runtime's description if it is wanted, is old and comes in time.
-    fn gather(&self, with_runtime: bool) -> impl Future<Output = Result<(Counts, Option<RuntimeDescription>), CallError>> + use<> {
+    /// What the services count now, and the runtime's description if it is old and comes in time.
+    fn gather(&self) -> impl Future<Output = Result<(Counts, Option<RuntimeDescription>), CallError>> + use<> {
         let (services, presence) = (self.services.clone(), self.presence.clone());
         let is_old = self.clock.now().monotonic.saturating_sub(self.seen_at.monotonic) > FRESH_FOR;
-        let runtime = (with_runtime && is_old).then(|| self.runtime.clone());
+        let runtime = is_old.then(|| self.runtime.clone());
         async move {
             let look = async {
                 match runtime {
@@ -111,6 +129,16 @@ impl Agent {
             };
             let (counts, seen) = futures::join!(count(&services, presence), look);
             Ok((counts?, seen))
+        }
+    }
+
+    /// Everything that the metrics are made of.
+    pub(super) fn gather_all(&self) -> impl Future<Output = Result<Gathered, CallError>> + use<> {
+        let (services, presence) = (self.services.clone(), self.presence.clone());
+        async move {
+            let counts = count(&services, presence).await?;
+            let fleet = count_fleet(&services, &counts).await?;
+            Ok(Gathered { counts, fleet })
         }
     }
 
@@ -132,7 +160,8 @@ impl Agent {
         }
     }
 
-    fn count(&self, counts: &Counts) -> NodeCounters {
+    /// The numbers without labels, by name.
+    pub(super) fn counters(&self, counts: &Counts) -> BTreeMap<String, u64> {
         let mut counters = counts.by_name();
         let up_for = self.clock.now().monotonic.saturating_sub(self.identity.started.monotonic).as_secs();
         let own = [
@@ -143,6 +172,13 @@ impl Agent {
             ("runtime_usable", u64::from(self.seen.problem.is_none())),
         ];
         counters.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        counters
+    }
+
+    /// The numbers of the metrics: without labels by their short names, and those with labels beside them.
+    fn count(&self, gathered: &Gathered) -> NodeCounters {
+        let mut counters = self.counters(&gathered.counts);
+        counters.extend(labelled(&self.text(gathered)));
         NodeCounters { counters }
     }
 }
@@ -171,7 +207,7 @@ impl Handler<Ask<DescribeNode>> for Agent {
     type Result = ResponseActFuture<Self, Result<NodeDescription, CallError>>;
 
     fn handle(&mut self, _: Ask<DescribeNode>, _: &mut Self::Context) -> Self::Result {
-        Box::pin(self.gather(true).into_actor(self).map(|gathered, agent, _| {
+        Box::pin(self.gather().into_actor(self).map(|gathered, agent, _| {
             let (counts, seen) = gathered?;
             if let Some(seen) = seen {
                 agent.see_runtime(seen);
@@ -185,8 +221,22 @@ impl Handler<Ask<CountAll>> for Agent {
     type Result = ResponseActFuture<Self, Result<NodeCounters, CallError>>;
 
     fn handle(&mut self, _: Ask<CountAll>, _: &mut Self::Context) -> Self::Result {
-        Box::pin(self.gather(false).into_actor(self).map(|gathered, agent, _| Ok(agent.count(&gathered?.0))))
+        Box::pin(self.gather_all().into_actor(self).map(|gathered, agent, _| Ok(agent.count(&gathered?))))
     }
+}
+
+/// What this node tells of the fleet, as far as it leads that.
+async fn count_fleet(services: &Actors, counts: &Counts) -> Result<OfFleet, CallError> {
+    let ended = |service: Service| move |_| CallError::Ended { service: service.name() };
+    let entries = match counts.presence.of("presence_registrar") {
+        0 => None,
+        _ => Some(services.backoff.send(CountEntries).await.map_err(ended(Service::BackoffTracker))?),
+    };
+    let budgets = match counts.permits.budgets_led {
+        0 => Vec::new(),
+        _ => services.throttler.send(Ask(root_envelope(ListBudgets {}))).await.map_err(ended(Service::Throttler))??.budgets,
+    };
+    Ok(OfFleet { entries, budgets })
 }
 
 async fn count(services: &Actors, presence: Option<Addr<Presence>>) -> Result<Counts, CallError> {

@@ -7,6 +7,9 @@ use clock::Now;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::health::Health;
+use super::readings::BUS_STATES;
+
 /// How a node is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Condition {
@@ -63,6 +66,21 @@ impl Condition {
         if problems.is_empty() { "ok".to_owned() } else { format!("degraded: {}", problems.join("; ")) }
     }
 
+    /// What is wrong with each part.
+    pub(super) fn health(&self) -> Health {
+        Health { runtime: self.runtime.clone(), bus: self.bus.clone() }
+    }
+
+    /// One of [`BUS_STATES`](super::readings::BUS_STATES).
+    pub(super) fn bus_state(&self) -> &'static str {
+        let [connected, degraded, disconnected] = BUS_STATES;
+        match (self.is_connected, &self.bus) {
+            (true, None) => connected,
+            (true, Some(_)) => degraded,
+            (false, _) => disconnected,
+        }
+    }
+
     /// Whether nothing is wrong.
     pub(super) fn is_well(&self) -> bool {
         self.bus.is_none() && self.runtime.is_none()
@@ -113,6 +131,7 @@ mod tests {
         let mut condition = Condition::new(at(0));
         condition.see_bus(at(1), &BusHealth::Connected);
         assert_eq!((condition.state().as_str(), condition.lasts(at(5)).as_secs()), ("ok", 5));
+        assert_eq!(condition.bus_state(), "connected");
         condition.see_bus(at(20), &without("lost"));
         condition.see_bus(at(25), &without("refused"));
         assert_eq!(condition.state(), "degraded: no bus since 2023-11-14T22:13:40Z: refused");
@@ -138,6 +157,7 @@ mod tests {
         condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned(), transient: false });
         condition.see_runtime(at(9), Some("containerd: no answer".to_owned()));
         assert_eq!(condition.state(), "degraded: no JetStream; runtime containerd: no answer");
+        assert_eq!(condition.bus_state(), "degraded");
         condition.see_bus(at(10), &BusHealth::Connected);
         assert_eq!(condition.state(), "degraded: runtime containerd: no answer");
         assert_eq!(condition.lasts(at(11)).as_secs(), 10);
@@ -151,5 +171,6 @@ mod tests {
         condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned(), transient: false });
         condition.see_bus(at(2), &without("lost"));
         assert!(condition.state().starts_with("degraded: no bus since"), "{}", condition.state());
+        assert_eq!(condition.bus_state(), "disconnected");
     }
 }

@@ -85,8 +85,17 @@ impl Counts {
         .into_iter()
         .chain(presence.0.iter().copied())
         .map(|(name, value)| (name.to_owned(), value))
-        .chain(presence.is_shared().then(|| by_field("shared", &backoff.shared)).into_iter().flatten())
+        .chain(presence.is_shared().then(|| self.of_sharing()).into_iter().flatten())
         .collect()
+    }
+}
+
+impl Counts {
+    fn of_sharing(&self) -> Vec<(String, u64)> {
+        let PermitCounts { alone_total, overrun_total, .. } = self.permits;
+        let budgets = [("budgets_alone_total", alone_total), ("budgets_overrun_total", overrun_total)];
+        let budgets = budgets.map(|(name, value)| (name.to_owned(), value));
+        by_field("shared", &self.backoff.shared).into_iter().chain(budgets).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What an agent says of itself at its start.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -32,18 +33,26 @@ pub(super) async fn describe(runtime: &RuntimeRef, settings: &Settings) -> Runti
     }
 }
 
+/// Where the agent is reached on this machine.
+pub(super) struct Reached<'a> {
+    pub(super) socket: &'a Path,
+    /// None: no address is set.
+    pub(super) http: Option<SocketAddr>,
+}
+
 /// The lines that say what has started, and what it shares.
-pub(super) fn introduce(settings: &Settings, sharing: Option<&Sharing>, node: &NodeName, seen: &RuntimeDescription, socket: &Path) {
+pub(super) fn introduce(settings: &Settings, sharing: Option<&Sharing>, node: &NodeName, seen: &RuntimeDescription, reached: &Reached<'_>) {
     let runtime = name_and_version(seen);
     let bus = shown_bus(settings);
     let credentials = if seen.credential_sources.is_empty() { "anonymous".to_owned() } else { seen.credential_sources.join(", ") };
-    let (place, socket) = (&seen.place, socket.display());
+    let (place, socket) = (&seen.place, reached.socket.display());
+    let metrics = reached.http.map(|address| format!("http://{address}/metrics"));
     match settings.runtime.kind {
         RuntimeKind::OciLayout => {
-            info!(version = VERSION, %node, runtime, store = place, bus, credentials, %socket, "the agent has started")
+            info!(version = VERSION, %node, runtime, store = place, bus, credentials, %socket, metrics, "the agent has started")
         }
         RuntimeKind::Cri => {
-            info!(version = VERSION, %node, runtime, runtime_endpoint = place, bus, credentials, %socket, "the agent has started")
+            info!(version = VERSION, %node, runtime, runtime_endpoint = place, bus, credentials, %socket, metrics, "the agent has started")
         }
     }
     match sharing {

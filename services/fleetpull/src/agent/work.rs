@@ -16,6 +16,7 @@ use event_recorder::store::sqlite::{OUTBOX_FILE, Origin, SqliteStore};
 use event_recorder::{Durability, StreamLimits};
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
+use metrics::Instruments;
 use pull_coordinator::FileWishStore;
 use runtimes::keyring::FleetKey;
 use runtimes::{RuntimeDescription, RuntimeRef};
@@ -26,8 +27,9 @@ use tokio::task::JoinHandle;
 use super::actor::{Agent, AgentParts};
 use super::door::{Door, Doorkeeper};
 use super::fleet_size;
+use super::http_endpoint::{self, HttpEndpoint};
 use super::identity::Identity;
-use super::introduction::{describe, introduce};
+use super::introduction::{Reached, describe, introduce};
 use super::rivals::{Rival, Rivals};
 use super::serving::Serving;
 use super::state_dir::StateDir;
@@ -46,6 +48,8 @@ pub(super) struct Work {
     rivals: LocalBoxFuture<'static, Rival>,
     serving: Serving,
     socket: SocketServer,
+    /// Where metrics and health are read over HTTP, if an address is set.
+    _http: Option<http_endpoint::Serving>,
     /// Looks after the fleet's key, where that is kept by the fleet itself.
     _key_keeper: Option<JoinHandle<()>>,
     /// The lock goes last.
@@ -75,6 +79,9 @@ struct Ground {
     wiring: Wiring,
     door: Arc<Door>,
     rivals: Rivals,
+    instruments: Instruments,
+    /// None: no address is set.
+    http: Option<HttpEndpoint>,
 }
 
 /// Starts everything. When this returns, the socket listens, and on a bus that is there every subscription is confirmed.
@@ -85,7 +92,8 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     // Before anything is started that may panic.
     let panics = tasks::panics();
     let settings = configuration.settings();
-    let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, rivals } = prepare(configuration).await?;
+    let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, rivals, instruments, http } =
+        prepare(configuration).await?;
     let bus = wiring.bus;
     // Without a server it is the same bus, and else one of this process that works when the server does not.
     let local: BusRef = if settings.nats.is_wanted() { Arc::new(MemoryBus::new(clock.clone())) } else { bus.clone() };
@@ -105,6 +113,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         wishes: Some(Arc::new(FileWishStore::new(state.wishes()))),
         keep_free: keep_free(settings),
         events: Some(durability),
+        instruments: instruments.clone(),
     };
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
     // It ends with the node's presence.
@@ -117,6 +126,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         runtime,
         seen: seen.clone(),
         clock: clock.clone(),
+        instruments,
         gravestone: Gravestone::of("agent"),
     });
     let agent = agent.start();
@@ -125,8 +135,11 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), Gravestone::of("doorkeeper")).start();
     let serving = Serving::begin(&node, &local, &agent, &doorkeeper, &identity, &clock).await;
     let serving = serving.context("the agent cannot be reached through the bus")?;
-    introduce(settings, sharing.as_ref(), &identity.node, &seen, &socket_path);
-    Ok(Work { node, panics, rivals: Box::pin(rivals.next_older()), serving, socket, _key_keeper: key_keeper, _state: state })
+    let reached = Reached { socket: &socket_path, http: http.as_ref().map(HttpEndpoint::address) };
+    introduce(settings, sharing.as_ref(), &identity.node, &seen, &reached);
+    // Last, so that who is answered finds an agent that is ready.
+    let http = http.map(|http| http.serve(agent, clock));
+    Ok(Work { node, panics, rivals: Box::pin(rivals.next_older()), serving, socket, _http: http, _key_keeper: key_keeper, _state: state })
 }
 
 /// Begins to look after the fleet's key, unless nothing is shared or a file holds the key.
@@ -170,12 +183,14 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let fleet = Fleet::named(&settings.fleet.name).context("fleet.name is not valid")?;
     let store = settings.store.dir_on(&configuration.host)?;
     let state = StateDir::lock(&settings.state.dir_on(&store, node.as_str()))?;
+    let http = HttpEndpoint::bind(settings).await?;
     let identity = Identity::new(node.clone(), settings.node.labels.clone(), &clock);
     let fleet_key = FleetKey::new();
     if let Some(file) = &settings.fleet.key_file {
         fleet_key.fill(&read_key_file(file)?);
     }
-    let runtime = open_shared_runtime(configuration, RegistryArgs::default(), &clock, fleet_key.clone())?;
+    let instruments = Instruments::default();
+    let runtime = open_shared_runtime(configuration, RegistryArgs::default(), &clock, fleet_key.clone(), &instruments)?;
     // Without NATS there is nobody to share with.
     let sharing = Sharing::of(settings, identity.instance.clone()).filter(|_| settings.nats.is_wanted());
     let bus = open_bus(settings, &format!("fleetpull {node}"), fleet_size::read(&state.fleet_size()), &clock).await?;
@@ -186,7 +201,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     if is_connected && let Some(rival) = rivals.any().await {
         bail!("{rival}");
     }
-    Ok(Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, rivals })
+    Ok(Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, rivals, instruments, http })
 }
 
 /// Waits for a moment until messages flow; whether they do.

@@ -129,11 +129,15 @@ pub struct ExplainArgs {
 #[command(after_help = "\
 Examples:
   fleetpull nodes --nats nats://nats:4222
-  fleetpull nodes n1 --nats nats://nats:4222      all counters of n1")]
+  fleetpull nodes n1 --nats nats://nats:4222      all counters of n1
+  fleetpull nodes n1 --metrics                    as Prometheus scrapes them")]
 pub struct NodesArgs {
     /// Print all counters of this node.
     #[arg(value_name = "NAME", conflicts_with = "selector")]
     pub node: Option<NodeName>,
+    /// Print the metrics of this node as text (OpenMetrics), as at /metrics of its metrics.address.
+    #[arg(long, requires = "node", conflicts_with = "format")]
+    pub metrics: bool,
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
     pub question: QuestionArgs,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use contract::NodeName;
-use contract::messages::agent::{CountAll, NodeDescription};
+use contract::messages::agent::{CountAll, NodeDescription, ReadMetrics};
 use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets};
 use serde::Serialize;
 use serde_json::json;
@@ -69,6 +69,7 @@ impl<'a> JsonNode<'a> {
 /// Lists the agents, or the counters of one.
 pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
     ask_fleet(&args.question, "error", async |client| match &args.node {
+        Some(node) if args.metrics => metrics(&client, node).await,
         Some(node) => counters(args, &client, node).await,
         None => list(args, &client).await,
     })
@@ -137,6 +138,15 @@ fn of_budgets(list: &BudgetList) -> [(&'static str, u64); 8] {
         ("budgets_overrun_total", sum(|budget| budget.overrun_total)),
         ("budgets_forgotten_total", list.forgotten_total),
     ]
+}
+
+async fn metrics(client: &FleetClient, node: &NodeName) -> Result<Exit> {
+    client.check_named(std::slice::from_ref(node)).await?;
+    match client.ask(node, ReadMetrics {}, ANSWER_WITHIN).await {
+        Ok(metrics) => metrics.text.lines().for_each(output::fact),
+        Err(error) => bail!("{node}: {}", client.explain_silence(node, &error)),
+    }
+    Ok(Exit::Success)
 }
 
 async fn counters(args: &NodesArgs, client: &FleetClient, node: &NodeName) -> Result<Exit> {

@@ -32,6 +32,7 @@ use contract::{CallError, Command, Envelope, Meta, NodeName};
 use event_recorder::{Close, Durability, EventRecorder, Flush};
 use futures::future::{OptionFuture, join_all};
 use membership::MemberRecord;
+use metrics::Instruments;
 use presence::{Leave, Presence};
 use pull_coordinator::{EarlyWord, Extras, Neighbours, PullCoordinator, WishStoreRef};
 use runtimes::RuntimeRef;
@@ -69,6 +70,8 @@ pub struct NodeOptions {
     pub keep_free: Option<u64>,
     /// Where events are stored until the fleet's stream has them; none: they are published and end with the process.
     pub events: Option<Durability>,
+    /// What the node counts for its metrics; by default nobody reads it.
+    pub instruments: Instruments,
 }
 
 /// `pull.keep_free` as a node takes it: none where nothing is to be left free.
@@ -157,7 +160,7 @@ impl Node {
     /// The bus is closed.
     pub async fn start_with(parts: NodeParts, options: NodeOptions) -> Result<Self, BusError> {
         let NodeParts { name, fleet, bus, runtime, clock, policies } = parts;
-        let NodeOptions { sharing, membership, wishes, keep_free, events } = options;
+        let NodeOptions { sharing, membership, wishes, keep_free, events, instruments } = options;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
         let gravestone = Gravestone::of;
         let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder"));
@@ -171,12 +174,12 @@ impl Node {
             Some(sharing) => sharing.tracker(&wiring, policies.backoff, clock.clone(), gravestone("backoff-tracker")),
             None => BackoffTracker::new(policies.backoff, clock.clone(), gravestone("backoff-tracker")),
         };
-        let backoff = backoff.recording(name.clone(), record.clone()).start();
+        let backoff = backoff.recording(name.clone(), record.clone()).counting(instruments.clone()).start();
         let throttler = match &sharing {
             Some(sharing) => sharing.throttler(&wiring, policies.throttle, clock.clone(), gravestone("throttler")),
             None => Throttler::new(policies.throttle, clock.clone(), gravestone("throttler")),
         };
-        let throttler = throttler.start();
+        let throttler = throttler.counting(instruments.clone()).start();
         let neighbours = Neighbours {
             check: Sender::local(wiring.clone(), backoff.clone().recipient()),
             report: Sender::local(wiring.clone(), backoff.clone().recipient()),
@@ -192,7 +195,7 @@ impl Node {
         let extras = Extras { sharing: sharing.as_ref().map(sharing_of), early, wishes, keep_free };
         let coordinator =
             PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator"));
-        let coordinator = coordinator.with(extras).start();
+        let coordinator = coordinator.with(extras).counting(instruments.clone()).start();
         let actors = Actors { coordinator, backoff, throttler, recorder };
         let (tell, seen) = watch::channel(FleetSeen::default());
         let presence = async {
@@ -202,7 +205,7 @@ impl Node {
             }
         };
         let (served, presence) = futures::try_join!(actors.serve(&wiring), presence)?;
-        let presence = presence.map(actix::Actor::start);
+        let presence = presence.map(|presence| presence.counting(instruments).start());
         let record = membership.map(|membership| MemberRecord::keep(&membership, &wiring, seen.clone(), Random::from_system()));
         Ok(Self { wiring, actors, presence, served, record, seen })
     }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use clock::Clock;
 use contract::messages::pull_coordinator::EndpointLogins;
 use image::Reference;
+use metrics::Instruments;
 use runtimes::RuntimeRef;
 use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::keyring::{Audience, FleetKey, Keyring, KeyringOptions};
@@ -21,10 +22,11 @@ use crate::configuration::Configuration;
 /// # Errors
 /// The store cannot be used, or no runtime's socket is known.
 pub fn open_runtime(configuration: &Configuration, registry: RegistryArgs, clock: &Clock) -> Result<RuntimeRef> {
-    open_shared_runtime(configuration, registry, clock, FleetKey::new())
+    open_shared_runtime(configuration, registry, clock, FleetKey::new(), &Instruments::default())
 }
 
-/// As [`open_runtime`]; whose logins it uses is told to the fleet under `fleet_key`, which may be filled later.
+/// As [`open_runtime`]; whose logins it uses is told to the fleet under `fleet_key`, which may be filled later. `instruments` count its
+/// requests to registries.
 ///
 /// # Errors
 /// As [`open_runtime`].
@@ -33,6 +35,7 @@ pub fn open_shared_runtime(
     registry: RegistryArgs,
     clock: &Clock,
     fleet_key: FleetKey,
+    instruments: &Instruments,
 ) -> Result<RuntimeRef> {
     let settings = configuration.settings();
     let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
@@ -41,11 +44,14 @@ pub fn open_shared_runtime(
         RuntimeKind::OciLayout => {
             let store = settings.store.dir_on(&configuration.host)?;
             let unusable = format!("the store {} cannot be used", store.display());
-            Ok(Arc::new(OciLayout::open(layout_options(settings, store, keyring, registry, clock.clone())).context(unusable)?))
+            let options = layout_options(settings, store, keyring, registry, clock.clone());
+            let options = OciLayoutOptions { instruments: instruments.clone(), ..options };
+            Ok(Arc::new(OciLayout::open(options).context(unusable)?))
         }
         RuntimeKind::Cri => {
             let endpoint = settings.runtime.endpoint_on(Path::exists)?;
             let options = cri_options(settings, endpoint, keyring, clock.clone());
+            let options = CriOptions { instruments: instruments.clone(), ..options };
             Ok(Arc::new(CriRuntime::new(options).context("runtime.endpoint is not valid")?))
         }
     }
@@ -73,7 +79,7 @@ pub async fn logins(configuration: &Configuration, reference: &Reference) -> Res
 /// What is set, as the `cri` runtime takes it.
 fn cri_options(settings: &Settings, endpoint: String, keyring: Keyring, clock: Clock) -> CriOptions {
     let config_path = settings.registry.config_path.clone().unwrap_or_default();
-    CriOptions { endpoint, keyring, config_path, timeouts: timeouts(settings), clock }
+    CriOptions { config_path, timeouts: timeouts(settings), ..CriOptions::new(endpoint, keyring, clock) }
 }
 
 fn timeouts(settings: &Settings) -> Timeouts {
@@ -98,6 +104,7 @@ fn layout_options(settings: &Settings, store: PathBuf, keyring: Keyring, registr
         connections_per_registry: count(settings.registry.connections),
         fsync: settings.store.fsync,
         clock,
+        instruments: Instruments::default(),
     }
 }
 
@@ -149,6 +156,7 @@ mod tests {
             connections_per_registry,
             fsync,
             clock: _,
+            instruments: _,
         } = options(&settings, RegistryArgs { plain_http: true, tls_verify: false });
         assert_eq!((store, config_path), ("/somewhere/images".into(), "/somewhere/hosts".into()));
         assert_eq!((plain_http, tls_verify, fsync), (true, false, false));
@@ -165,7 +173,7 @@ mod tests {
         settings.registry.no_progress_timeout = 3 * second;
         let nowhere = KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: PathBuf::new() };
         // Each field by name, so that one that is new is not forgotten.
-        let CriOptions { endpoint, keyring: _, config_path, timeouts, clock: _ } =
+        let CriOptions { endpoint, keyring: _, config_path, timeouts, clock: _, instruments: _ } =
             cri_options(&settings, "/run/x.sock".to_owned(), Keyring::new(nowhere), Clock::host());
         assert_eq!((endpoint.as_str(), config_path), ("/run/x.sock", "/somewhere/hosts".into()));
         assert_eq!(timeouts, Timeouts { connect: second, first_byte: 2 * second, no_progress: 3 * second });

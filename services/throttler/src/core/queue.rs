@@ -151,6 +151,12 @@ impl Queue {
         self.waiting.iter().position(|(waiting, _)| *waiting == permit).map(|position| position as u64)
     }
 
+    /// Whether this permit is out.
+    #[must_use]
+    pub fn is_granted(&self, permit: PermitId) -> bool {
+        self.granted.contains_key(&permit)
+    }
+
     /// The counters.
     #[must_use]
     pub fn counts(&self) -> PermitCounts {

@@ -47,6 +47,23 @@ pub struct NodeDescription {
     pub reads_versions: Vec<u32>,
 }
 
+/// The node's metrics, as a scraper gets them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadMetrics {}
+
+impl Command for ReadMetrics {
+    type Reply = MetricsText;
+    const SERVICE: Service = Service::Agent;
+    const VERB: &'static str = "metrics";
+}
+
+/// The answer to [`ReadMetrics`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetricsText {
+    /// OpenMetrics.
+    pub text: String,
+}
+
 /// All counters of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountAll {}

@@ -344,6 +344,8 @@ pub struct SharedCounts {
     pub kept_to_itself_total: u64,
     /// Answers of the bus that did not come in time.
     pub bus_misses_total: u64,
+    /// Changes that the registrar has announced and this node does not hold yet.
+    pub replica_lag: u64,
     /// Times that this node has missed something on the bus.
     pub gaps_total: u64,
     /// Times that all reports were read.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::open::{UnknownText, open_text};
-use crate::{Command, FailureClass, PodRef, Reason, Service, View, WishId};
+use crate::{ClassCounts, Command, FailureClass, PodRef, Reason, Service, View, WishId};
 
 /// When to ask the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -214,6 +214,9 @@ pub struct AnswerCounts {
     /// The caller had gone before there was an answer.
     #[serde(default)]
     pub abandoned_total: u64,
+    /// Of those that failed, by class.
+    #[serde(default)]
+    pub failed: ClassCounts,
 }
 
 impl AnswerCounts {
@@ -224,7 +227,10 @@ impl AnswerCounts {
             _ if outcome.timed_out => &mut self.timed_out_total,
             OutcomeKind::Pulled => &mut self.pulled_total,
             OutcomeKind::Present => &mut self.present_total,
-            OutcomeKind::Failed => &mut self.failed_total,
+            OutcomeKind::Failed => {
+                self.failed.count(outcome.class.unwrap_or_default());
+                &mut self.failed_total
+            }
             OutcomeKind::Backoff => &mut self.backoff_total,
             OutcomeKind::Unknown(_) => return,
         };
@@ -241,6 +247,7 @@ impl AnswerCounts {
             backoff_total: self.backoff_total + other.backoff_total,
             timed_out_total: self.timed_out_total + other.timed_out_total,
             abandoned_total: self.abandoned_total + other.abandoned_total,
+            failed: self.failed.and(other.failed),
         }
     }
 }
@@ -567,7 +574,15 @@ mod tests {
         counts.count(&PullOutcome { timed_out: true, ..PullOutcome::default() });
         assert_eq!(
             counts,
-            AnswerCounts { pulled_total: 1, present_total: 1, failed_total: 1, backoff_total: 1, timed_out_total: 1, abandoned_total: 0 }
+            AnswerCounts {
+                pulled_total: 1,
+                present_total: 1,
+                failed_total: 1,
+                backoff_total: 1,
+                timed_out_total: 1,
+                abandoned_total: 0,
+                failed: ClassCounts { unknown: 1, ..ClassCounts::default() }
+            }
         );
     }
 }

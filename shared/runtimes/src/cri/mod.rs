@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use clock::Clock;
 use http::Uri;
 use image::{Platform, Reference};
+use metrics::Instruments;
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
@@ -80,6 +81,8 @@ pub struct CriOptions {
     pub timeouts: Timeouts,
     /// When an answer of the runtime is asked for anew.
     pub clock: Clock,
+    /// What counts the requests of side-channel checks.
+    pub instruments: Instruments,
 }
 
 impl CriOptions {
@@ -87,7 +90,7 @@ impl CriOptions {
     #[must_use]
     pub fn new(endpoint: impl Into<String>, keyring: Keyring, clock: Clock) -> Self {
         let config_path = PathBuf::from(HOSTS_FOLDER);
-        Self { endpoint: endpoint.into(), keyring, config_path, timeouts: Timeouts::default(), clock }
+        Self { endpoint: endpoint.into(), keyring, config_path, timeouts: Timeouts::default(), clock, instruments: Instruments::default() }
     }
 }
 
@@ -113,7 +116,7 @@ impl CriRuntime {
         let socket = endpoint::socket_path(&options.endpoint)?;
         let channel = endpoint::channel(&socket);
         Ok(Self {
-            prober: Prober::new(options.keyring.clone(), options.timeouts),
+            prober: Prober::new(options.keyring.clone(), options.timeouts, options.instruments),
             keyring: options.keyring,
             lookups: ImageServiceClient::with_origin(Line::to(&socket), Uri::from_static(endpoint::ORIGIN))
                 .max_decoding_message_size(ANSWER_MAX_BYTES),

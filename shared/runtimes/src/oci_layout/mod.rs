@@ -92,7 +92,7 @@ impl OciLayout {
         let layout = Layout::open(&options.store, options.fsync, options.clock.now().wall)
             .map_err(|source| OpenError::Store { path: options.store.clone(), source })?;
         let route = options.route();
-        let registries = Registries::new(options.timeouts, options.connections_per_registry, options.clock);
+        let registries = Registries::new(options.timeouts, options.connections_per_registry, options.clock, options.instruments);
         let shared = Arc::new(Shared {
             layout,
             registries: Arc::new(registries),

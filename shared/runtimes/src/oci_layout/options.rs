@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clock::Clock;
+use metrics::Instruments;
 
 use crate::keyring::Keyring;
 
@@ -30,6 +31,8 @@ pub struct OciLayoutOptions {
     pub fsync: bool,
     /// When tokens end.
     pub clock: Clock,
+    /// What counts the requests.
+    pub instruments: Instruments,
 }
 
 /// How long to wait for what.
@@ -64,6 +67,7 @@ impl OciLayoutOptions {
             connections_per_registry: 8,
             fsync: true,
             clock,
+            instruments: Instruments::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clock::Clock;
 use contract::TraceContext;
 use image::{Digest, Reference};
+use metrics::Instruments;
 
 use super::failure::StepFailure;
 use super::install_cryptography;
@@ -30,9 +31,10 @@ pub(crate) struct Prober {
 
 impl Prober {
     /// Asks beside another runtime.
-    pub(crate) fn new(keyring: Keyring, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(keyring: Keyring, timeouts: Timeouts, instruments: Instruments) -> Self {
         install_cryptography();
-        Self { registries: Arc::new(Registries::new(timeouts, PROBES_PER_REGISTRY, Clock::host())), keyring }
+        let registries = Registries::new(timeouts, PROBES_PER_REGISTRY, Clock::host(), instruments);
+        Self { registries: Arc::new(registries), keyring }
     }
 
     /// Asks each endpoint of a route in turn until one has the manifest.

@@ -10,6 +10,8 @@ mod far_away;
 mod found;
 mod killed_pulling;
 mod local_delivery;
+mod metrics;
+mod metrics_misused;
 mod on_the_bus;
 mod one_of_a_name;
 mod one_sick;

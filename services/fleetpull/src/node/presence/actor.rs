@@ -12,6 +12,7 @@ use clock::{Clock, Random};
 use contract::CallError;
 use contract::messages::registrar::{FleetDigest, FleetSeen, ListNodes, NodeList, Place, RegistrarLease, ReportAlive};
 use contract::version::READS;
+use metrics::{Instruments, Lease};
 use tracing::{debug, info, warn};
 
 use super::core::{Asked, Counts, Effect, Input, Member, Membership};
@@ -41,6 +42,7 @@ pub struct Presence {
     wake: Option<(SpawnHandle, Duration)>,
     /// What it hears from the bus beside commands.
     digests: Option<Subscription>,
+    instruments: Instruments,
     _gravestone: Gravestone,
 }
 
@@ -77,6 +79,12 @@ impl PresenceCounts {
     pub fn is_shared(&self) -> bool {
         !self.0.is_empty()
     }
+
+    /// The one of this name; 0 where there is none.
+    #[must_use]
+    pub fn of(&self, name: &str) -> u64 {
+        self.0.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+    }
 }
 
 /// Tells the registrar that the node goes, and gives the lease back. Answered when that is said.
@@ -104,8 +112,15 @@ impl Presence {
             served: Vec::new(),
             wake: None,
             digests: Some(digests),
+            instruments: Instruments::default(),
             _gravestone: gravestone,
         })
+    }
+
+    /// Counts for these metrics. To be said before it is started.
+    #[must_use]
+    pub fn counting(self, instruments: Instruments) -> Self {
+        Self { instruments, ..self }
     }
 
     fn now(&self) -> Duration {
@@ -162,9 +177,13 @@ impl Presence {
                     looking.into_actor(self).map(move |looked, presence, context| presence.take_in(Input::Looked(began, looked), context)),
                 );
             }
-            Effect::Lead => self.lead(context),
+            Effect::Lead => {
+                self.instruments.lease_taken(Lease::Registrar);
+                self.lead(context);
+            }
             Effect::StepDown => {
                 info!("this agent is not the fleet's registrar any more");
+                self.instruments.lease_lost(Lease::Registrar);
                 self.served.clear();
             }
             Effect::GiveBack(revision) => {

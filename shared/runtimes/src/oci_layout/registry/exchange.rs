@@ -1,6 +1,7 @@
 //! One question and its answer, redirects followed.
 
 use http::{HeaderMap, StatusCode};
+use metrics::Status;
 use url::Url;
 
 use super::answer::Answer;
@@ -112,7 +113,12 @@ impl Exchange<'_> {
             request = request.headers(self.own_headers.clone());
         }
         let timeouts = self.registries.timeouts;
-        match tokio::time::timeout(timeouts.first_byte, request.send()).await {
+        let answered = tokio::time::timeout(timeouts.first_byte, request.send()).await;
+        let status =
+            answered.as_ref().ok().and_then(|sent| sent.as_ref().ok()).map_or(Status::NONE, |answer| Status::of(answer.status().as_u16()));
+        let registry = self.endpoint.map_or("", |endpoint| endpoint.registry.as_str());
+        self.registries.instruments.registry_asked(registry, status);
+        match answered {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
                 let proxy = Proxies::of_process().of(url);

@@ -19,6 +19,7 @@ use contract::messages::throttler::RegistryLimit;
 use contract::{FailureClass, TraceContext};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use image::Reference;
+use metrics::Instruments;
 use url::Url;
 
 use super::failure::StepFailure;
@@ -41,6 +42,7 @@ pub(crate) struct Registries {
     permits: Permits,
     timeouts: Timeouts,
     clock: Clock,
+    instruments: Instruments,
 }
 
 /// One endpoint as one pull sees it: with its logins and what was learned of them.
@@ -70,7 +72,7 @@ pub(super) struct Question<'a> {
 }
 
 impl Registries {
-    pub(super) fn new(timeouts: Timeouts, connections_per_registry: usize, clock: Clock) -> Self {
+    pub(super) fn new(timeouts: Timeouts, connections_per_registry: usize, clock: Clock, instruments: Instruments) -> Self {
         Self {
             clients: Clients::new(timeouts.connect, connections_per_registry),
             tokens: TokenCache::default(),
@@ -78,6 +80,7 @@ impl Registries {
             permits: Permits::new(connections_per_registry),
             timeouts,
             clock,
+            instruments,
         }
     }
 }

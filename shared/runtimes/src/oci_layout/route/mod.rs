@@ -41,6 +41,8 @@ pub(super) struct Endpoint {
     pub(super) base: Url,
     /// `host:port`, the name in errors and counters.
     pub(super) host: String,
+    /// The registry that is asked through it, as images name it.
+    pub(super) registry: String,
     /// May be asked what a tag means.
     pub(super) resolve: bool,
     /// May be asked for content by digest.
@@ -74,6 +76,7 @@ pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result
     };
     for endpoint in &mut endpoints {
         endpoint.stands_for = endpoint.mirror_of(registry);
+        endpoint.registry = registry.to_owned();
         if options.plain_http && endpoint.stands_for.is_none() {
             // The flag of one pull goes before the file.
             let _ = endpoint.base.set_scheme("http");
@@ -102,7 +105,17 @@ fn registry_itself(registry: &str, options: &RouteOptions) -> Result<Endpoint, S
 impl Endpoint {
     fn new(base: Url) -> Self {
         let (tls, tls_elsewhere, headers) = (TlsProfile::default(), TlsProfile::default(), HeaderMap::new());
-        Self { host: host_label(&base), base, resolve: true, pull: true, stands_for: None, tls, tls_elsewhere, headers }
+        Self {
+            host: host_label(&base),
+            registry: String::new(),
+            base,
+            resolve: true,
+            pull: true,
+            stands_for: None,
+            tls,
+            tls_elsewhere,
+            headers,
+        }
     }
 
     /// The registry's name if this is another host than the registry's own.

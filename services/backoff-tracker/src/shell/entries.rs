@@ -1,0 +1,40 @@
+//! The entries of the fleet in numbers, for the metrics of the agent that speaks for the fleet.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use actix::{Context, Handler, Message};
+use contract::FailureClass;
+
+use crate::actor::{BackoffTracker, Core};
+use crate::core::knowledge::Binding;
+
+/// How many entries hold everybody back? Asked by the agent of this process alone.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "OpenEntries")]
+pub struct CountEntries;
+
+/// The answer to [`CountEntries`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenEntries {
+    /// By registry and class.
+    pub by_registry: BTreeMap<(String, FailureClass), u64>,
+    /// How long the oldest has lasted since its first failure; zero: there is none.
+    pub oldest: Duration,
+}
+
+impl Handler<CountEntries> for BackoffTracker {
+    type Result = actix::MessageResult<CountEntries>;
+
+    fn handle(&mut self, _: CountEntries, _: &mut Context<Self>) -> Self::Result {
+        let now = self.clock.now().monotonic;
+        let Core::Sharing(knowledge) = &self.core else { return actix::MessageResult(OpenEntries::default()) };
+        let mut open = OpenEntries::default();
+        for entry in knowledge.entries(now).iter().filter(|entry| entry.binding == Binding::Everybody) {
+            let key = (entry.topic.view().registry.clone(), entry.topic.class());
+            *open.by_registry.entry(key).or_default() += 1;
+            open.oldest = open.oldest.max(now.saturating_sub(entry.failing_since));
+        }
+        actix::MessageResult(open)
+    }
+}

@@ -1,0 +1,75 @@
+//! Whether the agent lives and can be used, as Kubernetes asks for it.
+
+use actix::{Handler, Message, MessageResult};
+
+use super::actor::Agent;
+
+/// What an agent is made of, and what is wrong with each part; none: nothing is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Health {
+    /// Without it nothing can be pulled.
+    pub(super) runtime: Option<String>,
+    /// Without it the node goes on alone: it is degraded, and ready.
+    pub(super) bus: Option<String>,
+}
+
+/// Asks the agent of this process how it is.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Health")]
+pub(super) struct ReadHealth;
+
+impl Handler<ReadHealth> for Agent {
+    type Result = MessageResult<ReadHealth>;
+
+    fn handle(&mut self, _: ReadHealth, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.condition.health())
+    }
+}
+
+impl Health {
+    /// Whether pulls can be asked for.
+    pub(super) fn is_ready(&self) -> bool {
+        self.runtime.is_none()
+    }
+
+    /// The answer of `/readyz`: every part, as Kubernetes writes it, where that is asked for or something fails.
+    pub(super) fn readyz(&self, verbose: bool) -> String {
+        if !verbose && self.is_ready() {
+            return self.bus.as_ref().map_or_else(|| "ok\n".to_owned(), |problem| format!("ok, degraded: bus {problem}\n"));
+        }
+        let runtime = self.runtime.as_ref().map_or_else(|| "[+]runtime ok".to_owned(), |problem| format!("[-]runtime failed: {problem}"));
+        let bus = self.bus.as_ref().map_or_else(|| "[+]bus ok".to_owned(), |problem| format!("[!]bus degraded: {problem}"));
+        let verdict = match (self.is_ready(), &self.bus) {
+            (false, _) => "readyz check failed",
+            (true, None) => "readyz check passed",
+            (true, Some(_)) => "readyz check passed, degraded: this node goes on without the bus",
+        };
+        format!("[+]agent ok\n{runtime}\n{bus}\n{verdict}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_does_not_depend_on_the_bus_and_says_what_is_degraded() {
+        let problem = |text: &str| Some(text.to_owned());
+        let well = Health::default();
+        assert_eq!((well.is_ready(), well.readyz(false).as_str()), (true, "ok\n"));
+        assert_eq!(well.readyz(true), "[+]agent ok\n[+]runtime ok\n[+]bus ok\nreadyz check passed\n");
+        let alone = Health { bus: problem("no bus since 12:00"), ..Health::default() };
+        assert_eq!((alone.is_ready(), alone.readyz(false).as_str()), (true, "ok, degraded: bus no bus since 12:00\n"));
+        assert!(
+            alone.readyz(true).contains("[!]bus degraded: no bus since 12:00\nreadyz check passed, degraded"),
+            "{}",
+            alone.readyz(true)
+        );
+        let broken = Health { runtime: problem("containerd: no answer"), ..alone };
+        assert!(!broken.is_ready());
+        for verbose in [false, true] {
+            let text = broken.readyz(verbose);
+            assert!(text.contains("[-]runtime failed: containerd: no answer\n") && text.ends_with("readyz check failed\n"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! `metrics.address`: metrics and health over HTTP, for Prometheus and Kubernetes. Off until it is set.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use actix::Addr;
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use clock::Clock;
+use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use settings::Settings;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::warn;
+
+use super::actor::Agent;
+use super::exposition::Expose;
+use super::health::ReadHealth;
+
+/// Connections at a time; the kernel holds further ones back. Two Prometheus, kubelet and a curious person have one each.
+const CONNECTIONS_MAX: usize = 64;
+/// Between two answers. All together they take less than a hundredth of a core then, so that however fast somebody scrapes, pulls are
+/// not slower for it.
+const ANSWERS_APART: Duration = Duration::from_millis(5);
+/// A client that says nothing for so long makes room for another. A scraper that comes more rarely connects anew.
+const SILENT_FOR: Duration = Duration::from_secs(10);
+/// A connection that lasts so long is closed, so that one that reads a byte a second does not keep its room for ever.
+const CONNECTION_FOR: Duration = Duration::from_secs(300);
+/// The agent's actor answers within milliseconds, if it lives.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// The longest head of a request. Bytes.
+const HEAD_MAX_BYTES: usize = 16 * 1024;
+/// Between two attempts to accept a connection, when the process has no room for one.
+const NO_ROOM_FOR: Duration = Duration::from_millis(100);
+
+/// An address that is this agent's, and nobody is answered on yet.
+pub(super) struct HttpEndpoint {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// The endpoint at work. Dropping it closes all connections.
+#[derive(Debug)]
+pub(super) struct Serving(JoinHandle<()>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl HttpEndpoint {
+    /// Takes the address that is set, if one is.
+    ///
+    /// # Errors
+    /// It cannot be had: somebody else has it, it is not this machine's, or it needs rights.
+    pub(super) async fn bind(settings: &Settings) -> Result<Option<Self>> {
+        let Some(set) = &settings.metrics.address else { return Ok(None) };
+        let advice = "choose another one (FLEETPULL_METRICS_ADDRESS), or leave it empty to serve none";
+        let listener = TcpListener::bind(set).await.with_context(|| format!("metrics.address = {set} cannot be listened on: {advice}"))?;
+        let address = listener.local_addr().context("metrics.address cannot be read back")?;
+        Ok(Some(Self { listener, address }))
+    }
+
+    /// With the port that was chosen where 0 was set.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins to answer.
+    pub(super) fn serve(self, agent: Addr<Agent>, clock: Clock) -> Serving {
+        let site = Arc::new(Site { agent, clock, next: Mutex::default() });
+        Serving(tasks::spawn("metrics-endpoint", accept(self.listener, site)))
+    }
+}
+
+/// What every connection shares.
+struct Site {
+    agent: Addr<Agent>,
+    clock: Clock,
+    /// When the next answer may be given, on the monotonic clock.
+    next: Mutex<Duration>,
+}
+
+async fn accept(listener: TcpListener, site: Arc<Site>) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok(taken) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let site = Arc::clone(&site);
+                tasks::contained_in(&mut connections, "metrics-connection", async move {
+                    // One that breaks or lasts too long is the client's affair.
+                    let _ = tokio::time::timeout(CONNECTION_FOR, answer_all(stream, site)).await;
+                    drop(taken);
+                });
+            }
+            Err(error) => {
+                warn!(%error, "a connection to metrics.address was not taken");
+                tokio::time::sleep(NO_ROOM_FOR).await;
+            }
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn answer_all(stream: TcpStream, site: Arc<Site>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let site = Arc::clone(&site);
+        async move { Ok::<_, std::convert::Infallible>(site.answer(&request).await) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(SILENT_FOR).max_buf_size(HEAD_MAX_BYTES);
+    // Nonsense is answered with 400, and ends the connection.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+impl Site {
+    async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        self.turn().await;
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return refused;
+        }
+        match request.uri().path() {
+            "/metrics" => self.metrics(wants_open_metrics(request)).await,
+            "/livez" => self.livez().await,
+            "/readyz" => self.readyz(request.uri().query().is_some_and(is_verbose)).await,
+            _ => text(StatusCode::NOT_FOUND, "there is /metrics, /livez and /readyz?verbose\n"),
+        }
+    }
+
+    /// Waits until the next answer may be given.
+    async fn turn(&self) {
+        let now = self.clock.now().monotonic;
+        let at = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = (*next).max(now);
+            *next = at + ANSWERS_APART;
+            at
+        };
+        if at > now {
+            tokio::time::sleep(at - now).await;
+        }
+    }
+
+    async fn metrics(&self, open: bool) -> Response<Full<Bytes>> {
+        match tokio::time::timeout(ANSWER_WITHIN, self.agent.send(Expose)).await {
+            Ok(Ok(Ok(exposed))) => {
+                let (body, kind) =
+                    if open { (exposed.open.clone(), metrics::OPEN_METRICS) } else { (exposed.plain.clone(), metrics::PLAIN) };
+                of_kind(StatusCode::OK, body, kind)
+            }
+            _ => no_answer(),
+        }
+    }
+
+    async fn livez(&self) -> Response<Full<Bytes>> {
+        match tokio::time::timeout(ANSWER_WITHIN, self.agent.send(ReadHealth)).await {
+            Ok(Ok(_)) => text(StatusCode::OK, "ok\n"),
+            _ => no_answer(),
+        }
+    }
+
+    async fn readyz(&self, verbose: bool) -> Response<Full<Bytes>> {
+        match tokio::time::timeout(ANSWER_WITHIN, self.agent.send(ReadHealth)).await {
+            Ok(Ok(health)) => {
+                let status = if health.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                text(status, health.readyz(verbose))
+            }
+            _ => no_answer(),
+        }
+    }
+}
+
+/// Whether the scraper reads OpenMetrics. Who does not say gets what every scraper reads.
+fn wants_open_metrics<B>(request: &Request<B>) -> bool {
+    let accepts = request.headers().get_all(ACCEPT);
+    accepts.iter().any(|accepts| accepts.to_str().is_ok_and(|accepts| accepts.contains("application/openmetrics-text")))
+}
+
+fn is_verbose(query: &str) -> bool {
+    query.split('&').any(|part| part.split('=').next() == Some("verbose"))
+}
+
+fn no_answer() -> Response<Full<Bytes>> {
+    text(StatusCode::SERVICE_UNAVAILABLE, "the agent's actor does not answer\n")
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    of_kind(status, body.into(), "text/plain; charset=utf-8")
+}
+
+fn of_kind(status: StatusCode, body: Bytes, kind: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scraper_that_names_open_metrics_gets_it() {
+        let request = |accept: &str| Request::builder().header(ACCEPT, accept).body(()).expect("a request");
+        for (accept, open) in [
+            ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2", true),
+            ("text/plain;version=0.0.4", false),
+            ("*/*", false),
+        ] {
+            assert_eq!(wants_open_metrics(&request(accept)), open, "{accept}");
+        }
+        assert!(!wants_open_metrics(&Request::new(())));
+    }
+
+    #[test]
+    fn verbose_is_asked_for_as_kubernetes_does() {
+        for (query, verbose) in [("verbose", true), ("verbose=true", true), ("exclude=x&verbose", true), ("verbosely", false), ("", false)]
+        {
+            assert_eq!(is_verbose(query), verbose, "{query}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the node's metrics count of pulls, as the shell sees it: the core knows nothing of metrics.
+
+use std::time::Duration;
+
+use clock::Now;
+use contract::{EventReason, PullEvent, TraceContext};
+use metrics::{Cause, Instruments, Learned};
+
+use crate::actor::PullCoordinator;
+use crate::core::{Effect, FlightId, Input};
+
+/// Since when a flight waits and works.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    clearance: Clearance,
+    /// Since when the runtime works on it.
+    attempt: Option<(Duration, TraceContext)>,
+}
+
+/// Where a flight stands with the fleet.
+#[derive(Clone, Copy, Debug, Default)]
+enum Clearance {
+    /// The fleet has not been asked for this attempt.
+    #[default]
+    NotAsked,
+    /// It was asked then.
+    Asked(Duration, TraceContext),
+    /// It has answered; it is asked on while the attempt goes on, which is no wait.
+    Given,
+}
+
+impl Times {
+    /// Its wait for the fleet is over, with or without clearance.
+    pub(crate) fn count_end(&mut self, now: Now, instruments: &Instruments) {
+        if let Clearance::Asked(since, trace) = std::mem::take(&mut self.clearance) {
+            instruments.waited(Cause::Clearance, now.monotonic.saturating_sub(since), trace);
+        }
+    }
+}
+
+impl PullCoordinator {
+    pub(crate) fn count_input(&mut self, now: Now, input: &Input) {
+        let Input::Pulled { flight, .. } = input else { return };
+        let Some(flying) = self.flights.get_mut(flight) else { return };
+        flying.times.clearance = Clearance::NotAsked;
+        if let Some((since, trace)) = flying.times.attempt.take() {
+            self.instruments.attempted(now.monotonic.saturating_sub(since), trace);
+        }
+    }
+
+    pub(crate) fn count_effect(&mut self, now: Now, effect: &Effect) {
+        match effect {
+            Effect::AwaitLeave { flight, trace, .. } => {
+                let times = &mut self.flights.entry(*flight).or_default().times;
+                if matches!(times.clearance, Clearance::NotAsked) {
+                    times.clearance = Clearance::Asked(now.monotonic, *trace);
+                }
+            }
+            Effect::AcquirePermit { flight, .. } => self.count_clearance(now, *flight),
+            Effect::StartPull { flight, trace, .. } => {
+                self.flights.entry(*flight).or_default().times.attempt = Some((now.monotonic, *trace));
+            }
+            Effect::Record { event, .. } => self.count_event(event),
+            _ => {}
+        }
+    }
+
+    fn count_clearance(&mut self, now: Now, flight: FlightId) {
+        let Some(flying) = self.flights.get_mut(&flight) else { return };
+        flying.times.count_end(now, &self.instruments);
+        flying.times.clearance = Clearance::Given;
+    }
+
+    /// Each caller of a flight and each run of a standing pull has its own event, and so counts by itself, as in kubelet.
+    fn count_event(&self, event: &PullEvent) {
+        match (event.reason, event.duration_ms) {
+            (EventReason::Pulled, Some(pull_ms)) => {
+                let whole = Duration::from_millis(pull_ms.saturating_add(event.waiting_ms.unwrap_or_default()));
+                self.instruments.pulled(whole, event.size_bytes.unwrap_or_default(), event.trace.trace_id);
+            }
+            (EventReason::BackOff, _) => {
+                let learned = if event.learned_by.is_some() { Learned::Other } else { Learned::Itself };
+                self.instruments.refused(event.class.unwrap_or_default(), learned);
+                if let (Learned::Itself, Some(wait_ms)) = (learned, event.next_try_ms) {
+                    self.instruments.waited(Cause::LocalBackoff, Duration::from_millis(wait_ms), event.trace);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+    use metrics::{Readings, samples};
+
+    use super::*;
+
+    #[test]
+    fn a_wait_for_the_fleet_counts_once_however_it_ends() {
+        let (instruments, trace) = (Instruments::default(), TraceContext::root(&mut Random::seeded(1)));
+        let at = |seconds| Now::default().after(Duration::from_secs(seconds));
+        let mut times = Times { clearance: Clearance::Asked(at(1).monotonic, trace), attempt: None };
+        times.count_end(at(4), &instruments);
+        times.count_end(at(9), &instruments);
+        Times { clearance: Clearance::Given, attempt: None }.count_end(at(9), &instruments);
+        let text = instruments.text(Readings::default());
+        let of_clearance = |name: &str| {
+            let mut found = samples(&text).filter(|sample| sample.name == name && sample.label("cause") == Some("clearance"));
+            found.next().map(|sample| sample.value)
+        };
+        assert_eq!(of_clearance("fleetpull_wait_duration_seconds_count"), Some(1.0));
+        assert_eq!(of_clearance("fleetpull_wait_duration_seconds_sum"), Some(3.0));
+    }
+}

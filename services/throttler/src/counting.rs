@@ -1,0 +1,125 @@
+//! What the node's metrics count of waits, as the shell sees it: the cores know nothing of metrics.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::{PermitId, TraceContext};
+use metrics::{Cause, Instruments, Lease};
+
+/// Pulls whose wait is measured at a time. One that is given up is forgotten when there are more: of a node's queue of a thousand that
+/// is seldom.
+const MEASURED_MOST: usize = 2_000;
+
+/// The instruments, and who waits for what since when.
+#[derive(Debug, Default)]
+pub(crate) struct Counting {
+    instruments: Instruments,
+    waits: BTreeMap<PermitId, Wait>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// Whether it waits for the fleet first.
+    for_permit: bool,
+    since: Duration,
+    trace: TraceContext,
+}
+
+impl Counting {
+    pub(crate) fn of(instruments: Instruments) -> Self {
+        Self { instruments, waits: BTreeMap::new() }
+    }
+
+    /// A pull asks for its turn, maybe again.
+    pub(crate) fn asked(&mut self, now: Duration, permit: PermitId, for_permit: bool, trace: TraceContext) {
+        if self.waits.len() < MEASURED_MOST {
+            self.waits.entry(permit).or_insert(Wait { for_permit, since: now, trace });
+        } else if !self.waits.contains_key(&permit) {
+            let oldest = self.waits.iter().min_by_key(|(_, wait)| wait.since).map(|(permit, _)| *permit);
+            self.waits.retain(|permit, _| Some(*permit) != oldest);
+            self.waits.insert(permit, Wait { for_permit, since: now, trace });
+        }
+    }
+
+    /// The fleet lets it go: now it waits for the node.
+    pub(crate) fn permit_given(&mut self, now: Duration, permit: PermitId) {
+        let Some(wait) = self.waits.get_mut(&permit).filter(|wait| wait.for_permit) else { return };
+        self.instruments.waited(Cause::Permit, now.saturating_sub(wait.since), wait.trace);
+        (wait.for_permit, wait.since) = (false, now);
+    }
+
+    /// The node lets it go.
+    pub(crate) fn slot_given(&mut self, now: Duration, permit: PermitId) {
+        if let Some(Wait { since, trace, .. }) = self.waits.remove(&permit) {
+            self.instruments.waited(Cause::Slot, now.saturating_sub(since), trace);
+        }
+    }
+
+    /// It does not wait any more: it was refused, or given up.
+    pub(crate) fn ended(&mut self, now: Duration, permit: PermitId) {
+        if let Some(Wait { for_permit, since, trace }) = self.waits.remove(&permit) {
+            let cause = if for_permit { Cause::Permit } else { Cause::Slot };
+            self.instruments.waited(cause, now.saturating_sub(since), trace);
+        }
+    }
+
+    /// The node holds the lease of a budget, anew or still.
+    pub(crate) fn lease_held(&self, before: Option<u64>, epoch: u64) {
+        if before != Some(epoch) {
+            self.instruments.lease_taken(Lease::Budget);
+        }
+    }
+
+    pub(crate) fn lease_lost(&self) {
+        self.instruments.lease_lost(Lease::Budget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+    use metrics::{Readings, samples};
+
+    use super::*;
+
+    fn counts(instruments: &Instruments) -> Vec<(String, f64)> {
+        let text = instruments.text(Readings::default());
+        let of_waits = samples(&text).filter(|sample| sample.name == "fleetpull_wait_duration_seconds_sum" && sample.value > 0.0);
+        let mut sums: Vec<_> = of_waits.map(|sample| (sample.label("cause").unwrap_or_default().to_owned(), sample.value)).collect();
+        sums.sort_by(|one, other| one.0.cmp(&other.0));
+        sums
+    }
+
+    #[test]
+    fn a_wait_for_the_fleet_and_one_for_the_node_are_told_apart_and_counted_once() {
+        let (instruments, mut random) = (Instruments::default(), Random::seeded(1));
+        let mut counting = Counting::of(instruments.clone());
+        let (permit, trace) = (PermitId::random(&mut random), TraceContext::root(&mut random));
+        let at = Duration::from_secs;
+        counting.asked(at(1), permit, true, trace);
+        counting.asked(at(2), permit, true, trace);
+        counting.permit_given(at(4), permit);
+        counting.permit_given(at(5), permit);
+        counting.slot_given(at(6), permit);
+        counting.slot_given(at(9), permit);
+        let refused = PermitId::random(&mut random);
+        counting.asked(at(10), refused, true, trace);
+        counting.ended(at(20), refused);
+        counting.ended(at(30), refused);
+        assert_eq!(
+            counts(&instruments),
+            [("permit".to_owned(), 13.0), ("slot".to_owned(), 2.0)],
+            "a wait that ends with a refusal is one too"
+        );
+    }
+
+    #[test]
+    fn waits_that_are_given_up_take_no_room() {
+        let mut random = Random::seeded(1);
+        let mut counting = Counting::default();
+        for second in 0..2 * MEASURED_MOST as u64 {
+            counting.asked(Duration::from_secs(second), PermitId::random(&mut random), false, TraceContext::root(&mut random));
+        }
+        assert_eq!(counting.waits.len(), MEASURED_MOST);
+    }
+}

@@ -1,0 +1,45 @@
+//! Names of registries as labels: a few, whatever is asked for.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Registries that have a label of their own. A node speaks to a handful; more would multiply the series of four instruments.
+pub(crate) const NAMED: usize = 4;
+/// The label of the others.
+pub(crate) const OTHER: &str = "other";
+/// The longest name that becomes a label: no name of a host with its port is longer. Bytes.
+const NAME_MAX_BYTES: usize = 260;
+
+/// The registries that have a label of their own: the first that were asked.
+#[derive(Debug, Default)]
+pub(crate) struct Registries(Mutex<Vec<String>>);
+
+impl Registries {
+    pub(crate) fn label(&self, registry: &str) -> String {
+        let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.iter().any(|known| known == registry) {
+            return registry.to_owned();
+        }
+        let fits = !registry.is_empty() && registry.len() <= NAME_MAX_BYTES && registry != OTHER;
+        if named.len() < NAMED && fits {
+            named.push(registry.to_owned());
+            return registry.to_owned();
+        }
+        OTHER.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_registries_keep_their_names_and_the_rest_are_other() {
+        let registries = Registries::default();
+        let label = |number: usize| registries.label(&format!("r{number}.example"));
+        let first: Vec<String> = (0..NAMED).map(label).collect();
+        assert_eq!(first.last().map(String::as_str), Some("r3.example"));
+        assert!((NAMED..1_000).all(|number| label(number) == OTHER));
+        assert_eq!(label(0), "r0.example", "a name is kept");
+        assert_eq!(Registries::default().label(&"x".repeat(300)), OTHER);
+    }
+}
