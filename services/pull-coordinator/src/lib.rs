@@ -14,6 +14,8 @@ mod callers;
 #[cfg(feature = "shell")]
 mod contained;
 #[cfg(feature = "shell")]
+mod entering;
+#[cfg(feature = "shell")]
 mod explain;
 #[cfg(feature = "shell")]
 mod facts;
@@ -27,6 +29,8 @@ mod pulling;
 mod sharing;
 #[cfg(feature = "shell")]
 mod surroundings;
+#[cfg(feature = "shell")]
+mod traces;
 #[cfg(feature = "shell")]
 mod weighing;
 #[cfg(feature = "shell")]

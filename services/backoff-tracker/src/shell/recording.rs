@@ -110,7 +110,7 @@ impl BackoffTracker {
             learned_by: None,
             learned_ms_ago: None,
             learned_trace: None,
-            trace,
+            trace: meta.trace,
         };
         let recorded = recording.record.call(Envelope { meta, body: RecordEvent { event } }, RECORD_LIMIT).map(|recorded| {
             if let Err(error) = recorded {

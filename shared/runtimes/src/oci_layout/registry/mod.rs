@@ -9,14 +9,15 @@ mod external;
 mod limits;
 mod permits;
 mod tokens;
+mod traced;
 mod transport;
 
 use std::sync::Arc;
 
 use clock::Clock;
+use contract::FailureClass;
 use contract::Stage;
 use contract::messages::throttler::RegistryLimit;
-use contract::{FailureClass, TraceContext};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use image::Reference;
 use url::Url;
@@ -32,6 +33,7 @@ use clients::Clients;
 use exchange::{Body, Elsewhere, Exchange};
 use permits::Permits;
 use tokens::TokenCache;
+pub(super) use traced::Tracing;
 
 /// What all pulls share: connections, tokens, and how many may talk to one endpoint.
 pub(crate) struct Registries {
@@ -52,7 +54,7 @@ pub(super) struct Session {
     access: Access,
     keyring: Keyring,
     audience: Audience,
-    traceparent: Option<HeaderValue>,
+    trace: Tracing,
 }
 
 /// What to ask for, below `/v2/<path>/`.
@@ -89,7 +91,7 @@ impl Session {
         keyring: &Keyring,
         endpoint: Endpoint,
         reference: &Reference,
-        trace: &TraceContext,
+        trace: Tracing,
     ) -> Result<Self, StepFailure> {
         let audience = endpoint.audience(reference);
         let logins = keyring.lookup(&audience).await;
@@ -101,7 +103,7 @@ impl Session {
             access: Access::new(logins),
             keyring: keyring.clone(),
             audience,
-            traceparent: HeaderValue::from_str(&trace.traceparent()).ok(),
+            trace,
         })
     }
 
@@ -202,15 +204,13 @@ impl Session {
             endpoint: Some(&self.endpoint),
             body: if question.head { Body::Unwanted } else { Body::Wanted },
             elsewhere: Elsewhere::Followed,
+            trace: Some(&self.trace),
         }
     }
 
     /// What only the endpoint itself may see, not those it sends us to.
     fn own_headers(&self, authorization: Option<HeaderValue>) -> HeaderMap {
         let mut headers = self.endpoint.headers.clone();
-        if let Some(traceparent) = &self.traceparent {
-            headers.insert("traceparent", traceparent.clone());
-        }
         if let Some(authorization) = authorization {
             headers.insert(http::header::AUTHORIZATION, authorization);
         }
