@@ -4,6 +4,7 @@
 mod bench;
 mod command;
 mod dependencies;
+mod e2e;
 mod fuzz;
 mod layers;
 mod limits;
@@ -29,7 +30,8 @@ Examples:
   cargo xtask test -p bus              the tests of one crate
   cargo xtask test back_off            the tests with that in their names
   cargo xtask lint                     what CI checks besides the tests
-  cargo xtask bench --output json      the benchmarks beside their references"
+  cargo xtask bench --output json      the benchmarks beside their references
+  cargo xtask e2e jaeger               a real Jaeger shows the trees and links of real pulls"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -66,6 +68,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Checks what ours writes with other people's programs, each built once.
+    E2e {
+        /// Which program.
+        #[arg(value_enum)]
+        program: e2e::Program,
+    },
     /// Fuzzes one parser of what comes from outside, guided by coverage. Needs a nightly toolchain and cargo-fuzz.
     ///
     /// `cargo test -p fuzz` runs every target over its kept inputs and mutations of them, with neither.
@@ -87,6 +95,7 @@ fn main() -> ExitCode {
         Task::Layers => layers::run(&root),
         Task::Tools => tools::run(&root),
         Task::Bench { arguments } => bench::run(&root, &arguments),
+        Task::E2e { program } => e2e::run(&root, program),
         Task::Fuzz { target, seconds } => fuzz::run(&root, &target, seconds),
     });
     match outcome {

@@ -1,0 +1,19 @@
+//! `e2e`: other people's programs read what ours writes. Each is built once, so none of it is part of `cargo xtask test`.
+
+mod jaeger;
+
+use std::path::Path;
+
+/// Which program.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Program {
+    /// Jaeger: pulls are made, and its API is asked for their trees and links.
+    Jaeger,
+}
+
+/// Builds the program if it is not there yet, and runs what it checks.
+pub(crate) fn run(root: &Path, program: Program) -> anyhow::Result<()> {
+    match program {
+        Program::Jaeger => jaeger::run(root),
+    }
+}
