@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use settings::{ConfigFile, Host, LogFormat, Settings, Sources};
+use telemetry::traces::{Attributes, Exporting, Options, Reading};
 
 use crate::cli::SettingsArgs;
 
@@ -38,8 +39,32 @@ impl Configuration {
 
     /// Sets the log up: as set, but no more than `quietest` unless somebody asked for a level.
     pub fn start_log(&self, quietest: &str) {
+        let (level, json) = self.log_of(quietest);
+        telemetry::log_through(level, json, || crate::output::live::Log);
+    }
+
+    /// The same, for a command that has spans: they are exported if the standard variables (`OTEL_*`) say so. What is wrong with these
+    /// is logged, and hinders no pull.
+    pub fn start_log_and_traces(&self, quietest: &str, about: Attributes) {
+        let (level, json) = self.log_of(quietest);
+        let Reading { options, warnings } = Options::read(|name| std::env::var(name).ok());
+        let started = options.map(|options| Exporting::start(options, about, self.settings().traces.keep_slow));
+        match started {
+            Some(Ok(exporting)) => telemetry::log_and_export(level, json, || crate::output::live::Log, exporting),
+            Some(Err(error)) => {
+                telemetry::log_through(level, json, || crate::output::live::Log);
+                tracing::warn!(%error, "traces are not exported");
+            }
+            None => telemetry::log_through(level, json, || crate::output::live::Log),
+        }
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    }
+
+    /// Level and whether it is JSON.
+    fn log_of<'a>(&'a self, quietest: &'a str) -> (&'a str, bool) {
+        crate::output::trace_link::set(self.settings().traces.link.clone());
         let asked = self.loaded.origins.get("log.level").is_some_and(|origin| *origin != settings::Origin::Default);
         let level = if asked { self.settings().log.level.as_str() } else { quietest };
-        telemetry::log_through(level, self.settings().log.format == LogFormat::Json, || crate::output::live::Log);
+        (level, self.settings().log.format == LogFormat::Json)
     }
 }

@@ -53,7 +53,9 @@ impl Exit {
         }
     }
 
-    fn code(self) -> u8 {
+    /// As the shell sees it.
+    #[must_use]
+    pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
             Self::Failure => 1,

@@ -10,7 +10,7 @@ use bus::BusRef;
 use clock::Clock;
 use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::subject::Fleet;
-use contract::{CallError, Command, NodeName};
+use contract::{CallError, Command, Envelope, NodeName};
 use futures::{StreamExt as _, stream};
 pub use members::Members;
 
@@ -135,8 +135,16 @@ impl FleetClient {
     /// # Errors
     /// It did not answer, or refused.
     pub async fn ask<C: Command>(&self, node: &NodeName, command: C, timeout: Duration) -> Result<C::Reply, CallError> {
+        self.ask_as(node, root_envelope(command), timeout).await
+    }
+
+    /// The same, in the trace that the envelope says.
+    ///
+    /// # Errors
+    /// It did not answer, or refused.
+    pub async fn ask_as<C: Command>(&self, node: &NodeName, envelope: Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
         let wiring = Wiring { bus: self.bus.clone(), fleet: self.fleet.clone(), node: node.clone(), delivery: Delivery::Bus };
-        Sender::<C>::remote(wiring).call(root_envelope(command), timeout).await
+        Sender::<C>::remote(wiring).call(envelope, timeout).await
     }
 
     /// Asks each of `nodes`, a hundred at a time, and gives the answers in their order.

@@ -3,8 +3,10 @@
 //! - [`cli`] says what can be asked for; [`commands`] does it, a file for each command.
 //! - [`agent`] is a node at work for its fleet.
 //! - [`node`] composes the services of one node on any bus with any runtime.
+//! - [`tracing_of_command`] is the span of a command, and what its requests carry.
 //! - [`output`] writes facts to stdout, as text or as JSON, and progress to stderr.
 
+mod about;
 pub mod agent;
 pub mod cli;
 pub mod commands;
@@ -13,10 +15,15 @@ pub mod exit;
 pub mod fleet;
 pub mod node;
 pub mod output;
+pub mod tracing_of_command;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
+
+/// How long the end of the program waits for a collector of traces that does not take the last spans.
+pub(crate) const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs the program with this process's arguments.
 #[must_use]
@@ -24,7 +31,9 @@ pub fn run() -> ExitCode {
     // TLS needs one provider for the process; a second call has no effect.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = cli::Cli::parse();
-    match commands::carry_out(cli) {
+    let exit = commands::carry_out(cli);
+    telemetry::end(FLUSH_WITHIN);
+    match exit {
         Ok(exit) => exit.into(),
         Err(error) => {
             output::complain(&error);

@@ -21,6 +21,7 @@ use image::{Platform, Reference};
 use metrics::Instruments;
 use runtimes::{Progress, PullRequest, RuntimeRef};
 use tokio::sync::oneshot;
+use tracing::Instrument as _;
 
 use crate::beside::Questions;
 use crate::callers::Caller;
@@ -32,6 +33,7 @@ use crate::outbound::{Neighbours, Outbound};
 use crate::pulling::Start;
 use crate::sharing::{Extras, Sharing};
 use crate::surroundings::Surroundings;
+use crate::traces::Traces;
 use crate::wish_store::WishStoreRef;
 
 /// Alarms are set at least so far ahead, as timers are.
@@ -66,6 +68,8 @@ pub struct PullCoordinator {
     pub(crate) instruments: Instruments,
     /// What is being told of a wish for leave: its withdrawal comes after.
     telling: BTreeMap<WishId, Told>,
+    /// None without an exporter.
+    pub(crate) traces: Option<Box<Traces>>,
     _gravestone: Gravestone,
 }
 
@@ -112,6 +116,7 @@ impl PullCoordinator {
             at_once: VecDeque::new(),
             instruments: Instruments::default(),
             telling: BTreeMap::new(),
+            traces: Traces::if_enabled(),
             _gravestone: gravestone,
         }
     }
@@ -141,7 +146,11 @@ impl PullCoordinator {
         let mut next = Some(input);
         while let Some(input) = next.take() {
             self.count_input(now, &input);
+            let seen = self.traces.as_mut().map(|traces| traces.before(&input, &self.core));
             let effects = self.core.step(now, input);
+            if let (Some(traces), Some(seen)) = (&mut self.traces, seen) {
+                traces.after(seen, &effects, &self.core);
+            }
             let landed = effects.iter().any(ends_flights);
             for effect in effects {
                 self.count_effect(now, &effect);
@@ -196,7 +205,11 @@ impl PullCoordinator {
                 let look = self.look_around(reference, platform, room);
                 self.then_as_resolved(look, context, move |(target, free_bytes)| Input::LookedAround { request, target, free_bytes });
             }
-            Effect::AwaitLeave { flight, turn, ask, trace } => {
+            Effect::AwaitLeave { flight, turn, mut ask, trace } => {
+                // Links to it are of use only if it can be exported; if it fails, it is.
+                if let Some(span) = &mut ask.attempt_span {
+                    span.sampled = self.traces.is_some();
+                }
                 let leave = self.outbound.leave(trace, *ask);
                 self.then_as_resolved(leave, context, move |answer| Input::LeaveAnswered { flight, turn, answer });
             }
@@ -230,7 +243,7 @@ impl PullCoordinator {
                 self.flights.entry(flight).or_default().work = Some(work);
             }
             Effect::StartPull { flight, permit, budget, begin, in_haste, one_blob_first, routed, measured, reference, platform, trace } => {
-                let request = PullRequest { reference, platform, trace };
+                let request = PullRequest { reference, platform, trace, carried: self.carried(flight) };
                 self.start_pull(Start { flight, permit, budget, begin, in_haste, one_blob_first, routed, measured, request }, context);
             }
             Effect::Verify { flight, reference, platform } => {
@@ -244,7 +257,12 @@ impl PullCoordinator {
             }
             Effect::Report { request, report, trace } => {
                 let report = self.outbound.report(trace, report);
-                self.then(report, context, move |next_try_ms| Input::Reported { request, next_try_ms });
+                context.spawn(report.into_actor(self).map(move |reported, coordinator, context| {
+                    if let Some(traces) = &mut coordinator.traces {
+                        traces.opened(request, reported.entry);
+                    }
+                    coordinator.feed(Input::Reported { request, next_try_ms: reported.next_try_ms }, context);
+                }));
             }
             Effect::Record { request, event } => self.record(request, event, context),
             Effect::Answer { request, outcome } => self.answer(request, outcome, context),
@@ -395,8 +413,9 @@ impl Handler<Ask<EnsureImage>> for PullCoordinator {
             context
                 .run_later(Duration::from_millis(limit), move |coordinator, context| coordinator.feed(Input::TimeOver { request }, context))
         });
-        self.callers.insert(request, Caller { answer, alarm });
-        self.feed(Input::Asked { request, ask: envelope.body, trace: envelope.meta.trace }, context);
+        let trace = self.enter(request, &envelope);
+        self.callers.insert(request, Caller { answer, alarm, carried: envelope.meta.carried });
+        self.feed(Input::Asked { request, ask: envelope.body, trace }, context);
         self.look_after_callers(context);
         answered
     }
@@ -455,7 +474,8 @@ impl Handler<Ask<ExplainImage>> for PullCoordinator {
             surroundings: self.surroundings.clone(),
             waits_for_fleet: self.core.waits_for_fleet().unwrap_or_default(),
         };
-        Box::pin(crate::explain::explain(asked, envelope.body, in_flight, envelope.meta.trace))
+        let (span, trace) = self.enter_question("pull-coordinator.ExplainImage", &envelope.meta);
+        Box::pin(crate::explain::explain(asked, envelope.body, in_flight, trace).instrument(span.as_tracing().clone()))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Who waits for an answer, and who does not any more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{AsyncContext as _, Context, SpawnHandle};
 use actors::{Answer, Ask};
+use contract::Carried;
 use contract::messages::pull_coordinator::EnsureImage;
 
 use crate::actor::PullCoordinator;
@@ -17,6 +19,8 @@ pub(crate) struct Caller {
     pub(crate) answer: Answer<Ask<EnsureImage>>,
     /// Rings when its own time is over.
     pub(crate) alarm: Option<SpawnHandle>,
+    /// What came along with its trace.
+    pub(crate) carried: Option<Arc<Carried>>,
 }
 
 impl PullCoordinator {

@@ -75,7 +75,7 @@ pub(crate) async fn explain(
         BackoffAnswer::Clear | BackoffAnswer::Unknown { .. } => explain_lenience(&mut explanation, &list),
     }
     if wanted.weigh {
-        weighing::weigh(&mut explanation, &*runtime, &PullRequest { reference, platform, trace }).await;
+        weighing::weigh(&mut explanation, &*runtime, &PullRequest { reference, platform, trace, carried: None }).await;
     }
     explanation.verdict = verdict(&explanation);
     Ok(explanation)

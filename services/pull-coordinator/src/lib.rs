@@ -16,6 +16,8 @@ mod contained;
 #[cfg(feature = "shell")]
 mod counting;
 #[cfg(feature = "shell")]
+mod entering;
+#[cfg(feature = "shell")]
 mod explain;
 #[cfg(feature = "shell")]
 mod facts;
@@ -29,6 +31,8 @@ mod pulling;
 mod sharing;
 #[cfg(feature = "shell")]
 mod surroundings;
+#[cfg(feature = "shell")]
+mod traces;
 #[cfg(feature = "shell")]
 mod weighing;
 #[cfg(feature = "shell")]

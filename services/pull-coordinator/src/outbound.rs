@@ -8,8 +8,8 @@ use std::time::Duration;
 use actors::Sender;
 use clock::Random;
 use contract::messages::backoff_tracker::{
-    AwaitLeave, BackoffAnswer, BackoffKey, BackoffList, BeginAttempt, CheckBackoff, Leave, ListBackoffs, ReportAttempt, ResolveAttempt,
-    WithdrawWish,
+    AttemptReported, AwaitLeave, BackoffAnswer, BackoffKey, BackoffList, BeginAttempt, CheckBackoff, Leave, ListBackoffs, ReportAttempt,
+    ResolveAttempt, WithdrawWish,
 };
 use contract::messages::event_recorder::RecordEvent;
 use contract::messages::throttler::{AcquirePermit, PermitAnswer, RegistryLimit, ReleasePermit, ReportLimits};
@@ -69,6 +69,15 @@ impl Outbound {
         Self { neighbours: Rc::new(neighbours), fleet: None, early: None, random: Rc::new(RefCell::new(random)) }
     }
 
+    /// The span of a request that `caller` makes, and one that begins a trace of this node.
+    pub(crate) fn mint(&self, caller: TraceContext) -> TraceContext {
+        caller.child(&mut self.random.borrow_mut())
+    }
+
+    pub(crate) fn mint_root(&self) -> TraceContext {
+        TraceContext::root(&mut self.random.borrow_mut())
+    }
+
     pub(crate) fn share_with(&mut self, fleet: FleetNeighbours, early: Option<EarlyWord>) {
         self.fleet = Some(Rc::new(fleet));
         self.early = early.map(Rc::new);
@@ -119,9 +128,9 @@ impl Outbound {
         self.call(&fleet.list, trace, ListBackoffs { what: Some(image), ..ListBackoffs::default() }, ANSWER_WITHIN).boxed_local()
     }
 
-    pub(crate) fn report(&self, trace: TraceContext, report: ReportAttempt) -> impl Future<Output = Option<u64>> + use<> {
+    pub(crate) fn report(&self, trace: TraceContext, report: ReportAttempt) -> impl Future<Output = AttemptReported> + use<> {
         let call = self.call(&self.neighbours.report, trace, report, ANSWER_WITHIN);
-        within(ANSWER_WITHIN, call).map(|reported| reported.and_then(|reported| reported.next_try_ms))
+        within(ANSWER_WITHIN, call).map(Option::unwrap_or_default)
     }
 
     pub(crate) fn acquire(

@@ -6,6 +6,7 @@ use actix::{AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
 use contract::messages::backoff_tracker::BeginAttempt;
 use contract::{PermitId, Stage};
 use runtimes::{Progress, PullRequest};
+use tracing::Instrument as _;
 
 use crate::actor::{Flying, PullCoordinator};
 use crate::beside::Beside;
@@ -42,7 +43,7 @@ impl PullCoordinator {
         if start.measured {
             lookouts.push(self.measure(flight, progress.clone(), context));
         }
-        let pull = self.pull(start, progress);
+        let pull = self.pull(start, progress).instrument(self.attempt_span(flight));
         let work = self.then(pull, context, move |result| Input::Pulled { flight, result });
         let flying = self.flights.entry(flight).or_default();
         (flying.work, flying.lookouts) = (Some(work), lookouts);

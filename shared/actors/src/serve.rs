@@ -144,7 +144,7 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
         let request = Message { payload: Vec::new().into(), ..message };
         let carrying_out = async move {
             let _place = place;
-            let meta = command.meta;
+            let meta = command.meta.clone();
             let began = clock.now().monotonic;
             let ended = || Err(CallError::Ended { service: C::SERVICE.name() });
             let reply = tokio::select! {

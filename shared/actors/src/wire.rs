@@ -5,7 +5,7 @@ use std::time::Duration;
 use bus::{Headers, Message};
 use clock::Random;
 use contract::subject::is_from;
-use contract::{CallError, Command, Envelope, MessageId, Meta, TraceContext, VERSION, VERSION_TEXT, headers};
+use contract::{CallError, Carried, Command, Envelope, MessageId, Meta, TraceContext, VERSION, VERSION_TEXT, headers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -33,7 +33,8 @@ pub(crate) fn decode_command<C: Command>(message: &Message, random: &mut Random)
         message_id: header(headers::MESSAGE_ID)
             .and_then(|id| MessageId::try_from(id.to_owned()).ok())
             .unwrap_or_else(|| MessageId::random(random)),
-        trace: header(headers::TRACEPARENT).and_then(TraceContext::parse).unwrap_or_else(|| TraceContext::root(random)),
+        trace: header(headers::TRACEPARENT).and_then(TraceContext::parse).unwrap_or_else(|| TraceContext::fresh(random)),
+        carried: Carried::of(header(headers::TRACESTATE), header(headers::BAGGAGE)),
         deadline: header(headers::DEADLINE_MS).and_then(|text| text.parse().ok()).map(Duration::from_millis),
     };
     Ok(Envelope { meta, body })
@@ -71,7 +72,16 @@ fn version_headers() -> Headers {
 
 fn meta_headers(meta: &Meta) -> Headers {
     let mut headers = version_headers();
-    headers.set(headers::TRACEPARENT, meta.trace.traceparent());
+    if meta.trace.has_span() {
+        headers.set(headers::TRACEPARENT, meta.trace.traceparent());
+    }
+    for (name, value) in
+        meta.carried.iter().flat_map(|carried| [(headers::TRACESTATE, &carried.tracestate), (headers::BAGGAGE, &carried.baggage)])
+    {
+        if !value.is_empty() {
+            headers.set(name, value.clone());
+        }
+    }
     headers.set(headers::MESSAGE_ID, meta.message_id.to_string());
     if let Some(deadline) = meta.deadline {
         headers.set(headers::DEADLINE_MS, deadline.as_millis().to_string());
@@ -128,7 +138,9 @@ mod tests {
 
     fn acquire() -> Envelope<AcquirePermit> {
         let mut random = Random::seeded(1);
-        let meta = Meta { deadline: Some(Duration::from_millis(250)), ..Meta::root(&mut random) };
+        let trace = TraceContext::root(&mut random);
+        let carried = Carried::of(Some("vendor=1"), Some("team=a"));
+        let meta = Meta { carried, deadline: Some(Duration::from_millis(250)), ..Meta::within(trace, &mut random) };
         Envelope {
             meta,
             body: AcquirePermit { permit: PermitId::random(&mut random), image: "busybox".to_owned(), patience_ms: 10, budget: None },
@@ -142,6 +154,21 @@ mod tests {
         let message = encode_command("a.b".to_owned(), &sent).expect("encodes");
         assert_eq!(message.headers.get("traceparent"), Some(sent.meta.trace.traceparent().as_str()));
         assert_eq!(decode_command::<AcquirePermit>(&message, &mut Random::seeded(2)).expect("decodes"), sent);
+    }
+
+    #[test]
+    fn a_sender_without_a_span_sends_no_traceparent_and_nonsense_reads_as_none() {
+        let meta = Meta::root(&mut Random::seeded(1));
+        let mut message = encode_command("a.b".to_owned(), &Envelope { meta, ..acquire() }).expect("encodes");
+        assert_eq!(message.headers.get("traceparent"), None);
+        let zeros = format!("00-{}-{}-01", "0".repeat(32), "0".repeat(16));
+        for nonsense in ["".to_owned(), "nonsense".to_owned(), zeros, "0".repeat(2 << 20)] {
+            message.headers.set("traceparent", nonsense.clone());
+            message.headers.set("tracestate", "x".repeat(1 << 20));
+            message.headers.set("baggage", "x".repeat(1 << 20));
+            let decoded = decode_command::<AcquirePermit>(&message, &mut Random::seeded(2)).expect("decodes");
+            assert_eq!((decoded.meta.trace.has_span(), decoded.meta.carried), (false, None), "{nonsense:.40}");
+        }
     }
 
     #[test]

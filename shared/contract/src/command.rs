@@ -1,12 +1,13 @@
 //! What a command is: a request to one service, with one reply.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Random;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{MessageId, NodeName, TraceContext};
+use crate::{Carried, MessageId, NodeName, TraceContext};
 
 /// The services of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,27 +61,29 @@ pub trait Command: Serialize + DeserializeOwned + Clone + Send + 'static {
 }
 
 /// What travels with every message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// The message.
     pub message_id: MessageId,
-    /// The sender's span.
+    /// The sender's span; a [`TraceContext::fresh`] one if the sender has none.
     pub trace: TraceContext,
+    /// What came along with that, to be passed on.
+    pub carried: Option<Arc<Carried>>,
     /// How long the sender waits for an answer.
     pub deadline: Option<Duration>,
 }
 
 impl Meta {
-    /// The first message of a new trace.
+    /// The first message of a new trace, whose root is made by the receiver.
     #[must_use]
     pub fn root(random: &mut Random) -> Self {
-        Self { message_id: MessageId::random(random), trace: TraceContext::root(random), deadline: None }
+        Self { message_id: MessageId::random(random), trace: TraceContext::fresh(random), carried: None, deadline: None }
     }
 
     /// A message within `trace`.
     #[must_use]
     pub fn within(trace: TraceContext, random: &mut Random) -> Self {
-        Self { message_id: MessageId::random(random), trace: trace.child(random), deadline: None }
+        Self { message_id: MessageId::random(random), trace: trace.child(random), carried: None, deadline: None }
     }
 }
 

@@ -4,6 +4,8 @@
 pub const TRACEPARENT: &str = "traceparent";
 /// W3C trace state, passed on as it came.
 pub const TRACESTATE: &str = "tracestate";
+/// W3C baggage, passed on as it came.
+pub const BAGGAGE: &str = "baggage";
 /// What the payload is.
 pub const CONTENT_TYPE: &str = "Content-Type";
 /// The major version of the message.

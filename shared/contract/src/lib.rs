@@ -24,7 +24,7 @@ pub use failure::{ClassCounts, FailureClass, Reason, Stage};
 pub use ids::{AttemptId, MessageId, NodeName, NodeNameError, PermitId, PodRef, WishId};
 pub use open::UnknownText;
 pub use target::{Target, View};
-pub use trace::TraceContext;
+pub use trace::{Carried, TraceContext};
 
 /// The major version that stands in every subject and in the header `fleetpull-version`.
 pub const VERSION: u32 = 1;

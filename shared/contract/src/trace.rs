@@ -1,6 +1,7 @@
 //! The W3C trace context that travels on every message.
 
 use std::fmt;
+use std::sync::Arc;
 
 use clock::Random;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -15,10 +16,37 @@ const TRACEPARENT_BYTES: usize = 55;
 pub struct TraceContext {
     /// Shared by all that belongs to one pull; never 0.
     pub trace_id: u128,
-    /// This step of it; never 0.
+    /// This step of it. 0 only in a [`TraceContext::fresh`] one, which is never written down.
     pub span_id: u64,
-    /// Whether the caller records this trace.
+    /// Whether the caller exports this trace.
     pub sampled: bool,
+}
+
+/// What travels beside a `traceparent` and is passed on as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// The header `tracestate`; empty: there is none.
+    pub tracestate: String,
+    /// The header `baggage`; empty: there is none.
+    pub baggage: String,
+}
+
+/// The most bytes of a `tracestate` that is passed on; the standard asks for at least 512.
+const TRACESTATE_MAX_BYTES: usize = 1024;
+/// The most bytes of a `baggage` that is passed on, as the standard asks.
+const BAGGAGE_MAX_BYTES: usize = 8192;
+
+impl Carried {
+    /// What of the headers may be passed on; none: nothing. A value that is too long, or that no header may hold, is left out.
+    #[must_use]
+    pub fn of(tracestate: Option<&str>, baggage: Option<&str>) -> Option<Arc<Self>> {
+        let fit = |value: Option<&str>, most: usize| {
+            let fits = |value: &&str| value.len() <= most && value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+            value.map(str::trim).filter(fits).unwrap_or_default().to_owned()
+        };
+        let carried = Self { tracestate: fit(tracestate, TRACESTATE_MAX_BYTES), baggage: fit(baggage, BAGGAGE_MAX_BYTES) };
+        (carried != Self::default()).then(|| Arc::new(carried))
+    }
 }
 
 impl TraceContext {
@@ -26,6 +54,18 @@ impl TraceContext {
     #[must_use]
     pub fn root(random: &mut Random) -> Self {
         Self { trace_id: random.id().max(1), span_id: random.word().max(1), sampled: true }
+    }
+
+    /// A new trace that has no span yet: its first [`TraceContext::child`] is the root.
+    #[must_use]
+    pub fn fresh(random: &mut Random) -> Self {
+        Self { span_id: 0, ..Self::root(random) }
+    }
+
+    /// Whether there is a span that can be a parent, or be linked to.
+    #[must_use]
+    pub fn has_span(&self) -> bool {
+        self.span_id != 0 && self.trace_id != 0
     }
 
     /// A new span in the same trace.
@@ -97,6 +137,24 @@ mod tests {
     }
 
     #[test]
+    fn a_fresh_trace_has_no_span_until_its_first_child() {
+        let fresh = TraceContext::fresh(&mut Random::seeded(1));
+        let child = fresh.child(&mut Random::seeded(2));
+        assert_eq!((fresh.has_span(), child.has_span(), child.trace_id), (false, true, fresh.trace_id));
+    }
+
+    #[test]
+    fn what_is_carried_is_bounded_and_fit_for_a_header() {
+        let carried = |state: &str, baggage: &str| Carried::of(Some(state), Some(baggage)).map(|carried| (*carried).clone());
+        let expected = Carried { tracestate: "a=1".to_owned(), baggage: "b=2".to_owned() };
+        assert_eq!(carried(" a=1", "b=2"), Some(expected.clone()));
+        let long = "x".repeat(2 << 20);
+        assert_eq!(carried(&long, &long), None);
+        assert_eq!(carried("a=1\r\nevil: yes", "b=2"), Some(Carried { tracestate: String::new(), ..expected }));
+        assert_eq!(Carried::of(None, None), None);
+    }
+
+    #[test]
     fn refuses_what_the_standard_refuses() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert!(TraceContext::parse(good).is_some_and(|context| context.sampled));
@@ -104,8 +162,10 @@ mod tests {
         assert!(
             TraceContext::parse("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-more").is_some_and(|context| !context.sampled)
         );
+        let megabytes = "0".repeat(2 << 20);
         for bad in [
             "",
+            &megabytes,
             "00",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
             "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",

@@ -19,7 +19,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     options.fsync = rest.first().is_none_or(|word| word != "no-fsync");
     let runtime = OciLayout::open(options)?;
     let reference = Reference::parse(image)?;
-    let request = PullRequest { reference: reference.clone(), platform: None, trace: TraceContext::root(&mut Random::from_system()) };
+    let request =
+        PullRequest { reference: reference.clone(), platform: None, trace: TraceContext::root(&mut Random::from_system()), carried: None };
     let started = clock.now().monotonic;
     let pulled = runtime.pull(request, Progress::new()).await?;
     println!("{} in {:.3} s", pulled.image_ref, (clock.now().monotonic - started).as_secs_f64());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use contract::messages::pull_coordinator::EndpointLogins;
 use contract::messages::throttler::RegistryLimit;
-use contract::{FailureClass, Stage, TraceContext};
+use contract::{Carried, FailureClass, Stage, TraceContext};
 use image::{Digest, Platform, Reference};
 
 use crate::keyring::{Identity, KeyringError};
@@ -76,8 +76,10 @@ pub struct PullRequest {
     pub reference: Reference,
     /// Which platform of a manifest list; the host's when none is named.
     pub platform: Option<Platform>,
-    /// The trace of this attempt, passed on to registries and runtimes.
+    /// The span of this attempt, passed on to registries and runtimes.
     pub trace: TraceContext,
+    /// What came along with the request's trace, passed on too.
+    pub carried: Option<Arc<Carried>>,
 }
 
 /// An image that is on the node.

@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn request(image: &str) -> PullRequest {
-        PullRequest { reference: reference(image), platform: None, trace: TraceContext::root(&mut clock::Random::seeded(1)) }
+        PullRequest { reference: reference(image), platform: None, trace: TraceContext::root(&mut clock::Random::seeded(1)), carried: None }
     }
 
     #[tokio::test]

@@ -46,7 +46,7 @@ impl Node {
 
 async fn pull(runtime: &CriRuntime, image: &str, progress: &Progress) -> Result<PulledImage, PullFailure> {
     let trace = TraceContext::root(&mut clock::Random::seeded(1));
-    let request = PullRequest { reference: Reference::parse(image).unwrap(), platform: None, trace };
+    let request = PullRequest { reference: Reference::parse(image).unwrap(), platform: None, trace, carried: None };
     tokio::time::timeout(LIMIT, runtime.pull(request, progress.clone())).await.expect("the pull ends in time")
 }
 

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use contract::{FailureClass, TraceContext};
+use contract::{Carried, FailureClass, TraceContext};
 use image::{Platform, Reference};
 use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::keyring::{Environment, Keyring, KeyringOptions};
@@ -30,7 +30,12 @@ fn runtime(endpoint: &str, keyring: Keyring) -> CriRuntime {
 }
 
 fn request(image: &str) -> PullRequest {
-    PullRequest { reference: Reference::parse(image).unwrap(), platform: None, trace: TraceContext::root(&mut clock::Random::seeded(1)) }
+    PullRequest {
+        reference: Reference::parse(image).unwrap(),
+        platform: None,
+        trace: TraceContext::root(&mut clock::Random::seeded(1)),
+        carried: None,
+    }
 }
 
 fn failed(code: &str, message: &str) -> PullAnswer {
@@ -321,4 +326,15 @@ fn scripts_lie_in_json() {
     assert!(matches!(script.image_status[..], [StatusAnswer::Absent, StatusAnswer::Present(_), StatusAnswer::Failed(_)]));
     assert!(matches!(script.pull_image[..], [PullAnswer::Pulled { .. }, PullAnswer::Failed(_)]));
     assert_eq!(serde_json::to_value(&script.image_status[0]).unwrap(), serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn the_trace_goes_along_as_metadata() {
+    let service = ScriptedCri::start(Script::default());
+    let asked = PullRequest { carried: Carried::of(Some("vendor=1"), Some("team=a")), ..request(IMAGE) };
+    let traceparent = asked.trace.traceparent();
+    runtime(&service.endpoint(), no_logins()).pull(asked, Progress::new()).await.unwrap();
+    let metadata = &service.metadata_of_pulls()[0];
+    let sent = ["traceparent", "tracestate", "baggage"].map(|name| metadata.get(name).map(String::as_str));
+    assert_eq!(sent, [Some(traceparent.as_str()), Some("vendor=1"), Some("team=a")]);
 }

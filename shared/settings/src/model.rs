@@ -41,6 +41,8 @@ pub struct Settings {
     pub auth: Auth,
     /// What is kept of events.
     pub events: Events,
+    /// Which requests are always traced, and where traces are looked at.
+    pub traces: Traces,
     /// What is logged.
     pub log: Log,
     /// Where the agent's metrics and health can be read.
@@ -303,6 +305,18 @@ pub struct Events {
     pub stream_max_bytes: u64,
 }
 
+/// `traces.*`. Whether and where traces are exported the standard variables (`OTEL_*`) say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Traces {
+    /// With `{trace_id}` where the id belongs. None: no link is shown.
+    #[serde(with = "empty_as_none")]
+    pub link: Option<String>,
+    /// A request that took longer is exported whatever the sampling.
+    #[serde(with = "duration")]
+    pub keep_slow: Duration,
+}
+
 /// `log.*`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -465,6 +479,12 @@ impl Default for Backoff {
 impl Default for Bus {
     fn default() -> Self {
         Self { local_delivery: true }
+    }
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        Self { link: None, keep_slow: Duration::from_secs(10) }
     }
 }
 

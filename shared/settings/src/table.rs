@@ -55,7 +55,7 @@ impl Key {
     }
 }
 
-static KEYS: [Key; 52] = [
+static KEYS: [Key; 54] = [
     key("fleet.name", Kind::FleetName, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
     key(
         "fleet.share",
@@ -246,6 +246,17 @@ static KEYS: [Key; 52] = [
         "How many bytes the fleet's stream holds; the oldest events go first. Counts as events.stream_max_age does.",
     )
     .kubelet("none", ""),
+    key(
+        "traces.link",
+        Kind::Text,
+        "Where a trace is looked at, with {trace_id} for its id, as http://jaeger:16686/trace/{trace_id}: pull, explain and events show it. Empty: no link is shown. Whether and where traces are exported the variables OTEL_* say.",
+    ),
+    key(
+        "traces.keep_slow",
+        Kind::Duration { min: Duration::ZERO, max: DAY },
+        "A request that takes longer is exported whatever the sampler decides, as are those that fail or are refused.",
+    )
+    .kubelet("none; its sampling alone decides", "what was slow is what somebody looks for"),
     key("log.level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), "The least that is logged.").flag("--log-level"),
     key("log.format", Kind::Choice(&["text", "json"]), "text for people; json, one object a line, for log collectors.").flag("--log-format"),
     key(

@@ -1,47 +1,38 @@
-//! Logging, set up once per process.
+//! Logging, and the export of traces; set up once per process.
+//!
+//! - [`log_through`] and [`log_and_export`] set the process's log up, the latter together with the export of spans.
+//! - [`traces`] reads the standard variables (`OTEL_*`) and exports over OTLP.
+//! - [`end`] hands over what waits to be exported.
 //!
 //! Diagnostics go to stderr, so that stdout holds facts alone. What goes wrong with writing a line is ignored: a log that is
 //! full must not stop a pull.
 
-use std::io::IsTerminal as _;
+mod log;
+pub mod traces;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use std::sync::OnceLock;
+use std::time::Duration;
 
-/// What of other crates' lines is worth reading at our level: their warnings. The NATS client repeats each failed attempt twice a
-/// second; our bus says it once.
-const OTHERS: &str = "warn,async_nats=off,rustls_platform_verifier=off";
-/// The crates whose lines are ours.
-const OURS: [&str; 10] = [
-    "fleetpull",
-    "pull_coordinator",
-    "backoff_tracker",
-    "throttler",
-    "event_recorder",
-    "actors",
-    "bus",
-    "runtimes",
-    "settings",
-    "telemetry",
-];
+pub use log::{log_and_export, log_through, log_to_stderr};
+use traces::Exporting;
 
-/// Sets the process's log up. `level` is one of `error warn info debug trace`; `json` gives one object a line.
-/// Only the first call counts.
-pub fn log_to_stderr(level: &str, json: bool) {
-    log_through(level, json, std::io::stderr);
+/// The export of this process; none: there is none.
+static EXPORTING: OnceLock<Exporting> = OnceLock::new();
+
+/// How the export of this process stands; none: nothing is exported.
+#[must_use]
+pub fn exporting() -> Option<&'static Exporting> {
+    EXPORTING.get()
 }
 
-/// The same for a process that draws on its terminal: each line is given to `writer` in one piece.
-pub fn log_through(level: &str, json: bool, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
-    let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
-    let filter = EnvFilter::new(format!("{OTHERS},{}", ours.join(",")));
-    let registry = tracing_subscriber::registry().with(filter);
-    let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
-    let outcome =
-        if json { registry.with(layer.json().flatten_event(true)).try_init() } else { registry.with(layer.with_ansi(ansi)).try_init() };
-    // Somebody, a test for instance, has set a log up already: theirs stays.
-    drop(outcome);
+/// Waits until what waits to be exported is handed over, at most for `limit`. Blocks: to be called when nothing else is to be done.
+pub fn end(limit: Duration) {
+    let Some(exporting) = EXPORTING.get() else { return };
+    if !exporting.flush(limit) {
+        tracing::warn!(
+            waiting = exporting.counts().waiting,
+            ?limit,
+            "the last spans were not exported in time: the collector did not take them"
+        );
+    }
 }

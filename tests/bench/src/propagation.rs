@@ -315,7 +315,7 @@ fn leave(wish: WishId, attempt: AttemptId, image: &str) -> AwaitLeave {
         ..Target::default()
     };
     let key = BackoffKey { pod: None, image: image.to_owned() };
-    AwaitLeave { wish, attempt, key, other_keys: Vec::new(), target, standing: false, patience_ms: PATIENCE_MS }
+    AwaitLeave { wish, attempt, attempt_span: None, key, other_keys: Vec::new(), target, standing: false, patience_ms: PATIENCE_MS }
 }
 
 /// Keeps the thread to one of the cores that it may use. Else the kernel lets two busy threads share a core while another is idle, now

@@ -84,7 +84,7 @@ async fn address_in(log: &mut Lines<BufReader<ChildStderr>>) -> Result<String> {
 async fn fetch(image: &str, layout: &Path) -> Result<()> {
     let runtime = OciLayout::open(OciLayoutOptions { fsync: false, ..OciLayoutOptions::new(layout, no_logins(), Clock::host()) })?;
     let trace = TraceContext::root(&mut Random::seeded(1));
-    let request = PullRequest { reference: Reference::parse(image)?, platform: None, trace };
+    let request = PullRequest { reference: Reference::parse(image)?, platform: None, trace, carried: None };
     runtime.pull(request, Progress::new()).await.context("the image to be put into docker-registry cannot be made")?;
     Ok(())
 }

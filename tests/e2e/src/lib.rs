@@ -5,6 +5,7 @@
 //! - [`Registry`]: a practice registry that serves beside a test that blocks; [`skopeo`]: the reader of registries and layouts.
 //! - [`Agent`]: a running agent, started as systemd starts it.
 //! - [`http_get`]: what an agent answers over HTTP.
+//! - [`spans`]: where the spans of a test go, a receiver or a real Jaeger.
 //! - [`until`]: waits for a condition, with a limit.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
 
@@ -15,6 +16,7 @@ mod json_rule;
 mod process;
 mod registry;
 mod skopeo;
+pub mod spans;
 mod until;
 mod workplace;
 

@@ -7,3 +7,4 @@ mod cluster;
 mod command_line;
 mod nonsense;
 mod outage;
+mod traces;

@@ -19,7 +19,7 @@ use contract::messages::backoff_tracker::{
 };
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, Envelope, FailureClass, Meta, Stage, Target, View, WishId};
+use contract::{AttemptId, Command, Envelope, FailureClass, Meta, Stage, Target, TraceContext, View, WishId};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -109,8 +109,17 @@ impl Node {
     }
 
     async fn leave(&self, (wish, attempt): (WishId, AttemptId), image: &str, patience_ms: u64) -> Leave {
-        self.put(AwaitLeave { wish, attempt, key: key(image), other_keys: Vec::new(), target: target(image), standing: false, patience_ms })
-            .await
+        self.put(AwaitLeave {
+            wish,
+            attempt,
+            attempt_span: Some(TraceContext::root(&mut Random::from_system())),
+            key: key(image),
+            other_keys: Vec::new(),
+            target: target(image),
+            standing: false,
+            patience_ms,
+        })
+        .await
     }
 
     async fn ends(&self, (wish, attempt): (WishId, AttemptId), image: &str, failure: Option<AttemptFailure>) {

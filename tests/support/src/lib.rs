@@ -6,5 +6,6 @@ pub mod docker_registry;
 pub mod far_away;
 pub mod held_port;
 pub mod nats;
+pub mod otlp;
 pub mod requirement;
 pub mod scripted_cri;

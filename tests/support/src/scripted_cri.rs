@@ -169,6 +169,7 @@ struct State {
     held: watch::Sender<Held>,
     places: Mutex<[usize; 4]>,
     pulled: AtomicBool,
+    metadata: Mutex<Vec<BTreeMap<String, String>>>,
 }
 
 /// Which calls are not answered for now.
@@ -196,7 +197,8 @@ impl ScriptedCri {
         let listener = UnixListener::bind(folder.path().join("cri.sock")).expect("the socket can be bound");
         let script = Mutex::new(script);
         let (calls, held) = (watch::Sender::default(), watch::Sender::new(Held::None));
-        let state = Arc::new(State { script, calls, held, places: Mutex::default(), pulled: AtomicBool::new(false) });
+        let state =
+            Arc::new(State { script, calls, held, places: Mutex::default(), pulled: AtomicBool::new(false), metadata: Mutex::default() });
         let service = Service(Arc::clone(&state));
         let serving = tonic::transport::Server::builder()
             .add_service(ImageServiceServer::new(service.clone()))
@@ -222,6 +224,15 @@ impl ScriptedCri {
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.state.calls.borrow().clone()
+    }
+
+    /// The metadata of each pull so far.
+    ///
+    /// # Panics
+    /// When a call has panicked.
+    #[must_use]
+    pub fn metadata_of_pulls(&self) -> Vec<BTreeMap<String, String>> {
+        self.state.metadata.lock().expect("no holder panics").clone()
     }
 
     /// Waits until so many calls of a method have come.
@@ -312,6 +323,10 @@ impl ImageService for Service {
     }
 
     async fn pull_image(&self, request: Request<cri::PullImageRequest>) -> Result<Response<cri::PullImageResponse>, Status> {
+        let headers = request.metadata().clone().into_headers();
+        let text = |value: &tonic::codegen::http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+        let metadata = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        self.0.metadata.lock().expect("no holder panics").push(metadata);
         let request = request.into_inner();
         self.note("PullImage", request.image, request.auth).await;
         let image_ref = match self.next(1, |script| &script.pull_image) {

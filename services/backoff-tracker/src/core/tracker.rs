@@ -196,7 +196,7 @@ impl Tracker {
     }
 
     fn answer(&self, now: Now, key: &BackoffKey) -> AttemptReported {
-        AttemptReported { next_try_ms: self.delays.held(key, now.monotonic).map(milliseconds) }
+        AttemptReported { next_try_ms: self.delays.held(key, now.monotonic).map(milliseconds), entry: None }
     }
 
     /// Whether this report is new.
@@ -300,7 +300,7 @@ mod tests {
         node.fail(10, &key("busybox"));
         let attempt = AttemptId::random(&mut node.random);
         let success = ReportAttempt { key: key("busybox"), attempt, failure: None };
-        assert_eq!(node.tracker.report(at_seconds(30), success), AttemptReported { next_try_ms: None });
+        assert_eq!(node.tracker.report(at_seconds(30), success), AttemptReported::default());
         assert_eq!(node.fail(31, &key("busybox")).next_try_ms, Some(10_000));
     }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, WrapFuture as _};
 use actors::{Ask, Later, later};
 use bus::{BusError, KeyValueError};
-use contract::WishId;
 use contract::know::{StoredLease, encode_as};
 use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, AwaitLeave, BeginAttempt, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish,
 };
+use contract::{TraceContext, WishId};
 use metrics::Lease;
 
 use super::wishes::{self, Stage};
@@ -33,7 +33,7 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
             return later;
         };
         let now = self.clock.now().monotonic;
-        let AwaitLeave { wish, attempt, key, other_keys, target, standing, patience_ms } = asked.body;
+        let AwaitLeave { wish, attempt, attempt_span, key, other_keys, target, standing, patience_ms } = asked.body;
         if self.wishes.is_full_for(wish) {
             // Whoever waits for an answer goes by kubelet's rule, which was asked before: that others wish must not refuse it.
             // A standing wish tries as often as it has leave, and so has to wait for room.
@@ -45,7 +45,7 @@ impl Handler<Ask<AwaitLeave>> for BackoffTracker {
             self.step(Input::Withdraw(overtaken), context);
         }
         let patience = Duration::from_millis(patience_ms);
-        let ask = wishes::Ask { attempt, trace: asked.meta.trace, standing };
+        let ask = wishes::Ask { attempt, trace: attempt_span.unwrap_or(asked.meta.trace), standing };
         let (number, anew) = self.wishes.ask(now, wish, &ask);
         self.wishes.hold_back(now, wish, patience, answer);
         let resolved = self.wishes.get(wish).is_some_and(|wish| wish.stage == Stage::Resolved);
@@ -73,7 +73,7 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
         if let Some(resolved) = self.wishes.resolved(wish, attempt, reached) {
             let number = resolved.number;
             if resolved.not_begun.is_some() {
-                self.step(Input::Begun { wish: number, attempt, trace: resolved.not_begun }, context);
+                self.step(Input::Begun { wish: number, attempt, trace: resolved.not_begun.filter(TraceContext::has_span) }, context);
             }
             if resolved.over {
                 self.wishes.answer(wish, wishes::Grant::default().told(Duration::ZERO));
@@ -94,7 +94,7 @@ impl Handler<Ask<BeginAttempt>> for BackoffTracker {
     fn handle(&mut self, Ask(begin): Ask<BeginAttempt>, context: &mut Self::Context) -> Self::Result {
         let BeginAttempt { wish, attempt } = begin.body;
         if let Some((number, trace)) = self.wishes.started(wish, attempt) {
-            self.step(Input::Started { wish: number, attempt, trace: Some(trace) }, context);
+            self.step(Input::Started { wish: number, attempt, trace: Some(trace).filter(TraceContext::has_span) }, context);
         }
         MessageResult(Ok(AttemptBegun {}))
     }
@@ -165,7 +165,7 @@ impl BackoffTracker {
         }
         if let Some(for_all) = self.wishes.grant(id) {
             // The attempt begins when its caller says so: it may wait for its permit first.
-            if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, |held| knowledge.told(now, held))) {
+            if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, knowledge)) {
                 self.wishes.answer(id, leave);
             }
             if let Some(sharing) = &mut self.sharing {
@@ -211,7 +211,7 @@ impl BackoffTracker {
         self.step(Input::Tick, context);
         for id in self.wishes.impatient(now) {
             let Core::Sharing(knowledge) = &self.core else { return };
-            if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, |held| knowledge.told(now, held))) {
+            if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, knowledge)) {
                 self.wishes.answer(id, leave);
                 self.wishes.heard(now, id);
             }

@@ -110,7 +110,7 @@ impl BackoffTracker {
             learned_by: None,
             learned_ms_ago: None,
             learned_trace: None,
-            trace,
+            trace: meta.trace,
             repeats: None,
             sequence: None,
         };

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actors::Answer;
-use contract::messages::backoff_tracker::{AwaitLeave, Held, LEAVE_LAPSES_AFTER_MS, Leave};
+use contract::messages::backoff_tracker::{AwaitLeave, LEAVE_LAPSES_AFTER_MS, Leave};
 use contract::{AttemptId, TraceContext, WishId};
 
-use crate::core::knowledge::{self, Duty, MAX_WISHES, Verdict};
+use crate::core::knowledge::{self, Duty, Knowledge, MAX_WISHES, TopicId, Verdict};
 
 /// The longest that an answer is held back, whatever the caller's patience: well before its wish would lapse.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS / 2);
@@ -35,6 +35,8 @@ pub(super) struct Wish {
     begun: bool,
     /// The last attempt that was abandoned.
     abandoned: Option<AttemptId>,
+    /// The shared entry that last held it.
+    held_by: Option<TopicId>,
     heard: Duration,
 }
 
@@ -105,8 +107,18 @@ impl Wishes {
         self.last_number += 1;
         let number = knowledge::WishId(self.last_number);
         let (attempt, trace, standing) = (ask.attempt, ask.trace, ask.standing);
-        let wish =
-            Wish { number, attempt, trace, standing, stage: Stage::Waiting, waiting: None, begun: false, abandoned: None, heard: now };
+        let wish = Wish {
+            number,
+            attempt,
+            trace,
+            standing,
+            stage: Stage::Waiting,
+            waiting: None,
+            begun: false,
+            abandoned: None,
+            held_by: None,
+            heard: now,
+        };
         self.by_id.insert(id, Box::new(wish));
         self.by_number.insert(number, id);
         (number, true)
@@ -145,7 +157,10 @@ impl Wishes {
         let wish = self.by_id.get_mut(&id)?;
         wish.stage = match verdict {
             Verdict::Clear { duty, answer_by, until } => Stage::Cleared(Grant { for_all: duty != Duty::None, answer_by, until }),
-            Verdict::Held(held) => Stage::Held(held),
+            Verdict::Held(held) => {
+                wish.held_by = held.entry.or(wish.held_by);
+                Stage::Held(held)
+            }
             Verdict::Wait => Stage::Waiting,
         };
         Some(id)
@@ -263,12 +278,15 @@ impl Wish {
         }
     }
 
-    /// What a caller is told whose patience is over, given how a refusal travels.
-    pub(super) fn as_it_stands(&self, now: Duration, told: impl Fn(knowledge::Held) -> Held) -> Leave {
+    /// The answer to a caller whose patience is over, by what the node knows.
+    pub(super) fn as_it_stands(&self, now: Duration, knowledge: &Knowledge) -> Leave {
         match &self.stage {
-            Stage::Held(held) => Leave::Waiting { held: Some(told(held.clone())) },
+            Stage::Held(held) => Leave::Waiting { held: Some(knowledge.told(now, held.clone())) },
             Stage::Waiting | Stage::Cleared(_) => Leave::Waiting { held: None },
-            Stage::Granted(grant) => grant.told(now),
+            Stage::Granted(grant) => {
+                let released_by = self.held_by.and_then(|entry| knowledge.last_success_of(entry));
+                grant.with_release(now, released_by)
+            }
             Stage::Resolved => Grant::default().told(now),
             Stage::Abandoned => Leave::Abandoned,
         }
@@ -285,7 +303,11 @@ impl Drop for HeldBack {
 
 impl Grant {
     pub(super) fn told(self, now: Duration) -> Leave {
+        self.with_release(now, None)
+    }
+
+    fn with_release(self, now: Duration, released_by: Option<TraceContext>) -> Leave {
         let left = |by: Duration| u64::try_from(by.saturating_sub(now).as_millis()).unwrap_or(u64::MAX);
-        Leave::Granted { for_all: self.for_all, answer_within_ms: self.answer_by.map(left), until: self.until }
+        Leave::Granted { for_all: self.for_all, answer_within_ms: self.answer_by.map(left), until: self.until, released_by }
     }
 }

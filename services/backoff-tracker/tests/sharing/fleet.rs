@@ -18,7 +18,7 @@ use contract::messages::backoff_tracker::{
 use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, CallError, Command, Envelope, FailureClass, Meta, PullEvent, Stage, Target, View, WishId};
+use contract::{AttemptId, CallError, Command, Envelope, FailureClass, Meta, PullEvent, Stage, Target, TraceContext, View, WishId};
 
 /// Far more than an answer takes, on the paused clock.
 pub(crate) const PATIENCE_MS: u64 = 1_000;
@@ -193,7 +193,16 @@ pub(crate) fn envelope<C: Command>(body: C) -> Envelope<C> {
 }
 
 pub(crate) fn ask(wish: WishId, attempt: AttemptId, image: &str, patience_ms: u64, standing: bool) -> AwaitLeave {
-    AwaitLeave { wish, attempt, key: key(image), other_keys: Vec::new(), target: target(image), standing, patience_ms }
+    AwaitLeave {
+        wish,
+        attempt,
+        attempt_span: Some(TraceContext::root(&mut Random::seeded(12))),
+        key: key(image),
+        other_keys: Vec::new(),
+        target: target(image),
+        standing,
+        patience_ms,
+    }
 }
 
 /// A wish and an attempt, the same for the same number.

@@ -238,7 +238,15 @@ impl Node {
     /// # Errors
     /// The coordinator has ended.
     pub async fn pull(&self, ask: EnsureImage) -> Result<PullOutcome, CallError> {
-        self.ensure().call(root_envelope(ask), STANDING).await
+        self.pull_as(root_envelope(ask)).await
+    }
+
+    /// The same, in the trace that the envelope says.
+    ///
+    /// # Errors
+    /// The coordinator has ended.
+    pub async fn pull_as(&self, ask: Envelope<EnsureImage>) -> Result<PullOutcome, CallError> {
+        self.ensure().call(ask, STANDING).await
     }
 
     /// Leaves the fleet, tells whoever waits for an answer that none comes, and waits until what is recorded is published.

@@ -12,8 +12,10 @@ pub fn text(event: &Value) -> String {
     let data = &event["data"];
     let pod = data["pod"].as_str().map(|pod| format!("  {pod}")).unwrap_or_default();
     let message = super::one_line(&word(&data["message"]));
+    let of_trace = |traceparent: &str| traceparent.split('-').nth(1).and_then(super::trace_link::of);
+    let link = event["traceparent"].as_str().and_then(of_trace).map(|link| format!("  {link}")).unwrap_or_default();
     let time = to_milliseconds(&word(&event["time"]));
-    format!("{time}  {:<7}  {:<17}  {}{pod}  {message}", word(&data["type"]), word(&data["reason"]), word(&data["node"]))
+    format!("{time}  {:<7}  {:<17}  {}{pod}  {message}{link}", word(&data["type"]), word(&data["reason"]), word(&data["node"]))
 }
 
 /// A list of events: a header before the first, then one line each. Widths are those of usual values: the list may be endless.

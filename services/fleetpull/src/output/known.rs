@@ -9,7 +9,7 @@ use image::Reference;
 use serde::Serialize;
 
 use super::refusal::short_trace;
-use super::{given, one_line, table, units};
+use super::{given, one_line, table, trace_link, units};
 
 /// How much of a shared key names it in a list: 2^48 are enough for ten thousand entries to differ. Hex digits.
 const KEY_SHOWN: usize = 12;
@@ -290,6 +290,9 @@ impl Known {
         let attempt =
             entry.trace.map_or_else(String::new, |trace| format!(", attempt {:016x} of trace {:032x}", trace.span_id, trace.trace_id));
         line("found by:", format!("{}{attempt}", found_by_all(entry, &self.nodes)));
+        if let Some(link) = entry.trace.and_then(|trace| trace_link::of(&trace.trace_id_hex())) {
+            line("its trace:", link);
+        }
         line("it got:", one_line(&entry.cause));
         let held = if self.is_shared() { format!("; {} hold it", nodes_counted(&self.nodes)) } else { String::new() };
         line("binds:", format!("{}{held}", entry.binds));

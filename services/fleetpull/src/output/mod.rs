@@ -11,6 +11,7 @@ pub mod screen;
 pub mod silent;
 pub mod table;
 pub mod tally;
+pub mod trace_link;
 pub mod units;
 pub mod wish;
 

@@ -6,7 +6,7 @@ use contract::{FailureClass, NodeName, Reason, WishId};
 use serde::Serialize;
 
 use super::refusal::Refusal;
-use super::{given, units};
+use super::{given, trace_link, units};
 use crate::cli::OutputFormat;
 
 /// One image on one node.
@@ -154,6 +154,15 @@ impl Row {
         self.outcome.learned_trace_id.clone().or_else(of_entry).unwrap_or_default()
     }
 
+    /// Where to look at the trace of what failed: on a refusal that of the attempt that it goes by.
+    fn trace_link(&self) -> Option<String> {
+        match self.outcome.outcome {
+            OutcomeKind::Failed => trace_link::of(&self.outcome.trace_id),
+            OutcomeKind::Backoff if !self.outcome.stands => trace_link::of(&self.learned_trace_id()),
+            _ => None,
+        }
+    }
+
     /// Who tries now for all.
     fn next_by(&self) -> &str {
         self.under_way.as_ref().and_then(|entry| entry.probed_by.as_deref()).unwrap_or_default()
@@ -222,7 +231,8 @@ impl Row {
             OutcomeKind::Backoff => self.refusal().unwrap_or_else(|| self.failure()),
             OutcomeKind::Failed | OutcomeKind::Unknown(_) => self.failure(),
         };
-        format!("{:<7}  {}  {}  {told}", self.word(), self.node, self.image)
+        let link = self.trace_link().map(|link| format!("  {link}")).unwrap_or_default();
+        format!("{:<7}  {}  {}  {told}{link}", self.word(), self.node, self.image)
     }
 
     fn failure(&self) -> String {

@@ -7,12 +7,12 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::BackoffAnswer;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
-use contract::{EventReason, FailureClass, MessageId, NodeName, PullEvent, Reason, Target, TraceContext};
+use contract::{EventReason, FailureClass, MessageId, NodeName, PullEvent, Reason, Target, TraceContext, WishId};
 use image::{Platform, Reference};
 
 use super::alarms::{Alarm, Alarms};
 use super::bounds;
-use super::flight::Flight;
+use super::flight::{Flight, FlightStage};
 use super::outcomes::{self, present_fact};
 use super::request::{Fact, Request, Stage, default_policy, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, Input, RequestId};
@@ -174,6 +174,50 @@ impl Coordinator {
         self.flights.iter().map(view).collect()
     }
 
+    /// The span of a request.
+    #[must_use]
+    pub fn request_span(&self, request: RequestId) -> Option<TraceContext> {
+        self.requests.get(&request).map(|request| request.trace)
+    }
+
+    /// The flight that a request waits for.
+    #[must_use]
+    pub fn flight_of(&self, request: RequestId) -> Option<FlightId> {
+        match self.requests.get(&request)?.stage {
+            Stage::Flying(flight) => Some(flight),
+            _ => None,
+        }
+    }
+
+    /// The span of a standing pull and that of its run `run`.
+    #[must_use]
+    pub fn run_span(&self, run: RequestId) -> Option<(TraceContext, TraceContext)> {
+        Some((self.wishes.span_of_run(run)?, self.request_span(run)?))
+    }
+
+    /// The spans of the standing pulls.
+    pub fn standing_spans(&self) -> impl Iterator<Item = (WishId, TraceContext)> {
+        self.wishes.spans()
+    }
+
+    /// Whether a request has no answer yet.
+    #[must_use]
+    pub fn knows(&self, request: RequestId) -> bool {
+        self.requests.contains_key(&request) || self.unparsed.contains_key(&request) || self.wishes.is_awaited_by(request)
+    }
+
+    /// Whether a flight waits for clearance. One that has it asks on, to hear that its attempt was given up.
+    #[must_use]
+    pub fn awaits_clearance(&self, flight: FlightId) -> bool {
+        self.flights.get(&flight).is_some_and(|flight| flight.stage == FlightStage::AwaitingLeave)
+    }
+
+    /// Who waits for a flight, in the order in which they joined.
+    #[must_use]
+    pub fn callers_of(&self, flight: FlightId) -> &[RequestId] {
+        self.flights.get(&flight).map(|flight| flight.callers.as_slice()).unwrap_or_default()
+    }
+
     /// Whether the runtime is pulling that image. What waits for its turn or is held is not in flight.
     #[must_use]
     pub fn is_in_flight(&self, reference: &Reference) -> bool {
@@ -181,7 +225,6 @@ impl Coordinator {
     }
 
     pub(super) fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {
-        let trace = trace.child(&mut self.random);
         if let Err(too_long) = bounds::check_image(&ask.image) {
             let ask = EnsureImage { image: bounds::beginning(&ask.image), ..ask };
             let text = words::invalid_name(&ask.image, &too_long.to_string());

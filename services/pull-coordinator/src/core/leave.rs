@@ -61,6 +61,7 @@ impl Coordinator {
         let ask = AwaitLeave {
             wish: fleet.wish,
             attempt: flight.attempt,
+            attempt_span: Some(flight.trace),
             key,
             other_keys,
             target: (*fleet.target).clone(),
@@ -364,6 +365,7 @@ impl Coordinator {
         effects.push(Effect::Release { permit: flight.permit, limits: Vec::new(), trace: flight.trace });
         flight.permit = PermitId::random(&mut self.random);
         flight.attempt = AttemptId::random(&mut self.random);
+        flight.trace = flight.trace.child(&mut self.random);
         flight.turn_since = None;
         (flight.resolved, flight.seen, flight.awaits_blob) = (false, false, false);
         self.await_leave(now, id, effects);

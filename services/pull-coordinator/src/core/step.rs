@@ -91,7 +91,7 @@ pub enum Input {
         request: RequestId,
         /// What is wanted.
         ask: EnsureImage,
-        /// The caller's span.
+        /// The span of the request.
         trace: TraceContext,
     },
     /// The answer to [`Effect::Inspect`].

@@ -72,6 +72,21 @@ impl Wishes {
         self.callers.remove(&caller);
     }
 
+    /// The span of the standing pull that a run is of.
+    pub(super) fn span_of_run(&self, run: RequestId) -> Option<TraceContext> {
+        Some(self.standing.get(self.runs.get(&run)?)?.trace)
+    }
+
+    pub(super) fn spans(&self) -> impl Iterator<Item = (WishId, TraceContext)> {
+        self.standing.iter().map(|(id, wish)| (*id, wish.trace))
+    }
+
+    /// Whether a caller waits for a standing pull, or for its being written.
+    pub(super) fn is_awaited_by(&self, caller: RequestId) -> bool {
+        let is_detached = |wish: &Wish| wish.detached.iter().any(|(detached, _)| *detached == caller);
+        self.callers.contains_key(&caller) || self.standing.values().any(is_detached)
+    }
+
     pub(super) fn stands(&self, wish: WishId) -> bool {
         self.standing.contains_key(&wish)
     }
@@ -256,7 +271,8 @@ impl Coordinator {
         wish.run = Some(run);
         wish.began = now.monotonic;
         wish.tries += 1;
-        let (ask, trace, until) = (EnsureImage { wait_ms: None, wish: None, ..wish.ask.clone() }, wish.trace, wish.until);
+        let trace = wish.trace.child(&mut self.random);
+        let (ask, until) = (EnsureImage { wait_ms: None, wish: None, ..wish.ask.clone() }, wish.until);
         self.alarms.set(Alarm::Wish(id), until);
         self.wishes.runs.insert(run, id);
         self.asked(now, run, ask, trace, effects);

@@ -213,17 +213,17 @@ pub(crate) fn target() -> Target {
 
 /// Leave without haste.
 pub(crate) fn granted() -> Option<Leave> {
-    Some(Leave::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest })
+    Some(Leave::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest, released_by: None })
 }
 
 /// Leave to find out for all.
 pub(crate) fn granted_for_all() -> Option<Leave> {
-    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest })
+    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest, released_by: None })
 }
 
 /// The same, until the first byte of a blob has come.
 pub(crate) fn granted_until_blob() -> Option<Leave> {
-    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Blob })
+    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Blob, released_by: None })
 }
 
 /// What another node found out two seconds ago.
@@ -236,6 +236,7 @@ pub(crate) fn held() -> Held {
         learned_ms_ago: 2_000,
         learned_trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         unconfirmed: false,
+        entry: None,
     }
 }
 

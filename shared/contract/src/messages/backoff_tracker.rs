@@ -74,6 +74,9 @@ pub struct Held {
     /// One other node alone reports it: an attempt waits until then, and nobody is refused for it.
     #[serde(default)]
     pub unconfirmed: bool,
+    /// The entry, by its key as listed; none: it is this node's own rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<String>,
 }
 
 /// May this image be attempted, as far as the fleet is concerned? Asked once for a flight after [`CheckBackoff`] was clear, and
@@ -85,6 +88,9 @@ pub struct AwaitLeave {
     pub wish: WishId,
     /// The attempt that would begin.
     pub attempt: AttemptId,
+    /// The span of that attempt; it is sampled if the attempt will be exported should it fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_span: Option<TraceContext>,
     /// For the local rule.
     pub key: BackoffKey,
     /// Keys of the flight's other callers, at most [`OTHER_KEYS_MOST`]: the local rule holds the flight only while it holds all keys.
@@ -127,6 +133,9 @@ pub enum Leave {
         /// The stage that must have answered by then. What the attempt holds for all it holds until then.
         #[serde(default, skip_serializing_if = "Stage::is_default")]
         until: Stage,
+        /// The span of the attempt that succeeded, by which the entry that held this one was closed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        released_by: Option<TraceContext>,
     },
     /// Not before its next try. Not said to a standing wish, and not of what is unconfirmed.
     Held(Held),
@@ -255,11 +264,14 @@ impl Command for ReportAttempt {
 }
 
 /// The answer to [`ReportAttempt`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptReported {
     /// Milliseconds until the next try is allowed; none after a success.
     #[serde(default)]
     pub next_try_ms: Option<u64>,
+    /// The shared entry that the failure opened or kept open, by its key as listed; none: it is this node's own affair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<String>,
 }
 
 /// How many keys are held back now.

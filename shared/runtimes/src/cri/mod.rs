@@ -11,6 +11,7 @@ mod layers;
 mod line;
 pub mod proto;
 mod pull_failures;
+mod traced;
 mod watch;
 
 use std::error::Error as _;
@@ -159,10 +160,14 @@ impl CriRuntime {
     }
 
     /// One try with one login. The text of a failure is kubelet's.
-    async fn pull_once(&self, reference: &Reference, credential: Option<&Credential>) -> Result<String, (String, Option<Code>)> {
-        let image = reference.runtime_reference();
-        let request = PullImageRequest { image: Some(spec(image)), auth: credential.map(auth_config) };
-        let answer = self.images.clone().pull_image(request).await.map_err(|status| {
+    async fn pull_once(&self, asked: &PullRequest, credential: Option<&Credential>) -> Result<String, (String, Option<Code>)> {
+        let image = asked.reference.runtime_reference();
+        let span = traced::call_span(asked, &self.socket);
+        let mut request = tonic::Request::new(PullImageRequest { image: Some(spec(image)), auth: credential.map(auth_config) });
+        traced::send_along(&mut request, asked, &span);
+        let answered = self.images.clone().pull_image(request).await;
+        traced::end(&span, answered.as_ref().err());
+        let answer = answered.map_err(|status| {
             let failure = CallFailure::of(&status);
             (failure.pull_text(), Some(failure.code))
         })?;
@@ -173,7 +178,8 @@ impl CriRuntime {
         Ok(image_ref)
     }
 
-    async fn pull_with_logins(&self, reference: &Reference) -> Result<PulledImage, PullFailure> {
+    async fn pull_with_logins(&self, request: &PullRequest) -> Result<PulledImage, PullFailure> {
+        let reference = &request.reference;
         let credentials = self.keyring.lookup(&Audience::runtime(reference.repository())).await.map_err(|error| PullFailure {
             class: error.class(),
             text: error.to_string(),
@@ -182,13 +188,13 @@ impl CriRuntime {
         let pulled = |image_ref, auth: &str| PulledImage { image_ref, auth: auth.to_owned(), ..PulledImage::default() };
         let mut failures = PullFailures::default();
         if credentials.is_empty() {
-            match self.pull_once(reference, None).await {
+            match self.pull_once(request, None).await {
                 Ok(image_ref) => return Ok(pulled(image_ref, ANONYMOUS)),
                 Err((text, code)) => failures.add(ANONYMOUS, text, code),
             }
         }
         for credential in &credentials {
-            match self.pull_once(reference, Some(credential)).await {
+            match self.pull_once(request, Some(credential)).await {
                 Ok(image_ref) => return Ok(pulled(image_ref, credential.source())),
                 Err((text, code)) => failures.add(credential.source(), text, code),
             }
@@ -235,7 +241,7 @@ impl ImageRuntime for CriRuntime {
     }
 
     async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure> {
-        if let Some(platform) = request.platform.filter(|platform| *platform != Platform::host()) {
+        if let Some(platform) = request.platform.as_ref().filter(|platform| **platform != Platform::host()) {
             return Err(PullFailure {
                 text: format!(
                     "the runtime at {} pulls for its own platform, {}; {platform} can be pulled with --runtime oci-layout",
@@ -248,7 +254,7 @@ impl ImageRuntime for CriRuntime {
         }
         // When the runtime resolves the tag cannot be seen, so from here on who wants the newest image must ask again.
         progress.resolved_unseen();
-        self.watcher.follow(&request.reference, &progress, self.pull_with_logins(&request.reference)).await
+        self.watcher.follow(&request.reference, &progress, self.pull_with_logins(&request)).await
     }
 
     async fn route(&self, reference: &Reference, _platform: Option<&Platform>) -> Route {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use contract::{FailureClass, Stage};
 use http::StatusCode;
 use image::Digest;
+use spans::{Kind, Span};
+use tracing::Instrument as _;
 use url::Url;
 
 use super::failure::{Reach, StepFailure};
@@ -57,14 +59,30 @@ impl Origin<'_> {
 }
 
 impl Wanted {
-    /// Fetches the blob, unless it is there or somebody else fetches it meanwhile.
+    /// Fetches the blob, as a span.
     pub(super) async fn fetch(self, pull: Arc<Pull>) -> Result<(), Vec<StepFailure>> {
+        let span = Span::start("layer", Kind::Internal, pull.request.trace, None);
+        if !span.is_some() {
+            return self.fetch_once(pull).await;
+        }
+        span.set("oci.layer.digest", self.digest.as_str().to_owned());
+        span.set("oci.layer.size", i64::try_from(self.size).unwrap_or(i64::MAX));
+        let fetched = self.fetch_once(pull).instrument(span.as_tracing().clone()).await;
+        if let Err(failures) = &fetched {
+            let last = failures.last();
+            span.fail(last.map_or("unknown", |failure| failure.class.as_str()), last.map_or("", |failure| failure.what.as_str()));
+        }
+        fetched
+    }
+
+    /// Fetches the blob, unless it is there or somebody else fetches it meanwhile.
+    async fn fetch_once(self, pull: Arc<Pull>) -> Result<(), Vec<StepFailure>> {
         let layout = &pull.shared.layout;
         let progress = &pull.progress;
         let locked = layout.lock_partial(&self.digest, self.size, |bytes| progress.advance(self.index, bytes.min(self.size))).await;
         let here = |failure| vec![failure];
         match locked.map_err(failed("fetch a blob into", layout.root())).map_err(here)? {
-            PartialLock::Present => {}
+            PartialLock::Present => Span::current().set("fleetpull.present", true),
             PartialLock::Ours(partial) => {
                 let lock_file = partial.lock_file().map_err(failed("fetch a blob into", layout.root())).map_err(here)?;
                 let fetched = holding(&lock_file, self.fetch_locked(&pull, partial)).await;
@@ -94,6 +112,9 @@ impl Wanted {
     async fn fill(&self, pull: &Pull, partial: &mut Partial) -> Result<(), Vec<StepFailure>> {
         let resumed = partial.resume(self.size).await.map_err(failed("read", partial.path())).map_err(|failure| vec![failure])?;
         pull.progress.advance(self.index, resumed);
+        if resumed > 0 {
+            Span::current().set("fleetpull.resumed_from", i64::try_from(resumed).unwrap_or(i64::MAX));
+        }
         let mut failures = Vec::new();
         for source in pull.sources.candidates(Purpose::Pull) {
             let result = match source.session(pull).await {

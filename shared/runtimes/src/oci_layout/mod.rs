@@ -30,6 +30,7 @@ use contract::{FailureClass, TraceContext};
 use image::{Digest, Platform, Reference};
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 use crate::blocking::on_disk;
 use crate::keyring::{Audience, KeyringError};
@@ -119,7 +120,7 @@ impl ImageRuntime for OciLayout {
     }
 
     async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure> {
-        let mut download = Download(self.downloads.spawn(pull::pull(Arc::clone(&self.shared), request, progress)));
+        let mut download = Download(self.downloads.spawn(pull::pull(Arc::clone(&self.shared), request, progress).in_current_span()));
         (&mut download.0).await.unwrap_or_else(|error| {
             let text = format!("the download ended by itself: {error}; report this as a bug");
             Err(PullFailure { text, class: FailureClass::NodeLocal, ..PullFailure::default() })

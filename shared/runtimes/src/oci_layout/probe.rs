@@ -57,7 +57,7 @@ impl Prober {
 
     async fn ask(&self, endpoint: Endpoint, reference: &Reference, trace: &TraceContext) -> Result<Probe, StepFailure> {
         let host = endpoint.host.clone();
-        let session = Session::open(&self.registries, &self.keyring, endpoint, reference, trace).await?;
+        let session = Session::open(&self.registries, &self.keyring, endpoint, reference, (*trace).into()).await?;
         let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
         let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0, head: true }).await?;
         let digest = Digest::parse(answer.header("docker-content-digest")).ok().map(|digest| digest.to_string());

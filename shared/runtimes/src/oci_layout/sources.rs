@@ -62,7 +62,7 @@ impl Source {
 
     async fn open(&self, pull: &Pull) -> Result<Session, StepFailure> {
         let (shared, request) = (&pull.shared, &pull.request);
-        Session::open(&shared.registries, &shared.keyring, self.endpoint.clone(), &request.reference, &request.trace).await
+        Session::open(&shared.registries, &shared.keyring, self.endpoint.clone(), &request.reference, request.into()).await
     }
 
     /// Remembers a failure of a blob that makes the endpoint not worth asking again soon.

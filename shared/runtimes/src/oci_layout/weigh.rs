@@ -38,7 +38,7 @@ impl Prober {
     /// What is listed is asked of the endpoint that gave the list: its digest says whether it is the right one.
     async fn weigh_at(&self, endpoint: Endpoint, request: &PullRequest) -> Result<Weight, StepFailure> {
         let reference = &request.reference;
-        let session = Session::open(&self.registries, &self.keyring, endpoint, reference, &request.trace).await?;
+        let session = Session::open(&self.registries, &self.keyring, endpoint, reference, request.into()).await?;
         let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
         let mut fetched = fetch_manifest(&session, name, reference.digest()).await?;
         let digest = fetched.digest.clone();

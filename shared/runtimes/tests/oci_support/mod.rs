@@ -96,6 +96,7 @@ pub fn request(image: &str, platform: Option<&str>) -> PullRequest {
         reference: Reference::parse(image).unwrap(),
         platform: platform.map(|platform| Platform::parse(platform).unwrap()),
         trace: TraceContext::root(&mut Random::seeded(1)),
+        carried: None,
     }
 }
 

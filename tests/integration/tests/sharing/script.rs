@@ -160,6 +160,7 @@ impl Script {
 pub(crate) fn held() -> Held {
     Held {
         unconfirmed: false,
+        entry: None,
         cause: "ErrImagePull: gone".to_owned(),
         class: FailureClass::NotFound,
         next_try_ms: 8_000,
@@ -170,11 +171,11 @@ pub(crate) fn held() -> Held {
 }
 
 pub(crate) fn leave() -> Leave {
-    Leave::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest }
+    Leave::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest, released_by: None }
 }
 
 pub(crate) fn lead() -> Leave {
-    Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest }
+    Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest, released_by: None }
 }
 
 pub(crate) fn gone() -> PullFailure {

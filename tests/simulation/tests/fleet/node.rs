@@ -129,7 +129,7 @@ impl Node {
         let random = RefCell::new(Random::from_system());
         let tell = move |seen: &FleetSeen| {
             let meta = Meta::root(&mut random.borrow_mut());
-            let _ = told_tracker.try_send(Ask(Envelope { meta, body: of_tracker::SeeFleet(seen.clone()) }));
+            let _ = told_tracker.try_send(Ask(Envelope { meta: meta.clone(), body: of_tracker::SeeFleet(seen.clone()) }));
             let _ = told_throttler.try_send(Ask(Envelope { meta, body: of_throttler::SeeFleet(seen.clone()) }));
         };
         let presence = Presence::new(PresenceParts {

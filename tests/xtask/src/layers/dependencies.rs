@@ -7,7 +7,7 @@ use super::workspace::{Package, Workspace};
 const BINARY: &str = "fleetpull";
 
 /// Crates that have one home each. Test crates may use them: they speak to services from outside.
-const HOMES: [(&str, &str); 8] = [
+const HOMES: [(&str, &str); 10] = [
     ("async-nats", "shared/bus"),
     ("nats", "shared/bus"),
     ("reqwest", "shared/runtimes"),
@@ -16,6 +16,8 @@ const HOMES: [(&str, &str); 8] = [
     ("oci-client", "shared/runtimes"),
     ("containerd-client", "shared/runtimes"),
     ("k8s-cri", "shared/runtimes"),
+    ("opentelemetry-otlp", "shared/telemetry"),
+    ("opentelemetry_sdk", "shared/telemetry"),
 ];
 
 /// Only the binary depends on services.

@@ -38,7 +38,10 @@ const RULES: [(&str, Rule); 10] = [
     ("the top level holds services, shared, config, deploy, tests and the files of the workspace", listing::top_level),
     ("services know each other by subject and message only", dependencies::services_apart),
     ("nothing that ships depends on a crate under tests/", dependencies::tests_outside),
-    ("only shared/bus knows NATS, only shared/runtimes container runtimes and registries", dependencies::homes),
+    (
+        "only shared/bus knows NATS, only shared/runtimes container runtimes and registries, only shared/telemetry collectors of traces",
+        dependencies::homes,
+    ),
     ("only shared/image parses references", sources::references),
     ("subjects are spelled only in shared/contract", sources::subjects),
     ("clocks are read only in shared/clock", sources::clocks),

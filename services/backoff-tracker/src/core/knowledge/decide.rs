@@ -120,6 +120,7 @@ impl Knowledge {
             trace: wish.failed.as_ref().filter(|failed| cause.is_some_and(|cause| cause.at == failed.at)).and_then(|failed| failed.trace),
             next_try: now + left,
             unconfirmed: false,
+            entry: None,
         }))
     }
 
@@ -162,6 +163,7 @@ impl Knowledge {
             trace: None,
             next_try: now + left,
             unconfirmed: false,
+            entry: None,
         })
     }
 
@@ -326,6 +328,7 @@ pub(super) fn held(now: Duration, entry: &Entry) -> Held {
         trace: entry.newest.trace,
         next_try: entry.next_try,
         unconfirmed: entry.is_unconfirmed(),
+        entry: Some(entry.topic.id()),
     }
 }
 

@@ -197,4 +197,6 @@ pub struct Held {
     pub next_try: Duration,
     /// One other node alone reports the failure: it delays an attempt and refuses nobody.
     pub unconfirmed: bool,
+    /// The shared entry; none: it is this node's own rule.
+    pub entry: Option<TopicId>,
 }

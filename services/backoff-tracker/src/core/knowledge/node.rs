@@ -295,6 +295,7 @@ impl Knowledge {
             trace: None,
             next_try: now + BackoffPolicy::default().initial,
             unconfirmed: false,
+            entry: None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::{FailureClass, NodeName};
+use contract::{FailureClass, NodeName, TraceContext};
 
 use super::cadence;
 use super::derived::Derived;
@@ -198,6 +198,12 @@ impl Replica {
     #[must_use]
     pub fn succeeded_at(&self, topic: TopicId) -> Option<Duration> {
         self.topics.get(&topic)?.succeeded_at()
+    }
+
+    /// The span of the attempt that last succeeded, if its node says it.
+    #[must_use]
+    pub fn succeeded_by(&self, topic: TopicId) -> Option<TraceContext> {
+        self.topics.get(&topic)?.newest_success()?.report.trace
     }
 
     /// Whether anybody says that a topic fails, and nobody since that it does not.

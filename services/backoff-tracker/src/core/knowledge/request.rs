@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clock::Now;
+use contract::TraceContext;
 use contract::messages::backoff_tracker::{self as told, BackoffAnswer, BackoffEntry, BackoffKey, CheckBackoff};
 use image::Reference;
 
@@ -75,7 +76,14 @@ impl Knowledge {
             learned_ms_ago: u64::try_from(held.learned_ago.as_millis()).unwrap_or(u64::MAX),
             learned_trace: held.trace,
             unconfirmed: held.unconfirmed,
+            entry: held.entry.map(|topic| format!("{:032x}", topic.0)),
         }
+    }
+
+    /// The span of the attempt by which an entry was last seen in order.
+    #[must_use]
+    pub fn last_success_of(&self, entry: TopicId) -> Option<TraceContext> {
+        self.replica.succeeded_by(entry)
     }
 
     /// What is known of failures: shared entries, then the node's own.

@@ -34,7 +34,7 @@ impl Knowledge {
         };
         if self.tried.is_abandoned(report.attempt) {
             self.local.report_abandoned(report.attempt, &report.key);
-            return (AttemptReported { next_try_ms: Some(0) }, effects);
+            return (AttemptReported { next_try_ms: Some(0), entry: None }, effects);
         }
         let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
         let topics = self.tried.topics_of(report.attempt);
@@ -49,7 +49,7 @@ impl Knowledge {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
                 self.local.report_shared(now, report, topics, failing);
                 let left = entry.next_try.saturating_sub(now.monotonic);
-                AttemptReported { next_try_ms: Some(milliseconds(left)) }
+                AttemptReported { next_try_ms: Some(milliseconds(left)), entry: Some(format!("{:032x}", entry.topic.id().0)) }
             }
             None => self.local.report_about(now, report, topics, None),
         };

@@ -96,6 +96,11 @@ impl Words {
         self.success.map(|(date, _)| date)
     }
 
+    /// The report of the newest success.
+    pub(super) fn newest_success(&self) -> Option<&Heard> {
+        self.sound.get(&self.success?.1)
+    }
+
     /// The newest success of those that count.
     pub(super) fn succeeded_for(&self, counts: impl Fn(&Heard) -> bool) -> Option<Duration> {
         let (date, by) = self.success?;

@@ -24,6 +24,7 @@ use crate::node::{Node, NodeOptions, NodeParts, Policies, keep_free, node_name, 
 use crate::output;
 use crate::output::outcome::Row;
 use crate::output::progress::ProgressView;
+use crate::tracing_of_command::CommandTrace;
 
 /// How often progress is drawn: what an eye follows.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
@@ -32,21 +33,22 @@ const FAILURES: [EventReason; 4] = [EventReason::Failed, EventReason::BackOff, E
 /// What this process's only node is called where the host has no name that serves.
 const NAMELESS_HOST: &str = "this-host";
 
-pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
+pub(super) fn pull(args: &PullArgs, configuration: &Configuration, trace: &CommandTrace) -> Result<Exit> {
     let system = actix::System::new();
     system.block_on(async {
         tokio::select! {
             biased;
-            exit = work(args, configuration) => exit,
+            exit = work(args, configuration, trace) => exit,
             _ = tokio::signal::ctrl_c() => {
                 output::remark("interrupted: what was fetched so far is kept, and the same command goes on from there");
+                trace.interrupted();
                 std::process::exit(130)
             }
         }
     })
 }
 
-async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
+async fn work(args: &PullArgs, configuration: &Configuration, trace: &CommandTrace) -> Result<Exit> {
     let settings = configuration.settings();
     let clock = Clock::host();
     let name = node_name(settings).or_else(|_| NAMELESS_HOST.parse::<NodeName>()).context("the node has no name")?;
@@ -62,7 +64,7 @@ async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
     let parts = NodeParts { name: name.clone(), fleet, bus, runtime, clock, policies: Policies::of(settings) };
     let options = NodeOptions { keep_free: keep_free(settings), ..NodeOptions::default() };
     let node = Node::start_with(parts, options).await?;
-    let rows = pull_all(args, &node, events).await;
+    let rows = pull_all(args, &node, events, trace).await;
     let place = Place::of(configuration)?;
     node.stop().await;
     super::advice::give(args, &rows);
@@ -73,10 +75,10 @@ async fn work(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
 }
 
 /// Asks for all images at once (the throttler lets as many run as may) and prints each row when it is known.
-async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription) -> Vec<Row> {
+async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription, trace: &CommandTrace) -> Vec<Row> {
     let name = &node.wiring.node;
     let mut view = ProgressView::new(!args.output.quiet);
-    let mut pulls = stream::iter(&args.images).map(|image| pull_one(args, node, name, image)).buffer_unordered(super::IMAGES_AT_ONCE);
+    let mut pulls = stream::iter(&args.images).map(|image| pull_one(args, node, image, trace)).buffer_unordered(super::IMAGES_AT_ONCE);
     let list = Sender::<ListPulls>::local(node.wiring.clone(), node.actors.coordinator.clone().recipient());
     let mut draw = tokio::time::interval(DRAW_EVERY);
     let mut rows = Vec::new();
@@ -121,8 +123,10 @@ fn tell(event: &Message) {
     }
 }
 
-async fn pull_one(args: &PullArgs, node: &Node, name: &NodeName, image: &str) -> Row {
-    let outcome = match node.pull(super::ask(args, image)).await {
+async fn pull_one(args: &PullArgs, node: &Node, image: &str, trace: &CommandTrace) -> Row {
+    let name = &node.wiring.node;
+    let (envelope, _span) = trace.request(super::ask(args, image));
+    let outcome = match node.pull_as(envelope).await {
         Ok(outcome) => outcome,
         Err(error) => PullOutcome {
             outcome: OutcomeKind::Failed,

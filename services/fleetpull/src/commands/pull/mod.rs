@@ -22,11 +22,13 @@ use clock::Random;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
 use contract::{FailureClass, NodeName, TraceContext};
 
+use crate::about;
 use crate::cli::{OutputFormat, Percentage, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::output;
 use crate::output::outcome::{self, Row};
+use crate::tracing_of_command::CommandTrace;
 
 /// How many images one command asks a node for at a time: as many as wait on a node before it refuses (`pull.queue`).
 const IMAGES_AT_ONCE: usize = 1_000;
@@ -38,8 +40,11 @@ pub(super) fn carry_out(mut args: PullArgs) -> Result<Exit> {
     keep_first(&mut args.nodes);
     let flags = [args.runtime.flags(), args.fleet.nats.flags(), args.log.flags()].concat();
     let configuration = Configuration::load(&args.settings, flags)?;
-    configuration.start_log("warn");
-    if args.has_target() { remote::pull(&args, &configuration) } else { here::pull(&args, &configuration) }
+    configuration.start_log_and_traces("warn", about::command());
+    let trace = CommandTrace::begin("fleetpull pull");
+    let ended = if args.has_target() { remote::pull(&args, &configuration, &trace) } else { here::pull(&args, &configuration, &trace) };
+    trace.end(ended.as_ref().ok().copied());
+    ended
 }
 
 fn check(args: &PullArgs) -> Result<(), UsageError> {

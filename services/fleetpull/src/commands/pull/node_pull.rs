@@ -19,6 +19,7 @@ use crate::fleet::{ANSWER_WITHIN, FleetClient};
 use crate::node::STANDING;
 use crate::output::known::same_image;
 use crate::output::outcome::Row;
+use crate::tracing_of_command::CommandTrace;
 
 /// How often a node that pulls is asked how far it is; that is also how its silence is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -36,6 +37,7 @@ pub(super) struct Job<'a> {
     /// The standing wish for each image, the same on all nodes so that one id cancels it; empty without `--wait`.
     pub(super) wishes: BTreeMap<String, WishId>,
     began: Duration,
+    trace: &'a CommandTrace,
 }
 
 /// What arrives while nodes pull.
@@ -49,11 +51,11 @@ type Answer = (String, Result<PullOutcome, CallError>);
 
 impl<'a> Job<'a> {
     /// Begins now.
-    pub(super) fn new(args: &'a PullArgs, client: &'a FleetClient) -> Self {
+    pub(super) fn new(args: &'a PullArgs, client: &'a FleetClient, trace: &'a CommandTrace) -> Self {
         let mut random = Random::from_system();
         let images = args.images.iter().filter(|_| args.wait.is_some());
         let wishes = images.map(|image| (image.clone(), WishId::random(&mut random))).collect();
-        Self { args, client, wishes, began: client.clock().now().monotonic }
+        Self { args, client, wishes, began: client.clock().now().monotonic, trace }
     }
 
     /// How long it goes on already.
@@ -91,7 +93,16 @@ impl<'a> Job<'a> {
             (None, false) => self.args.timeout.map_or(STANDING, |timeout| timeout + GRACE),
         };
         let (client, node) = (self.client, node.clone());
-        Box::pin(async move { (image, client.ask(&node, command, limit).await) })
+        let (envelope, span) = self.trace.request(command);
+        span.set("fleetpull.node", node.to_string());
+        Box::pin(async move {
+            let answered = client.ask_as(&node, envelope, limit).await;
+            if let Err(error) = &answered {
+                span.fail("no_answer", &error.to_string());
+                span.keep();
+            }
+            (image, answered)
+        })
     }
 
     /// A row for a node that gave no answer: nothing is left out.

@@ -25,6 +25,7 @@ use crate::output;
 use crate::output::outcome::Row;
 use crate::output::screen::Screen;
 use crate::output::tally::Tally;
+use crate::tracing_of_command::CommandTrace;
 
 /// How many nodes pull at a time for one command: each holds a request open and is asked for its progress.
 const AT_A_TIME: Parallelism = Parallelism::Nodes(100);
@@ -33,7 +34,7 @@ const NEWS_KEPT: usize = 100;
 /// How often the screen is drawn: what an eye follows.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
-pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exit> {
+pub(super) fn pull(args: &PullArgs, configuration: &Configuration, trace: &CommandTrace) -> Result<Exit> {
     actix::System::new().block_on(async {
         let clock = Clock::host();
         let began = clock.now().monotonic;
@@ -52,7 +53,7 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration) -> Result<Exi
         if args.many.dry_run {
             return dry_run::carry_out(args, &client, nodes, late).await;
         }
-        let job = Job::new(args, &client);
+        let job = Job::new(args, &client, trace);
         let mut errand = Errand::new(&job, nodes, late);
         let ended = tokio::select! {
             biased;

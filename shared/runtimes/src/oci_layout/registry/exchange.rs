@@ -5,7 +5,7 @@ use metrics::Status;
 use url::Url;
 
 use super::answer::Answer;
-use super::{Registries, transport};
+use super::{Registries, Tracing, traced, transport};
 use crate::oci_layout::failure::{StepFailure, bounded};
 use crate::oci_layout::route::{Endpoint, Proxies, TlsProfile, host_label};
 use contract::FailureClass;
@@ -29,6 +29,8 @@ pub(super) struct Exchange<'a> {
     pub(super) endpoint: Option<&'a Endpoint>,
     pub(super) body: Body,
     pub(super) elsewhere: Elsewhere,
+    /// Sent only to the origin asked first; none: it is not sent.
+    pub(super) trace: Option<&'a Tracing>,
 }
 
 /// What a redirect to another origin means.
@@ -63,7 +65,7 @@ impl Exchange<'_> {
         let mut visited = Vec::new();
         let mut at_home = true;
         loop {
-            let response = self.send(&url, at_home).await?;
+            let response = self.send_traced(&url, at_home, visited.len()).await?;
             let Some(Redirect { to: next, status }) = redirect(&response, &url)? else {
                 return Ok(Answer::new(response, url, at_home, self.registries.timeouts.no_progress));
             };
@@ -91,8 +93,22 @@ impl Exchange<'_> {
         }
     }
 
+    /// One request as a span. `resent` is how many redirects came before.
+    async fn send_traced(&self, url: &Url, at_home: bool, resent: usize) -> Result<reqwest::Response, StepFailure> {
+        let method = match &self.body {
+            Body::Wanted => "GET",
+            Body::Unwanted => "HEAD",
+            Body::Form(_) => "POST",
+        };
+        let span = traced::request_span(self.trace, method, url, resent);
+        let outgoing = self.trace.filter(|_| at_home).map(|trace| trace.headers(&span)).unwrap_or_default();
+        let answered = self.send(url, at_home, outgoing).await;
+        traced::end(&span, &answered);
+        answered
+    }
+
     /// `at_home` if no redirect has led to another origin so far.
-    async fn send(&self, url: &Url, at_home: bool) -> Result<reqwest::Response, StepFailure> {
+    async fn send(&self, url: &Url, at_home: bool, outgoing: HeaderMap) -> Result<reqwest::Response, StepFailure> {
         let host = host_label(url);
         // A host that a redirect came back to is the same host, whoever chose the address.
         let is_endpoint = self.endpoint.is_some_and(|endpoint| url.origin() == endpoint.base.origin());
@@ -110,7 +126,7 @@ impl Exchange<'_> {
         };
         request = request.headers(self.headers.clone());
         if at_home {
-            request = request.headers(self.own_headers.clone());
+            request = request.headers(self.own_headers.clone()).headers(outgoing);
         }
         let timeouts = self.registries.timeouts;
         let answered = tokio::time::timeout(timeouts.first_byte, request.send()).await;

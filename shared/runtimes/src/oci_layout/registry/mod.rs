@@ -9,14 +9,15 @@ mod external;
 mod limits;
 mod permits;
 mod tokens;
+mod traced;
 mod transport;
 
 use std::sync::Arc;
 
 use clock::Clock;
+use contract::FailureClass;
 use contract::Stage;
 use contract::messages::throttler::RegistryLimit;
-use contract::{FailureClass, TraceContext};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use image::Reference;
 use metrics::Instruments;
@@ -33,6 +34,7 @@ use clients::Clients;
 use exchange::{Body, Elsewhere, Exchange};
 use permits::Permits;
 use tokens::TokenCache;
+pub(super) use traced::Tracing;
 
 /// What all pulls share: connections, tokens, and how many may talk to one endpoint.
 pub(crate) struct Registries {
@@ -54,7 +56,7 @@ pub(super) struct Session {
     access: Access,
     keyring: Keyring,
     audience: Audience,
-    traceparent: Option<HeaderValue>,
+    trace: Tracing,
 }
 
 /// What to ask for, below `/v2/<path>/`.
@@ -92,7 +94,7 @@ impl Session {
         keyring: &Keyring,
         endpoint: Endpoint,
         reference: &Reference,
-        trace: &TraceContext,
+        trace: Tracing,
     ) -> Result<Self, StepFailure> {
         let audience = endpoint.audience(reference);
         let logins = keyring.lookup(&audience).await;
@@ -104,7 +106,7 @@ impl Session {
             access: Access::new(logins),
             keyring: keyring.clone(),
             audience,
-            traceparent: HeaderValue::from_str(&trace.traceparent()).ok(),
+            trace,
         })
     }
 
@@ -205,15 +207,13 @@ impl Session {
             endpoint: Some(&self.endpoint),
             body: if question.head { Body::Unwanted } else { Body::Wanted },
             elsewhere: Elsewhere::Followed,
+            trace: Some(&self.trace),
         }
     }
 
     /// What only the endpoint itself may see, not those it sends us to.
     fn own_headers(&self, authorization: Option<HeaderValue>) -> HeaderMap {
         let mut headers = self.endpoint.headers.clone();
-        if let Some(traceparent) = &self.traceparent {
-            headers.insert("traceparent", traceparent.clone());
-        }
         if let Some(authorization) = authorization {
             headers.insert(http::header::AUTHORIZATION, authorization);
         }

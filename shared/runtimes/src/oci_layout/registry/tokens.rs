@@ -164,8 +164,16 @@ impl Registries {
         // Without its login the request would be for a token of nobody's.
         let elsewhere = if key.login.is_some() { Elsewhere::Refused } else { Elsewhere::Followed };
         let (headers, own_headers) = (HeaderMap::new(), HeaderMap::new());
-        let mut request =
-            Exchange { registries: self, url: realm, headers, own_headers, endpoint: Some(registry), body: Body::Wanted, elsewhere };
+        let mut request = Exchange {
+            registries: self,
+            url: realm,
+            headers,
+            own_headers,
+            endpoint: Some(registry),
+            body: Body::Wanted,
+            elsewhere,
+            trace: None,
+        };
         let mut fields = vec![("service", key.service.as_str()), ("scope", key.scope.as_str())];
         let refresh = key.login.as_ref().map(Credential::identity_token).filter(|token| !token.is_empty());
         if let Some(refresh) = refresh {

@@ -1,0 +1,44 @@
+//! Requests as they come in, with their traces.
+
+use std::sync::Arc;
+
+use contract::messages::pull_coordinator::EnsureImage;
+use contract::{Carried, Envelope, Meta, TraceContext};
+use spans::Span;
+
+use crate::actor::PullCoordinator;
+use crate::core::{FlightId, RequestId};
+use crate::traces::{Asker, Traces};
+
+impl PullCoordinator {
+    /// The span of a request that comes in.
+    pub(crate) fn enter(&mut self, request: RequestId, envelope: &Envelope<EnsureImage>) -> TraceContext {
+        let asker = self.asker(&envelope.meta);
+        let own = asker.own;
+        self.traces.as_mut().map_or(own, |traces| traces.enter(request, &envelope.body, asker))
+    }
+
+    /// The span of a question that changes nothing.
+    pub(crate) fn enter_question(&mut self, name: &str, meta: &Meta) -> (Span, TraceContext) {
+        let asker = self.asker(meta);
+        if self.traces.is_some() { Traces::enter_question(name, asker) } else { (Span::none(), asker.own) }
+    }
+
+    fn asker<'a>(&self, meta: &'a Meta) -> Asker<'a> {
+        let caller = meta.trace;
+        let own = self.outbound.mint(caller);
+        let own_root = if self.traces.is_some() { self.outbound.mint_root() } else { own };
+        Asker { caller, own, own_root, carried: meta.carried.as_deref() }
+    }
+
+    /// What came along with the trace of the request that started a flight.
+    pub(crate) fn carried(&self, flight: FlightId) -> Option<Arc<Carried>> {
+        let first = self.core.callers_of(flight).first()?;
+        self.callers.get(first)?.carried.clone()
+    }
+
+    /// The span of the attempt under way.
+    pub(crate) fn attempt_span(&self, flight: FlightId) -> tracing::Span {
+        self.traces.as_ref().map_or_else(tracing::Span::none, |traces| traces.attempt(flight).as_tracing().clone())
+    }
+}

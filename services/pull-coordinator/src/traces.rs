@@ -1,0 +1,274 @@
+//! The spans of this node's pulls, made by looking on at what goes into the core and what comes out of it.
+//!
+//! The core mints the ids that messages need: of each request and of each attempt. All else that is a span is a step in between. With
+//! no exporter there is no [`Traces`], and nothing is looked at.
+
+mod flights;
+mod requests;
+mod words;
+
+use std::collections::BTreeMap;
+
+use contract::messages::backoff_tracker::{BackoffAnswer, Held, Leave};
+use contract::messages::pull_coordinator::EnsureImage;
+use contract::{Carried, TraceContext, WishId};
+use spans::{Entry, Kind, Span};
+
+use crate::core::{Coordinator, Effect, FlightId, Input, RequestId};
+use flights::Flight;
+use requests::Request;
+
+/// The request, as its span is called.
+const REQUEST: &str = "pull-coordinator.EnsureImage";
+/// A standing pull from the first request to the image's being there.
+const STANDING: &str = "image.wait";
+
+/// The open spans of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Traces {
+    requests: BTreeMap<RequestId, Request>,
+    flights: BTreeMap<FlightId, Flight>,
+    standing: BTreeMap<WishId, Span>,
+}
+
+/// The caller of a request, and the ids minted for the request's span.
+pub(crate) struct Asker<'a> {
+    pub(crate) caller: TraceContext,
+    pub(crate) own: TraceContext,
+    pub(crate) own_root: TraceContext,
+    pub(crate) carried: Option<&'a Carried>,
+}
+
+/// What an input may change that no effect shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// The request that may have found its flight.
+    asked: Option<RequestId>,
+    /// Standing pulls of an earlier agent go on.
+    restored: bool,
+    /// Standing pulls may begin or end.
+    standing: bool,
+}
+
+impl Seen {
+    fn of(input: &Input) -> Self {
+        let asked = match input {
+            Input::BackoffChecked { request, .. } | Input::LookedAround { request, .. } => Some(*request),
+            _ => None,
+        };
+        let restored = matches!(input, Input::WishesLoaded { .. });
+        let ends = matches!(input, Input::Recorded { .. } | Input::Reported { .. } | Input::WishCancelled { .. } | Input::AlarmRang);
+        let begins = matches!(input, Input::Asked { ask, .. } if ask.wait_ms.is_some());
+        Self { asked, restored, standing: restored || ends || begins }
+    }
+}
+
+impl Traces {
+    /// None if spans are not made.
+    pub(crate) fn if_enabled() -> Option<Box<Self>> {
+        spans::enabled().then(Box::default)
+    }
+
+    /// A request comes in; the ids in force for it.
+    pub(crate) fn enter(&mut self, request: RequestId, ask: &EnsureImage, asker: Asker<'_>) -> TraceContext {
+        let (span, ids) = Self::enter_question(REQUEST, asker);
+        span.set("rpc.method", "pull-coordinator/ensure");
+        words::describe_ask(&span, ask);
+        self.requests.insert(request, Request::new(span, ids));
+        ids
+    }
+
+    /// A question comes in; its span and the ids in force for it.
+    pub(crate) fn enter_question(name: &str, asker: Asker<'_>) -> (Span, TraceContext) {
+        let Asker { caller, own, own_root, carried } = asker;
+        let (span, ids) = Span::enter(name, Kind::Server, Entry { own, own_root, caller, carried });
+        span.set("rpc.system.name", "nats");
+        (span, ids)
+    }
+
+    /// The span of the attempt under way, for what is done within it.
+    pub(crate) fn attempt(&self, flight: FlightId) -> Span {
+        self.flights.get(&flight).map_or_else(Span::none, |flight| flight.attempt.clone())
+    }
+
+    /// The failure of a request opened a shared entry.
+    pub(crate) fn opened(&mut self, request: RequestId, entry: Option<String>) {
+        if let Some(request) = self.requests.get(&request) {
+            request.own.set_some("fleetpull.entry.id", entry);
+        }
+    }
+
+    /// Called with each input before the core takes it.
+    pub(crate) fn before(&mut self, input: &Input, core: &Coordinator) -> Seen {
+        match input {
+            Input::Inspected { request, found } => {
+                let step = self.take_step(*request);
+                words::describe_found(&step, found);
+            }
+            Input::BackoffChecked { request, answer } => {
+                let step = self.take_step(*request);
+                if let BackoffAnswer::Held(held) = answer {
+                    words::describe_held(&step, held);
+                    self.held(*request, held);
+                }
+            }
+            Input::LeaveAnswered { flight, answer, .. } => self.clearance(*flight, answer.as_ref(), core),
+            Input::Permitted { flight, answer } => {
+                if let Some(flight) = self.flights.get_mut(flight) {
+                    flight.permitted(answer);
+                }
+            }
+            Input::Rechecked { flight, found } | Input::Verified { flight, found } => {
+                if let Some(flight) = self.flights.get_mut(flight) {
+                    words::describe_found(&std::mem::replace(&mut flight.look, Span::none()), found);
+                }
+            }
+            Input::Pulled { flight, result } => {
+                if let Some(flight) = self.flights.get_mut(flight) {
+                    words::describe_result(&flight.end_attempt(), result);
+                }
+            }
+            Input::Recorded { request } => {
+                if let Some(request) = self.requests.get_mut(request) {
+                    request.record = Span::none();
+                }
+            }
+            _ => {}
+        }
+        Seen::of(input)
+    }
+
+    /// Called with the effects of each input before the shell carries them out.
+    pub(crate) fn after(&mut self, seen: Seen, effects: &[Effect], core: &Coordinator) {
+        let Seen { asked, restored, standing } = seen;
+        if standing {
+            self.follow_standing(core, restored);
+        }
+        for effect in effects {
+            self.effect(effect, effects, core);
+        }
+        if let Some(request) = asked
+            && let Some(flight) = core.flight_of(request)
+        {
+            self.join(request, flight);
+        }
+        self.forget(core);
+    }
+
+    fn effect(&mut self, effect: &Effect, all: &[Effect], core: &Coordinator) {
+        match effect {
+            Effect::Inspect { request, .. } => self.step(*request, "image.inspect", core),
+            Effect::CheckBackoff { request, .. } => self.step(*request, "backoff-tracker.CheckBackoff", core),
+            Effect::AwaitLeave { flight, .. } if core.awaits_clearance(*flight) => self.flight(*flight, core).begin_clearance(),
+            Effect::AcquirePermit { flight, budget, .. } => self.flight(*flight, core).begin_permit(budget.as_deref()),
+            Effect::Recheck { flight, .. } => self.flight(*flight, core).begin_look("image.inspect"),
+            Effect::Verify { flight, .. } => self.flight(*flight, core).begin_look("image.verify"),
+            Effect::StartPull { flight, reference, in_haste, trace, .. } => {
+                let attempt = self.flight(*flight, core).begin_attempt(*trace);
+                words::describe_attempt(&attempt, reference, *in_haste);
+                for caller in core.callers_of(*flight) {
+                    self.join(*caller, *flight);
+                }
+            }
+            Effect::Cancel { flight } => {
+                if let Some(flight) = self.flights.get_mut(flight) {
+                    words::describe_cancelled(&flight.end_attempt(), all);
+                }
+            }
+            Effect::Record { request, event } => {
+                let request = self.request(*request, core);
+                request.record = Span::start("event-recorder.Record", Kind::Internal, request.ids, None);
+                request.record.set("fleetpull.event.reason", event.reason.as_str().to_owned());
+            }
+            Effect::Answer { request, outcome } => {
+                if let Some(request) = self.requests.remove(request) {
+                    words::describe_outcome(&request.own, outcome);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What holds a request back, for its own span.
+    fn held(&mut self, request: RequestId, held: &Held) {
+        if let Some(request) = self.requests.get_mut(&request) {
+            words::describe_entry(&request.own, held);
+            request.link_to_failed(held.learned_trace);
+        }
+    }
+
+    fn clearance(&mut self, id: FlightId, answer: Option<&Leave>, core: &Coordinator) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        flight.clearance_answered(answer);
+        if let Some(Leave::Held(held) | Leave::Waiting { held: Some(held) }) = answer {
+            for caller in core.callers_of(id) {
+                self.held(*caller, held);
+            }
+        }
+    }
+
+    fn take_step(&mut self, request: RequestId) -> Span {
+        self.requests.get_mut(&request).map_or_else(Span::none, |request| std::mem::replace(&mut request.step, Span::none()))
+    }
+
+    fn step(&mut self, request: RequestId, name: &str, core: &Coordinator) {
+        let request = self.request(request, core);
+        request.step = Span::start(name, Kind::Internal, request.ids, None);
+    }
+
+    /// A request's spans; a run of a standing pull has come in by none.
+    fn request(&mut self, id: RequestId, core: &Coordinator) -> &mut Request {
+        self.requests.entry(id).or_insert_with(|| Request::run(core.run_span(id)))
+    }
+
+    fn flight(&mut self, id: FlightId, core: &Coordinator) -> &mut Flight {
+        let requests = &self.requests;
+        self.flights.entry(id).or_insert_with(|| {
+            let first = core.callers_of(id).first();
+            Flight::new(first.copied(), first.and_then(|first| requests.get(first)).map(|first| first.ids))
+        })
+    }
+
+    /// A caller that is not the one whose request the attempt belongs to links to it.
+    fn join(&mut self, request: RequestId, flight: FlightId) {
+        if let (Some(flight), Some(caller)) = (self.flights.get(&flight), self.requests.get_mut(&request))
+            && flight.first != Some(request)
+        {
+            caller.link_to_joined(flight.attempt.context());
+        }
+    }
+
+    /// Ends the spans of what is over. A request that is over without an answer was abandoned by its caller.
+    fn forget(&mut self, core: &Coordinator) {
+        self.flights.retain(|flight, _| core.is_flying(*flight));
+        self.requests.retain(|id, request| {
+            let lives = core.knows(*id);
+            if !lives && request.is_run {
+                return false;
+            }
+            if !lives {
+                request.own.fail("abandoned", "its caller has gone");
+            }
+            lives
+        });
+    }
+
+    /// Begins and ends the spans of standing pulls as they begin and end.
+    fn follow_standing(&mut self, core: &Coordinator, restored: bool) {
+        let standing: BTreeMap<WishId, TraceContext> = core.standing_spans().collect();
+        self.standing.retain(|id, _| standing.contains_key(id));
+        for (id, ids) in standing {
+            self.standing.entry(id).or_insert_with(|| {
+                // The request of one that an earlier agent took is over, and its span was of another trace.
+                let caller = TraceContext { span_id: 0, ..ids };
+                let span = if restored {
+                    Span::enter(STANDING, Kind::Internal, Entry { own: ids, own_root: ids, caller, carried: None }).0
+                } else {
+                    Span::start(STANDING, Kind::Internal, ids, None)
+                };
+                span.set("fleetpull.standing_pull.id", id.to_string());
+                span
+            });
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The open spans of one flight.
+
+use contract::TraceContext;
+use contract::messages::backoff_tracker::Leave;
+use contract::messages::throttler::PermitAnswer;
+use spans::{Kind, Span, links};
+
+use super::words;
+use crate::core::RequestId;
+
+/// A flight. Its spans belong to the request that started it.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) first: Option<RequestId>,
+    parent: Option<TraceContext>,
+    clearance: Span,
+    permit: Span,
+    pub(super) attempt: Span,
+    /// The runtime's word whether the image is there.
+    pub(super) look: Span,
+    linked: Vec<TraceContext>,
+}
+
+impl Flight {
+    pub(super) fn new(first: Option<RequestId>, parent: Option<TraceContext>) -> Self {
+        let [clearance, permit, attempt, look] = [Span::none(), Span::none(), Span::none(), Span::none()];
+        Self { first, parent, clearance, permit, attempt, look, linked: Vec::new() }
+    }
+
+    fn start(&self, name: &str, own: Option<TraceContext>) -> Span {
+        self.parent.map_or_else(Span::none, |parent| Span::start(name, Kind::Internal, parent, own))
+    }
+
+    /// Once for as long as it waits: it asks again and again.
+    pub(super) fn begin_clearance(&mut self) {
+        if !self.clearance.is_some() {
+            self.clearance = self.start("clearance.wait", None);
+        }
+    }
+
+    pub(super) fn clearance_answered(&mut self, answer: Option<&Leave>) {
+        match answer {
+            Some(Leave::Waiting { held: Some(held) }) => {
+                words::describe_held(&self.clearance, held);
+                self.link(held.learned_trace, links::FAILED_ATTEMPT);
+            }
+            Some(Leave::Waiting { held: None }) => {}
+            Some(Leave::Granted { for_all, released_by, .. }) => {
+                self.clearance.set("fleetpull.clearance.for_all", *for_all);
+                self.link(*released_by, links::RELEASED_BY);
+                self.clearance = Span::none();
+            }
+            Some(Leave::Held(held)) => {
+                words::describe_held(&self.clearance, held);
+                self.link(held.learned_trace, links::FAILED_ATTEMPT);
+                self.clearance = Span::none();
+            }
+            _ => self.clearance = Span::none(),
+        }
+    }
+
+    fn link(&mut self, attempt: Option<TraceContext>, what: &'static str) {
+        let Some(attempt) = attempt.filter(|attempt| attempt.sampled && !self.linked.contains(attempt)) else { return };
+        self.clearance.link(attempt, what);
+        self.linked.push(attempt);
+    }
+
+    /// Once for as long as it waits: a queued flight asks again and again.
+    pub(super) fn begin_permit(&mut self, budget: Option<&str>) {
+        if !self.permit.is_some() {
+            self.permit = self.start("throttler.Acquire", None);
+            self.permit.set_some("fleetpull.budget", budget.map(str::to_owned));
+        }
+    }
+
+    pub(super) fn permitted(&mut self, answer: &PermitAnswer) {
+        match answer {
+            PermitAnswer::Queued { budget_wait_ms, .. } => words::describe_queued(&self.permit, *budget_wait_ms),
+            PermitAnswer::Refused { text } => {
+                self.permit.fail("refused", text);
+                self.permit = Span::none();
+            }
+            _ => self.permit = Span::none(),
+        }
+    }
+
+    pub(super) fn begin_look(&mut self, name: &str) {
+        self.look = self.start(name, None);
+    }
+
+    pub(super) fn begin_attempt(&mut self, own: TraceContext) -> Span {
+        self.attempt = self.start("attempt", Some(own));
+        self.attempt.clone()
+    }
+
+    pub(super) fn end_attempt(&mut self) -> Span {
+        std::mem::replace(&mut self.attempt, Span::none())
+    }
+}

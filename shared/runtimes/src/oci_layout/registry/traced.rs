@@ -1,0 +1,99 @@
+//! Requests as spans, and the trace that goes out with them.
+
+use std::sync::Arc;
+
+use contract::{Carried, TraceContext, headers};
+use http::{HeaderMap, HeaderValue};
+use spans::{Kind, Span};
+use url::Url;
+
+use crate::oci_layout::failure::StepFailure;
+use crate::port::PullRequest;
+
+/// The trace that requests belong to.
+#[derive(Clone, Debug)]
+pub(in crate::oci_layout) struct Tracing {
+    span: TraceContext,
+    carried: Option<Arc<Carried>>,
+}
+
+impl From<TraceContext> for Tracing {
+    fn from(span: TraceContext) -> Self {
+        Self { span, carried: None }
+    }
+}
+
+impl From<&PullRequest> for Tracing {
+    fn from(request: &PullRequest) -> Self {
+        Self { span: request.trace, carried: request.carried.clone() }
+    }
+}
+
+impl Tracing {
+    /// The headers of the trace that a registry gets. Baggage is not among them: it may say what is the caller's own business.
+    pub(super) fn headers(&self, span: &Span) -> HeaderMap {
+        let above = span.context().unwrap_or(self.span);
+        let traceparent = if above.has_span() { above.traceparent() } else { String::new() };
+        let tracestate = self.carried.as_ref().map(|carried| carried.tracestate.as_str());
+        let sent = [(headers::TRACEPARENT, Some(traceparent.as_str())), (headers::TRACESTATE, tracestate)];
+        let value = |(name, value): (&'static str, Option<&str>)| {
+            let value = value.filter(|value| !value.is_empty())?;
+            Some((name, HeaderValue::from_str(value).ok()?))
+        };
+        let mut headers = HeaderMap::new();
+        for (name, value) in sent.into_iter().filter_map(value) {
+            headers.insert(name, value);
+        }
+        headers
+    }
+}
+
+/// A span below the one within which it is asked (a layer), else below the attempt.
+pub(super) fn request_span(trace: Option<&Tracing>, method: &'static str, url: &Url, resent: usize) -> Span {
+    let above = Span::current().context().or(trace.map(|trace| trace.span));
+    let Some(above) = above.filter(|_| spans::enabled()) else { return Span::none() };
+    let span = Span::start(method, Kind::Client, above, None);
+    span.set("http.request.method", method);
+    span.set("url.full", shown(url));
+    span.set_some("server.address", url.host_str().map(str::to_owned));
+    span.set_some("server.port", url.port_or_known_default().map(i64::from));
+    if resent > 0 {
+        span.set("http.request.resend_count", i64::try_from(resent).unwrap_or(i64::MAX));
+    }
+    span
+}
+
+pub(super) fn end(span: &Span, answered: &Result<reqwest::Response, StepFailure>) {
+    match answered {
+        Ok(response) => {
+            let status = response.status();
+            span.set("http.response.status_code", i64::from(status.as_u16()));
+            if status.is_client_error() || status.is_server_error() {
+                span.fail(status.as_u16().to_string(), "");
+            }
+        }
+        Err(failure) => span.fail(failure.class.as_str(), &failure.what),
+    }
+}
+
+/// An address without what may be secret in it: a login, a signature in the query.
+fn shown(url: &Url) -> String {
+    let mut shown = url.clone();
+    shown.set_query(None);
+    shown.set_fragment(None);
+    // An address that can have no login has none.
+    let _ = shown.set_username("");
+    let _ = shown.set_password(None);
+    shown.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_login_query_and_fragment() {
+        let url: Url = "https://user:secret@r.example:5000/v2/a/blobs/sha256:1?X-Amz-Signature=secret#x".parse().expect("a URL");
+        assert_eq!(shown(&url), "https://r.example:5000/v2/a/blobs/sha256:1");
+    }
+}

@@ -1,0 +1,133 @@
+//! The log: which lines are written, and how they look.
+
+use std::fmt;
+use std::io::IsTerminal as _;
+
+use opentelemetry::trace::TraceContextExt as _;
+use tracing::{Event, Subscriber, dispatcher};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter, format};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::EXPORTING;
+use crate::traces::Exporting;
+
+/// What of other crates' lines is worth reading at our level: their warnings. The NATS client repeats each failed attempt twice a
+/// second, and the OpenTelemetry SDK each failed export; we say each once.
+const OTHERS: &str = "warn,async_nats=off,rustls_platform_verifier=off,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off";
+/// The crates whose lines are ours.
+const OURS: [&str; 10] = [
+    "fleetpull",
+    "pull_coordinator",
+    "backoff_tracker",
+    "throttler",
+    "event_recorder",
+    "actors",
+    "bus",
+    "runtimes",
+    "settings",
+    "telemetry",
+];
+
+/// Sets the process's log up. `level` is one of `error warn info debug trace`; `json` gives one object a line.
+/// Only the first call counts.
+pub fn log_to_stderr(level: &str, json: bool) {
+    log_through(level, json, std::io::stderr);
+}
+
+/// The same for a process that draws on its terminal: each line is given to `writer` in one piece.
+pub fn log_through(level: &str, json: bool, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
+    let ansi = wants_colours();
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    // Spans are disabled: without an exporter they cost nothing.
+    let registry = tracing_subscriber::registry().with(filter(level, "off"));
+    let outcome =
+        if json { registry.with(layer.json().flatten_event(true)).try_init() } else { registry.with(layer.with_ansi(ansi)).try_init() };
+    // A test, for instance, has set a log up already: that one stays.
+    drop(outcome);
+}
+
+/// The same, with the export of spans; lines that are written within a span carry its ids.
+pub fn log_and_export(level: &str, json: bool, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, exporting: Exporting) {
+    let spans = exporting.layer().with_filter(filter_fn(is_exported));
+    let registry = tracing_subscriber::registry().with(spans);
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    let log_filter = filter(level, "info");
+    let outcome = if json {
+        let json = format().json().flatten_event(true).with_current_span(false).with_span_list(false);
+        let layer = layer.json().event_format(WithIds { format: json, ids: json_ids });
+        registry.with(layer.with_filter(log_filter)).try_init()
+    } else {
+        let layer = layer.with_ansi(wants_colours()).event_format(WithIds { format: format(), ids: text_ids });
+        registry.with(layer.with_filter(log_filter)).try_init()
+    };
+    if outcome.is_ok() {
+        // The log was set up just now, so it is the first.
+        let _ = EXPORTING.set(exporting);
+    }
+}
+
+fn is_exported(metadata: &tracing::Metadata<'_>) -> bool {
+    metadata.is_span() && metadata.target() == spans::TARGET
+}
+
+/// A filter of a log alone: a span that a line is written within must not be discarded by it, whatever the level of the log.
+fn filter(level: &str, spans: &str) -> EnvFilter {
+    let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
+    EnvFilter::new(format!("{OTHERS},{}={spans},{}", spans::TARGET, ours.join(",")))
+}
+
+fn wants_colours() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A format whose lines end with the ids of the span that they are written within.
+struct WithIds<F> {
+    format: F,
+    /// How the ids are put to the end of a line that ends with a line break.
+    ids: fn(&mut String, &str, &str),
+}
+
+impl<S, N, F> FormatEvent<S, N> for WithIds<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let Some((trace_id, span_id)) = ids_of(context) else { return self.format.format_event(context, writer, event) };
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        (self.ids)(&mut line, &trace_id, &span_id);
+        writer.write_str(&line)
+    }
+}
+
+fn ids_of<S, N>(context: &FmtContext<'_, S, N>) -> Option<(String, String)>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    let id = context.lookup_current()?.id();
+    let otel = dispatcher::get_default(|dispatch| tracing_opentelemetry::get_otel_context(&id, dispatch))?;
+    let span = otel.span();
+    let ids = span.span_context();
+    ids.is_valid().then(|| (ids.trace_id().to_string(), ids.span_id().to_string()))
+}
+
+fn text_ids(line: &mut String, trace_id: &str, span_id: &str) {
+    let end = line.trim_end().len();
+    line.truncate(end);
+    line.push_str(&format!(" trace_id={trace_id} span_id={span_id}\n"));
+}
+
+fn json_ids(line: &mut String, trace_id: &str, span_id: &str) {
+    // The brace that ends the object.
+    let end = line.trim_end().len().saturating_sub(1);
+    line.truncate(end);
+    line.push_str(&format!(",\"trace_id\":\"{trace_id}\",\"span_id\":\"{span_id}\"}}\n"));
+}

@@ -1,0 +1,239 @@
+//! What the export of traces promises, against a real receiver:
+//! - spans arrive over gRPC and over HTTP, with the ids that were minted, parents, links, resource and headers;
+//! - what was not sampled arrives only if it failed, was kept or took too long, and then whole and as a root of its own;
+//! - a collector that is gone, hangs or answers nonsense costs counted spans, and neither a span nor a flush waits for it;
+//! - a log line within a span carries its ids, whatever the level of the log.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use contract::TraceContext;
+use spans::{Entry, Kind, Span, links};
+use support::otlp::{Collector, tree};
+use telemetry::traces::{Counts, Exporting, Options};
+use tokio::net::TcpListener;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+const LIMIT: Duration = Duration::from_secs(10);
+const SLOW: Duration = Duration::from_secs(10);
+
+fn options(url: &str, more: &[(&str, &str)]) -> Options {
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("OTEL_EXPORTER_OTLP_TIMEOUT", "300"), ("OTEL_BSP_SCHEDULE_DELAY", "20")];
+    let value = |name: &str| more.iter().chain(&variables).find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+    let reading = Options::read(value);
+    assert_eq!(reading.warnings, Vec::<String>::new());
+    reading.options.unwrap()
+}
+
+fn export(url: &str, more: &[(&str, &str)], keep_slow: Duration) -> (Exporting, tracing::subscriber::DefaultGuard) {
+    let about = vec![("host.name", "n1".to_owned())];
+    let exporting = Exporting::start(options(url, more), about, keep_slow).unwrap();
+    let layer = exporting.layer().with_filter(filter_fn(|metadata| metadata.target() == spans::TARGET));
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    (exporting, guard)
+}
+
+fn ids(trace_id: u128, span_id: u64, sampled: bool) -> TraceContext {
+    TraceContext { trace_id, span_id, sampled }
+}
+
+fn enter(caller: TraceContext) -> (Span, TraceContext) {
+    Span::enter("request", Kind::Server, Entry { own: ids(7, 1, caller.sampled), own_root: ids(8, 1, false), caller, carried: None })
+}
+
+async fn flushed(exporting: &Exporting) -> bool {
+    let exporting = exporting.clone();
+    tokio::task::spawn_blocking(move || exporting.flush(LIMIT)).await.unwrap()
+}
+
+async fn spans_arrive(collector: Collector, url: String, protocol: &str) {
+    let more = [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=eu"),
+    ];
+    let (exporting, _guard) = export(&url, &more, SLOW);
+    let carried = contract::Carried::of(Some("vendor=1"), None);
+    let caller = ids(7, 99, true);
+    let entry = Entry { own: ids(7, 1, true), own_root: ids(8, 1, false), caller, carried: carried.as_deref() };
+    let (root, context) = Span::enter("request", Kind::Server, entry);
+    assert_eq!(context, ids(7, 1, true));
+    let attempt = Span::start("attempt", Kind::Internal, context, Some(ids(7, 2, true)));
+    let request = Span::start("GET", Kind::Client, attempt.context().unwrap(), None);
+    request.set("http.request.method", "GET");
+    attempt.link(ids(3, 4, true), links::FAILED_ATTEMPT);
+    attempt.fail("not_found", "no such tag");
+    drop((request, attempt, root));
+    assert!(flushed(&exporting).await);
+    let spans = collector.spans();
+    assert_eq!(tree(&spans), "(its parent is missing) request\n  attempt ERROR ->failed_attempt\n    GET\n");
+    let named = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
+    let (request, attempt, get) = (named("request"), named("attempt"), named("GET"));
+    assert_eq!((request.trace_id.as_str(), request.span_id.as_str()), (&*format!("{:032x}", 7), &*format!("{:016x}", 1)));
+    assert_eq!((request.parent_id.as_str(), attempt.span_id.as_str()), (&*format!("{:016x}", 99), &*format!("{:016x}", 2)));
+    assert_eq!((request.kind.as_str(), get.kind.as_str(), request.trace_state.as_str()), ("SERVER", "CLIENT", "vendor=1"));
+    assert_eq!((attempt.attribute("error.type"), attempt.description.as_str()), ("not_found", "no such tag"));
+    for (key, value) in [("service.name", "fleetpull"), ("host.name", "n1"), ("k8s.cluster.name", "eu")] {
+        assert_eq!(request.resource.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert_eq!(collector.header("x-team").as_deref(), Some("a"));
+    assert_eq!(exporting.counts(), Counts { exported: 3, ..Counts::default() });
+}
+
+#[tokio::test]
+async fn spans_arrive_over_grpc() {
+    let (collector, url) = Collector::grpc().await;
+    spans_arrive(collector, url, "grpc").await;
+}
+
+#[tokio::test]
+async fn spans_arrive_over_http() {
+    let (collector, url) = Collector::http().await;
+    spans_arrive(collector, url, "http/protobuf").await;
+}
+
+#[tokio::test]
+async fn what_is_not_sampled_is_exported_only_if_it_matters() {
+    let (collector, url) = Collector::http().await;
+    let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
+    let run = |keep: bool| {
+        let (root, context) = enter(ids(5, 0, false));
+        let child = Span::start("attempt", Kind::Internal, context, None);
+        assert_eq!((context.sampled, child.context().map(|ids| ids.sampled)), (false, Some(false)));
+        if keep {
+            child.keep();
+        }
+        drop(child);
+        drop(Span::start("image.verify", Kind::Internal, context, None));
+        drop(root);
+    };
+    run(false);
+    assert!(flushed(&exporting).await);
+    assert_eq!(collector.spans(), vec![]);
+    run(true);
+    assert!(flushed(&exporting).await);
+    let spans = collector.spans();
+    assert_eq!(tree(&spans), "request\n  attempt\n  image.verify\n");
+    assert!(spans.iter().all(|span| !span.attributes.contains_key(spans::marks::KEEP)), "{spans:?}");
+}
+
+#[tokio::test]
+async fn what_takes_too_long_is_exported() {
+    let (collector, url) = Collector::http().await;
+    let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], Duration::ZERO);
+    drop(enter(ids(5, 0, false)));
+    assert!(flushed(&exporting).await);
+    assert_eq!(tree(&collector.spans()), "request\n");
+}
+
+#[tokio::test]
+async fn an_unsampled_caller_gets_a_link_from_a_root_of_our_own() {
+    let (collector, url) = Collector::http().await;
+    let (exporting, _guard) = export(&url, &[], SLOW);
+    let caller = ids(5, 6, false);
+    let (root, context) = enter(caller);
+    assert_eq!(context, ids(8, 1, false));
+    root.keep();
+    drop(root);
+    assert!(flushed(&exporting).await);
+    let spans = collector.spans();
+    assert_eq!(tree(&spans), "request ->caller\n");
+    assert_eq!((spans[0].parent_id.as_str(), spans[0].links[0].span_id.as_str()), ("", &*format!("{:016x}", 6)));
+}
+
+/// A place where something else than a collector answers.
+async fn nonsense() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let garbage = vec![b'x'; 1 << 20];
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, &garbage).await;
+            });
+        }
+    });
+    url
+}
+
+/// A place that takes connections and never answers.
+async fn silence() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+#[tokio::test]
+async fn a_collector_that_is_of_no_use_costs_counted_spans_and_no_time() {
+    let (_kept, silent) = silence().await;
+    let gone = { silence().await.1 };
+    for url in [nonsense().await, silent, gone] {
+        for protocol in ["grpc", "http/protobuf"] {
+            let more =
+                [("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_BSP_MAX_QUEUE_SIZE", "10"), ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")];
+            let (exporting, _guard) = export(&url, &more, SLOW);
+            let clock = clock::Clock::host();
+            let began = clock.now().monotonic;
+            for _ in 0..1000 {
+                drop(enter(ids(7, 99, true)));
+            }
+            let took = clock.now().monotonic - began;
+            assert!(took < Duration::from_millis(200), "{url} {protocol}: {took:?} for 1000 spans");
+            assert!(flushed(&exporting).await, "{url} {protocol}");
+            let counts = exporting.counts();
+            assert_eq!((counts.exported, counts.failed + counts.dropped), (0, 1000), "{url} {protocol}: {counts:?}");
+            assert!(counts.dropped >= 900, "{url} {protocol}: {counts:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_flush_ends_within_its_limit() {
+    let (_kept, url) = silence().await;
+    let (exporting, _guard) = export(&url, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")], SLOW);
+    drop(enter(ids(7, 99, true)));
+    assert!(!exporting.flush(Duration::from_millis(50)));
+    assert_eq!(exporting.counts().waiting, 1);
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_line_within_a_span_carries_its_ids_also_where_only_errors_are_logged() {
+    let (collector, url) = Collector::http().await;
+    let exporting = Exporting::start(options(&url, &[]), Vec::new(), SLOW).unwrap();
+    let lines = Lines::default();
+    let (written, waiting) = (lines.clone(), exporting.clone());
+    telemetry::log_and_export("error", true, move || written.clone(), exporting);
+    let (span, _) = enter(ids(7, 99, true));
+    span.as_tracing().in_scope(|| {
+        tracing::error!(target: "runtimes", image = "busybox", "it failed");
+        tracing::info!(target: "runtimes", "not said");
+    });
+    tracing::error!(target: "runtimes", "outside");
+    drop(span);
+    assert!(flushed(&waiting).await);
+    assert_eq!(tree(&collector.spans()), "(its parent is missing) request\n");
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert_eq!(
+        (lines[0]["trace_id"].as_str(), lines[0]["span_id"].as_str()),
+        (Some(&*format!("{:032x}", 7)), Some(&*format!("{:016x}", 1)))
+    );
+    assert_eq!((&lines[0]["image"], &lines[0]["message"], lines[1].get("trace_id")), (&"busybox".into(), &"it failed".into(), None));
+}

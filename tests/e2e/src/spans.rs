@@ -1,0 +1,79 @@
+//! Where the spans of a test go: a receiver in this process, or a real Jaeger.
+
+mod jaeger;
+
+use support::otlp::{Collector, Span, tree};
+use tokio::runtime::Runtime;
+
+use crate::{Workplace, until};
+pub use jaeger::{JAEGER, Jaeger, named_program};
+
+/// Where spans go.
+pub enum Spans {
+    /// A receiver of OTLP in this process.
+    Receiver(Collector, String, Runtime),
+    /// A real Jaeger, asked through its API.
+    Jaeger(Jaeger),
+}
+
+impl Spans {
+    /// A receiver in this process.
+    #[must_use]
+    pub fn receiver() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread can be had");
+        let (collector, url) = runtime.block_on(Collector::http());
+        Self::Receiver(collector, url, runtime)
+    }
+
+    /// A place from which programs export to it.
+    #[must_use]
+    pub fn place(&self) -> Workplace {
+        let (url, protocol) = match self {
+            Self::Receiver(_, url, _) => (url.clone(), "http/protobuf"),
+            Self::Jaeger(jaeger) => (jaeger.otlp_url(), "grpc"),
+        };
+        Workplace::new()
+            .with("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+            .with("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+            .with("OTEL_BSP_SCHEDULE_DELAY", "50")
+    }
+
+    /// What of a trace has come so far.
+    #[must_use]
+    pub fn trace(&self, trace_id: &str) -> Vec<Span> {
+        match self {
+            Self::Receiver(collector, ..) => collector.spans().into_iter().filter(|span| span.trace_id == trace_id).collect(),
+            Self::Jaeger(jaeger) => jaeger.trace(trace_id),
+        }
+    }
+
+    /// The spans that have an attribute of this value, of whichever trace.
+    #[must_use]
+    pub fn with_attribute(&self, key: &str, value: &str) -> Vec<Span> {
+        match self {
+            Self::Receiver(collector, ..) => collector.spans().into_iter().filter(|span| span.attribute(key) == value).collect(),
+            Self::Jaeger(jaeger) => jaeger.search(key, value),
+        }
+    }
+
+    /// A trace as soon as it is enough.
+    pub fn trace_until(&self, what: &str, trace_id: &str, enough: impl Fn(&[Span]) -> bool) -> Vec<Span> {
+        until(&format!("{what}: trace {trace_id}:\n{}", tree(&self.trace(trace_id))), || {
+            Some(self.trace(trace_id)).filter(|spans| enough(spans))
+        })
+    }
+}
+
+/// Asserts that a trace has one root, and that every parent is there.
+///
+/// # Panics
+/// If it is not so.
+pub fn assert_one_root(spans: &[Span]) {
+    let is_known = |id: &str| spans.iter().any(|span| span.span_id == id);
+    let roots: Vec<&str> = spans.iter().filter(|span| !is_known(&span.parent_id)).map(|span| span.name.as_str()).collect();
+    assert!(
+        roots.len() == 1 && spans.iter().filter(|span| span.parent_id.is_empty()).count() == 1,
+        "{roots:?} are roots of\n{}",
+        tree(spans)
+    );
+}

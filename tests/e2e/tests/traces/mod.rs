@@ -1,0 +1,53 @@
+//! What one sees of pulls in a tracing backend: the same against a receiver in the test, and against a real Jaeger
+//! (`cargo xtask e2e jaeger`).
+//!
+//! Contracts: one root for each request, over command, node and registry, and no parent that is missing; a refusal links to the attempt
+//! that failed on another node; what waits for a probe links to it when it succeeds; callers of one flight link to its attempt; the
+//! runtime's call is a span below the attempt; `TRACEPARENT` is a command's parent, and nonsense in it hinders nothing.
+
+#![allow(clippy::print_stderr, reason = "the trees are what `cargo xtask e2e jaeger` shows")]
+
+mod scenes;
+mod variables;
+
+use e2e::spans::{Jaeger, Spans, named_program};
+use support::nats::current_program;
+use support::requirement::met;
+
+fn in_receiver(scene: fn(&Spans)) {
+    if met(current_program()).is_some() {
+        scene(&Spans::receiver());
+    }
+}
+
+fn in_jaeger(name: &str, scene: fn(&Spans)) {
+    let Some(program) = met(named_program()) else { return };
+    eprintln!("\n=== {name}, in Jaeger");
+    scene(&Spans::Jaeger(Jaeger::start(program)));
+}
+
+macro_rules! scenes {
+    ($($name:ident),*) => {
+        $(
+            #[test]
+            fn $name() {
+                in_receiver(scenes::$name);
+            }
+        )*
+
+        /// Each in its turn: Jaeger is large.
+        #[test]
+        #[ignore = "needs a Jaeger: cargo xtask e2e jaeger"]
+        fn everything_is_seen_in_a_real_jaeger() {
+            $(in_jaeger(stringify!($name), scenes::$name);)*
+        }
+    };
+}
+
+scenes!(
+    a_good_pull_is_one_tree,
+    a_refusal_links_to_the_attempt_that_failed_on_another_node,
+    what_waits_in_an_outage_links_to_the_probe_that_ended_it,
+    ten_callers_of_one_flight_link_to_its_attempt,
+    a_pull_through_containerd_has_the_call_of_the_runtime
+);
