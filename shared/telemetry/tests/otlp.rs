@@ -3,6 +3,8 @@
 //! - what was not sampled arrives only if it failed, was kept or took too long, and then whole and as a root of its own;
 //! - a collector that is gone, hangs or answers nonsense costs counted spans, and neither a span nor a flush waits for it;
 //! - a log line within a span carries its ids, whatever the level of the log.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
