@@ -139,7 +139,7 @@ impl Handler<Ask<CountEvents>> for EventRecorder {
             stream_failures_total,
             waiting: stored.waiting,
             waiting_bytes: stored.waiting_bytes,
-            oldest_ms: stored.oldest_ms,
+            oldest_age_ms: self.durable.as_ref().map_or(0, |durable| durable.age_ms(stored.oldest_ms)),
             is_delivering: stored.is_delivering,
         }))
     }

@@ -126,6 +126,11 @@ impl Durable {
         Token(self.last_token)
     }
 
+    /// How long ago that was, in milliseconds; 0 is no time.
+    pub(crate) fn age_ms(&self, time_ms: u64) -> u64 {
+        if time_ms == 0 { 0 } else { self.clock.now().wall_ms().saturating_sub(time_ms) }
+    }
+
     /// The newest stored events.
     pub(crate) fn newest(&self, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).newest(limit)

@@ -79,7 +79,7 @@ impl Counts {
             ("events_stream_failures_total", events.stream_failures_total),
             ("events_waiting", events.waiting),
             ("events_waiting_bytes", events.waiting_bytes),
-            ("events_oldest_waiting_ms", events.oldest_ms),
+            ("events_oldest_waiting_ms", events.oldest_age_ms),
             ("events_delivering", u64::from(events.is_delivering)),
         ]
         .into_iter()

@@ -37,23 +37,9 @@ pub(super) struct OfAgent {
 /// The states of the bus.
 pub(super) const BUS_STATES: [&str; 3] = ["connected", "degraded", "disconnected"];
 
-/// What waits in the outbox, and what is wired here when the recorder counts it: the age of the oldest event needs a row in the table of
-/// instruments and a line in [`set_outbox`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Outbox {
-    events: u64,
-}
-
-impl Outbox {
-    fn of(events: &EventCounts) -> Self {
-        let handed_on = events.published_total.saturating_add(events.unpublished_total);
-        Self { events: events.recorded_total.saturating_sub(handed_on) }
-    }
-}
-
 fn set_outbox(readings: &mut Readings, events: &EventCounts) {
-    let Outbox { events } = Outbox::of(events);
-    readings.set(&table::OUTBOX_EVENTS, &[], events as f64);
+    readings.set(&table::OUTBOX_EVENTS, &[], events.waiting as f64);
+    readings.set(&table::OUTBOX_OLDEST, &[], events.oldest_age_ms as f64 / 1_000.0);
 }
 
 /// All of it. `counters` are those of `fleetpull nodes NAME`.
@@ -201,12 +187,13 @@ mod tests {
         let mut counts = Counts::default();
         counts.pulls.answered.present_total = 4;
         counts.pulls.answered.failed.not_found = 2;
-        counts.events = EventCounts { recorded_total: 9, published_total: 5, unpublished_total: 1, kept: 9 };
+        counts.events = EventCounts { dropped_total: 1, waiting: 3, oldest_age_ms: 1_500, ..EventCounts::default() };
         let text = text(&counts, &OfFleet::default());
         for line in [
             "fleetpull_pulls_total{outcome=\"present\",class=\"none\"} 4\n",
             "fleetpull_pulls_total{outcome=\"failed\",class=\"not_found\"} 2\n",
             "fleetpull_outbox_events 3\n",
+            "fleetpull_outbox_oldest_seconds 1.5\n",
             "fleetpull_events_dropped_total 1\n",
             "fleetpull_bus_state{state=\"degraded\"} 1\n",
             "fleetpull_bus_state{state=\"connected\"} 0\n",

@@ -94,9 +94,9 @@ pub struct EventCounts {
     /// What these take.
     #[serde(default)]
     pub waiting_bytes: u64,
-    /// When the oldest of them happened, in milliseconds since 1970; 0: none waits.
+    /// How long ago the oldest of them happened, in milliseconds; 0: none waits.
     #[serde(default)]
-    pub oldest_ms: u64,
+    pub oldest_age_ms: u64,
     /// Whether the stream takes events now, or none is wanted.
     #[serde(default)]
     pub is_delivering: bool,
