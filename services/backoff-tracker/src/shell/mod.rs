@@ -9,6 +9,7 @@ mod pausing;
 mod recording;
 mod refusals;
 mod sharing;
+mod taking;
 mod wishes;
 
 pub use link::SharedBus;
