@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::{BucketStatus, BusRef, KeyValue, KeyValueError};
+use bus::{BucketStatus, BusRef, KeyValue, KeyValueError, Outlived};
 use clock::Clock;
 use contract::NodeName;
 use contract::know::{SharedBucket, decode, encode_as};
@@ -43,6 +43,8 @@ pub(crate) struct Leases {
     /// Which bucket was there when this node found the bus first; none: that could not be said.
     found: OnceCell<Option<String>>,
     keys: Mutex<BTreeMap<String, Keys>>,
+    /// Leases of others that this node was kept from taking.
+    outlived: Outlived,
 }
 
 /// Where the lease of an owner stands.
@@ -71,7 +73,18 @@ pub(crate) struct Outcome {
 impl Leases {
     pub(crate) fn new(bus: BusRef, fleet: Fleet, node: NodeName, instance: String, clock: Clock) -> Self {
         let (version, bucket, found) = (AtomicU32::new(FIRST), OnceCell::new(), OnceCell::new());
-        Self { bus, fleet, node, clock, instance, version, bucket, found, keys: Mutex::default() }
+        Self {
+            bus,
+            fleet,
+            node,
+            clock,
+            instance,
+            version,
+            bucket,
+            found,
+            keys: Mutex::default(),
+            outlived: Outlived::of_term(LEADER_LEASE),
+        }
     }
 
     /// Looks which bucket is there, once: the bus was found. Another one later shows that this one was lost.
@@ -201,20 +214,29 @@ impl Leases {
 
     /// Who leads. A lease of this process's own that it does not know of, as the answer was lost, is taken anew: under a new epoch, by
     /// a leader that learns first. One of another process of this node's name, living or dead, is another's: it is left to run out, as
-    /// one that cannot be read.
+    /// one that cannot be read. A key that stays for two terms without a renewal was written without a TTL: it is deleted.
     async fn look(&self, bucket: &Arc<dyn KeyValue>, owner: &str, leads: bool) -> Result<Looked, KeyValueError> {
         let (keys, asked) = (self.keys(owner), self.clock.now().monotonic);
         let Some(entry) = bucket.get(&keys.lead).await? else { return Ok(Looked::Nobody) };
         let lease = decode::<StoredBudgetLease>(&entry.value).ok().filter(|lease| lease.owner == owner);
+        let mine = lease.as_ref().is_some_and(|lease| self.is_mine(lease));
+        if !mine && self.outlived.stays(asked, &entry) {
+            tracing::warn!(owner, revision = entry.revision, "the lease of a budget stays though nobody renews it: it is deleted");
+            return match bucket.delete(&keys.lead, Some(entry.revision)).await {
+                Ok(()) => Ok(Looked::Nobody),
+                Err(KeyValueError::Conflict { .. }) => Ok(Looked::Answer(Some(nobody(owner)))),
+                Err(error) => Err(error),
+            };
+        }
         let Some(lease) = lease else { return Ok(Looked::Answer(None)) };
-        if leads && self.is_mine(&lease) {
+        if leads && mine {
             return Ok(Looked::Answer(Some(nobody(owner))));
         }
         if lease.holder != self.node {
             let leader = Some((lease.holder.clone(), lease.epoch_at(entry.revision)));
             return Ok(Looked::Answer(Some(Outcome { input: Input::Lead { owner: owner.to_owned(), leader }, held: None })));
         }
-        if !self.is_mine(&lease) {
+        if !mine {
             return Ok(Looked::Answer(None));
         }
         let made_s = bucket.status().await?.made_at.as_secs();
@@ -382,6 +404,28 @@ mod tests {
         assert!(matches!(lost.input, Input::LeaseLost { .. }) && lost.held.is_none());
         let kept = a.keep("owner", held).await.expect("the bucket answers");
         assert!(kept.held.is_some(), "its own renewal that it did not hear of");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_nobody_renews_and_that_does_not_end_is_deleted_after_two_terms() {
+        let of_stranger = |leases: &Leases| leases.value("owner", 0, 0);
+        // What stands there, whether it is written anew each second, and whether somebody leads after 7 s.
+        for (readable, renewed, leads) in [(true, false, true), (false, false, true), (true, true, false), (false, true, false)] {
+            let clock = Clock::simulated(WALL);
+            let bus = MemoryBus::new(clock.clone());
+            let (a, liar) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "liar", "2"));
+            let value = if readable { of_stranger(&liar) } else { "rubbish".into() };
+            let (bucket, key) = (liar.bucket().await.expect("a bucket"), liar.keys("owner").lead);
+            bucket.put(&key, value.clone(), None).await.expect("it is stored");
+            for second in 0..7 {
+                assert_eq!(lead(&a).await, None, "after {second} s");
+                if renewed || second == 0 {
+                    bucket.put(&key, value.clone(), None).await.expect("it is stored");
+                }
+                later(1).await;
+            }
+            assert_eq!(lead(&a).await.is_some(), leads, "readable {readable}, renewed {renewed}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use contract::messages::backoff_tracker::{
 use contract::{TraceContext, WishId};
 use metrics::Lease;
 
+use super::taking::Taking;
 use super::wishes::{self, Stage};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Effect, Failure, Input, LeaseAnswer, LeaseName, Outcome, PROBE_DEADLINE};
@@ -234,9 +235,16 @@ impl BackoffTracker {
         let Some(link) = &sharing.link else { return };
         let Ok(value) = encode_as(sharing.version(), &StoredLease { holder: sharing.node.clone() }) else { return };
         sharing.asked.insert(name, false);
-        let (leases, key) = (std::sync::Arc::clone(&link.leases), outbound::lease_key(name));
+        let taking = Taking {
+            bucket: std::sync::Arc::clone(&link.leases),
+            key: outbound::lease_key(name),
+            value: value.into(),
+            ttl,
+            now: self.clock.now().monotonic,
+            outlived: std::sync::Arc::clone(&sharing.outlived),
+        };
         // Without a limit of its own: the core waits as long as it wants to, and gives back what comes too late.
-        let asking = async move { leases.create(&key, value.into(), Some(ttl)).await };
+        let asking = async move { taking.take().await };
         context.spawn(asking.into_actor(self).map(move |answer, tracker, context| tracker.lease_answered(name, answer, context)));
     }
 

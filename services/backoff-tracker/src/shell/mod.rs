@@ -10,6 +10,7 @@ mod pausing;
 mod recording;
 mod refusals;
 mod sharing;
+mod taking;
 mod wishes;
 
 pub use entries::{CountEntries, OpenEntries};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bus::BucketStatus;
+use bus::{BucketStatus, Outlived};
 use clock::Random;
 use contract::NodeName;
 use contract::know::{StoredClear, other_version};
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::link::{Link, SharedBus};
 use super::refusals::Refusals;
-use crate::core::knowledge::{LONGEST_KEPT, LeaseName};
+use crate::core::knowledge::{LONGEST_KEPT, LeaseName, PROBE_DEADLINE};
 use crate::outbound::{Write, Written};
 use crate::reader::Reader;
 
@@ -59,6 +59,8 @@ pub(crate) struct Sharing {
     clears: VecDeque<(String, StoredClear, Duration)>,
     /// Leases of this node's: the revision that gives them back, and when they have run out.
     pub(crate) leases: BTreeMap<LeaseName, (u64, Duration)>,
+    /// Leases of others that stood in the way of this node's.
+    pub(crate) outlived: Arc<Outlived>,
     /// Leases asked for, and whether they were freed since.
     pub(crate) asked: BTreeMap<LeaseName, bool>,
     pub(crate) holders: Holders,
@@ -116,6 +118,7 @@ impl Sharing {
             said_again_at: Duration::ZERO,
             clears: VecDeque::new(),
             leases: BTreeMap::new(),
+            outlived: Arc::new(Outlived::of_term(PROBE_DEADLINE)),
             asked: BTreeMap::new(),
             holders: Holders::default(),
             server_time: ServerTime::default(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::budget;
 use crate::floor;
+use crate::leases::GOES_WITHOUT;
 use crate::plan::{Act, BASE, CALM_FROM, HEALS_AT, MISSPELT, Plan, TOOL};
 use crate::registry::{Asked, Mood, RETRY_AFTER};
 use crate::world::Story;
@@ -95,13 +96,23 @@ fn one_lease(story: &Story) -> [Finding; 3] {
     // Each round one; while messages are lost a few more go ahead without an answer of the bus, and a wiped store begins anew.
     let most = 20.0 + 2.0 * lasts / shortest_round(story.plan.outage);
     let (count, twice) = (failing(story).count(), story.leases.held_twice());
-    let without: Vec<_> = failing(story).filter(|one| !story.leases.may_go(one.node, one.at)).map(|one| (one.node, one.at)).collect();
+    let without = failing(story).filter(|one| !story.leases.may_go(one.node, one.at) && !held_by_retry_after(story, one));
+    let without: Vec<_> = without.map(|one| (one.node, one.at)).collect();
     let found = |what, value: usize, at_most, at| Finding { invariant: Invariant::OneLease, what, value: value as f64, at_most, at };
     [
         found("failing requests", count, most, None),
         found("leases held by two nodes at once", twice.len(), 0.0, twice.first().copied()),
         found("failing requests without a lease", without.len(), 0.0, without.first().copied()),
     ]
+}
+
+/// Whether a node that went ahead without an answer of the bus had to wait for its permit until a registry that had asked for it was left
+/// alone for long enough.
+fn held_by_retry_after(story: &Story, one: &Asked) -> bool {
+    let limited = story.asked.iter().filter(|other| other.got == Mood::Limited && other.budget() == one.budget() && other.at < one.at);
+    limited
+        .map(|other| (other.at, other.at + RETRY_AFTER))
+        .any(|(from, to)| one.at <= to + GOES_WITHOUT && story.leases.was_unanswered(one.node, from, to))
 }
 
 /// Between two tries of the fleet, the time in which there was no server aside: nobody could be asked then who goes first.

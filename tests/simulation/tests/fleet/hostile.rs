@@ -1,27 +1,39 @@
 //! A node that was broken into: it has its own name on the bus and the buckets that all nodes write, and uses both against the others.
+#![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actors::bucket_spec;
+use backoff_tracker::core::knowledge::{About, Topic};
 use bus::memory::MemoryBus;
-use bus::{Bus as _, KeyValue, Message};
+use bus::{Bus as _, EntryChange, KeyValue, Message};
+use bytes::Bytes;
 use clock::Random;
-use contract::know::{SharedBucket, decode};
+use contract::know::{SharedBucket, StoredLease, TryKey, decode, encode};
+use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, RenewBudget, StoredBudgetLease};
 use contract::subject::Fleet;
 use contract::{Command, NodeName, PermitId, headers};
+use futures::StreamExt as _;
 
 use crate::plan::{Act, Plan, TOOL, slow_budget};
 use crate::registry::Mood;
-use crate::world::Story;
+use crate::world::{Story, view};
 
 /// The node that is hostile.
 pub const HOSTILE: usize = 0;
+/// The image that all nodes want while it fails, and when it is well again.
+pub const APP: &str = "r.example/team/app:1";
+pub const HEALED: Duration = Duration::from_secs(140);
 /// From here on it is.
 const FROM: Duration = Duration::from_secs(60);
 const UNTIL: Duration = Duration::from_secs(160);
+/// Leases are kept from the others for so long, and written again so often.
+const KEEPS_FOR: Duration = Duration::from_secs(400);
+const KEEPS_EVERY: Duration = Duration::from_secs(1);
 /// So often it forges: more often than permits lapse.
 const EVERY: Duration = Duration::from_secs(1);
 /// So many permits it asks for each time, beside those that it claims to hold.
@@ -44,6 +56,20 @@ pub fn forged_requests(seed: u64, nodes: usize) -> Plan {
     calm(seed, nodes, acts)
 }
 
+/// All nodes want [`TOOL`] one after the other, and another image while it fails, while one node keeps every lease.
+pub fn kept_leases(seed: u64, nodes: usize) -> Plan {
+    let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
+    acts.push((FROM, Act::KeepLeases));
+    acts.push((FROM, Act::Registry("app", Mood::Unavailable)));
+    acts.push((HEALED, Act::Registry("app", Mood::Well)));
+    for node in 1..nodes {
+        acts.push((FROM + Duration::from_secs(10 + node as u64), Act::Want(node, TOOL)));
+        acts.push((FROM + Duration::from_secs(20), Act::Want(node, APP)));
+    }
+    acts.sort_by_key(|(at, _)| *at);
+    calm(seed, nodes, acts)
+}
+
 fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
     let (sick, rotated, away, skews) = (vec![], vec![], vec![], vec![0; nodes]);
     Plan {
@@ -62,11 +88,11 @@ fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
     }
 }
 
-/// The longest that a node waited for an image.
-pub fn longest_wait(story: &Story, image: &'static str) -> Duration {
+/// The longest that a node waited for an image, from some time on.
+pub fn longest_wait(story: &Story, image: &'static str, from: Duration) -> Duration {
     let of_image = story.wanted.iter().filter(|((node, wanted), _)| *wanted == image && *node != HOSTILE);
     let waited = of_image.map(|((node, _), wanted)| {
-        story.there.get(&(*node, image.to_owned())).map_or(Duration::MAX, |there| there.saturating_sub(*wanted))
+        story.there.get(&(*node, image.to_owned())).map_or(Duration::MAX, |there| there.saturating_sub((*wanted).max(from)))
     });
     waited.max().unwrap_or_default()
 }
@@ -79,6 +105,8 @@ pub struct Hostile {
     /// Claimed of each budget again and again, as if it held them.
     claimed: BTreeMap<String, Vec<PermitId>>,
     random: Random,
+    /// How often it has written a lease over that of another, or over its own.
+    pub kept: Arc<AtomicU64>,
 }
 
 /// What came of one round.
@@ -94,7 +122,7 @@ pub struct Forged {
 
 impl Hostile {
     pub fn new(bus: MemoryBus, name: NodeName, others: Vec<NodeName>, random: Random) -> Self {
-        Self { bus, name, others, claimed: BTreeMap::new(), random }
+        Self { bus, name, others, claimed: BTreeMap::new(), random, kept: Arc::default() }
     }
 
     /// Claims permits and asks for more, of each budget that somebody leads: in its own name, and in others' names.
@@ -128,6 +156,32 @@ impl Hostile {
         forged
     }
 
+    /// Keeps every lease that it has seen or can think of, without an end: the keys of leads, slots and probes, of budgets' leaders and of
+    /// the registrar. It writes over whatever another writes, and all of them again each second.
+    pub async fn keep_leases(&self) {
+        let fleet = Fleet::default();
+        let leases = self.bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await.expect("the bus is open");
+        let lead = |reference: &str| {
+            let about = About::Reference { reference: reference.to_owned(), scope: "anonymous".to_owned(), mirrored: false };
+            let topic = Topic::new(view(), about).id().0;
+            (0..3).map(move |which| TryKey { kind: "lead".to_owned(), topic, which }.text())
+        };
+        let own = Bytes::from(encode(&StoredLease { holder: self.name.clone() }).expect("it fits"));
+        let name = self.name.clone();
+        let kept = move |_: &str, _: &Bytes| Some(own.clone());
+        actix::spawn(keep(leases, [TOOL, APP].into_iter().flat_map(lead).collect(), self.kept.clone(), kept));
+        let registrar = RegistrarLease { holder: name.clone(), instance: "hostile".to_owned() };
+        let registrar = Bytes::from(rmp_serde::to_vec_named(&registrar).expect("it is encoded"));
+        let of_leaders = move |key: &str, value: &Bytes| {
+            if key == REGISTRAR_LEASE {
+                return Some(registrar.clone());
+            }
+            let lease = decode::<StoredBudgetLease>(value).ok().filter(|_| key.ends_with(".lead"))?;
+            encode(&StoredBudgetLease { holder: name.clone(), epoch: 0, ..lease }).ok().map(Bytes::from)
+        };
+        actix::spawn(keep(self.leaders().await, BTreeSet::from([REGISTRAR_LEASE.to_owned()]), self.kept.clone(), of_leaders));
+    }
+
     async fn leaders(&self) -> Arc<dyn KeyValue> {
         self.bus.bucket(&bucket_spec(SharedBucket::leaders(&Fleet::default()))).await.expect("the bus is open")
     }
@@ -147,5 +201,39 @@ impl Hostile {
     async fn is_refused<C: Command>(&self, leader: &NodeName, body: &C) -> bool {
         let answer = self.bus.request(self.message(leader, body), ANSWER_WITHIN).await;
         answer.is_ok_and(|answer| answer.headers.get(headers::SERVICE_ERROR).is_some())
+    }
+}
+
+/// Writes `value` under each of these keys and each that another writes, for as long as it goes on.
+async fn keep(bucket: Arc<dyn KeyValue>, keys: BTreeSet<String>, kept: Arc<AtomicU64>, value: impl Fn(&str, &Bytes) -> Option<Bytes>) {
+    let mut own: BTreeMap<String, Bytes> = keys.iter().filter_map(|key| Some((key.clone(), value(key, &Bytes::new())?))).collect();
+    let write = async |key: &str, value: Bytes| {
+        kept.fetch_add(1, Ordering::Relaxed);
+        bucket.put(key, value, None).await.expect("it is stored");
+    };
+    let mut changes = bucket.watch("").await.expect("the bus is open");
+    let mut again = tokio::time::interval(KEEPS_EVERY);
+    let end = tokio::time::sleep(KEEPS_FOR);
+    tokio::pin!(end);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut end => return,
+            Some(change) = changes.next() => {
+                let EntryChange::Put(entry) = change else { continue };
+                if own.get(&entry.key) == Some(&entry.value) {
+                    continue;
+                }
+                if let Some(kept) = value(&entry.key, &entry.value) {
+                    own.insert(entry.key.clone(), kept.clone());
+                    write(&entry.key, kept).await;
+                }
+            }
+            _ = again.tick() => {
+                for (key, value) in &own {
+                    write(key, value.clone()).await;
+                }
+            }
+        }
     }
 }

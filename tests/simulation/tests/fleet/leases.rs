@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// How long after a question for a lease that nobody answered a node may go ahead without: it waits a quarter of a second for the answer,
 /// and then for a permit of the budget, whose messages may be lost as well.
-const GOES_WITHOUT: Duration = Duration::from_secs(5);
+pub const GOES_WITHOUT: Duration = Duration::from_secs(5);
 
 /// What nodes know of their leases.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +43,11 @@ impl Leases {
     /// Nobody answered.
     pub fn unanswered(&mut self, node: usize, asked: Duration) {
         self.unanswered.entry(node).or_default().push(asked);
+    }
+
+    /// Whether a node had no answer to its question for a lease in this time.
+    pub fn was_unanswered(&self, node: usize, from: Duration, to: Duration) -> bool {
+        self.unanswered.get(&node).into_iter().flatten().any(|asked| from <= *asked && *asked <= to)
     }
 
     /// Whether a node may ask for all then: it holds a lease, or nobody answered when it asked for one.

@@ -131,13 +131,26 @@ fn a_registry_that_is_down_time_after_time_is_known_to_be_each_time() {
 fn forged_budget_requests_fill_neither_permits_nor_queue() {
     // Of a seed that three divides few may pull at once.
     let story = world::run(hostile::forged_requests(3, if seeds_asked().is_some() { 50 } else { 20 }), Planted::default());
-    let waited = hostile::longest_wait(&story, TOOL);
+    let waited = hostile::longest_wait(&story, TOOL, Duration::ZERO);
     eprintln!("the longest wait was {waited:?}; {:?}", story.counts);
     let count = |kind| story.counts.get(kind).copied().unwrap_or_default();
     assert!(count("budget request in its own name") > 5_000);
     assert!(count("budget request in another's name") > 1_000);
     assert_eq!(count("budget request in another's name"), count("budget request refused"));
     assert!(waited < Duration::from_secs(5), "a node waited {waited:?}");
+}
+
+#[test]
+fn a_node_that_keeps_every_lease_blocks_nobody_for_longer_than_two_terms() {
+    let story = world::run(hostile::kept_leases(2, if seeds_asked().is_some() { 50 } else { 20 }), Planted::default());
+    let well = hostile::longest_wait(&story, TOOL, Duration::ZERO);
+    let healed = hostile::longest_wait(&story, hostile::APP, hostile::HEALED);
+    eprintln!("the longest wait was {well:?}, and {healed:?} after an outage; {:?}", story.counts);
+    assert!(story.counts.get("lease kept by a hostile node").is_some_and(|kept| *kept > 1_000));
+    // Two terms of an image's lead, then as long without a leader of the budget as makes a node go by its own share of it.
+    assert!(well < Duration::from_secs(30 + 15 + 4), "a node waited {well:?}");
+    // And what kubelet's rule comes to after so many failures in 60 s.
+    assert!(healed < Duration::from_secs(30 + 15 + 4 + 80), "a node waited {healed:?} after an outage");
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub enum Act {
     Lie(usize, u64),
     /// The hostile node forges budget requests.
     Forge,
+    /// The hostile node keeps every lease from now on.
+    KeepLeases,
 }
 
 /// A node without a line.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix::System;
@@ -149,6 +150,7 @@ impl World {
             Act::Sick(nodes) => self.registry.set_sick(nodes),
             Act::Rotate(nodes) => self.registry.set_rotated(nodes),
             Act::Lie(node, number) => self.lie(node, number).await,
+            Act::KeepLeases => self.hostile.keep_leases().await,
             Act::Forge => {
                 let forged = self.hostile.forge().await;
                 self.count("budget request in its own name", forged.as_itself);
@@ -200,7 +202,7 @@ impl World {
     /// Writes, under the liar's own token, whatever could keep the others from a good image.
     async fn lie(&mut self, liar: usize, number: u64) {
         self.count("lie", 1);
-        let view = View { scope: "default".to_owned(), registry: "r.example".to_owned(), route: "direct".to_owned(), boot: String::new() };
+        let view = view();
         let scope = "anonymous".to_owned();
         let (about, stored) = match number % 3 {
             0 => (
@@ -253,6 +255,10 @@ impl World {
             };
             self.count(kind, count);
         }
+        let kept = self.hostile.kept.load(Ordering::Relaxed);
+        if kept > 0 {
+            self.count("lease kept by a hostile node", kept);
+        }
         let asked = self.registry.asked();
         for one in &asked {
             let kind = match one.got {
@@ -280,6 +286,11 @@ impl World {
         let Self { plan, budget, quota, wanted, restarts, counts, .. } = self;
         Story { plan, budget, quota, asked, there, wanted, restarts, leases, disturbed, counts, hash: hash.0 }
     }
+}
+
+/// The view of the registry that all nodes share.
+pub fn view() -> View {
+    View { scope: "default".to_owned(), registry: "r.example".to_owned(), route: "direct".to_owned(), boot: String::new() }
 }
 
 /// FNV-1a.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::BackoffKey;
 use contract::{Stage, View};
 
+use super::alone::BACK_WITHIN;
 use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 use super::fault::Fault;
 use super::input::{Duty, Effect, Held, Verdict};
@@ -30,8 +31,10 @@ const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 enum Leave {
     /// It has.
     Given,
-    /// Not before somebody else says something, or this.
+    /// Not before this.
     Until(Duration),
+    /// Another holds it: not before a result about this topic is reported, or before this.
+    HeldByAnother(TopicId, Duration),
 }
 
 impl Knowledge {
@@ -68,16 +71,29 @@ impl Knowledge {
             leave => leave,
         };
         let until = binding.iter().map(|entry| entry.topic.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
-        match leave {
-            Leave::Given => self.go(now, id, wish, Going { until, ..Going::by_clearance(duty) }),
-            Leave::Until(wake) => {
-                if !matches!(wish.state, State::Released { .. }) {
-                    wish.state = State::Held;
-                }
-                wish.wake = Some(wake);
-                Verdict::Wait
-            }
+        let wake = match leave {
+            Leave::Given => return self.go(now, id, wish, Going { until, ..Going::by_clearance(duty) }),
+            Leave::Until(wake) => wake,
+            Leave::HeldByAnother(topic, wake) => match self.waits_until(now, wish, topic, quiet, &binding) {
+                ends if ends <= now => return self.go(now, id, wish, Going { by_own_rule: true, ..Going::by_clearance(Duty::None) }),
+                ends => wake.min(ends),
+            },
+        };
+        if !matches!(wish.state, State::Released { .. }) {
+            wish.state = State::Held;
         }
+        wish.wake = Some(wake);
+        Verdict::Wait
+    }
+
+    /// Whether leave was given that was not used yet, for want of a permit, and others have failed meanwhile. Who asks for all is not
+    /// meant: it has a lease, and little time. Nor is whom the bus has just left without an answer: it goes by its own rule, and if there
+    /// is no leader of the budget for it either, it has waited long enough. And a lone voice takes nobody's leave.
+    pub(super) fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
+        let State::Going(Going { attempt: None, deadline: None, .. }) = &wish.state else { return false };
+        let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
+        let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
+        bound && not_due(now, &self.binding(now, &wish.aim)).is_some_and(|entry| !entry.is_unconfirmed())
     }
 
     /// What binds this node in trying an image.
@@ -193,8 +209,16 @@ impl Knowledge {
         match standing {
             Standing::Held => Leave::Given,
             Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
-            Standing::Wait(until) => Leave::Until(until),
+            Standing::Wait(until) => Leave::HeldByAnother(entry.topic.id(), until),
         }
+    }
+
+    /// Until when this node waits for another's result about a topic. A failure that one other node alone has reported is no result: it may
+    /// be forged. Nor does a registry that serves manifests say anything of its blobs.
+    fn waits_until(&mut self, now: Duration, wish: &Wish, topic: TopicId, quiet: Option<Stage>, binding: &[Entry]) -> Duration {
+        let topic = if topic == wish.aim.endpoint && quiet == Some(Stage::Blob) { wish.aim.blobs } else { topic };
+        let failures = binding.iter().filter(|entry| !entry.is_unconfirmed()).map(|entry| entry.failed_at);
+        self.lease_waits.until(now, topic, self.replica.succeeded_at(topic).max(failures.max()))
     }
 
     /// How long this node leaves the probe of an entry to others.
@@ -238,7 +262,7 @@ impl Knowledge {
                 None => break,
             }
         }
-        Leave::Until(wake)
+        Leave::HeldByAnother(topic, wake)
     }
 
     fn want(

@@ -9,13 +9,13 @@ use contract::messages::backoff_tracker::{BackoffCounts, BackoffKey};
 use contract::{FailureClass, NodeName, Stage, Target};
 
 use super::UNANSWERED_AFTER;
-use super::alone::{Alone, BACK_WITHIN};
-use super::decide::not_due;
+use super::alone::Alone;
 use super::entry::{Binding, Entry, Eyes};
 use super::fault::Fault;
 use super::fleet::Fleet;
 use super::input::{Effect, Held, Input, LeaseAnswer, Verdict};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, WishId};
+use super::lease_waits::LeaseWaits;
 use super::lenience::Lenience;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
@@ -58,6 +58,7 @@ pub struct Knowledge {
     pub(super) node: NodeName,
     pub(super) replica: Replica,
     pub(super) leases: Leases,
+    pub(super) lease_waits: LeaseWaits,
     pub(super) local: Tracker,
     pub(super) floors: Floors,
     pub(super) fleet: Fleet,
@@ -68,9 +69,9 @@ pub struct Knowledge {
     pub(super) wishes: BTreeMap<WishId, Box<Wish>>,
     pub(super) tried: Tried,
     /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
-    misses: u32,
+    pub(super) misses: u32,
     missed_since: Duration,
-    missed_last: Duration,
+    pub(super) missed_last: Duration,
     fault: Option<Fault>,
     pub(super) counts: KnowledgeCounts,
 }
@@ -83,6 +84,7 @@ impl Knowledge {
             node,
             replica: Replica::default(),
             leases: Leases::default(),
+            lease_waits: LeaseWaits::default(),
             local: Tracker::new(policy),
             floors: Floors::new(policy),
             fleet: Fleet::default(),
@@ -386,6 +388,7 @@ impl Knowledge {
 
     fn set_alone(&mut self, alone: Option<Alone>) -> Vec<WishId> {
         self.alone = alone.map(|alone| self.alone.unwrap_or(alone));
+        self.lease_waits.start_again();
         self.misses = 0;
         self.wishes.keys().copied().collect()
     }
@@ -431,16 +434,6 @@ impl Knowledge {
             tell(id, &mut wish, verdict, effects);
         }
         self.wishes.insert(id, wish);
-    }
-
-    /// Whether leave was given that was not used yet, for want of a permit, and others have failed meanwhile. Who asks for all is not
-    /// meant: it has a lease, and little time. Nor is whom the bus has just left without an answer: it goes by its own rule, and if there
-    /// is no leader of the budget for it either, it has waited long enough. And a lone voice takes nobody's leave.
-    fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
-        let State::Going(Going { attempt: None, deadline: None, .. }) = &wish.state else { return false };
-        let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
-        let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
-        bound && not_due(now, &self.binding(now, &wish.aim)).is_some_and(|entry| !entry.is_unconfirmed())
     }
 
     /// An attempt without an answer is told of, once.

@@ -104,8 +104,8 @@ impl Presence {
         let member = Member { node: wiring.node.clone(), instance, zone, reads_versions: READS.to_vec() };
         Ok(Self {
             core: Membership::new(member, random, clock.now().monotonic),
+            lease: LeaseKeeper::new(wiring.bus.clone(), &wiring.fleet, own, clock.clone()),
             clock,
-            lease: LeaseKeeper::new(wiring.bus.clone(), &wiring.fleet, own),
             registrar: Sender::to_leader(wiring.clone()),
             wiring,
             listeners,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::{BucketSpec, BucketStatus, BusRef, Entry, KeyValue, KeyValueError};
+use bus::{BucketSpec, BucketStatus, BusRef, Entry, KeyValue, KeyValueError, Outlived};
+use clock::Clock;
 use contract::know::SharedBucket;
 use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
 use contract::subject::Fleet;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::core::{Asked, LEASE_FOR, Looked};
 use super::outbound;
@@ -24,13 +25,15 @@ pub(super) struct LeaseKeeper {
     reports: BucketSpec,
     members: BucketSpec,
     own: RegistrarLease,
+    clock: Clock,
+    outlived: Arc<Outlived>,
 }
 
 impl LeaseKeeper {
-    pub(super) fn new(bus: BusRef, fleet: &Fleet, own: RegistrarLease) -> Self {
+    pub(super) fn new(bus: BusRef, fleet: &Fleet, own: RegistrarLease, clock: Clock) -> Self {
         let [leaders, reports, members] =
             [SharedBucket::leaders(fleet), SharedBucket::reports(fleet), SharedBucket::members(fleet)].map(bucket_spec);
-        Self { bus, leaders, reports, members, own }
+        Self { bus, leaders, reports, members, own, clock, outlived: Arc::new(Outlived::of_term(LEASE_FOR)) }
     }
 
     /// How far the buckets of reports and of members have come; nothing of one where that cannot be said now.
@@ -50,14 +53,29 @@ impl LeaseKeeper {
         }
     }
 
-    /// Takes the lease if nobody holds it.
+    /// Takes the lease if nobody holds it. One that nobody renews and that does not end by itself is deleted first.
     pub(super) async fn take(&self) -> Asked {
-        let value = outbound::encode(&self.own);
+        let value = bytes::Bytes::from(outbound::encode(&self.own));
         self.ask(|leases| async move {
-            let made = leases.create(REGISTRAR_LEASE, value.into(), Some(LEASE_FOR)).await;
+            let made = leases.create(REGISTRAR_LEASE, value.clone(), Some(LEASE_FOR)).await;
+            let made = match made {
+                Err(KeyValueError::Conflict { .. }) if self.is_outlived_one_deleted(&leases).await => {
+                    leases.create(REGISTRAR_LEASE, value, Some(LEASE_FOR)).await
+                }
+                made => made,
+            };
             (leases, made)
         })
         .await
+    }
+
+    async fn is_outlived_one_deleted(&self, leases: &Arc<dyn KeyValue>) -> bool {
+        let Ok(Some(held)) = leases.get(REGISTRAR_LEASE).await else { return false };
+        if !self.outlived.stays(self.clock.now().monotonic, &held) {
+            return false;
+        }
+        warn!(revision = held.revision, "the registrar's lease stays though nobody renews it: it is deleted");
+        leases.delete(REGISTRAR_LEASE, Some(held.revision)).await.is_ok()
     }
 
     /// Renews the lease of that revision.
@@ -121,5 +139,35 @@ impl LeaseKeeper {
     fn read(&self, held: &Entry) -> Asked {
         let lease = outbound::decode::<RegistrarLease>(&held.value);
         if lease.as_ref() == Some(&self.own) { Asked::Held(held.revision) } else { Asked::Taken }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bus::Bus as _;
+    use bus::memory::MemoryBus;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_stays_for_two_terms_is_deleted_and_one_that_is_renewed_is_not() {
+        // Whether the key in the way is written anew, and whether the lease is taken in the third term.
+        for (renewed, taken) in [(false, true), (true, false)] {
+            let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+            let bus = MemoryBus::new(clock.clone());
+            let fleet = Fleet::default();
+            let own = RegistrarLease { holder: "n1".parse().expect("a name"), instance: "1".to_owned() };
+            let keeper = LeaseKeeper::new(Arc::new(bus.connect()), &fleet, own, clock);
+            let leaders = bus.bucket(&bucket_spec(SharedBucket::leaders(&fleet))).await.expect("a bucket");
+            leaders.put(REGISTRAR_LEASE, "stranger".into(), None).await.expect("it is stored");
+            for _ in 0..2 {
+                assert_eq!(keeper.take().await, Asked::Taken);
+                if renewed {
+                    leaders.put(REGISTRAR_LEASE, "stranger".into(), None).await.expect("it is stored");
+                }
+                tokio::time::sleep(LEASE_FOR).await;
+            }
+            assert_eq!(matches!(keeper.take().await, Asked::Held(_)), taken, "renewed {renewed}");
+        }
     }
 }

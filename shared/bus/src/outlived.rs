@@ -1,0 +1,90 @@
+//! Leases that stay in a bucket though nobody renews them.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::port::Entry;
+
+/// So many keys are remembered: those that one process is kept from taking.
+const KEYS_MAX: usize = 1_024;
+
+/// The leases of others that stood in the way of this process. One that stays the same for two of its terms has no holder: a holder that
+/// lives renews it or gives it back, and a key with a TTL of one term is gone. What stays was written without a TTL.
+#[derive(Debug)]
+pub struct Outlived {
+    term: Duration,
+    seen: Mutex<BTreeMap<String, Seen>>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    revision: u64,
+    value: Bytes,
+    since: Duration,
+    last: Duration,
+}
+
+impl Outlived {
+    /// Of leases with this term.
+    #[must_use]
+    pub fn of_term(term: Duration) -> Self {
+        Self { term, seen: Mutex::default() }
+    }
+
+    /// Whether this entry has been looked at for two terms, at least once in two terms, and was the same each time. A look that is longer
+    /// ago says nothing: in a bucket that was made again revisions start over.
+    pub fn stays(&self, now: Duration, entry: &Entry) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() >= KEYS_MAX && !seen.contains_key(&entry.key) {
+            seen.clear();
+        }
+        let fresh = Seen { revision: entry.revision, value: entry.value.clone(), since: now, last: now };
+        let known = seen.entry(entry.key.clone()).or_insert_with(|| fresh.clone());
+        let same = known.revision == entry.revision && known.value == entry.value && now <= known.last + 2 * self.term;
+        if !same {
+            *known = fresh;
+        }
+        known.last = now;
+        now >= known.since + 2 * self.term
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_outlives_its_term_when_it_is_the_same_for_two() {
+        let entry = |revision, value: &'static str| Entry { key: "lead".to_owned(), value: value.into(), revision };
+        // Seconds, revision, value, and whether it has stayed for two terms of 10 s.
+        let table = [
+            (0, 5, "a", false),
+            (10, 5, "a", false),
+            (20, 5, "a", true),
+            // It was renewed.
+            (21, 6, "a", false),
+            (40, 6, "a", false),
+            (41, 6, "a", true),
+            // The same revision in a bucket that was made again.
+            (42, 6, "b", false),
+            (63, 6, "b", false),
+            (83, 6, "b", true),
+        ];
+        let outlived = Outlived::of_term(Duration::from_secs(10));
+        for (now, revision, value, stays) in table {
+            assert_eq!(outlived.stays(Duration::from_secs(now), &entry(revision, value)), stays, "at {now} s");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let outlived = Outlived::of_term(Duration::from_secs(10));
+        for number in 0..3 * KEYS_MAX {
+            outlived.stays(Duration::ZERO, &Entry { key: number.to_string(), value: Bytes::new(), revision: 1 });
+        }
+        assert!(outlived.seen.lock().expect("nobody panicked").len() <= KEYS_MAX);
+    }
+}
