@@ -193,21 +193,21 @@ impl SqliteStore {
     fn transact(&mut self, batch: &Batch, last: u64, ceiling: u64) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
-            let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
+            let mut put = transaction.prepare("INSERT OR REPLACE INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
             for event in &batch.put {
                 let slot = slot_of(event);
                 put.execute(params![signed(slot.number), signed(slot.bytes), signed(slot.time_ms), slot.is_refusal, encode(event)])?;
             }
-            let mut remove = transaction.prepare_cached("DELETE FROM events WHERE number = ?1")?;
+            let mut remove = transaction.prepare("DELETE FROM events WHERE number = ?1")?;
             for number in &batch.remove {
                 remove.execute([signed(*number)])?;
             }
             for (id, event) in &batch.folds {
                 match event {
-                    Some(event) => transaction
-                        .prepare_cached("INSERT OR REPLACE INTO folds VALUES (?1, ?2)")?
-                        .execute(params![signed(*id), encode(event)])?,
-                    None => transaction.prepare_cached("DELETE FROM folds WHERE id = ?1")?.execute([signed(*id)])?,
+                    Some(event) => {
+                        transaction.prepare("INSERT OR REPLACE INTO folds VALUES (?1, ?2)")?.execute(params![signed(*id), encode(event)])?
+                    }
+                    None => transaction.prepare("DELETE FROM folds WHERE id = ?1")?.execute([signed(*id)])?,
                 };
             }
         }
@@ -225,15 +225,15 @@ impl SqliteStore {
 }
 
 fn fact(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<Option<String>> {
-    transaction.prepare_cached("SELECT value FROM facts WHERE name = ?1")?.query_row([name], |row| row.get(0)).optional()
+    transaction.prepare("SELECT value FROM facts WHERE name = ?1")?.query_row([name], |row| row.get(0)).optional()
 }
 
 fn set_fact(transaction: &Transaction<'_>, name: &str, value: &str) -> rusqlite::Result<()> {
-    transaction.prepare_cached("INSERT OR REPLACE INTO facts VALUES (?1, ?2)")?.execute([name, value]).map(|_| ())
+    transaction.prepare("INSERT OR REPLACE INTO facts VALUES (?1, ?2)")?.execute([name, value]).map(|_| ())
 }
 
 fn read_events(connection: &Connection, query: &str, after: i64, limit: i64) -> rusqlite::Result<Vec<Arc<PullEvent>>> {
-    let mut query = connection.prepare_cached(query)?;
+    let mut query = connection.prepare(query)?;
     let bodies = query.query_map([after, limit], |row| row.get::<_, Vec<u8>>(0))?;
     bodies.filter_map(|body| body.map(|body| decode(&body).map(Arc::new)).transpose()).collect()
 }

@@ -34,7 +34,7 @@ pub struct EventsArgs {
     /// Only of this image, as it was asked for.
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// Only of this registry (host[:port]).
+    /// Only of this registry: a host, with its port if it has one.
     #[arg(long, value_name = "REGISTRY")]
     pub registry: Option<String>,
     /// From the fleet's stream: what happened since then (2h, 7d, or a time as 2026-01-31T12:00:00Z).

@@ -68,7 +68,7 @@ fn human(ms: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     match seconds {
         0..120 => format!("{seconds}s"),
-        120..600 if seconds % 60 > 0 => format!("{minutes}m{}s", seconds % 60),
+        120..600 if !seconds.is_multiple_of(60) => format!("{minutes}m{}s", seconds % 60),
         120..10_800 => format!("{minutes}m"),
         10_800..172_800 => format!("{hours}h"),
         _ => format!("{days}d"),

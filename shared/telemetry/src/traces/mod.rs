@@ -1,8 +1,8 @@
 //! The export of spans over OTLP.
 //!
-//! [`options`] reads the standard variables. [`Exporting`] keeps a bounded queue and a thread of its own with its own tokio runtime:
+//! `options` reads the standard variables. [`Exporting`] keeps a bounded queue and a thread of its own with its own tokio runtime:
 //! a collector that is gone, hangs or answers nonsense costs spans, which are counted, and never a pull. The SDK's batch processor
-//! does not serve: it neither shows what it dropped nor exports what was not sampled and turned out to matter ([`undecided`]).
+//! does not serve: it neither shows what it dropped nor exports what was not sampled and turned out to matter (`undecided`).
 
 mod exporter;
 mod ids;

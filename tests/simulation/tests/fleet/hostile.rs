@@ -9,7 +9,7 @@ use std::time::Duration;
 use actors::bucket_spec;
 use backoff_tracker::core::knowledge::{About, Topic};
 use bus::memory::MemoryBus;
-use bus::{Bus as _, EntryChange, KeyValue, Message};
+use bus::{BucketStatus, Bus as _, Entry, KeyValue, Message};
 use bytes::Bytes;
 use clock::Random;
 use contract::know::{SharedBucket, StoredLease, TryKey, decode, encode};
@@ -17,7 +17,6 @@ use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, RenewBudget, StoredBudgetLease};
 use contract::subject::Fleet;
 use contract::{Command, NodeName, PermitId, headers};
-use futures::StreamExt as _;
 
 use crate::plan::{Act, Plan, TOOL, slow_budget};
 use crate::registry::Mood;
@@ -33,6 +32,8 @@ const FROM: Duration = Duration::from_secs(60);
 const UNTIL: Duration = Duration::from_secs(160);
 /// Leases are kept from the others for so long, and written again so often.
 const KEEPS_FOR: Duration = Duration::from_secs(400);
+/// It sees within this time what another writes.
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
 const KEEPS_EVERY: Duration = Duration::from_secs(1);
 /// So often it forges: more often than permits lapse.
 const EVERY: Duration = Duration::from_secs(1);
@@ -211,7 +212,8 @@ async fn keep(bucket: Arc<dyn KeyValue>, keys: BTreeSet<String>, kept: Arc<Atomi
         kept.fetch_add(1, Ordering::Relaxed);
         bucket.put(key, value, None).await.expect("it is stored");
     };
-    let mut changes = bucket.watch("").await.expect("the bus is open");
+    let mut seen = BucketStatus::default();
+    let mut look = tokio::time::interval(LOOKS_EVERY);
     let mut again = tokio::time::interval(KEEPS_EVERY);
     let end = tokio::time::sleep(KEEPS_FOR);
     tokio::pin!(end);
@@ -219,14 +221,17 @@ async fn keep(bucket: Arc<dyn KeyValue>, keys: BTreeSet<String>, kept: Arc<Atomi
         tokio::select! {
             biased;
             () = &mut end => return,
-            Some(change) = changes.next() => {
-                let EntryChange::Put(entry) = change else { continue };
-                if own.get(&entry.key) == Some(&entry.value) {
-                    continue;
-                }
-                if let Some(kept) = value(&entry.key, &entry.value) {
-                    own.insert(entry.key.clone(), kept.clone());
-                    write(&entry.key, kept).await;
+            _ = look.tick() => {
+                let snapshot = bucket.snapshot(Some(&seen)).await.expect("the bus is open");
+                seen = snapshot.status;
+                for Entry { key, value: written, .. } in snapshot.entries.into_iter().map(|aged| aged.entry) {
+                    if own.get(&key) == Some(&written) {
+                        continue;
+                    }
+                    if let Some(kept) = value(&key, &written) {
+                        own.insert(key.clone(), kept.clone());
+                        write(&key, kept).await;
+                    }
                 }
             }
             _ = again.tick() => {

@@ -1,0 +1,4 @@
+//! The integration tests of this crate, as one executable.
+
+mod outbox_walks;
+mod sqlite;
