@@ -20,7 +20,7 @@ fn event(number: u64) -> Arc<PullEvent> {
         pod: None,
         image: format!("image-{number}"),
         registry: None,
-        reason: if number % 2 == 0 { EventReason::BackOff } else { EventReason::Failed },
+        reason: if number.is_multiple_of(2) { EventReason::BackOff } else { EventReason::Failed },
         message: "m".repeat(300),
         duration_ms: None,
         waiting_ms: None,
