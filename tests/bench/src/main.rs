@@ -5,6 +5,7 @@
 
 mod alternate;
 mod embedded_pull;
+mod events;
 mod figure;
 mod idle;
 mod node;
@@ -54,6 +55,8 @@ enum Name {
     PresentCri,
     /// What an agent with nothing to do costs.
     Idle,
+    /// Events from record to the stream's acknowledgement, beside a bare JetStream publisher.
+    Events,
     /// How soon 1,000 replicas go by what one node found out, beside a bare fan-out.
     Propagation,
 }
@@ -73,6 +76,7 @@ impl Name {
             Self::PresentNats => "present-nats",
             Self::PresentCri => "present-cri",
             Self::Idle => "idle",
+            Self::Events => "events",
             Self::Propagation => "propagation",
         }
     }
@@ -84,6 +88,7 @@ impl Name {
             Self::PresentNats => present_nats::measure().await?,
             Self::PresentCri => present_cri::measure().await?,
             Self::Idle => idle::measure().await?,
+            Self::Events => events::measure().await?,
             Self::Propagation => return Ok(Found::Propagation(propagation::measure().await?)),
         }))
     }
