@@ -71,7 +71,7 @@ pub fn kept_leases(seed: u64, nodes: usize) -> Plan {
 }
 
 fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
-    let (sick, rotated, away, skews) = (vec![], vec![], vec![], vec![0; nodes]);
+    let (sick, rotated, away, skews, drifts) = (vec![], vec![], vec![], vec![0; nodes], vec![0; nodes]);
     Plan {
         seed,
         nodes,
@@ -83,6 +83,7 @@ fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
         rotated,
         liar: HOSTILE,
         skews,
+        drifts,
         away,
         acts,
     }
