@@ -133,6 +133,8 @@ impl Outbound {
         within(ANSWER_WITHIN, call).map(Option::unwrap_or_default)
     }
 
+    /// A throttler that says nothing does not hold the pull back for ever. It is asked once more, for an answer at once: where the node
+    /// itself was suspended, nobody answered in time, and the throttler is there.
     pub(crate) fn acquire(
         &self,
         trace: TraceContext,
@@ -141,9 +143,16 @@ impl Outbound {
         budget: Option<String>,
     ) -> impl Future<Output = PermitAnswer> + use<> {
         let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64, budget };
-        let limit = PATIENCE + ANSWER_WITHIN;
+        let at_once = AcquirePermit { patience_ms: 0, ..acquire.clone() };
+        let (limit, outbound) = (PATIENCE + ANSWER_WITHIN, self.clone());
         let call = self.call(&self.neighbours.acquire, trace, acquire, limit);
-        within(limit, call).map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }))
+        let ask_again = move || {
+            let call = outbound.call(&outbound.neighbours.acquire, trace, at_once, ANSWER_WITHIN);
+            within(ANSWER_WITHIN, call)
+                .map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }))
+                .boxed_local()
+        };
+        within(limit, call).then(move |answer| answer.map_or_else(ask_again, |answer| ready(answer).boxed_local()))
     }
 
     pub(crate) fn release(&self, trace: TraceContext, permit: PermitId, limits: Vec<RegistryLimit>) -> impl Future<Output = ()> + use<> {

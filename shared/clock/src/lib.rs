@@ -50,7 +50,7 @@ enum Source {
         origin: Instant,
         wall: Duration,
     },
-    /// As simulated, but it jumps.
+    /// As simulated, but it jumps, and its wall clock drifts.
     Jumping {
         origin: Instant,
         wall: Duration,
@@ -70,6 +70,8 @@ struct JumpsSoFar {
     skipped: AtomicU64,
     /// Milliseconds by which the wall clock was set besides.
     set: AtomicI64,
+    /// How much faster the wall clock runs than the monotonic one, in millionths.
+    drift: AtomicI64,
 }
 
 impl Jumps {
@@ -81,6 +83,11 @@ impl Jumps {
     /// Somebody sets the wall clock, forward or back.
     pub fn set_wall(&self, by_seconds: i64) {
         self.0.set.fetch_add(by_seconds.saturating_mul(1_000), Ordering::SeqCst);
+    }
+
+    /// The wall clock runs faster than the monotonic one by so many millionths, or slower, since the clock was made.
+    pub fn drift(&self, millionths: i64) {
+        self.0.drift.store(millionths, Ordering::SeqCst);
     }
 }
 
@@ -137,10 +144,12 @@ impl Clock {
             }
             Source::Jumping { origin, wall, jumps } => {
                 let monotonic = origin.elapsed() + Duration::from_nanos(jumps.0.skipped.load(Ordering::SeqCst));
-                let set = jumps.0.set.load(Ordering::SeqCst);
-                let by = Duration::from_millis(set.unsigned_abs());
-                let wall = *wall + monotonic;
-                Now { monotonic, wall: if set < 0 { wall.saturating_sub(by) } else { wall + by } }
+                let set = jumps.0.set.load(Ordering::SeqCst).saturating_mul(1_000);
+                let millionths = i128::from(jumps.0.drift.load(Ordering::SeqCst));
+                let drifted = monotonic.as_micros().cast_signed() * millionths / 1_000_000;
+                let off = set.saturating_add(i64::try_from(drifted).unwrap_or_default());
+                let (wall, by) = (*wall + monotonic, Duration::from_micros(off.unsigned_abs()));
+                Now { monotonic, wall: if off < 0 { wall.saturating_sub(by) } else { wall + by } }
             }
             Source::Driven(time) => {
                 let monotonic = Duration::from_nanos(time.load(Ordering::SeqCst));
@@ -172,6 +181,19 @@ mod tests {
         assert_eq!(clock.now(), Now { monotonic: Duration::from_secs(10), wall: Duration::from_secs(710) });
         jumps.skip(Duration::from_secs(300));
         assert_eq!(clock.now(), Now { monotonic: Duration::from_secs(310), wall: Duration::from_secs(1_010) });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wall_clock_of_a_drifting_clock_goes_its_own_way_and_is_set_besides() {
+        for (millionths, wall_ms) in [(200, 1_100_020), (-200, 1_099_980)] {
+            let (clock, jumps) = Clock::jumping(Duration::from_secs(1_000));
+            jumps.drift(millionths);
+            tokio::time::advance(Duration::from_secs(100)).await;
+            assert_eq!(clock.now().wall_ms(), wall_ms);
+            jumps.set_wall(-50);
+            assert_eq!(clock.now().wall_ms(), wall_ms - 50_000);
+            assert_eq!(clock.now().monotonic, Duration::from_secs(100));
+        }
     }
 
     #[test]

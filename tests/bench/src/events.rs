@@ -55,7 +55,8 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let recorder = EventRecorder::new(1_000, bus.clone() as BusRef, fleet.clone(), Gravestone::of("event-recorder"));
     let recorder = recorder.storing(durability).start();
     let events: Vec<PullEvent> = events();
-    let messages: Vec<Vec<u8>> = events.iter().map(|event| cloud_event::to_json(event).context("an event is written")).collect::<Result<_>>()?;
+    let messages: Vec<Vec<u8>> =
+        events.iter().map(|event| cloud_event::to_json(event).context("an event is written")).collect::<Result<_>>()?;
     // The stream is there, and the recorder has read what it has.
     until(&recorder, |counts| counts.is_delivering).await?;
     let bare = bare(&server, &clock, &fleet, messages).await?;

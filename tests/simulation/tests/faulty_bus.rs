@@ -1,11 +1,17 @@
 //! The simulated bus with its faults off: it keeps every promise of the bus, by the same suite as the adapters that agents use.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, missing_docs, unreachable_pub)]
 
+#[path = "fleet/arriving.rs"]
+mod arriving;
 mod bench;
 #[path = "fleet/faulty_bus.rs"]
 mod faulty;
+#[path = "fleet/faulty_bucket.rs"]
+mod faulty_bucket;
 #[path = "../../../shared/bus/tests/conformance/key_value.rs"]
 mod key_value;
+#[path = "fleet/latency.rs"]
+mod latency;
 #[path = "fleet/leases.rs"]
 mod leases;
 #[path = "../../../shared/bus/tests/conformance/messages.rs"]
@@ -14,6 +20,8 @@ mod messages;
 mod requests;
 #[path = "../../../shared/bus/tests/conformance/streams.rs"]
 mod streams;
+
+use faulty as faulty_bus;
 
 macro_rules! conformance {
     ($($module:ident { $($name:ident),* $(,)? })*) => {
@@ -103,6 +111,7 @@ mod weather {
     use clock::{Clock, Random};
     use futures::StreamExt as _;
 
+    use super::bench;
     use super::faulty::{FaultyBus, Kind, Line, Odds, Weather};
 
     fn two(odds: Odds) -> (Weather, FaultyBus, MemoryBus) {
@@ -143,6 +152,40 @@ mod weather {
             let (cut, weather, _) = heard(Odds::default(), line).await;
             assert_eq!((cut, weather.counts()[&Kind::Partition]), (0, 100));
         }
+    }
+
+    /// Whether a node with this line is heard, hears, and has an answer.
+    async fn gets_through(line: Line, slowness: f64) -> (bool, bool, bool) {
+        let (weather, one, hub) = two(Odds::default());
+        let (mut from_it, mut to_it) = (hub.subscribe("from", None).await.unwrap(), one.subscribe("to", None).await.unwrap());
+        weather.set_line(1, line);
+        weather.set_slowness(1, slowness);
+        one.publish(Message::new("from", "m")).await.unwrap();
+        hub.publish(Message::new("to", "m")).await.unwrap();
+        let soon = Duration::from_secs(3);
+        let is_heard = tokio::time::timeout(soon, from_it.next()).await.is_ok();
+        let hears = tokio::time::timeout(soon, to_it.next()).await.is_ok();
+        let bucket = one.bucket(&bench::bucket("b")).await.unwrap();
+        (is_heard, hears, bucket.status().await.is_ok())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_line_lets_one_way_through_and_no_question_is_answered() {
+        assert_eq!(gets_through(Line::Up, 1.0).await, (true, true, true));
+        assert_eq!(gets_through(Line::Deaf, 1.0).await, (true, false, false));
+        assert_eq!(gets_through(Line::Mute, 1.0).await, (false, true, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_takes_no_time_and_a_slow_node_takes_longer() {
+        let clock = Clock::simulated(Duration::ZERO);
+        let mut took = [1.0, 20.0].map(|slowness| (slowness, Duration::ZERO));
+        for (slowness, took) in &mut took {
+            let before = clock.now().monotonic;
+            assert_eq!(gets_through(Line::Up, *slowness).await, (true, true, true));
+            *took = clock.now().monotonic - before;
+        }
+        assert!(took[0].1 >= Duration::from_millis(3) && took[1].1 > 4 * took[0].1, "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -62,6 +62,15 @@ const PROBE_DEADLINE: f64 = 15.0;
 /// Its turn, an answer of the bus and a permit: so long whoever goes next takes to ask. Where the budget's leader died, that shows after
 /// three answers, and the next one learns for three seconds who pulls, and lets nobody go meanwhile.
 const TO_ASK: f64 = 1.0 + 0.75 + 3.0;
+/// Once it is the next one's turn: its turn, its lease and its permit, and its usual answer for those who wait for that.
+const AND_THEN: f64 = 0.1 + 0.1 + USUAL_ANSWER;
+/// Manifest and first blob mostly take so long.
+const USUAL_ANSWER: f64 = 0.1;
+/// And a pull so long.
+const USUAL_PULL: f64 = 0.4;
+const FIRST_PULLS: usize = 3;
+/// A leader of a budget that dies, or hears or says nothing any more, leads for three seconds; the next one learns as long.
+const LOST_LEADER: Duration = Duration::from_secs(3 + 3);
 /// The longest that a server restarts, and its nodes take to notice that it is back.
 const NO_SERVER: f64 = 12.0 + 3.0;
 
@@ -96,7 +105,8 @@ fn one_lease(story: &Story) -> [Finding; 3] {
     // Each round one; while messages are lost a few more go ahead without an answer of the bus, and a wiped store begins anew.
     let most = 20.0 + 2.0 * lasts / shortest_round(story.plan.outage);
     let (count, twice) = (failing(story).count(), story.leases.held_twice());
-    let without = failing(story).filter(|one| !story.leases.may_go(one.node, one.at) && !held_by_retry_after(story, one));
+    let without = failing(story)
+        .filter(|one| !story.leases.may_go(one.node, one.at) && !held_by_retry_after(story, one) && !held_by_lost_leader(story, one));
     let without: Vec<_> = without.map(|one| (one.node, one.at)).collect();
     let found = |what, value: usize, at_most, at| Finding { invariant: Invariant::OneLease, what, value: value as f64, at_most, at };
     [
@@ -113,6 +123,13 @@ fn held_by_retry_after(story: &Story, one: &Asked) -> bool {
     limited
         .map(|other| (other.at, other.at + RETRY_AFTER))
         .any(|(from, to)| one.at <= to + GOES_WITHOUT && story.leases.was_unanswered(one.node, from, to))
+}
+
+/// The same of one whose budget had lost its leader meanwhile.
+fn held_by_lost_leader(story: &Story, one: &Asked) -> bool {
+    let from = one.at.saturating_sub(GOES_WITHOUT + LOST_LEADER);
+    let lost = |(_, began, _): &(usize, Duration, Duration)| (from..=one.at).contains(began);
+    story.leases.was_unanswered(one.node, from, one.at) && story.plan.away.iter().any(lost)
 }
 
 /// Between two tries of the fleet, the time in which there was no server aside: nobody could be asked then who goes first.
@@ -133,6 +150,13 @@ fn next_try(story: &Story) -> Finding {
     Finding { invariant: Invariant::NextTry, what: "seconds without a try", value, at_most, at: Some((node, since)) }
 }
 
+/// The attempt of each node by which it has an image. When it began counts: how long a registry takes for its answers and layers is its
+/// own affair.
+fn served_attempts<'a>(story: &'a Story, image: &str) -> BTreeMap<usize, &'a Asked> {
+    let served = story.asked.iter().filter(|one| one.image == image && one.got == Mood::Well);
+    served.filter(|one| story.there.contains_key(&(one.node, image.to_owned()))).map(|one| (one.node, one)).collect()
+}
+
 /// When the server restarted: all lines were cut at once.
 fn no_server(story: &Story) -> Option<(Duration, Duration)> {
     let all = |from: Duration, to: Duration| story.plan.away.iter().filter(|(_, began, ended)| (*began, *ended) == (from, to)).count();
@@ -140,39 +164,65 @@ fn no_server(story: &Story) -> Option<(Duration, Duration)> {
 }
 
 fn healing(story: &Story) -> Vec<Finding> {
-    let Story { plan, budget, there, .. } = story;
+    let Story { plan, budget, .. } = story;
+    let attempts = served_attempts(story, plan.app);
     let wants = (0..plan.nodes).filter(|node| !(plan.app.contains("private") && plan.rotated.contains(node)));
-    let served = |node: usize| there.get(&(node, plan.app.to_owned())).map(Duration::as_secs_f64);
+    let served = |node: usize| attempts.get(&node).map(|one| one.at.as_secs_f64());
     let heals = HEALS_AT.as_secs_f64();
     let waits: Vec<(usize, f64)> = wants.map(|node| (node, served(node).unwrap_or(f64::INFINITY) - heals)).collect();
     let slowest = waits.iter().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(node, _)| (*node, HEALS_AT));
     let late: Vec<f64> = waits.into_iter().map(|(_, wait)| wait).collect();
-    let first = late.iter().copied().filter(|after| *after > 0.0).fold(f64::INFINITY, f64::min);
+    let answers = attempts.values().filter_map(|one| one.answered).map(|at| at.as_secs_f64() - heals);
+    let first = answers.filter(|after| *after > 0.0).fold(f64::INFINITY, f64::min);
     let last = late.iter().copied().fold(0.0, f64::max);
     let release = plan.nodes as f64 / (budget.per_second * 0.9);
-    let held = if last > 0.0 { last - first } else { 0.0 };
+    let held = (last - first).max(0.0);
     vec![
         Finding {
             invariant: Invariant::Healing,
-            what: "seconds until all have it",
+            what: "seconds until all pull it",
             value: last,
             at_most: longest_round(plan.outage) + PROBE_DEADLINE + release + 5.0,
             at: slowest,
         },
         Finding {
             invariant: Invariant::Healing,
-            what: "seconds from the first to the last",
+            what: "seconds from the first answer to the last attempt",
             value: held,
-            at_most: release + 1.0,
+            at_most: release + all_permits_out(story) + slow_first_pulls(story) + 0.9,
             at: slowest,
         },
     ]
 }
 
+/// By how much the first pulls took longer than they mostly do: until three have told of no limits, a budget's leader lets one go at a time.
+fn slow_first_pulls(story: &Story) -> f64 {
+    let healed = story.asked.iter().filter(|one| one.at >= HEALS_AT && one.image == story.plan.app && one.got == Mood::Well);
+    let took = healed.take(FIRST_PULLS).filter_map(|one| Some(one.over?.saturating_sub(one.at).as_secs_f64()));
+    (took.sum::<f64>() - FIRST_PULLS as f64 * USUAL_PULL).max(0.0)
+}
+
+/// For how long as many attempts as may be under way at once were so, while the fleet healed: nobody could be let go then.
+fn all_permits_out(story: &Story) -> f64 {
+    let healing = |one: &&Asked| one.at >= HEALS_AT && one.at < CALM_FROM && one.image == story.plan.app;
+    let ends = story.asked.iter().filter(healing).filter_map(|one| Some([(one.at, 1_i64), (one.over?, -1)]));
+    let mut ends: Vec<(Duration, i64)> = ends.flatten().collect();
+    ends.sort_unstable();
+    let (mut under_way, mut since, mut all_out) = (0, HEALS_AT, Duration::ZERO);
+    for (at, change) in ends {
+        if story.budget.at_once > 0 && under_way >= story.budget.at_once as i64 {
+            all_out += at - since;
+        }
+        (under_way, since) = (under_way + change, at);
+    }
+    all_out.as_secs_f64()
+}
+
 fn others_unharmed(story: &Story) -> Finding {
     let well = story.wanted.iter().filter(|((node, image), _)| *image == TOOL && !story.plan.sick.contains(node));
-    let waited = well.map(|((node, image), wanted)| match story.there.get(&(*node, (*image).to_owned())) {
-        Some(there) => (there.saturating_sub(*wanted).as_secs_f64(), *node, *wanted),
+    let attempts = served_attempts(story, TOOL);
+    let waited = well.map(|((node, _), wanted)| match attempts.get(node) {
+        Some(attempt) => (attempt.at.saturating_sub(*wanted).as_secs_f64(), *node, *wanted),
         None => (f64::INFINITY, *node, *wanted),
     });
     let (value, node, wanted) = waited.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();
@@ -227,12 +277,13 @@ fn lately_wiped(story: &Story, came_back: Duration) -> bool {
 }
 
 fn logins(story: &Story) -> Vec<Finding> {
-    let Story { plan, there, wanted, .. } = story;
+    let Story { plan, wanted, .. } = story;
+    let served = served_attempts(story, BASE);
     let waits: BTreeMap<usize, f64> = (0..plan.nodes)
         .filter_map(|node| {
             let began = wanted.get(&(node, BASE))?;
-            let got = there.get(&(node, BASE.to_owned()));
-            Some((node, got.map_or(f64::INFINITY, |got| got.saturating_sub(*began).as_secs_f64())))
+            let attempt = served.get(&node);
+            Some((node, attempt.map_or(f64::INFINITY, |one| one.at.saturating_sub(*began).as_secs_f64())))
         })
         .collect();
     let right = waits.iter().filter(|(node, _)| !plan.rotated.contains(node)).map(|(_, wait)| *wait).fold(0.0, f64::max);
@@ -242,7 +293,7 @@ fn logins(story: &Story) -> Vec<Finding> {
             invariant: Invariant::Logins,
             what: "seconds that a right login waited",
             value: right,
-            at_most: right_login_waits(plan),
+            at_most: right_login_waits(plan) + slowest_answer(story, BASE),
             at: None,
         },
         // 60 s, then 300 s, for each image that needs a login; and once more for a restart.
@@ -256,11 +307,19 @@ fn logins(story: &Story) -> Vec<Finding> {
     ]
 }
 
+/// The longest that the registry took beyond its usual answer, to the attempts of an image, for manifest and first blob or a refusal: as
+/// long others wait for the node that leads.
+fn slowest_answer(story: &Story, image: &str) -> f64 {
+    let of_image = story.asked.iter().filter(|one| one.image == image && one.at < CALM_FROM);
+    let took = of_image.filter_map(|one| Some(one.answered.or(one.over)?.saturating_sub(one.at).as_secs_f64()));
+    (took.fold(0.0, f64::max) - USUAL_ANSWER).max(0.0)
+}
+
 /// A wrong login that leads is waited for as one without an answer is; then it is the next one's turn, of which there are more in a
 /// larger fleet. In one of 50 the next one comes that much later.
 fn right_login_waits(plan: &Plan) -> f64 {
     let turns = |nodes: usize| (0.002 * nodes as f64).min(0.5);
-    2.0 + (turns(plan.nodes) - turns(50)).max(0.0)
+    2.0 + AND_THEN + (turns(plan.nodes) - turns(50)).max(0.0)
 }
 
 /// Whether a node was away, or has come back so lately that it may not know all yet.

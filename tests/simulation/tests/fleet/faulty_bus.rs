@@ -1,35 +1,34 @@
-//! A bus between a node and the hub that does what networks do: it loses, doubles, delays, and is cut.
+//! A bus between a node and the hub that does what networks do: it takes its time, loses, doubles, delays, and is cut, both ways or one.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::pin::Pin;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bus::memory::MemoryBus;
 use bus::{
-    Appended, Asker, BucketSpec, BucketStatus, Bus, BusError, BusHealth, Entry, HealthChanges, KeyValue, KeyValueError, Message, Snapshot,
-    StreamPage, StreamQuery, StreamSpec, StreamStatus, Subscription,
+    Appended, Asker, BucketSpec, Bus, BusError, BusHealth, HealthChanges, KeyValue, Message, StreamPage, StreamQuery, StreamSpec,
+    StreamStatus, Subscription,
 };
-use bytes::Bytes;
 use clock::{Clock, Random};
 use contract::know::LEASES;
 use contract::subject::Fleet;
 use futures::StreamExt as _;
-use futures::stream::{self, Stream};
+use futures::stream;
 use tokio::sync::mpsc;
-use tokio::time::Sleep;
 
+use super::arriving::Arriving;
+use super::faulty_bucket::FaultyBucket;
+use super::latency::ONE_WAY;
 use super::leases::Leases;
 
 /// How long a change of a bucket is waited for, as on a real server.
-const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+pub const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest that a message is delayed.
 const LONGEST_DELAY: Duration = Duration::from_millis(1_500);
-
-/// So many messages are under way to a node at most.
-const UNDER_WAY: usize = 4_096;
+/// A node goes ahead without an answer of the bus after 250 ms, and may have to ask twice within that time: a way that takes so long may
+/// be one too many.
+pub const LONG_WAY: Duration = Duration::from_millis(60);
 
 /// What may happen to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +41,10 @@ pub enum Kind {
     Delay,
     /// The line that it was to take is cut.
     Partition,
+    /// The line that it was to take is cut, but only this way.
+    OneWay,
+    /// Its node is slow.
+    Slow,
 }
 
 /// How often what happens, of 1.
@@ -60,16 +63,45 @@ pub enum Line {
     Cut,
     /// Nothing gets through, and the node has to find out.
     Silent,
+    /// What the node says gets through, and nothing reaches it.
+    Deaf,
+    /// All reaches the node, and nothing that it says gets through.
+    Mute,
+}
+
+impl Line {
+    /// Whether it lets nothing through this way.
+    fn blocks(self, way: Way) -> bool {
+        match self {
+            Self::Up => false,
+            Self::Cut | Self::Silent => true,
+            Self::Deaf => way == Way::In,
+            Self::Mute => way == Way::Out,
+        }
+    }
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the node to the server.
+    Out,
+    /// From the server to the node.
+    In,
 }
 
 /// What the network does to all nodes of a fleet.
 #[derive(Clone)]
-pub struct Weather(Arc<Mutex<State>>);
+pub struct Weather(Arc<Mutex<State>>, Clock);
 
 struct State {
     random: Random,
     odds: Odds,
     lines: BTreeMap<usize, Line>,
+    /// How many times as long everything takes on a node that is slow.
+    slow: BTreeMap<usize, f64>,
+    /// When the last message of each node reaches the server: one does not overtake another.
+    sent: BTreeMap<usize, Duration>,
     /// Who wants to know of each line. Not tokio's `watch`, which wakes its listeners in no order that repeats.
     listeners: BTreeMap<usize, Vec<mpsc::UnboundedSender<BusHealth>>>,
     counts: BTreeMap<Kind, u64>,
@@ -82,16 +114,19 @@ struct State {
 impl Weather {
     /// Fair.
     pub fn new(random: Random, clock: Clock) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        let state = State {
             random,
             odds: Odds::default(),
             lines: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            sent: BTreeMap::new(),
             listeners: BTreeMap::new(),
             counts: BTreeMap::new(),
             disturbed: Vec::new(),
             leases: Leases::default(),
-            clock,
-        })))
+            clock: clock.clone(),
+        };
+        Self(Arc::new(Mutex::new(state)), clock)
     }
 
     pub fn set_odds(&self, odds: Odds) {
@@ -105,6 +140,11 @@ impl Weather {
             let listeners = state.listeners.entry(node).or_default();
             listeners.retain(|listener| listener.send(health(line)).is_ok());
         }
+    }
+
+    /// From now on everything takes so many times as long on a node as on others.
+    pub fn set_slowness(&self, node: usize, slowness: f64) {
+        self.state().slow.insert(node, slowness);
     }
 
     /// How often what has happened.
@@ -129,39 +169,35 @@ impl Weather {
         FaultyBus { inner, node, weather: self.clone() }
     }
 
-    fn line(&self, node: usize) -> Line {
+    pub fn line(&self, node: usize) -> Line {
         self.state().lines.get(&node).copied().unwrap_or(Line::Up)
     }
 
-    /// Whether a message of this node gets through, as the odds have it.
-    fn fate(&self, node: usize) -> Fate {
-        let mut state = self.state();
-        if state.lines.get(&node).is_some_and(|line| *line != Line::Up) {
-            return state.count(Kind::Partition, Fate::Lost);
-        }
-        let odds = state.odds;
-        if odds == Odds::default() {
-            return Fate::Fine;
-        }
-        let drawn = state.random.fraction();
-        let late = drawn >= odds.loss + odds.duplication && drawn < odds.loss + odds.duplication + odds.delay;
-        if drawn < odds.loss || late {
-            let now = state.clock.now().monotonic;
-            state.disturbed.push((now, node));
-        }
-        if drawn < odds.loss {
-            state.count(Kind::Loss, Fate::Lost)
-        } else if drawn < odds.loss + odds.duplication {
-            state.count(Kind::Duplication, Fate::Doubled)
-        } else if late {
-            let by = LONGEST_DELAY.mul_f64(state.random.fraction());
-            state.count(Kind::Delay, Fate::Late(by))
-        } else {
-            Fate::Fine
-        }
+    pub fn now(&self) -> Duration {
+        self.1.now().monotonic
     }
 
-    fn either(&self) -> bool {
+    /// What becomes of a message from or to this node, as the odds have it, and how long it is under way.
+    pub fn fate(&self, node: usize, way: Way) -> (Fate, Duration) {
+        let mut state = self.state();
+        let (fate, delay) = state.fate(node, way);
+        let takes = if fate == Fate::Lost { Duration::ZERO } else { state.takes(node, way) + delay };
+        (fate, takes)
+    }
+
+    /// How long the answer to what a node has asked is on its way back; none: its line is cut this way. The odds have had their say when it
+    /// asked.
+    pub fn answer(&self, node: usize) -> Option<Duration> {
+        let mut state = self.state();
+        if state.is_blocked(node, Way::In) { None } else { Some(state.takes(node, Way::In)) }
+    }
+
+    /// A node goes without the answer to a question for a lease, or may have to.
+    pub fn unanswered(&self, node: usize, asked: Duration) {
+        self.state().leases.unanswered(node, asked);
+    }
+
+    pub fn either(&self) -> bool {
         self.state().random.fraction() < 0.5
     }
 
@@ -171,19 +207,77 @@ impl Weather {
 }
 
 impl State {
-    fn count(&mut self, kind: Kind, fate: Fate) -> Fate {
+    fn fate(&mut self, node: usize, way: Way) -> (Fate, Duration) {
+        if self.is_blocked(node, way) {
+            return (Fate::Lost, Duration::ZERO);
+        }
+        let odds = self.odds;
+        if odds == Odds::default() {
+            return (Fate::Arrives, Duration::ZERO);
+        }
+        let drawn = self.random.fraction();
+        let late = drawn >= odds.loss + odds.duplication && drawn < odds.loss + odds.duplication + odds.delay;
+        if drawn < odds.loss || late {
+            self.disturb(node);
+        }
+        if drawn < odds.loss {
+            self.count(Kind::Loss);
+            (Fate::Lost, Duration::ZERO)
+        } else if drawn < odds.loss + odds.duplication {
+            self.count(Kind::Duplication);
+            (Fate::Doubled, Duration::ZERO)
+        } else if late {
+            self.count(Kind::Delay);
+            (Fate::Arrives, LONGEST_DELAY.mul_f64(self.random.fraction()))
+        } else {
+            (Fate::Arrives, Duration::ZERO)
+        }
+    }
+
+    /// Whether the line is cut this way, which is counted.
+    fn is_blocked(&mut self, node: usize, way: Way) -> bool {
+        let line = self.lines.get(&node).copied().unwrap_or(Line::Up);
+        if line.blocks(way) {
+            self.count(if matches!(line, Line::Deaf | Line::Mute) { Kind::OneWay } else { Kind::Partition });
+        }
+        line.blocks(way)
+    }
+
+    /// How long a message is under way, if nothing delays it.
+    fn takes(&mut self, node: usize, way: Way) -> Duration {
+        let slowness = self.slow.get(&node).copied().unwrap_or(1.0);
+        if slowness > 1.0 {
+            self.count(Kind::Slow);
+        }
+        let takes = ONE_WAY.draw(&mut self.random, slowness);
+        if takes >= LONG_WAY {
+            self.disturb(node);
+        }
+        if way == Way::In {
+            return takes;
+        }
+        let now = self.clock.now().monotonic;
+        let arrives = self.sent.get(&node).copied().unwrap_or_default().max(now + takes);
+        self.sent.insert(node, arrives);
+        arrives - now
+    }
+
+    fn disturb(&mut self, node: usize) {
+        let now = self.clock.now().monotonic;
+        self.disturbed.push((now, node));
+    }
+
+    fn count(&mut self, kind: Kind) {
         *self.counts.entry(kind).or_default() += 1;
-        fate
     }
 }
 
 /// What becomes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Fine,
+pub enum Fate {
+    Arrives,
     Lost,
     Doubled,
-    Late(Duration),
 }
 
 /// A node's connection.
@@ -196,7 +290,7 @@ pub struct FaultyBus {
 impl FaultyBus {
     fn cut(&self) -> Result<(), BusError> {
         if self.weather.line(self.node) == Line::Cut {
-            self.weather.fate(self.node);
+            self.weather.fate(self.node, Way::Out);
             return Err(BusError::Disconnected { reason: "the line is cut".to_owned() });
         }
         Ok(())
@@ -207,52 +301,62 @@ impl FaultyBus {
 impl Bus for FaultyBus {
     async fn publish(&self, message: Message) -> Result<(), BusError> {
         self.cut()?;
-        match self.weather.fate(self.node) {
-            Fate::Fine => {}
-            Fate::Lost => return Ok(()),
-            Fate::Doubled => self.inner.publish(message.clone()).await?,
-            Fate::Late(by) => tokio::time::sleep(by).await,
+        let (fate, takes) = self.weather.fate(self.node, Way::Out);
+        if fate == Fate::Lost {
+            return Ok(());
+        }
+        tokio::time::sleep(takes).await;
+        if fate == Fate::Doubled {
+            self.inner.publish(message.clone()).await?;
         }
         self.inner.publish(message).await
     }
 
     async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError> {
-        let arriving = self.inner.subscribe(subject, queue).await?;
-        Ok(Arriving { arriving, weather: self.weather.clone(), node: self.node, held_up: VecDeque::new(), ended: false }.boxed())
+        let inner = self.inner.subscribe(subject, queue).await?;
+        Ok(Arriving::new(inner, self.weather.clone(), self.node).boxed())
     }
 
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError> {
         self.cut()?;
-        let subject = message.subject.clone();
-        let lost = || async move {
-            tokio::time::sleep(timeout).await;
-            Err(BusError::TimedOut { subject, timeout })
-        };
-        match self.weather.fate(self.node) {
-            Fate::Fine => {}
-            // The question or its answer.
-            Fate::Lost if self.weather.line(self.node) == Line::Up && self.weather.either() => {
-                let _ = self.inner.publish(message).await;
-                return lost().await;
-            }
-            Fate::Lost => return lost().await,
-            Fate::Doubled => {
-                let again = self.inner.new_inbox();
-                let mut copy = message.clone();
-                copy.reply_to = Some(again);
+        let (began, subject) = (self.weather.now(), message.subject.clone());
+        let left = || (began + timeout).saturating_sub(self.weather.now());
+        let (fate, takes) = self.weather.fate(self.node, Way::Out);
+        // The question is lost, or its answer.
+        let arrives = fate != Fate::Lost || (self.weather.line(self.node) == Line::Up && self.weather.either());
+        let mut answer = None;
+        if arrives && takes < timeout {
+            tokio::time::sleep(takes).await;
+            if fate == Fate::Doubled {
+                let copy = Message { reply_to: Some(self.inner.new_inbox()), ..message.clone() };
                 self.inner.publish(copy).await?;
             }
-            Fate::Late(by) if by >= timeout => return lost().await,
-            Fate::Late(by) => tokio::time::sleep(by).await,
+            answer = if fate == Fate::Lost {
+                let _ = self.inner.publish(message).await;
+                None
+            } else {
+                let answer = tokio::time::timeout(left(), self.inner.request(message, timeout)).await.ok();
+                answer.and_then(|answer| Some((self.weather.answer(self.node).filter(|takes| *takes < left())?, answer)))
+            };
         }
-        self.inner.request(message, timeout).await
+        let Some((takes, answer)) = answer else {
+            tokio::time::sleep(left()).await;
+            return Err(BusError::TimedOut { subject, timeout });
+        };
+        tokio::time::sleep(takes).await;
+        answer
     }
 
     async fn asker(&self, request: &Message) -> Asker {
-        match self.cut() {
-            Ok(()) if self.weather.fate(self.node) == Fate::Fine => self.inner.asker(request).await,
-            _ => Asker::Unknown,
+        let (fate, takes) = self.weather.fate(self.node, Way::Out);
+        if fate == Fate::Lost {
+            return Asker::Unknown;
         }
+        tokio::time::sleep(takes).await;
+        let asker = self.inner.asker(request).await;
+        let Some(takes) = self.weather.answer(self.node) else { return Asker::Unknown };
+        tokio::time::sleep(takes).await;
+        asker
     }
 
     fn new_inbox(&self) -> String {
@@ -278,7 +382,22 @@ impl Bus for FaultyBus {
 
     async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError> {
         self.cut()?;
-        self.inner.append(message, message_id).await
+        let (fate, takes) = self.weather.fate(self.node, Way::Out);
+        let lost = BusError::TimedOut { subject: message.subject.clone(), timeout: STORE_TIMEOUT };
+        let began = self.weather.now();
+        let appended = if fate == Fate::Lost {
+            None
+        } else {
+            tokio::time::sleep(takes).await;
+            let appended = self.inner.append(message, message_id).await;
+            self.weather.answer(self.node).map(|takes| (takes, appended))
+        };
+        let Some((takes, appended)) = appended else {
+            tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.weather.now())).await;
+            return Err(lost);
+        };
+        tokio::time::sleep(takes).await;
+        appended
     }
 
     fn health(&self) -> BusHealth {
@@ -300,126 +419,6 @@ impl Bus for FaultyBus {
 
     async fn drain(&self) {
         self.inner.drain().await;
-    }
-}
-
-/// What arrives at a node. What is late holds up what comes after it, but several that are late are so together.
-struct Arriving {
-    arriving: Subscription,
-    weather: Weather,
-    node: usize,
-    /// In the order of their coming, and until when each is late.
-    held_up: VecDeque<(Message, Option<Pin<Box<Sleep>>>)>,
-    ended: bool,
-}
-
-impl Stream for Arriving {
-    type Item = Message;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Message>> {
-        let arrivals = &mut *self;
-        while !arrivals.ended && arrivals.held_up.len() < UNDER_WAY {
-            let message = match arrivals.arriving.poll_next_unpin(context) {
-                Poll::Ready(Some(message)) => message,
-                Poll::Ready(None) => {
-                    arrivals.ended = true;
-                    break;
-                }
-                Poll::Pending => break,
-            };
-            match arrivals.weather.fate(arrivals.node) {
-                Fate::Fine if arrivals.held_up.is_empty() => return Poll::Ready(Some(message)),
-                Fate::Fine => arrivals.held_up.push_back((message, None)),
-                Fate::Lost => {}
-                Fate::Doubled => arrivals.held_up.extend([(message.clone(), None), (message, None)]),
-                Fate::Late(by) => arrivals.held_up.push_back((message, Some(Box::pin(tokio::time::sleep(by))))),
-            }
-        }
-        match arrivals.held_up.front_mut() {
-            Some((_, Some(late))) => ready!(late.as_mut().poll(context)),
-            Some((_, None)) => {}
-            None if arrivals.ended => return Poll::Ready(None),
-            None => return Poll::Pending,
-        }
-        Poll::Ready(arrivals.held_up.pop_front().map(|(message, _)| message))
-    }
-}
-
-/// A bucket at the far end of a line.
-struct FaultyBucket {
-    inner: Arc<dyn KeyValue>,
-    node: usize,
-    name: String,
-    /// Who knows that it holds one is written down.
-    of_leases: bool,
-    weather: Weather,
-}
-
-impl FaultyBucket {
-    /// Carries out what is asked, and perhaps loses the question or the answer.
-    async fn ask<T>(&self, asked: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
-        let line = self.weather.line(self.node);
-        let fate = self.weather.fate(self.node);
-        if self.of_leases && matches!(fate, Fate::Lost | Fate::Late(_)) {
-            self.weather.leases(|leases, now| leases.unanswered(self.node, now));
-        }
-        if line == Line::Cut {
-            return Err(BusError::Disconnected { reason: "the line is cut".to_owned() }.into());
-        }
-        let lost = BusError::TimedOut { subject: self.name.clone(), timeout: STORE_TIMEOUT };
-        match fate {
-            Fate::Fine | Fate::Doubled => asked.await,
-            Fate::Late(by) => {
-                tokio::time::sleep(by).await;
-                asked.await
-            }
-            Fate::Lost => {
-                if line == Line::Up && self.weather.either() {
-                    let _ = asked.await;
-                }
-                tokio::time::sleep(STORE_TIMEOUT).await;
-                Err(lost.into())
-            }
-        }
-    }
-}
-
-#[async_trait]
-impl KeyValue for FaultyBucket {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
-        self.ask(self.inner.get(key)).await
-    }
-
-    async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-        self.ask(self.inner.put(key, value, ttl)).await
-    }
-
-    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-        let asked = self.weather.leases(|_, now| now);
-        let created = self.ask(self.inner.create(key, value, ttl)).await;
-        if let (true, Some(ttl), true) = (self.of_leases, ttl, created.is_ok()) {
-            self.weather.leases(|leases, now| leases.won(self.node, key, asked, now, ttl));
-        }
-        created
-    }
-
-    async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-        self.ask(self.inner.update(key, value, revision, ttl)).await
-    }
-
-    async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
-        if self.of_leases {
-            self.weather.leases(|leases, now| leases.gave_back(self.node, key, now));
-        }
-        self.ask(self.inner.delete(key, revision)).await
-    }
-
-    async fn status(&self) -> Result<BucketStatus, KeyValueError> {
-        self.ask(self.inner.status()).await
-    }
-
-    async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
-        self.ask(self.inner.snapshot(since)).await
     }
 }
 

@@ -72,7 +72,7 @@ pub fn kept_leases(seed: u64, nodes: usize) -> Plan {
 }
 
 fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
-    let (sick, rotated, away, skews) = (vec![], vec![], vec![], vec![0; nodes]);
+    let (sick, rotated, away, skews, drifts) = (vec![], vec![], vec![], vec![0; nodes], vec![0; nodes]);
     Plan {
         seed,
         nodes,
@@ -84,6 +84,7 @@ fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
         rotated,
         liar: HOSTILE,
         skews,
+        drifts,
         away,
         acts,
     }

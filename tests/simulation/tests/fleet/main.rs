@@ -1,17 +1,21 @@
-//! The fleet simulation: the real actors of many nodes on one paused runtime, a bus that loses, doubles, delays and is cut, a
-//! registry that fails, and nodes that crash, are sick, lie, or have a login of their own.
+//! The fleet simulation: the real actors of many nodes on one paused runtime, a bus that takes its time, loses, doubles, delays and is cut
+//! both ways or one, a registry that fails, and nodes that crash, are slow, suspended or sick, lie, have a wrong clock, or a login of their
+//! own.
 //!
 //! A seed draws a plan (see [`plan`]); [`world`] lives it; [`checks`] look at what came of it. `cargo xtask test` says how many
 //! seeds; in an ordinary `cargo test` there are few and small fleets. A seed that fails says how it is run again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests speak on stderr")]
 #![allow(missing_docs, unreachable_pub, reason = "nobody else uses it")]
 
+mod arriving;
 mod budget;
 mod checks;
+mod faulty_bucket;
 mod faulty_bus;
 mod flapping;
 mod floor;
 mod hostile;
+mod latency;
 mod leases;
 mod node;
 mod plan;
@@ -48,7 +52,7 @@ fn all_seeds() -> bool {
 /// A kind of fault that acts less often over all seeds says nothing.
 const SELDOM: u64 = 1_000;
 /// Every kind of fault that acts: one that never does is not counted at all.
-const KINDS: [&str; 15] = [
+const KINDS: [&str; 20] = [
     "401",
     "404",
     "429",
@@ -64,6 +68,11 @@ const KINDS: [&str; 15] = [
     "message doubled",
     "message delayed",
     "message into a cut",
+    "message into a half cut",
+    "message of a slow node",
+    "suspended",
+    "clock drifting",
+    "clock set",
 ];
 
 /// `cargo xtask test` asks for so many, beside the large ones. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer.

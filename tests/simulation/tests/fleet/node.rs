@@ -17,8 +17,11 @@ use event_recorder::EventRecorder;
 use fleetpull::node::presence::{Presence, PresenceParts};
 use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Neighbours, PullCoordinator, Surroundings};
 use runtimes::RuntimeRef;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use throttler::core::budget::BudgetPolicy;
 use throttler::core::{OnExhausted, ThrottlePolicy};
@@ -52,11 +55,40 @@ pub struct Parts {
     pub watch: throttler::Watch,
 }
 
+/// All tasks of a node: its actors, their timers, and what they have asked of the bus and of the registry.
+///
+/// A suspended node is a process that was stopped, or a machine that its hypervisor does not run: its clock goes on, its timers are late
+/// together, and what has come meanwhile waits, up to the buffers' bounds. What is not covered: a connection that the server ends because
+/// its client does not answer, and a monotonic clock that stands still as well, as on a laptop that sleeps.
+struct Life {
+    tasks: LocalSet,
+    suspension: Rc<Suspension>,
+}
+
+#[derive(Default)]
+struct Suspension {
+    suspended: Cell<bool>,
+    waker: Cell<Option<Waker>>,
+}
+
+impl Future for Life {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.suspension.suspended.get() {
+            self.suspension.waker.set(Some(context.waker().clone()));
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.tasks).poll(context)
+    }
+}
+
 /// A node at work. Dropping it is a crash: nothing is said to anybody.
 pub struct Node {
     bus: BusRef,
     /// All that it has begun, and goes on beginning.
     life: JoinHandle<()>,
+    suspension: Rc<Suspension>,
     coordinator: Addr<PullCoordinator>,
     _presence: Addr<Presence>,
     _served: Vec<Served>,
@@ -66,7 +98,7 @@ impl Node {
     pub async fn start(parts: Parts) -> Self {
         let tasks = LocalSet::new();
         let mut node = tasks.run_until(Self::begin(parts)).await;
-        node.life = tokio::task::spawn_local(tasks);
+        node.life = tokio::task::spawn_local(Life { tasks, suspension: Rc::clone(&node.suspension) });
         node
     }
 
@@ -144,7 +176,7 @@ impl Node {
         let presence = presence.await.expect("the bus is open").start();
         let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");
         let life = tokio::task::spawn_local(async {});
-        Self { bus, life, coordinator, _presence: presence, _served: served }
+        Self { bus, life, suspension: Rc::default(), coordinator, _presence: presence, _served: served }
     }
 
     /// A wish that stands until the image is there.
@@ -157,6 +189,16 @@ impl Node {
         };
         let asked = self.coordinator.send(Ask(root(ask)));
         async move { asked.await.ok()?.ok() }
+    }
+
+    /// None of its tasks goes on until it is resumed.
+    pub fn suspend(&self) {
+        self.suspension.suspended.set(true);
+    }
+
+    pub fn resume(&self) {
+        self.suspension.suspended.set(false);
+        self.suspension.waker.take().iter().for_each(Waker::wake_by_ref);
     }
 
     /// Nothing of it is heard any more.

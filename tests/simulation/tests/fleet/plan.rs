@@ -19,6 +19,9 @@ pub const BUS_HEALS_AT: Duration = Duration::from_secs(380);
 pub const CALM_FROM: Duration = Duration::from_secs(660);
 /// How often a liar lies.
 const LIES_EVERY: f64 = 7.0;
+/// So many millionths a bad oscillator is off, and so many seconds clocks are set by.
+const MOST_DRIFT: f64 = 200.0;
+const SET_BY: f64 = 600.0;
 /// Of so many some are in trouble, and in a larger fleet messages are lost only for a minute: whatever happens to one is told to all
 /// others.
 const IN_TROUBLE: usize = 50;
@@ -41,6 +44,13 @@ pub enum Act {
     Registry(&'static str, Mood),
     Odds(Odds),
     Line(usize, Line),
+    /// Everything takes so many times as long on a node.
+    Slow(usize, f64),
+    /// A node's tasks stand still, and go on.
+    Suspend(usize),
+    Resume(usize),
+    /// A node's wall clock is set by so many seconds.
+    SetClock(usize, i64),
     Wipe(&'static str),
     Sick(Vec<usize>),
     Rotate(Vec<usize>),
@@ -51,7 +61,7 @@ pub enum Act {
     KeepLeases,
 }
 
-/// A node without a line.
+/// A node without a line, or with half of one.
 #[derive(Clone, Copy)]
 struct Cut {
     node: usize,
@@ -78,7 +88,9 @@ pub struct Plan {
     pub rotated: Vec<usize>,
     pub liar: usize,
     pub skews: Vec<i64>,
-    /// When a node had no line, or was down.
+    /// How much faster each node's wall clock runs than it should, in millionths.
+    pub drifts: Vec<i64>,
+    /// When a node had no line or half of one, was down, suspended or slow.
     pub away: Vec<(usize, Duration, Duration)>,
     pub acts: Vec<(Duration, Act)>,
 }
@@ -105,13 +117,17 @@ impl Plan {
             rotated: draw.some(nodes, 4),
             liar: draw.below(nodes),
             skews: (0..nodes).map(|_| draw.between(-300.0, 300.0) as i64).collect(),
+            drifts: vec![0; nodes],
             sick,
             away: Vec::new(),
             acts: Vec::new(),
         };
         plan.lives(&mut draw);
-        plan.bus_troubles(&mut draw);
+        let cuts = plan.bus_troubles(&mut draw);
         plan.calm(&mut draw);
+        plan.half_lines(&mut draw, cuts);
+        plan.clocks(&mut draw);
+        plan.slow_and_suspended(&mut draw);
         plan.acts.sort_by_key(|(at, _)| *at);
         plan
     }
@@ -137,8 +153,9 @@ impl Plan {
         }
     }
 
-    fn bus_troubles(&mut self, draw: &mut Draw) {
-        let (from, to) = (self.fails_at.as_secs_f64() + 20.0, BUS_HEALS_AT.as_secs_f64());
+    /// Returns whose line is cut when.
+    fn bus_troubles(&mut self, draw: &mut Draw) -> Vec<Cut> {
+        let (from, to) = self.troubled();
         if draw.takes_part() {
             let odds = Odds { loss: draw.between(0.002, 0.02), duplication: draw.between(0.002, 0.02), delay: draw.between(0.002, 0.02) };
             self.at(from, Act::Odds(odds));
@@ -170,6 +187,20 @@ impl Plan {
             let wiped = draw.between(from, to - 40.0);
             self.at(wiped, Act::Wipe("reports"));
         }
+        cuts
+    }
+
+    /// Lines that are cut one way, beside those that are cut altogether.
+    fn half_lines(&mut self, draw: &mut Draw, mut cuts: Vec<Cut>) {
+        let (from, to) = self.troubled();
+        if draw.takes_part() {
+            for line in [Line::Deaf, Line::Mute] {
+                let begins = draw.between(from, to - 50.0);
+                let ends = begins + draw.between(5.0, 40.0);
+                let some = draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 8).max(1));
+                cuts.extend(some.into_iter().map(|node| Cut { node, line, from: begins, to: ends }));
+            }
+        }
         for cut in &cuts {
             self.at(cut.from, Act::Line(cut.node, cut.line));
             self.away.push((cut.node, seconds(cut.from), seconds(cut.to)));
@@ -178,6 +209,46 @@ impl Plan {
                 self.at(cut.to, Act::Line(cut.node, Line::Up));
             }
         }
+    }
+
+    /// Wall clocks that run too fast or too slow, and such as are set.
+    fn clocks(&mut self, draw: &mut Draw) {
+        if draw.takes_part() {
+            self.drifts = (0..self.nodes).map(|_| draw.between(-MOST_DRIFT, MOST_DRIFT) as i64).collect();
+        }
+        if draw.takes_part() {
+            for node in draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 5).max(1)) {
+                let at = draw.between(FIRST_WISH, ENDS.as_secs_f64() - 10.0);
+                let by = draw.between(-SET_BY, SET_BY) as i64;
+                self.at(at, Act::SetClock(node, by));
+            }
+        }
+    }
+
+    /// Nodes that are slow in all they do, and nodes that do nothing for a while.
+    fn slow_and_suspended(&mut self, draw: &mut Draw) {
+        let (from, to) = self.troubled();
+        if draw.takes_part() {
+            for node in draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 12).max(1)) {
+                self.at(from, Act::Slow(node, draw.between(5.0, 30.0)));
+                self.at(to, Act::Slow(node, 1.0));
+                self.away.push((node, seconds(from), seconds(to)));
+            }
+        }
+        if draw.takes_part() {
+            for node in draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 6).max(1)) {
+                let lasts = draw.between(10.0, 60.0);
+                let begins = draw.between(from, to - lasts);
+                self.at(begins, Act::Suspend(node));
+                self.at(begins + lasts, Act::Resume(node));
+                self.away.push((node, seconds(begins), seconds(begins + lasts)));
+            }
+        }
+    }
+
+    /// When the bus and the nodes are in trouble: while the registry fails.
+    fn troubled(&self) -> (f64, f64) {
+        (self.fails_at.as_secs_f64() + 20.0, BUS_HEALS_AT.as_secs_f64())
     }
 
     /// A registry that is well, nodes that are not.

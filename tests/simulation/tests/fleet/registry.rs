@@ -5,19 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clock::Clock;
+use clock::{Clock, Random};
 use contract::messages::throttler::RegistryLimit;
 use contract::{FailureClass, PermitId, Stage};
 use image::{Platform, Reference};
 use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
-use throttler::core::budget::Effect;
+use throttler::core::budget::{Effect, FLEET_PERMIT_LEASE, RENEW_EVERY};
 
+use crate::latency::{ANSWER, LAYERS, Latency};
 use crate::quota::Quota;
 
-/// An answer, or a refusal, takes so long.
-const ANSWER_TAKES: Duration = Duration::from_millis(50);
-/// The layers of an image take so long.
-const LAYERS_TAKE: Duration = Duration::from_millis(300);
 /// So long a runtime waits for an answer.
 const TIME_OUT: Duration = Duration::from_secs(10);
 /// What a registry asks for that limits its rate.
@@ -75,6 +72,8 @@ pub struct Asked {
     pub got: Mood,
     pub leave: Leave,
     permit: Option<PermitId>,
+    /// When a blob had been answered, and so others could know that all is well.
+    pub answered: Option<Duration>,
     /// When the pull was over; none: it goes on.
     pub over: Option<Duration>,
     /// When the permit ran out while it went on.
@@ -106,6 +105,9 @@ pub struct Registry(Arc<Mutex<State>>);
 
 struct State {
     clock: Clock,
+    random: Random,
+    /// How many times as long everything takes on a node that is slow.
+    slow: BTreeMap<usize, f64>,
     /// How it is towards whom that asks for an image with this in its name.
     moods: BTreeMap<&'static str, Mood>,
     /// Of the registry that has one.
@@ -129,9 +131,11 @@ struct Granted {
 }
 
 impl Registry {
-    pub fn new(clock: Clock) -> Self {
+    pub fn new(clock: Clock, random: Random) -> Self {
         let state = State {
             clock,
+            random,
+            slow: BTreeMap::new(),
             moods: BTreeMap::new(),
             quota: None,
             sick: BTreeSet::new(),
@@ -146,6 +150,11 @@ impl Registry {
 
     pub fn set_mood(&self, image: &'static str, mood: Mood) {
         self.state().moods.insert(image, mood);
+    }
+
+    /// From now on everything takes so many times as long on a node as on others.
+    pub fn set_slowness(&self, node: usize, slowness: f64) {
+        self.state().slow.insert(node, slowness);
     }
 
     pub fn set_quota(&self, limit: u64) {
@@ -166,6 +175,14 @@ impl Registry {
         let life = state.lives.entry(node).or_default();
         *life += 1;
         SimulatedRuntime { registry: self.clone(), node, life: *life }
+    }
+
+    /// A node is suspended: nobody renews its permits, the last of which was renewed within the last second.
+    pub fn suspend(&self, node: usize) {
+        let mut state = self.state();
+        let runs_out = state.clock.now().monotonic + FLEET_PERMIT_LEASE.saturating_sub(RENEW_EVERY);
+        let open = state.asked.iter_mut().filter(|one| one.node == node && one.over.is_none());
+        open.for_each(|one| one.ran_out = Some(one.ran_out.unwrap_or(runs_out).min(runs_out)));
     }
 
     /// A node has crashed.
@@ -250,7 +267,7 @@ impl State {
             Some(((got, limit), window)) => (got, vec![limit], Some(window)),
             None => (got, Vec::new(), None),
         };
-        self.asked.push(Asked { at, node, image: image.to_owned(), got, leave, permit, over: None, ran_out: None, window });
+        self.asked.push(Asked { at, node, image: image.to_owned(), got, leave, permit, answered: None, over: None, ran_out: None, window });
         (got, limits)
     }
 }
@@ -267,6 +284,25 @@ impl SimulatedRuntime {
         let mut state = self.registry.state();
         let (got, limits) = state.request(self.node, image);
         (got, limits, Open { registry: &self.registry, number: state.asked.len() - 1 })
+    }
+
+    /// Waits as long as it takes on this node.
+    async fn wait(&self, latency: Latency) {
+        let takes = {
+            let mut state = self.registry.state();
+            let slowness = state.slow.get(&self.node).copied().unwrap_or(1.0);
+            latency.draw(&mut state.random, slowness)
+        };
+        tokio::time::sleep(takes).await;
+    }
+
+    /// Waits for an answer that may not come.
+    async fn wait_unless(&self, hangs: bool) {
+        if hangs {
+            tokio::time::sleep(TIME_OUT).await;
+        } else {
+            self.wait(ANSWER).await;
+        }
     }
 
     fn lives(&self) -> bool {
@@ -288,7 +324,7 @@ impl ImageRuntime for SimulatedRuntime {
         }
         let image = request.reference.normalised().to_owned();
         let (got, limits, pull) = self.request(&image);
-        tokio::time::sleep(if got == Mood::Hang { TIME_OUT } else { ANSWER_TAKES }).await;
+        self.wait_unless(got == Mood::Hang).await;
         let failed = failure(got, &limits);
         if failed.as_ref().is_none_or(|failure| failure.stage != Stage::Token) && !matches!(got, Mood::Hang | Mood::Refused) {
             progress.token_given();
@@ -301,12 +337,13 @@ impl ImageRuntime for SimulatedRuntime {
         }
         progress.resolved(Vec::new());
         progress.blob_asked();
-        tokio::time::sleep(if got == Mood::BlobHang { TIME_OUT } else { ANSWER_TAKES }).await;
+        self.wait_unless(got == Mood::BlobHang).await;
         if let Some(failure) = failed.clone().filter(|failure| failure.class != FailureClass::ContentInvalid) {
             return Err(failure);
         }
         progress.blob_answered();
-        tokio::time::sleep(LAYERS_TAKE).await;
+        pull.is_answered();
+        self.wait(LAYERS).await;
         if let Some(failure) = failed {
             return Err(failure);
         }
@@ -338,6 +375,16 @@ impl ImageRuntime for SimulatedRuntime {
 struct Open<'a> {
     registry: &'a Registry,
     number: usize,
+}
+
+impl Open<'_> {
+    fn is_answered(&self) {
+        let mut state = self.registry.state();
+        let now = state.clock.now().monotonic;
+        if let Some(one) = state.asked.get_mut(self.number) {
+            one.answered = Some(now);
+        }
+    }
 }
 
 impl Drop for Open<'_> {

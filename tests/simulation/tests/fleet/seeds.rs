@@ -135,7 +135,16 @@ fn around(story: &Story, node: usize, at: Duration) -> String {
         let _ = writeln!(text, "    n{node} away from {from:?} to {to:?}");
     }
     for one in story.asked.iter().filter(|one| near(one.at) || (one.node == node && one.at >= at)) {
-        let _ = writeln!(text, "    {:>12.3} n{} {:?} {}", one.at.as_secs_f64(), one.node, one.got, one.image);
+        let over = one.over.map(|over| over.as_secs_f64());
+        let _ = writeln!(
+            text,
+            "    {:>12.3} n{} {:?} {} by {:?}, over {over:.3?}",
+            one.at.as_secs_f64(),
+            one.node,
+            one.got,
+            one.image,
+            one.leave
+        );
     }
     text
 }

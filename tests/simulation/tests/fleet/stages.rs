@@ -21,7 +21,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
     acts.push((FAILS_AT, Act::Registry("r.example", outage)));
     acts.extend(IMAGES.iter().flat_map(|image| (0..nodes).map(|node| (FAILS_AT + Duration::from_secs(1), Act::Want(node, image)))));
     acts.push((heals_at, Act::Registry("r.example", Mood::Well)));
-    let (sick, rotated, away, skews) = (vec![], vec![], vec![], vec![0; nodes]);
+    let (sick, rotated, away, skews, drifts) = (vec![], vec![], vec![], vec![0; nodes], vec![0; nodes]);
     Plan {
         seed,
         nodes,
@@ -33,6 +33,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
         rotated,
         liar: 0,
         skews,
+        drifts,
         away,
         acts,
     }

@@ -12,7 +12,7 @@ use backoff_tracker::Reader;
 use backoff_tracker::core::knowledge::{About, Topic};
 use bus::Bus as _;
 use bus::memory::MemoryBus;
-use clock::{Clock, Random};
+use clock::{Clock, Jumps, Random};
 use contract::know::{AboutKind, Found, LEASES, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
 use contract::subject::Fleet;
 use contract::{AttemptId, NodeName, View};
@@ -76,6 +76,8 @@ struct World {
     registry: Registry,
     hostile: Hostile,
     nodes: BTreeMap<usize, Node>,
+    /// What sets the nodes' wall clocks.
+    clocks: BTreeMap<usize, Jumps>,
     starts: u64,
     restarts: Vec<(usize, Duration)>,
     wanted: BTreeMap<(usize, &'static str), Duration>,
@@ -99,9 +101,10 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         hub,
         reader: Reader::remembering(),
         weather: Weather::new(Random::seeded(plan.seed), clock.clone()),
-        registry: Registry::new(clock.clone()),
+        registry: Registry::new(clock.clone(), Random::seeded(plan.seed ^ 0xa5e7)),
         hostile,
         nodes: BTreeMap::new(),
+        clocks: BTreeMap::new(),
         starts: 0,
         restarts: Vec::new(),
         wanted: BTreeMap::new(),
@@ -140,6 +143,24 @@ impl World {
             Act::Registry(image, mood) => self.registry.set_mood(image, mood),
             Act::Odds(odds) => self.weather.set_odds(odds),
             Act::Line(node, line) => self.weather.set_line(node, line),
+            Act::Slow(node, slowness) => {
+                self.weather.set_slowness(node, slowness);
+                self.registry.set_slowness(node, slowness);
+            }
+            Act::Suspend(node) => {
+                if let Some(suspended) = self.nodes.get(&node) {
+                    suspended.suspend();
+                    self.registry.suspend(node);
+                    self.count("suspended", 1);
+                }
+            }
+            Act::Resume(node) => self.nodes.get(&node).into_iter().for_each(Node::resume),
+            Act::SetClock(node, by) => {
+                if let Some(clock) = self.clocks.get(&node) {
+                    clock.set_wall(by);
+                    self.count("clock set", 1);
+                }
+            }
             Act::Wipe(bucket) => {
                 self.hub.lose_bucket(&Fleet::default().bucket(bucket));
                 if bucket == LEASES {
@@ -170,14 +191,20 @@ impl World {
         if skew != 0 {
             self.count("clock skewed by minutes", u64::from(skew.abs() >= 60));
         }
-        let wall = Duration::from_secs(WALL.as_secs().saturating_add_signed(skew));
+        let drift = self.plan.drifts[node];
+        if drift != 0 {
+            self.count("clock drifting", u64::from(drift.abs() >= 50));
+        }
+        let (clock, jumps) = Clock::jumping(now + Duration::from_secs(WALL.as_secs().saturating_add_signed(skew)));
+        jumps.drift(drift);
+        self.clocks.insert(node, jumps);
         let parts = Parts {
             name: name(node),
             instance: format!("{node}-{}", self.starts),
             bus: shared(self.weather.over(self.hub.connect(), node)),
             reader: self.reader.clone(),
             runtime: Arc::new(self.registry.start(node)),
-            clock: Clock::simulated(wall),
+            clock,
             budget: self.budget,
             planted: self.planted,
             watch: self.registry.watch(node),
@@ -252,6 +279,8 @@ impl World {
                 Kind::Duplication => "message doubled",
                 Kind::Delay => "message delayed",
                 Kind::Partition => "message into a cut",
+                Kind::OneWay => "message into a half cut",
+                Kind::Slow => "message of a slow node",
             };
             self.count(kind, count);
         }

@@ -1,0 +1,97 @@
+//! A bucket at the far end of a node's line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bus::{BucketStatus, BusError, Entry, KeyValue, KeyValueError, Snapshot};
+use bytes::Bytes;
+
+use super::faulty_bus::{Fate, LONG_WAY, Line, STORE_TIMEOUT, Way, Weather};
+
+/// A bucket at the far end of a line.
+pub struct FaultyBucket {
+    pub inner: Arc<dyn KeyValue>,
+    pub node: usize,
+    pub name: String,
+    /// Who knows that it holds one is written down.
+    pub of_leases: bool,
+    pub weather: Weather,
+}
+
+impl FaultyBucket {
+    /// Carries out what is asked, and perhaps loses the question or the answer.
+    async fn ask<T>(&self, asked: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
+        let (began, line) = (self.weather.now(), self.weather.line(self.node));
+        let (fate, takes) = self.weather.fate(self.node, Way::Out);
+        let long = |takes: Duration| {
+            if self.of_leases && takes >= LONG_WAY {
+                self.weather.unanswered(self.node, began)
+            }
+        };
+        long(if fate == Fate::Lost { STORE_TIMEOUT } else { takes });
+        if line == Line::Cut {
+            return Err(BusError::Disconnected { reason: "the line is cut".to_owned() }.into());
+        }
+        if fate == Fate::Lost {
+            if line == Line::Up && self.weather.either() {
+                let _ = asked.await;
+            }
+            return self.unheard(began).await;
+        }
+        tokio::time::sleep(takes).await;
+        let answer = asked.await;
+        let Some(takes) = self.weather.answer(self.node) else {
+            long(STORE_TIMEOUT);
+            return self.unheard(began).await;
+        };
+        long(takes);
+        tokio::time::sleep(takes).await;
+        answer
+    }
+
+    /// No answer comes.
+    async fn unheard<T>(&self, began: Duration) -> Result<T, KeyValueError> {
+        tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.weather.now())).await;
+        Err(BusError::TimedOut { subject: self.name.clone(), timeout: STORE_TIMEOUT }.into())
+    }
+}
+
+#[async_trait]
+impl KeyValue for FaultyBucket {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
+        self.ask(self.inner.get(key)).await
+    }
+
+    async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.ask(self.inner.put(key, value, ttl)).await
+    }
+
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        let asked = self.weather.leases(|_, now| now);
+        let created = self.ask(self.inner.create(key, value, ttl)).await;
+        if let (true, Some(ttl), true) = (self.of_leases, ttl, created.is_ok()) {
+            self.weather.leases(|leases, now| leases.won(self.node, key, asked, now, ttl));
+        }
+        created
+    }
+
+    async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.ask(self.inner.update(key, value, revision, ttl)).await
+    }
+
+    async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
+        if self.of_leases {
+            self.weather.leases(|leases, now| leases.gave_back(self.node, key, now));
+        }
+        self.ask(self.inner.delete(key, revision)).await
+    }
+
+    async fn status(&self) -> Result<BucketStatus, KeyValueError> {
+        self.ask(self.inner.status()).await
+    }
+
+    async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
+        self.ask(self.inner.snapshot(since)).await
+    }
+}

@@ -1,0 +1,52 @@
+//! How long things take: drawn from distributions, never nothing and never always the same.
+
+use std::time::Duration;
+
+use clock::Random;
+
+/// A least time, an exponential beyond it, and now and then one that is many times as long. Timers have whole milliseconds, so that what
+/// is drawn ends with the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency {
+    least_ms: f64,
+    /// The mean of what is drawn beyond the least.
+    mean_ms: f64,
+    /// So many times as long are the draws of the tail, one in a hundred.
+    tail: f64,
+    /// Nothing takes longer on a node that is not slow.
+    most_ms: f64,
+}
+
+const IN_THE_TAIL: f64 = 0.01;
+
+/// One way between a node and the server, within a data centre.
+pub const ONE_WAY: Latency = Latency { least_ms: 0.2, mean_ms: 0.6, tail: 20.0, most_ms: 80.0 };
+/// An answer, or a refusal, of the registry.
+pub const ANSWER: Latency = Latency { least_ms: 15.0, mean_ms: 35.0, tail: 8.0, most_ms: 1_000.0 };
+/// The layers of an image.
+pub const LAYERS: Latency = Latency { least_ms: 120.0, mean_ms: 180.0, tail: 4.0, most_ms: 2_000.0 };
+
+impl Latency {
+    /// One more, for a node that takes `slowness` times as long as others.
+    pub fn draw(&self, random: &mut Random, slowness: f64) -> Duration {
+        let beyond = -self.mean_ms * (1.0 - random.fraction()).ln();
+        let tail = if random.fraction() < IN_THE_TAIL { self.tail } else { 1.0 };
+        let ms = (self.least_ms + beyond * tail).min(self.most_ms) * slowness;
+        Duration::from_micros((ms * 1_000.0) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_is_never_nothing_has_a_tail_and_an_end() {
+        let mut random = Random::seeded(1);
+        let mut drawn: Vec<Duration> = (0..10_000).map(|_| ONE_WAY.draw(&mut random, 1.0)).collect();
+        drawn.sort_unstable();
+        assert!(drawn[0] >= Duration::from_micros(200) && drawn[9_999] <= Duration::from_millis(80), "{:?}", drawn[9_999]);
+        assert!(drawn[9_990] > 3 * drawn[9_000] && drawn[5_000] < Duration::from_millis(1), "{:?}", drawn[9_990]);
+        assert!(ONE_WAY.draw(&mut random, 20.0) >= Duration::from_millis(4), "a slow node");
+    }
+}
