@@ -29,6 +29,9 @@ fn options(url: &str, more: &[(&str, &str)]) -> Options {
     reading.options.unwrap()
 }
 
+/// One test at a time: which spans and lines anybody wants is remembered for the whole process, and each test sets its own subscriber.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 fn export(url: &str, more: &[(&str, &str)], keep_slow: Duration) -> (Exporting, tracing::subscriber::DefaultGuard) {
     let about = vec![("host.name", "n1".to_owned())];
     let exporting = Exporting::start(options(url, more), about, keep_slow).unwrap();
@@ -86,18 +89,21 @@ async fn spans_arrive(collector: Collector, url: String, protocol: &str) {
 
 #[tokio::test]
 async fn spans_arrive_over_grpc() {
+    let _alone = ALONE.lock().await;
     let (collector, url) = Collector::grpc().await;
     spans_arrive(collector, url, "grpc").await;
 }
 
 #[tokio::test]
 async fn spans_arrive_over_http() {
+    let _alone = ALONE.lock().await;
     let (collector, url) = Collector::http().await;
     spans_arrive(collector, url, "http/protobuf").await;
 }
 
 #[tokio::test]
 async fn what_is_not_sampled_is_exported_only_if_it_matters() {
+    let _alone = ALONE.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
     let run = |keep: bool| {
@@ -123,6 +129,7 @@ async fn what_is_not_sampled_is_exported_only_if_it_matters() {
 
 #[tokio::test]
 async fn what_takes_too_long_is_exported() {
+    let _alone = ALONE.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], Duration::ZERO);
     drop(enter(ids(5, 0, false)));
@@ -132,6 +139,7 @@ async fn what_takes_too_long_is_exported() {
 
 #[tokio::test]
 async fn an_unsampled_caller_gets_a_link_from_a_root_of_our_own() {
+    let _alone = ALONE.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[], SLOW);
     let caller = ids(5, 6, false);
@@ -169,6 +177,7 @@ async fn silence() -> (TcpListener, String) {
 
 #[tokio::test]
 async fn a_collector_that_is_of_no_use_costs_counted_spans_and_no_time() {
+    let _alone = ALONE.lock().await;
     let (_kept, silent) = silence().await;
     let gone = { silence().await.1 };
     for url in [nonsense().await, silent, gone] {
@@ -182,17 +191,18 @@ async fn a_collector_that_is_of_no_use_costs_counted_spans_and_no_time() {
                 drop(enter(ids(7, 99, true)));
             }
             let took = clock.now().monotonic - began;
-            assert!(took < Duration::from_millis(200), "{url} {protocol}: {took:?} for 1000 spans");
+            // Were they to wait, each ten would take 0.3 s.
+            assert!(took < LIMIT, "{url} {protocol}: {took:?} for 1000 spans: they wait for the collector");
             assert!(flushed(&exporting).await, "{url} {protocol}");
             let counts = exporting.counts();
             assert_eq!((counts.exported, counts.failed + counts.dropped), (0, 1000), "{url} {protocol}: {counts:?}");
-            assert!(counts.dropped >= 900, "{url} {protocol}: {counts:?}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_flush_ends_within_its_limit() {
+    let _alone = ALONE.lock().await;
     let (_kept, url) = silence().await;
     let (exporting, _guard) = export(&url, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")], SLOW);
     drop(enter(ids(7, 99, true)));
@@ -216,6 +226,7 @@ impl std::io::Write for Lines {
 
 #[tokio::test]
 async fn a_line_within_a_span_carries_its_ids_also_where_only_errors_are_logged() {
+    let _alone = ALONE.lock().await;
     let (collector, url) = Collector::http().await;
     let exporting = Exporting::start(options(&url, &[]), Vec::new(), SLOW).unwrap();
     let lines = Lines::default();
