@@ -49,7 +49,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
 pub fn seen(story: &Story) -> Vec<(usize, Option<Duration>)> {
     let seen = outages().map(|(at, image)| {
         let failing = story.asked.iter().filter(|one| one.image == image && one.got != Mood::Well).count();
-        let last = (0..story.plan.nodes).map(|node| story.there.get(&(node, image.to_owned())).copied());
+        let last = (0..story.plan.nodes).map(|node| story.served_at(node, image));
         (failing, last.max_by_key(|there| there.unwrap_or(ENDS)).flatten().map(|last| last.saturating_sub(at + LASTS)))
     });
     seen.collect()

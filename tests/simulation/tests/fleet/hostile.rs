@@ -93,9 +93,8 @@ fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
 /// The longest that a node waited for an image, from some time on.
 pub fn longest_wait(story: &Story, image: &'static str, from: Duration) -> Duration {
     let of_image = story.wanted.iter().filter(|((node, wanted), _)| *wanted == image && *node != HOSTILE);
-    let waited = of_image.map(|((node, _), wanted)| {
-        story.there.get(&(*node, image.to_owned())).map_or(Duration::MAX, |there| there.saturating_sub((*wanted).max(from)))
-    });
+    let waited = of_image
+        .map(|((node, _), wanted)| story.served_at(*node, image).map_or(Duration::MAX, |began| began.saturating_sub((*wanted).max(from))));
     waited.max().unwrap_or_default()
 }
 

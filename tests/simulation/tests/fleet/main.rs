@@ -146,7 +146,8 @@ fn forged_budget_requests_fill_neither_permits_nor_queue() {
     assert!(count("budget request in its own name") > 5_000);
     assert!(count("budget request in another's name") > 1_000);
     assert_eq!(count("budget request in another's name"), count("budget request refused"));
-    assert!(waited < Duration::from_secs(5), "a node waited {waited:?}");
+    // Where few may pull at once, a pull that takes long may have to end first.
+    assert!(waited < Duration::from_secs(5) + story.longest_pull(), "a node waited {waited:?}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
 /// Attempts that failed, and how long after healing the last node had the last image.
 pub fn seen(story: &Story) -> (usize, Option<Duration>) {
     let failing = story.asked.iter().filter(|one| one.got != Mood::Well).count();
-    let wanted = (0..story.plan.nodes).flat_map(|node| IMAGES.map(|image| (node, image.to_owned())));
-    let last = wanted.map(|wanted| story.there.get(&wanted).copied()).max_by_key(|there| there.unwrap_or(ENDS)).flatten();
+    let wanted = (0..story.plan.nodes).flat_map(|node| IMAGES.map(|image| (node, image)));
+    let last = wanted.map(|(node, image)| story.served_at(node, image)).max_by_key(|there| there.unwrap_or(ENDS)).flatten();
     (failing, last.map(|last| last.saturating_sub(FAILS_AT + LASTS)))
 }

@@ -55,6 +55,19 @@ pub struct Story {
     pub hash: u64,
 }
 
+impl Story {
+    pub fn longest_pull(&self) -> Duration {
+        self.asked.iter().filter_map(|one| Some(one.over?.saturating_sub(one.at))).max().unwrap_or_default()
+    }
+
+    /// When a node began the attempt by which it has an image: how long the layers take is the registry's affair.
+    pub fn served_at(&self, node: usize, image: &str) -> Option<Duration> {
+        self.there.get(&(node, image.to_owned()))?;
+        let served = |one: &&Asked| one.node == node && one.image == image && one.got == Mood::Well;
+        self.asked.iter().rev().find(served).map(|one| one.at)
+    }
+}
+
 /// Runs a plan on a thread of its own, so that nothing of one run is left to the next.
 pub fn run(plan: Plan, planted: Planted) -> Story {
     let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
