@@ -149,7 +149,7 @@ instruments! {
     EVENTS_PUBLISHED = counter("fleetpull_events_published_total", &[], "Events that the bus took").of("events_published_total");
     EVENTS_DROPPED = counter("fleetpull_events_dropped_total", &[], "Events that are lost: more waited for the fleet's stream than events.outbox_max, or they could not be stored").of("events_dropped_total");
     EVENTS_UNPUBLISHED = counter("fleetpull_events_unpublished_total", &[], "Events that are not stored, as those of present images, and that the bus did not take").of("events_unpublished_total");
-    OUTBOX_EVENTS = gauge("fleetpull_outbox_events", &[], "Stored events that wait for the fleet's stream; without NATS, the history of this node");
+    OUTBOX_EVENTS = gauge("fleetpull_outbox_events", &[], "Stored events that wait for the fleet's stream");
     OUTBOX_OLDEST = gauge("fleetpull_outbox_oldest_seconds", &[], "Age of the oldest of these events; 0 if there is none");
 
     BUS_STATE = gauge("fleetpull_bus_state", &["state"], "1 for the state that the bus is in: connected, degraded or disconnected");

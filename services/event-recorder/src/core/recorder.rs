@@ -204,10 +204,15 @@ impl Recorder {
     /// What is counted.
     #[must_use]
     pub fn counts(&self) -> RecorderCounts {
+        // Without a stream nothing waits: what is stored is history.
+        let (waiting, waiting_bytes, oldest_ms) = match self.delivery {
+            Delivery::None => (0, 0, None),
+            _ => (self.outbox.len(), self.outbox.bytes(), self.outbox.oldest_ms()),
+        };
         RecorderCounts {
-            waiting: self.outbox.len(),
-            waiting_bytes: self.outbox.bytes(),
-            oldest_ms: self.outbox.oldest_ms().unwrap_or_default(),
+            waiting,
+            waiting_bytes,
+            oldest_ms: oldest_ms.unwrap_or_default(),
             is_delivering: matches!(self.delivery, Delivery::None | Delivery::Ready),
             ..self.counts
         }

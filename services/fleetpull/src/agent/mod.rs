@@ -37,7 +37,7 @@ use work::{Trouble, Work};
 
 /// How long stopping may take; systemd kills after three times as long.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// How long stopping may take while there is no bus: there is nobody to hand the last events to.
+/// How long stopping may take while there is no bus: there is nobody to tell.
 const STOP_ALONE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs the agent until a signal, a rival or a dead service ends it.
@@ -94,7 +94,7 @@ async fn stop(work: Work) {
     let alone = matches!(work.bus().health(), BusHealth::Disconnected { .. });
     let limit = if alone { STOP_ALONE_WITHIN } else { STOP_WITHIN };
     if tokio::time::timeout(limit, work.stop()).await.is_err() {
-        warn!(?limit, "the last events were not published: the bus did not take them");
+        warn!(?limit, "stopping took too long: what was under way is given up; events that were recorded are stored");
     }
 }
 

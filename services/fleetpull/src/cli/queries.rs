@@ -27,8 +27,8 @@ pub struct EventsArgs {
     /// Only new ones, as they come, until Ctrl-C.
     #[arg(short, long)]
     pub follow: bool,
-    /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull, SharingPaused, SharingResumed or
-    /// BackoffCleared.
+    /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull, SharingPaused, SharingResumed,
+    /// BackoffCleared or EventsDropped.
     #[arg(long, value_name = "REASON", value_parser = reason(), hide_possible_values = true, ignore_case = true)]
     pub reason: Option<EventReason>,
     /// Only of this image, as it was asked for.

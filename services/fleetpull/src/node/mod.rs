@@ -23,7 +23,7 @@ use actix::{Actor as _, Addr};
 use actors::{Delivery, Gravestone, Sender, Served, Wiring};
 use backoff_tracker::BackoffTracker;
 use backoff_tracker::core::BackoffPolicy;
-use bus::{BusError, BusRef};
+use bus::{BusError, BusHealth, BusRef};
 use clock::{Clock, Random};
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
 use contract::messages::registrar::FleetSeen;
@@ -256,7 +256,9 @@ impl Node {
         let _ = futures::join!(OptionFuture::from(leaving), OptionFuture::from(self.record.take().map(MemberRecord::withdraw)));
         join_all(self.served.drain(..).map(Served::end)).await;
         // The recorder may be gone already; then there is nothing to wait for. What the stream does not take in this time is stored.
-        let _ = tokio::time::timeout(FLUSH_WITHIN, self.actors.recorder.send(Flush)).await;
+        let alone = matches!(self.wiring.bus.health(), BusHealth::Disconnected { .. });
+        let limit = if alone { FLUSH_ALONE_WITHIN } else { FLUSH_WITHIN };
+        let _ = tokio::time::timeout(limit, self.actors.recorder.send(Flush)).await;
         let _ = self.actors.recorder.send(Close).await;
         self.wiring.bus.drain().await;
     }
@@ -281,6 +283,8 @@ impl Actors {
 
 /// How long the end of a node waits for the fleet's stream.
 const FLUSH_WITHIN: Duration = Duration::from_secs(3);
+/// The same while there is no bus: until all is stored.
+const FLUSH_ALONE_WITHIN: Duration = Duration::from_millis(200);
 
 /// How long a request may stand that has no time-out of its own: longer than any pull.
 pub const STANDING: Duration = Duration::from_secs(7 * 24 * 3_600);

@@ -37,7 +37,7 @@ fn account(jetstream: &str) -> NatsConfig {
 }
 
 fn healthy() -> NatsConfig {
-    account("max_mem: 64MB, max_file: 1GB")
+    account("max_mem: 64MB, max_file: 2GB")
 }
 
 fn with_login(jetstream: NatsConfig) -> NatsConfig {

@@ -17,13 +17,16 @@ fn does(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The system calls of a group of systemd's, and of the groups in it.
+/// The system calls of a group of systemd's and of the groups in it, or the one call of this name.
 fn calls_of(group: &str) -> BTreeSet<String> {
+    if !group.starts_with('@') {
+        return [group.to_owned()].into();
+    }
     let listed = Command::new("systemd-analyze").args(["--no-pager", "syscall-filter", group]).output().unwrap();
     assert!(listed.status.success(), "{group}: {}", String::from_utf8_lossy(&listed.stderr));
     let text = String::from_utf8(listed.stdout).unwrap();
     let lines = text.lines().skip(1).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.flat_map(|line| if line.starts_with('@') { calls_of(line) } else { [line.to_owned()].into() }).collect()
+    lines.flat_map(calls_of).collect()
 }
 
 /// The system calls that the unit permits.

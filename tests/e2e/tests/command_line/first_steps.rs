@@ -88,7 +88,10 @@ fn completions_are_scripts_that_the_shell_takes() {
         ("pull --runtime", "oci-layout cri"),
         ("run --log-level", "error warn info debug trace"),
         ("nodes --output", "text json"),
-        ("events --reason", "Pulling Pulled BackOff Failed InspectFailed ErrImageNeverPull SharingPaused SharingResumed BackoffCleared"),
+        (
+            "events --reason",
+            "Pulling Pulled BackOff Failed InspectFailed ErrImageNeverPull SharingPaused SharingResumed BackoffCleared EventsDropped",
+        ),
     ] {
         assert_eq!(offered(words), expected, "{words}");
     }
