@@ -102,6 +102,8 @@ pub(crate) fn message(fleet: &Fleet, event: &PullEvent) -> Result<Message, BusEr
     lines.set(headers::MESSAGE_ID, event.id.to_string());
     if let Some(sequence) = &event.sequence {
         lines.set(headers::EVENT_SEQUENCE, format!("{}/{}", sequence.incarnation, sequence.number));
+        // The stream also stores what is published for those who listen, and must not store it again when it is offered.
+        lines.set(headers::STREAM_MESSAGE_ID, event.id.to_string());
     }
     let registry = event.registry.as_deref();
     let is_present = !event.is_durable();

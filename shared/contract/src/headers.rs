@@ -23,5 +23,7 @@ pub const SERVICE_ERROR_CODE: &str = "Nats-Service-Error-Code";
 pub const MESSAGE_PACK: &str = "application/msgpack";
 /// The content type of events.
 pub const CLOUD_EVENT_JSON: &str = "application/cloudevents+json";
+/// The id by which a stream of NATS stores a message once within its window, however it was published.
+pub const STREAM_MESSAGE_ID: &str = "Nats-Msg-Id";
 /// Of a stored event: `<incarnation>/<number>`, its place among the events of its node.
 pub const EVENT_SEQUENCE: &str = "fleetpull-event-sequence";
