@@ -151,16 +151,16 @@ fn forged_budget_requests_fill_neither_permits_nor_queue() {
 }
 
 #[test]
-fn a_node_that_keeps_every_lease_blocks_nobody_for_longer_than_two_terms() {
+fn leases_that_a_node_takes_without_an_end_block_nobody_for_longer_than_two_terms() {
     let story = world::run(hostile::kept_leases(2, if seeds_asked().is_some() { 50 } else { 20 }), Planted::default());
     let well = hostile::longest_wait(&story, TOOL, Duration::ZERO);
     let healed = hostile::longest_wait(&story, hostile::APP, hostile::HEALED);
     eprintln!("the longest wait was {well:?}, and {healed:?} after an outage; {:?}", story.counts);
-    assert!(story.counts.get("lease kept by a hostile node").is_some_and(|kept| *kept > 1_000));
+    assert!(story.counts.get("lease kept by a hostile node").is_some_and(|kept| *kept >= 7));
     // Two terms of an image's lead, then as long without a leader of the budget as makes a node go by its own share of it.
     assert!(well < Duration::from_secs(30 + 15 + 4), "a node waited {well:?}");
-    // And what kubelet's rule comes to after so many failures in 60 s.
-    assert!(healed < Duration::from_secs(30 + 15 + 4 + 80), "a node waited {healed:?} after an outage");
+    // And the longest step of what is missing.
+    assert!(healed < Duration::from_secs(30 + 15 + 4 + 60), "a node waited {healed:?} after an outage");
 }
 
 #[test]

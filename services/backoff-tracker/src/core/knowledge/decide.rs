@@ -31,10 +31,8 @@ const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 enum Leave {
     /// It has.
     Given,
-    /// Not before this.
+    /// Not before somebody else says something, or this.
     Until(Duration),
-    /// Another holds it: not before a result about this topic is reported, or before this.
-    HeldByAnother(TopicId, Duration),
 }
 
 impl Knowledge {
@@ -74,10 +72,6 @@ impl Knowledge {
         let wake = match leave {
             Leave::Given => return self.go(now, id, wish, Going { until, ..Going::by_clearance(duty) }),
             Leave::Until(wake) => wake,
-            Leave::HeldByAnother(topic, wake) => match self.waits_until(now, wish, topic, quiet, &binding) {
-                ends if ends <= now => return self.go(now, id, wish, Going { by_own_rule: true, ..Going::by_clearance(Duty::None) }),
-                ends => wake.min(ends),
-            },
         };
         if !matches!(wish.state, State::Released { .. }) {
             wish.state = State::Held;
@@ -209,16 +203,8 @@ impl Knowledge {
         match standing {
             Standing::Held => Leave::Given,
             Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
-            Standing::Wait(until) => Leave::HeldByAnother(entry.topic.id(), until),
+            Standing::Wait(until) => Leave::Until(until),
         }
-    }
-
-    /// Until when this node waits for another's result about a topic. A failure that one other node alone has reported is no result: it may
-    /// be forged. Nor does a registry that serves manifests say anything of its blobs.
-    fn waits_until(&mut self, now: Duration, wish: &Wish, topic: TopicId, quiet: Option<Stage>, binding: &[Entry]) -> Duration {
-        let topic = if topic == wish.aim.endpoint && quiet == Some(Stage::Blob) { wish.aim.blobs } else { topic };
-        let failures = binding.iter().filter(|entry| !entry.is_unconfirmed()).map(|entry| entry.failed_at);
-        self.lease_waits.until(now, topic, self.replica.succeeded_at(topic).max(failures.max()))
     }
 
     /// How long this node leaves the probe of an entry to others.
@@ -262,7 +248,7 @@ impl Knowledge {
                 None => break,
             }
         }
-        Leave::HeldByAnother(topic, wake)
+        Leave::Until(wake)
     }
 
     fn want(

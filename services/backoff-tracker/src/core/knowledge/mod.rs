@@ -22,7 +22,6 @@ mod fleet;
 mod input;
 mod invariants;
 mod lease;
-mod lease_waits;
 mod lenience;
 mod node;
 mod replica;
