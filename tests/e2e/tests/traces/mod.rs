@@ -10,7 +10,9 @@
 mod scenes;
 mod variables;
 
-use e2e::spans::{Jaeger, Spans, named_program};
+use e2e::spans::Spans;
+#[cfg(feature = "jaeger")]
+use e2e::spans::{Jaeger, named_program};
 use support::nats::current_program;
 use support::requirement::met;
 
@@ -20,6 +22,7 @@ fn in_receiver(scene: fn(&Spans)) {
     }
 }
 
+#[cfg(feature = "jaeger")]
 fn in_jaeger(name: &str, scene: fn(&Spans)) {
     let Some(program) = met(named_program()) else { return };
     eprintln!("\n=== {name}, in Jaeger");
@@ -36,8 +39,8 @@ macro_rules! scenes {
         )*
 
         /// Each in its turn: Jaeger is large.
+        #[cfg(feature = "jaeger")]
         #[test]
-        #[ignore = "needs a Jaeger: cargo xtask e2e jaeger"]
         fn everything_is_seen_in_a_real_jaeger() {
             $(in_jaeger(stringify!($name), scenes::$name);)*
         }

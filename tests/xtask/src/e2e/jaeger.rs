@@ -19,9 +19,9 @@ const GO: &str = "/usr/local/go/bin/go";
 
 pub(super) fn run(root: &Path) -> anyhow::Result<()> {
     let program = ensure(root)?;
-    let tests = ["test", "--package", "e2e", "--test", "all", "traces::"];
+    let tests = ["test", "--package", "e2e", "--features", "jaeger", "--test", "all", "traces::"];
     let mut tested = command::cargo(root);
-    tested.args(tests).args(["--", "--include-ignored", "--nocapture", "--test-threads=1"]);
+    tested.args(tests).args(["--", "--nocapture", "--test-threads=1"]);
     command::run(tested.env("FLEETPULL_JAEGER", program))
 }
 
