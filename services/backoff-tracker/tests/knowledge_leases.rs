@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, Report, Target, Topic, Trouble,
-    Verdict, View, WishId,
+    About, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, PROBE_DEADLINE, Report, Target,
+    Topic, Trouble, Verdict, View, WishId,
 };
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffKey, ReportAttempt};
@@ -227,5 +227,44 @@ fn who_failed_alone_goes_on_when_another_succeeds_but_only_once() {
         node.until(Duration::from_secs(at + 4));
         assert_eq!(node.is_clear(1), goes, "at {at} s: {:?}", node.effects);
         fail(&mut node, &mut random);
+    }
+}
+
+/// Somebody takes the leases of an image again and again, and never says what came of it.
+#[test]
+fn nobody_waits_for_a_result_under_a_lease_for_longer_than_two_terms() {
+    let term = PROBE_DEADLINE;
+    // Whether the caller asks as one that stands, or asks anew when it was refused after 10 s, as late as kubelet does.
+    for stands in [true, false] {
+        let mut node = Node::new();
+        let mut random = Random::seeded(1);
+        node.ask(0, "r/a:1");
+        let [LeaseName::Lead(topic, 0)] = node.asked()[..] else { panic!("the lead is asked for") };
+        let (mut wish, mut tries) = (0, Vec::new());
+        for second in 0..1_000_u64 {
+            node.now = Duration::from_secs(second);
+            for name in [0, 1, 2].map(|number| LeaseName::Lead(topic, number)) {
+                node.give(Input::LeaseTaken { name, holder: "hostile".parse().unwrap(), left: term });
+            }
+            node.until(Duration::from_millis(1_000 * second + 999));
+            if node.is_clear(wish) {
+                tries.push(second);
+                node.effects.clear();
+                let attempt = AttemptId::random(&mut random);
+                node.give(Input::Begun { wish: WishId(wish), attempt, trace: None });
+                let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
+                node.give(Input::Resolved { wish: WishId(wish), attempt, outcome: Outcome::Failed(failure) });
+                break;
+            }
+            if !stands && second % 300 == 9 {
+                node.give(Input::Withdraw(WishId(wish)));
+            }
+            if !stands && second > 0 && second % 300 == 0 {
+                wish += 1;
+                node.ask(wish, "r/a:1");
+            }
+        }
+        let at_most = if stands { 2 * term.as_secs() + 1 } else { 301 };
+        assert!(tries.first().is_some_and(|first| *first >= 2 * term.as_secs() - 1 && *first <= at_most), "{stands}: {tries:?}");
     }
 }

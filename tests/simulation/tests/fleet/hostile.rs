@@ -9,7 +9,7 @@ use std::time::Duration;
 use actors::bucket_spec;
 use backoff_tracker::core::knowledge::{About, Topic};
 use bus::memory::MemoryBus;
-use bus::{Bus as _, KeyValue, Message};
+use bus::{BucketStatus, Bus as _, Entry, KeyValue, Message};
 use bytes::Bytes;
 use clock::Random;
 use contract::know::{SharedBucket, StoredLease, TryKey, decode, encode};
@@ -30,6 +30,11 @@ pub const HEALED: Duration = Duration::from_secs(140);
 /// From here on it is.
 const FROM: Duration = Duration::from_secs(60);
 const UNTIL: Duration = Duration::from_secs(160);
+/// Leases are kept from the others for so long, and written again so often.
+const KEEPS_FOR: Duration = Duration::from_secs(400);
+/// It sees within this time what another writes.
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
+const KEEPS_EVERY: Duration = Duration::from_secs(1);
 /// So often it forges: more often than permits lapse.
 const EVERY: Duration = Duration::from_secs(1);
 /// So many permits it asks for each time, beside those that it claims to hold.
@@ -152,7 +157,8 @@ impl Hostile {
         forged
     }
 
-    /// Takes every lease that it can see or think of, without an end: the keys of leads, of budgets' leaders and of the registrar.
+    /// Keeps every lease that it has seen or can think of, without an end: the keys of leads, slots and probes, of budgets' leaders and of
+    /// the registrar. It writes over whatever another writes, and all of them again each second.
     pub async fn keep_leases(&self) {
         let fleet = Fleet::default();
         let leases = self.bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await.expect("the bus is open");
@@ -164,7 +170,7 @@ impl Hostile {
         let own = Bytes::from(encode(&StoredLease { holder: self.name.clone() }).expect("it fits"));
         let name = self.name.clone();
         let kept = move |_: &str, _: &Bytes| Some(own.clone());
-        keep(leases, [TOOL, APP].into_iter().flat_map(lead).collect(), self.kept.clone(), kept).await;
+        actix::spawn(keep(leases, [TOOL, APP].into_iter().flat_map(lead).collect(), self.kept.clone(), kept));
         let registrar = RegistrarLease { holder: name.clone(), instance: "hostile".to_owned() };
         let registrar = Bytes::from(rmp_serde::to_vec_named(&registrar).expect("it is encoded"));
         let of_leaders = move |key: &str, value: &Bytes| {
@@ -174,7 +180,7 @@ impl Hostile {
             let lease = decode::<StoredBudgetLease>(value).ok().filter(|_| key.ends_with(".lead"))?;
             encode(&StoredBudgetLease { holder: name.clone(), epoch: 0, ..lease }).ok().map(Bytes::from)
         };
-        keep(self.leaders().await, BTreeSet::from([REGISTRAR_LEASE.to_owned()]), self.kept.clone(), of_leaders).await;
+        actix::spawn(keep(self.leaders().await, BTreeSet::from([REGISTRAR_LEASE.to_owned()]), self.kept.clone(), of_leaders));
     }
 
     async fn leaders(&self) -> Arc<dyn KeyValue> {
@@ -199,15 +205,40 @@ impl Hostile {
     }
 }
 
-/// Writes `value` under each of these keys and each that is there, once and without an end.
-async fn keep(bucket: Arc<dyn KeyValue>, mut keys: BTreeSet<String>, kept: Arc<AtomicU64>, value: impl Fn(&str, &Bytes) -> Option<Bytes>) {
-    let there = bucket.snapshot(None).await.expect("the bus is open").entries;
-    let there: BTreeMap<String, Bytes> = there.into_iter().map(|aged| (aged.entry.key, aged.entry.value)).collect();
-    keys.extend(there.keys().cloned());
-    for key in keys {
-        if let Some(value) = value(&key, there.get(&key).unwrap_or(&Bytes::new())) {
-            kept.fetch_add(1, Ordering::Relaxed);
-            bucket.put(&key, value, None).await.expect("it is stored");
+/// Writes `value` under each of these keys and each that another writes, for as long as it goes on.
+async fn keep(bucket: Arc<dyn KeyValue>, keys: BTreeSet<String>, kept: Arc<AtomicU64>, value: impl Fn(&str, &Bytes) -> Option<Bytes>) {
+    let mut own: BTreeMap<String, Bytes> = keys.iter().filter_map(|key| Some((key.clone(), value(key, &Bytes::new())?))).collect();
+    let write = async |key: &str, value: Bytes| {
+        kept.fetch_add(1, Ordering::Relaxed);
+        bucket.put(key, value, None).await.expect("it is stored");
+    };
+    let mut seen = BucketStatus::default();
+    let mut look = tokio::time::interval(LOOKS_EVERY);
+    let mut again = tokio::time::interval(KEEPS_EVERY);
+    let end = tokio::time::sleep(KEEPS_FOR);
+    tokio::pin!(end);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut end => return,
+            _ = look.tick() => {
+                let snapshot = bucket.snapshot(Some(&seen)).await.expect("the bus is open");
+                seen = snapshot.status;
+                for Entry { key, value: written, .. } in snapshot.entries.into_iter().map(|aged| aged.entry) {
+                    if own.get(&key) == Some(&written) {
+                        continue;
+                    }
+                    if let Some(kept) = value(&key, &written) {
+                        own.insert(key.clone(), kept.clone());
+                        write(&key, kept).await;
+                    }
+                }
+            }
+            _ = again.tick() => {
+                for (key, value) in &own {
+                    write(key, value.clone()).await;
+                }
+            }
         }
     }
 }

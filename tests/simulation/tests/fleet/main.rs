@@ -85,9 +85,6 @@ const OF_TREE: u64 = 20;
 /// The seeds of large fleets come after this.
 const LARGE_SEEDS: u64 = 1_000;
 
-/// Promises that a fleet breaks, by its seed: each is in known gaps. The test fails as soon as one of them holds.
-const OPEN_FINDINGS: [(u64, &str); 1] = [(277, "Healing: seconds from the first answer to the last attempt")];
-
 fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
 }
@@ -107,14 +104,7 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
     };
     let account = many(&fleets);
     eprintln!("{}", account.told());
-    let is_open = |broken: &String| {
-        OPEN_FINDINGS.iter().any(|(seed, what)| broken.contains(&format!("FLEET_SEED={seed} ")) && broken.starts_with(what))
-    };
-    let (open, broken): (Vec<_>, Vec<_>) = account.broken.iter().partition(|broken| is_open(broken));
-    assert!(broken.is_empty(), "{broken:#?}");
-    if all_seeds() {
-        assert_eq!(open.len(), OPEN_FINDINGS.len(), "a finding is open no more: take it from the list, and from known gaps");
-    }
+    assert!(account.broken.is_empty(), "{:#?}", account.broken);
     if all_seeds() {
         let acts = |kind: &&str| account.counts.get(*kind).copied().unwrap_or_default();
         let seldom: Vec<_> = KINDS.iter().filter(|kind| acts(kind) < SELDOM).collect();
@@ -161,16 +151,16 @@ fn forged_budget_requests_fill_neither_permits_nor_queue() {
 }
 
 #[test]
-fn leases_that_a_node_takes_without_an_end_block_nobody_for_longer_than_two_terms() {
+fn a_node_that_keeps_every_lease_blocks_nobody_for_longer_than_two_terms() {
     let story = world::run(hostile::kept_leases(2, if seeds_asked().is_some() { 50 } else { 20 }), Planted::default());
     let well = hostile::longest_wait(&story, TOOL, Duration::ZERO);
     let healed = hostile::longest_wait(&story, hostile::APP, hostile::HEALED);
     eprintln!("the longest wait was {well:?}, and {healed:?} after an outage; {:?}", story.counts);
-    assert!(story.counts.get("lease kept by a hostile node").is_some_and(|kept| *kept >= 7));
+    assert!(story.counts.get("lease kept by a hostile node").is_some_and(|kept| *kept > 1_000));
     // Two terms of an image's lead, then as long without a leader of the budget as makes a node go by its own share of it.
     assert!(well < Duration::from_secs(30 + 15 + 4), "a node waited {well:?}");
-    // And the longest step of what is missing.
-    assert!(healed < Duration::from_secs(30 + 15 + 4 + 60), "a node waited {healed:?} after an outage");
+    // And what kubelet's rule comes to after so many failures in 60 s.
+    assert!(healed < Duration::from_secs(30 + 15 + 4 + 80), "a node waited {healed:?} after an outage");
 }
 
 #[test]

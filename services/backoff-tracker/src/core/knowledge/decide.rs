@@ -31,8 +31,10 @@ const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 enum Leave {
     /// It has.
     Given,
-    /// Not before somebody else says something, or this.
+    /// Not before this.
     Until(Duration),
+    /// Another holds it: not before a result about this topic is reported, or before this.
+    HeldByAnother(TopicId, Duration),
 }
 
 impl Knowledge {
@@ -72,6 +74,10 @@ impl Knowledge {
         let wake = match leave {
             Leave::Given => return self.go(now, id, wish, Going { until, ..Going::by_clearance(duty) }),
             Leave::Until(wake) => wake,
+            Leave::HeldByAnother(topic, wake) => match self.waits_until(now, wish, topic, quiet) {
+                ends if ends <= now => return self.go(now, id, wish, Going { by_own_rule: true, ..Going::by_clearance(Duty::None) }),
+                ends => wake.min(ends),
+            },
         };
         if !matches!(wish.state, State::Released { .. }) {
             wish.state = State::Held;
@@ -146,6 +152,7 @@ impl Knowledge {
             wish.wake = Some(held.next_try);
             return Verdict::Held(held);
         }
+        self.lease_waits.forget(&wish.aim.ids);
         let steps = wish.aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| {
             // What binds nobody yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
@@ -203,8 +210,17 @@ impl Knowledge {
         match standing {
             Standing::Held => Leave::Given,
             Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
-            Standing::Wait(until) => Leave::Until(until),
+            Standing::Wait(until) => Leave::HeldByAnother(entry.topic.id(), until),
         }
+    }
+
+    /// Until when this node waits while another holds a lease about `topic`. A registry that serves manifests says nothing of its blobs.
+    fn waits_until(&mut self, now: Duration, wish: &Wish, topic: TopicId, quiet: Option<Stage>) -> Duration {
+        let topic = if topic == wish.aim.endpoint && quiet == Some(Stage::Blob) { wish.aim.blobs } else { topic };
+        let entries = wish.aim.ids.iter().filter_map(|topic| self.entry(now, *topic));
+        let failures: Vec<_> =
+            entries.flat_map(|entry| [Some((entry.failed_at, entry.newest.reporter.clone())), entry.before]).flatten().collect();
+        self.lease_waits.until(now, topic, self.replica.succeeded_at(topic), &failures)
     }
 
     /// How long this node leaves the probe of an entry to others.
@@ -248,7 +264,7 @@ impl Knowledge {
                 None => break,
             }
         }
-        Leave::Until(wake)
+        Leave::HeldByAnother(topic, wake)
     }
 
     fn want(

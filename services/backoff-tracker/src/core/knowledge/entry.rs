@@ -93,6 +93,8 @@ pub struct Entry {
     pub newest: Arc<Report>,
     /// When that was, on this node's clock.
     pub failed_at: Duration,
+    /// The newest failure of another node: when it was, and whose.
+    pub before: Option<(Duration, NodeName)>,
     /// When the oldest failure since the last success was.
     pub failing_since: Duration,
     /// How many nodes say so, this one included.
@@ -141,6 +143,8 @@ impl Entry {
         let topic = Arc::clone(&newest.report.topic);
         let reporters = standing.len();
         let shared = eyes.credulous || corroborated(&topic, standing, newest, success, mine, eyes);
+        let others = standing.iter().filter(|heard| heard.report.reporter != newest.report.reporter);
+        let before = others.max_by_key(|heard| (heard.date, &heard.report.reporter));
         let step = step(standing);
         let next_try = if shared && reporters == 1 && !mine && !eyes.credulous {
             // The first step of the one who says so, counted from when it began to.
@@ -153,6 +157,7 @@ impl Entry {
             binding: if shared { Binding::Everybody } else { Binding::Reporters },
             newest: Arc::clone(&newest.report),
             failed_at: newest.date,
+            before: before.map(|heard| (heard.date, heard.report.reporter.clone())),
             failing_since: standing.iter().map(|heard| heard.failing_since).min()?,
             topic,
             reporters,

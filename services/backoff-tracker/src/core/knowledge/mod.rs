@@ -22,6 +22,7 @@ mod fleet;
 mod input;
 mod invariants;
 mod lease;
+mod lease_waits;
 mod lenience;
 mod node;
 mod replica;

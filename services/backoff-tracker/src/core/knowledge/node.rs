@@ -15,6 +15,7 @@ use super::fault::Fault;
 use super::fleet::Fleet;
 use super::input::{Effect, Held, Input, LeaseAnswer, Verdict};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, WishId};
+use super::lease_waits::LeaseWaits;
 use super::lenience::Lenience;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
@@ -57,6 +58,7 @@ pub struct Knowledge {
     pub(super) node: NodeName,
     pub(super) replica: Replica,
     pub(super) leases: Leases,
+    pub(super) lease_waits: LeaseWaits,
     pub(super) local: Tracker,
     pub(super) floors: Floors,
     pub(super) fleet: Fleet,
@@ -82,6 +84,7 @@ impl Knowledge {
             node,
             replica: Replica::default(),
             leases: Leases::default(),
+            lease_waits: LeaseWaits::default(),
             local: Tracker::new(policy),
             floors: Floors::new(policy),
             fleet: Fleet::default(),
@@ -385,6 +388,7 @@ impl Knowledge {
 
     fn set_alone(&mut self, alone: Option<Alone>) -> Vec<WishId> {
         self.alone = alone.map(|alone| self.alone.unwrap_or(alone));
+        self.lease_waits.start_again();
         self.misses = 0;
         self.wishes.keys().copied().collect()
     }

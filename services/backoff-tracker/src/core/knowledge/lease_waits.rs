@@ -1,0 +1,143 @@
+//! How long this node waits while other nodes hold a lease.
+//!
+//! A holder that lives reports within seconds that its attempt is unanswered, and within its term how it ended; the lease of one that died
+//! ends, and the next node takes it. So a node waits for two terms at most, counted anew from each success and from each failure that
+//! another node has reported than the one before. Then it goes by its own rule, which is kubelet's. One node alone keeps nobody waiting,
+//! though it takes a lease again and again, and reports whatever it wants.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::NodeName;
+
+use super::entry::PROBE_DEADLINE;
+use super::topic::TopicId;
+
+/// Two terms: that of a holder that died, and that of the next one.
+const WAITED_AT_MOST: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
+/// A caller that was refused comes back after 300 s at most, kubelet's longest back-off: it then goes on with the same wait.
+const REMEMBERED: Duration = Duration::from_secs(2 * 300);
+/// As many as there are leases that a node remembers. For one more the node waits as long as the leases last.
+const WAITS_MOST: usize = 4_096;
+
+/// A failure: when its attempt began, and the node that reported it.
+pub(super) type Failed = (Duration, NodeName);
+
+/// The waits of this node, by what the lease is about.
+#[derive(Debug, Default)]
+pub(super) struct LeaseWaits(BTreeMap<TopicId, Wait>);
+
+#[derive(Clone, Debug)]
+struct Wait {
+    since: Duration,
+    last: Duration,
+    /// The newest success that was known when it began. It is as old as its attempt, which may be older than the wait for it.
+    success: Option<Duration>,
+    /// The failure that started the wait again, or that was known when it began.
+    failed: Option<Failed>,
+}
+
+impl LeaseWaits {
+    /// The node waits for a lease about `topic`; these are the newest success, and the newest failures of what it wants, at least two of
+    /// different nodes if there are. Returns until when it waits.
+    pub(super) fn until(&mut self, now: Duration, topic: TopicId, success: Option<Duration>, failures: &[Failed]) -> Duration {
+        if self.0.len() >= WAITS_MOST && !self.0.contains_key(&topic) {
+            self.0.retain(|_, wait| now < wait.last + WAITED_AT_MOST);
+            if self.0.len() >= WAITS_MOST {
+                return now + WAITED_AT_MOST;
+            }
+        }
+        let wait = self.0.entry(topic).or_insert_with(|| Wait { since: now, last: now, success, failed: failures.iter().max().cloned() });
+        let counts = |failed: &&Failed| wait.failed.as_ref().is_none_or(|(then, by)| failed.0 > *then && failed.1 != *by);
+        if let Some(failed) = failures.iter().filter(counts).max().cloned() {
+            (wait.since, wait.failed) = (now, Some(failed));
+        }
+        if success > wait.success || now >= wait.last + REMEMBERED {
+            (wait.since, wait.success) = (now, success);
+        }
+        wait.last = now;
+        wait.since + WAITED_AT_MOST
+    }
+
+    /// The node goes ahead with what these are about: it has waited for the last time.
+    pub(super) fn forget(&mut self, topics: &[TopicId]) {
+        if !self.0.is_empty() {
+            topics.iter().for_each(|topic| drop(self.0.remove(topic)));
+        }
+    }
+
+    /// The node was without a bus, so that reports may have passed it by: all waits start again.
+    pub(super) fn start_again(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn failure((at, by): (u64, &str)) -> Failed {
+        (seconds(at), by.parse().expect("a node's name"))
+    }
+
+    #[test]
+    fn a_wait_lasts_two_terms_unless_something_succeeds_or_another_node_fails() {
+        // When the node waits, when the newest success was, the newest failure, and until when it waits then.
+        let table: [(u64, Option<u64>, Option<(u64, &str)>, u64); 13] = [
+            (100, Some(20), None, 130),
+            (110, Some(20), None, 130),
+            (140, Some(20), None, 130),
+            // It came back after kubelet's longest back-off.
+            (430, Some(20), None, 130),
+            // An attempt that began before the wait has come to something.
+            (440, Some(99), None, 470),
+            (450, Some(99), None, 470),
+            (455, Some(99), Some((440, "n1")), 485),
+            // The same node again: it may be the one that takes the lease again and again.
+            (460, Some(99), Some((450, "n1")), 485),
+            (465, Some(99), Some((452, "n2")), 495),
+            // An older failure than the one that counted, the newer one having been refuted.
+            (470, Some(99), Some((440, "n1")), 495),
+            (475, Some(99), Some((470, "n1")), 505),
+            // What was known is forgotten.
+            (480, None, None, 505),
+            // Another caller, much later.
+            (1_080, None, None, 1_110),
+        ];
+        let (mut waits, topic) = (LeaseWaits::default(), TopicId(1));
+        for (now, success, failed, until) in table {
+            let failed: Vec<Failed> = failed.into_iter().map(failure).collect();
+            assert_eq!(waits.until(seconds(now), topic, success.map(seconds), &failed), seconds(until), "at {now}");
+        }
+        assert_eq!(waits.until(seconds(1_085), topic, None, &[]), seconds(1_110));
+        waits.forget(&[topic]);
+        assert_eq!(waits.until(seconds(1_087), topic, None, &[]), seconds(1_117));
+        waits.start_again();
+        assert_eq!(waits.until(seconds(1_090), topic, None, &[]), seconds(1_120));
+    }
+
+    #[test]
+    fn of_several_failures_one_of_another_node_counts_though_it_is_not_the_newest() {
+        let (mut waits, topic) = (LeaseWaits::default(), TopicId(1));
+        let mut until = |now, failures: &[(u64, &str)]| {
+            let failures: Vec<Failed> = failures.iter().copied().map(failure).collect();
+            waits.until(seconds(now), topic, None, &failures)
+        };
+        assert_eq!(until(100, &[(90, "n3"), (89, "n2")]), seconds(130));
+        assert_eq!(until(110, &[(105, "n3"), (89, "n2")]), seconds(130));
+        assert_eq!(until(120, &[(115, "n3"), (114, "n2")]), seconds(150));
+    }
+
+    #[test]
+    fn waits_are_bounded_and_one_more_lasts_as_long_as_the_leases() {
+        let mut waits = LeaseWaits::default();
+        for number in 0..3 * WAITS_MOST {
+            assert_eq!(waits.until(Duration::ZERO, TopicId(number as u128), None, &[]), WAITED_AT_MOST);
+        }
+        assert_eq!(waits.0.len(), WAITS_MOST);
+    }
+}
