@@ -87,7 +87,8 @@ mod tests {
     #[test]
     fn a_wait_lasts_two_terms_unless_something_succeeds_or_another_node_fails() {
         // When the node waits, when the newest success was, the newest failure, and until when it waits then.
-        let table: [(u64, Option<u64>, Option<(u64, &str)>, u64); 13] = [
+        type Row = (u64, Option<u64>, Option<(u64, &'static str)>, u64);
+        let table: [Row; 13] = [
             (100, Some(20), None, 130),
             (110, Some(20), None, 130),
             (140, Some(20), None, 130),
