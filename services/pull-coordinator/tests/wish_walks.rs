@@ -126,6 +126,20 @@ fn on_a_node_that_shares_the_fleet_says_when_a_wish_goes_on() {
     assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Pulled);
 }
 
+/// A node that was suspended takes the silence of its own tracker for leave. The tracker answers again by the time the attempt has failed:
+/// a success of another node releases the image there, so the pull does not rest by itself.
+#[test]
+fn a_standing_pull_that_a_silent_tracker_let_go_asks_it_again_when_it_has_failed() {
+    let mut world = World::pulling(sharing());
+    let (_, effects) = world.board_sharing(named("a:1", 1));
+    let flight = flight_of(&effects);
+    let effects = world.leave(flight, None);
+    world.settle(effects);
+    fail(&mut world, flight);
+    let flight = next_flight(&mut world, 1_000);
+    assert_eq!(world.asked_for_leave(flight).len(), 1);
+}
+
 /// In an outage each attempt of whichever node is heard by all.
 #[test]
 fn a_wish_that_waits_says_what_is_new_and_each_minute_that_it_waits() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Outcome, Verdict};
-use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
+use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, CheckBackoff, ReportAttempt};
 use contract::{AttemptId, FailureClass, Stage};
 
 use super::node::{Node, WISH, at, endpoint, failed, failure, image, key, limited, target};
@@ -294,4 +294,29 @@ fn an_attempt_is_resolved_once_and_by_its_own_result() {
     let told = node.published.len();
     node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
     assert_eq!(node.published.len(), told);
+}
+
+/// A tracker that was silent did not clear the attempt that it is told of. A success of what failed releases the image all the same.
+#[test]
+fn what_failed_while_the_tracker_was_silent_is_released_by_a_success_of_another_node() {
+    let mut node = Node::of(20);
+    for reporter in ["n1", "n2", "n3"] {
+        node.hear(reporter, endpoint(), failed(1));
+    }
+    node.ask();
+    node.bus_answers = false;
+    let attempt = AttemptId::random(&mut node.random);
+    let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, authoritative: true, ..AttemptFailure::default() });
+    let report = |attempt| ReportAttempt { key: key("r/a:1"), attempt, failure: failure.clone() };
+    for _ in 0..4 {
+        node.core.report(at(node.now), report(AttemptId::random(&mut node.random)));
+    }
+    let (reported, _) = node.core.report(at(node.now), report(attempt));
+    assert_eq!(reported.next_try_ms, Some(160_000), "kubelet's rule");
+    node.until(1.0);
+    for about in [endpoint(), About::Registry, About::Repository("a".to_owned())] {
+        node.hear("n4", about, Finding::Succeeded);
+    }
+    node.until(10.0);
+    assert!(node.is_clear(), "{:?}", node.told);
 }

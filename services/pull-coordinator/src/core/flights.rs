@@ -210,7 +210,7 @@ impl Coordinator {
         let (attempt, pull_time) = (flight.attempt, flight.pull_time(now));
         let tried = flight.stage != FlightStage::Queued;
         // What fails after the registry has given the manifest is this node's own affair.
-        let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| fleet.answered && !fleet.told);
+        let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| !fleet.told);
         self.landed += u64::from(result.is_ok());
         match result {
             Ok(_) => self.tell_reached(id, RegistryStage::Whole, effects),

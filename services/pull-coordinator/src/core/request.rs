@@ -42,7 +42,7 @@ pub(super) struct Request {
     pub(super) target: Option<Arc<Target>>,
     /// For how long its flight had waited for the fleet when it boarded.
     pub(super) fleet_waited_before: Duration,
-    /// The fleet decides when a failed wish goes on: its tracker has answered.
+    /// The fleet decides when a failed wish goes on, if the tracker answers.
     pub(super) fleet_decides: bool,
     /// How many flights had brought an image when this was asked.
     pub(super) landed_before: u64,

@@ -286,7 +286,8 @@ impl Coordinator {
         let Some(wish) = self.wishes.standing.get_mut(&id) else { return };
         wish.run = None;
         let next = match outcome.next_try_ms {
-            _ if fleet_decides => wish.began + RUN_EVERY_AT_LEAST,
+            // The tracker has answered the report, and says when if it is asked for leave.
+            Some(_) if fleet_decides => wish.began + RUN_EVERY_AT_LEAST,
             Some(left) => now.monotonic + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),
             None => now.monotonic + RUN_AGAIN_AFTER,
         };

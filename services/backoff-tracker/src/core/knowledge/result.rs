@@ -37,7 +37,7 @@ impl Knowledge {
             return (AttemptReported { next_try_ms: Some(0), entry: None }, effects);
         }
         let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
-        let topics = self.tried.topics_of(report.attempt);
+        let topics = self.topics_of(&report, &failure);
         if let Some(going) = self.tried.going_of(report.attempt) {
             self.note_floor(now.monotonic, &report.key, report.attempt, &going, &failure, &topics);
         }
@@ -57,6 +57,13 @@ impl Knowledge {
             self.look(now.monotonic, wish, &mut effects);
         }
         (reported, effects)
+    }
+
+    /// What a failure is about. An attempt that the pull coordinator made because this tracker was silent was not cleared here, but its image
+    /// is wanted here: a success of the same releases it.
+    fn topics_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<Topic>> {
+        let wanted = || self.wishes.values().find(|wish| wish.has_key(&report.key)).map(|wish| wish.aim.topics_of(failure));
+        self.tried.topics_of(report.attempt).or_else(wanted).unwrap_or_default()
     }
 
     /// What failed after the manifest was there is said once: another host, a limit, content that is not what it should be.

@@ -70,8 +70,9 @@ impl Tried {
         self.attempts.get(&attempt)?.going.clone()
     }
 
-    pub(super) fn topics_of(&self, attempt: AttemptId) -> Vec<Arc<Topic>> {
-        self.attempts.get(&attempt).map(|tried| tried.topics.clone()).unwrap_or_default()
+    /// What the failure of an attempt was about, if the attempt is known.
+    pub(super) fn topics_of(&self, attempt: AttemptId) -> Option<Vec<Arc<Topic>>> {
+        self.attempts.get(&attempt).map(|tried| tried.topics.clone())
     }
 
     /// Whether the node's own rule allowed it, without the fleet's leave.
