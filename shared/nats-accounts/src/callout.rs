@@ -209,3 +209,71 @@ impl Callout {
         nats_jwt::sign(&self.signer.0, claims).map_err(|_| CalloutError::CannotSign)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn callout() -> Callout {
+        let signer = Signer(KeyPair::new_account());
+        Callout { fleet: Fleet::default(), signer, tokens: None, roles: RoleMap::default() }
+    }
+
+    fn question(callout: &Callout, server: &KeyPair, change: impl Fn(&mut Value)) -> Vec<u8> {
+        let mut claims = json!({
+            "aud": AUDIENCE, "sub": callout.signer.public_key(),
+            "nats": {
+                "type": "authorization_request", "server_id": { "id": server.public_key() }, "user_nkey": "U",
+                "client_info": { "host": "10.0.0.1" }, "connect_opts": { "protocol": 1 },
+            },
+        });
+        change(&mut claims);
+        nats_jwt::sign(server, claims).unwrap().into_bytes()
+    }
+
+    #[test]
+    fn only_a_servers_own_question_for_this_issuer_is_answered() {
+        let (callout, server) = (callout(), KeyPair::new_server());
+        let asked = callout.read(&question(&callout, &server, |_| {})).unwrap();
+        let answer = callout.answer(asked, None, 1_000).unwrap();
+        assert_eq!((answer.outcome.unwrap_err(), answer.client_host.as_str()), (Refusal::NothingShown, "10.0.0.1"));
+        let (said, issuer): (Value, String) = nats_jwt::verified(answer.payload.as_bytes()).unwrap();
+        assert_eq!((issuer, said["aud"].as_str()), (callout.signer.public_key(), Some(server.public_key().as_str())));
+        assert!(said["nats"]["jwt"].is_null() && said["nats"]["error"].is_string());
+
+        let user = KeyPair::new_user();
+        let changes: [(&KeyPair, fn(&mut Value)); 4] = [
+            (&user, |claims| claims["nats"]["server_id"]["id"] = json!("N")),
+            (&server, |claims| claims["nats"]["server_id"]["id"] = json!("NOTHER")),
+            (&server, |claims| claims["aud"] = json!("other")),
+            (&server, |claims| claims["sub"] = json!("AOTHER")),
+        ];
+        for (key, change) in changes {
+            assert!(matches!(callout.read(&question(&callout, key, change)), Err(CalloutError::NotForUs(_))));
+        }
+        for nonsense in [&b""[..], b"{}", b"a.b.c"] {
+            assert!(matches!(callout.read(nonsense), Err(CalloutError::Malformed(_))));
+        }
+    }
+
+    #[test]
+    fn an_identity_lasts_an_hour_and_not_longer_than_what_was_shown() {
+        let callout = callout();
+        for (until_s, expected) in [(1_000 + 600, 1_600), (1_000 + 86_400, 1_000 + IDENTITY_S)] {
+            let name = "n1".parse().unwrap();
+            let identity = Identity { name, role: crate::Role::Node, until_s, known_by: String::new() };
+            let user = callout.user(&identity, "U", 1_000).unwrap();
+            let (claims, _): (Value, String) = nats_jwt::verified(user.as_bytes()).unwrap();
+            assert_eq!((claims["exp"].as_u64(), claims["aud"].as_str()), (Some(expected), Some(FLEET_ACCOUNT)));
+            assert!(claims["nats"]["pub"]["allow"].as_array().unwrap().iter().any(|subject| subject == "fleetpull.v1.evt.*.*.n1"));
+        }
+    }
+
+    #[test]
+    fn only_an_account_signs() {
+        assert!(Signer::from_seed_file(&KeyPair::new_account().seed().unwrap()).is_ok());
+        for text in [KeyPair::new_user().seed().unwrap(), String::new(), "SA".to_owned()] {
+            assert!(Signer::from_seed_file(&text).is_err());
+        }
+    }
+}

@@ -28,3 +28,33 @@ fn organizations(subject: &X509Name<'_>) -> Vec<String> {
 fn texts<'a>(attributes: impl Iterator<Item = &'a x509_parser::x509::AttributeTypeAndValue<'a>>) -> Vec<String> {
     attributes.filter_map(|attribute| attribute.as_str().ok()).map(str::to_owned).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    fn made(organization: &str, names: &[&str]) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+        for name in names {
+            params.distinguished_name.push(DnType::CommonName, *name);
+        }
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    #[test]
+    fn the_organization_gives_the_role_and_the_common_name_the_node() {
+        let roles = RoleMap { certificates: vec!["node=system:nodes".parse().unwrap()], ..RoleMap::default() };
+        let node = identify(&made("system:nodes", &["system:node:n1"]), &roles, 1_000).unwrap();
+        assert_eq!((node.name.as_str(), node.role), ("n1", crate::Role::Node));
+        assert!(matches!(identify(&made("visitors", &["n1"]), &roles, 1_000), Err(Refusal::NoRole(_))));
+        assert!(matches!(identify(&made("system:nodes", &["*"]), &roles, 1_000), Err(Refusal::BadName(_))));
+        assert!(matches!(identify(&made("system:nodes", &[]), &roles, 1_000), Err(Refusal::Certificate(_))));
+        assert!(matches!(identify(&made("system:nodes", &["n1"]), &roles, u64::MAX / 2), Err(Refusal::Expired(_))));
+        for text in ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            assert!(matches!(identify(text, &roles, 0), Err(Refusal::Certificate(_))), "{text}");
+        }
+    }
+}

@@ -124,3 +124,39 @@ fn number(text: &str) -> Option<Vec<u8>> {
     let first = bytes.iter().position(|byte| *byte != 0)?;
     bytes.get(first..).map(<[u8]>::to_vec)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_without_a_key_that_can_be_used_is_none() {
+        for text in [
+            r#"{"keys":[]}"#,
+            r#"{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}"#,
+            r#"{"keys":[{"kty":"RSA","kid":"a","n":"","e":"AQAB"}]}"#,
+            r#"{"keys":[{"kty":"RSA","kid":"a","alg":"PS256","n":"AQAB","e":"AQAB"}]}"#,
+            r#"{"keys":[{"kty":"RSA","kid":"a","use":"enc","n":"AQAB","e":"AQAB"}]}"#,
+            r#"{"keys":[{"kty":"EC","kid":"a","crv":"P-384","x":"AQAB","y":"AQAB"}]}"#,
+            r#"{"keys":[{"kty":"EC","kid":"a","crv":"P-256","x":"AQAB","y":"AQAB"}]}"#,
+        ] {
+            assert_eq!(Jwks::read(text.as_bytes()).unwrap_err(), JwksError::NoKey, "{text}");
+        }
+        for text in ["", "[]", "{}", "<html>", r#"{"keys":{}}"#] {
+            assert!(matches!(Jwks::read(text.as_bytes()), Err(JwksError::Malformed(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_name_and_used_for_its_own_algorithm() {
+        let keys = Jwks::read(br#"{"keys":[{"kty":"RSA","kid":"a","n":"AQAB","e":"AQAB"}]}"#).unwrap();
+        assert!(keys.knows("a") && !keys.knows("b"));
+        assert_eq!(keys.verify("b", "RS256", b"", b"").unwrap_err(), Refusal::UnknownKey("b".to_owned()));
+        for algorithm in ["RS256", "ES256"] {
+            assert_eq!(keys.verify("a", algorithm, b"", b"").unwrap_err(), Refusal::Signature);
+        }
+        for algorithm in ["none", "None", "HS256", "RS512", ""] {
+            assert_eq!(keys.verify("a", algorithm, b"", b"").unwrap_err(), Refusal::Algorithm(algorithm.to_owned()));
+        }
+    }
+}

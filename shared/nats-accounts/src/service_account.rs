@@ -133,3 +133,29 @@ impl TokenRules {
         roles.of_service_account(&token.subject, token.node.as_deref(), token.expires_s)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_no_token() {
+        let keys = Jwks::read(br#"{"keys":[{"kty":"RSA","kid":"a","n":"AQAB","e":"AQAB"}]}"#).unwrap();
+        let rules = TokenRules { issuer: "i".to_owned(), audience: "a".to_owned() };
+        for token in [
+            "",
+            ".",
+            "..",
+            "a.b.c",
+            "e30.e30.",
+            "\u{e9}.\u{e9}.\u{e9}",
+            &"x".repeat(MAX_BYTES + 1),
+            &format!("{}.a.b", "eyJ".repeat(5_000)),
+        ] {
+            assert!(matches!(rules.verify(token, &keys, 0), Err(Refusal::Malformed(_))), "{token}");
+            assert_eq!(unverified_key_id(token), None);
+        }
+        let header = base64url::encode(r#"{"alg":"RS256","kid":"a"}"#);
+        assert_eq!(unverified_key_id(&format!("{header}.e30.")).as_deref(), Some("a"));
+    }
+}

@@ -118,3 +118,74 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
     }
     Ok(roots)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::ServerConfig;
+    use rustls::pki_types::PrivateKeyDer;
+    use support::nats::Authority;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// Answers one request with this text; gives the request.
+    async fn serve(listener: TcpListener, authority: &Authority, answer: String) -> String {
+        let (certificate, key) = authority.issue("127.0.0.1");
+        let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_file(key).unwrap());
+        let (stream, _) = listener.accept().await.unwrap();
+        let Ok(mut stream) = TlsAcceptor::from(Arc::new(config.unwrap())).accept(stream).await else { return String::new() };
+        let mut asked = vec![0; 4_096];
+        let length = stream.read(&mut asked).await.unwrap();
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        let _ = stream.shutdown().await;
+        String::from_utf8_lossy(&asked[..length]).into_owned()
+    }
+
+    async fn fetched(answer: &str, trusted: bool) -> (Result<Vec<u8>>, String) {
+        let (authority, other) = (Authority::new("of the cluster"), Authority::new("another"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/openid/v1/jwks", listener.local_addr().unwrap());
+        let folder = tempfile::TempDir::new().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, "t0ken\n").unwrap();
+        let ca = if trusted { authority.certificate() } else { other.certificate() };
+        let endpoint = Endpoint::new(&url, Some(&ca), Some(token)).unwrap();
+        tokio::join!(endpoint.fetch(), serve(listener, &authority, answer.to_owned()))
+    }
+
+    #[tokio::test]
+    async fn a_document_is_fetched_from_whom_the_authority_vouches_for() {
+        let (document, asked) = fetched("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", true).await;
+        assert_eq!(document.unwrap(), b"{}");
+        assert!(asked.starts_with("GET /openid/v1/jwks HTTP/1.1\r\n") && asked.contains("Bearer t0ken\r\n"), "{asked}");
+        let (refused, asked) = fetched("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", false).await;
+        assert!(format!("{:#}", refused.unwrap_err()).contains("no TLS") && asked.is_empty(), "the token went to a stranger");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_document_says_why() {
+        let large = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", MAX_BYTES + 1, "x".repeat(MAX_BYTES + 1));
+        for (answer, said) in [
+            ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", "403 Forbidden: give --jwks-token-file"),
+            ("HTTP/1.1 302 Found\r\nLocation: https://other.example/\r\nContent-Length: 0\r\n\r\n", "302"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "cannot be read"),
+            (large.as_str(), "cannot be read"),
+            ("nonsense\r\n\r\n", ""),
+        ] {
+            let (document, _) = fetched(answer, true).await;
+            let error = format!("{:#}", document.unwrap_err());
+            assert!(error.contains(said) && !error.contains("t0ken"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_https_with_an_authority_is_fetched() {
+        let said = |url: &str, ca: Option<&Path>| format!("{:#}", Endpoint::new(url, ca, None).err().unwrap());
+        assert!(said("http://a/b", None).contains("only https"));
+        assert!(said("https://", None).contains("URL") || said("https://", None).contains("host"));
+        assert!(said("https://a/b", Some(Path::new("nowhere.pem"))).contains("nowhere.pem"));
+    }
+}
