@@ -31,12 +31,13 @@ fn texts<'a>(attributes: impl Iterator<Item = &'a x509_parser::x509::AttributeTy
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{CertificateParams, DnType, KeyPair};
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
     use super::*;
 
     fn made(organization: &str, names: &[&str]) -> String {
         let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, organization);
         for name in names {
             params.distinguished_name.push(DnType::CommonName, *name);

@@ -1,6 +1,6 @@
 //! The container image is built by Docker Engine, and does what its labels and the documentation say.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -12,6 +12,9 @@ use crate::command;
 
 /// Whom the image runs as.
 const USER: &str = "65532:65532";
+const TEMPORARY: &str = "/tmp";
+/// Everybody may write there, and remove what is theirs.
+const TEMPORARY_MODE: u32 = 0o1777;
 const IMAGE: &str = "fleetpull:e2e";
 const CONTAINERFILE: &str = "deploy/Containerfile";
 const COMPOSE: &str = "deploy/compose.yaml";
@@ -69,10 +72,11 @@ fn stage(root: &Path, place: &Path) -> anyhow::Result<PathBuf> {
         system.join("etc/ssl/certs"),
         system.join("usr/share/doc/fleetpull"),
         owned.join("var/lib/fleetpull"),
-        owned.join("tmp"),
+        system.join("tmp"),
     ] {
         std::fs::create_dir_all(folder)?;
     }
+    std::fs::set_permissions(system.join("tmp"), std::fs::Permissions::from_mode(TEMPORARY_MODE))?;
     let binary = root.join("target/release/fleetpull");
     std::fs::copy(&binary, system.join("usr/local/bin/fleetpull"))?;
     std::fs::copy(root.join("LICENSE"), system.join("usr/share/doc/fleetpull/LICENSE"))?;
@@ -192,13 +196,14 @@ fn inspect(engine: &Engine, version: &str) -> anyhow::Result<u64> {
 
 /// What a person would try first, as the image's user and with nothing writable but the volume and /tmp.
 fn behaves(engine: &Engine, version: &str) -> anyhow::Result<()> {
-    let run = ["run", "--rm", "--network", "none", "--read-only", "--tmpfs", "/tmp", IMAGE];
+    let run = ["run", "--rm", "--network", "none", "--read-only", "--tmpfs", TEMPORARY, IMAGE];
     let said = engine.output(&[&run[..], &["--version"]].concat())?;
     anyhow::ensure!(said.trim() == format!("fleetpull {version}"), "--version says {said:?}");
     let demo = engine.output(&[&run[..], &["demo", "-o", "json"]].concat())?;
-    anyhow::ensure!(demo.contains("\"pulled\""), "the demo has pulled nothing: {demo}");
+    anyhow::ensure!(demo.contains("\"Pulled\""), "the demo has pulled nothing: {demo}");
 
-    let agent = engine.output(&["run", "--detach", "--network", "none", "--read-only", "--tmpfs", "/tmp", IMAGE, "run", "--node", "n1"])?;
+    let agent =
+        engine.output(&["run", "--detach", "--network", "none", "--read-only", "--tmpfs", TEMPORARY, IMAGE, "run", "--node", "n1"])?;
     let agent = agent.trim();
     let mut nodes = String::new();
     for _ in 0..LOOKS {
@@ -210,8 +215,8 @@ fn behaves(engine: &Engine, version: &str) -> anyhow::Result<()> {
         pause();
     }
     anyhow::ensure!(nodes.contains("\"ok\""), "the agent in the container is not well: {nodes}\n{}", engine.output(&["logs", agent])?);
-    let uid = engine.output(&["top", agent, "-o", "uid"])?;
-    anyhow::ensure!(uid.lines().nth(1).is_some_and(|line| line.trim() == "65532"), "it runs as {uid}");
+    let uid = engine.output(&["top", agent, "-o", "pid,uid"])?;
+    anyhow::ensure!(uid.lines().nth(1).is_some_and(|line| line.split_whitespace().nth(1) == Some("65532")), "it runs as {uid}");
     let refused = engine.docker(&["exec", agent, "fleetpull", "pull", "localhost:1/none:v1", "--node", "n1"]).output()?;
     let said = String::from_utf8_lossy(&refused.stderr);
     anyhow::ensure!(refused.status.code() == Some(1), "a pull without a registry ends otherwise: {said}");
