@@ -242,7 +242,8 @@ mod tests {
         assert!(said["nats"]["jwt"].is_null() && said["nats"]["error"].is_string());
 
         let user = KeyPair::new_user();
-        let changes: [(&KeyPair, fn(&mut Value)); 4] = [
+        type Change = fn(&mut Value);
+        let changes: [(&KeyPair, Change); 4] = [
             (&user, |claims| claims["nats"]["server_id"]["id"] = json!("N")),
             (&server, |claims| claims["nats"]["server_id"]["id"] = json!("NOTHER")),
             (&server, |claims| claims["aud"] = json!("other")),

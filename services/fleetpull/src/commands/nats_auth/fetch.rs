@@ -79,10 +79,15 @@ impl Endpoint {
             let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
             Ok(body.map_err(|error| anyhow!("the document cannot be read: {error}"))?.to_bytes().to_vec())
         };
+        // A server may end the connection with its answer; what was received is still read then.
+        let driven = async {
+            let _ = connection.await;
+            std::future::pending().await
+        };
         tokio::select! {
             biased;
             document = exchange => document,
-            ended = connection => Err(ended.err().map_or_else(|| anyhow!("the connection ended"), Into::into)),
+            document = driven => document,
         }
     }
 
