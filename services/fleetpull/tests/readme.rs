@@ -16,6 +16,8 @@ fn read(path: &str) -> String {
 
 /// The lines that begin with `fleetpull `, in shell blocks and in help texts, without what stands behind them.
 fn command_lines(text: &str) -> Vec<String> {
+    // A backslash at the end of a line continues it.
+    let text = text.split("\\\n").map(str::trim_start).collect::<String>();
     let lines = text.lines().map(str::trim).filter(|line| line.starts_with("fleetpull "));
     let command = |line: &str| {
         let line = line.split("  ").next().unwrap_or(line).split(" > ").next().unwrap_or(line).split(" && ").next().unwrap_or(line);

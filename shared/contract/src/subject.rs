@@ -88,6 +88,42 @@ impl Fleet {
         format!("{}.v1.cmd.{LEADER}.{}.{verb}", self.0, service.name())
     }
 
+    /// Matches every command to one node.
+    #[must_use]
+    pub fn commands_to(&self, node: &NodeName) -> String {
+        format!("{}.v1.cmd.{}.>", self.0, token(node.as_str()))
+    }
+
+    /// Matches every command that every agent takes.
+    #[must_use]
+    pub fn commands_to_all(&self) -> String {
+        format!("{}.v1.cmd.{EVERY_NODE}.>", self.0)
+    }
+
+    /// Matches every command to whoever leads a service for the whole fleet.
+    #[must_use]
+    pub fn commands_to_leader(&self, service: Service) -> String {
+        self.command_to_leader(service, "*")
+    }
+
+    /// Matches every command to anybody.
+    #[must_use]
+    pub fn all_commands(&self) -> String {
+        format!("{}.v1.cmd.>", self.0)
+    }
+
+    /// Matches one command to any node, and to all.
+    #[must_use]
+    pub fn command_to_any(&self, service: Service, verb: &str) -> String {
+        format!("{}.v1.cmd.*.{}.{verb}", self.0, service.name())
+    }
+
+    /// Matches [`Fleet::command_from`] of this sender to any node.
+    #[must_use]
+    pub fn command_from_to_any(&self, sender: &NodeName, service: Service, verb: &str) -> String {
+        format!("{}.{}", self.command_to_any(service, verb), token(sender.as_str()))
+    }
+
     /// A topic of shared knowledge: the server republishes what is stored in the bucket of the same name below it.
     #[must_use]
     pub fn knowledge(&self, topic: &str) -> String {
@@ -145,6 +181,12 @@ impl Fleet {
 
     fn event_of(&self, reason: &str, registry: Option<&str>, node: &NodeName) -> String {
         format!("{}.v1.evt.{reason}.{}.{}", self.0, registry.map_or_else(|| NAMELESS.to_owned(), token), token(node.as_str()))
+    }
+
+    /// Matches every event.
+    #[must_use]
+    pub fn all_events(&self) -> String {
+        format!("{}.v1.evt.>", self.0)
     }
 
     /// The stream that stores the fleet's events.
@@ -240,6 +282,15 @@ mod tests {
             "fleetpull.v1.cmd.n1_2eexample.throttler.grant-budget.*"
         );
         assert_eq!(fleet.command_to_all(Service::Agent, "describe"), "fleetpull.v1.cmd._all.agent.describe");
+        assert_eq!(fleet.commands_to(&node), "fleetpull.v1.cmd.n1_2eexample.>");
+        assert_eq!(fleet.commands_to_leader(Service::Registrar), "fleetpull.v1.cmd._leader.registrar.*");
+        assert_eq!(fleet.command_to_any(Service::Agent, "count"), "fleetpull.v1.cmd.*.agent.count");
+        assert_eq!(
+            fleet.command_from_to_any(&sender, Service::Throttler, "grant-budget"),
+            "fleetpull.v1.cmd.*.throttler.grant-budget.n2_2eexample"
+        );
+        assert_eq!((fleet.all_commands().as_str(), fleet.commands_to_all().as_str()), ("fleetpull.v1.cmd.>", "fleetpull.v1.cmd._all.>"));
+        assert_eq!(fleet.all_events(), "fleetpull.v1.evt.>");
         assert_eq!(
             fleet.event(EventReason::BackOff, Some("localhost:5000"), &node),
             "fleetpull.v1.evt.BackOff.localhost_3a5000.n1_2eexample"

@@ -53,6 +53,11 @@ fn rules(settings: &Settings) -> Vec<Rule> {
             keys: ["nats.nkey", "nats.creds"],
             what: "stands beside nats.creds, and each says who connects: give one of them".to_owned(),
         },
+        Rule {
+            broken: nats.token_file.is_some() && (nats.creds.is_some() || nats.nkey.is_some()),
+            keys: ["nats.token_file", if nats.creds.is_some() { "nats.creds" } else { "nats.nkey" }],
+            what: "stands beside nats.creds or nats.nkey, and each says who connects: give one of them".to_owned(),
+        },
     ]
 }
 

@@ -151,12 +151,14 @@ impl Loader {
         }
     }
 
-    /// Who connects by a credentials file of ours does not do so by an nkey of the nats CLI's too, nor the other way round.
+    /// Who connects by a login of ours does not do so by another kind of the nats CLI's too.
     fn one_login(&mut self) {
         let of_cli = |assignment: &Assignment| matches!(&assignment.origin, Origin::Environment { variable } if assignment.key.nats_variable == Some(variable));
-        for (login, other) in [("nats.creds", "nats.nkey"), ("nats.nkey", "nats.creds")] {
+        const LOGINS: [&str; 3] = ["nats.creds", "nats.nkey", "nats.token_file"];
+        let is_login = |assignment: &Assignment| LOGINS.contains(&assignment.key.name);
+        for login in LOGINS {
             if self.assignments.iter().any(|assignment| assignment.key.name == login && !of_cli(assignment)) {
-                self.assignments.retain(|assignment| assignment.key.name != other || !of_cli(assignment));
+                self.assignments.retain(|assignment| assignment.key.name == login || !is_login(assignment) || !of_cli(assignment));
             }
         }
     }

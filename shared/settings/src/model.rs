@@ -262,6 +262,12 @@ pub struct Nats {
     /// A file with an nkey seed.
     #[serde(with = "empty_as_none")]
     pub nkey: Option<PathBuf>,
+    /// A file with a token, read again at each connect.
+    #[serde(with = "empty_as_none")]
+    pub token_file: Option<PathBuf>,
+    /// What the subjects begin with on which answers arrive.
+    #[serde(with = "empty_as_none")]
+    pub inbox_prefix: Option<String>,
     /// PEM: the authority that signed the server's certificate.
     #[serde(with = "empty_as_none")]
     pub ca: Option<PathBuf>,

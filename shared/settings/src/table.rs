@@ -55,7 +55,7 @@ impl Key {
     }
 }
 
-static KEYS: [Key; 54] = [
+static KEYS: [Key; 56] = [
     key("fleet.name", Kind::FleetName, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
     key(
         "fleet.share",
@@ -209,6 +209,10 @@ static KEYS: [Key; 54] = [
         .nats("--nats", "NATS_URL"),
     key("nats.creds", Kind::Path, "File with user JWT and seed (.creds).").nats("--nats-creds", "NATS_CREDS"),
     key("nats.nkey", Kind::Path, "File with the seed of an nkey.").nats("--nats-nkey", "NATS_NKEY"),
+    key("nats.token_file", Kind::Path, "File with a token, such as a projected service-account token of Kubernetes for `fleetpull nats-auth`. Read again at each connect.")
+        .flag("--nats-token-file"),
+    key("nats.inbox_prefix", Kind::Text, "What the subjects begin with on which answers arrive. Empty: the context's; for an agent with nats.token_file and no context _INBOX_<node>; else _INBOX.")
+        .flag("--nats-inbox-prefix"),
     key("nats.ca", Kind::Path, "File with the authority that signed the server's certificate (PEM). Empty: the system's.").nats("--nats-ca", "NATS_CA"),
     key("nats.cert", Kind::Path, "File with the client's certificate (PEM).").nats("--nats-cert", "NATS_CERT"),
     key("nats.key", Kind::Path, "File with the key of the client's certificate (PEM).").nats("--nats-key", "NATS_KEY"),

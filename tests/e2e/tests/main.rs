@@ -1,6 +1,7 @@
 //! The program as its users and its operators meet it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod accounts;
 mod agent;
 mod behind_cri;
 mod cluster;

@@ -31,6 +31,7 @@ Examples:
   cargo xtask test back_off            the tests with that in their names
   cargo xtask lint                     what CI checks besides the tests
   cargo xtask bench --output json      the benchmarks beside their references
+  cargo xtask e2e image                Docker Engine builds the image and runs it
   cargo xtask e2e jaeger               a real Jaeger shows the trees and links of real pulls
   cargo xtask e2e promtool             Prometheus' checker on rules, their tests and metrics"
 )]

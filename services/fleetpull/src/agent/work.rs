@@ -193,7 +193,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let runtime = open_shared_runtime(configuration, RegistryArgs::default(), &clock, fleet_key.clone(), &instruments)?;
     // Without NATS there is nobody to share with.
     let sharing = Sharing::of(settings, identity.instance.clone()).filter(|_| settings.nats.is_wanted());
-    let bus = open_bus(settings, &format!("fleetpull {node}"), fleet_size::read(&state.fleet_size()), &clock).await?;
+    let bus = open_bus(settings, &node, fleet_size::read(&state.fleet_size()), &clock).await?;
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
     let wiring = Wiring { bus, fleet, node, delivery: Policies::of(settings).delivery };
     let door = Arc::new(Door::default());

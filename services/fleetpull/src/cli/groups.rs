@@ -77,6 +77,12 @@ pub struct NatsArgs {
     /// A file with an nkey seed.
     #[arg(long, value_name = "FILE")]
     pub nats_nkey: Option<PathBuf>,
+    /// A file with a token: a projected service-account token, for nats-auth.
+    #[arg(long, value_name = "FILE")]
+    pub nats_token_file: Option<PathBuf>,
+    /// What the subjects begin with on which answers arrive.
+    #[arg(long, value_name = "PREFIX")]
+    pub nats_inbox_prefix: Option<String>,
     /// PEM: the authority that signed the server's certificate.
     #[arg(long, value_name = "FILE")]
     pub nats_ca: Option<PathBuf>,
@@ -209,6 +215,8 @@ impl NatsArgs {
             ("nats.url", self.nats.clone()),
             ("nats.creds", self.nats_creds.as_deref().map(text)),
             ("nats.nkey", self.nats_nkey.as_deref().map(text)),
+            ("nats.token_file", self.nats_token_file.as_deref().map(text)),
+            ("nats.inbox_prefix", self.nats_inbox_prefix.clone()),
             ("nats.ca", self.nats_ca.as_deref().map(text)),
             ("nats.cert", self.nats_cert.as_deref().map(text)),
             ("nats.key", self.nats_key.as_deref().map(text)),

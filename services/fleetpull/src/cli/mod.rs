@@ -2,6 +2,7 @@
 
 mod backoff;
 mod groups;
+mod nats_auth;
 mod nats_setup;
 mod pull;
 mod queries;
@@ -19,7 +20,8 @@ pub use backoff::{
 pub use groups::{
     FleetArgs, LogArgs, NatsArgs, NodesQuestionArgs, OutputArgs, OutputFormat, QuestionArgs, RegistryArgs, RuntimeArgs, SettingsArgs,
 };
-pub use nats_setup::NatsSetupArgs;
+pub use nats_auth::NatsAuthArgs;
+pub use nats_setup::{AccountsArgs, NatsSetupArgs};
 pub use pull::{FleetPullArgs, PullArgs};
 pub use queries::{
     CancelArgs, CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, NodesArgs, PullsArgs,
@@ -80,8 +82,10 @@ pub enum Command {
     Backoff(BackoffArgs),
     /// List what registries allow the fleet, and what is left of it.
     Budget(BudgetArgs),
-    /// Make the fleet's buckets on the NATS server, for agents that may not.
+    /// Make the fleet's buckets on the NATS server, or its accounts (--accounts).
     NatsSetup(NatsSetupArgs),
+    /// Tell NATS servers who somebody with a service-account token or a client certificate is.
+    NatsAuth(NatsAuthArgs),
     /// Print or check the settings.
     Config(ConfigArgs),
     /// See the main job with nothing installed: a small registry and three nodes in this process.

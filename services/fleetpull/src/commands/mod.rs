@@ -10,6 +10,8 @@ mod demo;
 mod events;
 mod explain;
 mod holds;
+mod nats_accounts;
+mod nats_auth;
 mod nats_setup;
 mod nodes;
 mod pull;
@@ -38,6 +40,7 @@ pub fn carry_out(cli: Cli) -> Result<Exit> {
         Command::Backoff(args) => backoff::carry_out(&args),
         Command::Budget(args) => budget::carry_out(&args),
         Command::NatsSetup(args) => nats_setup::carry_out(&args),
+        Command::NatsAuth(args) => nats_auth::carry_out(&args),
         Command::Config(args) => config::carry_out(&args),
         Command::Demo(args) => demo::carry_out(&args),
     }

@@ -9,6 +9,7 @@ use event_recorder::{StreamLimits, event_stream};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::nats_accounts;
 use crate::cli::{NatsSetupArgs, OutputFormat};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
@@ -43,6 +44,9 @@ pub(super) fn carry_out(args: &NatsSetupArgs) -> Result<Exit> {
     let configuration = Configuration::load(&args.settings, args.flags())?;
     configuration.start_log("error");
     let fleet = Fleet::named(&configuration.settings().fleet.name).context("fleet.name is not valid")?;
+    if let Some(directory) = &args.accounts.directory {
+        return nats_accounts::carry_out(args, configuration.settings(), fleet, directory);
+    }
     actix::System::new().block_on(async {
         let bus = connect_nats(configuration.settings()).await?;
         let options = SetupOptions { dry_run: args.dry_run, force: args.force, replicas: args.replicas };

@@ -10,7 +10,9 @@ use bus::nats::{NatsBus, NatsOptions};
 use bus::socket::SocketBus;
 use bus::{Bus as _, BusError, BusHealth, BusRef};
 use clock::Clock;
+use contract::NodeName;
 use futures::StreamExt as _;
+use nats_accounts::inbox_prefix;
 use settings::{Nats, Settings};
 
 use crate::exit::UsageError;
@@ -29,11 +31,15 @@ const CLIENT_NAME: &str = "fleetpull";
 ///
 /// # Errors
 /// The settings name something that cannot be used: a file that is missing, a URL that is none.
-pub async fn open_bus(settings: &Settings, connection_name: &str, fleet_size: u64, clock: &Clock) -> Result<BusRef> {
+pub async fn open_bus(settings: &Settings, node: &NodeName, fleet_size: u64, clock: &Clock) -> Result<BusRef> {
     if !settings.nats.is_wanted() {
         return Ok(Arc::new(MemoryBus::new(clock.clone())));
     }
-    let options = NatsOptions { fleet_size, ..nats_options(&settings.nats, connection_name) };
+    let mut options = NatsOptions { fleet_size, ..nats_options(&settings.nats, &format!("{CLIENT_NAME} {node}")) };
+    // An identity of `fleetpull nats-auth` may listen on inboxes of its own alone; a context says its own prefix.
+    if options.inbox_prefix.is_none() && options.context.is_none() && options.token_file.is_some() {
+        options.inbox_prefix = Some(inbox_prefix(node));
+    }
     Ok(Arc::new(NatsBus::connect(options).await.context("NATS cannot be used as it is set")?))
 }
 
@@ -117,6 +123,8 @@ fn nats_options(nats: &Nats, connection_name: &str) -> NatsOptions {
         urls: (!urls.is_empty()).then(|| urls.join(",")),
         creds: nats.creds.clone(),
         nkey: nats.nkey.clone(),
+        token_file: nats.token_file.clone(),
+        inbox_prefix: nats.inbox_prefix.clone(),
         ca: nats.ca.clone(),
         cert: nats.cert.clone(),
         key: nats.key.clone(),

@@ -21,7 +21,7 @@ pub(super) struct Context {
     cert: String,
     key: String,
     pub(super) tls_first: bool,
-    pub(super) inbox_prefix: String,
+    inbox_prefix: String,
     pub(super) jetstream_domain: String,
     pub(super) jetstream_api_prefix: String,
     nsc: String,
@@ -47,6 +47,7 @@ impl Context {
             ca: file(&context.ca),
             cert: file(&context.cert),
             key: file(&context.key),
+            inbox_prefix: Some(context.inbox_prefix.clone()).filter(|prefix| !prefix.is_empty()),
             ..NatsOptions::default()
         };
         *options = std::mem::take(options).or(files);

@@ -9,6 +9,7 @@ use super::options::NatsOptionsError;
 
 const CREDENTIALS: &str = "NATS credentials file";
 const NKEY: &str = "NATS nkey file";
+const TOKEN: &str = "NATS token file";
 
 /// A login. Holds secrets, so it can neither be shown nor written.
 #[derive(PartialEq)]
@@ -20,6 +21,8 @@ pub(super) enum Login {
         password: String,
     },
     Token(String),
+    /// A file with a token, such as a projected one that is renewed.
+    TokenFile(PathBuf),
     /// A file with a user JWT and a seed.
     Credentials(PathBuf),
     /// A file with a seed.
@@ -45,6 +48,14 @@ impl Login {
                 (auth.username, auth.password) = (Some(user.clone()), Some(password.clone()));
             }
             Self::Token(token) => auth.token = Some(token.clone()),
+            Self::TokenFile(path) => {
+                let text = read(TOKEN, path)?;
+                let token = text.trim();
+                if token.is_empty() || token.contains(char::is_whitespace) {
+                    return Err(unusable(TOKEN, path, "it holds not one token".to_owned()));
+                }
+                auth.token = Some(token.to_owned());
+            }
             Self::Credentials(path) => {
                 let text = read(CREDENTIALS, path)?;
                 let token = line_beginning(&text, "eyJ").ok_or_else(|| missing(CREDENTIALS, path, "user JWT"))?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// What a user says about the connection. Everything is optional; what is given beats what the context says.
 ///
-/// Of several logins the first of these counts: `creds`, `nkey`, the login in the URLs, the login of the context.
+/// Of several logins the first of these counts: `creds`, `nkey`, `token_file`, the login in the URLs, the login of the context.
 /// Files are read again at every connect, so that renewed ones are taken up.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct NatsOptions {
@@ -15,6 +15,10 @@ pub struct NatsOptions {
     pub creds: Option<PathBuf>,
     /// A file with an nkey seed.
     pub nkey: Option<PathBuf>,
+    /// A file with a token.
+    pub token_file: Option<PathBuf>,
+    /// What the subjects begin with on which answers arrive.
+    pub inbox_prefix: Option<String>,
     /// Certificates of the authorities that the server's is checked against (PEM), in place of the host's.
     pub ca: Option<PathBuf>,
     /// The client's certificate (PEM).
@@ -45,6 +49,8 @@ impl NatsOptions {
             urls: text("NATS_URL"),
             creds: path("NATS_CREDS"),
             nkey: path("NATS_NKEY"),
+            token_file: None,
+            inbox_prefix: None,
             ca: path("NATS_CA"),
             cert: path("NATS_CERT"),
             key: path("NATS_KEY"),
@@ -63,6 +69,8 @@ impl NatsOptions {
             urls: self.urls.or(fallback.urls),
             creds: self.creds.or(fallback.creds),
             nkey: self.nkey.or(fallback.nkey),
+            token_file: self.token_file.or(fallback.token_file),
+            inbox_prefix: self.inbox_prefix.or(fallback.inbox_prefix),
             ca: self.ca.or(fallback.ca),
             cert: self.cert.or(fallback.cert),
             key: self.key.or(fallback.key),
@@ -93,12 +101,14 @@ impl NatsOptions {
 
 impl fmt::Debug for NatsOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { urls: _, creds, nkey, ca, cert, key, context, config_home, home, name, fleet_size } = self;
+        let Self { urls: _, creds, nkey, token_file, inbox_prefix, ca, cert, key, context, config_home, home, name, fleet_size } = self;
         formatter
             .debug_struct("NatsOptions")
             .field("servers", &self.redacted())
             .field("creds", creds)
             .field("nkey", nkey)
+            .field("token_file", token_file)
+            .field("inbox_prefix", inbox_prefix)
             .field("ca", ca)
             .field("cert", cert)
             .field("key", key)
@@ -216,6 +226,8 @@ mod tests {
             urls: Some("of NATS_URL".to_owned()),
             creds: None,
             nkey: path("of NATS_NKEY"),
+            token_file: None,
+            inbox_prefix: None,
             ca: path("of NATS_CA"),
             cert: path("of NATS_CERT"),
             key: path("of NATS_KEY"),

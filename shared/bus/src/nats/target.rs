@@ -67,7 +67,7 @@ impl Target {
             ca: options.ca,
             certificate,
             tls_first: context.tls_first,
-            inbox_prefix: Some(context.inbox_prefix.clone()).filter(|prefix| !prefix.is_empty()),
+            inbox_prefix: options.inbox_prefix,
             api_prefix: api_prefix(&context),
             foreign_domain: !context.jetstream_domain.is_empty() || !context.jetstream_api_prefix.is_empty(),
             name: options.name,
@@ -102,6 +102,9 @@ fn login(options: &NatsOptions, of_urls: Login, context: &Context) -> Login {
     }
     if let Some(nkey) = &options.nkey {
         return Login::Nkey(nkey.clone());
+    }
+    if let Some(file) = &options.token_file {
+        return Login::TokenFile(file.clone());
     }
     if of_urls != Login::Nobody {
         return of_urls;

@@ -43,6 +43,27 @@ async fn a_token_in_the_url() {
 }
 
 #[tokio::test]
+async fn a_token_in_a_file_that_is_read_at_each_connect() {
+    let folder = TempDir::new().unwrap();
+    let server = server!(NatsConfig::default().with("authorization { token: s3cret }"));
+    let token_file = file(&folder, "token", "old\n");
+    let options = NatsOptions { token_file: Some(token_file.clone()), inbox_prefix: Some("_INBOX_n1".to_owned()), ..urls(server.url()) };
+    let bus = NatsBus::connect(options.clone()).await.unwrap();
+    says(&bus, &["authorization violation"]).await;
+    file(&folder, "token", "s3cret\n");
+    bus.wait_connected(super::LIMIT).await.unwrap();
+    assert!(bus.new_inbox().starts_with("_INBOX_n1."));
+    works(options.clone()).await;
+    for (text, said) in [("", "holds not one token"), ("two words", "holds not one token")] {
+        std::fs::write(&token_file, text).unwrap();
+        let error = NatsBus::connect(options.clone()).await.err().unwrap().to_string();
+        assert!(error.contains(said) && !error.contains("words"), "{error}");
+    }
+    std::fs::remove_file(&token_file).unwrap();
+    assert!(NatsBus::connect(options).await.err().unwrap().to_string().contains("cannot be read"));
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_refused_and_not_shown() {
     let server = server!(with_password());
     let options = urls(format!("nats://ann:hunter3@{}", server.address()));

@@ -13,8 +13,22 @@ use support::requirement::met;
 
 use super::common::{NOBODY, small};
 
-const COMMANDS: [&str; 13] =
-    ["pull", "run", "events", "explain", "nodes", "pulls", "cancel", "backoff", "budget", "nats-setup", "config", "demo", "completions"];
+const COMMANDS: [&str; 14] = [
+    "pull",
+    "run",
+    "events",
+    "explain",
+    "nodes",
+    "pulls",
+    "cancel",
+    "backoff",
+    "budget",
+    "nats-setup",
+    "nats-auth",
+    "config",
+    "demo",
+    "completions",
+];
 /// What the demo may take. It takes some 17 s, 12 of them an outage.
 const DEMO_ENDS_WITHIN: Duration = Duration::from_secs(30);
 /// Commands below commands.

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{Authority, NatsConfig};
 
-/// The accounts of deploy/nats/accounts.conf. What it made goes when it is dropped.
+/// The accounts of deploy/nats. What it made goes when it is dropped.
 pub struct Accounts {
     text: String,
     authority: Authority,
@@ -23,8 +23,13 @@ impl Accounts {
     #[must_use]
     #[allow(clippy::new_without_default, reason = "each has other keys")]
     pub fn new() -> Self {
-        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/accounts.conf");
-        let mut text = std::fs::read_to_string(example).expect("deploy/ has accounts");
+        let example = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats").join(name);
+            std::fs::read_to_string(path).expect("deploy/ has accounts")
+        };
+        let (server, include) = (example("nats-server.conf"), "include \"accounts.conf\"");
+        assert!(server.contains(include), "the server's configuration includes the accounts");
+        let mut text = server.replace(include, &example("accounts.conf"));
         let (folder, authority) = (TempDir::with_prefix("accounts-").expect("a folder can be made"), Authority::new("of the fleet"));
         let (certificate, key) = authority.issue("127.0.0.1");
         let store = folder.path().join("store");

@@ -40,7 +40,23 @@ impl Authority {
     /// When the folder cannot be written.
     #[must_use]
     pub fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
-        let mut params = CertificateParams::new([name.to_owned()]).expect("the name is valid");
+        self.signed(name, CertificateParams::new([name.to_owned()]).expect("the name is valid"))
+    }
+
+    /// The same for a client of an organization, by names that are none of a host.
+    ///
+    /// # Panics
+    /// When the folder cannot be written.
+    #[must_use]
+    pub fn issue_to(&self, name: &str, organization: Option<&str>) -> (PathBuf, PathBuf) {
+        let mut params = CertificateParams::default();
+        if let Some(organization) = organization {
+            params.distinguished_name.push(DnType::OrganizationName, organization);
+        }
+        self.signed(name, params)
+    }
+
+    fn signed(&self, name: &str, mut params: CertificateParams) -> (PathBuf, PathBuf) {
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("a key can be made");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate can be made");

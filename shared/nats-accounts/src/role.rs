@@ -1,0 +1,55 @@
+//! Roles.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What somebody is to the fleet. Each may do what its permissions say; none contains another by accident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// An agent: speaks and writes in its own name alone.
+    Node,
+    /// Sees everything but the fleet's key; changes nothing, asks no registry.
+    Viewer,
+    /// A viewer that may also let nodes pull, and end standing pulls.
+    Puller,
+    /// May send every command to every node: pulls, clears, pauses.
+    Operator,
+    /// Makes the fleet's buckets and its stream, and reads and deletes nothing in them.
+    Setup,
+}
+
+/// Not a role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a role: use node, viewer, puller, operator or setup")]
+pub struct UnknownRole(String);
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 5] = [Self::Node, Self::Viewer, Self::Puller, Self::Operator, Self::Setup];
+
+    /// As people write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Viewer => "viewer",
+            Self::Puller => "puller",
+            Self::Operator => "operator",
+            Self::Setup => "setup",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = UnknownRole;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRole> {
+        Self::ALL.into_iter().find(|role| role.name() == text).ok_or_else(|| UnknownRole(text.chars().take(64).collect()))
+    }
+}

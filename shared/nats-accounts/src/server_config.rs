@@ -1,0 +1,259 @@
+//! The configuration of a nats-server, in the server's own language.
+
+use std::fmt::Write as _;
+
+use contract::NodeName;
+use contract::subject::Fleet;
+
+use crate::{Group, Permissions, Role};
+
+/// The account that the fleet's users are in.
+pub const FLEET_ACCOUNT: &str = "FLEET";
+/// The account of the auth callout, which sees nothing of the fleet.
+const AUTH_ACCOUNT: &str = "AUTH";
+/// How long a login may take where the server asks the auth callout, which may fetch keys first.
+const LOGIN_WITHIN_S: u64 = 8;
+
+/// A user with a key of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The node, or whose login it is.
+    pub name: NodeName,
+    /// What it may do.
+    pub role: Role,
+    /// Of its nkey; the seed stays with the user.
+    pub public_key: String,
+}
+
+/// Who answers for users that have no key here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CalloutConfig {
+    /// The public key of the account nkey that signs its answers.
+    pub issuer: String,
+    /// The public key of the callout's own login.
+    pub user: String,
+}
+
+/// The accounts of a fleet on one server or on each of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// The fleet.
+    pub fleet: Fleet,
+    /// The public key of the login that the server tells of itself; it sees nothing of the fleet.
+    pub system: String,
+    /// The fleet's users.
+    pub users: Vec<User>,
+    /// Who answers for others.
+    pub callout: Option<CalloutConfig>,
+}
+
+/// How a server is reached, and where it keeps what it stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// `server_name`.
+    pub server_name: String,
+    /// `listen`.
+    pub listen: String,
+    /// The server's certificate (PEM).
+    pub cert_file: String,
+    /// Its key.
+    pub key_file: String,
+    /// The authority of clients' certificates; given, each client must show one.
+    pub client_ca_file: Option<String>,
+    /// Where JetStream stores.
+    pub store_dir: String,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self {
+            server_name: "fleet-1".to_owned(),
+            listen: "0.0.0.0:4222".to_owned(),
+            cert_file: "/etc/nats/server.pem".to_owned(),
+            key_file: "/etc/nats/server.key".to_owned(),
+            client_ca_file: None,
+            store_dir: "/var/lib/nats".to_owned(),
+        }
+    }
+}
+
+impl Connections {
+    /// The text of `nats-server.conf`, which includes `accounts.conf` beside it.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let Self { server_name, listen, cert_file, key_file, client_ca_file, store_dir } = self;
+        let verify = client_ca_file.as_ref().map_or_else(String::new, |ca| {
+            format!("  # Each client shows a certificate of this authority; the auth callout says who that is.\n  ca_file: {ca:?}\n  verify: true\n")
+        });
+        format!(
+            "# nats-server for a fleet. Check: nats-server -t -c nats-server.conf\n\
+             #\n\
+             # This is one server. Each of a cluster has the same accounts.conf, a name of its own and a `cluster` block: see deploy/README.md.\n\
+             \n\
+             listen: {listen:?}\n\
+             server_name: {server_name:?}\n\
+             \n\
+             # Logins are proven by keys, but what is said is not for others: agents trust it with `nats.ca` (or `ca` of a context).\n\
+             tls {{\n  cert_file: {cert_file:?}\n  key_file: {key_file:?}\n{verify}}}\n\
+             \n\
+             jetstream {{\n  store_dir: {store_dir:?}\n}}\n\
+             \n\
+             # Who may do what. After a change of it: nats-server --signal reload\n\
+             include \"accounts.conf\"\n"
+        )
+    }
+}
+
+impl ServerConfig {
+    /// The text of `accounts.conf`.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = header(&self.fleet);
+        text += "# What the server says of itself: `nats server report ...` as the user `system`, which sees nothing of the fleet.\n";
+        text += "system_account: SYS\n\naccounts {\n";
+        line(&mut text, 2, &format!("SYS {{\n    users: [\n      {{ nkey: {} }} # system\n    ]\n  }}", self.system));
+        if let Some(callout) = &self.callout {
+            line(&mut text, 2, "# The auth callout alone, which the server asks who somebody is.");
+            line(&mut text, 2, &format!("{AUTH_ACCOUNT} {{\n    users: [\n      {{ nkey: {} }} # auth-callout\n    ]\n  }}", callout.user));
+        }
+        line(&mut text, 2, &format!("{FLEET_ACCOUNT} {{"));
+        text += LIMITS;
+        line(&mut text, 4, "users: [");
+        let mut explained: Vec<Role> = Vec::new();
+        for user in &self.users {
+            let first = !explained.contains(&user.role);
+            explained.push(user.role);
+            self.user(&mut text, user, first);
+        }
+        text += "    ]\n  }\n}\n";
+        if let Some(callout) = &self.callout {
+            text += &self.authorization(callout);
+        }
+        text
+    }
+
+    /// One user; the reasons stand at the first of each role.
+    fn user(&self, text: &mut String, user: &User, explain: bool) {
+        let permissions = Permissions::of(&self.fleet, user.role, &user.name);
+        line(text, 6, "{");
+        line(text, 8, &format!("nkey: {} # {}", user.public_key, user.name));
+        line(text, 8, &format!("# role {}", user.role));
+        line(text, 8, "permissions {");
+        for (what, groups) in [("publish", &permissions.publish), ("subscribe", &permissions.subscribe)] {
+            line(text, 10, &format!("{what}: ["));
+            groups.iter().for_each(|group| group_lines(text, group, explain));
+            line(text, 10, "]");
+        }
+        if let Some(responses) = permissions.responses {
+            if explain && user.role == Role::Node {
+                line(
+                    text,
+                    10,
+                    "# Answers to whoever asked. A pull may take long: the default of two minutes would cut its answer off, and each 2 s",
+                );
+                line(text, 10, "# the node asks whether its caller still waits.");
+            }
+            line(text, 10, &format!("allow_responses: {{ max: {}, expires: \"{}s\" }}", responses.max, responses.expires_s));
+        }
+        line(text, 8, "}");
+        line(text, 6, "}");
+    }
+
+    fn authorization(&self, callout: &CalloutConfig) -> String {
+        let keys: Vec<&str> = [callout.user.as_str(), self.system.as_str()]
+            .into_iter()
+            .chain(self.users.iter().map(|user| user.public_key.as_str()))
+            .collect();
+        let mut text = String::from("\n# Who has no key above is who `fleetpull nats-auth` says, for an hour.\nauthorization {\n");
+        line(&mut text, 2, &format!("timeout: {LOGIN_WITHIN_S}"));
+        line(&mut text, 2, "auth_callout {");
+        line(&mut text, 4, "# The server believes what this account key has signed: auth-callout.issuer.nk");
+        line(&mut text, 4, &format!("issuer: {}", callout.issuer));
+        line(&mut text, 4, &format!("account: {AUTH_ACCOUNT}"));
+        line(&mut text, 4, "# These have keys, and come in while the callout is away.");
+        line(&mut text, 4, "auth_users: [");
+        keys.iter().for_each(|key| line(&mut text, 6, key));
+        text += "    ]\n  }\n}\n";
+        text
+    }
+}
+
+fn line(text: &mut String, indent: usize, what: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{:indent$}{what}", "");
+}
+
+fn group_lines(text: &mut String, group: &Group, explain: bool) {
+    if explain {
+        line(text, 12, &format!("# {}", group.why));
+    }
+    group.subjects.iter().for_each(|subject| line(text, 12, &format!("\"{subject}\"")));
+}
+
+const LIMITS: &str =
+    "    # The six buckets take 54 MiB, the stream of events 1 GiB (events.stream_max_bytes); three times that in a cluster.
+    jetstream: { max_mem: 0, max_file: 4GB, max_streams: 8, max_bytes_required: true }
+    # Of connections in all, and of each its subscriptions (an agent has some 50) and the bytes of a message.
+    limits { max_connections: 20000, max_subscriptions: 1000, max_payload: 1MB }
+";
+
+fn header(fleet: &Fleet) -> String {
+    let (name, stream) = (fleet.name(), fleet.event_stream());
+    format!(
+        "# Made by `fleetpull nats-setup --accounts`: make it again instead of changing it, then `nats-server --signal reload`.\n\
+         # In these accounts a node may speak only as itself and change no bucket.\n\
+         #\n\
+         # Once, before the agents start, and after an upgrade: fleetpull nats-setup, as the user `setup`. It makes the fleet's buckets.\n\
+         #\n\
+         # Who may do what on `{name}.v1.`:\n\
+         {ROLES}\
+         #\n\
+         # and in the fleet's buckets (stream KV_{name}-<bucket>, key after $KV.{name}-<bucket>.):\n\
+         {BUCKETS}\
+         #\n\
+         # The stream {stream} stores what is published on evt: a node writes under its own name alone; nodes, operators, pullers and\n\
+         # viewers read.\n\
+         #\n\
+         {REST}\n"
+    )
+}
+
+const ROLES: &str = "\
+#              publish                                              subscribe
+#   node       its own events; commands to itself; reports to       commands to itself, to all and to the registrar; shared
+#              the registrar; budget claims in its own name;        knowledge; the services API
+#              its own digest; answers
+#   operator   commands to every node: pulls, cancels, clears, pauses;  events
+#              reads who is a member
+#   puller     as a viewer; pulls, cancels, and asks what a pull       events
+#              would do
+#   viewer     questions to every node that change nothing and ask     events
+#              no registry: nodes, pulls, events, backoff list,
+#              budget list; reads who is a member
+#   setup      nothing                                              nothing
+";
+
+const BUCKETS: &str = "\
+#   reports    a node writes below its own name alone; all nodes read
+#   leases     all nodes write by compare-and-set and read: a lease is what they agree on
+#   leaders    the same for the leases of budgets' leaders and of the registrar; not republished, as they are renewed all the time
+#   pauses     all nodes write and read
+#   members    a node writes its own record alone; operators, pullers and viewers read which nodes there are
+#   keys       all nodes write and read; nobody else, as whoever has the fleet's key can guess at logins
+";
+
+const REST: &str = "\
+# What is stored in reports, leases and pauses the server itself republishes on `know.<bucket>.<key>`. Nobody may publish there,
+# so what a node hears was written by whom its key says.
+#
+# `setup` alone makes buckets and changes their settings. Nobody deletes or purges one, or single messages of it: for that, add a user.
+#
+# A node that was broken into can lie about itself, and take leases (each ends by itself). By the header `Nats-Rollup: all`, which
+# nats-server insists on where keys expire, it can empty reports, leases, leaders, pauses and members, not keys: nodes go on by what they
+# have heard, and write what is new. It can neither make, change, delete or purge a bucket, nor command another node,
+# publish a report, digest or event in its name, or hear what is asked of others.
+#
+# Every user has an nkey of its own: the seed stays with the user (nats.nkey, mode 0600), the public key stands here. Answers arrive
+# on inboxes, and each user has a prefix of its own for them, so that nobody reads another's: it stands in the user's context of the
+# nats CLI (nats.context), which `fleetpull nats-setup --accounts` writes too.
+";
