@@ -21,8 +21,11 @@ const UNLIMITED: i64 = -1;
 
 /// Why a key cannot be the signer's.
 #[derive(Debug, thiserror::Error)]
-#[error("it is not the seed of an account (SA...)")]
-pub struct NoAccountSeed;
+#[error("it is not the seed of {0}")]
+pub struct NotASigner(&'static str);
+
+/// Whose key signs.
+const AN_ACCOUNT: NotASigner = NotASigner("an account (SA...)");
 
 /// The account key that the server believes. Cannot be shown.
 pub struct Signer(KeyPair);
@@ -32,10 +35,10 @@ impl Signer {
     ///
     /// # Errors
     /// It holds no seed of an account.
-    pub fn from_seed_file(text: &str) -> Result<Self, NoAccountSeed> {
-        let seed = text.lines().map(str::trim).find(|line| line.starts_with('S')).ok_or(NoAccountSeed)?;
-        let key = KeyPair::from_seed(seed).map_err(|_| NoAccountSeed)?;
-        if matches!(key.key_pair_type(), KeyPairType::Account) { Ok(Self(key)) } else { Err(NoAccountSeed) }
+    pub fn from_seed_file(text: &str) -> Result<Self, NotASigner> {
+        let seed = text.lines().map(str::trim).find(|line| line.starts_with('S')).ok_or(AN_ACCOUNT)?;
+        let key = KeyPair::from_seed(seed).map_err(|_| AN_ACCOUNT)?;
+        if matches!(key.key_pair_type(), KeyPairType::Account) { Ok(Self(key)) } else { Err(AN_ACCOUNT) }
     }
 
     /// What the server's configuration names as `issuer`.

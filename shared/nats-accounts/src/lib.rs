@@ -17,7 +17,7 @@ mod role;
 mod server_config;
 mod service_account;
 
-pub use callout::{AUTHORIZATION_REQUESTS, Answer, Asked, Callout, CalloutError, NoAccountSeed, Signer};
+pub use callout::{AUTHORIZATION_REQUESTS, Answer, Asked, Callout, CalloutError, NotASigner, Signer};
 pub use identity::{CertificateRole, Identity, Refusal, RoleMap, RoleMapError, ServiceAccountRole};
 pub use jwks::{Jwks, JwksError};
 pub use permissions::{Group, Permissions, Responses, inbox_prefix};

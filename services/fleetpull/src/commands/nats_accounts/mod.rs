@@ -73,10 +73,11 @@ fn keys(args: &NatsSetupArgs, files: &mut Files<'_>, named: &[Named], fleet: Fle
 /// A context of the nats CLI. It names the seed and holds no secret.
 fn context(args: &NatsSetupArgs, settings: &Settings, directory: &Path, user: &Named) -> Result<String> {
     let seeds = args.accounts.seeds_at.clone().unwrap_or_else(|| directory.join("seeds"));
-    let urls: Vec<String> = settings.nats.url.iter().map(ToString::to_string).collect();
-    if let Some(secret) = urls.iter().find(|url| url.contains('@')) {
+    // What is shown of a URL is all of it but a login.
+    if let Some(secret) = settings.nats.url.iter().find(|url| url.to_string() != url.expose()) {
         bail!("{secret} holds a login: each user has a key of its own, so give the URL without it");
     }
+    let urls: Vec<&str> = settings.nats.url.iter().map(settings::ServerUrl::expose).collect();
     let url = if urls.is_empty() { DEFAULT_URL.to_owned() } else { urls.join(",") };
     let mut context = json!({
         "description": format!("{} of the fleet, made by fleetpull nats-setup --accounts", user.role_name()),
