@@ -76,6 +76,9 @@ impl Actor for EventRecorder {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
+        if let Some(answers) = self.durable.as_mut().and_then(|durable| durable.answers.take()) {
+            self.take_appended(answers, context);
+        }
         self.feed(Input::Tick, context);
     }
 }

@@ -13,8 +13,8 @@ use contract::subject::Fleet;
 use contract::{NodeName, PullEvent, headers};
 
 use crate::actor::{EventRecorder, Flush};
-use crate::core::{Batch, Effect, Identity, Input, Recorder, RecorderPolicy, StreamMark, StreamRead, Token};
-use crate::outbound;
+use crate::appends::{Answers, Appends};
+use crate::core::{Batch, Effect, Identity, Input, Recorder, RecorderPolicy, StreamMark, StreamRead, Token, WINDOW};
 use crate::store::{OpenedStore, OutboxStore, StoreError, Syncer};
 
 /// How long a call of the stream may take altogether.
@@ -85,6 +85,9 @@ pub(crate) struct Durable {
     replies: BTreeMap<Token, Reply>,
     last_token: u64,
     alarm: Option<(Duration, SpawnHandle)>,
+    appends: Appends,
+    /// What they have come to, until the actor takes it in.
+    pub(crate) answers: Option<Answers>,
     /// Said in the log once, until it works again.
     store_fails: bool,
 }
@@ -101,7 +104,10 @@ impl Durable {
         let core = Recorder::new(identity, policy, recovered, clock.now(), Random::from_system());
         let syncer = store.syncer();
         let spec = stream.map(|limits| event_stream(&fleet, limits));
+        let (appends, answers) = Appends::begin(bus.clone(), fleet.clone());
         Self {
+            appends,
+            answers: Some(answers),
             core,
             clock,
             bus,
@@ -182,14 +188,9 @@ impl Durable {
             Ok(StreamRead { numbers: page.messages.iter().filter_map(number).collect(), next: page.next })
         })
     }
-
-    fn append(&self, event: &PullEvent) -> impl Future<Output = Result<u64, String>> + use<> {
-        let (bus, message, id) = (self.bus.clone(), outbound::message(&self.fleet, event), event.id.to_string());
-        within(async move { Ok(bus.append(message?, &id).await?.sequence) })
-    }
 }
 
-async fn within<T>(call: impl Future<Output = Result<T, BusError>>) -> Result<T, String> {
+pub(crate) async fn within<T>(call: impl Future<Output = Result<T, BusError>>) -> Result<T, String> {
     match tokio::time::timeout(STREAM_WITHIN, call).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err(format!("no answer within {STREAM_WITHIN:?}")),
@@ -226,10 +227,7 @@ impl EventRecorder {
             }
             Effect::OpenStream => self.then(durable.open_stream(), context, Input::Opened),
             Effect::ReadStream { after } => self.then(durable.read_stream(after), context, Input::Read),
-            Effect::Append(event) => {
-                let number = event.sequence.as_ref().map_or(0, |sequence| sequence.number);
-                self.then(durable.append(&event), context, move |result| Input::Appended { number, result });
-            }
+            Effect::Append(event) => durable.appends.offer(event),
             // Without a connection nobody listens, and the stream gets it later.
             Effect::Publish(event) if !matches!(durable.bus.health(), BusHealth::Disconnected { .. }) => self.publish(event),
             Effect::Publish(_) => {}
@@ -252,6 +250,22 @@ impl EventRecorder {
         input: impl FnOnce(T) -> Input + 'static,
     ) {
         context.spawn(work.into_actor(self).map(move |result, recorder, context| recorder.feed(input(result), context)));
+    }
+
+    /// Takes in what the stream has answered, as much as there is at a time.
+    pub(crate) fn take_appended(&self, mut answers: Answers, context: &mut Context<Self>) {
+        let taken = async move {
+            let mut inputs = Vec::new();
+            answers.recv_many(&mut inputs, WINDOW).await;
+            (answers, inputs)
+        };
+        context.spawn(taken.into_actor(self).map(|(answers, inputs), recorder, context| {
+            // None: nothing is appended any more.
+            if !inputs.is_empty() {
+                inputs.into_iter().for_each(|input| recorder.feed(input, context));
+                recorder.take_appended(answers, context);
+            }
+        }));
     }
 
     /// What is stored is listed; what could not be stored is listed too, as long as this process lives.

@@ -8,6 +8,8 @@ pub mod core;
 #[cfg(feature = "shell")]
 mod actor;
 #[cfg(feature = "shell")]
+mod appends;
+#[cfg(feature = "shell")]
 mod durable;
 #[cfg(feature = "shell")]
 mod inbound;

@@ -76,9 +76,14 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
 /// Events that are no repeats of each other.
 fn events() -> Vec<PullEvent> {
     let mut random = Random::from_system();
-    let trace = TraceContext::root(&mut random).child(&mut random);
-    let mut event = |number: usize| PullEvent {
-        id: MessageId::random(&mut random),
+    (0..EVENTS).map(|number| made_event(&mut random, number)).collect()
+}
+
+/// An event of a pull, of an image with this number.
+pub(crate) fn made_event(random: &mut Random, number: usize) -> PullEvent {
+    let trace = TraceContext::root(random).child(random);
+    PullEvent {
+        id: MessageId::random(random),
         time_ms: 1_700_000_000_000,
         node: "n1".parse().unwrap_or_else(|_| unreachable!("it is a name")),
         pod: None,
@@ -98,8 +103,7 @@ fn events() -> Vec<PullEvent> {
         trace,
         repeats: None,
         sequence: None,
-    };
-    (0..EVENTS).map(&mut event).collect()
+    }
 }
 
 async fn record(recorder: &Addr<EventRecorder>, event: PullEvent) -> Result<()> {

@@ -37,6 +37,7 @@ pub(crate) enum Unit {
     /// 10^6 bytes, as files are counted.
     Megabytes,
     PercentOfCore,
+    Count,
 }
 
 impl Figure {
@@ -76,6 +77,7 @@ impl Unit {
             Self::Mebibytes => "MiB",
             Self::Megabytes => "MB",
             Self::PercentOfCore => "% of a core",
+            Self::Count => "",
         }
     }
 
@@ -84,11 +86,11 @@ impl Unit {
         let decimals = match self {
             Self::Seconds | Self::Milliseconds => 2,
             Self::PercentOfCore => 3,
-            Self::PerSecond => 0,
+            Self::PerSecond | Self::Count => 0,
             Self::Microseconds if value >= 100.0 => 0,
             Self::Microseconds | Self::Mebibytes | Self::Megabytes => 1,
         };
-        let gap = if matches!(self, Self::PerSecond) { "" } else { " " };
+        let gap = if matches!(self, Self::PerSecond | Self::Count) { "" } else { " " };
         format!("{value:.decimals$}{gap}{}", self.symbol())
     }
 }

@@ -1,24 +1,19 @@
 //! `idle`: what an agent costs that has nothing to do, on a real nats-server; and how large the program is.
 
-use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use tempfile::TempDir;
-use tokio::net::UnixDatagram;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::figure::{Bar, Figure, Unit};
-use crate::{process, program};
+use crate::{agent, process, program};
 
 /// How long it is watched.
 const WATCHED: Duration = Duration::from_secs(30);
 /// After the start, until what a start takes is over.
 const SETTLING: Duration = Duration::from_secs(5);
-/// An agent is ready within 3 s; a machine under load takes longer.
-const READY_LIMIT: Duration = Duration::from_secs(20);
 /// The bars: percent of a core, MiB, MB.
 const MOST_PERCENT: f64 = 0.2;
 const MOST_MEBIBYTES: f64 = 25.0;
@@ -29,7 +24,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let bytes = std::fs::metadata(&binary)?.len();
     let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
     let folder = TempDir::with_prefix("bench-")?;
-    let mut agent = started(&binary, folder.path(), &server.url()).await?;
+    let mut agent = agent::started(&binary, folder.path(), "idle", &["--nats", &server.url()], &[]).await?;
     let id = agent.id().context("the agent has ended")?;
     sleep(SETTLING).await;
     let before = process::cpu_time(id)?;
@@ -43,32 +38,4 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
         Figure::new("agent, resident", Unit::Mebibytes, process::mebibytes(resident)).with_bar(Bar::Value(MOST_MEBIBYTES)),
         Figure::new("program, stripped", Unit::Megabytes, bytes as f64 / 1e6).with_bar(Bar::Value(MOST_MEGABYTES)),
     ])
-}
-
-/// An agent that has said that it is ready.
-async fn started(binary: &Path, folder: &Path, nats: &str) -> Result<tokio::process::Child> {
-    let notify = folder.join("notify.sock");
-    let said = UnixDatagram::bind(&notify).context("no socket can be made")?;
-    let mut command = program::apart(binary, folder);
-    command.args(["run", "--node", "idle", "--nats", nats, "--store"]).arg(folder.join("store"));
-    command.env("NOTIFY_SOCKET", &notify).stdin(Stdio::null()).stdout(Stdio::null());
-    let mut agent = command.spawn().context("the agent does not start")?;
-    let ready = async {
-        let mut message = [0; 1024];
-        loop {
-            let length = said.recv(&mut message).await?;
-            if message[..length].split(|byte| *byte == b'\n').any(|line| line == b"READY=1") {
-                return anyhow::Ok(());
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        ended = agent.wait() => Err(anyhow!("the agent has ended: {}", ended?)),
-        ready = timeout(READY_LIMIT, ready) => {
-            ready.context("the agent does not say that it is ready")??;
-            Ok(())
-        }
-    }?;
-    Ok(agent)
 }

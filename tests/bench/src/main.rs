@@ -3,7 +3,9 @@
 //! Figures go to stdout, whether they meet their bar or not; what is being done goes to stderr. The exit status says whether
 //! everything could be measured and every bar is met. `cargo xtask bench` builds what is needed and runs this.
 
+mod agent;
 mod alternate;
+mod collector;
 mod embedded_pull;
 mod events;
 mod figure;
@@ -15,10 +17,14 @@ mod present_nats;
 mod process;
 mod program;
 mod propagation;
+mod recorder;
 mod registry;
 mod report;
+mod traces;
+mod week;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -40,6 +46,9 @@ struct Arguments {
     /// How figures are written to stdout. `json` is one object a line and nothing else.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+    /// How long `collector` watches each of its three agents, in seconds; 600 are the ten minutes that are promised.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
 }
 
 /// The benchmarks.
@@ -57,6 +66,14 @@ enum Name {
     Idle,
     /// Events from record to the stream's acknowledgement, beside a bare JetStream publisher.
     Events,
+    /// What the recorder adds to a pull of a present image, beside none.
+    Recorder,
+    /// What the export of traces costs an agent, beside none.
+    Traces,
+    /// An agent whose collector is gone or hangs, beside one whose collector is there.
+    Collector,
+    /// A week of 5,000 nodes that are replaced daily: what the stream holds.
+    Week,
     /// How soon 1,000 replicas go by what one node found out, beside a bare fan-out.
     Propagation,
 }
@@ -77,11 +94,15 @@ impl Name {
             Self::PresentCri => "present-cri",
             Self::Idle => "idle",
             Self::Events => "events",
+            Self::Recorder => "recorder",
+            Self::Traces => "traces",
+            Self::Collector => "collector",
+            Self::Week => "week",
             Self::Propagation => "propagation",
         }
     }
 
-    async fn measure(self) -> Result<Found> {
+    async fn measure(self, seconds: u64) -> Result<Found> {
         Ok(Found::Figures(match self {
             Self::EmbeddedPull => embedded_pull::measure().await?,
             Self::Present => present::measure().await?,
@@ -89,6 +110,10 @@ impl Name {
             Self::PresentCri => present_cri::measure().await?,
             Self::Idle => idle::measure().await?,
             Self::Events => events::measure().await?,
+            Self::Recorder => recorder::measure().await?,
+            Self::Traces => traces::measure().await?,
+            Self::Collector => collector::measure(Duration::from_secs(seconds)).await?,
+            Self::Week => week::measure().await?,
             Self::Propagation => return Ok(Found::Propagation(propagation::measure().await?)),
         }))
     }
@@ -105,7 +130,7 @@ fn main() -> ExitCode {
     for name in names {
         report::remark(&format!("{} ...", name.as_str()));
         // A system for each, so that nothing of one runs on beside the next.
-        match actix::System::new().block_on(name.measure()) {
+        match actix::System::new().block_on(name.measure(arguments.seconds)) {
             Ok(Found::Figures(figures)) => report.add(name.as_str(), figures),
             Ok(Found::Propagation(propagation)) => report.add_propagation(name.as_str(), &propagation),
             Err(error) => {

@@ -44,6 +44,12 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
 }
 
 async fn in_front_of_containerd() -> Result<Vec<Figure>> {
+    let (containerd, image) = containerd_with_an_image().await?;
+    beside_the_call("containerd", &containerd.endpoint(), &image).await
+}
+
+/// A containerd that has an image, and what that is called.
+pub(crate) async fn containerd_with_an_image() -> Result<(Containerd, String)> {
     let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
     registry.add_image("team/app", "v1", &MadeImage::of_layers([10_000, 10_000]));
     let image = format!("{}/team/app:v1", registry.host());
@@ -51,7 +57,7 @@ async fn in_front_of_containerd() -> Result<Vec<Figure>> {
     let spec = ImageSpec { image: image.clone(), ..ImageSpec::default() };
     let pull = PullImageRequest { image: Some(spec), auth: None };
     bare_client(&containerd.endpoint()).await?.pull_image(pull).await.context("containerd cannot pull from the registry")?;
-    beside_the_call("containerd", &containerd.endpoint(), &image).await
+    Ok((containerd, image))
 }
 
 async fn beside_the_call(runtime: &str, endpoint: &str, image: &str) -> Result<Vec<Figure>> {
@@ -86,14 +92,14 @@ async fn bare_client(endpoint: &str) -> Result<ImageServiceClient<Channel>> {
 }
 
 /// A CRI service on a thread of its own, as a runtime has a process of its own. Ends when dropped.
-struct AnsweringAtOnce {
-    endpoint: String,
+pub(crate) struct AnsweringAtOnce {
+    pub(crate) endpoint: String,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl AnsweringAtOnce {
-    fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = mpsc::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -6,6 +6,7 @@ mod agent;
 mod behind_cri;
 mod cluster;
 mod command_line;
+mod leaks;
 mod nonsense;
 mod outage;
 mod traces;

@@ -170,6 +170,15 @@ impl NatsServer {
         self.process().resume();
     }
 
+    /// Its process.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process().number()
+    }
+
     /// All that the server has logged since it was started last.
     ///
     /// # Panics

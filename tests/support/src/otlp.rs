@@ -37,6 +37,7 @@ pub struct Collector {
 struct Got {
     spans: Vec<Span>,
     headers: Vec<(String, String)>,
+    bodies: Vec<u8>,
 }
 
 impl Collector {
@@ -83,6 +84,12 @@ impl Collector {
         self.lock().headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
     }
 
+    /// All that came, as bytes: what spans hold that [`Span`] leaves out is in it.
+    #[must_use]
+    pub fn bodies(&self) -> Vec<u8> {
+        self.lock().bodies.clone()
+    }
+
     /// Waits until what came satisfies `enough`.
     pub async fn until(&self, enough: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         let waiting = async {
@@ -102,6 +109,7 @@ impl Collector {
 
     fn take(&self, request: ExportTraceServiceRequest, headers: impl Iterator<Item = (String, String)>) {
         let mut got = self.lock();
+        got.bodies.extend(request.encode_to_vec());
         got.spans.extend(kept::spans_of(request));
         got.headers.extend(headers);
     }

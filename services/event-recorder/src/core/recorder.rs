@@ -17,7 +17,7 @@ use super::outbox::Outbox;
 use super::step::{Batch, Effect, Input, Slot, StreamMark, StreamRead, Token};
 
 /// Events that are offered to the stream at a time.
-const WINDOW: usize = 256;
+pub const WINDOW: usize = 256;
 /// Events in memory that wait to be offered; more are read from the store when it is their turn.
 const QUEUE_MOST: usize = 1_024;
 /// A stream, or a store, that has failed is tried again after this.
@@ -284,7 +284,10 @@ impl Recorder {
     fn forget(&mut self, number: u64) {
         self.queue.remove(&number);
         if self.outbox.remove(number) {
-            self.batch.put.retain(|event| number_of(event) != number);
+            // What waits to be written is in order. Most events that are forgotten were written before.
+            if self.batch.put.first().is_some_and(|first| number_of(first) <= number) {
+                self.batch.put.retain(|event| number_of(event) != number);
+            }
             self.batch.remove.push(number);
         }
     }

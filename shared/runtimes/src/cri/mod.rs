@@ -41,7 +41,7 @@ use watch::Watcher;
 
 use crate::blocking::on_disk;
 use crate::failure;
-use crate::keyring::{Audience, Credential, Keyring, KeyringError};
+use crate::keyring::{Audience, Credential, Keyring, KeyringError, Secrets};
 use crate::oci_layout::{Prober, Timeouts, way};
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
@@ -166,10 +166,12 @@ impl CriRuntime {
         let mut request = tonic::Request::new(PullImageRequest { image: Some(spec(image)), auth: credential.map(auth_config) });
         traced::send_along(&mut request, asked, &span);
         let answered = self.images.clone().pull_image(request).await;
-        traced::end(&span, answered.as_ref().err());
+        // A registry may have told the runtime what it was shown.
+        let secrets = Secrets::of(credential);
+        traced::end(&span, answered.as_ref().err(), &secrets);
         let answer = answered.map_err(|status| {
             let failure = CallFailure::of(&status);
-            (failure.pull_text(), Some(failure.code))
+            (secrets.left_out_of(&failure.pull_text()).into_owned(), Some(failure.code))
         })?;
         let image_ref = answer.into_inner().image_ref;
         if image_ref.is_empty() {

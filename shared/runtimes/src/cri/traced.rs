@@ -7,6 +7,7 @@ use spans::{Kind, Span};
 use tonic::{Request, Status};
 
 use crate::failure;
+use crate::keyring::Secrets;
 use crate::port::PullRequest;
 
 /// The call that pulls, as its protocol names it.
@@ -35,11 +36,11 @@ pub(super) fn send_along<T>(call: &mut Request<T>, request: &PullRequest, span: 
     }
 }
 
-pub(super) fn end(span: &Span, status: Option<&Status>) {
+pub(super) fn end(span: &Span, status: Option<&Status>, secrets: &Secrets) {
     let Some(status) = status else { return span.set("rpc.response.status_code", "OK") };
     if span.is_some() {
         let code = format!("{:?}", status.code());
         span.set("rpc.response.status_code", code.clone());
-        span.fail(code, &failure::scrub(status.message()));
+        span.fail(code, &failure::scrub(&secrets.left_out_of(status.message())));
     }
 }

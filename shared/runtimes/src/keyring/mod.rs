@@ -13,6 +13,7 @@ mod login_file;
 mod matching;
 mod memory;
 mod options;
+mod secrets;
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -33,6 +34,7 @@ use login_file::{Login, LoginFile};
 use memory::{HelperAnswer, HelperMemory, Remembered};
 pub use options::{Environment, KUBELET_LOGIN_FILE, KeyringOptions};
 use options::{Location, Need};
+pub(crate) use secrets::Secrets;
 
 /// A node with a thousand registries has a file of about 200 KiB; more than this is no file of logins.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;

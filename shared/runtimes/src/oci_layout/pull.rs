@@ -287,11 +287,11 @@ pub(super) fn lists_of_lists() -> StepFailure {
 pub(super) async fn fetch_manifest(session: &Session, name: &str, digest: Option<&Digest>) -> Result<Fetched, StepFailure> {
     let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0, head: false }).await?;
     let limits = session.limits(&answer);
-    Ok(Fetched { limits, ..receive_manifest(answer, digest).await? })
+    Ok(Fetched { limits, ..receive_manifest(session, answer, digest).await? })
 }
 
 /// Reads a manifest and checks that it is what was asked for and what the registry says it is.
-async fn receive_manifest(mut answer: Answer, asked: Option<&Digest>) -> Result<Fetched, StepFailure> {
+async fn receive_manifest(session: &Session, mut answer: Answer, asked: Option<&Digest>) -> Result<Fetched, StepFailure> {
     let host = answer.host();
     let invalid = |what: String| StepFailure::at(&host, FailureClass::ContentInvalid, what);
     let Some(content) = answer.whole(MANIFEST_MAX_BYTES).await? else {
@@ -311,7 +311,8 @@ async fn receive_manifest(mut answer: Answer, asked: Option<&Digest>) -> Result<
     {
         return Err(invalid(format!("the manifest is not the {named} that its header names")));
     }
-    let manifest = Manifest::parse(&content, answer.content_type()).map_err(|what| invalid(bounded(&what, 300).to_owned()))?;
+    let manifest = Manifest::parse(&content, answer.content_type())
+        .map_err(|what| invalid(bounded(&session.without_secrets(&what), 300).to_owned()))?;
     let digest = asked.cloned().or(named).unwrap_or_else(|| Hasher::sha256(&content));
     Ok(Fetched { content, digest, manifest, limits: Vec::new() })
 }

@@ -6,6 +6,7 @@ mod alone;
 mod bus_lost;
 mod durable_events;
 mod ending;
+mod events_misused;
 mod far_away;
 mod found;
 mod killed_pulling;

@@ -46,6 +46,10 @@ impl ServerProcess {
         self.monitor
     }
 
+    pub(super) fn number(&self) -> u32 {
+        self.child.id()
+    }
+
     /// All that it has logged so far.
     pub(super) fn log(&self) -> String {
         self.log.lock().expect("nothing panics while it writes").clone()

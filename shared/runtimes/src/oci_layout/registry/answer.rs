@@ -12,6 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use url::Url;
 
 use super::{Question, limits, transport};
+use crate::keyring::Secrets;
 use crate::oci_layout::failure::{StepFailure, bounded, quotable};
 use crate::oci_layout::route::host_label;
 
@@ -125,11 +126,12 @@ impl Answer {
         page || self.content_type().trim_start().to_ascii_lowercase().starts_with("text/html")
     }
 
-    /// What an answer means that is no success. `wall` is the time since 1970, for dates in headers.
-    pub(super) async fn failure(mut self, question: Question<'_>, wall: Duration) -> StepFailure {
+    /// What an answer means that is no success. `wall` is the time since 1970, for dates in headers; what was shown to who answers is
+    /// not quoted.
+    pub(super) async fn failure(mut self, question: Question<'_>, wall: Duration, secrets: &Secrets) -> StepFailure {
         // An error's body that breaks off or never ends says nothing, but the status still does.
         let body = self.whole(ERROR_BODY_MAX_BYTES).await.ok().flatten().unwrap_or_default();
-        let error = RegistryError::read(&body);
+        let error = RegistryError::read(&body, secrets);
         let retry_after = retry_after(self.header(RETRY_AFTER.as_str()), wall);
         let web_page = self.is_web_page(&body);
         let status = self.status();
@@ -137,7 +139,7 @@ impl Answer {
             let what = format!("{status}: what answers there speaks TLS, and was spoken to in plain HTTP");
             return StepFailure::at(&self.host(), FailureClass::NodeLocal, what).advising(transport::SPEAK_TLS);
         }
-        let limits = self.limits(wall);
+        let limits = self.limits(wall, secrets);
         // What stands before a registry may add its header to pages of its own.
         let of_registry = self.headers().contains_key(REGISTRY_HEADER) && !web_page;
         let authoritative = error.is_some() || of_registry || retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
@@ -147,7 +149,8 @@ impl Answer {
             None if web_page => " (with a web page: this is no registry's answer)".to_owned(),
             None => String::new(),
         };
-        let subject = bounded(question.name, 140);
+        let subject = secrets.left_out_of(question.name);
+        let subject = bounded(&subject, 140);
         let what = format!("{status}{said} for {} {subject}", question.kind.trim_end_matches('s'));
         let failure = StepFailure { retry_after, authoritative, limits, ..StepFailure::at(&self.host(), class, what) };
         let bare = status == StatusCode::BAD_REQUEST && self.url.scheme() == "http" && !authoritative;
@@ -155,8 +158,12 @@ impl Answer {
     }
 
     /// What the registry says of its limits. `wall` is as in [`Answer::failure`].
-    pub(in crate::oci_layout) fn limits(&self, wall: Duration) -> Vec<RegistryLimit> {
-        limits::limits(self.headers(), wall)
+    pub(super) fn limits(&self, wall: Duration, secrets: &Secrets) -> Vec<RegistryLimit> {
+        let mut limits = limits::limits(self.headers(), wall);
+        for source in limits.iter_mut().filter_map(|limit| limit.source.as_mut()) {
+            *source = secrets.left_out_of(source).into_owned();
+        }
+        limits
     }
 }
 
@@ -180,9 +187,11 @@ struct ErrorEntry {
 }
 
 impl RegistryError {
-    fn read(body: &[u8]) -> Option<Self> {
-        let first = serde_json::from_slice::<ErrorBody>(body).ok()?.errors.into_iter().next()?;
-        Some(Self { code: quotable(&first.code, CODE_MAX_BYTES), message: quotable(&first.message, MESSAGE_MAX_BYTES) })
+    fn read(body: &[u8], secrets: &Secrets) -> Option<Self> {
+        let ErrorEntry { code, message } = serde_json::from_slice::<ErrorBody>(body).ok()?.errors.into_iter().next()?;
+        // Before they are cut: a part of a secret would not be found.
+        let quoted = |text: &str, limit| quotable(&secrets.left_out_of(text), limit);
+        Some(Self { code: quoted(&code, CODE_MAX_BYTES), message: quoted(&message, MESSAGE_MAX_BYTES) })
     }
 }
 
@@ -277,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_registrys_error_is_quoted_within_bounds() {
-        let read = |text: &str| RegistryError::read(text.as_bytes()).map(|error| error.to_string());
+        let read = |text: &str| RegistryError::read(text.as_bytes(), &Secrets::default()).map(|error| error.to_string());
         assert_eq!(read(r#"{"errors":[{"code":"DENIED","message":"no\naccess","detail":{"x":1}}]}"#).as_deref(), Some("DENIED: no access"));
         assert_eq!(read(r#"{"errors":[{"code":"DENIED"}]}"#).as_deref(), Some("DENIED"));
         assert_eq!(read(r#"{"errors":[]}"#), None);

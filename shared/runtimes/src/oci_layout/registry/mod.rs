@@ -12,6 +12,7 @@ mod tokens;
 mod traced;
 mod transport;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use clock::Clock;
@@ -26,7 +27,7 @@ use url::Url;
 use super::failure::StepFailure;
 use super::options::Timeouts;
 use super::route::Endpoint;
-use crate::keyring::{Audience, Keyring};
+use crate::keyring::{Audience, Keyring, Secrets};
 pub(super) use access::Access;
 pub(super) use answer::Answer;
 use challenge::Challenges;
@@ -54,6 +55,8 @@ pub(super) struct Session {
     /// The image's path in the registry: `library/busybox`.
     path: String,
     access: Access,
+    /// What must not come back in what the endpoint says.
+    secrets: Secrets,
     keyring: Keyring,
     audience: Audience,
     trace: Tracing,
@@ -99,7 +102,14 @@ impl Session {
         let audience = endpoint.audience(reference);
         let logins = keyring.lookup(&audience).await;
         let logins = logins.map_err(|error| StepFailure { class: error.class(), ..StepFailure::here(error.to_string(), "") })?;
+        let mut secrets = Secrets::of(&logins);
+        endpoint.headers.values().filter_map(|value| value.to_str().ok()).for_each(|value| {
+            secrets.add(value);
+            // `Basic` or `Bearer` before it is no secret.
+            value.split_once(' ').iter().for_each(|(_, shown)| secrets.add(shown));
+        });
         Ok(Self {
+            secrets,
             registries: Arc::clone(registries),
             endpoint,
             path: reference.path().to_owned(),
@@ -112,7 +122,12 @@ impl Session {
 
     /// What an answer of this endpoint says of its limits.
     pub(super) fn limits(&self, answer: &Answer) -> Vec<RegistryLimit> {
-        answer.limits(self.registries.clock.now().wall)
+        answer.limits(self.registries.clock.now().wall, &self.secrets)
+    }
+
+    /// A text that holds what the endpoint says, without what it was shown.
+    pub(super) fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.secrets.left_out_of(text)
     }
 
     /// Which login was used last.
@@ -127,7 +142,11 @@ impl Session {
 
     /// Asks, meeting a challenge on the way. Gives answers of success only, and 416 for a range that is not there.
     pub(super) async fn ask(&self, question: Question<'_>) -> Result<Answer, StepFailure> {
-        match self.answer(question).await {
+        let answered = self.answer(question).await.map_err(|failure| {
+            let what = self.without_secrets(&failure.what).into_owned();
+            StepFailure { what, ..failure }
+        });
+        match answered {
             Err(failure) if failure.class == FailureClass::Denied => Err(self.with_login(failure).await),
             answered => answered,
         }
@@ -169,7 +188,12 @@ impl Session {
             };
             match next {
                 Some(next) => pass = next,
-                None => return Err(answer.failure(question, self.registries.clock.now().wall).await),
+                None => {
+                    let mut secrets = self.secrets.clone();
+                    let shown = pass.header.as_ref().and_then(|header| header.to_str().ok()?.split_once(' '));
+                    shown.iter().for_each(|(_, shown)| secrets.add(shown));
+                    return Err(answer.failure(question, self.registries.clock.now().wall, &secrets).await);
+                }
             }
         }
     }

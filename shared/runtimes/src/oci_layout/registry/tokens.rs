@@ -13,7 +13,7 @@ use url::Url;
 
 use super::exchange::{Body, Elsewhere, Exchange};
 use super::{Question, Registries};
-use crate::keyring::Credential;
+use crate::keyring::{Credential, Secrets};
 use crate::oci_layout::failure::StepFailure;
 use crate::oci_layout::route::{Endpoint, host_label, is_loopback};
 
@@ -138,18 +138,19 @@ impl Registries {
         }
         let host = host_label(&realm);
         let mut answer = self.token_request(key, realm, registry).run().await.map_err(NoToken::Failed)?;
+        let secrets = Secrets::of(&key.login);
         let question = Question { kind: "token", name: &key.scope, accept: "", from: 0, head: false };
         match answer.status() {
             status if status.is_success() => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 // The registry sent us there, so its refusal counts as the registry's, unless a proxy's page stands in for it.
-                let mut failure = answer.failure(question, self.clock.now().wall).await;
+                let mut failure = answer.failure(question, self.clock.now().wall, &secrets).await;
                 if failure.class == FailureClass::Unknown && !failure.what.contains("web page") {
                     failure = StepFailure { authoritative: true, ..StepFailure::at(&host, FailureClass::Denied, failure.what) };
                 }
                 return Err(NoToken::Refused(failure));
             }
-            _ => return Err(NoToken::Failed(answer.failure(question, self.clock.now().wall).await)),
+            _ => return Err(NoToken::Failed(answer.failure(question, self.clock.now().wall, &secrets).await)),
         }
         let body = answer.whole(ANSWER_MAX_BYTES).await.map_err(NoToken::Failed)?.unwrap_or_default();
         let unusable = || NoToken::Failed(StepFailure::at(&host, FailureClass::Unknown, "the token server's answer holds no token"));

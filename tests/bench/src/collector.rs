@@ -1,0 +1,93 @@
+//! `collector`: an agent whose collector is gone or hangs, at 1,000 pulls of a present image a second: how long a pull takes and what the
+//! agent keeps in memory, beside one whose collector takes all.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use anyhow::Result;
+use clock::Clock;
+use support::otlp::Collector;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::agent::RunningAgent;
+use crate::alternate::{median, microseconds, timed};
+use crate::figure::{Bar, Figure, Unit};
+use crate::node::IMAGE;
+use crate::present_cri::AnsweringAtOnce;
+use crate::process;
+
+/// Between two pulls.
+const EVERY: Duration = Duration::from_millis(1);
+/// Memory is looked at so often within the time.
+const LOOKS: u32 = 10;
+/// The bars: no slower, as far as two runs are alike; no growth in the second half, as far as an allocator rests.
+const SLOWER_MOST: f64 = 1.1;
+const GROWTH_MOST_MEBIBYTES: f64 = 2.0;
+/// The queue holds 2,048 spans of about 1 KiB, and a batch is on its way.
+const MORE_MOST_MEBIBYTES: f64 = 8.0;
+
+/// What was seen of one agent.
+struct Seen {
+    median_us: f64,
+    p99_us: f64,
+    resident: Vec<u64>,
+}
+
+impl Seen {
+    fn end(&self) -> f64 {
+        process::mebibytes(self.resident.last().copied().unwrap_or_default())
+    }
+
+    /// Since the middle of the time.
+    fn growth(&self) -> f64 {
+        self.end() - process::mebibytes(self.resident.get(self.resident.len() / 2).copied().unwrap_or_default())
+    }
+}
+
+/// `lasts`: of each of the three.
+pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
+    let service = AnsweringAtOnce::start()?;
+    let (collector, there) = Collector::http().await;
+    let (silent, closed) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    let url = |listener: &TcpListener| -> Result<String> { Ok(format!("http://{}", listener.local_addr()?)) };
+    let (hangs, gone) = (url(&silent)?, url(&closed)?);
+    drop(closed);
+    let reference = watched(&service.endpoint, &there, lasts, || collector.clear()).await?;
+    let mut figures = Vec::new();
+    for (what, url) in [("gone", gone), ("hanging", hangs)] {
+        let seen = watched(&service.endpoint, &url, lasts, || {}).await?;
+        let named = |of: &str| format!("collector {what}, {} s: {of}", lasts.as_secs());
+        figures.extend([
+            Figure::new(named("median of a pull"), Unit::Microseconds, seen.median_us)
+                .beside("collector there", reference.median_us)
+                .with_bar(Bar::Ratio(SLOWER_MOST)),
+            Figure::new(named("p99 of a pull"), Unit::Microseconds, seen.p99_us).beside("collector there", reference.p99_us),
+            Figure::new(named("resident"), Unit::Mebibytes, seen.end())
+                .beside("collector there", reference.end())
+                .with_bar(Bar::Value(reference.end() + MORE_MOST_MEBIBYTES)),
+            Figure::new(named("growth in the second half"), Unit::Mebibytes, seen.growth()).with_bar(Bar::Value(GROWTH_MOST_MEBIBYTES)),
+        ]);
+    }
+    Ok(figures)
+}
+
+async fn watched(endpoint: &str, collector: &str, lasts: Duration, looked: impl Fn()) -> Result<Seen> {
+    let clock = Clock::host();
+    let cri = ["--runtime", "cri", "--runtime-endpoint", endpoint];
+    let agent = RunningAgent::start(&cri, &[("OTEL_EXPORTER_OTLP_ENDPOINT", collector)]).await?;
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let (mut latencies, mut resident) = (Vec::new(), Vec::new());
+    let pulls = lasts.as_millis() / EVERY.as_millis();
+    for number in 0..pulls {
+        ticks.tick().await;
+        latencies.push(timed(&clock, &mut async || agent.pull_present(IMAGE).await).await?);
+        if (number + 1) % (pulls / u128::from(LOOKS)).max(1) == 0 {
+            resident.push(process::resident_bytes(agent.id())?);
+            looked();
+        }
+    }
+    latencies.sort_unstable();
+    let p99_us = microseconds(latencies[latencies.len() * 99 / 100]);
+    Ok(Seen { median_us: microseconds(median(&latencies)), p99_us, resident })
+}

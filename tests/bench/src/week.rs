@@ -1,0 +1,90 @@
+//! `week`: what the fleet's stream holds after a week of 5,000 nodes that are all replaced every day, on a real nats-server, as fast as it
+//! takes events: subjects, bytes, the server's memory.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use bus::Bus as _;
+use bus::nats::{NatsBus, NatsOptions};
+use clock::Random;
+use contract::subject::Fleet;
+use contract::{EventReason, NodeName, cloud_event, headers};
+use event_recorder::{StreamLimits, event_stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use settings::Settings;
+use support::nats::{NatsConfig, NatsServer, current_program};
+
+use crate::events::made_event;
+use crate::figure::{Bar, Figure, Unit};
+use crate::process;
+
+const NODES: usize = 5_000;
+const DAYS: usize = 7;
+/// What each node says in its day: a new one pulls some twenty images from two registries, a few of them after trouble.
+const SAID: [(EventReason, usize); 4] =
+    [(EventReason::Pulling, 20), (EventReason::Pulled, 20), (EventReason::BackOff, 4), (EventReason::Failed, 2)];
+const REGISTRIES: [&str; 2] = ["registry.example", "docker.io"];
+const AT_ONCE: usize = 512;
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// The bars.
+const SUBJECTS_MOST: f64 = 100_000.0;
+
+pub(crate) async fn measure() -> Result<Vec<Figure>> {
+    let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
+    let (bus, fleet, settings) = (connected(&server).await?, Fleet::default(), Settings::default());
+    let limits = StreamLimits { max_age: settings.events.stream_max_age, max_bytes: settings.events.stream_max_bytes };
+    bus.stream(&event_stream(&fleet, limits)).await?;
+    let jetstream = async_nats::jetstream::new(async_nats::connect(server.url()).await.context("the server cannot be reached")?);
+    let before = process::resident_bytes(server.id())?;
+    let mut bytes_of_a_day = 0;
+    for day in 0..DAYS {
+        let sent = (0..NODES).flat_map(|number| events_of(&fleet, day, number));
+        let publish = async |(subject, headers, payload): (String, async_nats::HeaderMap, Vec<u8>)| -> Result<u64> {
+            let bytes = (subject.len() + payload.len()) as u64;
+            jetstream.publish_with_headers(subject, headers, payload.into()).await?.await?;
+            Ok(bytes)
+        };
+        stream::iter(sent).map(publish).buffer_unordered(AT_ONCE).try_collect::<Vec<u64>>().await?;
+        if day == 0 {
+            bytes_of_a_day = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.bytes;
+        }
+    }
+    let state = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.clone();
+    let after = process::resident_bytes(server.id())?;
+    Ok(vec![
+        Figure::new("subjects of the stream", Unit::Count, state.subjects_count as f64).with_bar(Bar::Value(SUBJECTS_MOST)),
+        Figure::new("stored in a day", Unit::Mebibytes, process::mebibytes(bytes_of_a_day)),
+        Figure::new("stored after the week", Unit::Mebibytes, process::mebibytes(state.bytes))
+            .beside("events.stream_max_bytes", process::mebibytes(limits.max_bytes))
+            .with_bar(Bar::Ratio(1.0)),
+        Figure::new("events stored after the week", Unit::Count, state.messages as f64)
+            .beside("events", (DAYS * NODES * SAID.iter().map(|(_, times)| times).sum::<usize>()) as f64),
+        Figure::new("memory of the server", Unit::Mebibytes, process::mebibytes(after)).beside("empty", process::mebibytes(before)),
+    ])
+}
+
+async fn connected(server: &NatsServer) -> Result<NatsBus> {
+    let bus = NatsBus::connect(NatsOptions { urls: Some(server.url()), ..NatsOptions::default() }).await?;
+    bus.wait_connected(CONNECT_LIMIT).await?;
+    Ok(bus)
+}
+
+/// What a node says in its day, as messages.
+fn events_of(fleet: &Fleet, day: usize, number: usize) -> Vec<(String, async_nats::HeaderMap, Vec<u8>)> {
+    let Ok(node) = format!("node-{day}-{number:05}.eu.example").parse::<NodeName>() else { return Vec::new() };
+    let mut random = Random::seeded((day * NODES + number) as u64);
+    let reasons = SAID.iter().flat_map(|(reason, times)| std::iter::repeat_n(*reason, *times));
+    let message = |(index, reason): (usize, EventReason)| {
+        let registry = REGISTRIES[index % REGISTRIES.len()];
+        let mut event = made_event(&mut random, index);
+        (event.reason, event.node, event.registry) = (reason, node.clone(), Some(registry.to_owned()));
+        event.message.truncate(160);
+        let mut lines = async_nats::HeaderMap::new();
+        lines.insert("Nats-Msg-Id", event.id.to_string());
+        lines.insert(headers::CONTENT_TYPE, headers::CLOUD_EVENT_JSON);
+        lines.insert(headers::TRACEPARENT, event.trace.traceparent());
+        lines.insert(headers::EVENT_SEQUENCE, format!("0123456789abcdef/{index}"));
+        (fleet.event(reason, Some(registry), &node), lines, cloud_event::to_json(&event).unwrap_or_default())
+    };
+    reasons.enumerate().map(message).collect()
+}

@@ -1,0 +1,185 @@
+//! Events where the outbox is damaged, the stream is somebody else's, no permission covers them, and names and headers are hostile.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+
+use e2e::{Agent, Registry, Workplace, until};
+use practice_registry::{Deed, Fault, MadeImage};
+use serde_json::{Value, json};
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+
+const STREAM: &str = "FLEETPULL_EVENTS";
+
+fn registry() -> Registry {
+    let registry = Registry::new();
+    for tag in ["v1", "v2", "v3"] {
+        registry.add_image("shop/web", tag, &MadeImage::of_layers([4_000]));
+    }
+    registry
+}
+
+fn pull(agent: &Agent<'_>, registry: &Registry, tag: &str) {
+    agent.asked(&["pull", "--node", "n1", &registry.image(&format!("shop/web:{tag}"))]).expect(0);
+}
+
+/// Asks JetStream as an operator with any client does.
+fn jetstream(server: &NatsServer, verb: &str, body: &Value) -> Value {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let ask = format!("PUB $JS.API.STREAM.{verb}.{STREAM} answer {}\r\n{body}\r\n", body.len());
+    write!(stream, "CONNECT {{\"verbose\":false,\"user\":\"operator\",\"pass\":\"o\"}}\r\nSUB answer 1\r\n{ask}").unwrap();
+    let answer = BufReader::new(stream).lines().map(Result::unwrap).find(|line| line.starts_with("{\"type\":\"io.nats.jetstream.api"));
+    let answer: Value = serde_json::from_str(&answer.unwrap()).unwrap();
+    assert!(answer["error"].is_null(), "{verb}: {answer}");
+    answer
+}
+
+fn waiting(agent: &Agent<'_>) -> u64 {
+    agent.counter("events_waiting")
+}
+
+#[test]
+fn an_outbox_that_is_damaged_is_set_aside_and_said_and_the_agent_starts() {
+    let (registry, place) = (registry(), Workplace::new());
+    let agent = Agent::start(&place, "n1", &[]).ready();
+    pull(&agent, &registry, "v1");
+    let (status, ..) = {
+        agent.signal(e2e::Signal::Kill);
+        agent.wait()
+    };
+    assert_eq!(status, 137);
+    let state = place.path("store-of-n1/state/n1");
+    for file in ["outbox.db", "outbox.db-wal"] {
+        let path = state.join(file);
+        let mut content = std::fs::read(&path).unwrap();
+        content.iter_mut().for_each(|byte| *byte ^= 0x5a);
+        std::fs::write(path, content).unwrap();
+    }
+    let agent = Agent::start(&place, "n1", &[]).ready();
+    let log = agent.log_with("events may have been lost");
+    assert!(log.contains("outbox.damaged-1.db") && state.join("outbox.damaged-1.db").is_file(), "{log}");
+    pull(&agent, &registry, "v2");
+    let events = agent.asked(&["events", "-o", "json"]).expect(0).objects();
+    let reasons: Vec<&str> = events.iter().map(|event| event["data"]["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["EventsDropped", "Pulling", "Pulled"]);
+}
+
+#[test]
+fn of_a_log_that_was_torn_what_is_whole_is_kept() {
+    let (registry, place) = (registry(), Workplace::new());
+    let agent = Agent::start(&place, "n1", &[]).ready();
+    pull(&agent, &registry, "v1");
+    pull(&agent, &registry, "v2");
+    agent.signal(e2e::Signal::Kill);
+    agent.wait();
+    let log = place.path("store-of-n1/state/n1/outbox.db-wal");
+    let length = std::fs::metadata(&log).unwrap().len();
+    // In the middle of the last page that was written.
+    std::fs::OpenOptions::new().write(true).open(log).unwrap().set_len(length - 1_000).unwrap();
+    let agent = Agent::start(&place, "n1", &[]).ready();
+    pull(&agent, &registry, "v3");
+    let events = agent.asked(&["events", "-o", "json"]).expect(0).objects();
+    assert!(events.len() >= 5, "{events:?}");
+    let numbers: Vec<u64> = events.iter().map(|event| event["sequence"].as_str().unwrap().parse().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|one, other| one < other), "{numbers:?}");
+}
+
+#[test]
+fn a_stream_that_somebody_else_has_set_otherwise_costs_no_pull_and_no_event() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, registry, place) = (NatsServer::start(NatsConfig::default()), registry(), Workplace::new());
+    // Other subjects, and no room for an event of ours in a message.
+    let own = json!({"name": STREAM, "subjects": ["somebody.else"], "storage": "file", "retention": "limits", "discard": "old",
+        "max_msg_size": 64, "max_bytes": -1, "max_msgs": -1, "max_age": 0, "num_replicas": 1, "allow_direct": true});
+    jetstream(&server, "CREATE", &own);
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    pull(&agent, &registry, "v1");
+    until("it is counted that the stream does not take them", || (agent.counter("events_stream_failures_total") > 0).then_some(()));
+    assert_eq!(waiting(&agent), 2);
+    let agent = agent.kill_and_start_again().ready();
+    pull(&agent, &registry, "v2");
+    let mut config = jetstream(&server, "INFO", &Value::Null)["config"].take();
+    config["max_msg_size"] = json!(-1);
+    jetstream(&server, "UPDATE", &config);
+    until("the stream takes them now", || (waiting(&agent) == 0).then_some(()));
+    // Its subjects are taken away in the middle of work.
+    config["subjects"] = json!(["somebody.else"]);
+    jetstream(&server, "UPDATE", &config);
+    pull(&agent, &registry, "v3");
+    until("they are put back", || (waiting(&agent) == 0).then_some(()));
+    let history = place.run(&["events", "--since", "1h", "-o", "json", "--nats", &server.url()]).expect(0).objects();
+    let numbers: Vec<&str> = history.iter().map(|event| event["sequence"].as_str().unwrap()).collect();
+    assert_eq!(numbers, ["1", "2", "3", "4", "5", "6"]);
+}
+
+#[test]
+fn events_that_no_permission_covers_wait_and_are_sent_when_they_may() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let users = |denied: &str| {
+        let agent = format!("{{ user: agent, password: a, permissions {{ publish {{ deny: [{denied}] }} }} }}");
+        NatsConfig::default().with(&format!("authorization {{ users: [{{ user: operator, password: o }}, {agent}] }}"))
+    };
+    let mut server = NatsServer::start(users("\"fleetpull.*.evt.>\""));
+    let (registry, place) = (registry(), Workplace::new());
+    let url = format!("nats://agent:a@{}", server.address());
+    let agent = Agent::start(&place, "n1", &["--nats", &url]).ready();
+    pull(&agent, &registry, "v1");
+    until("it is counted that they may not", || (agent.counter("events_stream_failures_total") > 0).then_some(()));
+    assert_eq!(waiting(&agent), 2);
+    server.restart_with(users("\"nothing.>\""));
+    until("they are sent", || (waiting(&agent) == 0).then_some(()));
+    let history = place.run(&["events", "--since", "1h", "-o", "json", "--nats", &url]).expect(0).objects();
+    assert_eq!(history.len(), 2);
+}
+
+#[test]
+fn names_that_are_no_names_act_neither_on_terminals_nor_on_logs_nor_on_metrics() {
+    let place = Workplace::new().with("FLEETPULL_METRICS_ADDRESS", "127.0.0.1:0").with("FLEETPULL_LOG_LEVEL", "trace");
+    let agent = Agent::start(&place, "n1", &[]).ready();
+    let long = format!("127.0.0.1:1/{}:v1", "a/".repeat(60_000));
+    for name in [
+        "\u{1b}[2J\u{1b}]0;owned\u{7}:v1",
+        "a\nfleetpull_up 7\nb",
+        "registry.example/\"} 1\nfleetpull_pulls_total{x=\"",
+        "\u{202e}gnp.exe",
+        "$(reboot)`id`",
+        "%s%n{}{0}",
+        &long,
+    ] {
+        let pulled = agent.asked(&["pull", "--node", "n1", name, "--log-level", "trace"]).expect(1);
+        let events = agent.asked(&["events"]).expect(0);
+        for text in [&pulled.stdout, &pulled.stderr, &events.stdout, &agent.log_with("")] {
+            let acts = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
+            assert!(!text.contains(acts), "{name:?}: {:?}", text.lines().find(|line| line.contains(acts)));
+        }
+        let metrics = agent.metrics();
+        assert!(metrics.lines().all(|line| line.starts_with("fleetpull_") || line.starts_with("# ")), "{name:?}");
+        assert!(!metrics.contains("fleetpull_up 7") && !metrics.contains("owned") && metrics.len() < 200_000, "{name:?}");
+        assert!(!agent.log_with("").lines().any(|line| line.starts_with("fleetpull_up")), "{name:?} has a line of its own in the log");
+    }
+    for event in agent.asked(&["events", "-o", "json"]).expect(0).objects() {
+        assert_eq!(event["data"]["reason"], "InspectFailed", "{event}");
+    }
+}
+
+#[test]
+fn headers_of_megabytes_are_a_failure_of_the_pull_and_of_nothing_else() {
+    let (registry, place) = (registry(), Workplace::new());
+    let agent = Agent::start(&place, "n1", &[]).ready();
+    let long = "x".repeat(2 << 20);
+    for name in ["docker-content-digest", "www-authenticate", "retry-after", "ratelimit-limit", "location"] {
+        registry.faults().clear();
+        registry.faults().add(Fault::new("/manifests/", Deed::Header { name: name.to_owned(), value: long.clone() }));
+        let image = registry.image(&format!("shop/{name}:v1"));
+        registry.add_image(&format!("shop/{name}"), "v1", &MadeImage::of_layers([1_000]));
+        let row = agent.asked(&["pull", "--node", "n1", &image, "-o", "json"]);
+        assert!(row.output().len() < 20_000 && row.object()["outcome"] != "pulled", "{name}: {:.2000}", row.output());
+    }
+    registry.faults().clear();
+    assert_eq!(agent.state(), "ok");
+}

@@ -1,0 +1,34 @@
+//! Everything that anybody sends over a nats-server, as it comes: a subscriber to all subjects.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+/// Listens until the server ends.
+pub(crate) struct Tap(Arc<Mutex<Vec<u8>>>);
+
+impl Tap {
+    pub(crate) fn on(address: &str, user: &str, password: &str) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let login = serde_json::json!({"verbose": false, "headers": true, "user": user, "pass": password});
+        write!(stream, "CONNECT {login}\r\nSUB > 1\r\nPING\r\n").unwrap();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (hears, mut own) = (Arc::clone(&heard), stream.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 64 * 1024];
+            while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                hears.lock().unwrap().extend_from_slice(&buffer[..length]);
+                if buffer[..length].windows(6).any(|window| window == b"PING\r\n") {
+                    let _ = own.write_all(b"PONG\r\n");
+                }
+            }
+        });
+        let tap = Self(heard);
+        e2e::until("the tap is on", || tap.heard().windows(4).any(|window| window == b"PONG").then_some(()));
+        tap
+    }
+
+    pub(crate) fn heard(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
