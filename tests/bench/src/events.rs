@@ -78,26 +78,16 @@ fn events() -> Vec<PullEvent> {
     let mut random = Random::from_system();
     let trace = TraceContext::root(&mut random).child(&mut random);
     let mut event = |number: usize| PullEvent {
-        id: MessageId::random(&mut random),
-        time_ms: 1_700_000_000_000,
-        node: "n1".parse().unwrap_or_else(|_| unreachable!("it is a name")),
-        pod: None,
         image: format!("registry.example/team/app:{number}"),
         registry: Some("registry.example".to_owned()),
-        reason: EventReason::Pulling,
-        message: "m".repeat(MESSAGE_BYTES),
-        duration_ms: None,
-        waiting_ms: None,
-        size_bytes: None,
-        class: None,
-        attempt: None,
-        next_try_ms: None,
-        learned_by: None,
-        learned_ms_ago: None,
-        learned_trace: None,
-        trace,
-        repeats: None,
-        sequence: None,
+        ..PullEvent::new(
+            MessageId::random(&mut random),
+            1_700_000_000_000,
+            "n1".parse().unwrap_or_else(|_| unreachable!("it is a name")),
+            EventReason::Pulling,
+            "m".repeat(MESSAGE_BYTES),
+            trace,
+        )
     };
     (0..EVENTS).map(&mut event).collect()
 }
