@@ -366,7 +366,8 @@ impl Budgets {
         for (owner, lead) in &mut self.leads {
             lead.core.tick(now);
             work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
-            if lead.core.is_idle() && lead.core.known(now).limits.is_empty() && now >= lead.used + IDLE_LEADER_KEPT {
+            let nothing_to_say = lead.core.known(now).limits.is_empty() && !lead.told.is_spent();
+            if lead.core.is_idle() && nothing_to_say && now >= lead.used + IDLE_LEADER_KEPT {
                 idle.push((owner.clone(), lead.core.office.epoch));
             } else if lead.renew_at <= now {
                 lead.renew_at = now + LEAD_RENEWED_EVERY;

@@ -52,6 +52,11 @@ impl Told {
         Self { rate, at: None }
     }
 
+    /// Whether the last that was told is that a quota is spent: who said so says when it is over.
+    pub(super) fn is_spent(&self) -> bool {
+        self.rate.cause == RateCause::Quota
+    }
+
     /// What is to be told now: the rate before.
     pub(super) fn tell(&mut self, now: Duration, rate: Rate) -> Option<Rate> {
         let of_quota = |rate: Rate| rate.cause == RateCause::Quota;
@@ -71,7 +76,39 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use clock::{Now, Random};
+    use contract::PermitId;
+    use contract::messages::throttler::RegistryLimit;
+
+    use super::super::{BudgetPolicy, Budgets, Effect, Input, Office};
     use super::*;
+
+    /// The leader hears from a pull that nothing is left, and from the end of the window that there is.
+    #[test]
+    fn the_leader_of_a_budget_tells_when_its_quota_is_spent_and_when_it_begins_anew() {
+        let at = |seconds| Now { monotonic: Duration::from_secs(seconds), wall: Duration::ZERO };
+        let mut random = Random::seeded(1);
+        let mut budgets = Budgets::new("n1".parse().expect("a name"), BudgetPolicy::default(), Random::seeded(2));
+        let (owner, permit) = ("hub".to_owned(), PermitId::random(&mut random));
+        let changes = |effects: Vec<Effect>| -> Vec<(Rate, Rate)> {
+            let change = |effect| match effect {
+                Effect::RateChanged { rate, before, .. } => Some((rate, before)),
+                _ => None,
+            };
+            effects.into_iter().filter_map(change).collect()
+        };
+        budgets.step(at(100), Input::Fleet { alive: 1 });
+        budgets.step(at(100), Input::Want { owner: owner.clone(), permit });
+        let office = Office { epoch: 1, first: true, until: Duration::from_secs(10_000) };
+        budgets.step(at(100), Input::Lead { owner: owner.clone(), leader: None });
+        assert_eq!(changes(budgets.step(at(100), Input::Elected { owner, office })), []);
+        let limit = RegistryLimit { limit: 100, remaining: 0, window_ms: 60_000, reset_ms: Some(60_000), source: None };
+        let full = Rate { per_1000_s: Some(200_000), cause: RateCause::Policy };
+        let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };
+        assert_eq!(changes(budgets.step(at(101), Input::Release { permit, limits: vec![limit] })), [(spent, full)]);
+        assert_eq!(changes(budgets.step(at(130), Input::Tick)), []);
+        assert_eq!(changes(budgets.step(at(163), Input::Tick)), [(full, spent)]);
+    }
 
     #[test]
     fn a_quota_that_is_spent_is_told_at_once_and_small_changes_are_not() {
