@@ -142,11 +142,8 @@ impl EventReason {
     /// Whether repeats of it are folded into one event with a count: what goes on for hours is a handful of events.
     #[must_use]
     pub fn is_folded(self) -> bool {
-        match self {
-            Self::BackOff | Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull => true,
-            Self::BackoffProbed | Self::Throttled | Self::AgentDegraded | Self::AgentRecovered => true,
-            _ => false,
-        }
+        let of_pull = matches!(self, Self::BackOff | Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull);
+        of_pull || matches!(self, Self::BackoffProbed | Self::Throttled | Self::AgentDegraded | Self::AgentRecovered)
     }
 }
 
