@@ -17,26 +17,16 @@ const INCARNATION: &str = "first";
 
 fn event(random: &mut Random, time_ms: u64, image: &str, reason: EventReason) -> PullEvent {
     PullEvent {
-        id: MessageId::random(random),
-        time_ms,
-        node: "n1".parse().expect("a name"),
-        pod: None,
         image: image.to_owned(),
-        registry: None,
-        reason,
-        message: String::new(),
         duration_ms: Some(1),
-        waiting_ms: None,
-        size_bytes: None,
-        class: None,
-        attempt: None,
-        next_try_ms: None,
-        learned_by: None,
-        learned_ms_ago: None,
-        learned_trace: None,
-        trace: TraceContext::root(random),
-        repeats: None,
-        sequence: None,
+        ..PullEvent::new(
+            MessageId::random(random),
+            time_ms,
+            "n1".parse().expect("a name"),
+            reason,
+            String::new(),
+            TraceContext::root(random),
+        )
     }
 }
 

@@ -14,26 +14,16 @@ use tempfile::TempDir;
 fn event(number: u64) -> Arc<PullEvent> {
     let mut random = Random::seeded(number);
     Arc::new(PullEvent {
-        id: MessageId::random(&mut random),
-        time_ms: number * 1_000,
-        node: "n1".parse().expect("a name"),
-        pod: None,
         image: format!("image-{number}"),
-        registry: None,
-        reason: if number.is_multiple_of(2) { EventReason::BackOff } else { EventReason::Failed },
-        message: "m".repeat(300),
-        duration_ms: None,
-        waiting_ms: None,
-        size_bytes: None,
-        class: None,
-        attempt: None,
-        next_try_ms: None,
-        learned_by: None,
-        learned_ms_ago: None,
-        learned_trace: None,
-        trace: TraceContext::root(&mut random),
-        repeats: None,
         sequence: Some(EventSequence { incarnation: "inc".to_owned(), number }),
+        ..PullEvent::new(
+            MessageId::random(&mut random),
+            number * 1_000,
+            "n1".parse().expect("a name"),
+            if number.is_multiple_of(2) { EventReason::BackOff } else { EventReason::Failed },
+            "m".repeat(300),
+            TraceContext::root(&mut random),
+        )
     })
 }
 

@@ -215,8 +215,11 @@ impl Model {
 
     /// The events and the report of a request are those of its outcome.
     fn check_events(&self, request: RequestId, outcome: &PullOutcome) {
-        use EventReason::{BackOff, ErrImageNeverPull, Failed, InspectFailed, Pulled, Pulling};
-        let events = self.events.get(&request).cloned().unwrap_or_default();
+        use EventReason::{BackOff, ErrImageNeverPull, Failed, InspectFailed, Pulled, Pulling, Throttled};
+        let mut events = self.events.get(&request).cloned().unwrap_or_default();
+        assert!(events.iter().filter(|reason| **reason == Throttled).count() <= 1, "that it waits is told once: {events:?}");
+        assert!(events.last() != Some(&Throttled) || outcome.timed_out, "a wait comes to an end: {events:?}");
+        events.retain(|reason| *reason != Throttled);
         let allowed: &[&[EventReason]] = match (outcome.outcome, outcome.timed_out) {
             (OutcomeKind::Failed, true) => &[&[], &[Pulling]],
             (OutcomeKind::Pulled, _) => &[&[Pulling, Pulled]],

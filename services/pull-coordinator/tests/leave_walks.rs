@@ -408,8 +408,11 @@ fn leave_that_is_lost_with_the_permit_in_hand_is_asked_for_again_there() {
 #[test]
 fn the_nodes_own_queue_is_waited_for_without_limit_and_the_fleets_budget_is_not() {
     let (mut world, request) = allowed(granted());
+    let effects = world.give(queued(None));
+    assert_eq!(names(&effects), ["Record", "AcquirePermit"], "that it waits is told");
+    world.settle(effects);
     for _ in 0..10 {
-        assert_eq!(names(&world.give(queued(None))), ["AcquirePermit"]);
+        assert_eq!(names(&world.give(queued(None))), ["AcquirePermit"], "once");
         world.let_pass(10_000);
     }
     assert_eq!(names(&world.give(queued(Some(6_000)))), ["AcquirePermit"]);
@@ -424,7 +427,7 @@ fn the_nodes_own_queue_is_waited_for_without_limit_and_the_fleets_budget_is_not(
         answer.message,
         "Back-off pulling image \"a:1\": ErrImagePull: the fleet's budget for registry.example is used up: its turn comes in 6s"
     );
-    assert_eq!(world.reasons_of(request), [Pulling, BackOff]);
+    assert_eq!(world.reasons_of(request), [Pulling, EventReason::Throttled, BackOff]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use crate::core::budget::{self, BudgetCall, BudgetReply};
 use crate::core::{Effect, Input, PERMIT_LEASE, Queue, ThrottlePolicy};
 use crate::counting::Counting;
+use crate::recording::Recording;
 use crate::sharing::{FleetParts, Sharing};
 
 /// Is shown what the budgets decide, and when by the monotonic clock.
@@ -37,6 +38,7 @@ pub struct Throttler {
     /// Refused by the node's own queue: the fleet has to know.
     pub(crate) refused: Vec<PermitId>,
     pub(crate) counting: Counting,
+    pub(crate) recording: Option<Recording>,
     /// When it is to be woken.
     alarm: Option<(SpawnHandle, Duration)>,
     _gravestone: Gravestone,
@@ -68,6 +70,7 @@ impl Throttler {
             wishes: BTreeMap::new(),
             refused: Vec::new(),
             counting: Counting::default(),
+            recording: None,
             alarm: None,
             _gravestone: gravestone,
         }
@@ -78,6 +81,12 @@ impl Throttler {
     pub fn sharing(policy: ThrottlePolicy, clock: Clock, gravestone: Gravestone, fleet: FleetParts) -> Self {
         let sharing = Some(Sharing::new(fleet, policy.slots, clock.clone()));
         Self { sharing, ..Self::new(policy, clock, gravestone) }
+    }
+
+    /// What becomes of the budgets that it leads becomes an event of this node. To be said before it is started.
+    #[must_use]
+    pub fn recording(self, recording: Recording) -> Self {
+        Self { recording: Some(recording), ..self }
     }
 
     /// Counts for these metrics. To be said before it is started.

@@ -14,11 +14,15 @@ mod inbound;
 #[cfg(feature = "shell")]
 mod lease;
 #[cfg(feature = "shell")]
+mod recording;
+#[cfg(feature = "shell")]
 mod sharing;
 
 #[cfg(feature = "shell")]
 pub use actor::{Throttler, Watch};
 #[cfg(feature = "shell")]
 pub use inbound::serve;
+#[cfg(feature = "shell")]
+pub use recording::Recording;
 #[cfg(feature = "shell")]
 pub use sharing::FleetParts;

@@ -55,6 +55,21 @@ struct Data<'a> {
     learned_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     learned_trace_id: Option<String>,
+    // The same as the attribute fleetpull.entry.id of spans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lasted_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reporters: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failures: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pulls_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pulls_per_second_before: Option<f64>,
 }
 
 /// Milliseconds since 1970 as RFC 3339 in UTC.
@@ -72,6 +87,8 @@ pub fn rfc3339(time_ms: u64) -> String {
 /// # Errors
 /// None is known; serialisation of these types cannot fail.
 pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
+    let details = event.details.as_ref();
+    let rate = |per_1000_s: u64| per_1000_s as f64 / 1_000.0;
     let cloud_event = CloudEvent {
         specversion: SPEC_VERSION,
         id: event.id.to_string(),
@@ -101,6 +118,13 @@ pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
             learned_by: event.learned_by.as_ref().map(NodeName::as_str),
             learned_at: event.learned_ms_ago.map(|ago| rfc3339(event.time_ms.saturating_sub(ago))),
             learned_trace_id: event.learned_trace.map(|trace| trace.trace_id_hex()),
+            entry_id: event.entry.as_deref(),
+            cause: details.and_then(|details| details.cause.as_deref()),
+            lasted_ms: details.and_then(|details| details.lasted_ms),
+            reporters: details.and_then(|details| details.reporters),
+            failures: details.and_then(|details| details.failures),
+            pulls_per_second: details.and_then(|details| details.per_1000_s).map(rate),
+            pulls_per_second_before: details.and_then(|details| details.per_1000_s_before).map(rate),
         },
     };
     serde_json::to_vec(&cloud_event)
@@ -119,32 +143,28 @@ mod tests {
     use clock::Random;
 
     use super::*;
-    use crate::{EventReason, EventSequence, MessageId, PodRef, Repeats, TraceContext};
+    use crate::{EventDetails, EventReason, EventSequence, MessageId, PodRef, Repeats, TraceContext};
 
     #[test]
     fn an_event_reads_as_promised() {
         let mut random = Random::seeded(5);
+        let trace = TraceContext::root(&mut random);
+        let message = "Back-off pulling image \"busybox\"".to_owned();
+        let node = "n1".parse().expect("a name");
         let event = PullEvent {
-            id: MessageId::random(&mut random),
-            time_ms: 1_700_000_000_123,
-            node: "n1".parse().expect("a name"),
             pod: Some(PodRef { namespace: "shop".to_owned(), name: "web-0".to_owned(), uid: String::new() }),
             image: "busybox".to_owned(),
             registry: Some("docker.io".to_owned()),
-            reason: EventReason::BackOff,
-            message: "Back-off pulling image \"busybox\"".to_owned(),
-            duration_ms: None,
-            waiting_ms: None,
-            size_bytes: None,
             class: Some(FailureClass::NotFound),
-            attempt: None,
             next_try_ms: Some(9_000),
             learned_by: Some("n2".parse().expect("a name")),
             learned_ms_ago: Some(1_000),
             learned_trace: Some(TraceContext::root(&mut random)),
-            trace: TraceContext::root(&mut random),
+            entry: Some("0a".to_owned()),
+            details: Some(EventDetails { per_1000_s: Some(2_500), ..EventDetails::default() }),
             repeats: Some(Repeats { count: 3, first_ms: 1_700_000_000_000 }),
             sequence: Some(EventSequence { incarnation: "0a1b".to_owned(), number: 7 }),
+            ..PullEvent::new(MessageId::random(&mut random), 1_700_000_000_123, node, EventReason::BackOff, message, trace)
         };
         let json: serde_json::Value = serde_json::from_slice(&to_json(&event).expect("serialises")).expect("is JSON");
         assert_eq!(json["specversion"], "1.0");
@@ -163,6 +183,7 @@ mod tests {
         assert_eq!(json["data"]["learned_at"], "2023-11-14T22:13:19.123Z");
         assert_eq!(json["data"]["learned_trace_id"], event.learned_trace.expect("was given").trace_id_hex());
         assert_eq!(json["data"]["size_bytes"], serde_json::Value::Null);
+        assert_eq!((&json["data"]["entry_id"], &json["data"]["pulls_per_second"]), (&"0a".into(), &2.5.into()));
         let paused = PullEvent { image: String::new(), registry: None, reason: EventReason::SharingPaused, sequence: None, ..event };
         let json: serde_json::Value = serde_json::from_slice(&to_json(&paused).expect("serialises")).expect("is JSON");
         assert_eq!((json.get("subject"), &json["type"]), (None, &"io.fleetpull.image.sharingpaused".into()));

@@ -1,4 +1,8 @@
-//! The facts of the image manager, in kubelet's words, and what operators did to what a fleet knows, for which kubelet has none.
+//! The facts of the image manager, in kubelet's words, and what kubelet has no words for: what the fleet found out, what operators did,
+//! and how the agents are.
+//!
+//! What happens to a node's own pull is an event of that node. What happens to the fleet is the event of exactly one node: each reason
+//! says of which.
 
 use std::str::FromStr;
 
@@ -7,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::open::{UnknownText, open_text};
 use crate::{AttemptId, FailureClass, MessageId, NodeName, PodRef, TraceContext};
 
-/// What happened, as kubelet names it; the last four are not kubelet's.
+/// What happened: the first six as kubelet names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventReason {
     /// A pull begins.
@@ -30,6 +34,32 @@ pub enum EventReason {
     BackoffCleared,
     /// Events of this node were lost: the outbox was full, or the machine lost power.
     EventsDropped,
+    /// A back-off entry holds the fleet back from now on. Said by the node whose report opened it: the one with which the reports that the
+    /// bus has stored so far are enough. All nodes see them in the same order.
+    BackoffOpened,
+    /// One node tried for all that an entry holds back, and failed. Said by that node.
+    BackoffProbed,
+    /// An entry is closed, because what had failed succeeds. Said by the node whose success the bus stored first: mostly the prober. Of
+    /// what nobody has tried for ten minutes nothing is said any more.
+    BackoffReleased,
+    /// A pull has to wait for its turn: for the node's own slots or rate, or for the fleet's budget. Said by the node that pulls.
+    Throttled,
+    /// A budget allows fewer pulls in a second than before. Said by the budget's leader.
+    RateLowered,
+    /// A budget allows more pulls in a second than it did. Said by the budget's leader.
+    RateRaised,
+    /// An entry that was opened holds a whole registry, its token server or its blobs. Said by the node that says `BackoffOpened`.
+    RegistryUnavailable,
+    /// Such an entry is closed. Said by the node that says `BackoffReleased`.
+    RegistryRecovered,
+    /// An agent serves its node. Said by itself.
+    AgentStarted,
+    /// An agent ends in good order. Said by itself.
+    AgentStopped,
+    /// An agent lacks its bus or its runtime. Said by itself; the fleet's stream has it when the bus is back.
+    AgentDegraded,
+    /// Nothing is wrong with an agent any more. Said by itself.
+    AgentRecovered,
     /// What a newer version wrote.
     Unknown(UnknownText),
 }
@@ -38,7 +68,7 @@ open_text!(EventReason);
 
 impl EventReason {
     /// Every reason that this version writes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 22] = [
         Self::Pulling,
         Self::Pulled,
         Self::BackOff,
@@ -49,6 +79,18 @@ impl EventReason {
         Self::SharingResumed,
         Self::BackoffCleared,
         Self::EventsDropped,
+        Self::BackoffOpened,
+        Self::BackoffProbed,
+        Self::BackoffReleased,
+        Self::Throttled,
+        Self::RateLowered,
+        Self::RateRaised,
+        Self::RegistryUnavailable,
+        Self::RegistryRecovered,
+        Self::AgentStarted,
+        Self::AgentStopped,
+        Self::AgentDegraded,
+        Self::AgentRecovered,
     ];
 
     /// The word as kubelet writes it.
@@ -66,6 +108,18 @@ impl EventReason {
             Self::SharingResumed => "SharingResumed",
             Self::BackoffCleared => "BackoffCleared",
             Self::EventsDropped => "EventsDropped",
+            Self::BackoffOpened => "BackoffOpened",
+            Self::BackoffProbed => "BackoffProbed",
+            Self::BackoffReleased => "BackoffReleased",
+            Self::Throttled => "Throttled",
+            Self::RateLowered => "RateLowered",
+            Self::RateRaised => "RateRaised",
+            Self::RegistryUnavailable => "RegistryUnavailable",
+            Self::RegistryRecovered => "RegistryRecovered",
+            Self::AgentStarted => "AgentStarted",
+            Self::AgentStopped => "AgentStopped",
+            Self::AgentDegraded => "AgentDegraded",
+            Self::AgentRecovered => "AgentRecovered",
         }
     }
 
@@ -76,10 +130,20 @@ impl EventReason {
             Self::Pulling | Self::Pulled | Self::BackOff | Self::SharingPaused | Self::SharingResumed | Self::BackoffCleared => {
                 EventType::Normal
             }
+            Self::BackoffProbed | Self::BackoffReleased | Self::Throttled | Self::RateRaised | Self::RegistryRecovered => EventType::Normal,
+            Self::AgentStarted | Self::AgentStopped | Self::AgentRecovered => EventType::Normal,
             // Its writer's CloudEvents say which it is.
             Self::Unknown(_) => EventType::Normal,
             Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull | Self::EventsDropped => EventType::Warning,
+            Self::BackoffOpened | Self::RateLowered | Self::RegistryUnavailable | Self::AgentDegraded => EventType::Warning,
         }
+    }
+
+    /// Whether repeats of it are folded into one event with a count: what goes on for hours is a handful of events.
+    #[must_use]
+    pub fn is_folded(self) -> bool {
+        let of_pull = matches!(self, Self::BackOff | Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull);
+        of_pull || matches!(self, Self::BackoffProbed | Self::Throttled | Self::AgentDegraded | Self::AgentRecovered)
     }
 }
 
@@ -162,14 +226,38 @@ pub struct PullEvent {
     /// The span of the attempt that failed. Only on back-offs.
     #[serde(default)]
     pub learned_trace: Option<TraceContext>,
-    /// The trace of the pull.
+    /// The span that it happened in: of the pull, or of the attempt that opened or closed an entry.
     pub trace: TraceContext,
+    /// The back-off entry that it is about, or that held the pull back: its id, the same on all nodes.
+    #[serde(default)]
+    pub entry: Option<String>,
+    /// What only some reasons tell; none: nothing.
+    #[serde(default)]
+    pub details: Option<EventDetails>,
     /// What repeats it stands for; none: it happened once.
     #[serde(default)]
     pub repeats: Option<Repeats>,
     /// Its place among the stored events of its node; none: it is published and not stored.
     #[serde(default)]
     pub sequence: Option<EventSequence>,
+}
+
+/// What events tell that are not about a pull: which of it depends on the reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EventDetails {
+    /// Why, in a word: `quota` or `silent_nodes` of a rate; `slots` or `budget` of a pull that waits; `bus` or `runtime` of an agent.
+    pub cause: Option<String>,
+    /// How long it lasted, in milliseconds: the failure that is over, or the agent's trouble or life.
+    pub lasted_ms: Option<u64>,
+    /// How many nodes report the failure.
+    pub reporters: Option<u64>,
+    /// How often in a row what was probed has failed.
+    pub failures: Option<u64>,
+    /// How many pulls a budget allows in 1,000 s from now on.
+    pub per_1000_s: Option<u64>,
+    /// How many it allowed before.
+    pub per_1000_s_before: Option<u64>,
 }
 
 /// What happened several times and is one event: `time_ms` is the last time.
@@ -191,6 +279,35 @@ pub struct EventSequence {
 }
 
 impl PullEvent {
+    /// That something happened on a node, and nothing else of it: about no image, no registry and no pod.
+    #[must_use]
+    pub fn new(id: MessageId, time_ms: u64, node: NodeName, reason: EventReason, message: String, trace: TraceContext) -> Self {
+        Self {
+            id,
+            time_ms,
+            node,
+            pod: None,
+            image: String::new(),
+            registry: None,
+            reason,
+            message,
+            duration_ms: None,
+            waiting_ms: None,
+            size_bytes: None,
+            class: None,
+            attempt: None,
+            next_try_ms: None,
+            learned_by: None,
+            learned_ms_ago: None,
+            learned_trace: None,
+            trace,
+            entry: None,
+            details: None,
+            repeats: None,
+            sequence: None,
+        }
+    }
+
     /// Whether it is stored until the fleet's stream has it. That an image was there already is published alone.
     #[must_use]
     pub fn is_durable(&self) -> bool {

@@ -19,7 +19,7 @@ mod trace;
 pub mod version;
 
 pub use command::{CallError, Command, Envelope, Meta, Service};
-pub use event::{EventReason, EventSequence, EventType, PullEvent, Repeats};
+pub use event::{EventDetails, EventReason, EventSequence, EventType, PullEvent, Repeats};
 pub use failure::{ClassCounts, FailureClass, Reason, Stage};
 pub use ids::{AttemptId, MessageId, NodeName, NodeNameError, PermitId, PodRef, WishId};
 pub use open::UnknownText;

@@ -82,27 +82,11 @@ fn events() -> Vec<PullEvent> {
 /// An event of a pull, of an image with this number.
 pub(crate) fn made_event(random: &mut Random, number: usize) -> PullEvent {
     let trace = TraceContext::root(random).child(random);
+    let node = "n1".parse().unwrap_or_else(|_| unreachable!("it is a name"));
     PullEvent {
-        id: MessageId::random(random),
-        time_ms: 1_700_000_000_000,
-        node: "n1".parse().unwrap_or_else(|_| unreachable!("it is a name")),
-        pod: None,
         image: format!("registry.example/team/app:{number}"),
         registry: Some("registry.example".to_owned()),
-        reason: EventReason::Pulling,
-        message: "m".repeat(MESSAGE_BYTES),
-        duration_ms: None,
-        waiting_ms: None,
-        size_bytes: None,
-        class: None,
-        attempt: None,
-        next_try_ms: None,
-        learned_by: None,
-        learned_ms_ago: None,
-        learned_trace: None,
-        trace,
-        repeats: None,
-        sequence: None,
+        ..PullEvent::new(MessageId::random(random), 1_700_000_000_000, node, EventReason::Pulling, "m".repeat(MESSAGE_BYTES), trace)
     }
 }
 

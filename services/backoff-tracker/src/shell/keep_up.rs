@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BUS_ANSWER, Fault, Input};
+use crate::core::knowledge::{BUS_ANSWER, Fault, Input, TopicId};
 use crate::inbound::{self, Stored};
 use crate::outbound::{self, WRITES_WAITING, Write};
 
@@ -153,7 +153,11 @@ impl BackoffTracker {
                 sharing.counts.gaps += u64::from(gap);
                 missed |= gap;
                 let read = ReportKey::read(key);
-                if inbound::is_gone(message) || read.as_ref().is_some_and(|key| key.node == sharing.node) {
+                if inbound::is_gone(message) {
+                    continue;
+                }
+                if let Some(own) = read.as_ref().filter(|key| key.node == sharing.node) {
+                    inputs.push(Input::Stored(TopicId(own.topic)));
                     continue;
                 }
                 let stored = Stored { age, at: Some(stamp) };
@@ -263,10 +267,14 @@ impl BackoffTracker {
         sharing.followed.created.clone_from(&status.created);
         let mut inputs = Vec::with_capacity(found.reports.entries.len());
         let anew = sharing.counts.snapshots == 1;
-        for stored in &found.reports.entries {
+        // In the order in which the bus has stored them.
+        let mut entries: Vec<_> = found.reports.entries.iter().collect();
+        entries.sort_by_key(|stored| stored.entry.revision);
+        for stored in entries {
             // Later a node knows better than the server what it has said: its last word may not be there.
             let read = ReportKey::read(&stored.entry.key);
-            if !anew && read.as_ref().is_some_and(|key| key.node == sharing.node) {
+            if let Some(own) = read.as_ref().filter(|key| !anew && key.node == sharing.node) {
+                inputs.push(Input::Stored(TopicId(own.topic)));
                 continue;
             }
             let when = Stored { age: stored.age, at: inbound::stored_at(status, stored.age) };

@@ -148,6 +148,7 @@ impl BackoffTracker {
                 }
                 Effect::AcquireLease(name, ttl) => self.acquire(name, ttl, context),
                 Effect::ReleaseLease(name) => self.release(name),
+                Effect::Announce(news) => self.announce(now, &news, context),
             }
         }
     }

@@ -5,6 +5,7 @@ mod keep_up;
 mod leave;
 mod link;
 mod listing;
+mod news;
 mod operate;
 mod pausing;
 mod recording;

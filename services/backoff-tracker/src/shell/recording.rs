@@ -1,4 +1,4 @@
-//! What operators do to a tracker, as events: who, when and what.
+//! What is told as events: here what operators do to a tracker, who, when and what.
 
 use std::time::Duration;
 
@@ -88,35 +88,30 @@ fn bounded(name: &str) -> &str {
 impl BackoffTracker {
     /// Records it once, on the node that was told.
     pub(crate) fn record(&mut self, deed: Deed, trace: TraceContext, context: &mut Context<Self>) {
+        let Deed { reason, message, image, registry } = deed;
+        let within = Some(trace);
+        self.record_event(within, context, |event| PullEvent { reason, message, image, registry, ..event });
+    }
+
+    /// Records an event within a span; of none, within a trace of its own.
+    pub(crate) fn record_event(
+        &mut self,
+        within: Option<TraceContext>,
+        context: &mut Context<Self>,
+        fill: impl FnOnce(PullEvent) -> PullEvent,
+    ) {
         let time_ms = self.clock.now().wall_ms();
         let Some(recording) = &mut self.recording else { return };
-        let Deed { reason, message, image, registry } = deed;
-        let meta = Meta::within(trace, &mut recording.random);
-        let event = PullEvent {
-            id: MessageId::random(&mut recording.random),
-            time_ms,
-            node: recording.node.clone(),
-            pod: None,
-            image,
-            registry,
-            reason,
-            message,
-            duration_ms: None,
-            waiting_ms: None,
-            size_bytes: None,
-            class: None,
-            attempt: None,
-            next_try_ms: None,
-            learned_by: None,
-            learned_ms_ago: None,
-            learned_trace: None,
-            trace: meta.trace,
-            repeats: None,
-            sequence: None,
+        let meta = match within {
+            Some(trace) => Meta::within(trace, &mut recording.random),
+            None => Meta::within(TraceContext::root(&mut recording.random), &mut recording.random),
         };
+        let id = MessageId::random(&mut recording.random);
+        let blank = PullEvent::new(id, time_ms, recording.node.clone(), EventReason::BackoffCleared, String::new(), meta.trace);
+        let event = fill(blank);
         let recorded = recording.record.call(Envelope { meta, body: RecordEvent { event } }, RECORD_LIMIT).map(|recorded| {
             if let Err(error) = recorded {
-                tracing::warn!(%error, "what an operator did was not recorded");
+                tracing::warn!(%error, "an event was not recorded");
             }
         });
         context.spawn(recorded.into_actor(self));

@@ -163,6 +163,17 @@ impl Node {
         self.ends(number, image, Some(failure)).await;
     }
 
+    /// A flight that fails if it has leave within a second.
+    pub(crate) async fn fails_or_not(&self, number: u64, image: &str) {
+        let (wish, attempt) = ids(number);
+        match self.leave(wish, attempt, image, PATIENCE_MS).await {
+            Leave::Granted { .. } => self.ends(number, image, Some(not_found())).await,
+            _ => {
+                self.put(WithdrawWish { wish }).await;
+            }
+        }
+    }
+
     /// A whole flight that succeeds, once it has leave.
     pub(crate) async fn ends_well(&self, number: u64, image: &str) {
         let (wish, attempt) = ids(number);

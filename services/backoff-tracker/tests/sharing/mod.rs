@@ -4,6 +4,7 @@
 
 mod bounds;
 mod clocks;
+mod entries;
 mod fleet;
 mod forged;
 mod learning;

@@ -16,6 +16,7 @@ const KINDS_MOST: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FoldKey {
     image: String,
+    entry: Option<String>,
     pod: Option<PodRef>,
     reason: EventReason,
     class: Option<FailureClass>,
@@ -52,8 +53,10 @@ pub(super) struct Folds {
 impl Folds {
     /// Takes an event. What is emitted first stands in `released`, with the ids that the store may forget.
     pub(super) fn take(&mut self, now: Duration, event: PullEvent, released: &mut Vec<(u64, PullEvent)>) -> Folded {
-        if event.reason == EventReason::Pulled {
-            self.end(&event, released);
+        match event.reason {
+            EventReason::Pulled => self.end(released, |key| key.image == event.image && key.pod == event.pod && key.entry.is_none()),
+            EventReason::BackoffReleased => self.end(released, |key| key.entry.is_some() && key.entry == event.entry),
+            _ => {}
         }
         let Some(key) = key_of(&event) else { return Folded::Emit(Box::new(event)) };
         let Some(fold) = self.by_key.get_mut(&key) else {
@@ -103,10 +106,10 @@ impl Folds {
         self.by_key.len()
     }
 
-    /// The image is there: what was collected of it is emitted, and its next failure is a first one.
-    fn end(&mut self, pulled: &PullEvent, released: &mut Vec<(u64, PullEvent)>) {
+    /// An image is there, or an entry is closed: what was collected of it is emitted, and its next failure is a first one.
+    fn end(&mut self, released: &mut Vec<(u64, PullEvent)>, is_over: impl Fn(&FoldKey) -> bool) {
         self.by_key.retain(|key, fold| {
-            let ends = key.image == pulled.image && key.pod == pulled.pod;
+            let ends = is_over(key);
             if ends {
                 released.extend(fold.pending.take().map(|event| (fold.id, event)));
             }
@@ -130,9 +133,10 @@ fn longer(span: Duration) -> Duration {
 }
 
 fn key_of(event: &PullEvent) -> Option<FoldKey> {
-    let repeats =
-        matches!(event.reason, EventReason::BackOff | EventReason::Failed | EventReason::InspectFailed | EventReason::ErrImageNeverPull);
-    repeats.then(|| FoldKey { image: event.image.clone(), pod: event.pod.clone(), reason: event.reason, class: event.class })
+    // Which entry holds a pull back may change while it is held back.
+    let entry = event.entry.clone().filter(|_| event.reason == EventReason::BackoffProbed);
+    let key = || FoldKey { image: event.image.clone(), entry, pod: event.pod.clone(), reason: event.reason, class: event.class };
+    event.reason.is_folded().then(key)
 }
 
 #[cfg(test)]
@@ -217,6 +221,26 @@ mod tests {
         bench.happens(6, "a", EventReason::Pulled);
         bench.happens(7, "a", EventReason::Failed);
         assert_eq!(bench.emitted, [(0, 1), (6, 4), (6, 1), (7, 1)]);
+    }
+
+    #[test]
+    fn probes_of_an_entry_are_folded_until_it_is_released() {
+        let mut bench = Bench::new();
+        let probed = |bench: &mut Bench, seconds: u64, reason: EventReason, entry: &str| {
+            let event = PullEvent { entry: Some(entry.to_owned()), ..test_event(&mut bench.random, "", reason, 0) };
+            let mut released = Vec::new();
+            let folded = bench.folds.take(at(seconds), event, &mut released);
+            bench.note(seconds, released);
+            if let Folded::Emit(event) = folded {
+                bench.note(seconds, vec![(0, *event)]);
+            }
+        };
+        for second in 0..5 {
+            probed(&mut bench, second, EventReason::BackoffProbed, "a");
+        }
+        probed(&mut bench, 5, EventReason::BackoffProbed, "b");
+        probed(&mut bench, 6, EventReason::BackoffReleased, "a");
+        assert_eq!(bench.emitted, [(0, 1), (5, 1), (6, 4), (6, 1)]);
     }
 
     #[test]

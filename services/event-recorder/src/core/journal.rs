@@ -118,26 +118,15 @@ pub(crate) mod tests {
 
     pub(crate) fn event(random: &mut Random, image: &str, reason: EventReason, message_bytes: usize) -> PullEvent {
         PullEvent {
-            id: MessageId::random(random),
-            time_ms: 0,
-            node: "n1".parse().expect("a name"),
-            pod: None,
             image: image.to_owned(),
-            registry: None,
-            reason,
-            message: "m".repeat(message_bytes),
-            duration_ms: None,
-            waiting_ms: None,
-            size_bytes: None,
-            class: None,
-            attempt: None,
-            next_try_ms: None,
-            learned_by: None,
-            learned_ms_ago: None,
-            learned_trace: None,
-            trace: TraceContext::root(random),
-            repeats: None,
-            sequence: None,
+            ..PullEvent::new(
+                MessageId::random(random),
+                0,
+                "n1".parse().expect("a name"),
+                reason,
+                "m".repeat(message_bytes),
+                TraceContext::root(random),
+            )
         }
     }
 

@@ -294,28 +294,14 @@ impl Recorder {
 
     /// One event that says how many there would be besides.
     fn say_lost(&mut self, now: Now, message: String) {
-        let event = PullEvent {
-            id: MessageId::random(&mut self.random),
-            time_ms: now.wall_ms(),
-            node: self.identity.node.clone(),
-            pod: None,
-            image: String::new(),
-            registry: None,
-            reason: EventReason::EventsDropped,
+        let event = PullEvent::new(
+            MessageId::random(&mut self.random),
+            now.wall_ms(),
+            self.identity.node.clone(),
+            EventReason::EventsDropped,
             message,
-            duration_ms: None,
-            waiting_ms: None,
-            size_bytes: None,
-            class: None,
-            attempt: None,
-            next_try_ms: None,
-            learned_by: None,
-            learned_ms_ago: None,
-            learned_trace: None,
-            trace: TraceContext::root(&mut self.random),
-            repeats: None,
-            sequence: None,
-        };
+            TraceContext::root(&mut self.random),
+        );
         self.store(event);
     }
 

@@ -13,7 +13,7 @@ use contract::messages::backoff_tracker::CountBackoffs;
 use contract::messages::event_recorder::CountEvents;
 use contract::messages::pull_coordinator::ListPulls;
 use contract::messages::throttler::{CountPermits, ListBudgets};
-use contract::{CallError, Service, VERSION as MESSAGE_VERSION};
+use contract::{CallError, EventReason, Service, VERSION as MESSAGE_VERSION};
 use metrics::Instruments;
 use runtimes::{RuntimeDescription, RuntimeRef};
 use tracing::{info, warn};
@@ -23,6 +23,7 @@ use super::counters::{Counts, PullCounts};
 use super::exposition::Kept;
 use super::identity::{Identity, VERSION};
 use super::readings::{OfFleet, labelled};
+use super::telling::Telling;
 use crate::node::presence::{CountPresence, Presence, PresenceCounts};
 use crate::node::{Actors, root_envelope};
 
@@ -43,6 +44,7 @@ pub(super) struct Agent {
     pub(super) clock: Clock,
     pub(super) condition: Condition,
     pub(super) instruments: Instruments,
+    telling: Telling,
     /// The metrics as they were read last.
     pub(super) kept: Kept,
     seen: RuntimeDescription,
@@ -63,6 +65,7 @@ pub(super) struct AgentParts {
     pub(super) clock: Clock,
     /// What the services count for the metrics.
     pub(super) instruments: Instruments,
+    pub(super) telling: Telling,
     pub(super) gravestone: Gravestone,
 }
 
@@ -75,7 +78,7 @@ pub(super) struct Gathered {
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Self {
-        let AgentParts { identity, services, presence, bus, runtime, seen, clock, instruments, gravestone } = parts;
+        let AgentParts { identity, services, presence, bus, runtime, seen, clock, instruments, telling, gravestone } = parts;
         let mut condition = Condition::new(identity.started);
         condition.see_bus(identity.started, &bus.health());
         condition.see_runtime(identity.started, problem_of(&seen));
@@ -84,7 +87,21 @@ impl Agent {
         }
         let seen_at = clock.now();
         let kept = Kept::default();
-        Self { identity, services, presence, bus, runtime, clock, condition, instruments, kept, seen, seen_at, _gravestone: gravestone }
+        Self {
+            identity,
+            services,
+            presence,
+            bus,
+            runtime,
+            clock,
+            condition,
+            instruments,
+            telling,
+            kept,
+            seen,
+            seen_at,
+            _gravestone: gravestone,
+        }
     }
 
     fn see_runtime(&mut self, seen: RuntimeDescription) {
@@ -98,13 +115,28 @@ impl Agent {
         (self.seen, self.seen_at) = (seen, now);
     }
 
-    /// Logs when the node becomes degraded, and when it is well again.
+    /// Tells that the agent serves, and that it lacks something if it does.
+    fn tell_started(&self) {
+        let (runtime, state) = (name_and_version(&self.seen), self.condition.state());
+        self.telling.tell(EventReason::AgentStarted, format!("the agent {VERSION} serves this node: runtime {runtime}"), None, None);
+        if let Some(cause) = self.condition.cause() {
+            self.telling.tell(EventReason::AgentDegraded, state, Some(cause), None);
+        }
+    }
+
+    /// Logs and tells when the node becomes degraded, and when it is well again.
     fn change(&mut self, change: impl FnOnce(&mut Condition)) {
-        let was_well = self.condition.is_well();
+        let (before, lasted) = (self.condition.cause(), self.condition.lasts(self.clock.now()));
         change(&mut self.condition);
-        match (was_well, self.condition.is_well()) {
-            (true, false) => warn!(state = self.condition.state(), "this node is degraded"),
-            (false, true) => info!("this node is well again"),
+        match (before, self.condition.cause()) {
+            (None, Some(cause)) => {
+                warn!(state = self.condition.state(), "this node is degraded");
+                self.telling.tell(EventReason::AgentDegraded, self.condition.state(), Some(cause), None);
+            }
+            (Some(cause), None) => {
+                info!("this node is well again");
+                self.telling.tell(EventReason::AgentRecovered, "nothing is wrong any more".to_owned(), Some(cause), Some(lasted));
+            }
             _ => {}
         }
     }
@@ -190,6 +222,7 @@ impl Actor for Agent {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
         context.add_stream(self.bus.health_changes());
         context.run_interval(LOOK_EVERY, Self::look_at_the_runtime);
+        self.tell_started();
     }
 }
 

@@ -81,6 +81,12 @@ impl Condition {
         }
     }
 
+    /// What is wrong in a word, `bus` before `runtime`; none: nothing.
+    pub(super) fn cause(&self) -> Option<&'static str> {
+        let bus = self.bus.as_ref().map(|_| "bus");
+        bus.or(self.runtime.as_ref().map(|_| "runtime"))
+    }
+
     /// Whether nothing is wrong.
     pub(super) fn is_well(&self) -> bool {
         self.bus.is_none() && self.runtime.is_none()

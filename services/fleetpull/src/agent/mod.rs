@@ -21,6 +21,7 @@ mod rivals;
 mod serving;
 mod state_dir;
 mod supervisor;
+mod telling;
 mod work;
 
 use std::time::Duration;
@@ -57,12 +58,12 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
         match why {
             End::Signal(name) => {
                 info!(signal = name, "stopping: no more commands are taken; a pull in flight is given up, what it fetched is kept");
-                stop(work).await;
+                stop(work, &format!("the agent stops: {name}")).await;
                 Ok(Exit::Success)
             }
             End::Trouble(Trouble::Rival(rival)) => {
                 work.give_way();
-                stop(work).await;
+                stop(work, &format!("the agent stops: {rival}")).await;
                 bail!("this agent stops, because it is the younger one: {rival}")
             }
             // What panicked may have left anything in any state: nothing of it is worth waiting for.
@@ -90,10 +91,10 @@ async fn wait_for_the_end(work: &mut Work, signals: &mut Signals, supervisor: &m
     }
 }
 
-async fn stop(work: Work) {
+async fn stop(work: Work, why: &str) {
     let alone = matches!(work.bus().health(), BusHealth::Disconnected { .. });
     let limit = if alone { STOP_ALONE_WITHIN } else { STOP_WITHIN };
-    if tokio::time::timeout(limit, work.stop()).await.is_err() {
+    if tokio::time::timeout(limit, work.stop(why)).await.is_err() {
         warn!(?limit, "stopping took too long: what was under way is given up; events that were recorded are stored");
     }
 }

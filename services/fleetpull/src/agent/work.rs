@@ -10,8 +10,8 @@ use bus::memory::MemoryBus;
 use bus::socket::{SocketServer, serve_socket};
 use bus::{BusHealth, BusRef};
 use clock::{Clock, Random};
-use contract::NodeName;
 use contract::subject::Fleet;
+use contract::{EventReason, NodeName};
 use event_recorder::store::sqlite::{OUTBOX_FILE, Origin, SqliteStore};
 use event_recorder::{Durability, StreamLimits};
 use futures::StreamExt as _;
@@ -33,6 +33,7 @@ use super::introduction::{Reached, describe, introduce};
 use super::rivals::{Rival, Rivals};
 use super::serving::Serving;
 use super::state_dir::StateDir;
+use super::telling::Telling;
 use crate::cli::RegistryArgs;
 use crate::configuration::Configuration;
 use crate::node::fleet_key::{keep_key, read_key_file};
@@ -47,6 +48,7 @@ pub(super) struct Work {
     panics: Panics,
     rivals: LocalBoxFuture<'static, Rival>,
     serving: Serving,
+    telling: Telling,
     socket: SocketServer,
     /// Where metrics and health are read over HTTP, if an address is set.
     _http: Option<http_endpoint::Serving>,
@@ -118,7 +120,9 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
     // It ends with the node's presence.
     tasks::spawn_local("fleet-size", fleet_size::keep(state.fleet_size(), bus.clone(), node.fleet_seen()));
+    let telling = Telling::new(&identity, node.actors.recorder.clone(), clock.clone());
     let agent = Agent::new(AgentParts {
+        telling: telling.clone(),
         identity: identity.clone(),
         services: node.actors.clone(),
         presence: node.presence.clone(),
@@ -139,7 +143,17 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     introduce(settings, sharing.as_ref(), &identity.node, &seen, &reached);
     // Last, so that who is answered finds an agent that is ready.
     let http = http.map(|http| http.serve(agent, clock));
-    Ok(Work { node, panics, rivals: Box::pin(rivals.next_older()), serving, socket, _http: http, _key_keeper: key_keeper, _state: state })
+    Ok(Work {
+        node,
+        panics,
+        rivals: Box::pin(rivals.next_older()),
+        serving,
+        telling,
+        socket,
+        _http: http,
+        _key_keeper: key_keeper,
+        _state: state,
+    })
 }
 
 /// Begins to look after the fleet's key, unless nothing is shared or a file holds the key.
@@ -238,8 +252,9 @@ impl Work {
     }
 
     /// Takes no more commands, and hands what is recorded to the bus.
-    pub(super) async fn stop(self) {
-        let Self { node, serving, socket, .. } = self;
+    pub(super) async fn stop(self, why: &str) {
+        let Self { node, serving, socket, telling, .. } = self;
+        telling.tell(EventReason::AgentStopped, why.to_owned(), None, Some(telling.age()));
         serving.end().await;
         drop(socket);
         node.stop().await;

@@ -179,7 +179,13 @@ impl Node {
             Some(sharing) => sharing.throttler(&wiring, policies.throttle, clock.clone(), gravestone("throttler")),
             None => Throttler::new(policies.throttle, clock.clone(), gravestone("throttler")),
         };
-        let throttler = throttler.counting(instruments.clone()).start();
+        let recording = throttler::Recording {
+            node: name.clone(),
+            record: record.clone(),
+            registry_of: pull_coordinator::registry_of_budget,
+            in_words: pull_coordinator::budget_in_words,
+        };
+        let throttler = throttler.recording(recording).counting(instruments.clone()).start();
         let neighbours = Neighbours {
             check: Sender::local(wiring.clone(), backoff.clone().recipient()),
             report: Sender::local(wiring.clone(), backoff.clone().recipient()),

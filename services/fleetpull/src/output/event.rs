@@ -18,6 +18,16 @@ pub fn text(event: &Value) -> String {
     format!("{time}  {:<7}  {:<17}  {}{pod}  {message}{link}", word(&data["type"]), word(&data["reason"]), word(&data["node"]))
 }
 
+/// The same as JSON: the CloudEvent, and where its trace can be looked at if that is set.
+#[must_use]
+pub fn json(event: &Value) -> Value {
+    let of_trace = |traceparent: &str| traceparent.split('-').nth(1).and_then(super::trace_link::of);
+    let Some(link) = event["traceparent"].as_str().and_then(of_trace) else { return event.clone() };
+    let mut event = event.clone();
+    event["trace_link"] = link.into();
+    event
+}
+
 /// A list of events: a header before the first, then one line each. Widths are those of usual values: the list may be endless.
 pub struct Rows {
     has_header: bool,

@@ -56,6 +56,8 @@ struct JsonRow<'a> {
     learned_at: Option<String>,
     /// 32 hex digits.
     learned_trace_id: Option<String>,
+    /// Where the trace of what failed can be looked at, if `traces.link` is set.
+    trace_link: Option<String>,
     /// On a refusal, which node makes the next attempt, while it makes it.
     next_by: Option<&'a str>,
     /// The standing wish, if it is one.
@@ -107,6 +109,7 @@ impl Row {
             learned_by: given(self.learned_by()),
             learned_at: self.learned_at_ms().map(units::rfc_3339),
             learned_trace_id: Some(self.learned_trace_id()).filter(|id| !id.is_empty()),
+            trace_link: self.trace_link(),
             next_by: given(self.next_by()),
             wish: outcome.wish,
         }
@@ -287,6 +290,7 @@ mod tests {
             "learned_by",
             "learned_at",
             "learned_trace_id",
+            "trace_link",
             "next_by",
             "wish",
         ];

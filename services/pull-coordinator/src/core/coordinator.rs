@@ -299,26 +299,17 @@ impl Coordinator {
     /// Kubelet's outcome A: the event and the answer say the same.
     fn refuse_unparsed(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, text: String, effects: &mut Vec<Effect>) {
         let event = PullEvent {
-            id: MessageId::random(&mut self.random),
-            time_ms: now.wall_ms(),
-            node: self.node.clone(),
             pod: ask.pod,
             image: ask.image,
-            registry: None,
-            reason: EventReason::InspectFailed,
-            message: text.clone(),
-            duration_ms: None,
-            waiting_ms: None,
-            size_bytes: None,
             class: Some(FailureClass::Unknown),
-            attempt: None,
-            next_try_ms: None,
-            learned_by: None,
-            learned_ms_ago: None,
-            learned_trace: None,
-            trace,
-            repeats: None,
-            sequence: None,
+            ..PullEvent::new(
+                MessageId::random(&mut self.random),
+                now.wall_ms(),
+                self.node.clone(),
+                EventReason::InspectFailed,
+                text.clone(),
+                trace,
+            )
         };
         effects.push(Effect::Record { request: id, event });
         let outcome = PullOutcome {
@@ -425,14 +416,9 @@ impl Coordinator {
     pub(super) fn record(&mut self, now: Now, id: RequestId, fact: Fact, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let event = PullEvent {
-            id: MessageId::random(&mut self.random),
-            time_ms: now.wall_ms(),
-            node: self.node.clone(),
             pod: request.ask.pod.clone(),
             image: request.ask.image.clone(),
             registry: Some(request.reference.registry().to_owned()),
-            reason: fact.reason,
-            message: fact.message,
             duration_ms: fact.fields.duration.map(milliseconds),
             waiting_ms: fact.fields.waiting.map(milliseconds),
             size_bytes: fact.fields.size_bytes,
@@ -442,9 +428,16 @@ impl Coordinator {
             learned_by: fact.fields.learned_by,
             learned_ms_ago: fact.fields.learned_ms_ago,
             learned_trace: fact.fields.learned_trace,
-            trace: request.trace,
-            repeats: None,
-            sequence: None,
+            entry: fact.fields.entry,
+            details: fact.fields.details,
+            ..PullEvent::new(
+                MessageId::random(&mut self.random),
+                now.wall_ms(),
+                self.node.clone(),
+                fact.reason,
+                fact.message,
+                request.trace,
+            )
         };
         if request.recording {
             request.events.push_back(event);

@@ -63,6 +63,8 @@ pub(super) struct Flight {
     /// How many flights had brought an image when its first caller asked.
     pub(super) landed_before: u64,
     pub(super) queued_since: Now,
+    /// Its callers were told that it waits for its turn.
+    pub(super) told_throttled: bool,
     /// What the fleet has to do with it; none when this node shares nothing.
     pub(super) fleet: Option<FleetSide>,
     /// When it got its turn: what kubelet counts the pull from.

@@ -11,7 +11,7 @@ use contract::{AttemptId, FailureClass, PermitId, Stage as RegistryStage, WishId
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
 use super::flight::{FleetSide, Flight, FlightKey, FlightStage};
-use super::outcomes::{Timing, failed, present_fact, succeeded};
+use super::outcomes::{Timing, failed, present_fact, succeeded, throttled};
 use super::request::{EventFields, Fact, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, PulledFacts, RequestId};
 use super::words;
@@ -82,6 +82,7 @@ impl Coordinator {
             awaits_blob: false,
             landed_before: request.landed_before,
             queued_since: now,
+            told_throttled: false,
             fleet,
             turn_since: None,
         };
@@ -99,8 +100,10 @@ impl Coordinator {
         let landed = self.landed;
         let Some(flight) = self.flights.get_mut(&id).filter(|flight| flight.stage == FlightStage::Queued) else { return };
         match answer {
-            PermitAnswer::Queued { budget_wait_ms, .. } => {
-                self.wait_for_budget(now, id, budget_wait_ms.map(Duration::from_millis), effects);
+            PermitAnswer::Queued { ahead, budget_wait_ms } => {
+                let wait = budget_wait_ms.map(Duration::from_millis);
+                self.wait_for_budget(now, id, wait, effects);
+                self.tell_throttled(now, id, ahead, wait, effects);
                 effects.extend(self.flights.get(&id).map(|flight| acquire(id, flight)));
             }
             PermitAnswer::Refused { text } => {
@@ -123,6 +126,19 @@ impl Coordinator {
                     self.begin_pull(now, id, effects);
                 }
             }
+        }
+    }
+
+    /// Its turn did not come for as long as an answer is held back: that it waits, and for what, is an event, once. Who is refused because
+    /// the wait is too long hears that instead.
+    fn tell_throttled(&mut self, now: Now, id: FlightId, ahead: u64, budget_wait: Option<Duration>, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id).filter(|flight| !flight.told_throttled) else { return };
+        flight.told_throttled = true;
+        let waited = now.monotonic.saturating_sub(flight.queued_since.monotonic);
+        for caller in flight.callers.clone() {
+            let Some(request) = self.requests.get(&caller) else { continue };
+            let fact = throttled(request, waited, ahead, budget_wait);
+            self.record(now, caller, fact, effects);
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contract::messages::backoff_tracker::{AttemptFailure, Held};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
-use contract::{EventReason, FailureClass, Reason};
+use contract::{EventDetails, EventReason, FailureClass, Reason};
 
 use super::request::{EventFields, Fact, Request, milliseconds};
 use super::step::{Failure, ImageFacts, PulledFacts};
@@ -106,9 +106,25 @@ pub(super) fn held_fact(request: &Request, held: &Held) -> Fact {
         learned_by: held.learned_by.clone(),
         learned_ms_ago: known(held).then_some(held.learned_ms_ago),
         learned_trace: held.learned_trace,
+        entry: held.entry.clone(),
         ..EventFields::default()
     };
     Fact { reason: EventReason::BackOff, message: words::back_off(&request.ask.image, None), fields }
+}
+
+/// It has waited for its turn, and waits on: behind so many of its own node, or for the fleet's budget for about as long as that.
+pub(super) fn throttled(request: &Request, waited: Duration, ahead: u64, budget_wait: Option<Duration>) -> Fact {
+    let (message, cause) = match budget_wait {
+        Some(wait) => (words::waits_for_budget(&request.ask.image, waited, request.reference.registry(), wait), "budget"),
+        None => (words::waits_for_slot(&request.ask.image, waited, ahead), "slots"),
+    };
+    let fields = EventFields {
+        waiting: Some(waited),
+        next_try_ms: budget_wait.filter(|wait| !wait.is_zero()).map(milliseconds),
+        details: Some(EventDetails { cause: Some(cause.to_owned()), ..EventDetails::default() }),
+        ..EventFields::default()
+    };
+    Fact { reason: EventReason::Throttled, message, fields }
 }
 
 /// Whether it is said from where the knowledge comes: kubelet's own rule says nothing.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clock::Now;
 use contract::messages::backoff_tracker::BackoffKey;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
-use contract::{AttemptId, EventReason, FailureClass, NodeName, PullEvent, Reason, Target, TraceContext};
+use contract::{AttemptId, EventDetails, EventReason, FailureClass, NodeName, PullEvent, Reason, Target, TraceContext};
 use image::{Platform, Reference};
 
 use super::step::{FlightId, ImageFacts};
@@ -103,6 +103,8 @@ pub(super) struct EventFields {
     pub(super) learned_by: Option<NodeName>,
     pub(super) learned_ms_ago: Option<u64>,
     pub(super) learned_trace: Option<TraceContext>,
+    pub(super) entry: Option<String>,
+    pub(super) details: Option<EventDetails>,
 }
 
 /// Whole milliseconds.

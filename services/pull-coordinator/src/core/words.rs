@@ -116,6 +116,24 @@ pub fn no_budget(registry: &str, wait: Duration) -> String {
     format!("the fleet's budget for {registry} is used up: its turn comes in {}", duration(wait))
 }
 
+/// Not in kubelet: a pull has waited for the fleet's budget, and goes on waiting.
+#[must_use]
+pub fn waits_for_budget(image: &str, waited: Duration, registry: &str, wait: Duration) -> String {
+    let turn = if wait.is_zero() { "it is not known yet for how long".to_owned() } else { format!("its turn comes in {}", duration(wait)) };
+    format!("Pull of image {} waits for the fleet's budget for {registry}, for {} so far: {turn}", quote(image), duration(seconds(waited)))
+}
+
+/// Not in kubelet: a pull has waited for its turn on its own node, and goes on waiting.
+#[must_use]
+pub fn waits_for_slot(image: &str, waited: Duration, ahead: u64) -> String {
+    let waited = duration(seconds(waited));
+    format!("Pull of image {} waits for its turn on this node, for {waited} so far: {ahead} are before it", quote(image))
+}
+
+fn seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs())
+}
+
 /// Not in kubelet: a standing wish is over before the image is there.
 #[must_use]
 pub fn wish_over(limit: Duration, last: &str) -> String {
@@ -133,8 +151,7 @@ pub fn wish_cancelled(image: &str, by: &str) -> String {
 /// Not in kubelet: the same detached pull stands since then, and for that long.
 #[must_use]
 pub fn already_standing(since: Duration, left: Duration) -> String {
-    let seconds = |time: Duration| duration(Duration::from_secs(time.as_secs()));
-    format!("already standing for {}, and for {} more", seconds(since), seconds(left))
+    format!("already standing for {}, and for {} more", duration(seconds(since)), duration(seconds(left)))
 }
 
 /// Not in kubelet: no further wish is kept.

@@ -13,11 +13,17 @@ fn history(place: &Workplace, server: &NatsServer, more: &[&str]) -> Vec<Value> 
     place.run(&[&["events", "--since", "1h", "-o", "json", "--nats", &server.url()], more].concat()).expect(0).objects()
 }
 
+/// Of these the ones about pulls, in kubelet's words.
+fn of_pulls(events: Vec<Value>) -> Vec<Value> {
+    let of_pull = |event: &Value| ["Pulling", "Pulled", "Failed", "BackOff"].iter().any(|reason| event["data"]["reason"] == *reason);
+    events.into_iter().filter(of_pull).collect()
+}
+
 fn reasons(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["data"]["reason"].as_str().unwrap()).collect()
 }
 
-/// The numbers of each incarnation, which count from 1 without a gap, each once.
+/// The numbers of each incarnation, which count without a gap, each once.
 fn assert_gapless(events: &[Value]) {
     let mut by_source: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for event in events {
@@ -26,7 +32,7 @@ fn assert_gapless(events: &[Value]) {
     }
     for (source, mut numbers) in by_source {
         numbers.sort_unstable();
-        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "{source}");
+        assert_eq!(numbers, (numbers[0]..).take(numbers.len()).collect::<Vec<_>>(), "{source}");
     }
 }
 
@@ -46,37 +52,44 @@ fn events_are_in_the_stream_once_whatever_dies_in_between() {
     let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
     agent.until_state("it has the bus", |state| state == "ok");
     pull(&agent, "v1");
-    let first = until("the stream has them", || Some(history(&place, &server, &[])).filter(|events| events.len() == 2));
+    let first = until("the stream has them", || Some(of_pulls(history(&place, &server, &[]))).filter(|events| events.len() == 2));
     assert_eq!(reasons(&first), ["Pulling", "Pulled"]);
-    assert_eq!((&first[0]["sequence"], &first[1]["sequence"]), (&"1".into(), &"2".into()));
+    let began = &history(&place, &server, &[])[0];
+    assert_eq!((&began["data"]["reason"], &began["sequence"]), (&"AgentStarted".into(), &"1".into()));
     assert!(first[0]["source"].as_str().unwrap().starts_with("/fleetpull/nodes/n1/"), "{}", first[0]);
     // Nobody has what is recorded now but the disk.
     server.kill();
     agent.until_state("it has seen that", |state| state.starts_with("degraded: no bus"));
     pull(&agent, "v2");
     let agent = agent.kill_and_start_again().ready();
-    assert_eq!(agent.counter("events_waiting"), 2);
+    assert!(agent.counter("events_waiting") >= 2, "and what became of the agent");
     pull(&agent, "v3");
     server.restart();
-    let all = until("the stream has all", || Some(history(&place, &server, &[])).filter(|events| events.len() >= 6));
+    let all = until("the stream has all", || Some(of_pulls(history(&place, &server, &[]))).filter(|events| events.len() >= 6));
     assert_eq!(reasons(&all), ["Pulling", "Pulled", "Pulling", "Pulled", "Pulling", "Pulled"]);
-    assert_gapless(&all);
     until("nothing waits", || (agent.counter("events_waiting") == 0).then_some(()));
+    let everything = history(&place, &server, &[]);
+    assert_gapless(&everything);
+    for reason in ["AgentStarted", "AgentDegraded", "AgentRecovered"] {
+        assert!(reasons(&everything).contains(&reason), "{reason}: {:?}", reasons(&everything));
+    }
     // The image is there: that is published, and not stored.
     pull(&agent, "v3");
-    assert_eq!(history(&place, &server, &[]).len(), 6);
+    assert_eq!(of_pulls(history(&place, &server, &[])).len(), 6);
     // A filter, the newest, and a table.
     let image = registry.image("shop/web:v2");
     assert_eq!(history(&place, &server, &["--image", &image, "--reason", "Pulled"]).len(), 1);
-    let newest = history(&place, &server, &["--limit", "1"]);
+    let newest = history(&place, &server, &["--limit", "1", "--reason", "Pulled"]);
     assert_eq!((newest.len(), &newest[0]["data"]["image"]), (1, &registry.image("shop/web:v3").into()));
     assert_eq!(history(&place, &server, &["--node", "ghost"]).len(), 0);
     let table = place.run(&["events", "--since", "1h", "--nats", &server.url()]).expect(0).stdout;
-    assert!(table.starts_with("LAST SEEN") && table.lines().count() == 7, "{table}");
+    assert!(table.starts_with("LAST SEEN") && table.lines().count() > 7, "{table}");
     // After the agent has gone in good order, and its node with it, they are still there.
     agent.signal(e2e::Signal::Terminate);
     agent.wait();
-    assert_eq!(history(&place, &server, &["--node", "n1"]).len(), 6);
+    let left = history(&place, &server, &["--node", "n1"]);
+    assert_eq!(reasons(&left).last(), Some(&"AgentStopped"));
+    assert_eq!(of_pulls(left).len(), 6);
 }
 
 #[test]
@@ -95,7 +108,7 @@ fn a_stream_that_is_deleted_is_made_again_and_gets_what_it_did_not_have() {
     server.wipe_store();
     server.restart();
     agent.until_state("it has the bus again", |state| state == "ok");
-    let all = until("the new stream has them", || Some(history(&place, &server, &[])).filter(|events| events.len() == 2));
+    let all = until("the new stream has them", || Some(history(&place, &server, &[])).filter(|events| of_pulls(events.clone()).len() == 2));
     assert_gapless(&all);
 }
 
@@ -112,14 +125,14 @@ fn repeats_of_a_failure_are_folded() {
         let status = if number == 0 { 1 } else { 4 };
         agent.asked(&["pull", "--node", "n1", &image]).expect(status);
     }
-    let seen = history(&place, &server, &[]);
+    let seen = of_pulls(history(&place, &server, &[]));
     assert_eq!(reasons(&seen), ["Pulling", "Failed", "BackOff"], "the first of each kind is said at once");
     assert_eq!(agent.counter("events_folded_total"), 18);
     // They are stored: the end of the agent says them.
     let agent = agent.kill_and_start_again().ready();
-    let seen = until("the repeats are said", || Some(history(&place, &server, &[])).filter(|events| events.len() >= 4));
+    let seen = until("the repeats are said", || Some(of_pulls(history(&place, &server, &[]))).filter(|events| events.len() >= 4));
     assert_eq!((&seen[3]["data"]["reason"], &seen[3]["data"]["count"]), (&"BackOff".into(), &18.into()));
-    assert_gapless(&seen);
+    assert_gapless(&history(&place, &server, &[]));
     drop(agent);
 }
 
@@ -131,5 +144,5 @@ fn without_a_server_the_history_of_a_node_outlives_its_agent() {
     agent.asked(&["pull", "--node", "n1", &registry.image("shop/web:v1")]).expect(0);
     let agent = agent.kill_and_start_again().ready();
     let kept = agent.asked(&["events", "-o", "json"]).expect(0).objects();
-    assert_eq!(reasons(&kept), ["Pulling", "Pulled"]);
+    assert_eq!(reasons(&kept), ["AgentStarted", "Pulling", "Pulled", "AgentStarted"]);
 }

@@ -44,26 +44,16 @@ fn description() -> NodeDescription {
 fn events() -> EventList {
     let mut random = Random::seeded(3);
     let event = PullEvent {
-        id: MessageId::random(&mut random),
-        time_ms: 1_700_000_000_000,
-        node: "n1".parse().unwrap(),
-        pod: None,
         image: BAD.to_owned(),
         registry: Some(BAD.to_owned()),
-        reason: EventReason::Failed,
-        message: BAD.to_owned(),
-        duration_ms: None,
-        waiting_ms: None,
-        size_bytes: None,
-        class: None,
-        attempt: None,
-        next_try_ms: None,
-        learned_by: None,
-        learned_ms_ago: None,
-        learned_trace: None,
-        trace: TraceContext::root(&mut random),
-        repeats: None,
-        sequence: None,
+        ..PullEvent::new(
+            MessageId::random(&mut random),
+            1_700_000_000_000,
+            "n1".parse().unwrap(),
+            EventReason::Failed,
+            BAD.to_owned(),
+            TraceContext::root(&mut random),
+        )
     };
     EventList { events: vec![event], next_after: 1, more: false }
 }

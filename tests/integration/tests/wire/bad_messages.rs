@@ -52,26 +52,19 @@ fn samples(random: &mut Random) -> Vec<Sample> {
     let owner = || "owner".to_owned();
     let permit = PermitId::random(random);
     let event = PullEvent {
-        id: MessageId::random(random),
-        time_ms: 1,
-        node: "n1".parse().unwrap(),
         pod: Some(pod("web-0")),
         image: "app:v1".to_owned(),
         registry: Some("docker.io".to_owned()),
-        reason: EventReason::Pulled,
-        message: "Pulled".to_owned(),
         duration_ms: Some(1),
-        waiting_ms: None,
         size_bytes: Some(u64::MAX),
-        class: None,
-        attempt: None,
-        next_try_ms: None,
-        learned_by: None,
-        learned_ms_ago: None,
-        learned_trace: None,
-        trace: TraceContext::root(random),
-        repeats: None,
-        sequence: None,
+        ..PullEvent::new(
+            MessageId::random(random),
+            1,
+            "n1".parse().unwrap(),
+            EventReason::Pulled,
+            "Pulled".to_owned(),
+            TraceContext::root(random),
+        )
     };
     vec![
         sample(&EnsureImage { timeout_ms: Some(u64::MAX), platform: Some("linux/amd64".to_owned()), ..ask("app:v1", PullPolicy::Always) }),

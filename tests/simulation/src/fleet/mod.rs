@@ -202,7 +202,7 @@ impl Simulation {
     fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::Tell(_, Verdict::Clear { answer_by, .. }) => self.acquire(node, answer_by),
-            Effect::Tell(..) => {}
+            Effect::Tell(..) | Effect::Announce(_) => {}
             Effect::Abandon(_) => {
                 self.give_up(node);
                 self.ask(node);

@@ -7,6 +7,7 @@ use contract::messages::backoff_tracker::BackoffKey;
 use contract::{AttemptId, FailureClass, NodeName, Stage, TraceContext};
 
 use super::lease::{LeaseName, WishId};
+use super::openings::EntryNews;
 use super::report::Report;
 use super::target::Failure;
 use super::topic::TopicId;
@@ -69,6 +70,8 @@ pub enum Input {
         /// Age of what it tells.
         age: Duration,
     },
+    /// The bus has stored what this node says of a topic: in its place among the reports of [`Input::Heard`].
+    Stored(TopicId),
     /// The bus answers [`Effect::AcquireLease`].
     Lease(LeaseName, LeaseAnswer),
     /// Somebody holds a lease, for this long at most.
@@ -149,6 +152,8 @@ pub enum Effect {
     AcquireLease(LeaseName, Duration),
     /// Give a lease back.
     ReleaseLease(LeaseName),
+    /// Tell people what became of an entry: of all nodes this one alone does.
+    Announce(Box<EntryNews>),
 }
 
 /// How a wish stands.

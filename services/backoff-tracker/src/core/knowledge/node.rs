@@ -17,6 +17,7 @@ use super::input::{Effect, Held, Input, LeaseAnswer, Verdict};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, WishId};
 use super::lease_waits::LeaseWaits;
 use super::lenience::Lenience;
+use super::openings::Openings;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
 use super::target::Aim;
@@ -68,6 +69,7 @@ pub struct Knowledge {
     /// Boxed, as each is taken out to be looked at and put back: a map has room for eleven where it has one.
     pub(super) wishes: BTreeMap<WishId, Box<Wish>>,
     pub(super) tried: Tried,
+    pub(super) openings: Openings,
     /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
     pub(super) misses: u32,
     missed_since: Duration,
@@ -92,6 +94,7 @@ impl Knowledge {
             lenience: Lenience::default(),
             wishes: BTreeMap::new(),
             tried: Tried::default(),
+            openings: Openings::default(),
             misses: 0,
             missed_since: Duration::ZERO,
             missed_last: Duration::ZERO,
@@ -196,11 +199,15 @@ impl Knowledge {
     }
 
     pub(super) fn entry(&self, now: Duration, topic: TopicId) -> Option<Entry> {
+        self.replica.entry(topic, self.eyes(now))
+    }
+
+    pub(super) fn eyes(&self, now: Duration) -> Eyes<'_> {
         let credulous = self.has(Fault::BelievesAnybody);
         let said = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
         let (alive, alive_in_zone) = (said(self.fleet.alive), said(self.fleet.in_zone.unwrap_or_default()));
         let endless = self.has(Fault::StepsGrow);
-        self.replica.entry(topic, Eyes { node: &self.node, now, alive_in_zone, alive, credulous, endless })
+        Eyes { node: &self.node, now, alive_in_zone, alive, credulous, endless }
     }
 
     /// A target with what can bind it.
@@ -246,6 +253,10 @@ impl Knowledge {
             }
             Input::Resolved { wish, attempt, outcome } => self.resolved(now, wish, attempt, outcome, effects),
             Input::Heard { report, age } => self.heard(now, report, age, effects),
+            Input::Stored(topic) => {
+                self.own_is_stored(now, topic, effects);
+                vec![]
+            }
             Input::Lease(name, answer) => self.lease(now, name, answer, effects),
             Input::LeaseTaken { name, holder, left } => {
                 if holder != self.node {
@@ -306,9 +317,10 @@ impl Knowledge {
         let answered_at = now.saturating_sub(age);
         // Who fails while others succeed is found at fault by that success, but may have failed as all did: it tries once more.
         let released = if succeeded { self.released_by(now, topic, answered_at) } else { vec![] };
-        if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.hear(now, report, age) {
+        if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.hear(now, Arc::clone(&report), age) {
             return vec![];
         }
+        self.other_is_stored(now, &report);
         if succeeded {
             self.release(released);
             self.abandon_hanging(now, topic, answered_at, effects);

@@ -15,7 +15,7 @@ use super::topic::{Topic, TopicId};
 use super::words::Words;
 
 /// How long a report is kept; corroboration, and who already had a try, look no further back.
-const KEPT_FOR: Duration = Duration::from_secs(600);
+pub(super) const KEPT_FOR: Duration = Duration::from_secs(600);
 /// A report outlives what the registry asked for by this.
 const KEPT_BEYOND_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The longest that any report is kept.
@@ -162,18 +162,29 @@ impl Replica {
         entry.filter(|entry| entry.matters(eyes.now))
     }
 
+    /// The same without what this node says.
+    pub(super) fn entry_without(&self, topic: TopicId, node: &NodeName, eyes: Eyes<'_>) -> Option<Entry> {
+        let words = self.topics.get(&topic).filter(|words| words.fails())?;
+        self.derive_without(topic, words, Some(node), eyes).filter(|entry| entry.matters(eyes.now))
+    }
+
     fn derive(&self, topic: TopicId, words: &Words, eyes: Eyes<'_>) -> Option<Entry> {
+        self.derive_without(topic, words, None, eyes)
+    }
+
+    fn derive_without(&self, topic: TopicId, words: &Words, without: Option<&NodeName>, eyes: Eyes<'_>) -> Option<Entry> {
         let nobody = BTreeMap::new();
         let of_kind = words.any().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
         let counts = |heard: &Heard| {
             let reporter = &heard.report.reporter;
             let believed = of_kind.is_empty() || eyes.credulous || reporter == eyes.node;
-            believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now))
+            let heard = believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now));
+            heard && without.is_none_or(|node| reporter != node)
         };
         let success = words.succeeded_for(counts);
         let since = success.max(self.cleared_at(topic, words));
         let own = self.reporters.find(eyes.node).and_then(|by| words.failing_of(by));
-        let mine = own.is_some_and(|own| since.is_none_or(|since| own.date > since));
+        let mine = without.is_none() && own.is_some_and(|own| since.is_none_or(|since| own.date > since));
         let mut entry = Entry::derive(words.troubles_since(since).filter(|heard| counts(heard)), mine, success, eyes)?;
         if entry.is_unconfirmed() && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;

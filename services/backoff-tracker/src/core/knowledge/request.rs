@@ -180,8 +180,9 @@ impl Knowledge {
         let by_topic = topics.iter().flat_map(|topic| self.local.failed_by(*topic));
         let failed: BTreeSet<BackoffKey> = by_topic.filter(|(_, cause)| cause.at <= date).map(|(key, _)| key).collect();
         failed.iter().for_each(|key| self.local.clear(key));
-        let news = topics.iter().filter(|topic| self.replica.clear(**topic, date)).count();
-        self.counts.cleared_total += u64::from(news > 0 || image.is_some());
+        let news: Vec<TopicId> = topics.iter().filter(|topic| self.replica.clear(**topic, date)).copied().collect();
+        news.iter().for_each(|topic| self.openings.forget(*topic));
+        self.counts.cleared_total += u64::from(!news.is_empty() || image.is_some());
         let touched = |wish: &super::wish::Wish| {
             Some(wish.aim.target.reference.as_str()) == image || topics.iter().any(|topic| wish.aim.touches(*topic))
         };

@@ -212,6 +212,9 @@ impl Knowledge {
             self.publish(now, going, Arc::clone(topic), finding, effects);
             touched.extend(self.wishes_touching(topic.id()));
         }
+        if !late {
+            self.note_probe(now, going, &topics, effects);
+        }
         if reachable && !late {
             let endpoint = wish.aim.stage_topic(failure.stage);
             touched.extend(self.tell_success(now, &endpoint, true, going, effects));
@@ -274,6 +277,7 @@ impl Knowledge {
         let in_time = going.deadline.is_none_or(|deadline| now <= deadline);
         let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(going.begun) };
         let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, finding });
+        self.say_unstored(&report);
         self.replica.hear(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));
     }

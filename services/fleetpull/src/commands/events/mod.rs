@@ -91,7 +91,7 @@ async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
 
 fn show_row(args: &EventsArgs, rows: &mut output::event::Rows, event: &Value) {
     match args.asked.question.output.format {
-        OutputFormat::Json => output::json(event),
+        OutputFormat::Json => output::json(&output::event::json(event)),
         OutputFormat::Text => rows.lines(event).iter().for_each(|line| output::fact(line)),
     }
 }
@@ -194,7 +194,7 @@ fn print_cloud_event(args: &EventsArgs, meant: Option<&[NodeName]>, json: &[u8])
         return;
     }
     match args.asked.question.output.format {
-        OutputFormat::Json => output::json(&event),
+        OutputFormat::Json => output::json(&output::event::json(&event)),
         OutputFormat::Text => output::fact(&output::event::text(&event)),
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Findings, Verdict};
 use crate::output::known::{JsonView, Known};
-use crate::output::{self, given, units};
+use crate::output::{self, given, trace_link, units};
 
 /// How a reference is read, and what one node, or this process, says of a pull.
 #[derive(Serialize)]
@@ -43,6 +43,8 @@ struct JsonPull<'a> {
     learned_by: Option<&'a str>,
     learned_at: Option<String>,
     learned_trace_id: Option<&'a str>,
+    /// Where that trace can be looked at, if `traces.link` is set.
+    trace_link: Option<String>,
     view: Option<JsonView<'a>>,
     since_ms: Option<u64>,
     binds: Option<&'a str>,
@@ -71,6 +73,7 @@ impl<'a> JsonPull<'a> {
             learned_by: said.learned_by.as_deref(),
             learned_at: said.learned_ms_ago.map(|ago| units::rfc_3339(now_ms.saturating_sub(ago))),
             learned_trace_id: said.learned_trace_id.as_deref(),
+            trace_link: said.learned_trace_id.as_deref().and_then(trace_link::of),
             view: said.view.as_ref().map(JsonView::of),
             since_ms: said.since_ms,
             binds: said.binds.as_deref(),

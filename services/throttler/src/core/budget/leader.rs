@@ -14,6 +14,7 @@ use super::line::{Line, Waiter};
 use super::pace::Pace;
 use super::permits::{Permits, Stage};
 use super::quota::{Allowance, Out, Quota};
+use super::rate::{Rate, RateCause};
 use super::{ASK_AGAIN, BudgetPolicy, FLEET_PERMIT_LEASE};
 
 /// A permit that was called out begins at once; one that is fetched later than this takes another turn of the rate, so that calls
@@ -63,6 +64,8 @@ pub(super) struct Leader {
     since: Duration,
     learns_until: Duration,
     pace: Pace,
+    /// What the pace is set to.
+    paced: f64,
     quota: Quota,
     line: Line,
     permits: Permits,
@@ -97,6 +100,7 @@ impl Leader {
             since: now,
             learns_until: if learns { now + FLEET_PERMIT_LEASE } else { now },
             pace: Pace::new(policy.per_second),
+            paced: policy.per_second,
             quota: Quota::new(fault),
             line: Line::default(),
             permits: Permits::default(),
@@ -111,6 +115,19 @@ impl Leader {
             own_pull_told: false,
             others_heard: None,
             fault,
+        }
+    }
+
+    /// How many pulls in a second it lets go now.
+    pub(super) fn rate(&self) -> Rate {
+        let all = self.policy.per_second;
+        let per_1000_s = |rate: f64| (rate > 0.0).then(|| (rate * 1_000.0).round() as u64);
+        match () {
+            () if self.quota.is_spent() => Rate { per_1000_s: Some(0), cause: RateCause::Quota },
+            () => Rate {
+                per_1000_s: per_1000_s(self.paced),
+                cause: if self.paced < all { RateCause::SilentNodes } else { RateCause::Policy },
+            },
         }
     }
 
@@ -129,7 +146,8 @@ impl Leader {
         self.reserved = if known == 0 { 0.0 } else { (silent as f64 / known as f64).clamp(0.0, 1.0) };
         if self.policy.per_second > 0.0 {
             let least = self.policy.per_second / known.max(1) as f64;
-            self.pace.set((self.policy.per_second * (1.0 - self.reserved)).max(least));
+            self.paced = (self.policy.per_second * (1.0 - self.reserved)).max(least);
+            self.pace.set(self.paced);
         }
     }
 

@@ -20,6 +20,7 @@ mod node;
 mod pace;
 mod permits;
 mod quota;
+mod rate;
 mod remembered;
 mod step;
 
@@ -30,6 +31,7 @@ pub use fault::Fault;
 pub use leader::Office;
 pub use node::Budgets;
 pub use pace::Pace;
+pub use rate::{Rate, RateCause};
 pub use step::{BudgetCall, BudgetReply, Effect, Input};
 
 /// How long a fleet permit lasts without a renewal, and so how long a new leader learns who holds what: three renewals.

@@ -13,6 +13,7 @@ use super::claim::{BudgetWait, Wanted};
 use super::fault::Fault;
 use super::leader::{Leader, Office};
 use super::member::{Member, Membership};
+use super::rate::Told;
 use super::step::{BudgetCall, BudgetReply, Effect, Input};
 use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY};
 
@@ -32,6 +33,7 @@ struct Lead {
     renew_at: Duration,
     /// When somebody else asked last.
     used: Duration,
+    told: Told,
 }
 
 /// What is still to be done in a step.
@@ -130,6 +132,11 @@ impl Budgets {
             Input::Tick => self.tick(now, &mut work, &mut effects),
         }
         self.carry_out(now, work, &mut effects);
+        for (owner, lead) in &mut self.leads {
+            let rate = lead.core.rate();
+            let changed = lead.told.tell(now, rate).map(|before| Effect::RateChanged { owner: owner.clone(), rate, before });
+            effects.extend(changed);
+        }
         self.assert_invariants();
         effects
     }
@@ -297,8 +304,9 @@ impl Budgets {
         // A leader whose word of having led was lost is remembered by those who heard it.
         let office = Office { first: office.first && !member.was_led(now), ..office };
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy, office, self.fault);
+        let told = Told::of(core.rate());
         self.reserve(&mut core);
-        self.leads.insert(owner.clone(), Lead { core, renew_at: now + LEAD_RENEWED_EVERY, used: now });
+        self.leads.insert(owner.clone(), Lead { core, renew_at: now + LEAD_RENEWED_EVERY, used: now, told });
         self.member(now, &owner, |member| member.elected(now, office.epoch), work);
     }
 
@@ -358,7 +366,8 @@ impl Budgets {
         for (owner, lead) in &mut self.leads {
             lead.core.tick(now);
             work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
-            if lead.core.is_idle() && lead.core.known(now).limits.is_empty() && now >= lead.used + IDLE_LEADER_KEPT {
+            let nothing_to_say = lead.core.known(now).limits.is_empty() && !lead.told.is_spent();
+            if lead.core.is_idle() && nothing_to_say && now >= lead.used + IDLE_LEADER_KEPT {
                 idle.push((owner.clone(), lead.core.office.epoch));
             } else if lead.renew_at <= now {
                 lead.renew_at = now + LEAD_RENEWED_EVERY;

@@ -144,6 +144,17 @@ impl Quota {
         self.heard.iter().any(|(node, since)| !tellers.contains(node) && now >= *since + OTHERS_HAVE_THEIR_SAY)
     }
 
+    /// Whether the registry has said that nothing is left of a quota, for all whom it tells apart.
+    pub(super) fn is_spent(&self) -> bool {
+        let spent = |window: &Window| window.remaining == 0;
+        let mut sources: BTreeMap<Option<&String>, bool> = BTreeMap::new();
+        for ((source, _), window) in &self.windows {
+            *sources.entry(source.as_ref()).or_default() |= spent(window);
+        }
+        let common = sources.remove(&None).unwrap_or_default();
+        common || (!sources.is_empty() && sources.values().all(|spent| *spent))
+    }
+
     /// Whether a quota is known.
     pub(super) fn is_limited(&self) -> bool {
         self.word == Word::Limits

@@ -8,6 +8,7 @@ use contract::messages::throttler::{
 use contract::{NodeName, PermitId};
 
 use super::leader::Office;
+use super::rate::Rate;
 
 /// A call to the leader of a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,6 +191,15 @@ pub enum Effect {
         permit: PermitId,
         /// When.
         at: Duration,
+    },
+    /// The budget that this node leads lets more or fewer pulls go than before. Nothing is to be done; people are told, by this node alone.
+    RateChanged {
+        /// Whose budget.
+        owner: String,
+        /// What it lets go now.
+        rate: Rate,
+        /// What it let go before, as it was told.
+        before: Rate,
     },
     /// A wish is refused: too many wait.
     Refused {

@@ -1,0 +1,200 @@
+//! Which entries are open, in the order in which the bus has stored the reports.
+//!
+//! Every node derives the same entries, and so every node would tell that one was opened. The bus decides whose event it is: reports reach
+//! all nodes in the order in which they are stored, the node's own as well. Whose report makes the difference, tells it. Until the node's own
+//! report has come back from the bus, it does not count here, though the node itself goes by it at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::{AttemptId, TraceContext};
+
+use super::cadence;
+use super::entry::{Binding, Entry};
+use super::input::Effect;
+use super::node::Knowledge;
+use super::replica::KEPT_FOR;
+use super::report::{Finding, Report};
+use super::topic::{Topic, TopicId};
+use super::wish::Going;
+use super::{Duty, MAX_TOPICS_OF_ONE};
+
+/// Open entries that are remembered: those of every registry and bad tag of a fleet. At one more none is known, and what opens then may be
+/// told once more.
+const OPEN_MOST: usize = 4_096;
+
+/// What became of an entry, to be told by one node of the fleet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EntryNews {
+    /// What.
+    pub kind: EntryNewsKind,
+    /// Of which entry.
+    pub topic: Arc<Topic>,
+    /// By which attempt.
+    pub attempt: AttemptId,
+    /// Its span.
+    pub trace: Option<TraceContext>,
+    /// `<reason>: <message>` of the failure; empty: it is over.
+    pub cause: String,
+    /// Since when it fails.
+    pub failing_since: Duration,
+    /// When somebody tries next; none: nothing holds anybody any more.
+    pub next_try: Option<Duration>,
+    /// How many nodes say that it fails.
+    pub reporters: usize,
+    /// How often in a row it has failed.
+    pub step: u32,
+}
+
+/// What may become of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryNewsKind {
+    /// It holds everybody back from now on.
+    Opened,
+    /// This node tried for all, and failed.
+    Probed,
+    /// What failed succeeds.
+    Released,
+}
+
+/// The entries as the bus has them.
+#[derive(Debug, Default)]
+pub(super) struct Openings {
+    open: BTreeMap<TopicId, Open>,
+    /// Own reports that have not come back from the bus, and whether what this node said before said the same.
+    unstored: BTreeMap<TopicId, bool>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    failing_since: Duration,
+    /// It holds nobody any more if nobody wants it, but is not over: that is told when it succeeds. Later nobody keeps a report of it.
+    until: Duration,
+}
+
+impl Openings {
+    fn is_open(&self, now: Duration, topic: TopicId) -> bool {
+        self.open.get(&topic).is_some_and(|open| now <= open.until)
+    }
+
+    fn opened(&mut self, now: Duration, topic: TopicId, open: Open) {
+        if self.open.len() >= OPEN_MOST {
+            self.open.retain(|_, open| now <= open.until);
+        }
+        if self.open.len() >= OPEN_MOST {
+            self.open.clear();
+        }
+        self.open.insert(topic, open);
+    }
+
+    /// Whether the node's own report is to be left out of account.
+    fn is_without_own(&self, topic: TopicId) -> bool {
+        self.unstored.get(&topic).is_some_and(|said_before| !said_before)
+    }
+
+    /// Cleared by an operator: it is not released.
+    pub(super) fn forget(&mut self, topic: TopicId) {
+        self.open.remove(&topic);
+    }
+}
+
+impl Knowledge {
+    /// The node says something: what that changes is told when the bus has stored it.
+    pub(super) fn say_unstored(&mut self, report: &Report) {
+        let fails = |report: &Report| report.finding.trouble().is_some();
+        let said_before = self.replica.word(report.topic.id(), &self.node).is_some_and(|word| fails(word) && fails(report));
+        if self.openings.unstored.len() >= MAX_TOPICS_OF_ONE {
+            self.openings.unstored.clear();
+        }
+        self.openings.unstored.insert(report.topic.id(), said_before);
+    }
+
+    /// The bus has stored what this node says of a topic.
+    pub(super) fn own_is_stored(&mut self, now: Duration, topic: TopicId, effects: &mut Vec<Effect>) {
+        if self.openings.unstored.remove(&topic).is_none() {
+            return;
+        }
+        let Some(report) = self.replica.word(topic, &self.node).cloned() else { return };
+        if let Some(news) = self.follow(now, &report) {
+            effects.push(Effect::Announce(Box::new(news)));
+        }
+    }
+
+    /// Another node's report is stored, and heard.
+    pub(super) fn other_is_stored(&mut self, now: Duration, report: &Report) {
+        self.follow(now, report);
+    }
+
+    /// What this report makes of its entry, if anything.
+    fn follow(&mut self, now: Duration, report: &Report) -> Option<EntryNews> {
+        let topic = report.topic.id();
+        let open = self.openings.is_open(now, topic);
+        match (open, report.finding.trouble()) {
+            (true, Some(trouble)) => {
+                // It goes on: which is all that is to be known, and an entry may have thousands of reports.
+                let until = now + cadence::delay(&report.topic, trouble.step, trouble.retry_after) + KEPT_FOR;
+                self.openings.open.entry(topic).and_modify(|open| open.until = open.until.max(until));
+                None
+            }
+            (false, Some(_)) => {
+                let entry = self.entry_as_stored(now, topic).filter(|entry| entry.binding == Binding::Everybody)?;
+                let open = Open { failing_since: entry.failing_since, until: entry.next_try + KEPT_FOR };
+                self.openings.opened(now, topic, open);
+                Some(EntryNews::of(EntryNewsKind::Opened, &entry, report))
+            }
+            (true, None) => {
+                if self.entry_as_stored(now, topic).is_some_and(|entry| entry.binding == Binding::Everybody) {
+                    return None;
+                }
+                let open = self.openings.open.remove(&topic)?;
+                Some(EntryNews {
+                    kind: EntryNewsKind::Released,
+                    topic: Arc::clone(&report.topic),
+                    attempt: report.attempt,
+                    trace: report.trace,
+                    cause: String::new(),
+                    failing_since: open.failing_since,
+                    next_try: None,
+                    reporters: 0,
+                    step: 0,
+                })
+            }
+            (false, None) => None,
+        }
+    }
+
+    /// The prober has failed.
+    pub(super) fn note_probe(&self, now: Duration, going: &Going, topics: &[Arc<Topic>], effects: &mut Vec<Effect>) {
+        let Duty::Probe(probed) = going.duty else { return };
+        let Some(topic) = topics.iter().find(|topic| topic.id() == probed) else { return };
+        let own = self.replica.word(probed, &self.node).filter(|own| matches!(own.finding, Finding::Failed(_)));
+        if let (Some(entry), Some(own)) = (self.entry(now, topic.id()), own) {
+            effects.push(Effect::Announce(Box::new(EntryNews::of(EntryNewsKind::Probed, &entry, own))));
+        }
+    }
+
+    fn entry_as_stored(&self, now: Duration, topic: TopicId) -> Option<Entry> {
+        if self.openings.is_without_own(topic) {
+            self.replica.entry_without(topic, &self.node, self.eyes(now))
+        } else {
+            self.entry(now, topic)
+        }
+    }
+}
+
+impl EntryNews {
+    fn of(kind: EntryNewsKind, entry: &Entry, report: &Report) -> Self {
+        Self {
+            kind,
+            topic: Arc::clone(&entry.topic),
+            attempt: report.attempt,
+            trace: report.trace,
+            cause: report.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
+            failing_since: entry.failing_since,
+            next_try: Some(entry.next_try),
+            reporters: entry.reporters,
+            step: entry.step,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What became of entries, as events: an entry was opened, probed or released, and whether a whole registry is concerned.
+
+use std::time::Duration;
+
+use actix::Context;
+use contract::{EventDetails, EventReason, PullEvent, TraceContext};
+use image::go::duration;
+
+use crate::actor::BackoffTracker;
+use crate::core::knowledge::{About, EntryNews, EntryNewsKind};
+use crate::outbound::milliseconds;
+
+impl BackoffTracker {
+    /// Tells people. That a whole registry is concerned is an event of its own.
+    pub(crate) fn announce(&mut self, now: Duration, news: &EntryNews, context: &mut Context<Self>) {
+        let (reason, of_registry) = match news.kind {
+            EntryNewsKind::Opened => (EventReason::BackoffOpened, Some(EventReason::RegistryUnavailable)),
+            EntryNewsKind::Probed => (EventReason::BackoffProbed, None),
+            EntryNewsKind::Released => (EventReason::BackoffReleased, Some(EventReason::RegistryRecovered)),
+        };
+        let entry = format!("{:032x}", news.topic.id().0);
+        tracing::info!(fleetpull.entry.id = entry, what = news.topic.in_words(), attempt = %news.attempt, "{}", said_of(news.kind));
+        let holds_all = is_whole_registry(news.topic.about());
+        for reason in [Some(reason), of_registry.filter(|_| holds_all)].into_iter().flatten() {
+            let within = news.trace.filter(TraceContext::has_span);
+            self.record_event(within, context, |event| event_of(now, reason, news, event));
+        }
+    }
+}
+
+fn said_of(kind: EntryNewsKind) -> &'static str {
+    match kind {
+        EntryNewsKind::Opened => "a back-off entry was opened by this node's report",
+        EntryNewsKind::Probed => "this node tried for all that a back-off entry holds back, and failed",
+        EntryNewsKind::Released => "a back-off entry was closed by this node's success",
+    }
+}
+
+/// Whether all images of a registry need what this is about.
+fn is_whole_registry(about: &About) -> bool {
+    matches!(about, About::Endpoint { .. } | About::TokenServer { .. } | About::Blobs { .. } | About::Registry)
+}
+
+/// What is told of an entry, within the span of the attempt that made the difference.
+fn event_of(now: Duration, reason: EventReason, news: &EntryNews, event: PullEvent) -> PullEvent {
+    let lasted = now.saturating_sub(news.failing_since);
+    let is_over = news.kind == EntryNewsKind::Released;
+    let number = |number: usize| (!is_over).then_some(number as u64);
+    let details = EventDetails {
+        lasted_ms: Some(milliseconds(lasted)),
+        reporters: number(news.reporters),
+        failures: number(news.step as usize),
+        ..EventDetails::default()
+    };
+    PullEvent {
+        reason,
+        message: message(now, reason, news, lasted),
+        image: news.topic.about().reference().unwrap_or_default().to_owned(),
+        registry: Some(news.topic.view().registry.clone()),
+        class: Some(news.topic.class()),
+        attempt: Some(news.attempt),
+        next_try_ms: news.next_try.map(|next| milliseconds(next.saturating_sub(now))),
+        entry: Some(format!("{:032x}", news.topic.id().0)),
+        details: Some(details),
+        ..event
+    }
+}
+
+fn message(now: Duration, reason: EventReason, news: &EntryNews, lasted: Duration) -> String {
+    let (what, cause) = (news.topic.in_words(), &news.cause);
+    let since = duration(whole_seconds(lasted));
+    let next = news.next_try.map_or(Duration::ZERO, |next| next.saturating_sub(now));
+    let next = format!("next attempt in {}", duration(whole_seconds(next)));
+    let nodes = if news.reporters == 1 { "1 node reports it".to_owned() } else { format!("{} nodes report it", news.reporters) };
+    match reason {
+        EventReason::BackoffOpened => format!("{what} is held back for all nodes: {cause} ({nodes}; {next})"),
+        EventReason::BackoffProbed => format!("{what} was tried for all nodes and still fails after {since}: {cause} ({next})"),
+        EventReason::BackoffReleased => format!("{what} is not held back any more: it succeeds again after {since}"),
+        EventReason::RegistryUnavailable => format!("{what} cannot be used: {cause} ({nodes}; {next})"),
+        _ => format!("{what} can be used again after {since}"),
+    }
+}
+
+fn whole_seconds(duration: Duration) -> Duration {
+    Duration::from_secs(duration.as_millis().div_ceil(1_000) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use clock::Random;
+    use contract::{AttemptId, MessageId, View};
+
+    use super::*;
+    use crate::core::knowledge::Topic;
+
+    #[test]
+    fn an_event_of_an_entry_says_what_is_held_why_and_until_when() {
+        let view = View { registry: "r.example".to_owned(), ..View::default() };
+        let about = About::Endpoint { endpoint: "r.example:443".to_owned(), zone: "a".to_owned() };
+        let at = Duration::from_secs;
+        let opened = EntryNews {
+            kind: EntryNewsKind::Opened,
+            topic: Arc::new(Topic::new(view, about)),
+            attempt: AttemptId::from(7),
+            trace: None,
+            cause: "ErrImagePull: connection refused".to_owned(),
+            failing_since: at(90),
+            next_try: Some(at(102)),
+            reporters: 3,
+            step: 1,
+        };
+        let released =
+            EntryNews { kind: EntryNewsKind::Released, cause: String::new(), next_try: None, reporters: 0, step: 0, ..opened.clone() };
+        let probed = EntryNews { kind: EntryNewsKind::Probed, ..opened.clone() };
+        let table = [
+            (
+                EventReason::BackoffOpened,
+                &opened,
+                "registry r.example:443 from zone a is held back for all nodes: ErrImagePull: connection refused (3 nodes report it; next attempt in 2s)",
+            ),
+            (
+                EventReason::RegistryUnavailable,
+                &opened,
+                "registry r.example:443 from zone a cannot be used: ErrImagePull: connection refused (3 nodes report it; next attempt in 2s)",
+            ),
+            (
+                EventReason::BackoffProbed,
+                &probed,
+                "registry r.example:443 from zone a was tried for all nodes and still fails after 10s: ErrImagePull: connection refused (next attempt in 2s)",
+            ),
+            (
+                EventReason::BackoffReleased,
+                &released,
+                "registry r.example:443 from zone a is not held back any more: it succeeds again after 10s",
+            ),
+            (EventReason::RegistryRecovered, &released, "registry r.example:443 from zone a can be used again after 10s"),
+        ];
+        let mut random = Random::seeded(1);
+        for (reason, news, said) in table {
+            let node = "n1".parse().unwrap_or_else(|_| unreachable!("a name"));
+            let trace = TraceContext::root(&mut random);
+            let blank = PullEvent::new(MessageId::random(&mut random), 1, node, EventReason::Pulled, String::new(), trace);
+            let event = event_of(at(100), reason, news, blank);
+            assert_eq!((event.reason, event.message.as_str()), (reason, said));
+            assert_eq!((event.registry.as_deref(), event.image.as_str()), (Some("r.example"), ""));
+            let details = event.details.unwrap_or_default();
+            let is_over = news.kind == EntryNewsKind::Released;
+            assert_eq!((event.next_try_ms, details.reporters), if is_over { (None, None) } else { (Some(2_000), Some(3)) });
+            assert_eq!(details.lasted_ms, Some(10_000));
+        }
+    }
+}

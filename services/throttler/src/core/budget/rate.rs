@@ -1,0 +1,131 @@
+//! How many pulls in a second a budget lets go, and when that is worth telling.
+
+use std::time::Duration;
+
+/// A change of less than this share of the rate is not told: nodes come and go.
+const TOLD_FROM: f64 = 0.2;
+/// A rate that changes because nodes are silent is told so often at most.
+const TOLD_APART: Duration = Duration::from_secs(10);
+
+/// What a leader lets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Pulls in 1,000 s; none: as many as there are.
+    pub per_1000_s: Option<u64>,
+    /// Why no more.
+    pub cause: RateCause,
+}
+
+/// Why a rate is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateCause {
+    /// It is set so.
+    Policy,
+    /// The registry has said that nothing is left.
+    Quota,
+    /// Nodes are not heard of, and may pull by their own share.
+    SilentNodes,
+}
+
+impl RateCause {
+    /// In a word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Quota => "quota",
+            Self::SilentNodes => "silent_nodes",
+        }
+    }
+}
+
+/// What was told of a rate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    rate: Rate,
+    at: Option<Duration>,
+}
+
+impl Told {
+    /// Nothing but what is set.
+    pub(super) fn of(rate: Rate) -> Self {
+        Self { rate, at: None }
+    }
+
+    /// Whether the last that was told is that a quota is spent: who said so says when it is over.
+    pub(super) fn is_spent(&self) -> bool {
+        self.rate.cause == RateCause::Quota
+    }
+
+    /// What is to be told now: the rate before.
+    pub(super) fn tell(&mut self, now: Duration, rate: Rate) -> Option<Rate> {
+        let of_quota = |rate: Rate| rate.cause == RateCause::Quota;
+        let far = |one: u64, other: u64| one.abs_diff(other) as f64 >= TOLD_FROM * one.max(other) as f64 && one != other;
+        let changed = match (self.rate.per_1000_s, rate.per_1000_s) {
+            (Some(before), Some(after)) => far(before, after),
+            (before, after) => before != after,
+        };
+        let soon = self.at.is_some_and(|at| now < at + TOLD_APART);
+        if !changed || (soon && of_quota(self.rate) == of_quota(rate)) {
+            return None;
+        }
+        self.at = Some(now);
+        Some(std::mem::replace(&mut self.rate, rate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::{Now, Random};
+    use contract::PermitId;
+    use contract::messages::throttler::RegistryLimit;
+
+    use super::super::{BudgetPolicy, Budgets, Effect, Input, Office};
+    use super::*;
+
+    /// The leader hears from a pull that nothing is left, and from the end of the window that there is.
+    #[test]
+    fn the_leader_of_a_budget_tells_when_its_quota_is_spent_and_when_it_begins_anew() {
+        let at = |seconds| Now { monotonic: Duration::from_secs(seconds), wall: Duration::ZERO };
+        let mut random = Random::seeded(1);
+        let mut budgets = Budgets::new("n1".parse().expect("a name"), BudgetPolicy::default(), Random::seeded(2));
+        let (owner, permit) = ("hub".to_owned(), PermitId::random(&mut random));
+        let changes = |effects: Vec<Effect>| -> Vec<(Rate, Rate)> {
+            let change = |effect| match effect {
+                Effect::RateChanged { rate, before, .. } => Some((rate, before)),
+                _ => None,
+            };
+            effects.into_iter().filter_map(change).collect()
+        };
+        budgets.step(at(100), Input::Fleet { alive: 1 });
+        budgets.step(at(100), Input::Want { owner: owner.clone(), permit });
+        let office = Office { epoch: 1, first: true, until: Duration::from_secs(10_000) };
+        budgets.step(at(100), Input::Lead { owner: owner.clone(), leader: None });
+        assert_eq!(changes(budgets.step(at(100), Input::Elected { owner, office })), []);
+        let limit = RegistryLimit { limit: 100, remaining: 0, window_ms: 60_000, reset_ms: Some(60_000), source: None };
+        let full = Rate { per_1000_s: Some(200_000), cause: RateCause::Policy };
+        let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };
+        assert_eq!(changes(budgets.step(at(101), Input::Release { permit, limits: vec![limit] })), [(spent, full)]);
+        assert_eq!(changes(budgets.step(at(130), Input::Tick)), []);
+        assert_eq!(changes(budgets.step(at(163), Input::Tick)), [(full, spent)]);
+    }
+
+    #[test]
+    fn a_quota_that_is_spent_is_told_at_once_and_small_changes_are_not() {
+        let at = Duration::from_secs;
+        let rate = |per_1000_s, cause| Rate { per_1000_s, cause };
+        let full = rate(Some(200_000), RateCause::Policy);
+        let mut told = Told::of(full);
+        assert_eq!(told.tell(at(1), rate(Some(190_000), RateCause::SilentNodes)), None);
+        let half = rate(Some(100_000), RateCause::SilentNodes);
+        assert_eq!(told.tell(at(2), half), Some(full));
+        assert_eq!(told.tell(at(3), full), None, "too soon");
+        let spent = rate(Some(0), RateCause::Quota);
+        assert_eq!(told.tell(at(4), spent), Some(half));
+        assert_eq!(told.tell(at(4), spent), None);
+        assert_eq!(told.tell(at(5), full), Some(spent));
+        let mut without = Told::of(rate(None, RateCause::Policy));
+        assert_eq!(without.tell(at(1), rate(None, RateCause::Policy)), None);
+        assert_eq!(without.tell(at(1), spent), Some(rate(None, RateCause::Policy)), "a quota of a budget without a rate");
+    }
+}

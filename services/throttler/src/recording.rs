@@ -1,0 +1,111 @@
+//! What becomes of a budget's rate, as events of the node that leads it.
+
+use std::time::Duration;
+
+use actix::{AsyncContext as _, Context, WrapFuture as _};
+use actors::Sender;
+use clock::Random;
+use contract::messages::event_recorder::RecordEvent;
+use contract::{Envelope, EventDetails, EventReason, MessageId, Meta, NodeName, PullEvent};
+use futures::FutureExt as _;
+
+use crate::actor::Throttler;
+use crate::core::budget::{Rate, RateCause};
+
+/// How long the recorder may take before an event is given up.
+const RECORD_LIMIT: Duration = Duration::from_secs(5);
+
+/// Where events go, whose they are, and how a budget is called.
+pub struct Recording {
+    /// The node.
+    pub node: NodeName,
+    /// Its recorder.
+    pub record: Sender<RecordEvent>,
+    /// The registry that an owner's budget is of.
+    pub registry_of: fn(&str) -> String,
+    /// An owner's budget in words.
+    pub in_words: fn(&str) -> String,
+}
+
+impl Throttler {
+    /// Tells people that the budget that this node leads lets more or fewer pulls go.
+    pub(crate) fn tell_rate(&mut self, owner: &str, rate: Rate, before: Rate, context: &mut Context<Self>) {
+        let Some(recording) = &self.recording else { return };
+        let mut random = Random::from_system();
+        let (fresh, time_ms) = (Meta::root(&mut random), self.clock.now().wall_ms());
+        let meta = Meta { trace: fresh.trace.child(&mut random), ..fresh };
+        let (reason, message) = in_words(&(recording.in_words)(owner), rate, before);
+        let cause = if reason == EventReason::RateLowered { rate.cause } else { before.cause };
+        let details = EventDetails {
+            cause: Some(cause.as_str().to_owned()),
+            per_1000_s: rate.per_1000_s,
+            per_1000_s_before: before.per_1000_s,
+            ..EventDetails::default()
+        };
+        let id = MessageId::random(&mut random);
+        let event = PullEvent {
+            registry: Some((recording.registry_of)(owner)),
+            details: Some(details),
+            ..PullEvent::new(id, time_ms, recording.node.clone(), reason, message, meta.trace)
+        };
+        let recorded = recording.record.call(Envelope { meta, body: RecordEvent { event } }, RECORD_LIMIT).map(|recorded| {
+            if let Err(error) = recorded {
+                tracing::warn!(%error, "an event was not recorded");
+            }
+        });
+        context.spawn(recorded.into_actor(self));
+    }
+}
+
+fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
+    let lowered = rate.per_1000_s.unwrap_or(u64::MAX) < before.per_1000_s.unwrap_or(u64::MAX);
+    let number = |rate: Rate| match rate.per_1000_s {
+        None => "any number of pulls".to_owned(),
+        Some(0) => "no pull".to_owned(),
+        Some(per_1000_s) => format!("{} pulls a second", per_1000_s as f64 / 1_000.0),
+    };
+    let why = match (lowered, rate.cause, before.cause) {
+        (true, RateCause::Quota, _) => ": the registry's quota is used up",
+        (true, RateCause::SilentNodes, _) => ": nodes are silent, and may pull by their own share",
+        (false, _, RateCause::Quota) => ": the registry's quota has begun anew",
+        (false, _, RateCause::SilentNodes) => ": fewer nodes are silent",
+        _ => "",
+    };
+    let reason = if lowered { EventReason::RateLowered } else { EventReason::RateRaised };
+    (reason, format!("the budget of {budget} lets {} go, and before {}{why}", number(rate), number(before)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_what_the_rate_was_what_it_is_and_why() {
+        let full = Rate { per_1000_s: Some(2_500), cause: RateCause::Policy };
+        let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };
+        let none = Rate { per_1000_s: None, cause: RateCause::Policy };
+        let table = [
+            (
+                spent,
+                full,
+                EventReason::RateLowered,
+                "the budget of hub lets no pull go, and before 2.5 pulls a second: the registry's quota is used up",
+            ),
+            (
+                full,
+                spent,
+                EventReason::RateRaised,
+                "the budget of hub lets 2.5 pulls a second go, and before no pull: the registry's quota has begun anew",
+            ),
+            (
+                none,
+                spent,
+                EventReason::RateRaised,
+                "the budget of hub lets any number of pulls go, and before no pull: the registry's quota has begun anew",
+            ),
+        ];
+        for (rate, before, reason, text) in table {
+            assert_eq!(in_words("hub", rate, before), (reason, text.to_owned()));
+        }
+    }
+}
