@@ -137,7 +137,7 @@ impl Failing {
             Self::NotFound => manifests(404, &[], &error("MANIFEST_UNKNOWN")),
             Self::TooMany => {
                 let limits = [("retry-after", "20"), ("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "0;w=21600")];
-                let source = kind.secret().replace(' ', "").replace('é', "");
+                let source = kind.secret().replace([' ', 'é'], "");
                 manifests(429, &[&limits[..], &[("docker-ratelimit-source", &source)]].concat(), &error("TOOMANYREQUESTS"))
             }
             Self::Unavailable => manifests(503, &[("x-error", &core)], &error("UNAVAILABLE")),
