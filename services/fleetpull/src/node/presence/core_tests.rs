@@ -120,7 +120,7 @@ impl World {
                 }
             }
             Effect::TryLease | Effect::Renew(_) => {
-                let asked = if copies == 0 { Asked::Unknown } else { self.ask(index, &effect) };
+                let asked = if copies == 0 { Asked::Unknown } else { self.ask(index) };
                 // The answer may be lost although it was done.
                 let asked = if self.chance(self.lost) { Asked::Unknown } else { asked };
                 inputs.push_back((index, Input::Asked(self.now, asked)));
@@ -149,15 +149,10 @@ impl World {
         }
     }
 
-    fn ask(&mut self, index: usize, effect: &Effect) -> Asked {
-        let revision = match self.lease.holder {
-            None => true,
-            Some((holder, revision, _)) if holder == index => *effect == Effect::TryLease || *effect == Effect::Renew(revision),
-            Some(_) => false,
-        };
-        if !revision {
-            let own = self.lease.holder.filter(|(holder, _, _)| *holder == index);
-            return own.map_or(Asked::Taken, |(_, revision, _)| Asked::Held(revision));
+    /// A holder that asks with a revision that is over, as an answer was lost, has its lease renewed all the same.
+    fn ask(&mut self, index: usize) -> Asked {
+        if self.lease.holder.is_some_and(|(holder, ..)| holder != index) {
+            return Asked::Taken;
         }
         self.lease.revision += 1;
         self.lease.holder = Some((index, self.lease.revision, self.now + LEASE_FOR));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::{BucketSpec, BucketStatus, BusRef, Entry, KeyValue, KeyValueError, Outlived};
+use bus::{BucketSpec, BucketStatus, BusRef, KeyValue, KeyValueError, Outlived};
 use clock::Clock;
 use contract::know::SharedBucket;
 use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
@@ -121,8 +121,7 @@ impl LeaseKeeper {
         let asking = async {
             let (leases, written) = write(self.bus.bucket(&self.leaders).await?).await;
             match written {
-                // An answer that was lost: what was asked for had been done.
-                Err(KeyValueError::Conflict { .. }) => Ok(leases.get(REGISTRAR_LEASE).await?.map_or(Asked::Taken, |held| self.read(&held))),
+                Err(KeyValueError::Conflict { .. }) => self.renew_unheard(&leases).await,
                 written => written.map(Asked::Held),
             }
         };
@@ -136,9 +135,15 @@ impl LeaseKeeper {
         }
     }
 
-    fn read(&self, held: &Entry) -> Asked {
-        let lease = outbound::decode::<RegistrarLease>(&held.value);
-        if lease.as_ref() == Some(&self.own) { Asked::Held(held.revision) } else { Asked::Taken }
+    /// What was asked for had been done before, and the answer was lost: the lease is this agent's. It is renewed, as its term counts from
+    /// when it was written, which this agent does not know.
+    async fn renew_unheard(&self, leases: &Arc<dyn KeyValue>) -> Result<Asked, KeyValueError> {
+        let held = leases.get(REGISTRAR_LEASE).await?.filter(|held| outbound::decode(&held.value).as_ref() == Some(&self.own));
+        let Some(held) = held else { return Ok(Asked::Taken) };
+        match leases.update(REGISTRAR_LEASE, outbound::encode(&self.own).into(), held.revision, Some(LEASE_FOR)).await {
+            Err(KeyValueError::Conflict { .. }) => Ok(Asked::Taken),
+            renewed => renewed.map(Asked::Held),
+        }
     }
 }
 
@@ -168,6 +173,25 @@ mod tests {
                 tokio::time::sleep(LEASE_FOR).await;
             }
             assert_eq!(matches!(keeper.take().await, Asked::Held(_)), taken, "renewed {renewed}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_whose_renewal_was_not_heard_of_is_renewed_from_when_it_is_asked_for() {
+        let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+        let bus = MemoryBus::new(clock.clone());
+        let fleet = Fleet::default();
+        let own = RegistrarLease { holder: "n1".parse().expect("a name"), instance: "1".to_owned() };
+        let keeper = LeaseKeeper::new(Arc::new(bus.connect()), &fleet, own, clock);
+        let Asked::Held(first) = keeper.take().await else { panic!("nobody holds it") };
+        tokio::time::sleep(LEASE_FOR / 2).await;
+        assert!(matches!(keeper.renew(first).await, Asked::Held(_)), "and the answer is lost");
+        for ask in [true, false] {
+            tokio::time::sleep(LEASE_FOR * 9 / 10).await;
+            let again = if ask { keeper.renew(first).await } else { keeper.take().await };
+            assert!(matches!(again, Asked::Held(_)), "{again:?}");
+            tokio::time::sleep(LEASE_FOR * 9 / 10).await;
+            assert_eq!(keeper.holder().await, Looked::Holder("n1".parse().expect("a name")));
         }
     }
 }
