@@ -187,7 +187,9 @@ fn bad_tokens_are_refused_with_the_reason_and_are_not_in_any_log() {
     for (what, token, said) in &bad {
         let before = asked.callout.stderr().len();
         let is_refused = is_turned_away(asked.options(token, "n7"));
-        let log = asked.callout.stderr();
+        let log = until(&format!("the callout has said what it did with {what}"), || {
+            Some(asked.callout.stderr()).filter(|log| log[before..].contains("refused") || log[before..].contains("let in"))
+        });
         let news = &log[before..];
         if !(is_refused && news.contains("refused") && news.contains(said) && !news.contains("let in")) {
             wrong.push(format!("{what}: {news}"));

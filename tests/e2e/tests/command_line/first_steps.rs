@@ -104,7 +104,9 @@ fn completions_are_scripts_that_the_shell_takes() {
         ("nodes --output", "text json"),
         (
             "events --reason",
-            "Pulling Pulled BackOff Failed InspectFailed ErrImageNeverPull SharingPaused SharingResumed BackoffCleared EventsDropped",
+            "Pulling Pulled BackOff Failed InspectFailed ErrImageNeverPull SharingPaused SharingResumed BackoffCleared EventsDropped \
+             BackoffOpened BackoffProbed BackoffReleased Throttled RateLowered RateRaised RegistryUnavailable RegistryRecovered \
+             AgentStarted AgentStopped AgentDegraded AgentRecovered",
         ),
     ] {
         assert_eq!(offered(words), expected, "{words}");
