@@ -34,7 +34,8 @@ A median is exact to 3 %.
 
 OBSERVED is what fleet.share = enforce would have refused: attempts that began
 while a back-off entry said that nobody tries yet. Those that failed would have
-been refused rightly, those that pulled wrongly. Events tell neither the login
+been refused rightly, those that pulled wrongly. What one node alone reports
+refuses nobody: an entry counts from the second node's failure on. Events tell neither the login
 nor the zone of an attempt, so a node that an entry does not concern counts too.
 Entries of a repository or login alone are counted and compared with nothing.
 Where nodes enforce, it shows attempts during a pause, and of such nodes.

@@ -21,6 +21,7 @@ fn seen(at_s: u64, reason: EventReason, node: &str, image: &str) -> Seen {
         waiting_ms: None,
         next_try_ms: None,
         size_bytes: None,
+        reporters: None,
     }
 }
 
@@ -46,7 +47,7 @@ fn of_attempt(attempt: &str, pod: &str, seen: Seen) -> Seen {
 
 fn about_entry(reason: EventReason, at_s: u64, next_try_s: u64, image: Option<&str>) -> Seen {
     let image = image.map(str::to_owned);
-    Seen { image, entry: Some("e1".to_owned()), next_try_ms: Some(1_000 * next_try_s), ..seen(at_s, reason, "n1", "") }
+    Seen { image, entry: Some("e1".to_owned()), next_try_ms: Some(1_000 * next_try_s), reporters: Some(2), ..seen(at_s, reason, "n1", "") }
 }
 
 fn figures(events: &[Seen]) -> Figures {
@@ -84,15 +85,18 @@ fn what_is_spared_is_kubelets_rule_less_what_was_made() {
 fn what_enforcing_would_have_refused_is_told_apart_by_how_it_ended() {
     const IMAGE: Option<&str> = Some("r.example/a:1");
     let opened = |at_s, next_s| about_entry(EventReason::BackoffOpened, at_s, next_s, IMAGE);
+    let alone = |at_s, next_s| Seen { reporters: Some(1), ..opened(at_s, next_s) };
     let probed = |at_s, next_s| about_entry(EventReason::BackoffProbed, at_s, next_s, IMAGE);
     let released = |at_s| about_entry(EventReason::BackoffReleased, at_s, 0, IMAGE);
     let of_registry = |reason, at_s| about_entry(reason, at_s, 10, None);
     // What it is, the events, rightly, wrongly, entries compared and not.
     type Row = (&'static str, Vec<Seen>, [u64; 4]);
-    let table: [Row; 9] = [
+    let table: [Row; 11] = [
         ("no entry", vec![failed(5, "n2")], [0, 0, 0, 0]),
         ("that opened it", vec![failed(1, "n1"), opened(1, 10)], [0, 0, 1, 0]),
         ("while it holds", vec![opened(1, 10), failed(5, "n2"), pulled(6, "n3")], [1, 1, 1, 0]),
+        ("one node alone reports it", vec![alone(1, 10), failed(3, "n1"), pulled(5, "n2"), pulled(6, "n3")], [0, 0, 1, 0]),
+        ("until a second does", vec![alone(1, 10), failed(3, "n2"), failed(5, "n3"), pulled(6, "n4")], [1, 1, 1, 0]),
         ("another image", vec![opened(1, 10), seen(5, EventReason::Failed, "n2", "r.example/b:1")], [0, 0, 1, 0]),
         (
             "the probe, when it is due, and what it finds",
@@ -106,10 +110,9 @@ fn what_enforcing_would_have_refused_is_told_apart_by_how_it_ended() {
             vec![
                 of_registry(EventReason::BackoffOpened, 1),
                 of_registry(EventReason::RegistryUnavailable, 1),
-                repeated(3, 2, failed(8, "n2")),
                 seen(5, EventReason::Pulled, "n3", "r.example/b:1"),
                 of_registry(EventReason::BackoffReleased, 9),
-                failed(10, "n2"),
+                repeated(3, 2, failed(14, "n2")),
             ],
             [2, 1, 1, 0],
         ),

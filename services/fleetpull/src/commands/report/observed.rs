@@ -18,11 +18,38 @@ enum Held {
     Registry(String),
 }
 
-/// Nobody tries from one time to another, both in milliseconds since 1970.
-#[derive(Clone, Copy, Debug)]
+/// An entry says that nobody tries until a time. Times are in milliseconds since 1970.
+#[derive(Clone, Debug)]
 struct Span {
-    from_ms: u64,
+    /// Who said so.
+    node: String,
+    class: Option<String>,
+    /// Since when it refuses others: what one node alone reports refuses nobody.
+    confirmed_ms: Option<u64>,
     until_ms: u64,
+}
+
+impl Span {
+    fn of(seen: &Seen) -> Self {
+        Self {
+            node: seen.node.clone(),
+            class: seen.class.clone(),
+            confirmed_ms: seen.reporters.is_some_and(|reporters| reporters > 1).then_some(seen.first_ms),
+            until_ms: seen.at_ms.saturating_add(seen.next_try_ms.unwrap_or_default()),
+        }
+    }
+
+    fn refuses(&self, began_ms: u64) -> bool {
+        self.confirmed_ms.is_some_and(|confirmed| confirmed < began_ms) && began_ms < self.until_ms
+    }
+
+    /// A second node fails likewise.
+    fn hear_of_failure(&mut self, seen: &Seen) {
+        let confirms = seen.node != self.node && seen.class == self.class && seen.first_ms < self.until_ms;
+        if confirms && self.confirmed_ms.is_none() {
+            self.confirmed_ms = Some(seen.first_ms);
+        }
+    }
 }
 
 /// Attempts against entries.
@@ -66,9 +93,8 @@ impl Observed {
                 }
                 self.make_room();
                 self.entries.insert(entry.clone(), held.clone());
-                let until_ms = seen.at_ms.saturating_add(seen.next_try_ms.unwrap_or_default());
                 let spans = self.spans.entry(held).or_default();
-                spans.push_back(Span { from_ms: seen.first_ms, until_ms });
+                spans.push_back(Span::of(seen));
                 if spans.len() > SPANS_MOST {
                     spans.pop_front();
                 }
@@ -76,7 +102,7 @@ impl Observed {
             _ => {
                 self.entries.remove(entry);
                 for span in self.spans.get_mut(&held).into_iter().flatten() {
-                    span.until_ms = span.until_ms.min(seen.at_ms.max(span.from_ms));
+                    span.until_ms = span.until_ms.min(seen.at_ms);
                 }
             }
         }
@@ -85,15 +111,20 @@ impl Observed {
     /// An attempt that ended.
     pub(super) fn attempt(&mut self, seen: &Seen) {
         let Some(duration_ms) = seen.duration_ms else { return };
-        let image = seen.image.as_deref().map(|image| Held::Image(normalised(image)));
-        let registry = seen.registry.clone().map(Held::Registry);
-        let spans: Vec<Span> = image.iter().chain(&registry).filter_map(|held| self.spans.get(held)).flatten().copied().collect();
-        if spans.is_empty() {
-            return;
+        let keys = [seen.image.as_deref().map(|image| Held::Image(normalised(image))), seen.registry.clone().map(Held::Registry)];
+        let mut count = 0_u64;
+        for (at_ms, times) in seen.times() {
+            let began_ms = at_ms.saturating_sub(duration_ms);
+            let mut spans = keys.iter().flatten().filter_map(|key| self.spans.get(key)).flatten();
+            if spans.any(|span| span.refuses(began_ms)) {
+                count = count.saturating_add(times);
+            }
         }
-        let began_within = |began_ms: u64| spans.iter().any(|span| span.from_ms < began_ms && began_ms < span.until_ms);
-        let held = seen.times().filter(|(at_ms, _)| began_within(at_ms.saturating_sub(duration_ms)));
-        let count = held.map(|(_, times)| times).sum::<u64>();
+        if seen.reason == EventReason::Failed {
+            for key in keys.iter().flatten() {
+                self.spans.get_mut(key).into_iter().flatten().for_each(|span| span.hear_of_failure(seen));
+            }
+        }
         match seen.reason {
             EventReason::Pulled => self.pulled = self.pulled.saturating_add(count),
             _ => self.failed = self.failed.saturating_add(count),

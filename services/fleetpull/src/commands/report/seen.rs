@@ -27,6 +27,7 @@ pub(super) struct Seen {
     pub(super) waiting_ms: Option<u64>,
     pub(super) next_try_ms: Option<u64>,
     pub(super) size_bytes: Option<u64>,
+    pub(super) reporters: Option<u64>,
 }
 
 impl Seen {
@@ -53,6 +54,7 @@ impl Seen {
             waiting_ms: data["waiting_ms"].as_u64(),
             next_try_ms: data["next_try_ms"].as_u64(),
             size_bytes: data["size_bytes"].as_u64(),
+            reporters: data["reporters"].as_u64(),
         })
     }
 
