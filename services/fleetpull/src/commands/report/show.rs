@@ -208,13 +208,13 @@ fn observed(figures: &Figures) {
     }
     output::fact("");
     output::fact(&format!(
-        "{refused} attempts began while a back-off entry held: with fleet.share = enforce they are refused, {} rightly (they failed), {} wrongly \
+        "attempts begun while a back-off entry held: {refused}; fleet.share = enforce refuses {} of them rightly (they failed), {} wrongly \
          (they pulled)",
         observed.failed, observed.pulled
     ));
     if observed.entries_not_compared > 0 {
         output::fact(&format!(
-            "of {} more entries, of a repository or a login, events do not tell which attempts they concern",
+            "entries of a repository or a login: {}; events do not tell which attempts these concern",
             observed.entries_not_compared
         ));
     }
