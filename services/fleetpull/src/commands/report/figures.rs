@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use contract::EventReason;
+use contract::{EventReason, FailureClass};
 
 use super::observed::Observed;
 use super::seen::Seen;
@@ -177,7 +177,7 @@ impl Figures {
     fn outcome(&mut self, name: &'static str, seen: &Seen) {
         let outcome = self.outcomes.entry(name).or_default();
         outcome.count = outcome.count.saturating_add(seen.count);
-        if let Some(class) = seen.class.as_deref().and_then(known_class) {
+        if let Some(class) = seen.class.as_deref().map(known_class) {
             let count = outcome.by_class.entry(class.to_owned()).or_default();
             *count = count.saturating_add(seen.count);
         }
@@ -200,9 +200,9 @@ impl Figures {
 }
 
 /// The classes are few: what a stranger calls a class is `unknown`.
-fn known_class(class: &str) -> Option<&'static str> {
-    let known = contract::FailureClass::ALL.into_iter().map(contract::FailureClass::as_str);
-    known.clone().find(|known| *known == class).or_else(|| known.last())
+fn known_class(class: &str) -> &'static str {
+    let mut known = FailureClass::ALL.into_iter().map(FailureClass::as_str);
+    known.find(|known| *known == class).unwrap_or(FailureClass::Unknown.as_str())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The worst of many names, in constant memory.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
@@ -93,7 +94,7 @@ impl Worst {
 /// The worst first; of equals that with more pulls, then by name.
 fn sorted(by_name: BTreeMap<String, Tally>) -> Vec<(String, Tally)> {
     let mut all: Vec<(String, Tally)> = by_name.into_iter().collect();
-    all.sort_by(|(_, one), (_, other)| (other.badness(), other.pulled).cmp(&(one.badness(), one.pulled)));
+    all.sort_by_key(|(_, tally)| Reverse((tally.badness(), tally.pulled)));
     all
 }
 
