@@ -6,6 +6,7 @@ mod nats_auth;
 mod nats_setup;
 mod pull;
 mod queries;
+mod report;
 mod run;
 mod selector;
 mod share;
@@ -24,8 +25,9 @@ pub use nats_auth::NatsAuthArgs;
 pub use nats_setup::{AccountsArgs, NatsSetupArgs};
 pub use pull::{FleetPullArgs, PullArgs};
 pub use queries::{
-    CancelArgs, CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, NodesArgs, PullsArgs,
+    CancelArgs, CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, Moment, NodesArgs, PullsArgs,
 };
+pub use report::ReportArgs;
 pub use run::RunArgs;
 pub use selector::Selector;
 pub use share::{Parallelism, Percentage};
@@ -70,6 +72,8 @@ pub enum Command {
     Run(RunArgs),
     /// Show what happened: the events that agents keep, or new ones as they come.
     Events(EventsArgs),
+    /// Sum up what the fleet's events tell: pulls, what registries were spared, waits, the worst images and nodes.
+    Report(ReportArgs),
     /// Say how an image reference is read, and what would happen to a pull of it now.
     Explain(ExplainArgs),
     /// List the agents of the fleet, asked live; with a name, all counters of that one.

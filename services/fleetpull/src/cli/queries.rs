@@ -69,17 +69,18 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// How long before `now`, since 1970, that is.
+    /// When that is, since 1970, if it is `now`.
     #[must_use]
-    pub fn before(self, now: Duration) -> Duration {
+    pub fn at(self, now: Duration) -> Duration {
         match self {
-            Self::Ago(span) => span,
-            Self::At(time) => now.saturating_sub(time),
+            Self::Ago(span) => now.saturating_sub(span),
+            Self::At(time) => time,
         }
     }
 }
 
-fn moment(text: &str) -> Result<Moment, String> {
+/// Reads a time of a flag.
+pub(super) fn moment(text: &str) -> Result<Moment, String> {
     if let Ok(time) = humantime::parse_rfc3339_weak(text) {
         let since = time.duration_since(UNIX_EPOCH).map_err(|_| format!("{text} is before 1970"))?;
         return Ok(Moment::At(since));

@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod events;
 mod explain;
+mod history;
 mod holds;
 mod nats_accounts;
 mod nats_auth;
@@ -16,6 +17,7 @@ mod nats_setup;
 mod nodes;
 mod pull;
 mod pulls;
+mod report;
 mod run;
 
 use anyhow::Result;
@@ -33,6 +35,7 @@ pub fn carry_out(cli: Cli) -> Result<Exit> {
         Command::Completions(args) => completions::carry_out(&args),
         Command::Run(args) => run::carry_out(&args),
         Command::Events(args) => events::carry_out(&args),
+        Command::Report(args) => report::carry_out(&args),
         Command::Explain(args) => explain::carry_out(&args),
         Command::Nodes(args) => nodes::carry_out(&args),
         Command::Pulls(args) => pulls::carry_out(&args),

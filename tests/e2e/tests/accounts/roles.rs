@@ -115,9 +115,14 @@ fn nodes_work_in_full_and_each_role_does_what_it_is_for() {
     fleet.run("operator", &["pull", &image("v1"), "--all-nodes"]).expect(0);
     fleet.run("puller", &["pull", &image("v2"), "--all-nodes"]).expect(0);
     until("the events of both nodes are in the stream", || (runtime().block_on(fleet.stored_events()) >= 4).then_some(()));
-    for (command, status) in
-        [(&["budget", "list"][..], 0), (&["backoff", "list"], 0), (&["pulls"], 0), (&["events"], 0), (&["nodes", "n1"], 0)]
-    {
+    for (command, status) in [
+        (&["budget", "list"][..], 0),
+        (&["backoff", "list"], 0),
+        (&["pulls"], 0),
+        (&["events"], 0),
+        (&["report"], 0),
+        (&["nodes", "n1"], 0),
+    ] {
         for user in ["viewer", "puller", "operator"] {
             fleet.run(user, command).expect(status);
         }

@@ -25,5 +25,6 @@ mod pull_logins;
 mod pull_mirrors;
 mod pull_rows;
 mod pull_usage;
+mod report;
 mod secrets;
 mod settings;

@@ -1,7 +1,5 @@
 //! `fleetpull events`
 
-mod history;
-
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,6 +9,7 @@ use contract::{EventReason, NodeName, PullEvent, cloud_event};
 use futures::StreamExt as _;
 use serde_json::Value;
 
+use super::history::{History, nodes_meant};
 use crate::cli::{EventsArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
@@ -36,6 +35,14 @@ impl Wanted {
             && self.reason.is_none_or(|reason| data["reason"] == reason.as_str())
             && is("image", &self.image)
             && is("registry", &self.registry)
+    }
+
+    /// The node, where it is one alone: it has a subject of its own.
+    fn one_node(&self) -> Option<&NodeName> {
+        match self.nodes.as_deref() {
+            Some([one]) => Some(one),
+            _ => None,
+        }
     }
 }
 
@@ -74,9 +81,16 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
 /// From the fleet's stream; where there is none, what the agents keep.
 async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let wanted = wanted(args, client).await?;
-    let now_ms = Clock::host().now().wall_ms();
-    let mut rows = output::event::Rows::begin(args.asked.question.output.format == OutputFormat::Text, now_ms);
-    match history::show(args, client, &wanted, |event| show_row(args, &mut rows, event)).await? {
+    let now = Clock::host().now();
+    let history = History {
+        since: args.since.map(|since| since.at(now.wall)).unwrap_or_default(),
+        until: args.until.map(|until| until.at(now.wall)),
+        limit: args.limit.and_then(|limit| usize::try_from(limit).ok()),
+        reason: args.reason,
+        node: wanted.one_node(),
+    };
+    let mut rows = output::event::Rows::begin(args.asked.question.output.format == OutputFormat::Text, now.wall_ms());
+    match history.show(client, |event| wanted.takes(event), |event| show_row(args, &mut rows, event), |_| ()).await? {
         Some(0) if !args.asked.question.output.quiet => output::remark("no events in this time"),
         Some(_) => {}
         None => {
@@ -97,12 +111,7 @@ fn show_row(args: &EventsArgs, rows: &mut output::event::Rows, event: &Value) {
 }
 
 async fn wanted(args: &EventsArgs, client: &FleetClient) -> Result<Wanted> {
-    let nodes = match (args.asked.nodes.as_slice(), &args.asked.question.fleet.selector) {
-        ([], None) => None,
-        // Also of nodes that do not answer any more.
-        (named @ [_, ..], _) => Some(named.to_vec()),
-        ([], Some(_)) => Some(client.meant(&args.asked).await?),
-    };
+    let nodes = nodes_meant(&args.asked, client).await?;
     Ok(Wanted { nodes, reason: args.reason, image: args.image.clone(), registry: args.registry.clone() })
 }
 

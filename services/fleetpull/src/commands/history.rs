@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bus::{BusError, StoredMessage, StreamQuery, StreamStart};
-use clock::Clock;
 use contract::{EventReason, NodeName};
 use serde_json::Value;
 
-use super::Wanted;
-use crate::cli::EventsArgs;
+use crate::cli::NodesQuestionArgs;
 use crate::fleet::FleetClient;
 
 /// Messages that are read at a time.
@@ -21,37 +19,76 @@ const REORDERED: usize = 10_000;
 /// An event may reach the stream so much later than it happened, and is still found by its time: a day without NATS.
 const LATE_AT_MOST: Duration = Duration::from_secs(86_400);
 
-/// Shows the events of the stream in the order of their time, with `show`. Returns their number; none if there is no such stream.
-pub(super) async fn show(args: &EventsArgs, client: &FleetClient, wanted: &Wanted, mut show: impl FnMut(&Value)) -> Result<Option<usize>> {
-    let now = Clock::host().now().wall;
-    let since = args.since.map(|span| now.saturating_sub(span.before(now)));
-    let until = args.until.map(|span| now.saturating_sub(span.before(now)));
-    let mut heap = Ordered::new(args.limit.and_then(|limit| usize::try_from(limit).ok()));
-    let mut from = StreamStart::Time(since.unwrap_or_default());
-    loop {
-        let query = StreamQuery {
-            stream: client.fleet().event_stream(),
-            subject: client.fleet().events(reason_in_subject(args.reason), wanted.one_node()),
-            from,
-            limit: PAGE,
-        };
-        let page = match client.bus().read(&query).await {
-            Ok(page) => page,
-            Err(BusError::NoResponders { .. } | BusError::Unsupported { .. }) => return Ok(None),
-            Err(error) => return Err(error).context("the fleet's events cannot be read"),
-        };
-        for stored in &page.messages {
-            let Some((time, event)) = read(stored) else { continue };
-            if wanted.takes(&event) && since.is_none_or(|since| time >= since) && until.is_none_or(|until| time < until) {
-                heap.push(time, stored.sequence, event, &mut show);
+/// What is read of the stream.
+pub(super) struct History<'a> {
+    /// What happened at this time or later, since 1970.
+    pub(super) since: Duration,
+    /// What happened before this time.
+    pub(super) until: Option<Duration>,
+    /// The newest of all, so many.
+    pub(super) limit: Option<usize>,
+    /// Of this reason.
+    pub(super) reason: Option<EventReason>,
+    /// Of this node.
+    pub(super) node: Option<&'a NodeName>,
+}
+
+/// How far reading has come.
+pub(super) struct Read {
+    /// Events that were read.
+    pub(super) events: u64,
+    /// When the last of them was stored, since 1970.
+    pub(super) stored_at: Duration,
+}
+
+impl History<'_> {
+    /// Shows the events of the stream that are taken, in the order of their time, and after each page how far it is. Returns the number
+    /// shown; none if there is no such stream.
+    pub(super) async fn show(
+        &self,
+        client: &FleetClient,
+        takes: impl Fn(&Value) -> bool,
+        mut show: impl FnMut(&Value),
+        mut progress: impl FnMut(&Read),
+    ) -> Result<Option<usize>> {
+        let (mut heap, mut events) = (Ordered::new(self.limit), 0);
+        let mut from = StreamStart::Time(self.since);
+        loop {
+            let query = StreamQuery {
+                stream: client.fleet().event_stream(),
+                subject: client.fleet().events(reason_in_subject(self.reason), self.node),
+                from,
+                limit: PAGE,
+            };
+            let page = match client.bus().read(&query).await {
+                Ok(page) => page,
+                Err(BusError::NoResponders { .. } | BusError::Unsupported { .. }) => return Ok(None),
+                Err(error) => return Err(error).context("the fleet's events cannot be read"),
+            };
+            for stored in &page.messages {
+                let Some((time, event)) = read(stored) else { continue };
+                if takes(&event) && time >= self.since && self.until.is_none_or(|until| time < until) {
+                    heap.push(time, stored.sequence, event, &mut show);
+                }
+            }
+            events += page.messages.len() as u64;
+            let stored_at = page.messages.last().map_or(Duration::ZERO, |last| last.stored_at);
+            progress(&Read { events, stored_at });
+            match page.next.filter(|_| self.until.is_none_or(|until| stored_at <= until + LATE_AT_MOST)) {
+                Some(next) => from = StreamStart::Sequence(next),
+                None => return Ok(Some(heap.end(&mut show))),
             }
         }
-        let is_past = |stored: &StoredMessage| until.is_some_and(|until| stored.stored_at > until + LATE_AT_MOST);
-        match page.next.filter(|_| !page.messages.last().is_some_and(is_past)) {
-            Some(next) => from = StreamStart::Sequence(next),
-            None => return Ok(Some(heap.end(&mut show))),
-        }
     }
+}
+
+/// The nodes whose events are meant; none: all, also those that do not answer any more.
+pub(super) async fn nodes_meant(asked: &NodesQuestionArgs, client: &FleetClient) -> Result<Option<Vec<NodeName>>> {
+    Ok(match (asked.nodes.as_slice(), &asked.question.fleet.selector) {
+        ([], None) => None,
+        (named @ [_, ..], _) => Some(named.to_vec()),
+        ([], Some(_)) => Some(client.meant(asked).await?),
+    })
 }
 
 /// The reason as a token of the subject; of an unknown one all are read.
@@ -122,16 +159,6 @@ impl PartialOrd for Held {
 impl Ord for Held {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key.cmp(&other.key)
-    }
-}
-
-impl Wanted {
-    /// The node, where it is one alone: it has a subject of its own.
-    fn one_node(&self) -> Option<&NodeName> {
-        match self.nodes.as_deref() {
-            Some([one]) => Some(one),
-            _ => None,
-        }
     }
 }
 

@@ -1,0 +1,136 @@
+//! The worst of many names, in constant memory.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+/// Names that are kept when the table was full; twice as many are counted before.
+const KEPT: usize = 10_000;
+/// Longer names are counted with the others: no reference is so long.
+const NAME_MOST: usize = 1_024;
+
+/// What is counted of a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) pulled: u64,
+    pub(super) failed: u64,
+    pub(super) refused: u64,
+    /// Attempts by kubelet's rule.
+    pub(super) by_rule: u64,
+    /// Failing attempts that were made in the same time.
+    pub(super) made: u64,
+}
+
+impl Tally {
+    /// Below zero: more were made.
+    pub(super) fn spared(&self) -> i64 {
+        i64::try_from(i128::from(self.by_rule) - i128::from(self.made)).unwrap_or(i64::MAX)
+    }
+
+    /// What makes a name bad.
+    fn badness(&self) -> u64 {
+        self.failed.saturating_add(self.refused)
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        let add = |one: &mut u64, more: u64| *one = one.saturating_add(more);
+        add(&mut self.pulled, other.pulled);
+        add(&mut self.failed, other.failed);
+        add(&mut self.refused, other.refused);
+        add(&mut self.by_rule, other.by_rule);
+        add(&mut self.made, other.made);
+    }
+}
+
+/// Counts by name.
+#[derive(Debug, Default)]
+pub(super) struct Worst {
+    by_name: BTreeMap<String, Tally>,
+    /// What was counted of names that are not kept.
+    others: Tally,
+    /// Whether a name was dropped.
+    is_pruned: bool,
+}
+
+impl Worst {
+    pub(super) fn add(&mut self, name: &str, tally: Tally) {
+        if name.len() > NAME_MOST {
+            self.is_pruned = true;
+            self.others += tally;
+            return;
+        }
+        if let Some(known) = self.by_name.get_mut(name) {
+            *known += tally;
+            return;
+        }
+        if self.by_name.len() >= 2 * KEPT {
+            self.prune();
+        }
+        self.by_name.insert(name.to_owned(), tally);
+    }
+
+    /// The worst, and what all others have, if there are others.
+    pub(super) fn end(self, top: usize) -> (Vec<(String, Tally)>, Option<Tally>) {
+        let Self { by_name, mut others, is_pruned } = self;
+        let mut all = sorted(by_name);
+        let mut has_others = is_pruned;
+        for (_, tally) in all.drain(top.min(all.len())..) {
+            has_others = true;
+            others += tally;
+        }
+        (all, has_others.then_some(others))
+    }
+
+    fn prune(&mut self) {
+        let mut all = sorted(std::mem::take(&mut self.by_name));
+        all.drain(KEPT..).for_each(|(_, tally)| self.others += tally);
+        self.by_name = all.into_iter().collect();
+        self.is_pruned = true;
+    }
+}
+
+/// The worst first; of equals that with more pulls, then by name.
+fn sorted(by_name: BTreeMap<String, Tally>) -> Vec<(String, Tally)> {
+    let mut all: Vec<(String, Tally)> = by_name.into_iter().collect();
+    all.sort_by_key(|(_, tally)| Reverse((tally.badness(), tally.pulled)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(failed: u64) -> Tally {
+        Tally { failed, ..Tally::default() }
+    }
+
+    #[test]
+    fn the_worst_come_first_and_the_others_are_one_row() {
+        let mut worst = Worst::default();
+        for (name, tally) in [("a", failed(1)), ("b", failed(5)), ("c", Tally { refused: 3, ..failed(0) }), ("a", failed(1))] {
+            worst.add(name, tally);
+        }
+        let (top, others) = worst.end(2);
+        assert_eq!(top.iter().map(|(name, tally)| (name.as_str(), tally.badness())).collect::<Vec<_>>(), [("b", 5), ("c", 3)]);
+        assert_eq!(others, Some(failed(2)));
+        let mut few = Worst::default();
+        few.add("a", failed(1));
+        assert_eq!(few.end(5), (vec![("a".to_owned(), failed(1))], None));
+    }
+
+    #[test]
+    fn a_million_names_take_the_room_of_some_and_the_worst_stays() {
+        let mut worst = Worst::default();
+        for number in 0..200_000_u64 {
+            worst.add(&format!("image-{number}"), failed(1));
+            worst.add("bad", failed(1));
+            assert!(worst.by_name.len() <= 2 * KEPT);
+        }
+        worst.add(&"x".repeat(NAME_MOST + 1), failed(7));
+        let (top, others) = worst.end(1);
+        assert_eq!(top, [("bad".to_owned(), failed(200_000))]);
+        assert_eq!(others, Some(failed(200_007)), "nothing is lost");
+    }
+}
