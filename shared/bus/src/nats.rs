@@ -200,6 +200,10 @@ impl Bus for NatsBus {
         self.connection().link.set_fleet_size(nodes);
     }
 
+    fn set_aside(&self, reason: Option<String>) {
+        self.connection().link.set_aside(reason);
+    }
+
     async fn drain(&self) {
         let connection = self.connection();
         if !connection.link.set_phase(Phase::Closed) {
@@ -254,6 +258,9 @@ async fn observe(jetstream: JetStream) {
     let mut again = Box::pin(sleep(EXAMINE_INTERVAL));
     loop {
         let (up, connects) = (connection.is_up(), connection.connects());
+        if link.is_aside() {
+            connection.leave().await;
+        }
         if !up {
             link.set_lost();
         } else if link.takes_doubt() || due || examined != connects {

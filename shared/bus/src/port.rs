@@ -88,6 +88,10 @@ pub trait Bus: Send + Sync + 'static {
     /// How many nodes the fleet has: so many may connect again at the same time as this one, and spread it. No matter where nothing connects.
     fn set_fleet_size(&self, _nodes: u64) {}
 
+    /// Leaves the server for this reason, and stays disconnected until none is given: messages are refused, subscriptions are kept for
+    /// later. A bus in this process cannot be left.
+    fn set_aside(&self, _reason: Option<String>) {}
+
     /// Ends all subscriptions after what has arrived is read, and sends what is waiting to be sent.
     async fn drain(&self);
 }

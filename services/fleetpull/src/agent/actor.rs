@@ -179,6 +179,7 @@ impl Agent {
         NodeDescription {
             node: self.identity.node.clone(),
             instance: self.identity.instance.clone(),
+            host: self.identity.host.clone(),
             started_ms: self.identity.started.wall_ms(),
             version: VERSION.to_owned(),
             state: self.condition.state(),

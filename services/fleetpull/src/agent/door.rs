@@ -1,4 +1,4 @@
-//! Where questions for this node's name arrive from the bus: they tell of rivals, and this agent's own are not answered.
+//! Where questions for this node's name arrive from the bus: they tell of duplicate agents, and this agent's own are not answered.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -12,6 +12,8 @@ pub(super) struct Identity {
     pub(super) node: NodeName,
     /// Different for each start, so that an agent knows itself among others of its name.
     pub(super) instance: String,
+    /// What its machine calls itself; empty: nothing.
+    pub(super) host: String,
     /// When it began.
     pub(super) started: Now,
     /// The node's labels.
@@ -25,7 +27,8 @@ impl Identity {
     /// The identity of an agent that begins now.
     pub(super) fn new(node: NodeName, labels: BTreeMap<String, String>, clock: &Clock) -> Self {
         let instance = format!("{:032x}", Random::from_system().id());
-        Self { node, instance, started: clock.now(), labels }
+        let host = hostname::get().map(|host| host.to_string_lossy().into_owned()).unwrap_or_default();
+        Self { node, instance, host, started: clock.now(), labels }
     }
 
     /// Whether another agent of the same name began before this one. Of two that began in the same millisecond, the order of
@@ -43,7 +46,13 @@ mod tests {
 
     fn identity(started_ms: u64, instance: &str) -> Identity {
         let started = Now { wall: Duration::from_millis(started_ms), ..Now::default() };
-        Identity { node: "n1".parse().expect("a name"), instance: instance.to_owned(), started, labels: BTreeMap::new() }
+        Identity {
+            node: "n1".parse().expect("a name"),
+            instance: instance.to_owned(),
+            host: String::new(),
+            started,
+            labels: BTreeMap::new(),
+        }
     }
 
     #[test]

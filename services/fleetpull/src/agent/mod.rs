@@ -1,7 +1,7 @@
 //! The agent of a node: the services on the fleet's bus, on a socket for this machine, and what keeps them honest.
 //!
-//! `work::start` says in which order things happen: nothing is served before it is known that no other agent has the name, and
-//! nobody is told that the agent is ready before it is served.
+//! `work::start` says in which order things happen: nothing is served on the bus before it is known that no duplicate agent has the
+//! name, and nobody is told that the agent is ready before it is served.
 
 mod actor;
 mod announcement;
@@ -10,6 +10,7 @@ mod breaking;
 mod condition;
 mod counters;
 mod door;
+mod duplicates;
 mod exposition;
 mod fleet_size;
 mod health;
@@ -17,7 +18,6 @@ mod http_endpoint;
 mod identity;
 mod introduction;
 mod readings;
-mod rivals;
 mod serving;
 mod state_dir;
 mod supervisor;
@@ -28,23 +28,24 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bus::BusHealth;
+use tasks::Panic;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use crate::configuration::Configuration;
 use crate::exit::Exit;
 use supervisor::Supervisor;
-use work::{Trouble, Work};
+use work::Work;
 
 /// How long stopping may take; systemd kills after three times as long.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// How long stopping may take while there is no bus: there is nobody to tell.
 const STOP_ALONE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs the agent until a signal, a rival or a dead service ends it.
+/// Runs the agent until a signal or a dead service ends it.
 ///
 /// # Errors
-/// The agent cannot start, must not, or lost one of its services.
+/// The agent cannot start, or lost one of its services.
 pub fn run(configuration: &Configuration) -> Result<Exit> {
     actix::System::new().block_on(async {
         let mut signals = Signals::listen()?;
@@ -61,13 +62,8 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
                 stop(work, &format!("the agent stops: {name}")).await;
                 Ok(Exit::Success)
             }
-            End::Trouble(Trouble::Rival(rival)) => {
-                work.give_way();
-                stop(work, &format!("the agent stops: {rival}")).await;
-                bail!("this agent stops, because it is the younger one: {rival}")
-            }
             // What panicked may have left anything in any state: nothing of it is worth waiting for.
-            End::Trouble(Trouble::Panic(panic)) => {
+            End::Panic(panic) => {
                 bail!("{panic} panicked; the log above says where. The agent ends, so that it is started anew")
             }
         }
@@ -77,14 +73,14 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
 /// Why the agent ends.
 enum End {
     Signal(&'static str),
-    Trouble(Trouble),
+    Panic(Panic),
 }
 
 async fn wait_for_the_end(work: &mut Work, signals: &mut Signals, supervisor: &mut Supervisor) -> End {
     loop {
         tokio::select! {
             biased;
-            trouble = work.next_trouble() => return End::Trouble(trouble),
+            panic = work.next_panic() => return End::Panic(panic),
             name = signals.next() => return End::Signal(name),
             () = supervisor.next_sign_of_life() => supervisor.say_alive(),
         }

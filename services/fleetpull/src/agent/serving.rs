@@ -57,7 +57,7 @@ impl Serving {
 async fn serve_all(node: &Node, bus: &BusRef, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
     let wiring = Wiring { bus: Arc::clone(bus), ..node.wiring.clone() };
     let mut served = node.actors.serve(&wiring).await?;
-    // Rivals do not ask through the socket: nobody has to stand at the door.
+    // Duplicate agents do not ask through the socket: nobody has to stand at the door.
     served.extend(serve_agent(&wiring, agent.clone().recipient(), agent).await?);
     Ok(served)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::Actor as _;
 use actors::{Gravestone, Wiring};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use bus::memory::MemoryBus;
 use bus::socket::{SocketServer, serve_socket};
 use bus::{BusHealth, BusRef};
@@ -15,7 +15,6 @@ use contract::{EventReason, NodeName};
 use event_recorder::store::sqlite::{OUTBOX_FILE, Origin, SqliteStore};
 use event_recorder::{Durability, StreamLimits};
 use futures::StreamExt as _;
-use futures::future::LocalBoxFuture;
 use metrics::Instruments;
 use pull_coordinator::FileWishStore;
 use runtimes::keyring::FleetKey;
@@ -26,11 +25,11 @@ use tokio::task::JoinHandle;
 
 use super::actor::{Agent, AgentParts};
 use super::door::{Door, Doorkeeper};
+use super::duplicates::Duplicates;
 use super::fleet_size;
 use super::http_endpoint::{self, HttpEndpoint};
 use super::identity::Identity;
 use super::introduction::{Reached, describe, introduce};
-use super::rivals::{Rival, Rivals};
 use super::serving::Serving;
 use super::state_dir::StateDir;
 use super::telling::Telling;
@@ -46,7 +45,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct Work {
     node: Node,
     panics: Panics,
-    rivals: LocalBoxFuture<'static, Rival>,
+    duplicates: JoinHandle<()>,
     serving: Serving,
     telling: Telling,
     socket: SocketServer,
@@ -56,14 +55,6 @@ pub(super) struct Work {
     _key_keeper: Option<JoinHandle<()>>,
     /// The lock goes last.
     _state: StateDir,
-}
-
-/// What an agent has to end for.
-pub(super) enum Trouble {
-    /// A service or a task of it panicked.
-    Panic(Panic),
-    /// An older agent of the same name.
-    Rival(Rival),
 }
 
 /// What an agent stands on before anything of it can be reached.
@@ -80,7 +71,7 @@ struct Ground {
     sharing: Option<Sharing>,
     wiring: Wiring,
     door: Arc<Door>,
-    rivals: Rivals,
+    duplicates: Duplicates,
     instruments: Instruments,
     /// None: no address is set.
     http: Option<HttpEndpoint>,
@@ -89,12 +80,12 @@ struct Ground {
 /// Starts everything. When this returns, the socket listens, and on a bus that is there every subscription is confirmed.
 ///
 /// # Errors
-/// Another agent has the name or the state directory, or something that is set cannot be used.
+/// Another agent has the state directory, or something that is set cannot be used.
 pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     // Before anything is started that may panic.
     let panics = tasks::panics();
     let settings = configuration.settings();
-    let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, rivals, instruments, http } =
+    let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, duplicates, instruments, http } =
         prepare(configuration).await?;
     let bus = wiring.bus;
     // Without a server it is the same bus, and else one of this process that works when the server does not.
@@ -146,7 +137,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     Ok(Work {
         node,
         panics,
-        rivals: Box::pin(rivals.next_older()),
+        duplicates: tasks::spawn_local("duplicate-agents", duplicates.keep()),
         serving,
         telling,
         socket,
@@ -189,7 +180,7 @@ fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-/// Takes the name: on this machine by the lock, on the bus by asking.
+/// Takes the name: on this machine by the lock, on the bus by asking. On a bus where another agent has it, this one is set aside.
 async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let settings = configuration.settings();
     let clock = Clock::host();
@@ -211,11 +202,11 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
     let wiring = Wiring { bus, fleet, node, delivery: Policies::of(settings).delivery };
     let door = Arc::new(Door::default());
-    let mut rivals = Rivals::new(identity.clone(), wiring.clone(), Arc::clone(&door));
-    if is_connected && let Some(rival) = rivals.any().await {
-        bail!("{rival}");
+    let mut duplicates = Duplicates::new(identity.clone(), wiring.clone(), Arc::clone(&door), settings.clone(), clock.clone());
+    if is_connected {
+        duplicates.look_first().await;
     }
-    Ok(Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, rivals, instruments, http })
+    Ok(Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, duplicates, instruments, http })
 }
 
 /// Waits for a moment until messages flow; whether they do.
@@ -237,23 +228,15 @@ impl Work {
         &self.node.wiring.bus
     }
 
-    /// What the agent has to end for.
-    pub(super) async fn next_trouble(&mut self) -> Trouble {
-        tokio::select! {
-            biased;
-            panic = self.panics.next() => Trouble::Panic(panic),
-            rival = &mut self.rivals => Trouble::Rival(rival),
-        }
-    }
-
-    /// An older agent of the same name goes on.
-    pub(super) fn give_way(&mut self) {
-        self.node.leave_record();
+    /// A service or a task panicked: the agent has to end.
+    pub(super) async fn next_panic(&mut self) -> Panic {
+        self.panics.next().await
     }
 
     /// Takes no more commands, and hands what is recorded to the bus.
     pub(super) async fn stop(self, why: &str) {
-        let Self { node, serving, socket, telling, .. } = self;
+        let Self { node, serving, socket, telling, duplicates, .. } = self;
+        duplicates.abort();
         telling.tell(EventReason::AgentStopped, why.to_owned(), None, Some(telling.age()));
         serving.end().await;
         drop(socket);

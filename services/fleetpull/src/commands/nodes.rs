@@ -97,6 +97,7 @@ fn silent(Silent { node, ago, labels, .. }: Silent) -> Listed {
     let node = NodeDescription {
         node,
         instance: String::new(),
+        host: String::new(),
         started_ms: 0,
         version: String::new(),
         state: SILENT.to_owned(),

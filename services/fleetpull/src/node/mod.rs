@@ -222,11 +222,6 @@ impl Node {
         self.seen.clone()
     }
 
-    /// Leaves the record of membership as it is when the node stops: another agent goes on under the same name.
-    pub fn leave_record(&mut self) {
-        self.record = None;
-    }
-
     /// A sender of the pull coordinator's `ensure`.
     #[must_use]
     pub fn ensure(&self) -> Sender<EnsureImage> {

@@ -11,7 +11,7 @@ use async_nats::message::OutboundMessage;
 use async_nats::{Client, HeaderMap, HeaderName, HeaderValue, PublishErrorKind, StatusCode, Subscriber};
 use bytes::Bytes;
 use tokio::time::timeout;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::link::Link;
 use super::replies::{self, Replies};
@@ -49,7 +49,19 @@ impl Connection {
     }
 
     pub(super) fn is_up(&self) -> bool {
+        self.is_there() && !self.link.is_aside()
+    }
+
+    /// Whether the client library has a connection, set aside or not.
+    fn is_there(&self) -> bool {
         self.client.connection_state() == State::Connected
+    }
+
+    /// Ends the connection. The next one waits until the link is no longer set aside.
+    pub(super) async fn leave(&self) {
+        if self.is_there() && !matches!(timeout(SEND_LIMIT, self.client.force_reconnect()).await, Ok(Ok(()))) {
+            debug!("the server cannot be left yet");
+        }
     }
 
     /// The server that is connected to, for logs.

@@ -49,6 +49,8 @@ pub(super) struct Link {
     /// Whether state and streams may be gone although the server is there.
     doubted: AtomicBool,
     phase: watch::Sender<Phase>,
+    /// Why there shall be no connection; none: there shall be one.
+    aside: watch::Sender<Option<String>>,
     /// The client library has ended the connection.
     ended: Notify,
     dropped: AtomicU64,
@@ -85,6 +87,7 @@ impl Link {
             changed: Notify::new(),
             doubted: AtomicBool::new(false),
             phase: watch::Sender::new(Phase::Open),
+            aside: watch::Sender::new(None),
             ended: Notify::new(),
             dropped: AtomicU64::new(0),
             server_errors: AtomicU64::new(0),
@@ -165,6 +168,28 @@ impl Link {
         self.fleet_size.store(nodes, Ordering::Relaxed);
     }
 
+    /// There shall be no connection for this reason, or there shall be one.
+    pub(super) fn set_aside(&self, reason: Option<String>) {
+        self.aside.send_replace(reason);
+        self.tell(false);
+        self.changed.notify_one();
+    }
+
+    /// Whether there shall be no connection.
+    pub(super) fn is_aside(&self) -> bool {
+        self.aside.borrow().is_some()
+    }
+
+    fn aside_health(&self) -> Option<BusHealth> {
+        self.aside.borrow().clone().map(|reason| BusHealth::Disconnected { reason })
+    }
+
+    /// Waits until there may be a connection.
+    async fn until_wanted(&self) {
+        // An error says that the link itself is gone; `self` keeps it.
+        let _ = self.aside.subscribe().wait_for(Option::is_none).await;
+    }
+
     /// Waits for something that may concern the observer.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
@@ -212,9 +237,10 @@ impl Link {
     fn tell(&self, renewed: bool) {
         // Held until it is told, so that of two changes the later is told last.
         let server = self.server();
-        let health = match (&*server, self.refusals.reason()) {
-            (BusHealth::Connected, Some(reason)) => BusHealth::Degraded { reason, transient: false },
-            (server, _) => server.clone(),
+        let health = match (self.aside_health(), &*server, self.refusals.reason()) {
+            (Some(aside), ..) => aside,
+            (None, BusHealth::Connected, Some(reason)) => BusHealth::Degraded { reason, transient: false },
+            (None, server, _) => server.clone(),
         };
         let reconnected = self.epoch.load(Ordering::Relaxed) > 1;
         self.health.send_if_modified(|now| {
@@ -248,7 +274,7 @@ impl Link {
     }
 
     pub(super) fn disconnected(&self) -> BusError {
-        match self.server_health() {
+        match self.aside_health().unwrap_or_else(|| self.server_health()) {
             BusHealth::Disconnected { reason } => BusError::Disconnected { reason },
             // The observer has not seen it yet.
             _ => BusError::Disconnected { reason: "the connection to NATS was lost; trying again".to_owned() },
@@ -292,6 +318,7 @@ impl Link {
     /// Chooses the server to try next: one of those tried least. Every attempt to connect comes by here, so this is also
     /// where it is known that there is no connection, and why.
     pub(super) async fn choose(self: Arc<Self>, pool: Vec<Server>) -> Option<ReconnectToServer> {
+        self.until_wanted().await;
         if self.is_closed() {
             // The client library would try for ever, although nobody needs the connection any more.
             std::future::pending::<()>().await;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bus::nats::NatsBus;
-use bus::{BucketSpec, Bus, Message};
+use bus::{BucketSpec, Bus, BusError, BusHealth, Message};
 use futures::StreamExt;
 use support::nats::NatsConfig;
 
-use super::{is_disconnected, passes_a_message, server, until_connected, until_disconnected, urls, within, works};
+use super::{LIMIT, is_disconnected, passes_a_message, server, until_connected, until_disconnected, urls, within, works};
 
 #[tokio::test]
 async fn a_server_that_comes_later_is_found() {
@@ -101,4 +101,36 @@ async fn dropping_the_bus_ends_its_attempts() {
     until_disconnected(&mut changes).await;
     drop(bus);
     drop(within(changes.collect::<Vec<_>>()).await);
+}
+
+#[tokio::test]
+async fn a_bus_that_is_set_aside_is_disconnected_for_that_reason_and_has_its_subscriptions_afterwards() {
+    let mut server = server!(NatsConfig::default());
+    let (bus, other) = (NatsBus::connect(urls(server.url())).await.unwrap(), NatsBus::connect(urls(server.url())).await.unwrap());
+    bus.wait_connected(LIMIT).await.unwrap();
+    other.wait_connected(LIMIT).await.unwrap();
+    let mut kept = bus.subscribe("hello", None).await.unwrap();
+    let reason = "another one has the name".to_owned();
+    bus.set_aside(Some(reason.clone()));
+    assert_eq!(bus.health(), BusHealth::Disconnected { reason: reason.clone() });
+    assert_eq!(within(bus.publish(Message::new("hello", "refused"))).await, Err(BusError::Disconnected { reason: reason.clone() }));
+    // The server is told as well: soon nobody answers there.
+    let until_nobody = async {
+        while other.request(Message::new("hello", "early"), LIMIT / 20).await.err()
+            != Some(BusError::NoResponders { subject: "hello".into() })
+        {}
+    };
+    within(until_nobody).await;
+    server.kill();
+    server.restart();
+    within(until_connected(&mut other.health_changes())).await;
+    let other_reason = "yet another one has it".to_owned();
+    bus.set_aside(Some(other_reason.clone()));
+    assert_eq!(bus.health(), BusHealth::Disconnected { reason: other_reason });
+    bus.set_aside(None);
+    bus.wait_connected(LIMIT).await.unwrap();
+    bus.publish(Message::new("hello", "late")).await.unwrap();
+    while within(kept.next()).await.unwrap().payload != "late" {}
+    bus.set_aside(Some(reason));
+    within(bus.drain()).await;
 }

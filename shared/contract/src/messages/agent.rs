@@ -23,6 +23,9 @@ pub struct NodeDescription {
     pub node: NodeName,
     /// Different for each start of an agent.
     pub instance: String,
+    /// What its machine calls itself; empty: not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// When this agent began, milliseconds since 1970 on its own clock.
     pub started_ms: u64,
     /// The version of the program.

@@ -1,6 +1,8 @@
-//! No two agents of one name: by the lock on one machine, by asking on the bus between machines.
+//! No two agents of one name on the bus: by the lock on one machine, by asking on the bus between machines.
 
-use e2e::{Signal, Workplace, until};
+use e2e::{Registry, Signal, Workplace, until};
+use practice_registry::MadeImage;
+use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -38,52 +40,110 @@ fn after_kill_9_the_next_one_takes_over_on_the_bus_too() {
     assert_eq!(nodes["instance"], second.described()["instance"]);
 }
 
+/// Whether a node that is degraded says that another agent has its name.
+fn is_aside(state: &str) -> bool {
+    state.starts_with("degraded: ") && state.contains("a duplicate agent holds the name n1 ")
+}
+
+/// Which agent answers to the name on the bus, once one does.
+fn answering(place: &Workplace, server: &NatsServer) -> String {
+    until("an agent answers on the bus", || {
+        let asked = place.run(&["nodes", "-o", "json", "--nats", &server.url()]);
+        let mut agents = asked.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        agents.find_map(|agent| agent["instance"].as_str().map(str::to_owned))
+    })
+}
+
+fn instance(agent: &Agent<'_>) -> String {
+    agent.described()["instance"].as_str().unwrap().to_owned()
+}
+
 #[test]
-fn a_second_agent_of_the_name_on_the_bus_is_refused_and_told_who_is_there() {
+fn a_second_agent_of_the_name_goes_on_without_the_bus_says_so_and_takes_the_name_when_it_is_free() {
     if met(current_program()).is_none() {
         return;
     }
     let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
-    let first = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
-    let instance = first.described()["instance"].as_str().unwrap().to_owned();
-    let refused = Agent::start_in(&place, "n1", "elsewhere", &["--nats", &server.url()]).end().expect(1);
-    for part in [&instance, "started 20", "--node", "stop that one"] {
-        assert!(refused.stderr.contains(part), "{part} in {refused}");
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    let elder = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    let holder = instance(&elder);
+    let younger = Agent::start_in(&place, "n1", "elsewhere", &["--nats", &server.url()]).ready();
+    let state = younger.until_state("the younger one is set aside", is_aside);
+    for part in [&holder, "on the host ", "started 20", "--node", "node.name", "stop that one"] {
+        assert!(state.contains(part), "{part} in {state}");
     }
-    let other_fleet = Agent::start_in(&place, "n1", "elsewhere", &["--nats", &server.url(), "--fleet", "other"]).ready();
+    younger.log_with("this agent goes on without the bus");
+    assert_eq!(answering(&place, &server), holder, "the elder one alone is on the bus");
+    assert_eq!(elder.state(), "ok");
+    // Locally all works, by kubelet's rule.
+    let pulled = younger.asked(&["pull", &registry.image("shop/web:v1"), "-o", "json"]).expect(0).object();
+    assert_eq!(pulled["outcome"], "pulled", "{pulled}");
+    for (status, reason) in [(1, "ErrImagePull"), (4, "ImagePullBackOff")] {
+        let failed = younger.asked(&["pull", &registry.image("shop/web:v9"), "-o", "json"]).expect(status).object();
+        assert_eq!(failed["reason"], reason, "{failed}");
+    }
+    let events = younger.asked(&["events", "--limit", "100", "-o", "json"]).expect(0);
+    assert!(events.stdout.lines().any(|event| event.contains("AgentDegraded") && event.contains(&holder)), "{events}");
+    elder.signal(Signal::Terminate);
+    elder.end().expect(0);
+    younger.until_state("the younger one takes the name", |state| state == "ok");
+    assert_eq!(answering(&place, &server), instance(&younger));
+    let other_fleet = Agent::start_in(&place, "n1", "third", &["--nats", &server.url(), "--fleet", "other"]).ready();
     let named = other_fleet.asked(&["nodes", "-o", "json", "--fleet", "other"]).expect(0).object();
     assert_eq!(named["state"], "ok", "another fleet is another name");
 }
 
 #[test]
-fn of_two_that_started_without_a_bus_the_younger_stops_when_it_comes() {
+fn the_name_of_an_agent_that_was_killed_is_free() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
+    let elder = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    let younger = Agent::start_in(&place, "n1", "elsewhere", &["--nats", &server.url()]).ready();
+    younger.until_state("the younger one is set aside", is_aside);
+    drop(elder);
+    younger.until_state("the younger one takes the name", |state| state == "ok");
+    assert_eq!(answering(&place, &server), instance(&younger));
+}
+
+#[test]
+fn of_two_that_started_without_a_bus_the_younger_goes_on_without_it_when_it_comes() {
     if met(current_program()).is_none() {
         return;
     }
     let (mut server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
     server.kill();
-    let older = Agent::start_in(&place, "n1", "one", &["--nats", &server.url()]).ready();
+    let elder = Agent::start_in(&place, "n1", "one", &["--nats", &server.url()]).ready();
     let younger = Agent::start_in(&place, "n1", "two", &["--nats", &server.url()]).ready();
-    let instance = older.described()["instance"].as_str().unwrap().to_owned();
+    let holder = instance(&elder);
     server.restart();
-    let stopped = younger.end().expect(1);
-    assert!(stopped.stderr.contains("the younger one") && stopped.stderr.contains(&instance), "{stopped}");
-    older.until_state("the older one has the bus", |state| state == "ok");
-    let nodes = place.run(&["nodes", "-o", "json", "--nats", &server.url()]).expect(0).object();
-    assert_eq!(nodes["instance"], instance);
+    let state = younger.until_state("the younger one is set aside", is_aside);
+    assert!(state.contains(&holder), "{state}");
+    elder.until_state("the elder one has the bus", |state| state == "ok");
+    assert_eq!(answering(&place, &server), holder);
+    // A server that comes and goes changes nothing in that.
+    server.kill();
+    server.restart();
+    elder.until_state("the elder one has the bus again", |state| state == "ok");
+    assert_eq!(answering(&place, &server), holder);
+    assert!(is_aside(&younger.state()), "{}", younger.state());
+    younger.signal(Signal::Terminate);
+    younger.end().expect(0);
 }
 
 #[test]
-fn an_agent_that_does_not_answer_holds_nobody_up_and_one_is_left_when_it_does() {
+fn an_agent_that_does_not_answer_holds_nobody_up_and_one_has_the_bus_when_it_does() {
     if met(current_program()).is_none() {
         return;
     }
     let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
-    let older = Agent::start_in(&place, "n1", "one", &["--nats", &server.url()]).ready();
-    older.signal(Signal::Stop);
+    let elder = Agent::start_in(&place, "n1", "one", &["--nats", &server.url()]).ready();
+    elder.signal(Signal::Stop);
     let younger = Agent::start_in(&place, "n1", "two", &["--nats", &server.url()]).ready();
-    older.signal(Signal::Continue);
-    let stopped = younger.end().expect(1);
-    assert!(stopped.stderr.contains("the younger one"), "{stopped}");
-    until("the older one is left", || (older.state() == "ok").then_some(()));
+    elder.signal(Signal::Continue);
+    younger.until_state("the younger one is set aside", is_aside);
+    elder.until_state("the elder one has the bus", |state| state == "ok");
+    assert_eq!(answering(&place, &server), instance(&elder));
 }

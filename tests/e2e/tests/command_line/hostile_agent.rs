@@ -28,6 +28,7 @@ fn description() -> NodeDescription {
     NodeDescription {
         node: "n1".parse().unwrap(),
         instance: BAD.to_owned(),
+        host: BAD.to_owned(),
         started_ms: 0,
         version: BAD.to_owned(),
         state: format!("degraded: {BAD}"),

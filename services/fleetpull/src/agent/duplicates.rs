@@ -1,0 +1,211 @@
+//! Duplicate agents: others of the same name. Two on one bus would both pull and both answer, so the younger one goes on without the bus
+//! until the name is free.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actors::{Sender, Wiring};
+use anyhow::Result;
+use bus::{BusHealth, BusRef};
+use clock::{Clock, Now, Random};
+use contract::messages::agent::{DescribeNode, NodeDescription};
+use contract::{CallError, Envelope, Meta};
+use futures::StreamExt as _;
+use settings::Settings;
+use tracing::{info, warn};
+
+use super::condition::rfc_3339;
+use super::door::{ANSWER_WITHIN, Door};
+use super::identity::Identity;
+use crate::node::open_bus;
+
+/// How often an agent without the bus asks whether the name is free.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// After so many questions without an answer the name is free: a machine that lost its power ends no connection, and the server believes
+/// for minutes that its agent is there.
+const UNANSWERED: u32 = 3;
+/// After so many looks the log says again that this agent goes on without the bus.
+const LOOKS_PER_WARNING: u32 = 60;
+
+/// Looks for duplicate agents, for as long as this one runs.
+pub(super) struct Duplicates {
+    identity: Identity,
+    wiring: Wiring,
+    door: Arc<Door>,
+    settings: Settings,
+    clock: Clock,
+    random: Random,
+    /// The agent that holds the name; none: this one does.
+    holder: Option<NodeDescription>,
+}
+
+/// What came of asking for this node's name.
+enum Answer {
+    /// Another agent has it.
+    Other(Box<NodeDescription>),
+    /// Nobody has subscribed to it.
+    Nobody,
+    /// An agent that has it may be there.
+    Unknown,
+}
+
+impl Duplicates {
+    pub(super) fn new(identity: Identity, wiring: Wiring, door: Arc<Door>, settings: Settings, clock: Clock) -> Self {
+        Self { identity, wiring, door, settings, clock, random: Random::from_system(), holder: None }
+    }
+
+    /// Gives the bus to the agent that answers to this name now, whichever of the two began first. Asks before this one answers there.
+    pub(super) async fn look_first(&mut self) {
+        if let Answer::Other(holder) = self.ask(&self.wiring.clone()).await {
+            self.give_way(*holder);
+        }
+    }
+
+    /// Goes on without the bus while an older agent has the name. Never returns.
+    pub(super) async fn keep(mut self) {
+        loop {
+            if self.holder.is_none() {
+                let older = self.next_older().await;
+                self.give_way(older);
+            }
+            self.until_free().await;
+            info!("the name of this node is free: this agent takes it, and uses the bus");
+            self.holder = None;
+            self.wiring.bus.set_aside(None);
+        }
+    }
+
+    fn give_way(&mut self, holder: NodeDescription) {
+        let reason = held_by(&holder);
+        warn!(reason, "this agent goes on without the bus");
+        self.wiring.bus.set_aside(Some(reason));
+        self.holder = Some(holder);
+    }
+
+    /// An older agent. Asks at each connect, and whenever another agent asks for this name: it may be a duplicate that connected later
+    /// and heard our answer. Never returns while there is none.
+    async fn next_older(&mut self) -> NodeDescription {
+        let mut states = self.wiring.bus.health_changes();
+        let mut is_connected = false;
+        loop {
+            let is_due = tokio::select! {
+                biased;
+                state = states.next() => {
+                    let Some(health) = state else { return std::future::pending().await };
+                    let was_connected = std::mem::replace(&mut is_connected, !matches!(health, BusHealth::Disconnected { .. }));
+                    is_connected && !was_connected
+                }
+                () = self.door.rung() => is_connected,
+            };
+            if !is_due {
+                continue;
+            }
+            if let Answer::Other(other) = self.ask(&self.wiring.clone()).await {
+                if self.identity.is_younger_than(other.started_ms, &other.instance) {
+                    return *other;
+                }
+                warn!(
+                    instance = other.instance,
+                    host = other.host,
+                    "a younger duplicate agent answers to this node's name; it goes on without the bus when it hears of this one"
+                );
+            }
+            // Two that ask each other shall not do so in a loop as fast as they can.
+            tokio::time::sleep(ANSWER_WITHIN).await;
+        }
+    }
+
+    /// Waits until no other agent has the name, asking through a connection of its own: on the bus of this agent nothing flows.
+    async fn until_free(&mut self) {
+        let (mut lookout, mut unanswered) = (None, 0);
+        for look in 1_u32.. {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if lookout.is_none() {
+                lookout = self.open_lookout().await.inspect_err(|error| warn!("the name's holder cannot be looked for: {error:#}")).ok();
+            }
+            let Some(bus) = lookout.clone() else { continue };
+            let is_connected = !matches!(bus.health(), BusHealth::Disconnected { .. });
+            let answer = self.ask(&Wiring { bus, ..self.wiring.clone() }).await;
+            match answer {
+                Answer::Other(other) => {
+                    unanswered = 0;
+                    self.see_holder(*other, look);
+                }
+                Answer::Nobody => return,
+                Answer::Unknown if is_connected => unanswered += 1,
+                Answer::Unknown => {}
+            }
+            if unanswered >= UNANSWERED {
+                return;
+            }
+        }
+    }
+
+    async fn open_lookout(&self) -> Result<BusRef> {
+        open_bus(&self.settings, &self.identity.node, 0, &self.clock).await
+    }
+
+    /// The name may have another holder than before.
+    fn see_holder(&mut self, other: NodeDescription, look: u32) {
+        if self.holder.as_ref().is_none_or(|holder| holder.instance != other.instance) {
+            self.give_way(other);
+        } else if look.is_multiple_of(LOOKS_PER_WARNING) {
+            warn!(reason = held_by(&other), "this agent goes on without the bus still");
+        }
+    }
+
+    async fn ask(&mut self, wiring: &Wiring) -> Answer {
+        let meta = Meta::root(&mut self.random);
+        self.door.expect_own(meta.message_id);
+        let ask = Sender::<DescribeNode>::remote(wiring.clone());
+        match ask.call(Envelope { meta, body: DescribeNode {} }, ANSWER_WITHIN).await {
+            Ok(other) if other.instance == self.identity.instance => Answer::Unknown,
+            Ok(other) => Answer::Other(Box::new(other)),
+            Err(CallError::Refused { reason }) => {
+                warn!(reason, "an agent answers to this node's name, but does not say which it is");
+                Answer::Unknown
+            }
+            Err(CallError::NoResponders { .. }) => Answer::Nobody,
+            Err(_) => Answer::Unknown,
+        }
+    }
+}
+
+/// Which agent has the name, and what to change.
+fn held_by(holder: &NodeDescription) -> String {
+    let started = rfc_3339(Now { wall: Duration::from_millis(holder.started_ms), ..Now::default() });
+    let host = if holder.host.is_empty() { String::new() } else { format!("on the host {}, ", holder.host) };
+    format!(
+        "a duplicate agent holds the name {} ({host}instance {}, version {}, started {started}): give this one another name with --node or node.name, or stop that one",
+        holder.node, holder.instance, holder.version
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_the_name_is_said_with_and_without_its_host() {
+        let holder = NodeDescription {
+            node: "n1".parse().expect("a name"),
+            instance: "abc".to_owned(),
+            host: "rack-7".to_owned(),
+            started_ms: 1_700_000_000_000,
+            version: "0.1.0".to_owned(),
+            state: "ok".to_owned(),
+            since_ms: 0,
+            runtime: String::new(),
+            labels: std::collections::BTreeMap::new(),
+            pulling: 0,
+            waiting: 0,
+            backoff: 0,
+            reads_versions: Vec::new(),
+        };
+        let advice = "started 2023-11-14T22:13:20Z): give this one another name with --node or node.name, or stop that one";
+        let told = held_by(&holder);
+        assert_eq!(told, format!("a duplicate agent holds the name n1 (on the host rack-7, instance abc, version 0.1.0, {advice}"));
+        let told = held_by(&NodeDescription { host: String::new(), ..holder });
+        assert_eq!(told, format!("a duplicate agent holds the name n1 (instance abc, version 0.1.0, {advice}"));
+    }
+}
