@@ -259,6 +259,10 @@ impl BackoffTracker {
         sharing.counts.snapshots += 1;
         sharing.caught_up_at = Some(now.monotonic);
         let status = &found.reports.status;
+        if let Some(asked) = inbound::stored_at(status, Duration::ZERO) {
+            // The first change may come late. When a snapshot was begun, is a bound.
+            sharing.late(now.monotonic, asked);
+        }
         let wiped = !sharing.followed.created.is_empty() && sharing.followed.created != status.created;
         let ahead = sharing.followed.sequence.saturating_sub(status.sequence);
         if wiped || ahead == 0 || ahead > PLAUSIBLY_AHEAD {

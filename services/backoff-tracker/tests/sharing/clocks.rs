@@ -119,3 +119,21 @@ async fn a_server_s_clock_that_is_set_ends_some_delays_early_and_is_forgotten_in
         assert!(held.next_try_ms > 3_000 && held.learned_ms_ago < 1_000, "set by {by} s: {held:?}");
     }
 }
+
+/// On a connection that was silent for a while, the first message is late.
+#[actix::test]
+async fn the_first_change_that_a_node_sees_may_be_late_and_what_it_says_afterwards_is_dated_as_it_was() {
+    const LATE: i64 = 3;
+    tokio::time::pause();
+    let (clock, jumps) = Clock::jumping(Duration::from_secs(1_700_000_000));
+    let fleet = Nodes::on(MemoryBus::new(clock), 3).await;
+    pass(5).await;
+    jumps.set_wall(-LATE);
+    fleet.nodes[1].fails(1, "r.example/b:0", not_found()).await;
+    pass(5).await;
+    jumps.set_wall(LATE);
+    fleet.nodes[0].fails(2, IMAGE, not_found()).await;
+    pass(5).await;
+    let held = fleet.nodes[2].held(IMAGE).await;
+    assert!(held.learned_ms_ago < 1_000 && held.next_try_ms > 3_000, "{held:?}");
+}

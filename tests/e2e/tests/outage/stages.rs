@@ -147,6 +147,7 @@ fn outage(case: Behind, nodes: usize) {
     });
     began.until(OUTAGE);
     let (failed, asked) = (failing.counts().failing, registry.counts().requests);
+    let requests: Vec<_> = failing.requests().into_iter().map(|request| (request.at, request.path)).collect();
     // Whom the bus does not answer in time, on a machine that is busy, goes ahead once by its own rule.
     let misses: u64 = agents.iter().map(|agent| agent.ask(&CountBackoffs {}).shared.bus_misses_total).sum();
     let served = failing.blobs_served().values().sum::<u64>();
@@ -169,7 +170,7 @@ fn outage(case: Behind, nodes: usize) {
         assert!(served <= 200, "{case:?}, {nodes} agents: {served} blobs with wrong bytes");
     } else {
         let most = failing_at_most + misses;
-        assert!((1..=most).contains(&failed), "{case:?}, {nodes} agents: {failed} failing requests, {misses} answers of the bus missed");
+        assert!((1..=most).contains(&failed), "{case:?}, {nodes} agents: {failed} failing requests of {most}; {requests:?}");
     }
     assert!(last <= within, "{case:?}, {nodes} agents: all served {last:.1?} after healing");
 }

@@ -52,6 +52,7 @@ impl Knowledge {
         }
         let binding = self.binding(now, &wish.aim);
         if let Some(entry) = not_due(now, &binding) {
+            self.lease_waits.pause(now, &wish.aim.ids);
             wish.state = State::Held;
             wish.wake = Some(entry.next_try);
             return Verdict::Held(held(now, entry));

@@ -2,7 +2,7 @@
 //!
 //! A holder that lives reports within seconds that its attempt is unanswered, and within its term how it ended; the lease of one that died
 //! ends, and the next node takes it. So a node waits for two terms at most, counted anew from each success and from each failure that
-//! another node has reported than the one before. Then it goes by its own rule, which is kubelet's. One node alone keeps nobody waiting,
+//! another node has reported than the one before. While an entry is not due nobody may hold its lease, and that time does not count. Then it goes by its own rule, which is kubelet's. One node alone keeps nobody waiting,
 //! though it takes a lease again and again, and reports whatever it wants.
 
 use std::collections::BTreeMap;
@@ -29,8 +29,11 @@ pub(super) struct LeaseWaits(BTreeMap<TopicId, Wait>);
 
 #[derive(Clone, Debug)]
 struct Wait {
-    since: Duration,
+    /// How long the node has waited, up to `last`.
+    waited: Duration,
     last: Duration,
+    /// An entry is not due: the time from `last` on does not count.
+    is_paused: bool,
     /// The newest success that was known when it began. It is as old as its attempt, which may be older than the wait for it.
     success: Option<Duration>,
     /// The failure that started the wait again, or that was known when it began.
@@ -47,16 +50,37 @@ impl LeaseWaits {
                 return now + WAITED_AT_MOST;
             }
         }
-        let wait = self.0.entry(topic).or_insert_with(|| Wait { since: now, last: now, success, failed: failures.iter().max().cloned() });
+        let wait = self.0.entry(topic).or_insert_with(|| Wait {
+            waited: Duration::ZERO,
+            last: now,
+            is_paused: false,
+            success,
+            failed: failures.iter().max().cloned(),
+        });
+        let is_forgotten = now >= wait.last + REMEMBERED;
+        wait.count(now);
+        wait.is_paused = false;
         let counts = |failed: &&Failed| wait.failed.as_ref().is_none_or(|(then, by)| failed.0 > *then && failed.1 != *by);
         if let Some(failed) = failures.iter().filter(counts).max().cloned() {
-            (wait.since, wait.failed) = (now, Some(failed));
+            (wait.waited, wait.failed) = (Duration::ZERO, Some(failed));
         }
-        if success > wait.success || now >= wait.last + REMEMBERED {
-            (wait.since, wait.success) = (now, success);
+        if success > wait.success || is_forgotten {
+            (wait.waited, wait.success) = (Duration::ZERO, success);
         }
-        wait.last = now;
-        wait.since + WAITED_AT_MOST
+        now + WAITED_AT_MOST.saturating_sub(wait.waited)
+    }
+
+    /// The node knows an entry that is not due and concerns these: it does not wait for another node's lease.
+    pub(super) fn pause(&mut self, now: Duration, topics: &[TopicId]) {
+        if self.0.is_empty() {
+            return;
+        }
+        for topic in topics {
+            if let Some(wait) = self.0.get_mut(topic) {
+                wait.count(now);
+                wait.is_paused = true;
+            }
+        }
     }
 
     /// The node goes ahead with what these are about: it has waited for the last time.
@@ -69,6 +93,15 @@ impl LeaseWaits {
     /// The node was without a bus, so that reports may have passed it by: all waits start again.
     pub(super) fn start_again(&mut self) {
         self.0.clear();
+    }
+}
+
+impl Wait {
+    fn count(&mut self, now: Duration) {
+        if !self.is_paused {
+            self.waited += now.saturating_sub(self.last);
+        }
+        self.last = now;
     }
 }
 
@@ -91,9 +124,9 @@ mod tests {
         let table: [Row; 13] = [
             (100, Some(20), None, 130),
             (110, Some(20), None, 130),
-            (140, Some(20), None, 130),
+            (140, Some(20), None, 140),
             // It came back after kubelet's longest back-off.
-            (430, Some(20), None, 130),
+            (430, Some(20), None, 430),
             // An attempt that began before the wait has come to something.
             (440, Some(99), None, 470),
             (450, Some(99), None, 470),
@@ -131,6 +164,19 @@ mod tests {
         assert_eq!(until(100, &[(90, "n3"), (89, "n2")]), seconds(130));
         assert_eq!(until(110, &[(105, "n3"), (89, "n2")]), seconds(130));
         assert_eq!(until(120, &[(115, "n3"), (114, "n2")]), seconds(150));
+    }
+
+    #[test]
+    fn the_time_in_which_an_entry_is_not_due_does_not_count() {
+        let (mut waits, topic, other) = (LeaseWaits::default(), TopicId(1), TopicId(2));
+        let failed = [failure((90, "n1"))];
+        assert_eq!(waits.until(seconds(100), topic, None, &failed), seconds(130));
+        waits.pause(seconds(110), &[topic, other]);
+        waits.pause(seconds(115), &[topic]);
+        assert_eq!(waits.until(seconds(160), topic, None, &failed), seconds(180));
+        assert_eq!(waits.until(seconds(170), topic, None, &failed), seconds(180));
+        waits.pause(seconds(170), &[other]);
+        assert_eq!(waits.until(seconds(175), topic, None, &failed), seconds(180));
     }
 
     #[test]
