@@ -254,13 +254,18 @@ fn was_disturbed(story: &Story, node: usize, meanwhile: RangeInclusive<Duration>
 }
 
 /// Whether a node that came back asks at once for what another has just asked in vain: before it is due again. What was asked by a node
-/// that has had no line to the server since, nobody else can know.
+/// that has had no line to the server since, nobody else can know; nor what a node asked that was suspended with leave to ask, as it drops
+/// what comes after its lease has run out.
 fn asks_what_is_known(story: &Story, node: usize, came_back: Duration) -> bool {
     let of_app = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage;
     let asks = story.asked.iter().filter(of_app).find(|one| one.node == node && one.at >= came_back);
     asks.filter(|one| one.at <= came_back + AT_ONCE).is_some_and(|own| {
         let round = Duration::from_secs_f64(due_after(story.plan.outage));
-        let untold = |one: &Asked| story.plan.away.iter().any(|(of, from, to)| *of == one.node && *from <= one.at && own.at <= *to);
+        let untold = |one: &Asked| {
+            let cut = |from: Duration, to: Duration| from <= one.at && own.at <= to;
+            let suspended = |to: Duration| to <= one.at && one.at <= to + AT_ONCE;
+            story.plan.away.iter().any(|(of, from, to)| *of == one.node && (cut(*from, *to) || suspended(*to)))
+        };
         story.asked.iter().filter(of_app).any(|one| one.at < own.at && own.at < one.at + round && !untold(one))
     })
 }
