@@ -475,7 +475,7 @@ impl Handler<Ask<ExplainImage>> for PullCoordinator {
             waits_for_fleet: self.core.waits_for_fleet().unwrap_or_default(),
         };
         let (span, trace) = self.enter_question("pull-coordinator.ExplainImage", &envelope.meta);
-        Box::pin(crate::explain::explain(asked, envelope.body, in_flight, trace).instrument(span.as_tracing().clone()))
+        Box::pin(crate::explain::explain(asked, envelope.body, in_flight, trace).instrument(span.as_tracing()))
     }
 }
 

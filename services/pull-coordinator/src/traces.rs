@@ -79,7 +79,7 @@ impl Traces {
     }
 
     /// A question comes in; its span and the ids in force for it.
-    pub(crate) fn enter_question(name: &str, asker: Asker<'_>) -> (Span, TraceContext) {
+    pub(crate) fn enter_question(name: &'static str, asker: Asker<'_>) -> (Span, TraceContext) {
         let Asker { caller, own, own_root, carried } = asker;
         let (span, ids) = Span::enter(name, Kind::Server, Entry { own, own_root, caller, carried });
         span.set("rpc.system.name", "nats");
@@ -211,7 +211,7 @@ impl Traces {
         self.requests.get_mut(&request).map_or_else(Span::none, |request| std::mem::replace(&mut request.step, Span::none()))
     }
 
-    fn step(&mut self, request: RequestId, name: &str, core: &Coordinator) {
+    fn step(&mut self, request: RequestId, name: &'static str, core: &Coordinator) {
         let request = self.request(request, core);
         request.step = Span::start(name, Kind::Internal, request.ids, None);
     }

@@ -6,12 +6,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clock::Clock;
+use opentelemetry::InstrumentationScope;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use opentelemetry_sdk::trace::SpanExporter as _;
+use spans::Ended;
 
+use super::convert::span_data;
 use super::exporter::{ExportError, make};
 use super::options::Options;
 
+/// The name of the instrumentation scope.
+const SCOPE: &str = "fleetpull";
 /// A collector that does not take spans is complained of so often at most.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
@@ -41,7 +46,7 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    spans: VecDeque<SpanData>,
+    spans: VecDeque<Ended>,
     counts: Counts,
     on_their_way: usize,
     /// How many callers wait until the queue is empty.
@@ -72,7 +77,7 @@ impl Queue {
     }
 
     /// Takes a span, or counts it as dropped. Never waits for the collector.
-    pub(crate) fn push(&self, span: SpanData) {
+    pub(crate) fn push(&self, span: Ended) {
         let mut state = self.lock();
         if state.spans.len() >= self.size {
             state.counts.dropped += 1;
@@ -132,7 +137,7 @@ impl Queue {
     }
 
     /// Waits until there is a batch: it is full, its delay is over, or a flush is asked for.
-    fn next_batch(&self) -> Vec<SpanData> {
+    fn next_batch(&self) -> Vec<Ended> {
         let is_empty = |state: &mut State| state.spans.is_empty();
         let state = self.changed.wait_while(self.lock(), is_empty).unwrap_or_else(PoisonError::into_inner);
         let may_wait = |state: &mut State| state.spans.len() < self.batch && state.flushing == 0;
@@ -147,6 +152,7 @@ impl Queue {
 struct Ready {
     runtime: tokio::runtime::Runtime,
     exporter: opentelemetry_otlp::SpanExporter,
+    scope: InstrumentationScope,
     limit: Duration,
 }
 
@@ -159,10 +165,11 @@ impl Ready {
             make(options)?
         };
         opentelemetry_sdk::trace::SpanExporter::set_resource(&mut exporter, resource);
-        Ok(Self { runtime, exporter, limit: options.timeout })
+        Ok(Self { runtime, exporter, scope: InstrumentationScope::builder(SCOPE).build(), limit: options.timeout })
     }
 
-    fn export(&self, batch: Vec<SpanData>) -> Result<(), String> {
+    fn export(&self, batch: Vec<Ended>) -> Result<(), String> {
+        let batch = batch.into_iter().map(|span| span_data(span, &self.scope)).collect();
         let exported = async { tokio::time::timeout(self.limit, self.exporter.export(batch)).await };
         match self.runtime.block_on(exported) {
             Ok(Ok(())) => Ok(()),
