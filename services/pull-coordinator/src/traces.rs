@@ -24,11 +24,14 @@ const REQUEST: &str = "pull-coordinator.EnsureImage";
 const STANDING: &str = "image.wait";
 
 /// The open spans of one node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Traces {
     requests: BTreeMap<RequestId, Request>,
     flights: BTreeMap<FlightId, Flight>,
-    standing: BTreeMap<WishId, Span>,
+    /// With the ids within which their runs are.
+    standing: BTreeMap<WishId, (TraceContext, Span)>,
+    /// The attempt that has just failed.
+    failed: Span,
 }
 
 /// The caller of a request, and the ids minted for the request's span.
@@ -66,7 +69,8 @@ impl Seen {
 impl Traces {
     /// None if spans are not made.
     pub(crate) fn if_enabled() -> Option<Box<Self>> {
-        spans::enabled().then(Box::default)
+        let none = || Self { requests: BTreeMap::new(), flights: BTreeMap::new(), standing: BTreeMap::new(), failed: Span::none() };
+        spans::enabled().then(|| Box::new(none()))
     }
 
     /// A request comes in; the ids in force for it.
@@ -91,10 +95,10 @@ impl Traces {
         self.flights.get(&flight).map_or_else(Span::none, |flight| flight.attempt.clone())
     }
 
-    /// The failure of a request opened a shared entry.
+    /// The failure of a request is reported, and belongs to a shared entry.
     pub(crate) fn opened(&mut self, request: RequestId, entry: Option<String>) {
-        if let Some(request) = self.requests.get(&request) {
-            request.own.set_some("fleetpull.entry.id", entry);
+        if let Some(request) = self.requests.get_mut(&request) {
+            request.opened(entry.as_deref());
         }
     }
 
@@ -125,7 +129,12 @@ impl Traces {
             }
             Input::Pulled { flight, result } => {
                 if let Some(flight) = self.flights.get_mut(flight) {
-                    words::describe_result(&flight.end_attempt(), result);
+                    let attempt = flight.end_attempt();
+                    words::describe_result(&attempt, result);
+                    attempt.end();
+                    if result.is_err() {
+                        self.failed = attempt;
+                    }
                 }
             }
             Input::Recorded { request } => {
@@ -152,6 +161,7 @@ impl Traces {
         {
             self.join(request, flight);
         }
+        self.failed = Span::none();
         self.forget(core);
     }
 
@@ -180,6 +190,11 @@ impl Traces {
                 request.record = Span::start("event-recorder.Record", Kind::Internal, request.ids, None);
                 request.record.set("fleetpull.event.reason", event.reason.as_str().to_owned());
             }
+            Effect::Report { request, .. } => {
+                if let Some(request) = self.requests.get_mut(request) {
+                    request.failed = self.failed.clone();
+                }
+            }
             Effect::Answer { request, outcome } => {
                 if let Some(request) = self.requests.remove(request) {
                     words::describe_outcome(&request.own, outcome);
@@ -192,17 +207,22 @@ impl Traces {
     /// What holds a request back, for its own span.
     fn held(&mut self, request: RequestId, held: &Held) {
         if let Some(request) = self.requests.get_mut(&request) {
-            words::describe_entry(&request.own, held);
-            request.link_to_failed(held.learned_trace);
+            request.held(held);
         }
     }
 
     fn clearance(&mut self, id: FlightId, answer: Option<&Leave>, core: &Coordinator) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.clearance_answered(answer);
-        if let Some(Leave::Held(held) | Leave::Waiting { held: Some(held) }) = answer {
-            for caller in core.callers_of(id) {
-                self.held(*caller, held);
+        for caller in core.callers_of(id) {
+            match answer {
+                Some(Leave::Held(held) | Leave::Waiting { held: Some(held) }) => self.held(*caller, held),
+                Some(Leave::Granted { for_all, released_by, .. }) => {
+                    if let Some(request) = self.requests.get_mut(caller) {
+                        request.cleared(*for_all, released_by.is_some());
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -218,7 +238,9 @@ impl Traces {
 
     /// A request's spans; a run of a standing pull has come in by none.
     fn request(&mut self, id: RequestId, core: &Coordinator) -> &mut Request {
-        self.requests.entry(id).or_insert_with(|| Request::run(core.run_span(id)))
+        let standing = &self.standing;
+        let span_of = |ids| standing.values().find(|(within, _)| *within == ids).map_or_else(Span::none, |(_, span)| span.clone());
+        self.requests.entry(id).or_insert_with(|| Request::run(core.run_span(id), span_of))
     }
 
     fn flight(&mut self, id: FlightId, core: &Coordinator) -> &mut Flight {
@@ -267,7 +289,7 @@ impl Traces {
                     Span::start(STANDING, Kind::Internal, ids, None)
                 };
                 span.set("fleetpull.standing_pull.id", id.to_string());
-                span
+                (ids, span)
             });
         }
     }

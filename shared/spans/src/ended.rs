@@ -9,6 +9,9 @@ use opentelemetry::{KeyValue, Value};
 /// The most attributes, events and links of one span, each: as OpenTelemetry has it.
 const EACH_MAX: usize = 128;
 
+/// As many as the span of a request has.
+const ATTRIBUTES_USUAL: usize = 10;
+
 /// What the span is to its parent, as OpenTelemetry counts kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -65,6 +68,8 @@ pub struct Said {
     pub failed: Option<String>,
     /// Its trace is exported whatever the sampler decided.
     pub keep: bool,
+    /// How long it took, if it was over before that was all.
+    pub took: Option<Duration>,
     /// How many attributes, events and links there was no room for.
     pub dropped: [u32; 3],
 }
@@ -82,7 +87,12 @@ impl Said {
     pub(crate) fn set(&mut self, key: &'static str, value: Value) {
         match self.attributes.iter_mut().find(|attribute| attribute.key.as_str() == key) {
             Some(attribute) => attribute.value = value,
-            None => push(&mut self.attributes, KeyValue::new(key, value), &mut self.dropped[0]),
+            None => {
+                if self.attributes.capacity() == 0 {
+                    self.attributes.reserve(ATTRIBUTES_USUAL);
+                }
+                push(&mut self.attributes, KeyValue::new(key, value), &mut self.dropped[0]);
+            }
         }
     }
 

@@ -36,3 +36,5 @@ pub mod links {
 
 #[doc(no_inline)]
 pub use contract::TraceContext;
+#[doc(no_inline)]
+pub use opentelemetry::KeyValue;

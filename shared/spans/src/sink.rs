@@ -18,8 +18,8 @@ pub trait Sink: fmt::Debug + Send + Sync {
     /// Whether a request that enters this process as this span is exported whatever becomes of it.
     fn is_sampled(&self, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool;
 
-    /// A span begins that is not sampled.
-    fn began_unsampled(&self, trace_id: u128);
+    /// A span begins that is not sampled. `is_first`: with it the request enters this process.
+    fn began_unsampled(&self, trace_id: u128, is_first: bool);
 
     /// A span has ended.
     fn ended(&self, span: Ended);

@@ -99,6 +99,15 @@ impl Span {
         (span, ids)
     }
 
+    /// A root that is exported: what goes on apart from the span `to`, to which it links, as it may be over.
+    #[must_use]
+    pub fn linked_root(name: &'static str, kind: Kind, to: TraceContext, what: &'static str) -> Self {
+        let Some(sink) = ToSink::current() else { return Self::none() };
+        let span = Self::begin(sink, name.into(), kind, RANDOM.with_borrow_mut(TraceContext::root), None, None);
+        span.link(to, what);
+        span
+    }
+
     fn begin(
         sink: Arc<dyn Sink>,
         name: Cow<'static, str>,
@@ -108,7 +117,7 @@ impl Span {
         carried: Option<&Carried>,
     ) -> Self {
         if !ids.sampled {
-            sink.began_unsampled(ids.trace_id);
+            sink.began_unsampled(ids.trace_id, parent.is_none_or(|parent| parent.is_remote));
         }
         let state = carried.map(|carried| carried.tracestate.clone()).unwrap_or_default();
         let began = sink.now();
@@ -163,6 +172,14 @@ impl Span {
         }
     }
 
+    /// Nothing happens within it any more: it ends now, though more may be said of it until its last clone is dropped.
+    pub fn end(&self) {
+        if let Some(open) = &self.0 {
+            let took = open.lasted();
+            open.said().took.get_or_insert(took);
+        }
+    }
+
     /// Exports its trace, as far as this process has it, whatever the sampler decided.
     pub fn keep(&self) {
         if let Some(mut said) = self.said() {
@@ -213,6 +230,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        let said = std::mem::take(self.said.get_mut().unwrap_or_else(PoisonError::into_inner));
         let ended = Ended {
             name: std::mem::take(&mut self.name),
             kind: self.kind,
@@ -220,8 +238,8 @@ impl Drop for Open {
             parent: self.parent,
             state: std::mem::take(&mut self.state),
             began: self.began.wall,
-            took: self.lasted(),
-            said: std::mem::take(self.said.get_mut().unwrap_or_else(PoisonError::into_inner)),
+            took: said.took.unwrap_or_else(|| self.lasted()),
+            said,
         };
         self.sink.ended(ended);
     }

@@ -11,7 +11,7 @@ use spans::{Ended, Kind, Said, TraceContext};
 /// Whatever is exported counts as sampled.
 pub(crate) fn span_data(span: Ended, scope: &InstrumentationScope) -> SpanData {
     let Ended { name, kind, ids, parent, state, began, took, said } = span;
-    let Said { attributes, events, links, failed, keep: _, dropped } = said;
+    let Said { attributes, events, links, failed, dropped, .. } = said;
     let state = if state.is_empty() { TraceState::NONE } else { TraceState::from_str(&state).unwrap_or_default() };
     let start_time = at(began);
     let mut of_span = SpanEvents::default();

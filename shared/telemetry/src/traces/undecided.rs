@@ -99,13 +99,16 @@ impl Sink for Deciding {
         is_sampled(&self.set, trace_id, name, kind, caller)
     }
 
-    fn began_unsampled(&self, trace_id: u128) {
+    fn began_unsampled(&self, trace_id: u128, is_first: bool) {
         let mut undecided = self.lock();
         if let Some(waiting) = undecided.traces.get_mut(&trace_id) {
             waiting.open += 1;
             return;
         }
         if undecided.traces.len() >= TRACES_MAX {
+            if !is_first {
+                return;
+            }
             undecided.make_room();
         }
         undecided.begun += 1;
