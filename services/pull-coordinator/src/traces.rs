@@ -5,9 +5,11 @@
 
 mod flights;
 mod requests;
+mod standing;
 mod words;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Held, Leave};
 use contract::messages::pull_coordinator::EnsureImage;
@@ -17,6 +19,7 @@ use spans::{Entry, Kind, Span};
 use crate::core::{Coordinator, Effect, FlightId, Input, RequestId};
 use flights::Flight;
 use requests::Request;
+use standing::Standing;
 
 /// The request, as its span is called.
 const REQUEST: &str = "pull-coordinator.EnsureImage";
@@ -28,8 +31,7 @@ const STANDING: &str = "image.wait";
 pub(crate) struct Traces {
     requests: BTreeMap<RequestId, Request>,
     flights: BTreeMap<FlightId, Flight>,
-    /// With the ids within which their runs are.
-    standing: BTreeMap<WishId, (TraceContext, Span)>,
+    standing: BTreeMap<WishId, Rc<Standing>>,
     /// The attempt that has just failed.
     failed: Span,
 }
@@ -218,8 +220,8 @@ impl Traces {
             match answer {
                 Some(Leave::Held(held) | Leave::Waiting { held: Some(held) }) => self.held(*caller, held),
                 Some(Leave::Granted { for_all, released_by, .. }) => {
-                    if let Some(request) = self.requests.get_mut(caller) {
-                        request.cleared(*for_all, released_by.is_some());
+                    if let Some(standing) = self.requests.get(caller).and_then(|request| request.standing.as_ref()) {
+                        standing.cleared(*for_all, released_by.is_some());
                     }
                 }
                 _ => {}
@@ -239,8 +241,11 @@ impl Traces {
     /// A request's spans; a run of a standing pull has come in by none.
     fn request(&mut self, id: RequestId, core: &Coordinator) -> &mut Request {
         let standing = &self.standing;
-        let span_of = |ids| standing.values().find(|(within, _)| *within == ids).map_or_else(Span::none, |(_, span)| span.clone());
-        self.requests.entry(id).or_insert_with(|| Request::run(core.run_span(id), span_of))
+        self.requests.entry(id).or_insert_with(|| {
+            let ids = core.run_span(id);
+            let standing = ids.and_then(|(within, _)| standing.values().find(|standing| standing.ids == within));
+            Request::run(ids, standing.cloned())
+        })
     }
 
     fn flight(&mut self, id: FlightId, core: &Coordinator) -> &mut Flight {
@@ -289,7 +294,7 @@ impl Traces {
                     Span::start(STANDING, Kind::Internal, ids, None)
                 };
                 span.set("fleetpull.standing_pull.id", id.to_string());
-                (ids, span)
+                Rc::new(Standing::new(ids, span))
             });
         }
     }
