@@ -117,22 +117,24 @@ impl Queue {
             let count = batch.len();
             let outcome = ready.export(batch);
             let counted = u64::try_from(count).unwrap_or(u64::MAX);
+            // Before it counts: who flushes may end the process then.
+            if let Err(error) = &outcome {
+                let now = clock.now().monotonic;
+                if complained.is_none_or(|last| now.saturating_sub(last) >= COMPLAIN_EVERY) {
+                    complained = Some(now);
+                    let Counts { failed, dropped, .. } = self.counts();
+                    let failed = failed + counted;
+                    tracing::warn!(error, failed, dropped, "spans were not exported: the collector did not take them; pulls go on without");
+                }
+            }
             let mut state = self.lock();
             state.on_their_way = 0;
-            match &outcome {
+            match outcome {
                 Ok(()) => state.counts.exported += counted,
                 Err(_) => state.counts.failed += counted,
             }
-            let Counts { failed, dropped, .. } = state.counts;
             drop(state);
             self.changed.notify_all();
-            let now = clock.now().monotonic;
-            if let Err(error) = outcome
-                && complained.is_none_or(|last| now.saturating_sub(last) >= COMPLAIN_EVERY)
-            {
-                complained = Some(now);
-                tracing::warn!(error, failed, dropped, "spans were not exported: the collector did not take them; pulls go on without");
-            }
         }
     }
 
