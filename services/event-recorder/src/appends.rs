@@ -54,6 +54,8 @@ async fn carry_out(bus: BusRef, fleet: Fleet, mut offered: mpsc::UnboundedReceiv
 async fn append(bus: &BusRef, fleet: &Fleet, event: Arc<PullEvent>) -> Input {
     let (message, id) = (outbound::message(fleet, &event), event.id.to_string());
     let number = event.sequence.as_ref().map_or(0, |sequence| sequence.number);
+    let span = outbound::send_span(&event, "append");
     let result = within(async move { Ok(bus.append(message?, &id).await?.sequence) }).await;
+    outbound::end(&span, result.as_ref().err());
     Input::Appended { number, result }
 }

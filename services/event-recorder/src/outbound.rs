@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bus::{BusError, BusRef, Headers, Message};
 use contract::subject::Fleet;
-use contract::{PullEvent, cloud_event, headers};
+use contract::{EventReason, PullEvent, cloud_event, headers};
+use spans::{Kind, Span, links};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 /// How many events may wait for the bus. When it is full the newest is not published (it is still kept and listed) and counted:
@@ -84,12 +85,41 @@ impl Publisher {
     }
 
     async fn publish(&self, event: &PullEvent) -> Result<(), BusError> {
-        loop {
+        let span = send_span(event, "publish");
+        let ended = loop {
             match self.bus.publish(message(&self.fleet, event)?).await {
                 Err(BusError::Disconnected { .. }) => tokio::time::sleep(RETRY_EVERY).await,
-                ended => return ended,
+                ended => break ended,
             }
-        }
+        };
+        end(&span, ended.as_ref().err());
+        ended
+    }
+}
+
+/// The span of sending an event, to those who listen (`publish`) or to the stream (`append`), of a trace of its own: that may be hours after it was recorded. None for what is not worth storing, and
+/// for an event of a pull whose trace is not exported.
+pub(crate) fn send_span(event: &PullEvent, how: &'static str) -> Span {
+    // What failed, and what was refused, is exported whatever the sampler decided.
+    let is_exported = event.trace.sampled || matches!(event.reason, EventReason::Failed | EventReason::BackOff);
+    if !event.is_durable() || !is_exported {
+        return Span::none();
+    }
+    let span = Span::linked_root("send event", Kind::Producer, event.trace, links::RECORDED);
+    if span.is_some() {
+        span.set("messaging.system", "nats");
+        span.set("messaging.operation.type", "send");
+        span.set("messaging.operation.name", how);
+        span.set("messaging.message.id", event.id.to_string());
+        span.set("fleetpull.event.reason", event.reason.as_str().to_owned());
+        span.set_some("fleetpull.entry.id", event.entry.clone());
+    }
+    span
+}
+
+pub(crate) fn end(span: &Span, error: Option<&impl ToString>) {
+    if let Some(error) = error.filter(|_| span.is_some()) {
+        span.fail("not_sent", &error.to_string());
     }
 }
 

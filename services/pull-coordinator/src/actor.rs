@@ -14,7 +14,7 @@ use contract::messages::pull_coordinator::{
     AnswerCounts, CancelWish, EnsureImage, ExplainImage, Explanation, LayerStatus, ListPulls, ListWishes, PullList, PullOutcome, PullState,
     PullStatus, WishList, WishStatus, WishesCancelled,
 };
-use contract::{CallError, NodeName, PullEvent, Target, TraceContext, WishId};
+use contract::{CallError, NodeName, Target, TraceContext, WishId};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, Shared};
 use image::{Platform, Reference};
@@ -31,6 +31,7 @@ use crate::explain::Asked;
 use crate::facts::{facts, inspect_failure};
 use crate::outbound::{Neighbours, Outbound};
 use crate::pulling::Start;
+use crate::reporting::EntryOfFailure;
 use crate::sharing::{Extras, Sharing};
 use crate::surroundings::Surroundings;
 use crate::traces::Traces;
@@ -63,7 +64,9 @@ pub struct PullCoordinator {
     /// When the core wants to be woken, on its own clock.
     alarm: Option<(Duration, SpawnHandle)>,
     /// What came of effects while they were carried out.
-    at_once: VecDeque<Input>,
+    pub(crate) at_once: VecDeque<Input>,
+    /// By request, until its failure is recorded.
+    pub(crate) entries_of_failures: BTreeMap<RequestId, EntryOfFailure>,
     /// What is counted for the node's metrics.
     pub(crate) instruments: Instruments,
     /// What is being told of a wish for leave: its withdrawal comes after.
@@ -114,6 +117,7 @@ impl PullCoordinator {
             until_written: Vec::new(),
             alarm: None,
             at_once: VecDeque::new(),
+            entries_of_failures: BTreeMap::new(),
             instruments: Instruments::default(),
             telling: BTreeMap::new(),
             traces: Traces::if_enabled(),
@@ -255,27 +259,9 @@ impl PullCoordinator {
             Effect::Release { permit, limits, trace } => {
                 context.spawn(self.outbound.release(trace, permit, limits).into_actor(self));
             }
-            Effect::Report { request, report, trace } => {
-                let report = self.outbound.report(trace, report);
-                context.spawn(report.into_actor(self).map(move |reported, coordinator, context| {
-                    if let Some(traces) = &mut coordinator.traces {
-                        traces.opened(request, reported.entry);
-                    }
-                    coordinator.feed(Input::Reported { request, next_try_ms: reported.next_try_ms }, context);
-                }));
-            }
+            Effect::Report { request, report, trace } => self.report(request, report, trace, context),
             Effect::Record { request, event } => self.record(request, event, context),
             Effect::Answer { request, outcome } => self.answer(request, outcome, context),
-        }
-    }
-
-    fn record(&mut self, request: RequestId, event: PullEvent, context: &mut Context<Self>) {
-        let recorded = Input::Recorded { request };
-        match self.outbound.record(event) {
-            Some(record) => {
-                self.then(record, context, move |()| recorded);
-            }
-            None => self.at_once.push_back(recorded),
         }
     }
 
@@ -355,6 +341,7 @@ impl PullCoordinator {
     }
 
     fn answer(&mut self, request: RequestId, outcome: PullOutcome, context: &mut Context<Self>) {
+        self.entries_of_failures.remove(&request);
         // Who has gone was counted then.
         let Some(caller) = self.callers.remove(&request) else { return };
         self.answered.count(&outcome);
@@ -475,7 +462,7 @@ impl Handler<Ask<ExplainImage>> for PullCoordinator {
             waits_for_fleet: self.core.waits_for_fleet().unwrap_or_default(),
         };
         let (span, trace) = self.enter_question("pull-coordinator.ExplainImage", &envelope.meta);
-        Box::pin(crate::explain::explain(asked, envelope.body, in_flight, trace).instrument(span.as_tracing().clone()))
+        Box::pin(crate::explain::explain(asked, envelope.body, in_flight, trace).instrument(span.as_tracing()))
     }
 }
 

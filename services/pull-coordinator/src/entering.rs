@@ -19,7 +19,7 @@ impl PullCoordinator {
     }
 
     /// The span of a question that changes nothing.
-    pub(crate) fn enter_question(&mut self, name: &str, meta: &Meta) -> (Span, TraceContext) {
+    pub(crate) fn enter_question(&mut self, name: &'static str, meta: &Meta) -> (Span, TraceContext) {
         let asker = self.asker(meta);
         if self.traces.is_some() { Traces::enter_question(name, asker) } else { (Span::none(), asker.own) }
     }
@@ -39,6 +39,6 @@ impl PullCoordinator {
 
     /// The span of the attempt under way.
     pub(crate) fn attempt_span(&self, flight: FlightId) -> tracing::Span {
-        self.traces.as_ref().map_or_else(tracing::Span::none, |traces| traces.attempt(flight).as_tracing().clone())
+        self.traces.as_ref().map_or_else(tracing::Span::none, |traces| traces.attempt(flight).as_tracing())
     }
 }

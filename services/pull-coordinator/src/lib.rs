@@ -28,6 +28,8 @@ mod outbound;
 #[cfg(feature = "shell")]
 mod pulling;
 #[cfg(feature = "shell")]
+mod reporting;
+#[cfg(feature = "shell")]
 mod sharing;
 #[cfg(feature = "shell")]
 mod surroundings;

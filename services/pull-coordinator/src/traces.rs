@@ -5,9 +5,11 @@
 
 mod flights;
 mod requests;
+mod standing;
 mod words;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Held, Leave};
 use contract::messages::pull_coordinator::EnsureImage;
@@ -17,6 +19,7 @@ use spans::{Entry, Kind, Span};
 use crate::core::{Coordinator, Effect, FlightId, Input, RequestId};
 use flights::Flight;
 use requests::Request;
+use standing::Standing;
 
 /// The request, as its span is called.
 const REQUEST: &str = "pull-coordinator.EnsureImage";
@@ -24,11 +27,13 @@ const REQUEST: &str = "pull-coordinator.EnsureImage";
 const STANDING: &str = "image.wait";
 
 /// The open spans of one node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Traces {
     requests: BTreeMap<RequestId, Request>,
     flights: BTreeMap<FlightId, Flight>,
-    standing: BTreeMap<WishId, Span>,
+    standing: BTreeMap<WishId, Rc<Standing>>,
+    /// The attempt that has just failed.
+    failed: Span,
 }
 
 /// The caller of a request, and the ids minted for the request's span.
@@ -66,7 +71,8 @@ impl Seen {
 impl Traces {
     /// None if spans are not made.
     pub(crate) fn if_enabled() -> Option<Box<Self>> {
-        spans::enabled().then(Box::default)
+        let none = || Self { requests: BTreeMap::new(), flights: BTreeMap::new(), standing: BTreeMap::new(), failed: Span::none() };
+        spans::enabled().then(|| Box::new(none()))
     }
 
     /// A request comes in; the ids in force for it.
@@ -79,7 +85,7 @@ impl Traces {
     }
 
     /// A question comes in; its span and the ids in force for it.
-    pub(crate) fn enter_question(name: &str, asker: Asker<'_>) -> (Span, TraceContext) {
+    pub(crate) fn enter_question(name: &'static str, asker: Asker<'_>) -> (Span, TraceContext) {
         let Asker { caller, own, own_root, carried } = asker;
         let (span, ids) = Span::enter(name, Kind::Server, Entry { own, own_root, caller, carried });
         span.set("rpc.system.name", "nats");
@@ -91,10 +97,10 @@ impl Traces {
         self.flights.get(&flight).map_or_else(Span::none, |flight| flight.attempt.clone())
     }
 
-    /// The failure of a request opened a shared entry.
+    /// The failure of a request is reported, and belongs to a shared entry.
     pub(crate) fn opened(&mut self, request: RequestId, entry: Option<String>) {
-        if let Some(request) = self.requests.get(&request) {
-            request.own.set_some("fleetpull.entry.id", entry);
+        if let Some(request) = self.requests.get_mut(&request) {
+            request.opened(entry.as_deref());
         }
     }
 
@@ -125,7 +131,12 @@ impl Traces {
             }
             Input::Pulled { flight, result } => {
                 if let Some(flight) = self.flights.get_mut(flight) {
-                    words::describe_result(&flight.end_attempt(), result);
+                    let attempt = flight.end_attempt();
+                    words::describe_result(&attempt, result);
+                    attempt.end();
+                    if result.is_err() {
+                        self.failed = attempt;
+                    }
                 }
             }
             Input::Recorded { request } => {
@@ -152,6 +163,7 @@ impl Traces {
         {
             self.join(request, flight);
         }
+        self.failed = Span::none();
         self.forget(core);
     }
 
@@ -180,6 +192,11 @@ impl Traces {
                 request.record = Span::start("event-recorder.Record", Kind::Internal, request.ids, None);
                 request.record.set("fleetpull.event.reason", event.reason.as_str().to_owned());
             }
+            Effect::Report { request, .. } => {
+                if let Some(request) = self.requests.get_mut(request) {
+                    request.failed = self.failed.clone();
+                }
+            }
             Effect::Answer { request, outcome } => {
                 if let Some(request) = self.requests.remove(request) {
                     words::describe_outcome(&request.own, outcome);
@@ -192,17 +209,22 @@ impl Traces {
     /// What holds a request back, for its own span.
     fn held(&mut self, request: RequestId, held: &Held) {
         if let Some(request) = self.requests.get_mut(&request) {
-            words::describe_entry(&request.own, held);
-            request.link_to_failed(held.learned_trace);
+            request.held(held);
         }
     }
 
     fn clearance(&mut self, id: FlightId, answer: Option<&Leave>, core: &Coordinator) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.clearance_answered(answer);
-        if let Some(Leave::Held(held) | Leave::Waiting { held: Some(held) }) = answer {
-            for caller in core.callers_of(id) {
-                self.held(*caller, held);
+        for caller in core.callers_of(id) {
+            match answer {
+                Some(Leave::Held(held) | Leave::Waiting { held: Some(held) }) => self.held(*caller, held),
+                Some(Leave::Granted { for_all, released_by, .. }) => {
+                    if let Some(standing) = self.requests.get(caller).and_then(|request| request.standing.as_ref()) {
+                        standing.cleared(*for_all, released_by.is_some());
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -211,14 +233,19 @@ impl Traces {
         self.requests.get_mut(&request).map_or_else(Span::none, |request| std::mem::replace(&mut request.step, Span::none()))
     }
 
-    fn step(&mut self, request: RequestId, name: &str, core: &Coordinator) {
+    fn step(&mut self, request: RequestId, name: &'static str, core: &Coordinator) {
         let request = self.request(request, core);
         request.step = Span::start(name, Kind::Internal, request.ids, None);
     }
 
     /// A request's spans; a run of a standing pull has come in by none.
     fn request(&mut self, id: RequestId, core: &Coordinator) -> &mut Request {
-        self.requests.entry(id).or_insert_with(|| Request::run(core.run_span(id)))
+        let standing = &self.standing;
+        self.requests.entry(id).or_insert_with(|| {
+            let ids = core.run_span(id);
+            let standing = ids.and_then(|(within, _)| standing.values().find(|standing| standing.ids == within));
+            Request::run(ids, standing.cloned())
+        })
     }
 
     fn flight(&mut self, id: FlightId, core: &Coordinator) -> &mut Flight {
@@ -267,7 +294,7 @@ impl Traces {
                     Span::start(STANDING, Kind::Internal, ids, None)
                 };
                 span.set("fleetpull.standing_pull.id", id.to_string());
-                span
+                Rc::new(Standing::new(ids, span))
             });
         }
     }

@@ -1,26 +1,24 @@
 //! Spans of pulls, as the shells of services and the runtimes make them.
 //!
-//! A span here is a `tracing` span of the target [`TARGET`]. The crate `telemetry` exports that target when an exporter is set, and
-//! nothing else of a process. Without an exporter the one place where spans are made is disabled: [`Span::start`] then costs a
-//! comparison, allocates nothing and gives [`Span::none`], on which every call does nothing.
+//! A [`Span`] is a record of its own, which a [`Sink`] gets when it ends: the crate `telemetry` is that sink if an exporter is set.
+//! Without one [`Span::start`] costs a look at the subscriber, allocates nothing and gives [`Span::none`], on which every call does
+//! nothing. Most spans are not exported, so a record is cheap, and only one that is exported becomes OpenTelemetry's.
 //!
-//! Ids are minted where a message needs them ([`TraceContext`]), before the span exists. The SDK takes no ids for a span, so they
-//! wait in this thread ([`Minted`]) while the SDK starts the span and its id generator asks for them.
+//! Ids are minted where a message needs them ([`TraceContext`]), before the span exists.
+//!
+//! Where code runs within a span ([`Span::as_tracing`]) there is a `tracing` span too, of the target [`TARGET`], whose OpenTelemetry
+//! context has the ids: log lines carry them.
 
-mod minted;
+mod ended;
+mod sink;
 mod span;
 
-pub use minted::{Caller, Minted, minted};
-pub use span::{Entry, Kind, Span, enabled};
+pub use ended::{Ended, Kind, Link, Parent, Said};
+pub use sink::{Sink, ToSink};
+pub use span::{Entry, Span, enabled};
 
-/// The target of every span that may be exported.
+/// The target of every `tracing` span of ours.
 pub const TARGET: &str = "spans";
-
-/// Attributes that steer which spans are exported. They are taken off before the export.
-pub mod marks {
-    /// The trace is exported whatever its sampling: an attempt failed, a request failed or was refused.
-    pub const KEEP: &str = "fleetpull.keep";
-}
 
 /// The values of `fleetpull.link`: what the span at the other end of a link is to this one.
 pub mod links {
@@ -32,9 +30,11 @@ pub mod links {
     pub const JOINED: &str = "joined";
     /// The caller's span, which was not sampled.
     pub const CALLER: &str = "caller";
-    /// The pull whose event this is.
+    /// The span within which the event was recorded that is published here.
     pub const RECORDED: &str = "recorded";
 }
 
 #[doc(no_inline)]
 pub use contract::TraceContext;
+#[doc(no_inline)]
+pub use opentelemetry::KeyValue;

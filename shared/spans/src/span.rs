@@ -1,47 +1,44 @@
 //! One span.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::str::FromStr as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use clock::{Now, Random};
 use contract::{Carried, TraceContext};
-use opentelemetry::trace::{SpanContext, SpanId, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState};
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Context, KeyValue, Value};
-use tracing::Level;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::minted::{Caller, Minted, with};
-use crate::{TARGET, links, marks};
+use crate::ended::{Ended, Kind, Link, Parent, Said};
+use crate::sink::{Sink, ToSink};
+use crate::{TARGET, links};
 
 /// The longest description of a failure, in bytes: collectors cut longer ones, or refuse the whole batch.
 const DESCRIPTION_MAX_BYTES: usize = 1024;
 
-/// What the span is to its parent, as OpenTelemetry counts kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A step within this process.
-    Internal,
-    /// Answers a request of another process.
-    Server,
-    /// Asks another process.
-    Client,
-    /// Hands a message on.
-    Producer,
+thread_local! {
+    /// For the ids of spans that no message carries before they begin.
+    static RANDOM: RefCell<Random> = RefCell::new(Random::from_system());
 }
 
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Internal => "internal",
-            Self::Server => "server",
-            Self::Client => "client",
-            Self::Producer => "producer",
-        }
-    }
-}
-
-/// A span that is exported when the last of its clones is dropped.
+/// A span that ends when the last of its clones is dropped.
 #[derive(Clone, Debug)]
-pub struct Span(tracing::Span);
+pub struct Span(Option<Arc<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    sink: Arc<dyn Sink>,
+    name: Cow<'static, str>,
+    kind: Kind,
+    ids: TraceContext,
+    parent: Option<Parent>,
+    state: String,
+    began: Now,
+    said: Mutex<Said>,
+}
 
 /// Where a request enters this process.
 #[derive(Clone, Copy, Debug)]
@@ -59,67 +56,88 @@ pub struct Entry<'a> {
 /// Whether spans are made at all.
 #[must_use]
 pub fn enabled() -> bool {
-    tracing::span_enabled!(target: TARGET, Level::INFO)
+    ToSink::is_there()
 }
 
 impl Span {
     /// No span: what is said of it goes nowhere.
     #[must_use]
     pub fn none() -> Self {
-        Self(tracing::Span::none())
+        Self(None)
     }
 
-    /// A span within `parent`. `own` are its ids if they are known to others already; else they are chosen here.
+    /// A span within `parent`. `own` are its ids if they are known to others already; else they are chosen here. Without a parent it
+    /// enters this process by itself.
     #[must_use]
-    pub fn start(name: &str, kind: Kind, parent: TraceContext, own: Option<TraceContext>) -> Self {
-        if !enabled() {
-            return Self::none();
+    pub fn start(name: impl Into<Cow<'static, str>>, kind: Kind, parent: TraceContext, own: Option<TraceContext>) -> Self {
+        let Some(sink) = ToSink::current() else { return Self::none() };
+        let own = own.unwrap_or_else(|| RANDOM.with_borrow_mut(|random| parent.child(random)));
+        if !parent.has_span() {
+            let own = if own.has_span() { own } else { RANDOM.with_borrow_mut(TraceContext::root) };
+            return Self::enter(name, kind, Entry { own, own_root: own, caller: parent, carried: None }).0;
         }
-        Self::begin(name, kind, Some(span_context(parent, false, None)), Minted { own, decide_by: None })
+        let ids = TraceContext { trace_id: parent.trace_id, sampled: parent.sampled, ..own };
+        Self::begin(sink, name.into(), kind, ids, Some(Parent { span_id: parent.span_id, is_remote: false }), None)
     }
 
     /// The first span of this process for a request. The sampler decides by the caller; the ids that are then in force, with its
     /// decision, are returned for all that belongs to the request. Without an exporter they are `entry.own`.
     #[must_use]
-    pub fn enter(name: &str, kind: Kind, entry: Entry<'_>) -> (Self, TraceContext) {
-        if !enabled() {
-            return (Self::none(), entry.own);
-        }
+    pub fn enter(name: impl Into<Cow<'static, str>>, kind: Kind, entry: Entry<'_>) -> (Self, TraceContext) {
+        let Some(sink) = ToSink::current() else { return (Self::none(), entry.own) };
+        let name = name.into();
         let caller = Some(entry.caller).filter(TraceContext::has_span);
         let unsampled = caller.filter(|caller| !caller.sampled);
         let own = if unsampled.is_some() { entry.own_root } else { entry.own };
-        let parent = caller.filter(|caller| caller.sampled).map(|caller| span_context(caller, true, entry.carried));
-        let span = Self::begin(name, kind, parent, Minted { own: Some(own), decide_by: Some(Caller(caller)) });
+        let above = caller.filter(|caller| caller.sampled);
+        let parent = above.map(|caller| Parent { span_id: caller.span_id, is_remote: true });
+        let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, caller), ..own };
+        let span = Self::begin(sink, name, kind, ids, parent, above.and(entry.carried));
         if let Some(caller) = unsampled {
             span.link(caller, links::CALLER);
         }
-        let sampled = span.0.context().span().span_context().is_sampled();
-        (span, TraceContext { sampled, ..own })
+        (span, ids)
     }
 
-    fn begin(name: &str, kind: Kind, parent: Option<SpanContext>, minted: Minted) -> Self {
-        with(minted, || {
-            let span = tracing::info_span!(target: TARGET, parent: None, "span", otel.name = name, otel.kind = kind.name());
-            if let Some(parent) = parent.filter(SpanContext::is_valid) {
-                // It cannot have been started before, and if it is disabled there is nothing to do.
-                let _ = span.set_parent(Context::new().with_remote_span_context(parent));
-            }
-            // Starts it, so that the ids are taken now.
-            drop(span.context());
-            Self(span)
-        })
+    /// A root that is exported: what goes on apart from the span `to`, to which it links, as it may be over.
+    #[must_use]
+    pub fn linked_root(name: &'static str, kind: Kind, to: TraceContext, what: &'static str) -> Self {
+        let Some(sink) = ToSink::current() else { return Self::none() };
+        let span = Self::begin(sink, name.into(), kind, RANDOM.with_borrow_mut(TraceContext::root), None, None);
+        span.link(to, what);
+        span
+    }
+
+    fn begin(
+        sink: Arc<dyn Sink>,
+        name: Cow<'static, str>,
+        kind: Kind,
+        ids: TraceContext,
+        parent: Option<Parent>,
+        carried: Option<&Carried>,
+    ) -> Self {
+        if !ids.sampled {
+            sink.began_unsampled(ids.trace_id, parent.is_none_or(|parent| parent.is_remote));
+        }
+        let state = carried.map(|carried| carried.tracestate.clone()).unwrap_or_default();
+        let began = sink.now();
+        Self(Some(Arc::new(Open { sink, name, kind, ids, parent, state, began, said: Mutex::default() })))
     }
 
     /// False if it is exported nowhere. To be asked before an attribute is formatted.
     #[must_use]
     pub fn is_some(&self) -> bool {
-        !self.0.is_disabled()
+        self.0.is_some()
+    }
+
+    fn said(&self) -> Option<MutexGuard<'_, Said>> {
+        Some(self.0.as_ref()?.said())
     }
 
     /// Sets an attribute.
     pub fn set(&self, key: &'static str, value: impl Into<Value>) {
-        if self.is_some() {
-            self.0.set_attribute(key, value);
+        if let Some(mut said) = self.said() {
+            said.set(key, value.into());
         }
     }
 
@@ -132,46 +150,47 @@ impl Span {
 
     /// Links to a span, unless that one was never exported. `what` is one of [`links`].
     pub fn link(&self, to: TraceContext, what: &'static str) {
-        if self.is_some() && to.has_span() {
-            self.0.add_link_with_attributes(span_context(to, true, None), vec![KeyValue::new("fleetpull.link", what)]);
+        if let Some(mut said) = self.said()
+            && to.has_span()
+        {
+            said.link(Link { to, what });
         }
     }
 
     /// Says that something happened now.
     pub fn event(&self, name: &'static str, attributes: Vec<KeyValue>) {
-        if self.is_some() {
-            self.0.add_event(name, attributes);
+        if let Some(open) = &self.0 {
+            open.said().happened(open.began.wall + open.lasted(), name, attributes);
         }
     }
 
     /// Says that it failed. `error_type` is low in cardinality; `description` is for people.
     pub fn fail(&self, error_type: impl Into<Cow<'static, str>>, description: &str) {
-        if self.is_some() {
-            self.set("error.type", error_type.into());
-            self.0.set_status(Status::error(beginning(description).to_owned()));
+        if let Some(mut said) = self.said() {
+            said.set("error.type", error_type.into().into());
+            said.failed = Some(beginning(description).to_owned());
+        }
+    }
+
+    /// Nothing happens within it any more: it ends now, though more may be said of it until its last clone is dropped.
+    pub fn end(&self) {
+        if let Some(open) = &self.0 {
+            let took = open.lasted();
+            open.said().took.get_or_insert(took);
         }
     }
 
     /// Exports its trace, as far as this process has it, whatever the sampler decided.
     pub fn keep(&self) {
-        self.set(marks::KEEP, true);
+        if let Some(mut said) = self.said() {
+            said.keep = true;
+        }
     }
 
     /// Its ids, for what goes out from it; none without an exporter.
     #[must_use]
     pub fn context(&self) -> Option<TraceContext> {
-        if !self.is_some() {
-            return None;
-        }
-        let context = self.0.context();
-        let span = context.span();
-        let ids = span.span_context();
-        let whole = TraceContext {
-            trace_id: u128::from_be_bytes(ids.trace_id().to_bytes()),
-            span_id: u64::from_be_bytes(ids.span_id().to_bytes()),
-            sampled: ids.is_sampled(),
-        };
-        Some(whole).filter(TraceContext::has_span)
+        self.0.as_ref().map(|open| open.ids)
     }
 
     /// The span within which the caller runs ([`Span::as_tracing`]); none if it runs within none of ours.
@@ -179,20 +198,51 @@ impl Span {
     pub fn current() -> Self {
         let current = tracing::Span::current();
         let is_ours = current.metadata().is_some_and(|metadata| metadata.target() == TARGET);
-        if is_ours { Self(current) } else { Self::none() }
+        if is_ours { current.context().get::<Self>().cloned().unwrap_or_else(Self::none) } else { Self::none() }
     }
 
-    /// For futures whose log lines are to carry its ids.
+    /// For futures that are to run within it: their log lines carry its ids. It does not end before them.
     #[must_use]
-    pub fn as_tracing(&self) -> &tracing::Span {
-        &self.0
+    pub fn as_tracing(&self) -> tracing::Span {
+        let Some(open) = &self.0 else { return tracing::Span::none() };
+        let span = tracing::info_span!(target: TARGET, parent: None, "span", otel.name = &*open.name);
+        // It has not begun yet; if the log does without spans there is nothing to do.
+        let _ = span.set_parent(Context::new().with_remote_span_context(open.context()).with_value(self.clone()));
+        span
     }
 }
 
-fn span_context(trace: TraceContext, is_remote: bool, carried: Option<&Carried>) -> SpanContext {
-    let flags = if trace.sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
-    let state = carried.and_then(|carried| TraceState::from_str(&carried.tracestate).ok()).unwrap_or_default();
-    SpanContext::new(TraceId::from(trace.trace_id), SpanId::from(trace.span_id), flags, is_remote, state)
+impl Open {
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lasted(&self) -> Duration {
+        self.sink.now().monotonic.saturating_sub(self.began.monotonic)
+    }
+
+    fn context(&self) -> SpanContext {
+        let flags = if self.ids.sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
+        let state = TraceState::from_str(&self.state).unwrap_or_default();
+        SpanContext::new(TraceId::from(self.ids.trace_id), SpanId::from(self.ids.span_id), flags, false, state)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let said = std::mem::take(self.said.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let ended = Ended {
+            name: std::mem::take(&mut self.name),
+            kind: self.kind,
+            ids: self.ids,
+            parent: self.parent,
+            state: std::mem::take(&mut self.state),
+            began: self.began.wall,
+            took: said.took.unwrap_or_else(|| self.lasted()),
+            said,
+        };
+        self.sink.ended(ended);
+    }
 }
 
 fn beginning(text: &str) -> &str {

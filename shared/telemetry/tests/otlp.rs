@@ -124,7 +124,83 @@ async fn what_is_not_sampled_is_exported_only_if_it_matters() {
     assert!(flushed(&exporting).await);
     let spans = collector.spans();
     assert_eq!(tree(&spans), "request\n  attempt\n  image.verify\n");
-    assert!(spans.iter().all(|span| !span.attributes.contains_key(spans::marks::KEEP)), "{spans:?}");
+}
+
+#[tokio::test]
+async fn what_outlives_its_request_is_exported_with_it_if_it_matters() {
+    let _alone = ALONE.lock().await;
+    let (collector, url) = Collector::http().await;
+    let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
+    let run = |keep: bool| {
+        let (root, context) = enter(ids(5, 0, false));
+        let attempt = Span::start("attempt", Kind::Internal, context, None);
+        drop(Span::start("image.inspect", Kind::Internal, context, None));
+        drop(root);
+        drop(Span::start("GET", Kind::Client, attempt.context().unwrap(), None));
+        attempt.end();
+        if keep {
+            attempt.keep();
+        }
+    };
+    run(false);
+    run(true);
+    assert!(flushed(&exporting).await);
+    assert_eq!(tree(&collector.spans()), "request\n  attempt\n    GET\n  image.inspect\n");
+}
+
+#[tokio::test]
+async fn more_traces_than_fit_lose_what_began_first_and_no_failure() {
+    let _alone = ALONE.lock().await;
+    let (collector, url) = Collector::http().await;
+    let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
+    let enter = |trace_id| {
+        let own = ids(trace_id, 1, false);
+        Span::enter("request", Kind::Server, Entry { own, own_root: own, caller: ids(trace_id, 0, false), carried: None })
+    };
+    let open: Vec<_> = (1..=1_001).map(enter).collect();
+    for (root, context) in [&open[0], &open[1]] {
+        drop(Span::start("image.inspect", Kind::Internal, *context, None));
+        root.keep();
+    }
+    drop(open);
+    assert!(flushed(&exporting).await);
+    assert_eq!(tree(&collector.spans()), "request\nrequest\n  image.inspect\n");
+}
+
+#[tokio::test]
+async fn what_goes_on_apart_is_a_root_with_a_link_and_what_is_said_too_often_is_counted() {
+    let _alone = ALONE.lock().await;
+    let (collector, url) = Collector::http().await;
+    let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
+    let span = Span::linked_root("send event", Kind::Producer, ids(3, 4, true), links::RECORDED);
+    for _ in 0..200 {
+        span.event("refused", Vec::new());
+        span.set("fleetpull.entry.id", "1");
+    }
+    drop(span);
+    assert!(flushed(&exporting).await);
+    let spans = collector.spans();
+    assert_eq!(tree(&spans), "send event ->recorded\n");
+    assert_eq!((spans[0].kind.as_str(), spans[0].events.len(), spans[0].attributes.len()), ("PRODUCER", 128, 1));
+}
+
+#[tokio::test]
+async fn code_that_runs_within_a_span_finds_it_and_keeps_it() {
+    let _alone = ALONE.lock().await;
+    let (collector, url) = Collector::http().await;
+    let (exporting, _guard) = export(&url, &[], SLOW);
+    let (span, context) = enter(ids(7, 99, true));
+    let within = span.as_tracing();
+    drop(span);
+    assert_eq!(collector.spans(), vec![]);
+    within.in_scope(|| {
+        assert_eq!(Span::current().context(), Some(context));
+        Span::current().set("fleetpull.present", true);
+    });
+    assert!(!Span::current().is_some());
+    drop(within);
+    assert!(flushed(&exporting).await);
+    assert_eq!(collector.spans()[0].attribute("fleetpull.present"), "true");
 }
 
 #[tokio::test]

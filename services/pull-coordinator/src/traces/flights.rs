@@ -27,7 +27,7 @@ impl Flight {
         Self { first, parent, clearance, permit, attempt, look, linked: Vec::new() }
     }
 
-    fn start(&self, name: &str, own: Option<TraceContext>) -> Span {
+    fn start(&self, name: &'static str, own: Option<TraceContext>) -> Span {
         self.parent.map_or_else(Span::none, |parent| Span::start(name, Kind::Internal, parent, own))
     }
 
@@ -84,7 +84,7 @@ impl Flight {
         }
     }
 
-    pub(super) fn begin_look(&mut self, name: &str) {
+    pub(super) fn begin_look(&mut self, name: &'static str) {
         self.look = self.start(name, None);
     }
 

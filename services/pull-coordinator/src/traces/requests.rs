@@ -1,7 +1,13 @@
 //! The open spans of one request.
 
+use std::rc::Rc;
+
 use contract::TraceContext;
+use contract::messages::backoff_tracker::Held;
 use spans::{Kind, Span, links};
+
+use super::standing::Standing;
+use super::words;
 
 /// A request, or a run of a standing pull.
 #[derive(Debug)]
@@ -13,23 +19,45 @@ pub(super) struct Request {
     /// The event that is being recorded.
     pub(super) record: Span,
     pub(super) is_run: bool,
+    /// The standing pull that it is a run of.
+    pub(super) standing: Option<Rc<Standing>>,
+    /// The attempt that failed, until it is known which entry that belongs to.
+    pub(super) failed: Span,
     linked: Vec<TraceContext>,
 }
 
 impl Request {
     pub(super) fn new(own: Span, ids: TraceContext) -> Self {
-        Self { own, ids, step: Span::none(), record: Span::none(), is_run: false, linked: Vec::new() }
+        let [step, record, failed] = [Span::none(), Span::none(), Span::none()];
+        Self { own, ids, step, record, is_run: false, standing: None, failed, linked: Vec::new() }
     }
 
     /// `ids` are those of the standing pull and those of the run.
-    pub(super) fn run(ids: Option<(TraceContext, TraceContext)>) -> Self {
-        let Some((standing, run)) = ids else { return Self::new(Span::none(), TraceContext { trace_id: 0, span_id: 0, sampled: false }) };
-        let own = Span::start("standing-pull.run", Kind::Internal, standing, Some(run));
-        Self { is_run: true, ..Self::new(own, run) }
+    pub(super) fn run(ids: Option<(TraceContext, TraceContext)>, standing: Option<Rc<Standing>>) -> Self {
+        let Some((within, run)) = ids else { return Self::new(Span::none(), TraceContext { trace_id: 0, span_id: 0, sampled: false }) };
+        let own = Span::start("standing-pull.run", Kind::Internal, within, Some(run));
+        Self { is_run: true, standing, ..Self::new(own, run) }
     }
 
-    pub(super) fn link_to_failed(&mut self, attempt: Option<TraceContext>) {
-        self.link(attempt, links::FAILED_ATTEMPT);
+    /// What holds it back.
+    pub(super) fn held(&mut self, held: &Held) {
+        words::describe_entry(&self.own, held);
+        self.link(held.learned_trace, links::FAILED_ATTEMPT);
+        if let Some(standing) = &self.standing {
+            standing.refused(held);
+        }
+    }
+
+    /// Its attempt failed, and belongs to this entry.
+    pub(super) fn opened(&mut self, entry: Option<&str>) {
+        let failed = std::mem::replace(&mut self.failed, Span::none());
+        let Some(entry) = entry else { return };
+        for span in [&self.own, &failed] {
+            span.set(words::ENTRY, entry.to_owned());
+        }
+        if let Some(standing) = &self.standing {
+            standing.opened(entry);
+        }
     }
 
     pub(super) fn link_to_joined(&mut self, attempt: Option<TraceContext>) {

@@ -3,10 +3,12 @@
 use contract::messages::backoff_tracker::Held;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
 use image::Reference;
-use spans::Span;
+use spans::{KeyValue, Span};
 
 use crate::core::{Effect, Failure, ImageFacts, PulledFacts};
 
+/// The id of a back-off entry, the same on all nodes.
+pub(super) const ENTRY: &str = "fleetpull.entry.id";
 /// The longest name of an image that a span says, in bytes: longer ones are refused.
 const IMAGE_MAX_BYTES: usize = 1024;
 
@@ -93,9 +95,22 @@ pub(super) fn describe_held(span: &Span, held: &Held) {
     span.set("fleetpull.held.unconfirmed", held.unconfirmed);
 }
 
-/// By which entry: what one searches for to see all that has to do with it.
+/// What one searches for to see all that has to do with it.
 pub(super) fn describe_entry(span: &Span, held: &Held) {
-    span.set_some("fleetpull.entry.id", held.entry.clone());
+    span.set_some(ENTRY, held.entry.clone());
+}
+
+/// What holds a standing pull, for an event of its span.
+pub(super) fn of_held(held: &Held) -> Vec<KeyValue> {
+    let entry = held.entry.as_deref().map(of_entry);
+    let learned_by = held.learned_by.as_ref().map(|node| KeyValue::new("fleetpull.held.learned_by", node.to_string()));
+    let class = KeyValue::new("fleetpull.held.class", held.class.as_str());
+    let next_try = KeyValue::new("fleetpull.held.next_try_ms", whole(held.next_try_ms));
+    entry.into_iter().chain(learned_by).chain([class, next_try]).collect()
+}
+
+pub(super) fn of_entry(entry: &str) -> KeyValue {
+    KeyValue::new(ENTRY, entry.to_owned())
 }
 
 pub(super) fn describe_queued(span: &Span, budget_wait_ms: Option<u64>) {

@@ -67,7 +67,7 @@ impl Wanted {
         }
         span.set("oci.layer.digest", self.digest.as_str().to_owned());
         span.set("oci.layer.size", i64::try_from(self.size).unwrap_or(i64::MAX));
-        let fetched = self.fetch_once(pull).instrument(span.as_tracing().clone()).await;
+        let fetched = self.fetch_once(pull).instrument(span.as_tracing()).await;
         if let Err(failures) = &fetched {
             let last = failures.last();
             span.fail(last.map_or("unknown", |failure| failure.class.as_str()), last.map_or("", |failure| failure.what.as_str()));

@@ -6,12 +6,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clock::Clock;
+use opentelemetry::InstrumentationScope;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use opentelemetry_sdk::trace::SpanExporter as _;
+use spans::Ended;
 
+use super::convert::span_data;
 use super::exporter::{ExportError, make};
 use super::options::Options;
 
+/// The name of the instrumentation scope.
+const SCOPE: &str = "fleetpull";
 /// A collector that does not take spans is complained of so often at most.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
@@ -41,7 +46,7 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    spans: VecDeque<SpanData>,
+    spans: VecDeque<Ended>,
     counts: Counts,
     on_their_way: usize,
     /// How many callers wait until the queue is empty.
@@ -72,7 +77,7 @@ impl Queue {
     }
 
     /// Takes a span, or counts it as dropped. Never waits for the collector.
-    pub(crate) fn push(&self, span: SpanData) {
+    pub(crate) fn push(&self, span: Ended) {
         let mut state = self.lock();
         if state.spans.len() >= self.size {
             state.counts.dropped += 1;
@@ -112,27 +117,29 @@ impl Queue {
             let count = batch.len();
             let outcome = ready.export(batch);
             let counted = u64::try_from(count).unwrap_or(u64::MAX);
+            // Before it counts: who flushes may end the process then.
+            if let Err(error) = &outcome {
+                let now = clock.now().monotonic;
+                if complained.is_none_or(|last| now.saturating_sub(last) >= COMPLAIN_EVERY) {
+                    complained = Some(now);
+                    let Counts { failed, dropped, .. } = self.counts();
+                    let failed = failed + counted;
+                    tracing::warn!(error, failed, dropped, "spans were not exported: the collector did not take them; pulls go on without");
+                }
+            }
             let mut state = self.lock();
             state.on_their_way = 0;
-            match &outcome {
+            match outcome {
                 Ok(()) => state.counts.exported += counted,
                 Err(_) => state.counts.failed += counted,
             }
-            let Counts { failed, dropped, .. } = state.counts;
             drop(state);
             self.changed.notify_all();
-            let now = clock.now().monotonic;
-            if let Err(error) = outcome
-                && complained.is_none_or(|last| now.saturating_sub(last) >= COMPLAIN_EVERY)
-            {
-                complained = Some(now);
-                tracing::warn!(error, failed, dropped, "spans were not exported: the collector did not take them; pulls go on without");
-            }
         }
     }
 
     /// Waits until there is a batch: it is full, its delay is over, or a flush is asked for.
-    fn next_batch(&self) -> Vec<SpanData> {
+    fn next_batch(&self) -> Vec<Ended> {
         let is_empty = |state: &mut State| state.spans.is_empty();
         let state = self.changed.wait_while(self.lock(), is_empty).unwrap_or_else(PoisonError::into_inner);
         let may_wait = |state: &mut State| state.spans.len() < self.batch && state.flushing == 0;
@@ -147,6 +154,7 @@ impl Queue {
 struct Ready {
     runtime: tokio::runtime::Runtime,
     exporter: opentelemetry_otlp::SpanExporter,
+    scope: InstrumentationScope,
     limit: Duration,
 }
 
@@ -159,10 +167,11 @@ impl Ready {
             make(options)?
         };
         opentelemetry_sdk::trace::SpanExporter::set_resource(&mut exporter, resource);
-        Ok(Self { runtime, exporter, limit: options.timeout })
+        Ok(Self { runtime, exporter, scope: InstrumentationScope::builder(SCOPE).build(), limit: options.timeout })
     }
 
-    fn export(&self, batch: Vec<SpanData>) -> Result<(), String> {
+    fn export(&self, batch: Vec<Ended>) -> Result<(), String> {
+        let batch = batch.into_iter().map(|span| span_data(span, &self.scope)).collect();
         let exported = async { tokio::time::timeout(self.limit, self.exporter.export(batch)).await };
         match self.runtime.block_on(exported) {
             Ok(Ok(())) => Ok(()),

@@ -2,47 +2,18 @@
 //!
 //! What is not sampled is recorded all the same, because only its end shows whether it must be exported.
 
-use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, TraceContextExt as _, TraceFlags, TraceId, TraceState};
-use opentelemetry::{Context, KeyValue};
-use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
-use spans::TraceContext;
+use opentelemetry::Context;
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
+use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
+use spans::{Kind, TraceContext};
 
-/// The sampler that is set, asked once a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Head {
-    set: Sampler,
-}
+use super::convert::kind_of;
 
-impl Head {
-    pub(crate) fn new(set: Sampler) -> Self {
-        Self { set }
-    }
-}
-
-impl ShouldSample for Head {
-    fn should_sample(
-        &self,
-        parent: Option<&Context>,
-        trace_id: TraceId,
-        name: &str,
-        kind: &SpanKind,
-        attributes: &[KeyValue],
-        links: &[Link],
-    ) -> SamplingResult {
-        let parent_span = parent.map(|parent| parent.span().span_context().clone()).filter(SpanContext::is_valid);
-        let trace_state = parent_span.as_ref().map(|span| span.trace_state().clone()).unwrap_or_default();
-        let entry = spans::minted().and_then(|minted| minted.decide_by);
-        let is_sampled = match (entry, parent_span) {
-            (None, Some(span)) => span.is_sampled(),
-            (entry, _) => {
-                let caller = entry.and_then(|caller| caller.0).map(remote).unwrap_or_default();
-                let decided = self.set.should_sample(Some(&caller), trace_id, name, kind, attributes, links);
-                decided.decision == SamplingDecision::RecordAndSample
-            }
-        };
-        let decision = if is_sampled { SamplingDecision::RecordAndSample } else { SamplingDecision::RecordOnly };
-        SamplingResult { decision, attributes: Vec::new(), trace_state }
-    }
+/// Asks the sampler that is set, once a request.
+pub(crate) fn is_sampled(set: &Sampler, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool {
+    let caller = caller.map(remote);
+    let decided = set.should_sample(caller.as_ref(), TraceId::from(trace_id), name, &kind_of(kind), &[], &[]);
+    decided.decision == SamplingDecision::RecordAndSample
 }
 
 fn remote(caller: TraceContext) -> Context {

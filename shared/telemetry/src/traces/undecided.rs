@@ -1,108 +1,126 @@
 //! Which spans are exported.
 //!
-//! What was sampled is exported when it ends. What was not waits until the first span of this process for the request ends: if by
-//! then something of it was marked to be kept ([`spans::marks::KEEP`]), or the request took too long, all of it is exported.
+//! What was sampled is exported when it ends. What was not waits until the last span of its trace in this process has ended: if by
+//! then something of it was marked to be kept, or took too long, all of it is exported.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use opentelemetry::Context;
-use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId};
-use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
+use clock::{Clock, Now};
+use opentelemetry_sdk::trace::Sampler;
+use spans::{Ended, Kind, Sink, TraceContext};
 
 use super::queue::Queue;
+use super::sampler::is_sampled;
 
-/// The most requests under way whose spans wait for a decision: as many as wait for their turn on a node (`pull.queue`).
+/// The most traces under way whose spans wait for a decision: as many as wait for their turn on a node (`pull.queue`).
 const TRACES_MAX: usize = 1000;
-/// The most spans of one request that wait: a pull of sixty layers has about so many.
+/// The most spans of one trace that wait: a pull of sixty layers has about so many.
 const SPANS_MAX: usize = 128;
 
 /// Hands on what is to be exported.
 #[derive(Debug)]
 pub(crate) struct Deciding {
     queue: Arc<Queue>,
+    set: Sampler,
     keep_slow: Duration,
-    undecided: Mutex<VecDeque<Undecided>>,
+    clock: Clock,
+    undecided: Mutex<Undecided>,
+}
+
+#[derive(Debug, Default)]
+struct Undecided {
+    /// By trace id.
+    traces: BTreeMap<u128, Waiting>,
+    /// How many traces began.
+    begun: u64,
 }
 
 /// What one trace waits with.
-#[derive(Debug)]
-struct Undecided {
-    trace_id: TraceId,
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Which of all it was.
+    number: u64,
+    /// How many of its spans have not ended.
+    open: usize,
     kept: bool,
-    spans: Vec<SpanData>,
+    spans: Vec<Ended>,
 }
 
 impl Deciding {
-    pub(crate) fn new(queue: Arc<Queue>, keep_slow: Duration) -> Self {
-        Self { queue, keep_slow, undecided: Mutex::default() }
+    pub(crate) fn new(queue: Arc<Queue>, set: Sampler, keep_slow: Duration) -> Self {
+        Self { queue, set, keep_slow, clock: Clock::host(), undecided: Mutex::default() }
     }
 
-    fn decide(&self, span: SpanData, marked: bool) {
-        let is_first = !span.parent_span_id_is_local();
-        let took = span.end_time.duration_since(span.start_time).unwrap_or_default();
-        let keep = marked || (is_first && took > self.keep_slow);
-        let trace_id = span.span_context.trace_id();
-        let mut undecided = self.undecided.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = undecided.iter().position(|one| one.trace_id == trace_id).unwrap_or_else(|| {
-            if undecided.len() >= TRACES_MAX {
-                undecided.pop_front();
+    fn lock(&self) -> MutexGuard<'_, Undecided> {
+        self.undecided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The spans that are to be exported now.
+    fn decide(&self, span: Ended) -> Vec<Ended> {
+        let keep = span.said.keep || span.took > self.keep_slow;
+        let mut undecided = self.lock();
+        let trace_id = span.ids.trace_id;
+        let Some(waiting) = undecided.traces.get_mut(&trace_id) else {
+            // There was no room for what else belongs to it.
+            return if keep { vec![span] } else { Vec::new() };
+        };
+        waiting.open = waiting.open.saturating_sub(1);
+        waiting.kept |= keep;
+        let is_last = waiting.open == 0;
+        if waiting.kept || (!is_last && waiting.spans.len() < SPANS_MAX) {
+            waiting.spans.push(span);
+        }
+        let decided = if waiting.kept { std::mem::take(&mut waiting.spans) } else { Vec::new() };
+        if is_last {
+            undecided.traces.remove(&trace_id);
+        }
+        decided
+    }
+}
+
+impl Undecided {
+    /// The trace that began first makes room.
+    fn make_room(&mut self) {
+        let first = self.traces.iter().min_by_key(|(_, waiting)| waiting.number).map(|(trace_id, _)| *trace_id);
+        if let Some(first) = first {
+            self.traces.remove(&first);
+        }
+    }
+}
+
+impl Sink for Deciding {
+    fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    fn is_sampled(&self, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool {
+        is_sampled(&self.set, trace_id, name, kind, caller)
+    }
+
+    fn began_unsampled(&self, trace_id: u128, is_first: bool) {
+        let mut undecided = self.lock();
+        if let Some(waiting) = undecided.traces.get_mut(&trace_id) {
+            waiting.open += 1;
+            return;
+        }
+        if undecided.traces.len() >= TRACES_MAX {
+            if !is_first {
+                return;
             }
-            undecided.push_back(Undecided { trace_id, kept: false, spans: Vec::new() });
-            undecided.len() - 1
-        });
-        let Some(one) = undecided.get_mut(place) else { return };
-        one.kept |= keep;
-        if one.kept {
-            one.spans.drain(..).chain([span]).for_each(|span| self.queue.push(as_sampled(span)));
-        } else if one.spans.len() < SPANS_MAX {
-            one.spans.push(span);
+            undecided.make_room();
         }
-        if is_first {
-            undecided.remove(place);
+        undecided.begun += 1;
+        let number = undecided.begun;
+        undecided.traces.insert(trace_id, Waiting { number, open: 1, ..Waiting::default() });
+    }
+
+    fn ended(&self, span: Ended) {
+        if span.ids.sampled {
+            self.queue.push(span);
+        } else {
+            self.decide(span).into_iter().for_each(|span| self.queue.push(span));
         }
     }
-}
-
-impl SpanProcessor for Deciding {
-    fn on_start(&self, _: &mut Span, _: &Context) {}
-
-    fn on_end(&self, mut span: SpanData) {
-        let before = span.attributes.len();
-        span.attributes.retain(|attribute| attribute.key.as_str() != spans::marks::KEEP);
-        if span.span_context.is_sampled() {
-            return self.queue.push(span);
-        }
-        let marked = span.attributes.len() < before;
-        self.decide(span, marked);
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.shutdown_with_timeout(Duration::from_secs(5))
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        if self.queue.flush(timeout) { Ok(()) } else { Err(OTelSdkError::Timeout(timeout)) }
-    }
-}
-
-/// Where a span's parent is.
-trait Parent {
-    /// In this process.
-    fn parent_span_id_is_local(&self) -> bool;
-}
-
-impl Parent for SpanData {
-    fn parent_span_id_is_local(&self) -> bool {
-        self.parent_span_id != SpanId::INVALID && !self.parent_span_is_remote
-    }
-}
-
-fn as_sampled(mut span: SpanData) -> SpanData {
-    let context = &span.span_context;
-    let flags = context.trace_flags() | TraceFlags::SAMPLED;
-    span.span_context = SpanContext::new(context.trace_id(), context.span_id(), flags, context.is_remote(), context.trace_state().clone());
-    span
 }

@@ -146,7 +146,7 @@ impl Failing {
                 manifests(403, &[("content-type", "text/html")], &page)
             }
             Self::Redirect => {
-                let to = format!("http://{USER}:{core}@127.0.0.1:1/blob?token={core}&X-Amz-Signature={core}#{core}");
+                let to = format!("http://{USER}:{core}@127.0.0.1:1/{core}/blob?token={core}&X-Amz-Signature={core}#{core}");
                 manifests(307, &[("location", &to)], "")
             }
             Self::Hanging => Some(Fault::new("/manifests/", Deed::Hang)),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use contract::EventReason;
+use contract::messages::event_recorder::ListEvents;
 use e2e::spans::{Spans, assert_one_root};
 use e2e::{Agent, Registry, Workplace, until};
 use practice_registry::{BodyFault, Fault, MadeImage};
@@ -76,6 +78,12 @@ pub(crate) fn a_good_pull_is_one_tree(backend: &Spans) {
     assert!(get.attribute("url.full").starts_with(&format!("http://{}/v2/shop/web/", registry.host())), "{}", get.attribute("url.full"));
     assert_eq!(named(&spans, "attempt")[0].attribute("container.image.tag"), "v1");
     assert_eq!(named(&spans, "attempt")[0].resource.get("fleetpull.node").map(String::as_str), Some("n1"));
+    // What is sent of it may be sent much later: that is a trace of its own, with a link.
+    let server_span = named(&spans, request).into_iter().find(|span| span.kind == "SERVER").unwrap();
+    until("its event is sent", || {
+        let sent = backend.with_attribute("fleetpull.event.reason", "Pulled");
+        sent.iter().any(|span| span.kind == "PRODUCER" && span.parent_id.is_empty() && span.links_to(server_span)).then_some(())
+    });
     // Each request carries the id of its own span to the registry.
     let sent: BTreeSet<String> = registry.requests().iter().filter_map(|request| request.headers.get("traceparent").cloned()).collect();
     let gets: BTreeSet<String> = named(&spans, "GET").iter().map(|span| format!("00-{}-{}-01", span.trace_id, span.span_id)).collect();
@@ -113,6 +121,10 @@ pub(crate) fn a_refusal_links_to_the_attempt_that_failed_on_another_node(backend
     // A search by the entry shows the failure and the refusal, whichever way links go.
     let entry = server_span.attribute(ENTRY);
     assert_eq!(entry.len(), 32, "{server_span:?}");
+    assert_eq!(attempt.attribute(ENTRY), entry, "{attempt:?}");
+    let said = agents[0].ask(&ListEvents::default()).events;
+    let failed_with: Vec<_> = said.iter().filter(|event| event.reason == EventReason::Failed).map(|event| event.entry.as_deref()).collect();
+    assert!(!failed_with.is_empty() && failed_with.iter().all(|of| *of == Some(entry)), "{failed_with:?} are not of {entry}");
     until("both are found by the entry", || {
         let found: BTreeSet<String> = backend.with_attribute(ENTRY, entry).into_iter().map(|span| span.trace_id).collect();
         (found.contains(text(failed, "trace_id")) && found.contains(text(&refused, "trace_id"))).then_some(())
@@ -145,6 +157,8 @@ pub(crate) fn what_waits_in_an_outage_links_to_the_probe_that_ended_it(backend: 
     let released = |wait: &&Span| good.iter().any(|attempt| attempt.trace_id != wait.trace_id && wait.links_to(attempt));
     let waits = named(&all, "clearance.wait").into_iter().filter(released).count();
     assert!(waits >= 1, "none of the others links to the probe:\n{}", tree(&all));
+    let happened: BTreeSet<&str> = named(&all, "image.wait").iter().flat_map(|wait| &wait.events).map(String::as_str).collect();
+    assert_eq!(happened, ["opened", "probed", "refused", "released"].into(), "{}", tree(&all));
     let probes = good.iter().filter(|attempt| attempt.attribute("fleetpull.attempt.for_all") == "true").count();
     assert!(probes >= 1, "{}", tree(&all));
 }

@@ -6,6 +6,7 @@ use url::Url;
 
 use super::answer::Answer;
 use super::{Registries, Tracing, traced, transport};
+use crate::keyring::Secrets;
 use crate::oci_layout::failure::{StepFailure, bounded};
 use crate::oci_layout::route::{Endpoint, Proxies, TlsProfile, host_label};
 use contract::FailureClass;
@@ -31,6 +32,8 @@ pub(super) struct Exchange<'a> {
     pub(super) elsewhere: Elsewhere,
     /// Sent only to the origin asked first; none: it is not sent.
     pub(super) trace: Option<&'a Tracing>,
+    /// What must not be seen of addresses, beside what `own_headers` show; none: nothing.
+    pub(super) secrets: Option<&'a Secrets>,
 }
 
 /// What a redirect to another origin means.
@@ -100,11 +103,20 @@ impl Exchange<'_> {
             Body::Unwanted => "HEAD",
             Body::Form(_) => "POST",
         };
-        let span = traced::request_span(self.trace, method, url, resent);
+        let span = traced::request_span(self.trace, method, url, resent, || self.secrets());
         let outgoing = self.trace.filter(|_| at_home).map(|trace| trace.headers(&span)).unwrap_or_default();
         let answered = self.send(url, at_home, outgoing).await;
         traced::end(&span, &answered);
         answered
+    }
+
+    /// What the one who is asked knows and may say again in an address that it redirects to.
+    fn secrets(&self) -> Secrets {
+        let mut secrets = self.secrets.cloned().unwrap_or_default();
+        // `Basic` or `Bearer` before it is no secret.
+        let authorization = self.own_headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
+        authorization.iter().for_each(|(_, shown)| secrets.add(shown));
+        secrets
     }
 
     /// `at_home` if no redirect has led to another origin so far.

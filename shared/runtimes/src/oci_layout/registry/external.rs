@@ -24,7 +24,8 @@ impl Registries {
         }
         let (url, own_headers) = (url.clone(), HeaderMap::new());
         let (body, elsewhere) = (Body::Wanted, Elsewhere::Followed);
-        let exchange = Exchange { registries: self, url, headers, own_headers, endpoint: None, body, elsewhere, trace: None };
+        let exchange =
+            Exchange { registries: self, url, headers, own_headers, endpoint: None, body, elsewhere, trace: None, secrets: None };
         let answer = exchange.run().await?;
         let status = answer.status();
         if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {

@@ -232,6 +232,7 @@ impl Session {
             body: if question.head { Body::Unwanted } else { Body::Wanted },
             elsewhere: Elsewhere::Followed,
             trace: Some(&self.trace),
+            secrets: Some(&self.secrets),
         }
     }
 

@@ -137,8 +137,8 @@ impl Registries {
             return Err(odd(format!("names the token server {} {problem}", host_label(&realm))));
         }
         let host = host_label(&realm);
-        let mut answer = self.token_request(key, realm, registry).run().await.map_err(NoToken::Failed)?;
         let secrets = Secrets::of(&key.login);
+        let mut answer = self.token_request(key, realm, registry, &secrets).run().await.map_err(NoToken::Failed)?;
         let question = Question { kind: "token", name: &key.scope, accept: "", from: 0, head: false };
         match answer.status() {
             status if status.is_success() => {}
@@ -161,7 +161,7 @@ impl Registries {
     }
 
     /// A GET with name and password, as docker does; a POST where a refresh token stands for them.
-    fn token_request<'a>(&'a self, key: &TokenKey, realm: Url, registry: &'a Endpoint) -> Exchange<'a> {
+    fn token_request<'a>(&'a self, key: &TokenKey, realm: Url, registry: &'a Endpoint, secrets: &'a Secrets) -> Exchange<'a> {
         // Without its login the request would be for a token of nobody's.
         let elsewhere = if key.login.is_some() { Elsewhere::Refused } else { Elsewhere::Followed };
         let (headers, own_headers) = (HeaderMap::new(), HeaderMap::new());
@@ -174,6 +174,7 @@ impl Registries {
             body: Body::Wanted,
             elsewhere,
             trace: None,
+            secrets: Some(secrets),
         };
         let mut fields = vec![("service", key.service.as_str()), ("scope", key.scope.as_str())];
         let refresh = key.login.as_ref().map(Credential::identity_token).filter(|token| !token.is_empty());

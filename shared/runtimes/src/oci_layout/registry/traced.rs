@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue};
 use spans::{Kind, Span};
 use url::Url;
 
+use crate::keyring::Secrets;
 use crate::oci_layout::failure::StepFailure;
 use crate::port::PullRequest;
 
@@ -48,13 +49,19 @@ impl Tracing {
     }
 }
 
-/// A span below the one within which it is asked (a layer), else below the attempt.
-pub(super) fn request_span(trace: Option<&Tracing>, method: &'static str, url: &Url, resent: usize) -> Span {
+/// A span below the one within which it is asked (a layer), else below the attempt. `secrets` are left out of the address.
+pub(super) fn request_span(
+    trace: Option<&Tracing>,
+    method: &'static str,
+    url: &Url,
+    resent: usize,
+    secrets: impl FnOnce() -> Secrets,
+) -> Span {
     let above = Span::current().context().or(trace.map(|trace| trace.span));
     let Some(above) = above.filter(|_| spans::enabled()) else { return Span::none() };
     let span = Span::start(method, Kind::Client, above, None);
     span.set("http.request.method", method);
-    span.set("url.full", shown(url));
+    span.set("url.full", shown(url, &secrets()));
     span.set_some("server.address", url.host_str().map(str::to_owned));
     span.set_some("server.port", url.port_or_known_default().map(i64::from));
     if resent > 0 {
@@ -76,15 +83,15 @@ pub(super) fn end(span: &Span, answered: &Result<reqwest::Response, StepFailure>
     }
 }
 
-/// An address without what may be secret in it: a login, a signature in the query.
-fn shown(url: &Url) -> String {
+/// An address without what may be secret in it: a login, a signature in the query, and what the registry was shown wherever it stands.
+fn shown(url: &Url, secrets: &Secrets) -> String {
     let mut shown = url.clone();
     shown.set_query(None);
     shown.set_fragment(None);
     // An address that can have no login has none.
     let _ = shown.set_username("");
     let _ = shown.set_password(None);
-    shown.into()
+    secrets.left_out_of(shown.as_str()).into_owned()
 }
 
 #[cfg(test)]
@@ -94,6 +101,14 @@ mod tests {
     #[test]
     fn an_address_is_shown_without_login_query_and_fragment() {
         let url: Url = "https://user:secret@r.example:5000/v2/a/blobs/sha256:1?X-Amz-Signature=secret#x".parse().expect("a URL");
-        assert_eq!(shown(&url), "https://r.example:5000/v2/a/blobs/sha256:1");
+        assert_eq!(shown(&url, &Secrets::default()), "https://r.example:5000/v2/a/blobs/sha256:1");
+    }
+
+    #[test]
+    fn what_a_registry_was_shown_is_not_seen_in_the_path_that_it_redirects_to() {
+        let mut secrets = Secrets::default();
+        secrets.add("pa55 word/4711");
+        let url: Url = "https://cdn.example/pa55%20word%2F4711/blob?sig=pa55".parse().expect("a URL");
+        assert_eq!(shown(&url, &secrets), "https://cdn.example/(secret)/blob");
     }
 }

@@ -1,0 +1,56 @@
+//! What failed is reported, and then recorded: the event says which back-off entry the failure belongs to.
+
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
+use contract::messages::backoff_tracker::ReportAttempt;
+use contract::{EventReason, PullEvent, TraceContext};
+use futures::FutureExt as _;
+use tokio::sync::oneshot;
+
+use crate::actor::PullCoordinator;
+use crate::core::{Input, RequestId};
+
+/// The entry of a failure that is being reported; none: it has none, or the tracker is silent.
+pub(crate) type EntryOfFailure = oneshot::Receiver<Option<String>>;
+
+impl PullCoordinator {
+    pub(crate) fn report(&mut self, request: RequestId, report: ReportAttempt, trace: TraceContext, context: &mut Context<Self>) {
+        let tell = report.failure.is_some().then(|| {
+            let (tell, entry) = oneshot::channel();
+            self.entries_of_failures.insert(request, entry);
+            tell
+        });
+        let report = self.outbound.report(trace, report);
+        context.spawn(report.into_actor(self).map(move |reported, coordinator, context| {
+            if let Some(tell) = tell {
+                // What was abandoned records nothing.
+                let _ = tell.send(reported.entry.clone());
+            }
+            if let Some(traces) = &mut coordinator.traces {
+                traces.opened(request, reported.entry);
+            }
+            coordinator.feed(Input::Reported { request, next_try_ms: reported.next_try_ms }, context);
+        }));
+    }
+
+    pub(crate) fn record(&mut self, request: RequestId, event: PullEvent, context: &mut Context<Self>) {
+        let recorded = Input::Recorded { request };
+        let entry = if event.reason == EventReason::Failed { self.entries_of_failures.remove(&request) } else { None };
+        if let Some(entry) = entry {
+            let outbound = self.outbound.clone();
+            let record = async move {
+                let entry = entry.await.ok().flatten().or_else(|| event.entry.clone());
+                if let Some(record) = outbound.record(PullEvent { entry, ..event }) {
+                    record.await;
+                }
+            };
+            self.then(record.boxed_local(), context, move |()| recorded);
+            return;
+        }
+        match self.outbound.record(event) {
+            Some(record) => {
+                self.then(record, context, move |()| recorded);
+            }
+            None => self.at_once.push_back(recorded),
+        }
+    }
+}
