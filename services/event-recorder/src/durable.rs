@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
 use actors::{Answer, Ask};
-use bus::{BusError, BusHealth, BusRef, StreamQuery, StreamSpec, StreamStart};
+use bus::{BusError, BusHealth, BusRef, StreamQuery, StreamSpec, StreamStart, SubjectTransform};
 use clock::{Clock, Random};
 use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::subject::Fleet;
@@ -54,12 +54,14 @@ pub struct StreamLimits {
 /// The fleet's stream of events.
 #[must_use]
 pub fn event_stream(fleet: &Fleet, limits: StreamLimits) -> StreamSpec {
+    let (source, destination) = fleet.event_transform();
     StreamSpec {
         name: fleet.event_stream(),
         subjects: fleet.stored_events(),
         max_age: Some(limits.max_age),
         max_bytes: Some(limits.max_bytes),
         duplicate_window: DUPLICATE_WINDOW,
+        transform: Some(SubjectTransform { source, destination }),
     }
 }
 
@@ -174,7 +176,7 @@ impl Durable {
     fn read_stream(&self, after: u64) -> impl Future<Output = Result<StreamRead, String>> + use<> {
         let query = StreamQuery {
             stream: self.fleet.event_stream(),
-            subject: self.fleet.events(None, Some(&self.node)),
+            subjects: self.fleet.stored_events_of(None, &self.node),
             from: StreamStart::Sequence(after + 1),
             limit: READ_AT_ONCE,
         };

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use bus::Bus as _;
 use bus::nats::{NatsBus, NatsOptions};
-use clock::Random;
+use bus::{Bus as _, StreamQuery, StreamStart};
+use clock::{Clock, Random};
 use contract::subject::Fleet;
 use contract::{EventReason, NodeName, cloud_event, headers};
 use event_recorder::{StreamLimits, event_stream};
@@ -49,6 +49,9 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
             bytes_of_a_day = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.bytes;
         }
     }
+    // Of an agent that knows nothing of the stream, of the newest node and of one that is long gone.
+    let newest = resumption(&bus, &fleet, DAYS - 1).await?;
+    let oldest = resumption(&bus, &fleet, 0).await?;
     let state = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.clone();
     let after = process::resident_bytes(server.id())?;
     Ok(vec![
@@ -59,8 +62,44 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
             .with_bar(Bar::Ratio(1.0)),
         Figure::new("events stored after the week", Unit::Count, state.messages as f64)
             .beside("events", (DAYS * NODES * SAID.iter().map(|(_, times)| times).sum::<usize>()) as f64),
+        Figure::new("a node reads its own events of the whole week", Unit::Milliseconds, newest.milliseconds)
+            .beside("one that is long gone", oldest.milliseconds),
+        Figure::new("events read for that", Unit::Count, newest.read as f64).beside("its own", newest.own as f64),
         Figure::new("memory of the server", Unit::Mebibytes, process::mebibytes(after)).beside("empty", process::mebibytes(before)),
     ])
+}
+
+/// What a node reads of the stream before it offers what it kept.
+struct Resumption {
+    milliseconds: f64,
+    read: usize,
+    own: usize,
+}
+
+async fn resumption(bus: &NatsBus, fleet: &Fleet, day: usize) -> Result<Resumption> {
+    let (clock, node) = (Clock::host(), node_name(day, NODES / 2)?);
+    let began = clock.now().monotonic;
+    let (mut from, mut read, mut own) = (Some(1), 0, 0);
+    while let Some(sequence) = from {
+        let page = bus
+            .read(&StreamQuery {
+                stream: fleet.event_stream(),
+                subjects: fleet.stored_events_of(None, &node),
+                from: StreamStart::Sequence(sequence),
+                limit: 1_000,
+            })
+            .await?;
+        read += page.messages.len();
+        let is_own = |payload: &[u8]| String::from_utf8_lossy(payload).contains(node.as_str());
+        own += page.messages.iter().filter(|stored| is_own(&stored.message.payload)).count();
+        from = page.next;
+    }
+    let milliseconds = clock.now().monotonic.saturating_sub(began).as_secs_f64() * 1_000.0;
+    Ok(Resumption { milliseconds, read, own })
+}
+
+fn node_name(day: usize, number: usize) -> Result<NodeName> {
+    format!("node-{day}-{number:05}.eu.example").parse().map_err(|error| anyhow!("{error}"))
 }
 
 async fn connected(server: &NatsServer) -> Result<NatsBus> {
@@ -71,7 +110,7 @@ async fn connected(server: &NatsServer) -> Result<NatsBus> {
 
 /// What a node says in its day, as messages.
 fn events_of(fleet: &Fleet, day: usize, number: usize) -> Vec<(String, async_nats::HeaderMap, Vec<u8>)> {
-    let Ok(node) = format!("node-{day}-{number:05}.eu.example").parse::<NodeName>() else { return Vec::new() };
+    let Ok(node) = node_name(day, number) else { return Vec::new() };
     let mut random = Random::seeded((day * NODES + number) as u64);
     let reasons = SAID.iter().flat_map(|(reason, times)| std::iter::repeat_n(*reason, *times));
     let message = |(index, reason): (usize, EventReason)| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bus::{BusError, StoredMessage, StreamQuery, StreamStart};
+use contract::subject::Fleet;
 use contract::{EventReason, NodeName};
 use serde_json::Value;
 
@@ -29,7 +30,7 @@ pub(super) struct History<'a> {
     pub(super) limit: Option<usize>,
     /// Of this reason.
     pub(super) reason: Option<EventReason>,
-    /// Of this node.
+    /// Of this node, with those of nodes that are stored under the same subject.
     pub(super) node: Option<&'a NodeName>,
 }
 
@@ -54,12 +55,7 @@ impl History<'_> {
         let (mut heap, mut events) = (Ordered::new(self.limit), 0);
         let mut from = StreamStart::Time(self.since);
         loop {
-            let query = StreamQuery {
-                stream: client.fleet().event_stream(),
-                subject: client.fleet().events(reason_in_subject(self.reason), self.node),
-                from,
-                limit: PAGE,
-            };
+            let query = StreamQuery { stream: client.fleet().event_stream(), subjects: self.subjects(client.fleet()), from, limit: PAGE };
             let page = match client.bus().read(&query).await {
                 Ok(page) => page,
                 Err(BusError::NoResponders { .. } | BusError::Unsupported { .. }) => return Ok(None),
@@ -79,6 +75,13 @@ impl History<'_> {
                 None => return Ok(Some(heap.end(&mut show))),
             }
         }
+    }
+}
+
+impl History<'_> {
+    fn subjects(&self, fleet: &Fleet) -> Vec<String> {
+        let reason = reason_in_subject(self.reason);
+        self.node.map_or_else(|| vec![fleet.events(reason, None)], |node| fleet.stored_events_of(reason, node))
     }
 }
 

@@ -95,6 +95,7 @@ async fn stream_on(server: &NatsServer) -> NatsBus {
         max_age: None,
         max_bytes: None,
         duplicate_window: REMEMBERED,
+        transform: None,
     };
     let bus = NatsBus::connect(NatsOptions { urls: Some(server.url()), ..NatsOptions::default() }).await.unwrap();
     bus.wait_connected(Duration::from_secs(10)).await.unwrap();
@@ -106,8 +107,12 @@ async fn stream_on(server: &NatsServer) -> NatsBus {
 async fn stored_on(server: &NatsServer) -> Vec<StoredMessage> {
     let (bus, fleet, mut from, mut all) = (stream_on(server).await, Fleet::default(), Some(1), Vec::new());
     while let Some(sequence) = from {
-        let query =
-            StreamQuery { stream: fleet.event_stream(), subject: fleet.all_events(), from: StreamStart::Sequence(sequence), limit: 1_000 };
+        let query = StreamQuery {
+            stream: fleet.event_stream(),
+            subjects: vec![fleet.all_events()],
+            from: StreamStart::Sequence(sequence),
+            limit: 1_000,
+        };
         let page = bus.read(&query).await.unwrap();
         all.extend(page.messages);
         from = page.next;
