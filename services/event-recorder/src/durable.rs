@@ -161,6 +161,11 @@ impl Durable {
         async move { work.await.map_err(|error| error.to_string()) }
     }
 
+    /// Stored events after a number.
+    pub(crate) fn load(&self, after: u64, limit: usize) -> impl Future<Output = Result<Vec<Arc<PullEvent>>, String>> + use<> {
+        self.with_store("outbox-load", move |store| store.load(after, limit))
+    }
+
     fn write(&self, batch: Batch) -> impl Future<Output = Result<(), String>> + use<> {
         self.with_store("outbox-write", move |store| store.write(&batch))
     }
@@ -224,8 +229,7 @@ impl EventRecorder {
                 context.spawn(write.into_actor(self).map(written));
             }
             Effect::Load { after, limit } => {
-                let load = durable.with_store("outbox-load", move |store| store.load(after, limit));
-                self.then(load, context, Input::Loaded);
+                self.then(durable.load(after, limit), context, Input::Loaded);
             }
             Effect::OpenStream => self.then(durable.open_stream(), context, Input::Opened),
             Effect::ReadStream { after } => self.then(durable.read_stream(after), context, Input::Read),

@@ -49,11 +49,11 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
             bytes_of_a_day = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.bytes;
         }
     }
+    let state = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.clone();
+    let after = process::resident_bytes(server.id())?;
     // Of an agent that knows nothing of the stream, of the newest node and of one that is long gone.
     let newest = resumption(&bus, &fleet, DAYS - 1).await?;
     let oldest = resumption(&bus, &fleet, 0).await?;
-    let state = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.clone();
-    let after = process::resident_bytes(server.id())?;
     Ok(vec![
         Figure::new("subjects of the stream", Unit::Count, state.subjects_count as f64).with_bar(Bar::Value(SUBJECTS_MOST)),
         Figure::new("stored in a day", Unit::Mebibytes, process::mebibytes(bytes_of_a_day)),

@@ -107,7 +107,7 @@ fn read(stored: &StoredMessage) -> Option<(Duration, Value)> {
 }
 
 /// Puts events into the order of their time, as far as it holds back; of a limit, the newest.
-struct Ordered {
+pub(super) struct Ordered {
     held: BinaryHeap<Reverse<Held>>,
     limit: Option<usize>,
     shown: usize,
@@ -120,11 +120,11 @@ struct Held {
 }
 
 impl Ordered {
-    fn new(limit: Option<usize>) -> Self {
+    pub(super) fn new(limit: Option<usize>) -> Self {
         Self { held: BinaryHeap::new(), limit, shown: 0 }
     }
 
-    fn push(&mut self, time: Duration, sequence: u64, event: Value, show: &mut impl FnMut(&Value)) {
+    pub(super) fn push(&mut self, time: Duration, sequence: u64, event: Value, show: &mut impl FnMut(&Value)) {
         self.held.push(Reverse(Held { key: (time, sequence), event }));
         if self.held.len() <= self.limit.unwrap_or(REORDERED) {
             return;
@@ -136,7 +136,7 @@ impl Ordered {
         }
     }
 
-    fn end(mut self, show: &mut impl FnMut(&Value)) -> usize {
+    pub(super) fn end(mut self, show: &mut impl FnMut(&Value)) -> usize {
         while let Some(Reverse(held)) = self.held.pop() {
             show(&held.event);
             self.shown += 1;

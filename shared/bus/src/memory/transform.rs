@@ -19,7 +19,9 @@ fn made_token(token: &str, captured: &[&str]) -> Option<String> {
     let captured = |place: usize| captured.get(place.checked_sub(1)?).copied();
     match (name, numbers.as_slice()) {
         ("wildcard", [place]) => captured(*place).map(str::to_owned),
-        ("partition", [partitions, place]) if *partitions > 0 => captured(*place).map(|token| (fnv(token) as usize % partitions).to_string()),
+        ("partition", [partitions, place]) if *partitions > 0 => {
+            captured(*place).map(|token| (fnv(token) as usize % partitions).to_string())
+        }
         _ => None,
     }
 }

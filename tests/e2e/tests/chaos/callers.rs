@@ -11,8 +11,9 @@ use e2e::{ask_once, until_within};
 
 use super::Desk;
 
-/// Callers at a time.
-const AT_ONCE: usize = 8;
+/// Callers at a time, of few pulls and of many: most of them wait, for a bus that is gone or for another's probe.
+const AT_ONCE_LEAST: usize = 8;
+const AT_ONCE_MOST: usize = 40;
 /// Longer than a fleet in trouble takes for the next answer.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(120);
 
@@ -50,7 +51,8 @@ impl Callers {
         scope: &'scope Scope<'scope, '_>,
         random: &mut Random,
     ) -> Vec<ScopedJoinHandle<'scope, Vec<Call>>> {
-        (0..AT_ONCE).map(|_| Random::seeded(random.word())).map(|random| scope.spawn(move || self.call_all(random))).collect()
+        let at_once = (self.pulls / 100).clamp(AT_ONCE_LEAST, AT_ONCE_MOST);
+        (0..at_once).map(|_| Random::seeded(random.word())).map(|random| scope.spawn(move || self.call_all(random))).collect()
     }
 
     /// Outcomes that were told so far.

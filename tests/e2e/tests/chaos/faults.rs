@@ -14,6 +14,8 @@ const BETWEEN: usize = 25;
 const LASTS: usize = 40;
 /// Faults at a time.
 const AT_ONCE: usize = 3;
+/// How far it is is said after so many answers.
+const SAID_EVERY: usize = 1_000;
 /// A store that is full is tried again each second.
 const STORES_WITHIN: Duration = Duration::from_secs(60);
 
@@ -41,7 +43,12 @@ impl Faults {
 
     /// Breaks and mends until all calls are answered; then all is mended.
     pub(super) fn rage(mut self, world: &mut World<'_>, callers: &Callers) {
+        let mut said = 0;
         while !callers.are_done() {
+            if callers.told() >= said + SAID_EVERY {
+                said = callers.told();
+                eprintln!("{said} answers, {} faults", self.done.len());
+            }
             callers.until_told(callers.told() + 1 + below(&mut self.random, BETWEEN));
             self.end_those_over(world, callers.told());
             if self.in_force.len() < AT_ONCE {
