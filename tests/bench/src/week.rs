@@ -1,5 +1,5 @@
 //! `week`: what the fleet's stream holds after a week of 5,000 nodes that are all replaced every day, on a real nats-server, as fast as it
-//! takes events: subjects, bytes, the server's memory.
+//! takes events: subjects, bytes, the server's memory; and what reading a million events takes.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use support::nats::{NatsConfig, NatsServer, current_program};
 
 use crate::events::made_event;
 use crate::figure::{Bar, Figure, Unit};
-use crate::process;
+use crate::process::{self, Cost};
+use crate::program;
 
 const NODES: usize = 5_000;
 const DAYS: usize = 7;
@@ -28,6 +29,7 @@ const AT_ONCE: usize = 512;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// The bars.
 const SUBJECTS_MOST: f64 = 100_000.0;
+const COMMAND_MIB_MOST: f64 = 64.0;
 
 pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
@@ -52,6 +54,8 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let state = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.clone();
     let after = process::resident_bytes(server.id())?;
     // Of an agent that knows nothing of the stream, of the newest node and of one that is long gone.
+    let events = read_all(&server, "events").await?;
+    let report = read_all(&server, "report").await?;
     let newest = resumption(&bus, &fleet, DAYS - 1).await?;
     let oldest = resumption(&bus, &fleet, 0).await?;
     Ok(vec![
@@ -65,8 +69,21 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
         Figure::new("a node reads its own events of the whole week", Unit::Milliseconds, newest.milliseconds)
             .beside("one that is long gone", oldest.milliseconds),
         Figure::new("events read for that", Unit::Count, newest.read as f64).beside("its own", newest.own as f64),
+        Figure::new("most memory of `fleetpull events` of the whole week", Unit::Mebibytes, process::mebibytes(events.peak_bytes))
+            .beside("of `fleetpull report`", process::mebibytes(report.peak_bytes))
+            .with_bar(Bar::Value(COMMAND_MIB_MOST)),
+        Figure::new("time of `fleetpull events` of the whole week", Unit::Seconds, events.wall.as_secs_f64())
+            .beside("of `fleetpull report`", report.wall.as_secs_f64()),
         Figure::new("memory of the server", Unit::Mebibytes, process::mebibytes(after)).beside("empty", process::mebibytes(before)),
     ])
+}
+
+/// What the command that people use takes to read the whole stream.
+async fn read_all(server: &NatsServer, command: &str) -> Result<Cost> {
+    let home = tempfile::tempdir()?;
+    let mut reading = program::apart(&program::fleetpull()?, home.path());
+    reading.args([command, "--since", "24h", "-o", "json", "--nats", &server.url()]);
+    process::run(&mut reading, &Clock::host()).await
 }
 
 /// What a node reads of the stream before it offers what it kept.

@@ -38,8 +38,9 @@ const GOOD: usize = 12;
 const BAD: usize = 6;
 /// How often an image of a registry in trouble fails before it can be pulled.
 const TROUBLE: u64 = 3;
-/// So long the stream remembers ids by itself. What is offered again later must be found by the agent.
-const REMEMBERED: Duration = Duration::from_millis(100);
+/// So long the stream remembers ids by itself, 120 s where agents make it. What is offered again later must be found by the agent. What the
+/// network has held back arrives beside what is offered again: nobody but the stream can tell then, so that this is longer than that takes.
+const REMEMBERED: Duration = Duration::from_secs(2);
 /// All that waits is sent within this.
 const DRAINED_WITHIN: Duration = Duration::from_secs(120);
 
