@@ -12,7 +12,7 @@ use contract::{CallError, PullEvent};
 use futures::future::OptionFuture;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::core::{EVENT_MAX_BYTES, Input, Journal, RecorderCounts, text_bytes};
+use crate::core::{EVENT_MAX_BYTES, Input, Journal, RecorderCounts, page_events, text_bytes};
 use crate::durable::{Durability, Durable, Reply};
 use crate::outbound::{OUTBOX_CAPACITY, Outgoing, Published, Publisher};
 
@@ -115,10 +115,26 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
 }
 
 impl Handler<Ask<ListEvents>> for EventRecorder {
-    type Result = MessageResult<Ask<ListEvents>>;
+    type Result = Later<Ask<ListEvents>>;
 
-    fn handle(&mut self, Ask(list): Ask<ListEvents>, _: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(self.journal.list(&list.body)))
+    fn handle(&mut self, Ask(list): Ask<ListEvents>, context: &mut Self::Context) -> Self::Result {
+        let (answer, answered) = later();
+        let wanted = list.body;
+        match (&self.durable, wanted.stored_after) {
+            (Some(durable), Some(after)) => {
+                let limit = page_events(&wanted);
+                let load = durable.load(after, limit);
+                context.spawn(load.into_actor(self).map(move |loaded, recorder, _| {
+                    let listed = loaded.map(|events| {
+                        let is_all = events.len() < limit;
+                        recorder.journal.list_stored(&wanted, events, is_all)
+                    });
+                    answer.give(listed.map_err(|reason| CallError::Refused { reason }));
+                }));
+            }
+            _ => answer.give(Ok(self.journal.list(&wanted))),
+        }
+        answered
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
 use actors::{Answer, Ask};
-use bus::{BusError, BusHealth, BusRef, StreamQuery, StreamSpec, StreamStart};
+use bus::{BusError, BusHealth, BusRef, StreamQuery, StreamSpec, StreamStart, SubjectTransform};
 use clock::{Clock, Random};
 use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::subject::Fleet;
@@ -54,12 +54,14 @@ pub struct StreamLimits {
 /// The fleet's stream of events.
 #[must_use]
 pub fn event_stream(fleet: &Fleet, limits: StreamLimits) -> StreamSpec {
+    let (source, destination) = fleet.event_transform();
     StreamSpec {
         name: fleet.event_stream(),
         subjects: fleet.stored_events(),
         max_age: Some(limits.max_age),
         max_bytes: Some(limits.max_bytes),
         duplicate_window: DUPLICATE_WINDOW,
+        transform: Some(SubjectTransform { source, destination }),
     }
 }
 
@@ -159,6 +161,11 @@ impl Durable {
         async move { work.await.map_err(|error| error.to_string()) }
     }
 
+    /// Stored events after a number.
+    pub(crate) fn load(&self, after: u64, limit: usize) -> impl Future<Output = Result<Vec<Arc<PullEvent>>, String>> + use<> {
+        self.with_store("outbox-load", move |store| store.load(after, limit))
+    }
+
     fn write(&self, batch: Batch) -> impl Future<Output = Result<(), String>> + use<> {
         self.with_store("outbox-write", move |store| store.write(&batch))
     }
@@ -174,7 +181,7 @@ impl Durable {
     fn read_stream(&self, after: u64) -> impl Future<Output = Result<StreamRead, String>> + use<> {
         let query = StreamQuery {
             stream: self.fleet.event_stream(),
-            subject: self.fleet.events(None, Some(&self.node)),
+            subjects: self.fleet.stored_events_of(None, &self.node),
             from: StreamStart::Sequence(after + 1),
             limit: READ_AT_ONCE,
         };
@@ -222,8 +229,7 @@ impl EventRecorder {
                 context.spawn(write.into_actor(self).map(written));
             }
             Effect::Load { after, limit } => {
-                let load = durable.with_store("outbox-load", move |store| store.load(after, limit));
-                self.then(load, context, Input::Loaded);
+                self.then(durable.load(after, limit), context, Input::Loaded);
             }
             Effect::OpenStream => self.then(durable.open_stream(), context, Input::Opened),
             Effect::ReadStream { after } => self.then(durable.read_stream(after), context, Input::Read),

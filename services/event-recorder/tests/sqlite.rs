@@ -9,6 +9,8 @@ use contract::{EventReason, EventSequence, MessageId, PullEvent, Repeats, TraceC
 use event_recorder::core::{Batch, StreamMark};
 use event_recorder::store::OpenedStore;
 use event_recorder::store::sqlite::{OUTBOX_FILE, Origin, SqliteStore};
+use support::requirement::met;
+use support::small_disk::SmallDisk;
 use tempfile::TempDir;
 
 fn event(number: u64) -> Arc<PullEvent> {
@@ -70,6 +72,26 @@ fn numbers_of_events_that_the_stream_has_are_not_given_again() {
     first.store.write(&Batch { remove: (1..=5).collect(), ..Batch::default() }).unwrap();
     drop(first);
     assert_eq!(open(dir.path()).recovered.next_number, 6);
+}
+
+#[test]
+fn numbers_of_events_that_could_not_be_stored_are_not_given_again_and_that_is_said() {
+    let disk = TempDir::new().unwrap();
+    let Some(small) = met(SmallDisk::mount(disk.path(), 1024 * 1024)) else { return };
+    let mut first = open(disk.path());
+    first.store.write(&put(1..=5)).unwrap();
+    small.fill();
+    let refused = first.store.write(&put(6..=900)).unwrap_err();
+    assert!(refused.to_string().contains("full"), "{refused}");
+    // Killed; there is room again.
+    drop(first);
+    small.free();
+    let second = open(disk.path());
+    assert_eq!(second.recovered.next_number, 901);
+    let lost = second.recovered.lost.as_deref().unwrap();
+    assert!(lost.contains("up to number 900"), "{lost}");
+    drop(second);
+    assert_eq!(open(disk.path()).recovered.next_number, 901, "once it is known nothing changes until it is used");
 }
 
 #[test]

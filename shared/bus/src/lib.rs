@@ -18,6 +18,8 @@ pub use asker::Asker;
 pub use message::{Headers, MAX_PAYLOAD_BYTES, Message};
 pub use outlived::Outlived;
 pub use port::{AgedEntry, BucketStatus, Snapshot};
-pub use port::{Appended, BucketSpec, Entry, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus};
+pub use port::{
+    Appended, BucketSpec, Entry, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus, SubjectTransform,
+};
 pub use port::{Bus, BusError, BusHealth, BusRef, HealthChanges, KeyValue, KeyValueError, Subscription};
 pub use port::{DEADLINE_HEADER, SUBSCRIPTION_CAPACITY};

@@ -9,6 +9,7 @@ mod hub;
 mod key_value;
 mod routes;
 mod streams;
+mod transform;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -127,7 +128,7 @@ impl Bus for MemoryBus {
     async fn read(&self, query: &StreamQuery) -> Result<StreamPage, BusError> {
         self.hub.check_open(self.connection)?;
         rules::check_name(&query.stream)?;
-        rules::check_pattern(&query.subject)?;
+        query.subjects.iter().try_for_each(|subject| rules::check_pattern(subject))?;
         self.hub.read_stream(query).ok_or_else(|| BusError::NoResponders { subject: format!("the stream {}", query.stream) })
     }
 

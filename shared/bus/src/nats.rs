@@ -173,7 +173,7 @@ impl Bus for NatsBus {
 
     async fn read(&self, query: &StreamQuery) -> Result<StreamPage, BusError> {
         rules::check_name(&query.stream)?;
-        rules::check_pattern(&query.subject)?;
+        query.subjects.iter().try_for_each(|subject| rules::check_pattern(subject))?;
         log::read(&self.inner.jetstream, query).await
     }
 

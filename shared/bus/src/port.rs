@@ -348,6 +348,18 @@ pub struct StreamSpec {
     pub max_bytes: Option<u64>,
     /// Within this time a message id is stored once.
     pub duplicate_window: Duration,
+    /// Under which other subjects it stores what it takes; none: as published.
+    pub transform: Option<SubjectTransform>,
+}
+
+/// Under which subject a stream stores what was published on another, as NATS writes it: `{{wildcard(1)}}` is the token of the first
+/// wildcard, `{{partition(8,2)}}` a number below 8 made from that of the second. Subscribers hear what is published as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubjectTransform {
+    /// What is transformed.
+    pub source: String,
+    /// To what.
+    pub destination: String,
 }
 
 /// Which stream it is and how far it has come.
@@ -364,11 +376,11 @@ pub struct StreamStatus {
 pub struct StreamQuery {
     /// The stream.
     pub stream: String,
-    /// Only messages on this subject, which may hold wildcards.
-    pub subject: String,
+    /// Only messages that are stored under one of these subjects, which may hold wildcards.
+    pub subjects: Vec<String>,
     /// Where to begin.
     pub from: StreamStart,
-    /// At most so many messages, and no more than some MiB.
+    /// At most so many messages of each subject, and no more than some MiB.
     pub limit: usize,
 }
 

@@ -201,7 +201,27 @@ impl Fleet {
         EventReason::ALL.iter().map(|reason| format!("{}.v1.evt.{}.>", self.0, token(reason.as_str()))).collect()
     }
 
-    /// Matches stored events; what is not given matches all.
+    /// Under which subjects that stream stores them, as source and destination of a transform of NATS: a node's name would make new
+    /// subjects for ever where nodes are replaced, so that a number made from it stands in its place.
+    #[must_use]
+    pub fn event_transform(&self) -> (String, String) {
+        let fleet = &self.0;
+        (
+            format!("{fleet}.v1.evt.*.*.*"),
+            format!("{fleet}.v1.evt.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}.{{{{partition({EVENT_PARTITIONS},3)}}}}"),
+        )
+    }
+
+    /// Under which the stream stores the events of a node: with those of other nodes, and, by a stream that was made by an older
+    /// version, under its own name.
+    #[must_use]
+    pub fn stored_events_of(&self, reason: Option<EventReason>, node: &NodeName) -> Vec<String> {
+        let own = self.events(reason, Some(node));
+        let others = own.rsplit_once('.').map(|(before, name)| format!("{before}.{}", fnv(name) % EVENT_PARTITIONS));
+        others.into_iter().chain([own]).collect()
+    }
+
+    /// Matches published events; what is not given matches all.
     #[must_use]
     pub fn events(&self, reason: Option<EventReason>, node: Option<&NodeName>) -> String {
         format!(
@@ -217,6 +237,15 @@ impl Default for Fleet {
     fn default() -> Self {
         Self("fleetpull".to_owned())
     }
+}
+
+/// Over so many subjects the events of one reason and registry are stored: a node that resumes reads those of some others too, of 10,000
+/// nodes twenty.
+const EVENT_PARTITIONS: u32 = 512;
+
+/// FNV-1a of 32 bits, by which nats-server chooses partitions.
+fn fnv(token: &str) -> u32 {
+    token.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Encodes any name into one token.
@@ -298,6 +327,10 @@ mod tests {
         assert_eq!(fleet.event(EventReason::InspectFailed, None, &node), "fleetpull.v1.evt.InspectFailed._.n1_2eexample");
         assert_eq!(fleet.present(None, &node), "fleetpull.v1.evt.present._.n1_2eexample");
         assert_eq!(fleet.event_stream(), "FLEETPULL_EVENTS");
+        let (source, destination) = fleet.event_transform();
+        assert_eq!(source, "fleetpull.v1.evt.*.*.*");
+        assert_eq!(destination, "fleetpull.v1.evt.{{wildcard(1)}}.{{wildcard(2)}}.{{partition(512,3)}}");
+        assert_eq!(fleet.stored_events_of(None, &node), ["fleetpull.v1.evt.*.*.182", "fleetpull.v1.evt.*.*.n1_2eexample"]);
         assert!(fleet.stored_events().contains(&"fleetpull.v1.evt.Pulled.>".to_owned()));
         assert_eq!(fleet.events(None, Some(&node)), "fleetpull.v1.evt.*.*.n1_2eexample");
         assert_eq!(fleet.all_knowledge(), "fleetpull.v1.know.>");

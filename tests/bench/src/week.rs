@@ -1,12 +1,12 @@
 //! `week`: what the fleet's stream holds after a week of 5,000 nodes that are all replaced every day, on a real nats-server, as fast as it
-//! takes events: subjects, bytes, the server's memory.
+//! takes events: subjects, bytes, the server's memory; and what reading a million events takes.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use bus::Bus as _;
 use bus::nats::{NatsBus, NatsOptions};
-use clock::Random;
+use bus::{Bus as _, StreamQuery, StreamStart};
+use clock::{Clock, Random};
 use contract::subject::Fleet;
 use contract::{EventReason, NodeName, cloud_event, headers};
 use event_recorder::{StreamLimits, event_stream};
@@ -16,7 +16,8 @@ use support::nats::{NatsConfig, NatsServer, current_program};
 
 use crate::events::made_event;
 use crate::figure::{Bar, Figure, Unit};
-use crate::process;
+use crate::process::{self, Cost};
+use crate::program;
 
 const NODES: usize = 5_000;
 const DAYS: usize = 7;
@@ -28,6 +29,7 @@ const AT_ONCE: usize = 512;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// The bars.
 const SUBJECTS_MOST: f64 = 100_000.0;
+const COMMAND_MIB_MOST: f64 = 64.0;
 
 pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
@@ -51,6 +53,11 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     }
     let state = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.clone();
     let after = process::resident_bytes(server.id())?;
+    // Of an agent that knows nothing of the stream, of the newest node and of one that is long gone.
+    let events = read_all(&server, "events").await?;
+    let report = read_all(&server, "report").await?;
+    let newest = resumption(&bus, &fleet, DAYS - 1).await?;
+    let oldest = resumption(&bus, &fleet, 0).await?;
     Ok(vec![
         Figure::new("subjects of the stream", Unit::Count, state.subjects_count as f64).with_bar(Bar::Value(SUBJECTS_MOST)),
         Figure::new("stored in a day", Unit::Mebibytes, process::mebibytes(bytes_of_a_day)),
@@ -59,8 +66,57 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
             .with_bar(Bar::Ratio(1.0)),
         Figure::new("events stored after the week", Unit::Count, state.messages as f64)
             .beside("events", (DAYS * NODES * SAID.iter().map(|(_, times)| times).sum::<usize>()) as f64),
+        Figure::new("a node reads its own events of the whole week", Unit::Milliseconds, newest.milliseconds)
+            .beside("one that is long gone", oldest.milliseconds),
+        Figure::new("events read for that", Unit::Count, newest.read as f64).beside("its own", newest.own as f64),
+        Figure::new("most memory of `fleetpull events` of the whole week", Unit::Mebibytes, process::mebibytes(events.peak_bytes))
+            .beside("of `fleetpull report`", process::mebibytes(report.peak_bytes))
+            .with_bar(Bar::Value(COMMAND_MIB_MOST)),
+        Figure::new("time of `fleetpull events` of the whole week", Unit::Seconds, events.wall.as_secs_f64())
+            .beside("of `fleetpull report`", report.wall.as_secs_f64()),
         Figure::new("memory of the server", Unit::Mebibytes, process::mebibytes(after)).beside("empty", process::mebibytes(before)),
     ])
+}
+
+/// What the command that people use takes to read the whole stream.
+async fn read_all(server: &NatsServer, command: &str) -> Result<Cost> {
+    let home = tempfile::tempdir()?;
+    let mut reading = program::apart(&program::fleetpull()?, home.path());
+    reading.args([command, "--since", "24h", "-o", "json", "--nats", &server.url()]);
+    process::run(&mut reading, &Clock::host()).await
+}
+
+/// What a node reads of the stream before it offers what it kept.
+struct Resumption {
+    milliseconds: f64,
+    read: usize,
+    own: usize,
+}
+
+async fn resumption(bus: &NatsBus, fleet: &Fleet, day: usize) -> Result<Resumption> {
+    let (clock, node) = (Clock::host(), node_name(day, NODES / 2)?);
+    let began = clock.now().monotonic;
+    let (mut from, mut read, mut own) = (Some(1), 0, 0);
+    while let Some(sequence) = from {
+        let page = bus
+            .read(&StreamQuery {
+                stream: fleet.event_stream(),
+                subjects: fleet.stored_events_of(None, &node),
+                from: StreamStart::Sequence(sequence),
+                limit: 1_000,
+            })
+            .await?;
+        read += page.messages.len();
+        let is_own = |payload: &[u8]| String::from_utf8_lossy(payload).contains(node.as_str());
+        own += page.messages.iter().filter(|stored| is_own(&stored.message.payload)).count();
+        from = page.next;
+    }
+    let milliseconds = clock.now().monotonic.saturating_sub(began).as_secs_f64() * 1_000.0;
+    Ok(Resumption { milliseconds, read, own })
+}
+
+fn node_name(day: usize, number: usize) -> Result<NodeName> {
+    format!("node-{day}-{number:05}.eu.example").parse().map_err(|error| anyhow!("{error}"))
 }
 
 async fn connected(server: &NatsServer) -> Result<NatsBus> {
@@ -71,7 +127,7 @@ async fn connected(server: &NatsServer) -> Result<NatsBus> {
 
 /// What a node says in its day, as messages.
 fn events_of(fleet: &Fleet, day: usize, number: usize) -> Vec<(String, async_nats::HeaderMap, Vec<u8>)> {
-    let Ok(node) = format!("node-{day}-{number:05}.eu.example").parse::<NodeName>() else { return Vec::new() };
+    let Ok(node) = node_name(day, number) else { return Vec::new() };
     let mut random = Random::seeded((day * NODES + number) as u64);
     let reasons = SAID.iter().flat_map(|(reason, times)| std::iter::repeat_n(*reason, *times));
     let message = |(index, reason): (usize, EventReason)| {

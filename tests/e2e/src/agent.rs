@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,15 +112,14 @@ impl<'a> Agent<'a> {
 
     /// The same within a trace, by which a registry knows what this agent asks for.
     pub fn ask_within<C: Command + Clone>(&self, trace: TraceContext, body: &C) -> C::Reply {
-        let answer = || async {
-            let bus = SocketBus::connect(&self.socket).await.map_err(|error| CallError::Bus { reason: error.to_string() })?;
-            let node = self.arguments[2].parse().expect("an agent has a name");
-            let wiring = Wiring { bus: Arc::new(bus), fleet: Fleet::default(), node, delivery: Delivery::Bus };
-            let envelope = Envelope { meta: Meta::within(trace, &mut Random::from_system()), body: body.clone() };
-            Sender::<C>::remote(wiring).call(envelope, LIMIT).await
-        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        until(&format!("the agent answers: {}", self.process.stderr()), || runtime.block_on(answer()).ok())
+        let answer = || runtime.block_on(ask_once(&self.socket, &self.arguments[2], trace, body)).ok();
+        until(&format!("the agent answers: {}", self.process.stderr()), answer)
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> String {
+        self.process.stderr()
     }
 
     /// What it says of itself through its socket.
@@ -164,6 +163,15 @@ impl<'a> Agent<'a> {
         let (process, notices) = start(place, &arguments);
         Self { place, process, notices, arguments, socket }
     }
+}
+
+/// What the agent with this name and socket answers, asked once: an error where it is not there, or ends before it has answered.
+pub async fn ask_once<C: Command + Clone>(socket: &Path, node: &str, trace: TraceContext, body: &C) -> Result<C::Reply, CallError> {
+    let bus = SocketBus::connect(socket).await.map_err(|error| CallError::Bus { reason: error.to_string() })?;
+    let node = node.parse().expect("an agent has a name");
+    let wiring = Wiring { bus: Arc::new(bus), fleet: Fleet::default(), node, delivery: Delivery::Bus };
+    let envelope = Envelope { meta: Meta::within(trace, &mut Random::from_system()), body: body.clone() };
+    Sender::<C>::remote(wiring).call(envelope, LIMIT).await
 }
 
 fn start(place: &Workplace, arguments: &[String]) -> (Started, UnixDatagram) {

@@ -20,7 +20,7 @@ pub mod spans;
 mod until;
 mod workplace;
 
-pub use agent::Agent;
+pub use agent::{Agent, ask_once};
 pub use binary::binary;
 pub use http::{HttpAnswer, http_get, http_send};
 pub use process::{Signal, Started};

@@ -4,6 +4,7 @@
 mod accounts;
 mod agent;
 mod behind_cri;
+mod chaos;
 mod cluster;
 mod command_line;
 mod leaks;

@@ -93,6 +93,7 @@ conformance! {
         appending_where_nothing_stores_has_no_responders,
         subscribers_see_what_is_appended,
         plain_messages_are_stored_too,
+        a_stream_stores_under_other_subjects_and_subscribers_hear_as_published,
         a_stream_takes_more_subjects,
         invalid_streams_are_refused,
         a_stream_is_read_in_pages_from_a_sequence_on,

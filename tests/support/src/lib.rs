@@ -9,3 +9,4 @@ pub mod nats;
 pub mod otlp;
 pub mod requirement;
 pub mod scripted_cri;
+pub mod small_disk;

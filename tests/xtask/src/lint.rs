@@ -11,7 +11,10 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let cargo = |arguments: &[&str]| command::run(command::cargo(root).env("RUSTDOCFLAGS", "-D warnings").args(arguments));
     let outcomes = [
         ("form", cargo(&["fmt", "--all", "--check"])),
-        ("lints", cargo(&["clippy", "--workspace", "--all-targets", "--features", "e2e/jaeger", "--locked", "--", "-D", "warnings"])),
+        (
+            "lints",
+            cargo(&["clippy", "--workspace", "--all-targets", "--features", "e2e/jaeger,e2e/chaos", "--locked", "--", "-D", "warnings"]),
+        ),
         ("documentation", cargo(&["doc", "--workspace", "--no-deps", "--locked"])),
         ("layers", layers::run(root)),
         ("dependencies", dependencies::run(root)),

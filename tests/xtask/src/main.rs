@@ -31,6 +31,7 @@ Examples:
   cargo xtask test back_off            the tests with that in their names
   cargo xtask lint                     what CI checks besides the tests
   cargo xtask bench --output json      the benchmarks beside their references
+  cargo xtask e2e chaos                10,000 pulls under faults: no event is lost or doubled
   cargo xtask e2e image                Docker Engine builds the image and runs it
   cargo xtask e2e jaeger               a real Jaeger shows the trees and links of real pulls
   cargo xtask e2e promtool             Prometheus' checker on rules, their tests and metrics"
@@ -70,9 +71,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Checks what ours writes with other people's programs, each built once into .tools.
+    /// Checks what takes too long for `cargo xtask test`: with other people's programs, each built once into .tools, or with many pulls.
     E2e {
-        /// Which program.
+        /// What is checked.
         #[arg(value_enum)]
         program: e2e::Program,
     },

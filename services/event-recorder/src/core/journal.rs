@@ -1,6 +1,6 @@
 //! The newest events in order, each once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use contract::messages::event_recorder::{EventList, ListEvents};
@@ -91,11 +91,49 @@ impl Journal {
         page
     }
 
+    /// One page of what is stored: of `loaded`, which the store has after `wanted.stored_after`, and of what the store has forgotten or
+    /// could not take and is still kept. `is_all`: the store has nothing after it.
+    #[must_use]
+    pub fn list_stored(&self, wanted: &ListEvents, loaded: Vec<Arc<PullEvent>>, is_all: bool) -> EventList {
+        let (after, limit) = (wanted.stored_after.unwrap_or_default(), page_events(wanted));
+        let until = loaded.last().filter(|_| !is_all).and_then(|last| number_of(last)).unwrap_or(u64::MAX);
+        let kept = self.events.iter().filter(|event| number_of(event).is_some_and(|number| number > after && number <= until));
+        let by_number: BTreeMap<u64, Arc<PullEvent>> =
+            kept.cloned().chain(loaded).filter_map(|event| Some((number_of(&event)?, event))).collect();
+        let mut page = EventList { events: Vec::new(), next_after: after, more: !is_all };
+        let mut bytes = 0;
+        for (number, event) in by_number {
+            if matches(&event, wanted.reason, wanted.image.as_deref()) {
+                bytes += EVENT_OVERHEAD_BYTES + text_bytes(&event);
+                if !page.events.is_empty() && (bytes > PAGE_BYTES || page.events.len() == limit) {
+                    page.more = true;
+                    break;
+                }
+                page.events.push(PullEvent::clone(&event));
+            }
+            page.next_after = number;
+        }
+        page
+    }
+
     /// How many were recorded, and how many are kept.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.recorded, self.events.len() as u64)
     }
+}
+
+/// How many events a page may hold that is asked for so.
+#[must_use]
+pub fn page_events(wanted: &ListEvents) -> usize {
+    match usize::try_from(wanted.limit) {
+        Ok(limit @ 1..PAGE_EVENTS) => limit,
+        _ => PAGE_EVENTS,
+    }
+}
+
+fn number_of(event: &PullEvent) -> Option<u64> {
+    event.sequence.as_ref().map(|sequence| sequence.number)
 }
 
 /// The bytes of an event's texts.
@@ -161,9 +199,41 @@ pub(crate) mod tests {
         let count = |wanted: ListEvents| journal.list(&wanted).events.len();
         assert_eq!(count(ListEvents { reason: Some(EventReason::Failed), ..ListEvents::default() }), 2);
         assert_eq!(count(ListEvents { image: Some("a".to_owned()), ..ListEvents::default() }), 2);
-        assert_eq!(count(ListEvents { reason: Some(EventReason::Failed), image: Some("b".to_owned()), after: 0 }), 1);
+        assert_eq!(count(ListEvents { reason: Some(EventReason::Failed), image: Some("b".to_owned()), ..ListEvents::default() }), 1);
         assert_eq!(count(ListEvents { after: 2, ..ListEvents::default() }), 1);
         assert_eq!(count(ListEvents { after: 99, ..ListEvents::default() }), 0);
+    }
+
+    #[test]
+    fn what_is_stored_is_listed_in_pages_with_what_is_kept_alone() {
+        let mut random = Random::seeded(1);
+        let stored: Vec<Arc<PullEvent>> = (1..=20)
+            .map(|number| {
+                let sequence = Some(contract::EventSequence { incarnation: "inc".to_owned(), number });
+                Arc::new(PullEvent { sequence, ..event(&mut random, &number.to_string(), EventReason::Pulled, 1) })
+            })
+            .collect();
+        let mut journal = Journal::keeping(10);
+        // 18 could not be stored, 11 was forgotten; what has no number is not stored.
+        assert!(stored.iter().all(|event| journal.record(Arc::clone(event))));
+        journal.record(event(&mut random, "present", EventReason::Pulled, 1));
+        let store: Vec<Arc<PullEvent>> = stored.iter().filter(|event| !["18", "12"].contains(&event.image.as_str())).cloned().collect();
+        let (mut after, mut seen, mut pages) = (0, Vec::new(), 0);
+        loop {
+            let wanted = ListEvents { stored_after: Some(after), limit: 3, ..ListEvents::default() };
+            let rest = store.iter().filter(|event| number_of(event).is_some_and(|number| number > after));
+            let loaded: Vec<_> = rest.take(page_events(&wanted)).cloned().collect();
+            let is_all = loaded.len() < page_events(&wanted);
+            let page = journal.list_stored(&wanted, loaded, is_all);
+            assert!(page.events.len() <= 3, "{}", page.events.len());
+            seen.extend(page.events.into_iter().map(|event| event.image));
+            (after, pages) = (page.next_after, pages + 1);
+            if !page.more {
+                break;
+            }
+        }
+        assert_eq!(seen, (1..=20).map(|number: u32| number.to_string()).collect::<Vec<_>>());
+        assert!(pages >= 7, "{pages}");
     }
 
     #[test]

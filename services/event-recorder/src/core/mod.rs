@@ -7,7 +7,7 @@ mod recorder;
 mod step;
 
 pub use folding::{FOLD_AT_FIRST, FOLD_AT_MOST};
-pub use journal::{EVENT_MAX_BYTES, Journal, KEEP_DEFAULT, text_bytes};
+pub use journal::{EVENT_MAX_BYTES, Journal, KEEP_DEFAULT, page_events, text_bytes};
 pub use recorder::{EVENT_OVERHEAD_BYTES, Identity, Recorder, RecorderCounts, RecorderPolicy, Recovered, WINDOW};
 pub use step::{Batch, Effect, Input, Slot, StreamMark, StreamRead, Token};
 

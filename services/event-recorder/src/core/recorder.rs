@@ -73,6 +73,8 @@ enum Delivery {
     Ready,
     /// An append has failed: the others under way come to their end.
     Failing,
+    /// The stream is to be read again as soon as the appends under way have come to their end.
+    Ending,
 }
 
 /// What is counted.
@@ -326,7 +328,10 @@ impl Recorder {
         effects.extend(waiting.into_iter().map(Effect::Answer));
         if self.delivery != Delivery::Ready || result.is_err() {
             effects.extend(batch.put.iter().filter(|event| number_of(event) > self.published).cloned().map(Effect::Publish));
-            self.published = batch.put.last().map_or(self.published, number_of);
+            self.published = batch.put.last().map_or(self.published, number_of).max(self.published);
+        } else if batch.put.first().is_some_and(|first| number_of(first) <= self.published) {
+            // They were published while they could not be stored, perhaps hours ago: the stream has them, and forgets ids after minutes.
+            self.reopen(now);
         }
         if result.is_err() {
             self.counts.write_failures_total += 1;
@@ -445,6 +450,11 @@ impl Recorder {
         self.delivery = Delivery::Closed(now.monotonic + RETRY_EVERY);
     }
 
+    /// What the stream has is read again before anything more is offered.
+    fn reopen(&mut self, now: Now) {
+        self.delivery = if self.in_flight.is_empty() { Delivery::Closed(now.monotonic) } else { Delivery::Ending };
+    }
+
     fn appended(&mut self, now: Now, number: u64, result: Result<u64, String>) {
         let Some(event) = self.in_flight.remove(&number) else { return };
         match result {
@@ -473,12 +483,18 @@ impl Recorder {
         }
         match self.delivery {
             Delivery::Failing => self.fail(now),
-            // All that was offered is there.
-            Delivery::Ready if self.acknowledged > self.mark.sequence => {
+            Delivery::Ending => self.reopen(now),
+            // All that was offered is there. What was published alone is looked for behind the mark.
+            Delivery::Ready if self.acknowledged > self.mark.sequence && !self.waits_published() => {
                 self.set_mark(StreamMark { created: self.mark.created.clone(), sequence: self.acknowledged });
             }
             _ => {}
         }
+    }
+
+    /// Whether the stream may have events by their publication alone: no answer has said so.
+    fn waits_published(&self) -> bool {
+        self.outbox.next_after(0).is_some_and(|first| first <= self.published)
     }
 
     fn set_mark(&mut self, mark: StreamMark) {
@@ -523,7 +539,7 @@ impl Recorder {
             Delivery::None => true,
             Delivery::Ready => self.outbox.is_empty(),
             Delivery::Closed(_) => self.counts.stream_failures_total > 0,
-            Delivery::Opening | Delivery::Reading(_) | Delivery::Failing => false,
+            Delivery::Opening | Delivery::Reading(_) | Delivery::Failing | Delivery::Ending => false,
         };
         if is_written && is_sent {
             effects.extend(self.flushes.drain(..).map(Effect::Answer));

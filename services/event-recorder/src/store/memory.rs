@@ -18,6 +18,8 @@ struct Contents {
     folds: BTreeMap<u64, Arc<PullEvent>>,
     mark: StreamMark,
     last_number: u64,
+    /// The highest number of an event that could not be stored.
+    last_unstored: u64,
     fails: bool,
 }
 
@@ -37,12 +39,13 @@ impl MemoryStore {
             time_ms: event.time_ms,
             is_refusal: false,
         };
+        let is_lost = contents.last_unstored > contents.last_number;
         let recovered = Recovered {
-            next_number: contents.last_number + 1,
+            next_number: contents.last_number.max(contents.last_unstored) + 1,
             slots: contents.events.iter().map(slot).collect(),
             folds: contents.folds.iter().map(|(id, event)| (*id, PullEvent::clone(event))).collect(),
             mark: contents.mark.clone(),
-            lost: None,
+            lost: is_lost.then(|| "events could not be stored".to_owned()),
         };
         OpenedStore { store: Box::new(self.clone()), incarnation: incarnation.to_owned(), recovered }
     }
@@ -55,7 +58,9 @@ impl MemoryStore {
 impl OutboxStore for MemoryStore {
     fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
         let mut contents = self.contents();
+        let numbers = batch.put.iter().map(|event| event.sequence.as_ref().map_or(0, |sequence| sequence.number));
         if contents.fails {
+            contents.last_unstored = numbers.max().unwrap_or_default().max(contents.last_unstored);
             return Err(StoreError("no space left on device".to_owned()));
         }
         for event in &batch.put {

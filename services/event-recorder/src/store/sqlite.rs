@@ -1,7 +1,8 @@
 //! The store in a SQLite database in WAL mode: one `write` a batch, which outlives the process. [`OutboxStore::syncer`] brings the log to the
 //! disk. A database that cannot be read is set aside, after what can be read of it was copied.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +14,11 @@ use crate::core::{Batch, Recovered, Slot, StreamMark, text_bytes};
 
 /// The database's file in the state directory.
 pub const OUTBOX_FILE: &str = "outbox.db";
+/// The file in the state directory with the highest number that was given to an event which could not be stored. It has its size from the
+/// start, so that it can be written on a full disk.
+const UNSTORED_FILE: &str = "outbox.unstored";
+/// Digits of a number in it.
+const UNSTORED_DIGITS: usize = 20;
 /// The version of the tables. An older program sets a newer database aside.
 const VERSION: u32 = 1;
 /// Numbers that are set aside on the disk at a time: after a loss of power numbering goes on behind them.
@@ -31,6 +37,8 @@ const TABLES: &str = "
 pub struct SqliteStore {
     connection: Connection,
     log: Arc<File>,
+    /// None: it cannot be made.
+    unstored: Option<File>,
     /// The highest number that may be given before a new ceiling is on the disk.
     ceiling: u64,
     last_number: u64,
@@ -67,10 +75,16 @@ impl SqliteStore {
         }
         let made = connection.execute_batch(&format!("{TABLES} PRAGMA user_version = {VERSION};"));
         made.map_err(said("the outbox cannot be set up"))?;
-        let (recovered, incarnation, ceiling) = recover(&mut connection, origin).map_err(said("the outbox cannot be read"))?;
+        let (mut recovered, incarnation, ceiling) = recover(&mut connection, origin).map_err(said("the outbox cannot be read"))?;
         let log = File::open(log_of(path)).map_err(|error| StoreError(format!("the outbox's log cannot be opened: {error}")))?;
+        let (unstored, last_unstored) = open_unstored(&path.with_file_name(UNSTORED_FILE));
+        if last_unstored >= recovered.next_number {
+            let said = format!("events could not be stored before the agent ended: up to number {last_unstored} they may be lost");
+            recovered.next_number = last_unstored + 1;
+            recovered.lost = Some(recovered.lost.map_or_else(|| said.clone(), |lost| format!("{lost}; {said}")));
+        }
         let last_number = recovered.next_number - 1;
-        let store = Self { connection, log: Arc::new(log), ceiling, last_number };
+        let store = Self { connection, log: Arc::new(log), unstored, ceiling, last_number };
         Ok(OpenedStore { store: Box::new(store), incarnation, recovered })
     }
 
@@ -154,6 +168,9 @@ impl OutboxStore for SqliteStore {
         let last = batch.put.iter().map(number).max().unwrap_or(0).max(self.last_number);
         let ceiling = if last > self.ceiling { last + CEILING_STEP } else { self.ceiling };
         let written = self.transact(batch, last, ceiling);
+        if written.is_err() {
+            self.remember_unstored(last);
+        }
         written.map_err(said("events cannot be stored"))?;
         if ceiling > self.ceiling {
             self.log.sync_data().map_err(|error| StoreError(format!("events cannot be brought to the disk: {error}")))?;
@@ -190,6 +207,14 @@ impl OutboxStore for SqliteStore {
 }
 
 impl SqliteStore {
+    /// These numbers may be published, and must not be given again.
+    fn remember_unstored(&self, last: u64) {
+        let Some(file) = &self.unstored else { return };
+        if let Err(error) = file.write_all_at(format!("{last:0UNSTORED_DIGITS$}").as_bytes(), 0) {
+            tracing::warn!(%error, "the number of an event that could not be stored cannot be kept");
+        }
+    }
+
     fn transact(&mut self, batch: &Batch, last: u64, ceiling: u64) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
@@ -263,6 +288,30 @@ fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
     match std::fs::rename(log_of(path), log_of(&free)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(free),
+    }
+}
+
+/// The file, and the number in it; 0: none.
+fn open_unstored(path: &Path) -> (Option<File>, u64) {
+    let open = || {
+        if path.is_symlink() {
+            return Err(std::io::Error::other("it is a link"));
+        }
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut digits = [0; UNSTORED_DIGITS];
+        if file.read_exact_at(&mut digits, 0).is_err() {
+            digits = [b'0'; UNSTORED_DIGITS];
+            file.write_all_at(&digits, 0)?;
+        }
+        let number = std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse().ok());
+        Ok::<_, std::io::Error>((file, number.unwrap_or_default()))
+    };
+    match open() {
+        Ok((file, number)) => (Some(file), number),
+        Err(error) => {
+            tracing::warn!(%error, file = %path.display(), "numbers of events that cannot be stored are not kept");
+            (None, 0)
+        }
     }
 }
 

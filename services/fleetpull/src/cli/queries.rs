@@ -37,7 +37,8 @@ pub struct EventsArgs {
     /// Only of this registry: a host, with its port if it has one.
     #[arg(long, value_name = "REGISTRY")]
     pub registry: Option<String>,
-    /// From the fleet's stream: what happened since then (2h, 7d, or a time as 2026-01-31T12:00:00Z).
+    /// From the fleet's stream, or the agents' outboxes where there is none: what happened since then (2h, 7d, or a time as
+    /// 2026-01-31T12:00:00Z).
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub since: Option<Moment>,
     /// From the fleet's stream: only what happened before that.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bus::{BusError, StoredMessage, StreamQuery, StreamStart};
+use contract::subject::Fleet;
 use contract::{EventReason, NodeName};
 use serde_json::Value;
 
@@ -29,7 +30,7 @@ pub(super) struct History<'a> {
     pub(super) limit: Option<usize>,
     /// Of this reason.
     pub(super) reason: Option<EventReason>,
-    /// Of this node.
+    /// Of this node, with those of nodes that are stored under the same subject.
     pub(super) node: Option<&'a NodeName>,
 }
 
@@ -54,12 +55,7 @@ impl History<'_> {
         let (mut heap, mut events) = (Ordered::new(self.limit), 0);
         let mut from = StreamStart::Time(self.since);
         loop {
-            let query = StreamQuery {
-                stream: client.fleet().event_stream(),
-                subject: client.fleet().events(reason_in_subject(self.reason), self.node),
-                from,
-                limit: PAGE,
-            };
+            let query = StreamQuery { stream: client.fleet().event_stream(), subjects: self.subjects(client.fleet()), from, limit: PAGE };
             let page = match client.bus().read(&query).await {
                 Ok(page) => page,
                 Err(BusError::NoResponders { .. } | BusError::Unsupported { .. }) => return Ok(None),
@@ -79,6 +75,13 @@ impl History<'_> {
                 None => return Ok(Some(heap.end(&mut show))),
             }
         }
+    }
+}
+
+impl History<'_> {
+    fn subjects(&self, fleet: &Fleet) -> Vec<String> {
+        let reason = reason_in_subject(self.reason);
+        self.node.map_or_else(|| vec![fleet.events(reason, None)], |node| fleet.stored_events_of(reason, node))
     }
 }
 
@@ -104,7 +107,7 @@ fn read(stored: &StoredMessage) -> Option<(Duration, Value)> {
 }
 
 /// Puts events into the order of their time, as far as it holds back; of a limit, the newest.
-struct Ordered {
+pub(super) struct Ordered {
     held: BinaryHeap<Reverse<Held>>,
     limit: Option<usize>,
     shown: usize,
@@ -117,11 +120,11 @@ struct Held {
 }
 
 impl Ordered {
-    fn new(limit: Option<usize>) -> Self {
+    pub(super) fn new(limit: Option<usize>) -> Self {
         Self { held: BinaryHeap::new(), limit, shown: 0 }
     }
 
-    fn push(&mut self, time: Duration, sequence: u64, event: Value, show: &mut impl FnMut(&Value)) {
+    pub(super) fn push(&mut self, time: Duration, sequence: u64, event: Value, show: &mut impl FnMut(&Value)) {
         self.held.push(Reverse(Held { key: (time, sequence), event }));
         if self.held.len() <= self.limit.unwrap_or(REORDERED) {
             return;
@@ -133,7 +136,7 @@ impl Ordered {
         }
     }
 
-    fn end(mut self, show: &mut impl FnMut(&Value)) -> usize {
+    pub(super) fn end(mut self, show: &mut impl FnMut(&Value)) -> usize {
         while let Some(Reverse(held)) = self.held.pop() {
             show(&held.event);
             self.shown += 1;

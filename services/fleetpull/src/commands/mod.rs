@@ -15,6 +15,7 @@ mod nats_accounts;
 mod nats_auth;
 mod nats_setup;
 mod nodes;
+mod outboxes;
 mod pull;
 mod pulls;
 mod report;

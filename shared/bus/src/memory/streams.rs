@@ -6,8 +6,9 @@ use std::time::Duration;
 use clock::Now;
 
 use super::routes::Routes;
+use super::transform::transformed;
 use crate::message::Message;
-use crate::port::{Appended, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus};
+use crate::port::{Appended, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus, SubjectTransform};
 
 /// The header by which a message is stored once.
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
@@ -24,6 +25,7 @@ struct StoredStream {
     /// Different for each stream that was made.
     number: u64,
     subjects: Routes,
+    transform: Option<SubjectTransform>,
     duplicate_window: Duration,
     max_age: Option<Duration>,
     max_bytes: u64,
@@ -42,6 +44,7 @@ impl Streams {
         let stream = self.by_name.entry(spec.name.clone()).or_insert_with(|| StoredStream {
             number,
             subjects: Routes::default(),
+            transform: None,
             duplicate_window: spec.duplicate_window,
             max_age: spec.max_age,
             max_bytes: spec.max_bytes.unwrap_or(BYTES_MOST),
@@ -53,6 +56,9 @@ impl Streams {
         });
         for subject in &spec.subjects {
             stream.subjects.insert(subject, 0);
+        }
+        if stream.transform.is_none() {
+            stream.transform.clone_from(&spec.transform);
         }
         StreamStatus { created: stream.number.to_string(), last_sequence: stream.sequence }
     }
@@ -75,7 +81,7 @@ impl Streams {
         let stream = self.by_name.get_mut(&query.stream)?;
         stream.forget_old(now);
         let mut wanted = Routes::default();
-        wanted.insert(&query.subject, 0);
+        query.subjects.iter().for_each(|subject| wanted.insert(subject, 0));
         let begins = |stored: &&StoredMessage| match query.from {
             StreamStart::Sequence(sequence) => stored.sequence >= sequence,
             StreamStart::Time(time) => stored.stored_at >= time,
@@ -101,8 +107,12 @@ impl StoredStream {
             self.ids.insert(id.to_owned(), self.sequence);
             self.leaving.push_back((now.monotonic + self.duplicate_window, id.to_owned()));
         }
+        let mut message = message.clone();
+        if let Some(subject) = self.transform.as_ref().and_then(|transform| transformed(transform, &message.subject)) {
+            message.subject = subject;
+        }
         self.bytes += message.wire_bytes() as u64;
-        self.messages.push_back(StoredMessage { sequence: self.sequence, stored_at: now.wall, message: message.clone() });
+        self.messages.push_back(StoredMessage { sequence: self.sequence, stored_at: now.wall, message });
         self.forget_old(now.wall);
         Appended { sequence: self.sequence, duplicate: false }
     }

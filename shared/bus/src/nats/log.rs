@@ -27,9 +27,29 @@ const PENDING: &str = "Nats-Num-Pending";
 
 /// Reads one page.
 pub(super) async fn read(jetstream: &JetStream, query: &StreamQuery) -> Result<StreamPage, BusError> {
+    let mut pages = Vec::new();
+    for subject in &query.subjects {
+        pages.push(read_of(jetstream, query, subject).await?);
+    }
+    Ok(merged(pages))
+}
+
+/// One page of several, as far as all of them go.
+fn merged(pages: Vec<StreamPage>) -> StreamPage {
+    let ends = pages.iter().filter_map(|page| page.next);
+    let next = ends.min();
+    let read = pages.into_iter().flat_map(|page| page.messages);
+    let mut messages: Vec<StoredMessage> = read.filter(|stored| next.is_none_or(|next| stored.sequence < next)).collect();
+    messages.sort_by_key(|stored| stored.sequence);
+    messages.dedup_by_key(|stored| stored.sequence);
+    StreamPage { messages, next }
+}
+
+/// What is stored under one subject.
+async fn read_of(jetstream: &JetStream, query: &StreamQuery, subject: &str) -> Result<StreamPage, BusError> {
     let inbox = jetstream.connection.client.new_inbox();
     let mut subscriber = jetstream.connection.subscribe(&inbox, None).await?;
-    let mut request = json!({ "batch": query.limit.max(1), "max_bytes": PAGE_BYTES, "next_by_subj": query.subject });
+    let mut request = json!({ "batch": query.limit.max(1), "max_bytes": PAGE_BYTES, "next_by_subj": subject });
     match query.from {
         StreamStart::Sequence(sequence) => request["seq"] = json!(sequence.max(1)),
         StreamStart::Time(time) => request["start_time"] = Value::String(rfc3339(time)),
@@ -78,4 +98,23 @@ fn stored(headers: &Headers, payload: bytes::Bytes) -> Option<StoredMessage> {
 fn rfc3339(time: Duration) -> String {
     let time = OffsetDateTime::UNIX_EPOCH.checked_add(time.try_into().unwrap_or_default()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     time.format(&Rfc3339).unwrap_or_else(|_| "1970-01-01T00:00:00Z".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(sequences: &[u64], next: Option<u64>) -> StreamPage {
+        let stored = |sequence: &u64| StoredMessage { sequence: *sequence, stored_at: Duration::ZERO, message: Message::new("a", "") };
+        StreamPage { messages: sequences.iter().map(stored).collect(), next }
+    }
+
+    #[test]
+    fn pages_of_several_subjects_are_one_as_far_as_all_of_them_go() {
+        assert_eq!(merged(Vec::new()), StreamPage::default());
+        assert_eq!(merged(vec![page(&[2, 5], None), page(&[1, 4, 9], None)]), page(&[1, 2, 4, 5, 9], None));
+        assert_eq!(merged(vec![page(&[2, 5], Some(6)), page(&[1, 4, 9], None)]), page(&[1, 2, 4, 5], Some(6)));
+        assert_eq!(merged(vec![page(&[2, 5], Some(6)), page(&[1, 4], Some(5))]), page(&[1, 2, 4], Some(5)));
+        assert_eq!(merged(vec![page(&[1, 2], None), page(&[2, 3], None)]), page(&[1, 2, 3], None), "one that fits both is there once");
+    }
 }

@@ -205,7 +205,7 @@ fn change(setting: &str, found: &Value, wanted: &Value) -> Change {
         "allow_direct" | "allow_msg_ttl" | "deny_delete" | "allow_rollup_hdrs" | "discard" => Change::Safe,
         "max_bytes" | "max_age" | "max_msgs" | "max_msg_size" if limit(wanted) > limit(found) => Change::Safe,
         NUM_REPLICAS if wanted.as_u64() > found.as_u64() => Change::Safe,
-        "republish" if found.is_null() => Change::Safe,
+        "republish" | "subject_transform" if found.is_null() => Change::Safe,
         "subject_delete_marker_ttl" if found.as_u64().unwrap_or(0) == 0 => Change::Safe,
         _ => Change::Forced,
     }

@@ -12,7 +12,7 @@ use super::connection::other;
 use super::jetstream::{CallError, JetStream, code};
 use super::refusals::Act;
 use super::replicas;
-use crate::port::{BucketSpec, BucketStatus, BusError, StreamSpec, StreamStatus};
+use crate::port::{BucketSpec, BucketStatus, BusError, StreamSpec, StreamStatus, SubjectTransform};
 
 /// The server's default time of remembering message ids; a bucket uses none.
 const BUCKET_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
@@ -61,18 +61,45 @@ pub(super) fn stream_of(bucket: &str) -> String {
 pub(super) async fn ensure_stream(jetstream: &JetStream, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
     let existing = ensure(jetstream, &spec.name, stream_config(spec)).await?;
     let status = StreamStatus { created: existing.created, last_sequence: existing.last_sequence };
-    let mut subjects: Vec<Value> = existing.config["subjects"].as_array().cloned().unwrap_or_default();
-    let missing: Vec<Value> = spec.subjects.iter().map(|subject| json!(subject)).filter(|one| !subjects.contains(one)).collect();
-    if missing.is_empty() {
+    let changes = changes_of(spec, &existing.config)?;
+    if changes.is_empty() {
         jetstream.connection.link.done(&spec.name, Act::Change);
         return Ok(status);
     }
-    subjects.extend(missing);
     let updated = match check_allowed(jetstream, &spec.name, Act::Change, "UPDATE") {
-        Ok(()) => update(jetstream, &spec.name, existing.config, &[("subjects", json!(subjects))]).await,
+        Ok(()) => update(jetstream, &spec.name, existing.config, &changes).await,
         refused => refused,
     };
     changed(jetstream, &spec.name, updated).map(|()| status)
+}
+
+/// What a stream that is there lacks.
+fn changes_of(spec: &StreamSpec, found: &Value) -> Result<Vec<(&'static str, Value)>, BusError> {
+    let mut changes = Vec::new();
+    let mut subjects: Vec<Value> = found["subjects"].as_array().cloned().unwrap_or_default();
+    let missing: Vec<Value> = spec.subjects.iter().map(|subject| json!(subject)).filter(|one| !subjects.contains(one)).collect();
+    if !missing.is_empty() {
+        subjects.extend(missing);
+        changes.push(("subjects", json!(subjects)));
+    }
+    if let Some(wanted) = &spec.transform {
+        let wanted = transform(wanted);
+        if found[SUBJECT_TRANSFORM].is_null() {
+            changes.push((SUBJECT_TRANSFORM, wanted));
+        } else if found[SUBJECT_TRANSFORM] != wanted {
+            // Under its subjects nobody would find what the stream has.
+            let name = &spec.name;
+            let reason = format!("the stream {name} stores under other subjects than agents look for: run `fleetpull nats-setup --force`");
+            return Err(BusError::Unsupported { reason });
+        }
+    }
+    Ok(changes)
+}
+
+const SUBJECT_TRANSFORM: &str = "subject_transform";
+
+fn transform(transform: &SubjectTransform) -> Value {
+    json!({ "src": transform.source, "dest": transform.destination })
 }
 
 /// Makes sure that a bucket is there and can do what is asked of it; gives when it was made.
@@ -189,6 +216,7 @@ pub(super) fn stream_config(spec: &StreamSpec) -> Value {
         "max_bytes": limit(spec.max_bytes),
         "duplicate_window": nanoseconds(spec.duplicate_window),
         "allow_direct": true,
+        SUBJECT_TRANSFORM: spec.transform.as_ref().map(transform),
     })
 }
 

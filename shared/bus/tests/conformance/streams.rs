@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Appended, BusError, BusRef, Message, StreamPage, StreamQuery, StreamSpec, StreamStart};
+use bus::{Appended, BusError, BusRef, Message, StreamPage, StreamQuery, StreamSpec, StreamStart, SubjectTransform};
 
 use super::bench::{Bench, next, publish, text, within};
 
@@ -13,6 +13,7 @@ async fn open(bus: &BusRef, duplicate_window: Duration) {
         max_age: Some(Duration::from_secs(3_600)),
         max_bytes: Some(10_000_000),
         duplicate_window,
+        transform: None,
     };
     bus.stream(&spec).await.unwrap();
 }
@@ -92,6 +93,7 @@ pub(crate) async fn a_stream_takes_more_subjects(bench: &Bench) {
         max_age: None,
         max_bytes: None,
         duplicate_window: Duration::from_secs(60),
+        transform: None,
     };
     bench.other().stream(&more).await.unwrap();
     assert_eq!(append(bench.bus(), "evt.a", "one").await, stored(1));
@@ -106,6 +108,7 @@ pub(crate) async fn invalid_streams_are_refused(bench: &Bench) {
             max_age: None,
             max_bytes: None,
             duplicate_window: Duration::from_secs(60),
+            transform: None,
         };
         let error = BusError::BadSubject { subject: bad.to_owned() };
         assert_eq!(bench.bus().stream(&spec).await, Err(error));
@@ -113,7 +116,7 @@ pub(crate) async fn invalid_streams_are_refused(bench: &Bench) {
 }
 
 async fn read(bus: &BusRef, subject: &str, from: StreamStart, limit: usize) -> Result<StreamPage, BusError> {
-    bus.read(&StreamQuery { stream: "events".to_owned(), subject: subject.to_owned(), from, limit }).await
+    bus.read(&StreamQuery { stream: "events".to_owned(), subjects: vec![subject.to_owned()], from, limit }).await
 }
 
 fn texts(page: &StreamPage) -> Vec<(u64, &str)> {
@@ -170,10 +173,44 @@ pub(crate) async fn a_stream_says_which_it_is_and_how_far_it_has_come(bench: &Be
         max_age: None,
         max_bytes: None,
         duplicate_window: Duration::from_secs(60),
+        transform: None,
     };
     let made = bench.bus().stream(&spec).await.unwrap();
     assert_eq!(made.last_sequence, 0);
     append(bench.bus(), "evt.a", "one").await.unwrap();
     let again = bench.other().stream(&spec).await.unwrap();
     assert_eq!((again.created, again.last_sequence), (made.created, 1));
+}
+
+/// The partition is the server's own: whoever computes it elsewhere must come to the same.
+pub(crate) async fn a_stream_stores_under_other_subjects_and_subscribers_hear_as_published(bench: &Bench) {
+    // Without a transform first, as one that was made by an older version.
+    open(bench.bus(), Duration::from_secs(60)).await;
+    append(bench.bus(), "evt.Failed.n1", "zero").await.unwrap();
+    let spec = StreamSpec {
+        name: "events".to_owned(),
+        subjects: vec!["evt.>".to_owned()],
+        max_age: None,
+        max_bytes: None,
+        duplicate_window: Duration::from_secs(60),
+        transform: Some(SubjectTransform {
+            source: "evt.*.*".to_owned(),
+            destination: "evt.{{wildcard(1)}}.{{partition(512,2)}}".to_owned(),
+        }),
+    };
+    bench.bus().stream(&spec).await.unwrap();
+    bench.other().stream(&spec).await.unwrap();
+    let mut heard = bench.other_hears("evt.*.n1").await;
+    assert_eq!(append(bench.bus(), "evt.Failed.n1", "one").await, stored(2));
+    assert_eq!(next(&mut heard).await.subject, "evt.Failed.n1");
+    assert_eq!(append(bench.other(), "evt.Failed.n1", "one").await, Ok(Appended { sequence: 2, duplicate: true }));
+    assert_eq!(append(bench.bus(), "evt.Pulled.node-2_2eexample", "two").await, stored(3));
+    assert_eq!(append(bench.bus(), "evt.Pulled", "three").await, stored(4), "what does not fit is stored as published");
+    let all = read(bench.other(), "evt.>", StreamStart::Sequence(1), 10).await.unwrap();
+    let subjects: Vec<&str> = all.messages.iter().map(|stored| stored.message.subject.as_str()).collect();
+    assert_eq!(subjects, ["evt.Failed.n1", "evt.Failed.0", "evt.Pulled.20", "evt.Pulled"]);
+    let subjects = ["evt.*.n1", "evt.*.0"].map(str::to_owned).to_vec();
+    let query = StreamQuery { stream: "events".to_owned(), subjects, from: StreamStart::Sequence(1), limit: 10 };
+    let own = bench.other().read(&query).await.unwrap();
+    assert_eq!((texts(&own), own.next), (vec![(1, "about zero"), (2, "about one")], None), "before and after");
 }

@@ -28,6 +28,7 @@ fn stream() -> StreamSpec {
         max_age: None,
         max_bytes: None,
         duplicate_window: Duration::from_secs(60),
+        transform: None,
     }
 }
 

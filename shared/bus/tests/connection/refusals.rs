@@ -47,7 +47,14 @@ async fn what_jetstream_refuses_is_said_and_made_when_it_is_allowed() {
         let bus = connected(&server).await;
         if parts.contains(&"max_streams") {
             let subjects = vec!["other".to_owned()];
-            let other = StreamSpec { name: "other".to_owned(), subjects, max_age: None, max_bytes: Some(1_000), duplicate_window: LIMIT };
+            let other = StreamSpec {
+                name: "other".to_owned(),
+                subjects,
+                max_age: None,
+                max_bytes: Some(1_000),
+                duplicate_window: LIMIT,
+                transform: None,
+            };
             bus.stream(&other).await.unwrap();
         }
         let refused = within(bus.bucket(&bucket(1_000_000))).await.err();

@@ -33,6 +33,13 @@ pub struct ListEvents {
     /// Only what was recorded after the first so many; for reading on where an earlier answer ended.
     #[serde(default)]
     pub after: u64,
+    /// Of all that the node has stored and not forgotten, what has a number after this one; none: of the newest facts alone. An answer's
+    /// `next_after` is a number then. A node that does not know this, or stores nothing, goes by `after`.
+    #[serde(default)]
+    pub stored_after: Option<u64>,
+    /// At most so many facts; 0: as many as fit.
+    #[serde(default)]
+    pub limit: u32,
 }
 
 impl Command for ListEvents {

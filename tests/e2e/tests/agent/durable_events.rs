@@ -136,6 +136,60 @@ fn repeats_of_a_failure_are_folded() {
     drop(agent);
 }
 
+/// A server without JetStream, and none at all.
+#[test]
+fn without_a_stream_the_history_is_read_from_the_outboxes_in_the_order_of_time() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, registry) = (NatsServer::start(NatsConfig::default().without_jetstream()), Registry::new());
+    // So few that the newest which an agent keeps are not all that it has stored.
+    let place = Workplace::new().with("FLEETPULL_EVENTS_KEEP", "2");
+    for tag in ["v1", "v2"] {
+        registry.add_image("shop/web", tag, &MadeImage::of_layers([4_000]));
+    }
+    let agents = ["n1", "n2"].map(|node| Agent::start(&place, node, &["--nats", &server.url()]).ready());
+    for (agent, tag) in [(0, "v1"), (1, "v1"), (0, "v2"), (1, "v2")] {
+        agents[agent].asked(&["pull", "--node", ["n1", "n2"][agent], &registry.image(&format!("shop/web:{tag}"))]).expect(0);
+    }
+    let told = |events: &[Value]| -> Vec<String> {
+        let text = |event: &Value, name: &str| event["data"][name].as_str().unwrap().to_owned();
+        events
+            .iter()
+            .map(|event| {
+                format!("{} {} {}", text(event, "node"), text(event, "reason"), &text(event, "image")[text(event, "image").len() - 2..])
+            })
+            .collect()
+    };
+    let all = of_pulls(history(&place, &server, &[]));
+    assert_eq!(
+        told(&all),
+        [
+            "n1 Pulling v1",
+            "n1 Pulled v1",
+            "n2 Pulling v1",
+            "n2 Pulled v1",
+            "n1 Pulling v2",
+            "n1 Pulled v2",
+            "n2 Pulling v2",
+            "n2 Pulled v2"
+        ]
+    );
+    assert_gapless(&history(&place, &server, &[]));
+    let of_n2 = history(&place, &server, &["--node", "n2", "--reason", "Pulled"]);
+    assert_eq!(told(&of_n2), ["n2 Pulled v1", "n2 Pulled v2"]);
+    assert_eq!(told(&history(&place, &server, &["--reason", "Pulled", "--limit", "1"])), ["n2 Pulled v2"]);
+    let image = registry.image("shop/web:v1");
+    assert_eq!(told(&history(&place, &server, &["--image", &image, "--reason", "Pulling"])), ["n1 Pulling v1", "n2 Pulling v1"]);
+    assert_eq!(history(&place, &server, &["--until", "1h"]).len(), 0);
+    let said = place.run(&["events", "--since", "1h", "--nats", &server.url()]).expect(0);
+    assert!(said.stderr.contains("outboxes") && said.stdout.starts_with("LAST SEEN"), "{said}");
+    // Through the socket of one, which needs no bus.
+    drop(server);
+    let own = of_pulls(agents[0].asked(&["events", "--since", "1h", "-o", "json"]).expect(0).objects());
+    assert_eq!(told(&own), ["n1 Pulling v1", "n1 Pulled v1", "n1 Pulling v2", "n1 Pulled v2"]);
+}
+
 #[test]
 fn without_a_server_the_history_of_a_node_outlives_its_agent() {
     let (registry, place) = (Registry::new(), Workplace::new());

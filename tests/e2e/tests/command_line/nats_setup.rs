@@ -123,6 +123,40 @@ fn what_differs_is_shown_and_changed_only_if_nothing_is_lost_by_it() {
 }
 
 #[test]
+fn the_stream_stores_under_few_subjects_and_another_transform_is_replaced_by_force_alone() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
+    set_up(&place, &server, &[], 0);
+    let found = || api(&server, "INFO.FLEETPULL_EVENTS", &Value::Null)["config"].take();
+    let wanted = json!({
+        "src": "fleetpull.v1.evt.*.*.*",
+        "dest": "fleetpull.v1.evt.{{wildcard(1)}}.{{wildcard(2)}}.{{partition(512,3)}}",
+    });
+    assert_eq!(found()["subject_transform"], wanted);
+    let set = |transform: Value| {
+        let mut config = found();
+        config["subject_transform"] = transform;
+        let updated = api(&server, "UPDATE.FLEETPULL_EVENTS", &config);
+        assert!(updated["error"].is_null(), "{updated}");
+    };
+    // As an earlier version made it.
+    set(Value::Null);
+    assert_eq!(states(&set_up(&place, &server, &["--dry-run"], 1))[6], "differs");
+    assert_eq!(states(&set_up(&place, &server, &[], 0))[6], "changed");
+    assert_eq!(found()["subject_transform"], wanted);
+    // As somebody wants it for himself: agents would not find what it has.
+    set(json!({ "src": "fleetpull.v1.evt.*.*.*", "dest": "fleetpull.v1.evt.{{wildcard(1)}}" }));
+    let agent = e2e::Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    e2e::until("its events wait", || (agent.counter("events_stream_failures_total") > 1).then_some(()));
+    assert!(agent.counter("events_waiting") > 0);
+    assert_eq!(states(&set_up(&place, &server, &[], 1))[6], "differs");
+    assert_eq!(states(&set_up(&place, &server, &["--force"], 0))[6], "changed");
+    e2e::until("the stream has them", || (agent.counter("events_waiting") == 0).then_some(()));
+}
+
+#[test]
 fn what_it_cannot_do_it_says_with_what_to_change() {
     let place = Workplace::new();
     let nobody = place.run(&["nats-setup"]).expect(2);

@@ -1,5 +1,7 @@
-//! `e2e`: other people's programs read what ours writes. Each is built once into .tools, so none of it is part of `cargo xtask test`.
+//! `e2e`: what takes too long for `cargo xtask test`: other people's programs, each built once, read what ours writes; and many pulls under
+//! faults.
 
+mod chaos;
 mod image;
 mod jaeger;
 mod promtool;
@@ -9,6 +11,8 @@ use std::path::Path;
 /// Which program.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Program {
+    /// Ten thousand pulls while agents and nats-server are killed, networks are cut and disks are full: no event is lost or doubled.
+    Chaos,
     /// Docker Engine: the container image is built and run, and Compose reads its file.
     Image,
     /// Jaeger: pulls are made, and its API is asked for their trees and links.
@@ -20,6 +24,7 @@ pub(crate) enum Program {
 /// Builds the program if it is not there yet, and runs what it checks.
 pub(crate) fn run(root: &Path, program: Program) -> anyhow::Result<()> {
     match program {
+        Program::Chaos => chaos::run(root),
         Program::Image => image::run(root),
         Program::Jaeger => jaeger::run(root),
         Program::Promtool => promtool::run(root),

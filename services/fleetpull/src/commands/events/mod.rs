@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::history::{History, nodes_meant};
+use super::outboxes;
 use crate::cli::{EventsArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
@@ -78,7 +79,7 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     Ok(exit)
 }
 
-/// From the fleet's stream; where there is none, what the agents keep.
+/// From the fleet's stream; where there is none, from the agents' outboxes.
 async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let wanted = wanted(args, client).await?;
     let now = Clock::host().now();
@@ -94,10 +95,15 @@ async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
         Some(0) if !args.asked.question.output.quiet => output::remark("no events in this time"),
         Some(_) => {}
         None => {
-            output::warn(
-                "the fleet's stream of events cannot be read: what the agents themselves keep is shown, up to events.keep of each",
-            );
-            return list(args, client).await;
+            output::warn("the fleet's stream of events cannot be read: what stands in the agents' outboxes is shown");
+            let nodes = client.meant(&args.asked).await?;
+            let shown =
+                outboxes::show(&history, client, nodes, |event| wanted.takes(event), |event| show_row(args, &mut rows, event)).await;
+            shown.silent.iter().for_each(|(node, silence)| output::remark(&format!("{node}: {silence}")));
+            if shown.events == 0 && !args.asked.question.output.quiet {
+                output::remark("no events in this time");
+            }
+            return Ok(if shown.silent.is_empty() { Exit::Success } else { Exit::Failure });
         }
     }
     Ok(Exit::Success)
@@ -119,7 +125,7 @@ async fn wanted(args: &EventsArgs, client: &FleetClient) -> Result<Wanted> {
 async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut after: u64) -> Result<(Vec<PullEvent>, u64), String> {
     let mut events = Vec::new();
     loop {
-        let question = ListEvents { reason: args.reason, image: args.image.clone(), after };
+        let question = ListEvents { reason: args.reason, image: args.image.clone(), after, ..ListEvents::default() };
         let page = client.ask(node, question, ANSWER_WITHIN).await.map_err(|error| client.explain_silence(node, &error))?;
         events.extend(page.events);
         after = page.next_after;

@@ -1,0 +1,108 @@
+//! Callers: each asks one agent after the other, and keeps what it was told.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use clock::Random;
+use contract::TraceContext;
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
+use e2e::{ask_once, until_within};
+
+use super::Desk;
+
+/// Callers at a time, of few pulls and of many: most of them wait, for a bus that is gone or for another's probe.
+const AT_ONCE_LEAST: usize = 8;
+const AT_ONCE_MOST: usize = 40;
+/// Longer than a fleet in trouble takes for the next answer.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(120);
+
+/// One call of one agent.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) node: String,
+    pub(super) image: String,
+    /// Of no other call.
+    pub(super) trace_id: String,
+    /// When it was asked, in the order of all calls.
+    pub(super) asked: u64,
+    /// What was told and when; none: the connection ended without an answer.
+    pub(super) told: Option<(OutcomeKind, u64)>,
+}
+
+/// All callers, and how far they are.
+pub(super) struct Callers {
+    desks: Vec<Desk>,
+    images: Vec<String>,
+    pulls: usize,
+    told: AtomicUsize,
+    /// Gives each call and each answer its place.
+    order: AtomicU64,
+}
+
+impl Callers {
+    pub(super) fn new(desks: Vec<Desk>, images: Vec<String>, pulls: usize) -> Self {
+        Self { desks, images, pulls, told: AtomicUsize::new(0), order: AtomicU64::new(0) }
+    }
+
+    /// Lets them call, each on a thread of its own, until all of them together were told so many outcomes.
+    pub(super) fn begin<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        random: &mut Random,
+    ) -> Vec<ScopedJoinHandle<'scope, Vec<Call>>> {
+        let at_once = (self.pulls / 100).clamp(AT_ONCE_LEAST, AT_ONCE_MOST);
+        (0..at_once).map(|_| Random::seeded(random.word())).map(|random| scope.spawn(move || self.call_all(random))).collect()
+    }
+
+    /// Outcomes that were told so far.
+    pub(super) fn told(&self) -> usize {
+        self.told.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn are_done(&self) -> bool {
+        self.told() >= self.pulls
+    }
+
+    /// Waits until so many were told, or all.
+    pub(super) fn until_told(&self, wanted: usize) {
+        let mut last = self.told();
+        while !self.are_done() && self.told() < wanted {
+            let next = || Some(self.told()).filter(|told| *told > last);
+            last = until_within(&format!("after {last} answers there is another"), PROGRESS_WITHIN, next);
+        }
+    }
+
+    fn call_all(&self, mut random: Random) -> Vec<Call> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut calls = Vec::new();
+        while !self.are_done() {
+            let (desk, image) = (&self.desks[below(&mut random, self.desks.len())], &self.images[below(&mut random, self.images.len())]);
+            if let Some(call) = runtime.block_on(self.call(desk, image, &mut random)) {
+                self.told.fetch_add(usize::from(call.told.is_some()), Ordering::SeqCst);
+                calls.push(call);
+            }
+        }
+        calls
+    }
+
+    /// None: no agent was there.
+    async fn call(&self, desk: &Desk, image: &str, random: &mut Random) -> Option<Call> {
+        if tokio::net::UnixStream::connect(&desk.socket).await.is_err() {
+            // Whoever starts it needs the time.
+            tokio::task::yield_now().await;
+            return None;
+        }
+        let trace = TraceContext::root(random);
+        let asked = self.order.fetch_add(1, Ordering::SeqCst);
+        let body = EnsureImage { image: image.to_owned(), policy: Some(PullPolicy::Always), ..EnsureImage::default() };
+        let told = ask_once(&desk.socket, &desk.node, trace, &body).await.ok();
+        let told = told.map(|outcome| (outcome.outcome, self.order.fetch_add(1, Ordering::SeqCst)));
+        Some(Call { node: desk.node.clone(), image: image.to_owned(), trace_id: trace.trace_id_hex(), asked, told })
+    }
+}
+
+/// A number below `most`.
+pub(super) fn below(random: &mut Random, most: usize) -> usize {
+    usize::try_from(random.word() % most as u64).unwrap()
+}

@@ -1,0 +1,122 @@
+//! What is done to the fleet while callers ask: drawn by a seed, begun and ended by how many answers were given meanwhile.
+
+use std::time::Duration;
+
+use clock::Random;
+use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
+use e2e::{Agent, until_within};
+
+use super::callers::{Callers, below};
+use super::{NODES, World};
+
+/// Answers from one fault to the next, and from its beginning to its end, at most.
+const BETWEEN: usize = 25;
+const LASTS: usize = 40;
+/// Faults at a time.
+const AT_ONCE: usize = 3;
+/// How far it is is said after so many answers.
+const SAID_EVERY: usize = 1_000;
+/// A store that is full is tried again each second.
+const STORES_WITHIN: Duration = Duration::from_secs(60);
+
+/// What goes wrong; a node is an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    KillAgent(usize),
+    KillServer,
+    Cut(usize),
+    Silence(usize),
+    FillDisk(usize),
+}
+
+pub(super) struct Faults {
+    random: Random,
+    /// What is in force, and with how many answers it ends.
+    in_force: Vec<(Fault, usize)>,
+    done: Vec<Fault>,
+}
+
+impl Faults {
+    pub(super) fn new(random: &mut Random) -> Self {
+        Self { random: Random::seeded(random.word()), in_force: Vec::new(), done: Vec::new() }
+    }
+
+    /// Breaks and mends until all calls are answered; then all is mended.
+    pub(super) fn rage(mut self, world: &mut World<'_>, callers: &Callers) {
+        let mut said = 0;
+        while !callers.are_done() {
+            if callers.told() >= said + SAID_EVERY {
+                said = callers.told();
+                eprintln!("{said} answers, {} faults", self.done.len());
+            }
+            callers.until_told(callers.told() + 1 + below(&mut self.random, BETWEEN));
+            self.end_those_over(world, callers.told());
+            if self.in_force.len() < AT_ONCE {
+                self.begin(world, callers.told());
+            }
+        }
+        self.end_those_over(world, usize::MAX);
+        let count = |is: fn(&Fault) -> bool| self.done.iter().filter(|fault| is(fault)).count();
+        eprintln!(
+            "agents killed: {}, nats-server killed: {}, ways cut: {}, ways silent: {}, disks full: {}",
+            count(|fault| matches!(fault, Fault::KillAgent(_))),
+            count(|fault| matches!(fault, Fault::KillServer)),
+            count(|fault| matches!(fault, Fault::Cut(_))),
+            count(|fault| matches!(fault, Fault::Silence(_))),
+            count(|fault| matches!(fault, Fault::FillDisk(_)))
+        );
+    }
+
+    fn begin(&mut self, world: &mut World<'_>, told: usize) {
+        let node = below(&mut self.random, NODES);
+        let fault = match below(&mut self.random, 9) {
+            0..=3 => Fault::KillAgent(node),
+            4..=5 => Fault::KillServer,
+            6 => Fault::Cut(node),
+            7 => Fault::Silence(node),
+            _ => Fault::FillDisk(node),
+        };
+        // Events of a full disk wait in memory: an agent that is killed then loses them, as is said among the known gaps.
+        let is_kept_alive =
+            matches!(fault, Fault::KillAgent(node) if self.in_force.iter().any(|(other, _)| *other == Fault::FillDisk(node)));
+        let is_same = |other: &Fault| std::mem::discriminant(other) == std::mem::discriminant(&fault);
+        if is_kept_alive || self.in_force.iter().any(|(other, _)| is_same(other)) {
+            return;
+        }
+        match fault {
+            Fault::KillAgent(node) => world.agents[node] = world.agents[node].take().map(Agent::kill_and_start_again),
+            Fault::KillServer => world.server.kill(),
+            Fault::Cut(node) => world.ways[node].cut(),
+            Fault::Silence(node) => world.ways[node].fall_silent(),
+            Fault::FillDisk(node) => world.disks[node].fill(),
+        }
+        self.done.push(fault);
+        if !matches!(fault, Fault::KillAgent(_)) {
+            self.in_force.push((fault, told + 1 + below(&mut self.random, LASTS)));
+        }
+    }
+
+    fn end_those_over(&mut self, world: &mut World<'_>, told: usize) {
+        for (fault, _) in self.in_force.extract_if(.., |(_, until)| *until <= told) {
+            match fault {
+                Fault::KillAgent(_) => {}
+                Fault::KillServer => world.server.restart(),
+                Fault::Cut(node) | Fault::Silence(node) => world.ways[node].heal(),
+                Fault::FillDisk(node) => {
+                    world.disks[node].free();
+                    stores_again(world.agent(node));
+                }
+            }
+        }
+    }
+}
+
+/// Waits until what waited in memory is stored. A pull of its own is answered by a write after the disk had room.
+fn stores_again(agent: &Agent<'_>) {
+    let ask = EnsureImage { image: "no image".to_owned(), policy: Some(PullPolicy::Always), ..EnsureImage::default() };
+    agent.ask(&ask);
+    let count = |text: &str| agent.log().matches(text).count();
+    until_within("events are stored again", STORES_WITHIN, || {
+        (count("they wait in memory") == count("events are stored again")).then_some(())
+    });
+}

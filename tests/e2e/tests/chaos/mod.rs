@@ -1,0 +1,180 @@
+//! Pulls while agents and nats-server are killed, networks are cut and disks are full. What callers were told is held against what the
+//! fleet's stream has in the end.
+//!
+//! Contracts: the event of each outcome that a caller was told is in the stream exactly once, or counted by the one that stands for its
+//! repeats; no event is there twice; each node's events are numbered without a gap, in the order in which callers were told.
+//!
+//! The tests run three hundred pulls. `cargo xtask e2e chaos` runs ten thousand, by a seed of its own: `FLEETPULL_CHAOS_SEED` repeats one.
+
+#![allow(clippy::print_stderr, reason = "what was done to the fleet is what `cargo xtask e2e chaos` shows")]
+
+mod callers;
+mod faults;
+mod verdict;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bus::nats::{NatsBus, NatsOptions};
+use bus::{Bus as _, StoredMessage, StreamQuery, StreamSpec, StreamStart};
+use clock::Random;
+use contract::subject::Fleet;
+use e2e::{Agent, Registry, Workplace, until_within};
+use practice_registry::{Fault, MadeImage};
+use support::far_away::FarAway;
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+use support::small_disk::SmallDisk;
+
+use self::callers::Callers;
+use self::faults::Faults;
+
+/// Nodes of the fleet.
+const NODES: usize = 4;
+/// Where an agent keeps its state: enough for all of its events.
+const DISK_BYTES: u64 = 48 * 1024 * 1024;
+/// Images that can be pulled, and tags that are missing.
+const GOOD: usize = 12;
+const BAD: usize = 6;
+/// How often an image of a registry in trouble fails before it can be pulled.
+const TROUBLE: u64 = 3;
+/// So long the stream remembers ids by itself, 120 s where agents make it. What is offered again later must be found by the agent. What the
+/// network has held back arrives beside what is offered again: nobody but the stream can tell then, so that this is longer than that takes.
+const REMEMBERED: Duration = Duration::from_secs(2);
+/// All that waits is sent within this.
+const DRAINED_WITHIN: Duration = Duration::from_secs(120);
+
+/// A fleet whose parts can be broken one by one.
+struct World<'a> {
+    server: NatsServer,
+    ways: Vec<FarAway>,
+    disks: Vec<SmallDisk>,
+    agents: Vec<Option<Agent<'a>>>,
+}
+
+/// Where a caller finds an agent.
+#[derive(Clone, Debug)]
+struct Desk {
+    node: String,
+    socket: PathBuf,
+}
+
+impl<'a> World<'a> {
+    fn start(place: &'a Workplace, disks: Vec<SmallDisk>) -> Self {
+        let server = NatsServer::start(NatsConfig::default());
+        drop(block_on(stream_on(&server)));
+        let ways: Vec<_> = (0..NODES).map(|_| FarAway::from(&server.address(), Duration::ZERO)).collect();
+        let start = |(node, way): (usize, &FarAway)| Agent::start(place, &name(node), &["--nats", &format!("nats://{}", way.address())]);
+        let agents: Vec<_> = ways.iter().enumerate().map(start).collect();
+        let agents = agents.into_iter().map(|agent| Some(agent.ready())).collect();
+        Self { server, ways, disks, agents }
+    }
+
+    fn desks(&self) -> Vec<Desk> {
+        let desk = |(node, agent): (usize, &Option<Agent<'_>>)| Desk {
+            node: name(node),
+            socket: agent.as_ref().expect("it runs").socket().clone(),
+        };
+        self.agents.iter().enumerate().map(desk).collect()
+    }
+
+    fn agent(&self, node: usize) -> &Agent<'a> {
+        self.agents[node].as_ref().expect("it runs")
+    }
+}
+
+fn name(node: usize) -> String {
+    format!("n{}", node + 1)
+}
+
+/// The fleet's stream, made beforehand as an operator may: agents leave its limits as they are.
+async fn stream_on(server: &NatsServer) -> NatsBus {
+    let fleet = Fleet::default();
+    let spec = StreamSpec {
+        name: fleet.event_stream(),
+        subjects: fleet.stored_events(),
+        max_age: None,
+        max_bytes: None,
+        duplicate_window: REMEMBERED,
+        transform: None,
+    };
+    let bus = NatsBus::connect(NatsOptions { urls: Some(server.url()), ..NatsOptions::default() }).await.unwrap();
+    bus.wait_connected(Duration::from_secs(10)).await.unwrap();
+    bus.stream(&spec).await.unwrap();
+    bus
+}
+
+/// All that the stream has, in its order.
+async fn stored_on(server: &NatsServer) -> Vec<StoredMessage> {
+    let (bus, fleet, mut from, mut all) = (stream_on(server).await, Fleet::default(), Some(1), Vec::new());
+    while let Some(sequence) = from {
+        let query = StreamQuery {
+            stream: fleet.event_stream(),
+            subjects: vec![fleet.all_events()],
+            from: StreamStart::Sequence(sequence),
+            limit: 1_000,
+        };
+        let page = bus.read(&query).await.unwrap();
+        all.extend(page.messages);
+        from = page.next;
+    }
+    all
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// Images that are pulled, tags that are missing, and one of a registry that fails a few times first.
+fn images(registry: &Registry, troubled: &Registry) -> Vec<String> {
+    for tag in 0..GOOD {
+        registry.add_image("shop/web", &format!("v{tag}"), &MadeImage::of_layers([2_000 + tag as u64]));
+    }
+    troubled.add_image("shop/slow", "v1", &MadeImage::of_layers([3_000]));
+    troubled.faults().add(Fault::answer("/v2/shop/slow/", 500, &[], "trouble").times(TROUBLE));
+    let good = (0..GOOD).map(|tag| format!("shop/web:v{tag}"));
+    let bad = (0..BAD).map(|tag| format!("shop/web:missing{tag}"));
+    good.chain(bad).map(|image| registry.image(&image)).chain([troubled.image("shop/slow:v1")]).collect()
+}
+
+fn play(pulls: usize, seed: u64) {
+    if met(current_program()).is_none() {
+        return;
+    }
+    eprintln!("{pulls} pulls on {NODES} nodes, FLEETPULL_CHAOS_SEED={seed}");
+    let (registry, troubled, place) = (Registry::new(), Registry::new(), Workplace::new());
+    let place = place.with("FLEETPULL_THROTTLE_QPS", "10000").with("FLEETPULL_THROTTLE_BURST", "10000");
+    let place = place.with("FLEETPULL_STORE_FSYNC", "false").with("FLEETPULL_PULL_KEEP_FREE", "0B");
+    let disk = |node: usize| SmallDisk::mount(&place.path(&format!("store-of-{}", name(node))).join("state"), DISK_BYTES);
+    let Some(disks) = met((0..NODES).map(disk).collect::<Result<Vec<_>, _>>()) else { return };
+    let mut world = World::start(&place, disks);
+    let callers = Callers::new(world.desks(), images(&registry, &troubled), pulls);
+    let mut random = Random::seeded(seed);
+    let calls = std::thread::scope(|scope| {
+        let calling = callers.begin(scope, &mut random);
+        Faults::new(&mut random).rage(&mut world, &callers);
+        calling.into_iter().flat_map(|caller| caller.join().expect("a caller ends well")).collect::<Vec<_>>()
+    });
+    // What was collected of repeats is said when an agent starts again.
+    for agent in &mut world.agents {
+        *agent = agent.take().map(|agent| agent.kill_and_start_again().ready());
+    }
+    for node in 0..NODES {
+        let agent = world.agent(node);
+        agent.until_state("it has the bus", |state| state == "ok");
+        until_within("nothing waits", DRAINED_WITHIN, || (agent.counter("events_waiting") == 0).then_some(()));
+    }
+    verdict::hold(&calls, &block_on(stored_on(&world.server)));
+}
+
+#[test]
+fn what_callers_were_told_is_in_the_stream_once_whatever_dies() {
+    play(300, 7);
+}
+
+#[cfg(feature = "chaos")]
+#[test]
+fn ten_thousand_pulls() {
+    let seed = std::env::var("FLEETPULL_CHAOS_SEED").ok().map(|text| text.parse().expect("FLEETPULL_CHAOS_SEED is a number"));
+    play(10_000, seed.unwrap_or_else(|| Random::from_system().word() % 1_000_000));
+}

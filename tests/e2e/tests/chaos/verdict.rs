@@ -1,0 +1,152 @@
+//! What callers were told, held against what the stream has.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bus::StoredMessage;
+use contract::messages::pull_coordinator::OutcomeKind;
+use serde_json::Value;
+
+use super::NODES;
+use super::callers::Call;
+
+/// An event as far as it is looked at.
+struct Event {
+    id: String,
+    node: String,
+    image: String,
+    reason: String,
+    trace_id: String,
+    /// Node and incarnation.
+    source: String,
+    number: u64,
+    /// How many it stands for.
+    count: u64,
+    /// Its place in the stream, and since when.
+    stored: (u64, Duration),
+}
+
+/// Fails with the first contradictions.
+pub(super) fn hold(calls: &[Call], stored: &[StoredMessage]) {
+    let events: Vec<Event> = stored.iter().map(read).collect();
+    let of_kind = |kind: &OutcomeKind| calls.iter().filter(|call| told(call, kind)).count();
+    let kinds: Vec<String> = OutcomeKind::ALL.iter().map(|kind| format!("{} {}", of_kind(kind), kind.as_str())).collect();
+    let untold = calls.iter().filter(|call| call.told.is_none()).count();
+    eprintln!("told: {}; without an answer: {untold}; events in the stream: {}", kinds.join(", "), events.len());
+    let mut wrong = doubled(&events);
+    wrong.extend(gaps(&events));
+    wrong.extend(pulled(calls, &events));
+    wrong.extend(counted(calls, &events, &OutcomeKind::Failed, "Failed"));
+    wrong.extend(counted(calls, &events, &OutcomeKind::Backoff, "BackOff"));
+    wrong.extend(out_of_order(calls, &events));
+    assert!(wrong.is_empty(), "{} contradictions, such as\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+}
+
+fn read(stored: &StoredMessage) -> Event {
+    let event: Value = serde_json::from_slice(&stored.message.payload).unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let data = &event["data"];
+    Event {
+        id: text(&event["id"]),
+        node: text(&data["node"]),
+        image: text(&data["image"]),
+        reason: text(&data["reason"]),
+        trace_id: text(&event["traceparent"]).split('-').nth(1).unwrap().to_owned(),
+        source: text(&event["source"]),
+        number: text(&event["sequence"]).parse().unwrap(),
+        count: data["count"].as_u64().unwrap_or(1),
+        stored: (stored.sequence, stored.stored_at),
+    }
+}
+
+/// No event is there twice.
+fn doubled(events: &[Event]) -> Vec<String> {
+    let mut by_id: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
+    events.iter().for_each(|event| by_id.entry(&event.id).or_default().push(event));
+    let doubled = by_id.into_values().filter(|same| same.len() > 1);
+    doubled
+        .map(|same| {
+            let places: Vec<String> = same.iter().map(|event| format!("{} at {:.3?}", event.stored.0, event.stored.1)).collect();
+            format!("{} of {}, number {}, is stored as {}", same[0].reason, same[0].node, same[0].number, places.join(" and "))
+        })
+        .collect()
+}
+
+/// The numbers of each node count from 1 without a gap, each once.
+fn gaps(events: &[Event]) -> Vec<String> {
+    let mut by_source: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    events.iter().for_each(|event| by_source.entry(&event.source).or_default().push(event.number));
+    let mut wrong = Vec::new();
+    if by_source.len() != NODES {
+        wrong.push(format!("events come from {:?}", by_source.keys()));
+    }
+    for (source, mut numbers) in by_source {
+        numbers.sort_unstable();
+        let first = numbers.iter().zip(1..).find(|(number, expected)| *number != expected);
+        wrong.extend(first.map(|(number, expected)| format!("{source}: {number} stands where {expected} is expected")));
+    }
+    wrong
+}
+
+/// Each told pull has its event, once, and no other pull ended in one of the same trace.
+fn pulled(calls: &[Call], events: &[Event]) -> Vec<String> {
+    let mut by_trace: BTreeMap<&str, u64> = BTreeMap::new();
+    events.iter().filter(|event| event.reason == "Pulled").for_each(|event| *by_trace.entry(&event.trace_id).or_default() += 1);
+    let mut wrong = Vec::new();
+    for call in calls {
+        let (found, is_pulled) = (by_trace.get(call.trace_id.as_str()).copied().unwrap_or_default(), told(call, &OutcomeKind::Pulled));
+        if (is_pulled && found != 1) || found > 1 || (found > 0 && call.told.is_some() && !is_pulled) {
+            wrong.push(format!("{found} Pulled of {call:?}"));
+        }
+    }
+    wrong
+}
+
+/// Of each node and image: as many as were told, and at most those besides whose callers got no answer.
+fn counted(calls: &[Call], events: &[Event], kind: &OutcomeKind, reason: &str) -> Vec<String> {
+    let mut counts: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
+    for call in calls {
+        let (told_so, untold, _) = counts.entry((&call.node, &call.image)).or_default();
+        *told_so += u64::from(told(call, kind));
+        *untold += u64::from(call.told.is_none());
+    }
+    for event in events.iter().filter(|event| event.reason == reason) {
+        if let Some((.., found)) = counts.get_mut(&(event.node.as_str(), event.image.as_str())) {
+            *found += event.count;
+        }
+    }
+    let contradicts = |(_, (told, untold, found)): &(_, (u64, u64, u64))| found < told || *found > told + untold;
+    let wrong = counts.into_iter().filter(contradicts);
+    wrong
+        .map(|((node, image), (told, untold, found))| {
+            format!("{node} {image}: {found} {reason} of {told} told and {untold} without an answer")
+        })
+        .collect()
+}
+
+/// On each node: what was told before another call was asked has the lower number.
+fn out_of_order(calls: &[Call], events: &[Event]) -> Vec<String> {
+    let pulled = events.iter().filter(|event| event.reason == "Pulled");
+    let numbers: BTreeMap<&str, u64> = pulled.map(|event| (event.trace_id.as_str(), event.number)).collect();
+    // By their place in the order of all: of an answer its number, of a question what must be higher.
+    let mut moments: BTreeMap<u64, (&Call, bool)> = BTreeMap::new();
+    for call in calls.iter().filter(|call| numbers.contains_key(call.trace_id.as_str())) {
+        moments.insert(call.asked, (call, false));
+        moments.extend(call.told.as_ref().map(|(_, at)| (*at, (call, true))));
+    }
+    let (mut told_so_far, mut wrong): (BTreeMap<&str, u64>, _) = (BTreeMap::new(), Vec::new());
+    for (call, is_answer) in moments.into_values() {
+        let number = numbers[call.trace_id.as_str()];
+        let highest = told_so_far.entry(&call.node).or_default();
+        if is_answer {
+            *highest = number.max(*highest);
+        } else if number <= *highest {
+            wrong.push(format!("{number}, of a pull that was asked for after {highest} was told: {call:?}"));
+        }
+    }
+    wrong
+}
+
+fn told(call: &Call, kind: &OutcomeKind) -> bool {
+    call.told.as_ref().is_some_and(|(told, _)| told == kind)
+}
