@@ -11,6 +11,8 @@ use super::lanes::Job;
 const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
 /// One of these that is quick instead, and asks within seconds of a failure what is known of it.
 const QUICK: &str = "outage::observe";
+/// These keep both cores busy by killing and starting agents: they come last, when the outages are over, whose failing requests are counted.
+const BUSY: &str = "chaos::";
 /// So many of the waiting ones at once: two waves.
 const WAITING_AT_ONCE: &str = "7";
 /// Tests of single crates wait for servers and for time as often as for a core.
@@ -28,11 +30,13 @@ pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
                 outages.args(WAITING).args(["--skip", QUICK, "--test-threads", WAITING_AT_ONCE]);
                 waiting.push(Job::new("outages", outages));
                 let mut rest = executable.command(false);
-                rest.args(WAITING.iter().flat_map(|module| ["--skip", module])).args(["--test-threads", AT_ONCE]);
+                rest.args(WAITING.iter().chain(&[BUSY]).flat_map(|module| ["--skip", module])).args(["--test-threads", AT_ONCE]);
                 program.push(Job::new("program", rest));
-                let mut quick = executable.command(false);
-                quick.arg(QUICK);
-                program.push(Job::new("program", quick));
+                for alone in [QUICK, BUSY] {
+                    let mut job = executable.command(false);
+                    job.arg(alone);
+                    program.push(Job::new("program", job));
+                }
             }
             (_, "test") => {
                 let mut all = executable.command(false);
@@ -78,7 +82,7 @@ mod tests {
             lane.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
         });
         let told: Vec<Vec<String>> = told.collect();
-        let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --test-threads 4";
+        let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --skip chaos:: --test-threads 4";
         assert_eq!(
             told,
             [
@@ -89,6 +93,7 @@ mod tests {
                     "crates: new-target-0 --test-threads 4".to_owned(),
                     format!("program: all-0 {skips}"),
                     "program: all-0 outage::observe".to_owned(),
+                    "program: all-0 chaos::".to_owned(),
                 ],
                 vec!["outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --test-threads 7".to_owned()],
                 vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
