@@ -12,6 +12,8 @@ use support::requirement::met;
 
 const OUTAGE: Duration = Duration::from_secs(60);
 const IMAGES: usize = 3;
+/// An agent that has just started goes by its own rule until it has read what the fleet knows: on a busy machine for a second or two.
+const SHARE_WITHIN: Duration = Duration::from_secs(30);
 /// Longer than anybody may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -133,6 +135,10 @@ fn outage(case: Behind, nodes: usize) {
     let start = |node: usize| Agent::start(&place, &format!("n{node:02}"), &["--nats", &server.url()]);
     let agents: Vec<_> = (1..=nodes).map(start).collect();
     let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
+    for agent in &agents {
+        let shares = || (!agent.ask(&CountBackoffs {}).shared.alone).then_some(());
+        until_within("all agents share what they learn", SHARE_WITHIN, shares);
+    }
     let began = Watch::start();
     std::thread::scope(|scope| {
         for agent in &agents {
