@@ -11,10 +11,10 @@ use super::lanes::Job;
 const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
 /// One of these that is quick instead, and asks within seconds of a failure what is known of it.
 const QUICK: &str = "outage::observe";
-/// These keep both cores busy by killing and starting agents: they come last, when the outages are over, whose failing requests are counted.
+/// These keep both cores busy by killing and starting agents: they come last.
 const BUSY: &str = "chaos::";
-/// So many of the waiting ones at once: with more the agents of some twenty fleets share two cores, and are served seconds late.
-const WAITING_AT_ONCE: &str = "4";
+/// So many of the waiting ones at once: two waves.
+const WAITING_AT_ONCE: &str = "7";
 /// Tests of single crates wait for servers and for time as often as for a core.
 const AT_ONCE: &str = "4";
 
@@ -48,7 +48,8 @@ pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
     }
     // The longest first: what is short fills the end.
     simulated.sort_by_key(|job| job.stage != "fleet");
-    vec![unit.into_iter().chain(crates).chain(program).collect(), waiting, simulated]
+    // Outages first, and beside them only what leaves them the cores: their agents answer in time, and their requests are counted.
+    vec![waiting.into_iter().chain(unit).chain(crates).chain(program).collect(), simulated]
 }
 
 /// Simulated fleets, which say how often each kind of fault acted.
@@ -87,6 +88,7 @@ mod tests {
             told,
             [
                 vec![
+                    "outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --test-threads 7".to_owned(),
                     "unit: bus-0".to_owned(),
                     "unit: simulation-0".to_owned(),
                     "crates: all-0 --test-threads 4".to_owned(),
@@ -95,7 +97,6 @@ mod tests {
                     "program: all-0 outage::observe".to_owned(),
                     "program: all-0 chaos::".to_owned(),
                 ],
-                vec!["outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --test-threads 4".to_owned()],
                 vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
             ]
         );
