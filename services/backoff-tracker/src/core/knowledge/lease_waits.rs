@@ -2,8 +2,9 @@
 //!
 //! A holder that lives reports within seconds that its attempt is unanswered, and within its term how it ended; the lease of one that died
 //! ends, and the next node takes it. So a node waits for two terms at most, counted anew from each success and from each failure that
-//! another node has reported than the one before. While an entry is not due nobody may hold its lease, and that time does not count. Then it goes by its own rule, which is kubelet's. One node alone keeps nobody waiting,
-//! though it takes a lease again and again, and reports whatever it wants.
+//! another node has reported than the one before. Then it goes by its own rule, which is kubelet's. While an entry is not due nobody may
+//! hold its lease, so that time does not count. One node alone keeps nobody waiting, though it takes a lease again and again, and reports
+//! whatever it wants.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
