@@ -41,6 +41,8 @@ fn all_killed(case: Case) {
     kill_in_the_middle(&outage, outage.wish());
     let resting = matches!(case, Case::NotFound | Case::RateLimited).then(|| Resting::until_some_does(&outage));
     elsewhere.found_missing_by(&outage.agents[0]);
+    // The caller is told before the fleet is: what the server does not have yet dies with its node.
+    elsewhere.known_to(&outage.agents);
     outage.agents.iter().for_each(|agent| agent.signal(Signal::Kill));
     outage.server.restart();
     outage.agents = outage.agents.into_iter().map(Agent::kill_and_start_again).map(Agent::ready).collect();

@@ -1,8 +1,8 @@
 //! Which executable runs when.
 //!
-//! Three lanes run at the same time. Tests of single crates and of the program are in the first. Outages, which take minutes because
-//! agents wait and not because they work, are in the second, many at once. Simulated fleets are in the third: they need nothing but
-//! CPU, and get what the other two leave.
+//! Two lanes run at the same time. Outages, which take minutes because agents wait and not because they work, are first in the first
+//! lane, many at once; tests of single crates and of the program follow. Simulated fleets are in the second: they need nothing but CPU,
+//! and get what the first leaves.
 
 use super::executables::Executable;
 use super::lanes::Job;
@@ -11,12 +11,14 @@ use super::lanes::Job;
 const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
 /// One of these that is quick instead, and asks within seconds of a failure what is known of it.
 const QUICK: &str = "outage::observe";
-/// These keep both cores busy by killing and starting agents: they come last.
-const BUSY: &str = "chaos::";
+/// These keep both cores busy, by killing and starting agents and by a million keys: they come last, each alone.
+const BUSY: [&str; 2] = ["nonsense::flood", "chaos::"];
 /// So many of the waiting ones at once: two waves.
 const WAITING_AT_ONCE: &str = "7";
 /// Tests of single crates wait for servers and for time as often as for a core.
 const AT_ONCE: &str = "4";
+/// Tests of the program wait for agents, which wait for each other.
+const OF_PROGRAM_AT_ONCE: &str = "8";
 
 /// Every executable in its lane, each exactly once; of `e2e` the waiting modules apart. Some simulated fleets come from the hash `tree`.
 pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
@@ -30,9 +32,9 @@ pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
                 outages.args(WAITING).args(["--skip", QUICK, "--test-threads", WAITING_AT_ONCE]);
                 waiting.push(Job::new("outages", outages));
                 let mut rest = executable.command(false);
-                rest.args(WAITING.iter().chain(&[BUSY]).flat_map(|module| ["--skip", module])).args(["--test-threads", AT_ONCE]);
+                rest.args(WAITING.iter().chain(&BUSY).flat_map(|module| ["--skip", module])).args(["--test-threads", OF_PROGRAM_AT_ONCE]);
                 program.push(Job::new("program", rest));
-                for alone in [QUICK, BUSY] {
+                for alone in [QUICK].iter().chain(&BUSY) {
                     let mut job = executable.command(false);
                     job.arg(alone);
                     program.push(Job::new("program", job));
@@ -83,7 +85,7 @@ mod tests {
             lane.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
         });
         let told: Vec<Vec<String>> = told.collect();
-        let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --skip chaos:: --test-threads 4";
+        let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --skip nonsense::flood --skip chaos:: --test-threads 8";
         assert_eq!(
             told,
             [
@@ -95,6 +97,7 @@ mod tests {
                     "crates: new-target-0 --test-threads 4".to_owned(),
                     format!("program: all-0 {skips}"),
                     "program: all-0 outage::observe".to_owned(),
+                    "program: all-0 nonsense::flood".to_owned(),
                     "program: all-0 chaos::".to_owned(),
                 ],
                 vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
