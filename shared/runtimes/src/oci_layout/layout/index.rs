@@ -187,6 +187,7 @@ impl Layout {
         lock::lock(&guard, &own.path().join(INDEX_LOCK), |_| {})
             .await
             .map_err(|source| IndexProblem::Held { path: path.clone(), source })?;
+        lock::touch(&guard);
         let mut index = self.read_index()?;
         index.enter(image);
         let text = serde_json::to_vec(&index).map_err(|error| unreadable(io::Error::other(error)))?;

@@ -29,10 +29,7 @@ pub(super) async fn lock(file: &File, path: &Path, mut waiting: impl FnMut(u64))
     let (mut last, mut still) = (sign(file), Duration::ZERO);
     loop {
         match file.try_lock() {
-            Ok(()) => {
-                touch(file);
-                return Ok(());
-            }
+            Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
@@ -60,8 +57,8 @@ pub(in crate::oci_layout) async fn holding<T>(file: &File, work: impl Future<Out
     }
 }
 
-/// A sign of life. Where it cannot be given, the work goes on all the same.
-fn touch(file: &File) {
+/// A sign of life of who holds the lock. Where it cannot be given, the work goes on all the same.
+pub(super) fn touch(file: &File) {
     let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
     let _ = futimens(file, &Timestamps { last_access: time(UTIME_OMIT), last_modification: time(UTIME_NOW) });
 }

@@ -62,6 +62,8 @@ impl Layout {
             if folder.metadata(&name)?.is_none_or(|entry| entry.ino() != own) {
                 continue;
             }
+            // Not before: a file that was renamed away is the blob, and others hash it, who take a change for another content.
+            lock::touch(&file);
             // Whoever held the lock may have put the blob there.
             if lock::holding(&file, self.is_there_and_sound(digest, size)).await? {
                 let _ = folder.remove_file(&name);
@@ -224,6 +226,24 @@ mod tests {
         let read = bytes_read_by_this_thread() - before;
         assert!(read < size / 2, "{read} bytes were read by the thread that waits");
         assert!(partial.matches());
+    }
+
+    /// Others hash the blob at the same time, and take it for another one if its entry changes meanwhile.
+    #[tokio::test]
+    async fn who_waited_for_a_blob_leaves_it_as_it_was_put() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
+        let digest = Hasher::sha256(b"right");
+        let PartialLock::Ours(mut partial) = layout.lock_partial(&digest, 5, |_| {}).await.unwrap() else { panic!("nobody has it") };
+        partial.write(b"right").unwrap();
+        let put = async {
+            partial.publish().unwrap();
+            layout.stamp_of(&digest).unwrap()
+        };
+        // The first is at the lock when the other begins.
+        let (locked, stamp) = tokio::join!(layout.lock_partial(&digest, 5, |_| {}), put);
+        assert!(matches!(locked.unwrap(), PartialLock::Present) && stamp.is_some());
+        assert_eq!(layout.stamp_of(&digest).unwrap(), stamp);
     }
 
     /// Another process says of nothing that it has hashed it, and may not be one of ours.
