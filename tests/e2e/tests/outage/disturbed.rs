@@ -41,7 +41,7 @@ fn all_killed(case: Case) {
     kill_in_the_middle(&outage, outage.wish());
     let resting = matches!(case, Case::NotFound | Case::RateLimited).then(|| Resting::until_some_does(&outage));
     elsewhere.found_missing_by(&outage.agents[0]);
-    // The caller is told before the fleet is: what the server does not have yet dies with its node.
+    // The command ends before the report is published. If its node is killed in between, the report is lost.
     elsewhere.known_to(&outage.agents);
     outage.agents.iter().for_each(|agent| agent.signal(Signal::Kill));
     outage.server.restart();

@@ -11,13 +11,13 @@ use super::lanes::Job;
 const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
 /// One of these that is quick instead, and asks within seconds of a failure what is known of it.
 const QUICK: &str = "outage::observe";
-/// These keep both cores busy, by killing and starting agents and by a million keys: they come last, each alone.
+/// These keep both cores busy, with a million keys and by killing and starting agents. They run last, one after the other.
 const BUSY: [&str; 2] = ["nonsense::flood", "chaos::"];
 /// So many of the waiting ones at once: two waves.
 const WAITING_AT_ONCE: &str = "7";
 /// Tests of single crates wait for servers and for time as often as for a core.
 const AT_ONCE: &str = "4";
-/// Tests of the program wait for agents, which wait for each other.
+/// Tests of the program mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
 /// Every executable in its lane, each exactly once; of `e2e` the waiting modules apart. Some simulated fleets come from the hash `tree`.
@@ -50,7 +50,8 @@ pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
     }
     // The longest first: what is short fills the end.
     simulated.sort_by_key(|job| job.stage != "fleet");
-    // Outages first, and beside them only what leaves them the cores: their agents answer in time, and their requests are counted.
+    // Outages first, beside simulated fleets alone, which run at the lowest priority: if agents get no core, they send more requests than
+    // the bars allow.
     vec![waiting.into_iter().chain(unit).chain(crates).chain(program).collect(), simulated]
 }
 

@@ -21,7 +21,8 @@ const STILL_MAX: Duration = Duration::from_secs(60);
 /// What a holder changes while it lives: size and time of the last change.
 type Sign = Option<(u64, i64, i64)>;
 
-/// Waits until the file is locked. `waiting` is called with its size each time that it is not yet.
+/// Waits until the file is locked. `waiting` is called with its size each time that it is not yet. The new holder calls [`touch`] as soon
+/// as it knows that the file still has its name.
 ///
 /// # Errors
 /// The lock cannot be had, or whoever holds it shows no sign of life.
@@ -57,7 +58,7 @@ pub(in crate::oci_layout) async fn holding<T>(file: &File, work: impl Future<Out
     }
 }
 
-/// A sign of life of who holds the lock. Where it cannot be given, the work goes on all the same.
+/// Shows that the holder of the lock lives. If the time cannot be set, the work goes on all the same.
 pub(super) fn touch(file: &File) {
     let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
     let _ = futimens(file, &Timestamps { last_access: time(UTIME_OMIT), last_modification: time(UTIME_NOW) });

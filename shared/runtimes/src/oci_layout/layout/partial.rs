@@ -62,7 +62,7 @@ impl Layout {
             if folder.metadata(&name)?.is_none_or(|entry| entry.ino() != own) {
                 continue;
             }
-            // Not before: a file that was renamed away is the blob, and others hash it, who take a change for another content.
+            // Only now: if the file had been renamed, it would be the stored blob, and a process that hashes it would see it change.
             lock::touch(&file);
             // Whoever held the lock may have put the blob there.
             if lock::holding(&file, self.is_there_and_sound(digest, size)).await? {
@@ -228,9 +228,9 @@ mod tests {
         assert!(partial.matches());
     }
 
-    /// Others hash the blob at the same time, and take it for another one if its entry changes meanwhile.
+    /// Another process may be hashing the stored blob, and rejects it if its timestamps change meanwhile.
     #[tokio::test]
-    async fn who_waited_for_a_blob_leaves_it_as_it_was_put() {
+    async fn waiting_for_a_blob_does_not_touch_it_once_stored() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
         let digest = Hasher::sha256(b"right");
@@ -240,7 +240,7 @@ mod tests {
             partial.publish().unwrap();
             layout.stamp_of(&digest).unwrap()
         };
-        // The first is at the lock when the other begins.
+        // `lock_partial` waits for the lock when `put` begins.
         let (locked, stamp) = tokio::join!(layout.lock_partial(&digest, 5, |_| {}), put);
         assert!(matches!(locked.unwrap(), PartialLock::Present) && stamp.is_some());
         assert_eq!(layout.stamp_of(&digest).unwrap(), stamp);
