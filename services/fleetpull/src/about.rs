@@ -5,6 +5,8 @@ use contract::MessageId;
 use settings::Settings;
 use telemetry::traces::Attributes;
 
+use crate::node::{node_name, own_name};
+
 /// Set in every pod of Kubernetes.
 const IN_KUBERNETES: &str = "KUBERNETES_SERVICE_HOST";
 
@@ -21,11 +23,16 @@ pub(crate) fn command() -> Attributes {
 pub(crate) fn agent(settings: &Settings) -> Attributes {
     let mut about = command();
     about.push(("fleetpull.fleet", settings.fleet.name.clone()));
-    if let Ok(node) = crate::node::node_name(settings) {
+    if let Ok(node) = node_name(settings) {
         about.push(("fleetpull.node", node.to_string()));
-        if std::env::var_os(IN_KUBERNETES).is_some() {
-            about.push(("k8s.node.name", node.to_string()));
-        }
+    }
+    if let Some(cluster) = &settings.fleet.cluster {
+        about.push(("k8s.cluster.name", cluster.clone()));
+    }
+    if let Ok(node) = own_name(settings)
+        && std::env::var_os(IN_KUBERNETES).is_some()
+    {
+        about.push(("k8s.node.name", node.to_string()));
     }
     about
 }

@@ -25,6 +25,18 @@ pub struct NodeNameError {
 }
 
 impl NodeName {
+    /// The name in the fleet of a node that its cluster calls `node`: `<cluster>.<node>`, or `node` where no cluster is named.
+    ///
+    /// # Errors
+    /// What comes out is no name of a node.
+    pub fn in_cluster(cluster: Option<&str>, node: &str) -> Result<Self, NodeNameError> {
+        match cluster {
+            // An empty name stays one.
+            Some(cluster) if !node.is_empty() => format!("{cluster}.{node}").parse(),
+            _ => node.parse(),
+        }
+    }
+
     /// As text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -168,6 +180,20 @@ impl fmt::Display for PodRef {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_stands_before_the_name_of_its_node() {
+        for (cluster, node, name) in [
+            (None, "n1", Some("n1")),
+            (Some("eu"), "n1", Some("eu.n1")),
+            (Some("eu"), "n1.rack-7", Some("eu.n1.rack-7")),
+            (Some("eu"), "", None),
+            (Some("eu"), "a b", None),
+        ] {
+            assert_eq!(NodeName::in_cluster(cluster, node).ok().as_ref().map(NodeName::as_str), name, "{cluster:?} {node:?}");
+        }
+        assert!(NodeName::in_cluster(Some("eu"), &"n".repeat(NODE_NAME_MAX_CHARS)).is_err(), "together it is too long");
+    }
 
     #[test]
     fn node_names_are_checked() {

@@ -50,6 +50,9 @@ mod tests {
         let roles = RoleMap { certificates: vec!["node=system:nodes".parse().unwrap()], ..RoleMap::default() };
         let node = identify(&made("system:nodes", &["system:node:n1"]), &roles, 1_000).unwrap();
         assert_eq!((node.name.as_str(), node.role), ("n1", crate::Role::Node));
+        let of_cluster = RoleMap { cluster: Some("eu".to_owned()), ..roles.clone() };
+        let node = identify(&made("system:nodes", &["system:node:n1"]), &of_cluster, 1_000).unwrap();
+        assert_eq!(node.name.as_str(), "eu.n1");
         assert!(matches!(identify(&made("visitors", &["n1"]), &roles, 1_000), Err(Refusal::NoRole(_))));
         assert!(matches!(identify(&made("system:nodes", &["*"]), &roles, 1_000), Err(Refusal::BadName(_))));
         assert!(matches!(identify(&made("system:nodes", &[]), &roles, 1_000), Err(Refusal::Certificate(_))));

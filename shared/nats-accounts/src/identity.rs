@@ -131,6 +131,8 @@ pub struct RoleMap {
     pub service_accounts: Vec<ServiceAccountRole>,
     /// By organization of a client certificate.
     pub certificates: Vec<CertificateRole>,
+    /// The cluster whose tokens and certificates these are, `fleet.cluster` of its nodes: it stands before their names.
+    pub cluster: Option<String>,
 }
 
 impl RoleMap {
@@ -139,7 +141,7 @@ impl RoleMap {
         let known_by = format!("the service account {subject}");
         let found = self.service_accounts.iter().find(|one| one.subject == subject).ok_or_else(|| Refusal::NoRole(known_by.clone()))?;
         let name = match found.role {
-            Role::Node => named(node.ok_or(Refusal::NoNode)?)?,
+            Role::Node => self.node(node.ok_or(Refusal::NoNode)?)?,
             // Kubernetes gives no node a name with `_` in it.
             _ => named(&subject.trim_start_matches(ACCOUNT_PREFIX).replace(':', "_"))?,
         };
@@ -152,15 +154,23 @@ impl RoleMap {
         let role_of = |organization: &String| self.certificates.iter().find(|one| one.organization == *organization);
         let found = organizations.iter().find_map(role_of).ok_or_else(|| Refusal::NoRole(known_by.clone()))?;
         let name = match found.role {
-            Role::Node => named(common_name.strip_prefix(NODE_PREFIX).unwrap_or(common_name))?,
+            Role::Node => self.node(common_name.strip_prefix(NODE_PREFIX).unwrap_or(common_name))?,
             _ => named(&common_name.replace(':', "_"))?,
         };
         Ok(Identity { name, role: found.role, until_s, known_by })
     }
+
+    fn node(&self, text: &str) -> Result<NodeName, Refusal> {
+        NodeName::in_cluster(self.cluster.as_deref(), text).map_err(|_| bad_name(text))
+    }
 }
 
 fn named(text: &str) -> Result<NodeName, Refusal> {
-    text.parse().map_err(|_| Refusal::BadName(text.chars().take(64).collect()))
+    text.parse().map_err(|_| bad_name(text))
+}
+
+fn bad_name(text: &str) -> Refusal {
+    Refusal::BadName(text.chars().take(64).collect())
 }
 
 impl fmt::Display for Identity {

@@ -12,7 +12,7 @@ use crate::text::bytes;
 /// The longest name, as DNS and Kubernetes have it.
 const NAME_MAX_CHARS: usize = 253;
 /// The longest fleet name: it begins every subject, bucket and stream.
-const FLEET_MAX_CHARS: usize = 32;
+const TOKEN_MAX_CHARS: usize = 32;
 /// It stands in keys of shared knowledge, and is read by people in every refusal.
 const GROUP_MAX_CHARS: usize = 63;
 /// More labels than this do not fit the answer of a node.
@@ -25,8 +25,11 @@ const SERVERS_MAX: usize = 64;
 /// What a value may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// A token of a subject.
-    FleetName,
+    /// One token of a subject.
+    Token {
+        /// Whether it may be left empty.
+        may_be_empty: bool,
+    },
     /// The name of a node, or empty.
     NodeName,
     /// A name that several nodes have in common.
@@ -81,7 +84,10 @@ impl Kind {
     #[must_use]
     pub fn allowed(&self) -> String {
         match self {
-            Self::FleetName => format!("1 to {FLEET_MAX_CHARS} of the characters A-Z a-z 0-9 _ -"),
+            Self::Token { may_be_empty } => {
+                let or_empty = if *may_be_empty { "; or empty" } else { "" };
+                format!("1 to {TOKEN_MAX_CHARS} of the characters A-Z a-z 0-9 _ -{or_empty}")
+            }
             Self::NodeName => {
                 format!("1 to {NAME_MAX_CHARS} of the characters A-Z a-z 0-9 . _ -, not beginning with a dot, not localhost; or empty")
             }
@@ -131,7 +137,7 @@ impl Kind {
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self {
-            Self::FleetName | Self::NodeName | Self::Group { .. } | Self::Endpoint | Self::Text => "text",
+            Self::Token { .. } | Self::NodeName | Self::Group { .. } | Self::Endpoint | Self::Text => "text",
             Self::Labels => "table of texts",
             Self::Choice(_) => "word",
             Self::Path => "path",
@@ -199,7 +205,7 @@ impl Kind {
     fn parse_string(&self, text: &str) -> Result<Value, String> {
         let on_one_line = !text.chars().any(char::is_control);
         let fits = match self {
-            Self::FleetName => is_name(text, FLEET_MAX_CHARS, "_-"),
+            Self::Token { may_be_empty } => (*may_be_empty && text.is_empty()) || is_name(text, TOKEN_MAX_CHARS, "_-"),
             Self::NodeName => text.is_empty() || (is_name(text, NAME_MAX_CHARS, "._-") && !text.starts_with('.') && text != "localhost"),
             Self::Choice(words) => words.contains(&text),
             Self::Endpoint => {
@@ -313,9 +319,10 @@ mod tests {
             (SPAN, "99ms", None),
             (SPAN, "2h", None),
             (SPAN, "", None),
-            (Kind::FleetName, "blue-1", Some("\"blue-1\"")),
-            (Kind::FleetName, "a.b", None),
-            (Kind::FleetName, "", None),
+            (Kind::Token { may_be_empty: false }, "blue-1", Some("\"blue-1\"")),
+            (Kind::Token { may_be_empty: false }, "a.b", None),
+            (Kind::Token { may_be_empty: false }, "", None),
+            (Kind::Token { may_be_empty: true }, "", Some("\"\"")),
             (Kind::NodeName, "", Some("\"\"")),
             (Kind::NodeName, "n1.example", Some("\"n1.example\"")),
             (Kind::NodeName, "localhost", None),

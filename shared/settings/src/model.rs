@@ -55,6 +55,9 @@ pub struct Settings {
 pub struct Fleet {
     /// First token of every subject.
     pub name: String,
+    /// Stands before the node's name.
+    #[serde(with = "empty_as_none")]
+    pub cluster: Option<String>,
     /// What is done with what other nodes found out.
     pub share: Share,
     /// Which nodes see the same registries.
@@ -424,6 +427,7 @@ impl Default for Fleet {
     fn default() -> Self {
         Self {
             name: "fleetpull".to_owned(),
+            cluster: None,
             share: Share::Enforce,
             scope: "default".to_owned(),
             egress: None,

@@ -55,8 +55,13 @@ impl Key {
     }
 }
 
-static KEYS: [Key; 56] = [
-    key("fleet.name", Kind::FleetName, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
+static KEYS: [Key; 57] = [
+    key("fleet.name", Kind::Token { may_be_empty: false }, "First token of every subject. Fleets of different names on one NATS server never mix.").flag("--fleet"),
+    key(
+        "fleet.cluster",
+        Kind::Token { may_be_empty: true },
+        "The cluster that this node is of, where nodes of several clusters are one fleet: the node's name in the fleet is <fleet.cluster>.<node.name> then, so that nodes of one name are told apart. Empty: node.name alone.",
+    ),
     key(
         "fleet.share",
         Kind::Choice(&["enforce", "observe", "off"]),

@@ -1,5 +1,6 @@
-//! `propagation`: how soon all know what one found out, on a real nats-server: from the end of a failing attempt on one node to
-//! the refusal on the others, beside a bare message of the same size to the same subscribers over the same connections.
+//! `propagation`: how soon all nodes know what was found out, on a real nats-server: from the end of the failing attempt that confirms
+//! another node's failure to the refusal on all other nodes, beside a bare message of the same size to the same subscribers over the
+//! same connections. One node's failure alone delays the others and refuses nobody, so two nodes fail.
 #![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
 use std::io;
@@ -30,8 +31,10 @@ use tokio::sync::{Notify, broadcast};
 use crate::figure::{Bar, Figure, Unit};
 use crate::report::remark;
 
-/// Replicas, each with a connection of its own, beside the node that finds out.
-const SUBSCRIBERS: usize = 999;
+/// Nodes that fail, one after the other.
+const FINDERS: usize = 2;
+/// Replicas, each with a connection of its own, beside the finders.
+const SUBSCRIBERS: usize = 1_000 - FINDERS;
 /// Threads that serve them, each kept to a core.
 const THREADS: usize = 2;
 const RUNS: usize = 5;
@@ -138,21 +141,22 @@ pub(crate) async fn measure() -> Result<Propagation> {
     }
     for number in 0..SUBSCRIBERS {
         let (url, clock, orders, replicas) = (server.url(), clock.clone(), orders.subscribe(), replicas.clone());
-        arbiters[number % THREADS].spawn(replica(number + 1, url, clock, orders, replicas));
+        arbiters[number % THREADS].spawn(replica(number + FINDERS, url, clock, orders, replicas));
     }
     let finder = Replica::start(0, &server.url(), &clock).await?;
+    let second = Replica::start(1, &server.url(), &clock).await?;
     replicas.all(|said| if let Said::Ready(Ok(())) = said { Ok(()) } else { Err(said.unexpected()) }).await?;
     let (mut core, mut ours) = (vec![], vec![]);
     // The first warms both up, and shows how large what a finder says is.
     let mut reports = finder.bus.subscribe(&format!("{}.>", Fleet::default().knowledge(REPORTS)), None).await?;
-    finder.find_out(0, &clock, &orders, &replicas).await?;
+    find_out([&finder, &second], 0, &clock, &orders, &replicas).await?;
     let report = tokio::time::timeout(LIMIT, reports.next()).await.ok().flatten().context("no report is republished")?;
     drop(reports);
     remark(&format!("a report takes {} bytes", report.payload.len()));
     finder.fan_out(&report, &clock, &replicas).await?;
     for run in 1..=RUNS {
         let bare = finder.fan_out(&report, &clock, &replicas).await?;
-        let refused = finder.find_out(run, &clock, &orders, &replicas).await?;
+        let refused = find_out([&finder, &second], run, &clock, &orders, &replicas).await?;
         remark(&format!("run {run}: p99 bare {:.2} ms, ours {:.2} ms", milliseconds(bare), milliseconds(refused)));
         core.push(bare);
         ours.push(refused);
@@ -161,7 +165,7 @@ pub(crate) async fn measure() -> Result<Propagation> {
         arbiter.stop();
     });
     let (core, ours) = (milliseconds(median(core)), milliseconds(median(ours)));
-    Ok(Propagation { subscribers: SUBSCRIBERS + 1, core_p99_ms: core, ours_p99_ms: ours, ratio: ours / core })
+    Ok(Propagation { subscribers: SUBSCRIBERS, core_p99_ms: core, ours_p99_ms: ours, ratio: ours / core })
 }
 
 /// A node's tracker on a connection of its own.
@@ -189,7 +193,7 @@ impl Replica {
         });
         let replica = Self { bus, tracker: tracker.start() };
         replica.until_it_shares().await?;
-        let alive = SUBSCRIBERS as u64 + 1;
+        let alive = (SUBSCRIBERS + FINDERS) as u64;
         let place = Place { alive, alive_in_zone: alive, rank: Some(number as u64) };
         replica.put(SeeFleet(FleetSeen { place, digest: None })).await?;
         Ok(replica)
@@ -222,29 +226,57 @@ impl Replica {
         Ok(p99(heard, began))
     }
 
-    /// All want an image, this node tries, and it is not there.
-    async fn find_out(&self, run: usize, clock: &Clock, orders: &broadcast::Sender<Order>, replicas: &Gathering) -> Result<Duration> {
-        let image = format!("registry.example/team/app:v{run}");
+    /// Waits for clearance to ask the registry about an image, which a node gets that nobody else asks for or that others leave unanswered.
+    async fn begin(&self, image: &str) -> Result<Attempt> {
         let (wish, attempt) = (WishId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
-        match self.put(leave(wish, attempt, &image)).await? {
-            Leave::Granted { .. } => {}
-            other => bail!("the first that asks takes the lead: {other:?}"),
+        match self.put(leave(wish, attempt, image)).await? {
+            Leave::Granted { .. } => Ok(Attempt { wish, attempt }),
+            other => bail!("a finder is let through: {other:?}"),
         }
-        orders.send(Order::Await(image.clone())).map_err(|_| anyhow!("the replicas have ended"))?;
-        replicas.all(|said| if let Said::Asks = said { Ok(()) } else { Err(said.unexpected()) }).await?;
+    }
+
+    /// Ends an attempt: the image is not there.
+    async fn fail(&self, attempt: &Attempt) -> Result<()> {
         let failure = AttemptFailure {
             class: FailureClass::NotFound,
             cause: "ErrImagePull: registry.example: 404 Not Found (MANIFEST_UNKNOWN: manifest unknown)".to_owned(),
             authoritative: true,
             ..AttemptFailure::default()
         };
-        tokio::time::sleep(CALM).await;
-        let began = clock.now().monotonic;
-        self.put(ResolveAttempt { wish, attempt, failure: Some(failure), stage: Stage::Manifest }).await?;
-        let refused = replicas.all(|said| if let Said::Refused(at) = said { Ok(at) } else { Err(said.unexpected()) }).await?;
-        self.put(WithdrawWish { wish }).await?;
-        Ok(p99(refused, began))
+        let Attempt { wish, attempt } = *attempt;
+        self.put(ResolveAttempt { wish, attempt, failure: Some(failure), stage: Stage::Manifest }).await
     }
+}
+
+/// An attempt of a finder that has clearance.
+struct Attempt {
+    wish: WishId,
+    attempt: AttemptId,
+}
+
+/// All want an image that is not there. The first finder leads; it is unanswered for 2 s, so the second gets clearance too. The failure of the
+/// first delays all, that of the second refuses all.
+async fn find_out(
+    finders: [&Replica; FINDERS],
+    run: usize,
+    clock: &Clock,
+    orders: &broadcast::Sender<Order>,
+    replicas: &Gathering,
+) -> Result<Duration> {
+    let image = format!("registry.example/team/app:v{run}");
+    let [first, second] = finders;
+    let leads = first.begin(&image).await?;
+    let confirms = second.begin(&image).await?;
+    orders.send(Order::Await(image)).map_err(|_| anyhow!("the replicas have ended"))?;
+    replicas.all(|said| if let Said::Asks = said { Ok(()) } else { Err(said.unexpected()) }).await?;
+    first.fail(&leads).await?;
+    tokio::time::sleep(CALM).await;
+    let began = clock.now().monotonic;
+    second.fail(&confirms).await?;
+    let refused = replicas.all(|said| if let Said::Refused(at) = said { Ok(at) } else { Err(said.unexpected()) }).await?;
+    first.put(WithdrawWish { wish: leads.wish }).await?;
+    second.put(WithdrawWish { wish: confirms.wish }).await?;
+    Ok(p99(refused, began))
 }
 
 /// One replica: says when it hears, and when it is refused.

@@ -36,7 +36,7 @@ use super::telling::Telling;
 use crate::cli::RegistryArgs;
 use crate::configuration::Configuration;
 use crate::node::fleet_key::{keep_key, read_key_file};
-use crate::node::{Membership, Node, NodeOptions, NodeParts, Policies, Sharing, keep_free, node_name, open_bus, open_shared_runtime};
+use crate::node::{Membership, Node, NodeOptions, NodeParts, Policies, Sharing, keep_free, node_name, open_bus, own_name, open_shared_runtime};
 
 /// How long the start waits for the bus. One that is there takes milliseconds; without it the agent starts alone.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -187,7 +187,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let node = node_name(settings)?;
     let fleet = Fleet::named(&settings.fleet.name).context("fleet.name is not valid")?;
     let store = settings.store.dir_on(&configuration.host)?;
-    let state = StateDir::lock(&settings.state.dir_on(&store, node.as_str()))?;
+    let state = StateDir::lock(&settings.state.dir_on(&store, own_name(settings)?.as_str()))?;
     let http = HttpEndpoint::bind(settings).await?;
     let identity = Identity::new(node.clone(), settings.node.labels.clone(), &clock);
     let fleet_key = FleetKey::new();

@@ -13,7 +13,7 @@ mod spread;
 pub use connection::{connect_client, connect_nats, open_bus, shown_bus};
 pub use local_agent::{LocalAgent, SOCKET_FILE, local_agent};
 pub use membership::Membership;
-pub use name::node_name;
+pub use name::{node_name, own_name};
 pub use runtime::{logins, open_runtime, open_shared_runtime};
 pub use sharing::Sharing;
 

@@ -4,11 +4,20 @@ use anyhow::{Context as _, Result, bail};
 use contract::NodeName;
 use settings::Settings;
 
-/// The name set, or the host's.
+/// The node's name in the fleet: its own behind that of its cluster.
+///
+/// # Errors
+/// As [`own_name`], and both together are too long.
+pub fn node_name(settings: &Settings) -> Result<NodeName> {
+    let own = own_name(settings)?;
+    NodeName::in_cluster(settings.fleet.cluster.as_deref(), own.as_str()).context("with fleet.cluster before it the node's name is not valid")
+}
+
+/// What the node is called within its cluster: the name set, or the host's. Its state is kept under this name.
 ///
 /// # Errors
 /// The name is not a node name, or the host's is `localhost`, which would make one node of many.
-pub fn node_name(settings: &Settings) -> Result<NodeName> {
+pub fn own_name(settings: &Settings) -> Result<NodeName> {
     if let Some(name) = &settings.node.name {
         return name.parse().context("the node's name is not valid: change --node or node.name");
     }
@@ -43,5 +52,14 @@ mod tests {
             let advice = told.err().map(|error| format!("{error:#}")).unwrap_or_default();
             assert!(name || advice.contains("give --node NAME"), "{host}: {advice}");
         }
+    }
+
+    #[test]
+    fn a_node_of_a_named_cluster_is_called_by_both() {
+        let mut settings = Settings::default();
+        settings.fleet.cluster = Some("eu".to_owned());
+        settings.node.name = Some("n1.rack-7".to_owned());
+        assert_eq!(own_name(&settings).unwrap().as_str(), "n1.rack-7");
+        assert_eq!(node_name(&settings).unwrap().as_str(), "eu.n1.rack-7");
     }
 }

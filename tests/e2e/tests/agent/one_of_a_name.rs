@@ -147,3 +147,26 @@ fn an_agent_that_does_not_answer_holds_nobody_up_and_one_has_the_bus_when_it_doe
     elder.until_state("the elder one has the bus", |state| state == "ok");
     assert_eq!(answering(&place, &server), instance(&elder));
 }
+
+#[test]
+fn nodes_of_one_name_in_two_clusters_are_two_nodes_of_the_fleet() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    let place = |cluster| Workplace::new().with("FLEETPULL_FLEET_CLUSTER", cluster);
+    let (eu, us) = (place("eu"), place("us"));
+    let agents = [&eu, &us].map(|place| Agent::start(place, "n1", &["--nats", &server.url()]).ready());
+    for agent in &agents {
+        agent.until_state("each is on the bus", |state| state == "ok");
+    }
+    let nodes = eu.run(&["nodes", "-o", "json", "--nats", &server.url()]).expect(0);
+    let names: Vec<String> =
+        nodes.stdout.lines().filter_map(|line| Some(serde_json::from_str::<Value>(line).ok()?["node"].as_str()?.to_owned())).collect();
+    assert_eq!(names, ["eu.n1", "us.n1"], "{nodes}");
+    let pulled = us.run(&["pull", &registry.image("shop/web:v1"), "--node", "us.n1", "-o", "json", "--nats", &server.url()]);
+    assert_eq!(pulled.expect(0).object()["node"], "us.n1");
+    let events = agents[1].asked(&["events", "-o", "json"]).expect(0);
+    assert!(events.stdout.contains("us.n1") && !events.stdout.contains("eu.n1"), "{events}");
+}

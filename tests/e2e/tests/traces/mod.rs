@@ -52,5 +52,6 @@ scenes!(
     a_refusal_links_to_the_attempt_that_failed_on_another_node,
     what_waits_in_an_outage_links_to_the_probe_that_ended_it,
     ten_callers_of_one_flight_link_to_its_attempt,
+    all_callers_of_a_flight_that_fails_are_found_by_the_entry,
     a_pull_through_containerd_has_the_call_of_the_runtime
 );

@@ -6,7 +6,7 @@ use contract::EventReason;
 use contract::messages::event_recorder::ListEvents;
 use e2e::spans::{Spans, assert_one_root};
 use e2e::{Agent, Registry, Workplace, until};
-use practice_registry::{BodyFault, Fault, MadeImage};
+use practice_registry::{BodyFault, Deed, Fault, MadeImage};
 use serde_json::Value;
 use support::containerd::{Containerd, ContainerdConfig, available};
 use support::nats::{NatsConfig, NatsServer};
@@ -191,6 +191,44 @@ pub(crate) fn ten_callers_of_one_flight_link_to_its_attempt(backend: &Spans) {
     assert_eq!(attempts.len(), 1, "{}", tree(&all));
     let joined = all.iter().filter(|span| span.kind == "SERVER" && span.links_to(attempts[0])).count();
     assert_eq!(joined, 9, "{}", tree(&all));
+}
+
+pub(crate) fn all_callers_of_a_flight_that_fails_are_found_by_the_entry(backend: &Spans) {
+    const CALLERS: u32 = 3;
+    let (server, place, registry) = (NatsServer::start(NatsConfig::default()), backend.place(), Registry::new());
+    let place = place.with("FLEETPULL_REGISTRY_FIRST_BYTE_TIMEOUT", "3s");
+    registry.faults().add(Fault::new("/manifests/", Deed::Hang));
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    let image = registry.image("shop/web:v1");
+    let arguments = ["pull", &image, "-o", "json"];
+    let callers: Vec<_> = (0..CALLERS).map(|_| agent.asked_meanwhile(&arguments)).collect();
+    until("all have joined", || {
+        let pulls = agent.ask(&contract::messages::pull_coordinator::ListPulls {}).pulls;
+        pulls.first().is_some_and(|pull| pull.callers == CALLERS).then_some(())
+    });
+    let rows: Vec<Value> = callers.into_iter().map(|started| e2e::Finished::of(&arguments, started).expect(1).object()).collect();
+    let traces: Vec<Vec<Span>> = rows
+        .iter()
+        .map(|row| {
+            backend.trace_until("one of them", text(row, "trace_id"), |spans| {
+                has(spans, &["fleetpull pull"]) && named(spans, "pull-coordinator.EnsureImage").len() == 2
+            })
+        })
+        .collect();
+    let all: Vec<Span> = traces.into_iter().flatten().collect();
+    show("callers of a flight that fails", &all);
+    let attempts = named(&all, "attempt");
+    assert_eq!(attempts.len(), 1, "{}", tree(&all));
+    let entry = attempts[0].attribute(ENTRY);
+    assert_eq!(entry.len(), 32, "{}", tree(&all));
+    let found: BTreeSet<String> = backend
+        .with_attribute(ENTRY, entry)
+        .into_iter()
+        .filter(|span| span.name == "pull-coordinator.EnsureImage" && span.kind == "SERVER")
+        .map(|span| span.trace_id)
+        .collect();
+    let asked: BTreeSet<String> = rows.iter().map(|row| text(row, "trace_id").to_owned()).collect();
+    assert_eq!(found, asked, "{}", tree(&all));
 }
 
 pub(crate) fn a_pull_through_containerd_has_the_call_of_the_runtime(backend: &Spans) {

@@ -12,6 +12,7 @@ use clock::Clock;
 use contract::subject::Fleet;
 use futures::StreamExt as _;
 use nats_accounts::{AUTHORIZATION_REQUESTS, Answer, Callout, RoleMap, Signer, TokenRules, inbox_prefix, unverified_key_id};
+use settings::Settings;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::keys::Keys;
@@ -33,7 +34,7 @@ pub(super) fn carry_out(args: &NatsAuthArgs) -> Result<Exit> {
     let configuration = Configuration::load(&args.settings, args.flags())?;
     configuration.start_log("info");
     let fleet = Fleet::named(&configuration.settings().fleet.name).context("fleet.name is not valid")?;
-    let callout = Callout { fleet, signer: signer(&args.signing_key)?, tokens: rules(args), roles: roles(args) };
+    let callout = Callout { fleet, signer: signer(&args.signing_key)?, tokens: rules(args), roles: roles(args, configuration.settings()) };
     actix::System::new().block_on(async {
         let clock = Clock::host();
         let keys = match &args.jwks {
@@ -70,8 +71,8 @@ fn rules(args: &NatsAuthArgs) -> Option<TokenRules> {
     args.issuer.clone().map(|issuer| TokenRules { issuer, audience: args.audience.clone() })
 }
 
-fn roles(args: &NatsAuthArgs) -> RoleMap {
-    RoleMap { service_accounts: args.roles.clone(), certificates: args.certificate_roles.clone() }
+fn roles(args: &NatsAuthArgs, settings: &Settings) -> RoleMap {
+    RoleMap { service_accounts: args.roles.clone(), certificates: args.certificate_roles.clone(), cluster: settings.fleet.cluster.clone() }
 }
 
 /// Answers one question, and says in the log how. Whoever is not answered is not let in.
