@@ -244,7 +244,8 @@ impl Replica {
             ..AttemptFailure::default()
         };
         let Attempt { wish, attempt } = *attempt;
-        self.put(ResolveAttempt { wish, attempt, failure: Some(failure), stage: Stage::Manifest }).await
+        self.put(ResolveAttempt { wish, attempt, failure: Some(failure), stage: Stage::Manifest }).await?;
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 const SIDE: [&str; 6] =
-    ["failing_requests", "last_served_after_recovery_s", "peak_per_second", "refused_on_healthy_nodes", "requests", "served"];
+    ["failing_requests", "last_served_after_recovery_s", "last_served_s", "peak_per_second", "refused_on_healthy_nodes", "requests", "served"];
 
 #[test]
 fn json_is_one_object_a_scenario_with_these_keys_and_nothing_else() {
