@@ -108,7 +108,8 @@ impl Node {
     fn lets_go_at_once(&mut self) -> usize {
         let asked: Vec<(GrantBudget, BudgetAnswer)> = (0..100).map(|other| self.asked(other)).collect();
         for (GrantBudget { owner, node, permit, .. }, _) in &asked {
-            let back = ReturnBudget { owner: owner.clone(), node: node.clone(), permit: *permit, used: true, told: None, served: Some(true) };
+            let back =
+                ReturnBudget { owner: owner.clone(), node: node.clone(), permit: *permit, used: true, told: None, served: Some(true) };
             self.give(Input::Called { token: 2, call: BudgetCall::Return(back) });
         }
         asked.iter().filter(|(_, answer)| matches!(answer, BudgetAnswer::Granted { .. })).count()

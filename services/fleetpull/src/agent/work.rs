@@ -36,7 +36,9 @@ use super::telling::Telling;
 use crate::cli::RegistryArgs;
 use crate::configuration::Configuration;
 use crate::node::fleet_key::{keep_key, read_key_file};
-use crate::node::{Membership, Node, NodeOptions, NodeParts, Policies, Sharing, keep_free, node_name, open_bus, own_name, open_shared_runtime};
+use crate::node::{
+    Membership, Node, NodeOptions, NodeParts, Policies, Sharing, keep_free, node_name, open_bus, open_shared_runtime, own_name,
+};
 
 /// How long the start waits for the bus. One that is there takes milliseconds; without it the agent starts alone.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);

@@ -10,7 +10,8 @@ use settings::Settings;
 /// As [`own_name`], and both together are too long.
 pub fn node_name(settings: &Settings) -> Result<NodeName> {
     let own = own_name(settings)?;
-    NodeName::in_cluster(settings.fleet.cluster.as_deref(), own.as_str()).context("with fleet.cluster before it the node's name is not valid")
+    NodeName::in_cluster(settings.fleet.cluster.as_deref(), own.as_str())
+        .context("with fleet.cluster before it the node's name is not valid")
 }
 
 /// What the node is called within its cluster: the name set, or the host's. Its state is kept under this name.

@@ -101,7 +101,14 @@ fn samples(random: &mut Random) -> Vec<Sample> {
             told: vec![PermitLimits { permit, limits: limits() }],
             known: KnownLimits { none_told: true, limits: limits() },
         }),
-        sample(&ReturnBudget { owner: owner(), node: "n2".parse().unwrap(), permit, used: true, told: Some(limits()), served: Some(false) }),
+        sample(&ReturnBudget {
+            owner: owner(),
+            node: "n2".parse().unwrap(),
+            permit,
+            used: true,
+            told: Some(limits()),
+            served: Some(false),
+        }),
         sample(&BudgetTurn { owner: owner(), permit }),
     ]
 }

@@ -15,9 +15,9 @@ use super::node::Knowledge;
 use super::report::Finding;
 use super::target::Aim;
 use super::topic::{Topic, TopicId, may_be_overload};
-use crate::core::floor::Floor;
 use super::wish::{Going, State, Wish};
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
+use crate::core::floor::Floor;
 
 /// Leads of an image and slots of a registry: so many resolutions without answer are enough to know.
 const ABREAST: u8 = 3;

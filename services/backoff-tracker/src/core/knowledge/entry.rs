@@ -180,7 +180,8 @@ fn is_degraded(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opti
     if !served_lately || !topic.about().may_be_overloaded() {
         return false;
     }
-    let (over, unanswered): (Vec<&Claim>, Vec<&Claim>) = standing.iter().filter_map(|heard| heard.claim.as_ref()).partition(|claim| claim.is_over);
+    let (over, unanswered): (Vec<&Claim>, Vec<&Claim>) =
+        standing.iter().filter_map(|heard| heard.claim.as_ref()).partition(|claim| claim.is_over);
     let failures: u64 = over.iter().map(|claim| u64::from(claim.in_a_row)).sum();
     let is_down = failures >= DOWN_FAILURES && over.len() >= DOWN_NODES.min(eyes.alive);
     !is_down && unanswered.len() <= UNANSWERED_AMONG_ANSWERS

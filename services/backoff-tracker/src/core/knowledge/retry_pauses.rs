@@ -11,11 +11,10 @@ use contract::messages::backoff_tracker::BackoffKey;
 use super::topic::TopicId;
 use crate::core::tracker::MAX_KEYS;
 
-/// After the first failure of an image; twice as long after each further one, up to the last.
+/// After the first failure of an image; twice as long after each further one.
 const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(4);
-/// After so long without a failure an image begins anew.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// After so long without a failure an image begins anew: longer than kubelet's longest delay.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Budgets at once. At one more the one that ends first is forgotten.
 const MAX_BUDGETS: usize = 256;
 
@@ -31,6 +30,8 @@ pub(super) struct RetryPauses {
 struct Pause {
     until: Duration,
     length: Duration,
+    /// In a row.
+    failures: u32,
     topics: Vec<TopicId>,
 }
 
@@ -47,16 +48,21 @@ impl RetryPauses {
         }
     }
 
-    /// An image failed by these topics, while others were served.
-    pub(super) fn failed(&mut self, now: Duration, key: &BackoffKey, topics: Vec<TopicId>) {
+    /// An image failed by these topics, while others were served. No pause is longer than `longest`.
+    pub(super) fn failed(&mut self, now: Duration, key: &BackoffKey, topics: Vec<TopicId>, longest: Duration) {
         let known = self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER);
-        let length = known.map_or(FIRST, |pause| (pause.length * 2).min(LONGEST));
+        let length = known.map_or(FIRST, |pause| (pause.length * 2).min(longest));
         if self.keys.len() >= MAX_KEYS {
             self.keys.retain(|_, pause| now < pause.until);
         }
         if self.keys.len() < MAX_KEYS {
-            self.keys.insert(key.clone(), Pause { until: now + length, length, topics });
+            self.keys.insert(key.clone(), Pause { until: now + length, length, failures: self.failures(now, key) + 1, topics });
         }
+    }
+
+    /// How often in a row an image has failed so.
+    pub(super) fn failures(&self, now: Duration, key: &BackoffKey) -> u32 {
+        self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER).map_or(0, |pause| pause.failures)
     }
 
     /// Until when an image is not tried, which is counted on this budget.
@@ -89,16 +95,16 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_four_seconds_and_begin_anew_after_a_success_or_a_minute() {
+    fn pauses_double_up_to_four_seconds_and_begin_anew_after_a_success_or_ten_minutes() {
         let mut pauses = RetryPauses::default();
         let mut now = Duration::from_secs(100);
         let mut fail = |pauses: &mut RetryPauses, after: u64| {
             now += Duration::from_secs(after);
-            pauses.failed(now, &key("a"), vec![BUDGET]);
+            pauses.failed(now, &key("a"), vec![BUDGET], Duration::from_secs(4));
             pauses.until(now, BUDGET, &key("a")).map(|until| (until - now).as_secs())
         };
         assert_eq!([0, 1, 2, 4, 4].map(|after| fail(&mut pauses, after)), [Some(1), Some(2), Some(4), Some(4), Some(4)]);
-        assert_eq!(fail(&mut pauses, 65), Some(1));
+        assert_eq!(fail(&mut pauses, 605), Some(1));
         pauses.succeeded(&key("a"));
         assert_eq!(fail(&mut pauses, 1), Some(1));
         assert_eq!(pauses.until(now, BUDGET, &key("b")), None);

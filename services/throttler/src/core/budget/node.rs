@@ -266,14 +266,7 @@ impl Budgets {
         self.member(now, &owner, |member| member.want(now, since, permit), work);
     }
 
-    fn release(
-        &mut self,
-        now: Duration,
-        permit: PermitId,
-        limits: Vec<RegistryLimit>,
-        served: Option<bool>,
-        work: &mut VecDeque<Work>,
-    ) {
+    fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, served: Option<bool>, work: &mut VecDeque<Work>) {
         self.tell(now, permit, |member| member.release(now, permit, limits, served), work);
         self.owners.remove(&permit);
     }

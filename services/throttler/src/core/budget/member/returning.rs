@@ -12,7 +12,13 @@ use super::{Member, RETURNS_MAX};
 const WITNESSED_EVERY: Duration = Duration::from_secs(2);
 
 impl Member {
-    pub(in crate::core::budget) fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, served: Option<bool>) -> Vec<Wanted> {
+    pub(in crate::core::budget) fn release(
+        &mut self,
+        now: Duration,
+        permit: PermitId,
+        limits: Vec<RegistryLimit>,
+        served: Option<bool>,
+    ) -> Vec<Wanted> {
         let Some(claim) = self.claims.remove(&permit) else { return Vec::new() };
         let told = if limits.is_empty() { claim.told.filter(|_| !claim.told_sent) } else { Some(limits) };
         if let Some(limits) = &told {
