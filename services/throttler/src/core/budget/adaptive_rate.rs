@@ -5,7 +5,7 @@
 //! | `Doubling` | nothing is known yet, or nothing fails | doubles while no answer fails |
 //! | `Judging` | several nodes failed, so the rate was cut to what was served | stays until enough answers show what the cut changed |
 //! | `Growing` | fewer failed after the cut: the registry was overloaded | grows, the faster the longer nothing fails, until the next cut |
-//! | `Chance` | as many failed after the cut: requests fail by chance | doubles again, and is not cut for a minute |
+//! | `Chance` | as many failed after the cut: requests fail by chance | doubles again, and is not cut as long as they do |
 //!
 //! An overloaded registry serves in a second what it can, whatever more it is asked: so what it served while requests failed is the rate
 //! to ask it at.
@@ -20,7 +20,7 @@ use contract::NodeName;
 /// The cap divided by this is the first rate.
 const START_SHARE: f64 = 20.0;
 /// No first rate is lower than this, unless the cap is, in pulls a second.
-const START_LEAST: f64 = 1.0;
+const START_LEAST: f64 = 5.0;
 /// The cap divided by this is the lowest rate.
 const FLOOR_SHARE: f64 = 200.0;
 /// No cut goes below this, in pulls a second.
@@ -29,6 +29,8 @@ const FLOOR_LEAST: f64 = 0.5;
 const IDLE: Duration = Duration::from_secs(30);
 /// A registry that served nobody for so long begins anew with its first answer: whatever was found is of before.
 const DOWN: Duration = Duration::from_secs(10);
+/// So does one where so many of those that asked failed.
+const NEARLY_ALL: f64 = 0.9;
 /// How often the rate doubles.
 const DOUBLES_EVERY: Duration = Duration::from_millis(400);
 /// How often it grows otherwise.
@@ -80,7 +82,7 @@ const CHANCE_JUDGED_BY: u32 = 30;
 const MORE_FAILING: f64 = 0.6;
 /// A step up is clean if no more than this share of its answers failed.
 const CLEAN_SHARE: f64 = 0.17;
-/// How long no cut is made where requests fail by chance.
+/// For so long at least no cut is made where requests fail by chance.
 const CHANCE_FOR: Duration = Duration::from_secs(60);
 /// A step up needs that so much of the rate was used: else it shows nothing.
 const USED: f64 = 0.5;
@@ -218,7 +220,7 @@ impl AdaptiveRate {
         let failed = answer == RegistryAnswer::Failed;
         if failed {
             self.failing_since.get_or_insert(now);
-        } else if self.failing_since.take().is_some_and(|since| now >= since + DOWN) {
+        } else if self.failing_since.take().is_some_and(|since| now >= since + DOWN) || self.nothing_was_served() {
             self.begin_anew(now);
         }
         if let Phase::Judging(Judgement { since, .. }) = self.phase
@@ -263,7 +265,11 @@ impl AdaptiveRate {
                     self.phase = Phase::Growing { clean: if is_clean { clean + 1 } else { clean / 2 } };
                 }
             }
-            Phase::Chance { until, .. } if now >= until => self.enter(now, Phase::Doubling { served: true }),
+            Phase::Chance { until, share, answered, failed } if now >= until => {
+                let is_over = answered < CHANCE_JUDGED_BY || f64::from(failed) < f64::from(answered) * FAILING_SHARE;
+                let goes_on = Phase::Chance { until: now + CHANCE_FOR, share, answered: 0, failed: 0 };
+                self.enter(now, if is_over { Phase::Doubling { served: true } } else { goes_on });
+            }
             Phase::Chance { share, answered, failed, .. } => {
                 let failing = f64::from(failed) / f64::from(answered.max(1));
                 if answered >= CHANCE_JUDGED_BY && failing > share + (1.0 - share) * MORE_FAILING {
@@ -277,6 +283,11 @@ impl AdaptiveRate {
                 self.step_up(now, DOUBLES_EVERY, 2.0, |_| true);
             }
         }
+    }
+
+    /// The rate was cut because all that asked failed, and nothing was served since: nodes that are sick say nothing of what it can do.
+    fn nothing_was_served(&self) -> bool {
+        matches!(self.phase, Phase::Judging(Judgement { share, served: 0, .. }) if share >= NEARLY_ALL)
     }
 
     fn begin_anew(&mut self, now: Duration) {
@@ -460,7 +471,7 @@ mod tests {
     fn chance_does_not_slow_pulls_down_for_long() {
         // Pulls, nodes, the share that fails; half of the runs within so many seconds, and three of four.
         for (pulls, nodes, fails, half, most) in
-            [(120, 20, 0.8, 120.0, 180.0), (1_000, 1_000, 0.5, 65.0, 90.0), (1_000, 1_000, 0.1, 20.0, 60.0)]
+            [(120, 20, 0.8, 130.0, 180.0), (1_000, 1_000, 0.5, 65.0, 90.0), (1_000, 1_000, 0.1, 20.0, 60.0)]
         {
             let model = Model { fails, ..Model::new(pulls, nodes) };
             let mut runs: Vec<f64> = Vec::new();
