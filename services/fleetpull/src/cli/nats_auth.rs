@@ -25,10 +25,11 @@ keys are never logged.
 
 A token must be of the issuer, for the audience, not expired, and signed by one
 of the cluster's keys (RS256 or ES256). A node is called as the token's
-kubernetes.io claims say (Kubernetes 1.30 or newer); an agent shows its token by
-nats.token_file. With fleet.cluster set, its name and a dot stand before the
-node's, as with the agents of that cluster. A certificate must have been verified by the server; its
-organization gives the role, its common name the node.
+kubernetes.io claims say (Kubernetes 1.30 or newer); an agent shows its token
+by nats.token_file. With fleet.cluster set, its name and a dot stand before the
+node's, as with the agents of that cluster. A certificate must have been
+verified by the server; its organization gives the role, its common name the
+node.
 
 Run two or more of it: servers ask any one. It runs until SIGTERM or Ctrl-C.")]
 pub struct NatsAuthArgs {
