@@ -5,7 +5,8 @@ mod jaeger;
 use support::otlp::{Collector, Span, tree};
 use tokio::runtime::Runtime;
 
-use crate::{Workplace, until};
+use crate::Workplace;
+use crate::until::until_or;
 pub use jaeger::{JAEGER, Jaeger, named_program};
 
 /// Where spans go.
@@ -56,12 +57,21 @@ impl Spans {
         }
     }
 
-    /// A trace as soon as it is enough.
+    /// A trace as soon as it is enough and no span in it lacks its parent. Programs export on their own, an agent in several batches: what
+    /// is above a span may come after it.
+    ///
+    /// # Panics
+    /// When that does not come within a minute; with what came.
     pub fn trace_until(&self, what: &str, trace_id: &str, enough: impl Fn(&[Span]) -> bool) -> Vec<Span> {
-        until(&format!("{what}: trace {trace_id}:\n{}", tree(&self.trace(trace_id))), || {
-            Some(self.trace(trace_id)).filter(|spans| enough(spans))
-        })
+        let explain = || format!("{what}: trace {trace_id}:\n{}", tree(&self.trace(trace_id)));
+        until_or(explain, || Some(self.trace(trace_id)).filter(|spans| tops(spans).len() == 1 && enough(spans)))
     }
+}
+
+/// The spans whose parent is not among them.
+fn tops(spans: &[Span]) -> Vec<&Span> {
+    let is_known = |id: &str| spans.iter().any(|span| span.span_id == id);
+    spans.iter().filter(|span| !is_known(&span.parent_id)).collect()
 }
 
 /// Asserts that a trace has one root, and that every parent is there.
@@ -69,11 +79,6 @@ impl Spans {
 /// # Panics
 /// If it is not so.
 pub fn assert_one_root(spans: &[Span]) {
-    let is_known = |id: &str| spans.iter().any(|span| span.span_id == id);
-    let roots: Vec<&str> = spans.iter().filter(|span| !is_known(&span.parent_id)).map(|span| span.name.as_str()).collect();
-    assert!(
-        roots.len() == 1 && spans.iter().filter(|span| span.parent_id.is_empty()).count() == 1,
-        "{roots:?} are roots of\n{}",
-        tree(spans)
-    );
+    let tops = tops(spans);
+    assert!(tops.len() == 1 && tops[0].parent_id.is_empty(), "{:?} are tops of\n{}", tops, tree(spans));
 }

@@ -19,13 +19,27 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 /// When it gives nothing within the limit; `what` says what was waited for.
-pub fn until_within<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until_within<T>(what: &str, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
+    wait(|| what.to_owned(), limit, look)
+}
+
+/// Waits until `look` gives something, and gives it; `explain` says at the end of the wait what there was instead.
+///
+/// # Panics
+/// When it gives nothing for a minute.
+pub(crate) fn until_or<T>(explain: impl FnOnce() -> String, look: impl FnMut() -> Option<T>) -> T {
+    wait(explain, LIMIT, look)
+}
+
+fn wait<T>(explain: impl FnOnce() -> String, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let watch = Watch::start();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(watch.elapsed() < limit, "{what}: not within {limit:?}");
+        if watch.elapsed() >= limit {
+            panic!("{}: not within {limit:?}", explain());
+        }
         #[expect(clippy::disallowed_methods, reason = "between two looks, on a thread of the test alone")]
         std::thread::sleep(LOOK_EVERY);
     }
