@@ -101,6 +101,7 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(TopicId) -> Opti
         step: report.step,
         retry_after: report.retry_after_ms.map(Duration::from_millis),
         repository: report.repository,
+        in_a_row: report.in_a_row,
     };
     let finding = match report.found {
         Found::Succeeded => Finding::Succeeded,

@@ -183,6 +183,7 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
         step: trouble.step,
         retry_after_ms: trouble.retry_after.map(milliseconds),
         repository: trouble.repository.clone(),
+        in_a_row: if trouble.in_a_row > 1 { trouble.in_a_row } else { 0 },
         age_ms: milliseconds(said.age),
         said_ms: said.server_ms,
     };

@@ -99,6 +99,7 @@ mod tests {
             step: 0,
             retry_after_ms: None,
             repository: String::new(),
+            in_a_row: 0,
             age_ms: 7,
             said_ms: None,
         };

@@ -50,6 +50,7 @@ fn finding() -> impl Strategy<Value = Finding> {
         step,
         retry_after: retry_after.map(Duration::from_millis),
         repository: repository.to_string(),
+        in_a_row: step,
     });
     prop_oneof![
         2 => Just(Finding::Succeeded),

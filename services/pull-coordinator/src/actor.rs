@@ -256,8 +256,8 @@ impl PullCoordinator {
                 self.flights.entry(flight).or_default().work = Some(work);
             }
             Effect::Cancel { flight } => self.cancel(flight, context),
-            Effect::Release { permit, limits, trace } => {
-                context.spawn(self.outbound.release(trace, permit, limits).into_actor(self));
+            Effect::Release { permit, word, trace } => {
+                context.spawn(self.outbound.release(trace, permit, word).into_actor(self));
             }
             Effect::Report { request, report, trace } => self.report(request, report, trace, context),
             Effect::Record { request, event } => self.record(request, event, context),

@@ -12,11 +12,12 @@ use contract::messages::backoff_tracker::{
     ResolveAttempt, WithdrawWish,
 };
 use contract::messages::event_recorder::RecordEvent;
-use contract::messages::throttler::{AcquirePermit, PermitAnswer, RegistryLimit, ReleasePermit, ReportLimits};
+use contract::messages::throttler::{AcquirePermit, PermitAnswer, ReleasePermit, ReportLimits};
 use contract::{Command, Envelope, Meta, PermitId, PullEvent, Target, TraceContext, WishId};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
+use crate::core::RegistryWord;
 use crate::sharing::EarlyWord;
 
 /// How long a service on the same node may take to answer. Far above what a loaded node takes, so that a slow answer is not
@@ -155,8 +156,9 @@ impl Outbound {
         within(limit, call).then(move |answer| answer.map_or_else(ask_again, |answer| ready(answer).boxed_local()))
     }
 
-    pub(crate) fn release(&self, trace: TraceContext, permit: PermitId, limits: Vec<RegistryLimit>) -> impl Future<Output = ()> + use<> {
-        let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits }, ANSWER_WITHIN);
+    pub(crate) fn release(&self, trace: TraceContext, permit: PermitId, word: RegistryWord) -> impl Future<Output = ()> + use<> {
+        let RegistryWord { limits, served } = word;
+        let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits, served }, ANSWER_WITHIN);
         within(ANSWER_WITHIN, call).map(|_| ())
     }
 

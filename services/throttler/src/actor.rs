@@ -279,12 +279,12 @@ impl Handler<Ask<ReleasePermit>> for Throttler {
     type Result = MessageResult<Ask<ReleasePermit>>;
 
     fn handle(&mut self, Ask(release): Ask<ReleasePermit>, context: &mut Self::Context) -> Self::Result {
-        let ReleasePermit { permit, limits } = release.body;
+        let ReleasePermit { permit, limits, served } = release.body;
         self.answers.remove(&permit);
         self.wishes.remove(&permit);
         self.counting.ended(self.clock.now().monotonic, permit);
         self.step(Input::Release { permit }, context);
-        self.share(budget::Input::Release { permit, limits }, context);
+        self.share(budget::Input::Release { permit, limits, served }, context);
         MessageResult(Ok(PermitReleased {}))
     }
 }

@@ -67,6 +67,9 @@ fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
     let why = match (lowered, rate.cause, before.cause) {
         (true, RateCause::Quota, _) => ": the registry's quota is used up",
         (true, RateCause::SilentNodes, _) => ": nodes are silent, and may pull by their own share",
+        (true, RateCause::Overload, _) => ": several nodes failed, so the registry is asked as much as it can do",
+        (false, RateCause::Overload, _) => ": the registry can do more",
+        (false, _, RateCause::Overload) => ": the registry can do what is asked of it",
         (false, _, RateCause::Quota) => ": the registry's quota has begun anew",
         (false, _, RateCause::SilentNodes) => ": fewer nodes are silent",
         _ => "",

@@ -92,7 +92,7 @@ impl Throttler {
             }
         }
         for permit in std::mem::take(&mut self.refused) {
-            self.share(Input::Release { permit, limits: Vec::new() }, context);
+            self.share(Input::Release { permit, limits: Vec::new(), served: None }, context);
         }
         self.answer_long_waits();
         self.set_alarm(context);

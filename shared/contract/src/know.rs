@@ -179,6 +179,9 @@ pub struct StoredReport {
     /// The repository that failed, where distinct ones count.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub repository: String,
+    /// How often in a row the node has failed so without knowing of a success in between; 0: once.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub in_a_row: u32,
     /// How long ago it was when this was written, in milliseconds.
     #[serde(default, skip_serializing_if = "is_default")]
     pub age_ms: u64,

@@ -27,6 +27,7 @@ fn report() -> StoredReport {
         step: 2,
         retry_after_ms: Some(20_000),
         repository: "registry.example/a".to_owned(),
+        in_a_row: 0,
         age_ms: 1_500,
         said_ms: None,
     }

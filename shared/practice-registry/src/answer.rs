@@ -63,6 +63,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> io
         Some(Deed::Quota(quota)) if is_pull(&request) && !quota.takes() => {
             error(StatusCode::TOO_MANY_REQUESTS, "TOOMANYREQUESTS", "You have reached your pull rate limit.")
         }
+        Some(Deed::Beyond { capacity, status, headers, body }) if is_pull(&request) && !capacity.takes(shared.age()) => {
+            shared.given(*status, headers, body)
+        }
         _ => shared.answer(request, deed.as_ref()).await,
     };
     held(&shared.counters).answered(number, Some(answer.status().as_u16()));

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::capacity::Capacity;
 use crate::quota::Quota;
 
 /// What goes wrong with a request.
@@ -32,6 +33,17 @@ pub enum Deed {
     Headers(Vec<(String, String)>),
     /// The true answer, as long as there is quota left for it.
     Quota(Quota),
+    /// This answer instead of the true one for a manifest beyond what the registry can do; the true one as long as it can.
+    Beyond {
+        /// What it can do.
+        capacity: Capacity,
+        /// Status.
+        status: u16,
+        /// Headers by name.
+        headers: Vec<(String, String)>,
+        /// Body.
+        body: String,
+    },
     /// No answer, ever; the connection stays open.
     Hang,
     /// The connection is closed without an answer.

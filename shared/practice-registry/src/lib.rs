@@ -18,6 +18,7 @@
 mod answer;
 mod auth;
 mod body;
+mod capacity;
 mod catalogue;
 mod counters;
 mod crc;
@@ -29,6 +30,7 @@ mod server;
 mod tls;
 
 pub use auth::{Auth, TokenAuth};
+pub use capacity::Capacity;
 pub use catalogue::{AddedImage, AddedManifest, BlobInfo};
 pub use counters::{Counts, LoggedRequest};
 pub use faults::{BodyFault, Deed, Fault, Faults};

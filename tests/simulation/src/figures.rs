@@ -17,6 +17,8 @@ pub struct Figures {
     pub peak_per_second: u64,
     /// Nodes that got the image.
     pub served: u64,
+    /// From the start to the last of the nodes that are well and were served.
+    pub last_served_s: Option<f64>,
     /// From the end of the trouble to the last node served.
     pub last_served_after_recovery_s: Option<f64>,
     /// Nodes that are well and had to wait for a registry that would have served them, for more than 10 s beyond what the

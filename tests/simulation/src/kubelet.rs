@@ -25,7 +25,7 @@ enum Event {
 #[must_use]
 pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Registry {
     let mut random = Random::seeded(seed);
-    let mut registry = Registry::new(scenario, nodes, RUNTIME_TIME_OUT);
+    let mut registry = Registry::new(scenario, nodes, RUNTIME_TIME_OUT, seed);
     let mut delays: Vec<Delays<()>> = vec![Delays::new(BackoffPolicy::default()); nodes];
     let mut queue = Queue::default();
     for node in 0..nodes {

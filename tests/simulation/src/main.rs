@@ -76,6 +76,11 @@ enum Choice {
     HubQuota,
     RollOut,
     SickNode,
+    Overload,
+    OverloadProxy,
+    Brownout,
+    PartialLimit,
+    Slow,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -96,6 +101,11 @@ impl Choice {
             Self::HubQuota => vec![Scenario::HubQuota],
             Self::RollOut => vec![Scenario::RollOut],
             Self::SickNode => vec![Scenario::SickNode],
+            Self::Overload => vec![Scenario::Overload],
+            Self::OverloadProxy => vec![Scenario::OverloadProxy],
+            Self::Brownout => vec![Scenario::Brownout],
+            Self::PartialLimit => vec![Scenario::PartialLimit],
+            Self::Slow => vec![Scenario::Slow],
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use clock::Random;
 use contract::messages::throttler::RegistryLimit;
 
 use crate::figures::{Figures, peak_per_second, round};
 use crate::scenario::{Answer, Quota, Scenario};
 
-/// How long an attempt takes that is answered, or refused.
-const ANSWER_TAKES: Duration = Duration::from_millis(50);
+/// Keeps the registry's chance apart from that of others.
+const OWN_CHANCE: u64 = 0x5bd1_e995;
 /// Nobody shall be held longer than this on a registry that would serve it, the budget aside.
 const HELD_TOO_LONG: Duration = Duration::from_secs(10);
 /// Pulls a second that the registry's budget allows.
@@ -22,6 +23,9 @@ pub struct Registry {
     time_out: Duration,
     requests: Vec<Request>,
     counted: Option<Window>,
+    /// The present second, and how many were answered in it.
+    second: (u64, u32),
+    random: Random,
     served: Vec<Option<Duration>>,
     asked: Vec<Option<Duration>>,
 }
@@ -56,8 +60,17 @@ struct Window {
 impl Registry {
     /// Nobody has asked yet.
     #[must_use]
-    pub fn new(scenario: Scenario, nodes: usize, time_out: Duration) -> Self {
-        Self { scenario, time_out, requests: Vec::new(), counted: None, served: vec![None; nodes], asked: vec![None; nodes] }
+    pub fn new(scenario: Scenario, nodes: usize, time_out: Duration, seed: u64) -> Self {
+        Self {
+            scenario,
+            time_out,
+            requests: Vec::new(),
+            counted: None,
+            second: (0, 0),
+            random: Random::seeded(seed.wrapping_add(OWN_CHANCE)),
+            served: vec![None; nodes],
+            asked: vec![None; nodes],
+        }
     }
 
     /// A node wants its image from now on.
@@ -69,13 +82,32 @@ impl Registry {
     pub fn request(&mut self, now: Duration, node: usize) -> Reply {
         let (answer, limits) = match self.scenario.quota() {
             Some(quota) => self.count(now, quota),
-            None => (self.scenario.answer(now, node), Vec::new()),
+            None => (self.answer(now, node), Vec::new()),
         };
         self.requests.push(Request { at: now, failing: answer != Answer::Served });
         if answer == Answer::Served {
             self.served[node].get_or_insert(now);
         }
-        Reply { takes: if answer == Answer::Nothing { self.time_out } else { ANSWER_TAKES }, answer, limits }
+        Reply { takes: if answer == Answer::Nothing { self.time_out } else { self.scenario.answer_takes() }, answer, limits }
+    }
+
+    /// What the scenario says, as far as the registry can do it.
+    fn answer(&mut self, now: Duration, node: usize) -> Answer {
+        let answer = self.scenario.answer(now, node);
+        if answer != Answer::Served {
+            return answer;
+        }
+        if let Some((most, beyond)) = self.scenario.capacity() {
+            if self.second.0 != now.as_secs() {
+                self.second = (now.as_secs(), 0);
+            }
+            if self.second.1 >= most {
+                return beyond;
+            }
+            self.second.1 += 1;
+        }
+        let fails = self.random.fraction() < self.scenario.fails_by_chance(now);
+        if fails { Answer::Overloaded } else { Answer::Served }
     }
 
     /// A pull on the quota. What is refused costs nothing; both tell how much is left, and not until when.
@@ -107,6 +139,11 @@ impl Registry {
         self.served.iter().flatten().max().copied()
     }
 
+    fn last_well_served(&self) -> Option<Duration> {
+        let well = self.served.iter().enumerate().filter(|(node, _)| !self.scenario.is_sick(*node) && !self.scenario.is_limited(*node));
+        well.filter_map(|(_, served)| *served).max()
+    }
+
     /// The longest that a node which is well waited for its image; none if one never got it.
     #[must_use]
     pub fn longest_wait(&self) -> Option<Duration> {
@@ -123,6 +160,7 @@ impl Registry {
             failing_requests: self.failing(),
             peak_per_second: peak_per_second(&self.requests),
             served: self.served.iter().flatten().count() as u64,
+            last_served_s: self.last_well_served().map(round),
             last_served_after_recovery_s: recovered.zip(self.last_served()).map(|(recovered, last)| round(last.saturating_sub(recovered))),
             refused_on_healthy_nodes: (0..self.served.len()).filter(|node| self.held_too_long(*node, end)).count() as u64,
         }
@@ -131,7 +169,9 @@ impl Registry {
     /// Whether a node that is well had to wait longer for a registry that would have served it than can be explained.
     fn held_too_long(&self, node: usize, end: Duration) -> bool {
         let servable_from = match self.scenario {
-            Scenario::BadTag | Scenario::HubQuota => return false,
+            Scenario::BadTag | Scenario::HubQuota | Scenario::Overload | Scenario::OverloadProxy | Scenario::Brownout => return false,
+            Scenario::PartialLimit if self.scenario.is_limited(node) => return false,
+            Scenario::PartialLimit => Duration::ZERO,
             scenario => scenario.recovers_at().unwrap_or_default(),
         };
         let Some(asked) = self.asked[node].filter(|_| !self.scenario.is_sick(node)) else { return false };
@@ -148,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_sick_node_s_own_wait_is_its_own() {
-        let mut registry = Registry::new(Scenario::SickNode, 6, TIME_OUT);
+        let mut registry = Registry::new(Scenario::SickNode, 6, TIME_OUT, 1);
         for node in [0, 5] {
             registry.wanted(Duration::ZERO, node);
         }
@@ -161,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_quota_counts_what_it_serves_and_begins_anew_after_its_window() {
-        let mut registry = Registry::new(Scenario::HubQuota, 300, TIME_OUT);
+        let mut registry = Registry::new(Scenario::HubQuota, 300, TIME_OUT, 1);
         let left = |reply: &Reply| reply.limits.first().map(|limit| (limit.limit, limit.remaining, limit.window_ms));
         for node in 0..100 {
             let reply = registry.request(Duration::from_secs(1), node);

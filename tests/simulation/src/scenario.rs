@@ -13,6 +13,16 @@ const LIMITED_FOR: Duration = Duration::from_secs(5 * 60);
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Nodes that cannot reach the registry in `sick-node`.
 const SICK_NODES: usize = 5;
+/// What the registry of `overload` answers in a second.
+const CAPACITY: u32 = 50;
+/// How long `brownout` lasts, and the share of requests that fails.
+const BROWNOUT_FOR: Duration = Duration::from_secs(10 * 60);
+const BROWNOUT_SHARE: f64 = 0.5;
+/// Each so many-th node of `partial-limit` is limited.
+const LIMITED_EACH: usize = 5;
+/// How long an attempt takes that is answered, or refused, and of `slow`.
+const ANSWER_TAKES: Duration = Duration::from_millis(50);
+const SLOW_ANSWER: Duration = Duration::from_secs(3);
 /// New images of `roll-out`.
 const ROLLED_OUT: usize = 20;
 
@@ -36,6 +46,16 @@ pub enum Scenario {
     RollOut,
     /// 5 nodes cannot reach a registry that is well. They do reach the bus, so that what they say is heard.
     SickNode,
+    /// An image of its own for each node, of a registry that answers 50 a second, and 429 with Retry-After 1 beyond.
+    Overload,
+    /// The same, with a proxy's 503 beyond.
+    OverloadProxy,
+    /// An image of its own for each node, of a registry that fails every second request by chance for 10 minutes.
+    Brownout,
+    /// Each fifth node is behind an address that the registry limits: 429 with Retry-After 60 for 5 minutes. The others are served.
+    PartialLimit,
+    /// An image of its own for each node, of a registry whose answers take 3 s.
+    Slow,
 }
 
 /// What a registry does with a request.
@@ -50,6 +70,8 @@ pub enum Answer {
         /// What stands in Retry-After, if anything does.
         retry_after: Option<Duration>,
     },
+    /// 503 without a word of the registry's own.
+    Overloaded,
     /// The connection is refused.
     Refused,
     /// Taken, and never answered.
@@ -78,6 +100,11 @@ impl Scenario {
             Self::HubQuota => "hub-quota",
             Self::RollOut => "roll-out",
             Self::SickNode => "sick-node",
+            Self::Overload => "overload",
+            Self::OverloadProxy => "overload-proxy",
+            Self::Brownout => "brownout",
+            Self::PartialLimit => "partial-limit",
+            Self::Slow => "slow",
         }
     }
 
@@ -91,6 +118,7 @@ impl Scenario {
             Self::BlackHole if troubled => Answer::Nothing,
             Self::RateLimit if troubled => Answer::RateLimited { retry_after: Some(RETRY_AFTER) },
             Self::SickNode if self.is_sick(node) => Answer::Refused,
+            Self::PartialLimit if troubled && self.is_limited(node) => Answer::RateLimited { retry_after: Some(RETRY_AFTER) },
             _ => Answer::Served,
         }
     }
@@ -99,9 +127,10 @@ impl Scenario {
     #[must_use]
     pub fn recovers_at(self) -> Option<Duration> {
         match self {
-            Self::BadTag | Self::HubQuota | Self::RollOut | Self::SickNode => None,
+            Self::BadTag | Self::HubQuota | Self::RollOut | Self::SickNode | Self::Overload | Self::OverloadProxy | Self::Slow => None,
             Self::LateTag | Self::Down | Self::BlackHole => Some(HEALS_AT),
-            Self::RateLimit => Some(LIMITED_FOR),
+            Self::RateLimit | Self::PartialLimit => Some(LIMITED_FOR),
+            Self::Brownout => Some(BROWNOUT_FOR),
         }
     }
 
@@ -109,6 +138,34 @@ impl Scenario {
     #[must_use]
     pub fn is_sick(self, node: usize) -> bool {
         self == Self::SickNode && node < SICK_NODES
+    }
+
+    /// Whether a node is behind the address that the registry limits.
+    #[must_use]
+    pub fn is_limited(self, node: usize) -> bool {
+        self == Self::PartialLimit && node.is_multiple_of(LIMITED_EACH)
+    }
+
+    /// How many requests the registry answers in each second, if it cannot do as many as come; and what it says beyond.
+    #[must_use]
+    pub fn capacity(self) -> Option<(u32, Answer)> {
+        match self {
+            Self::Overload => Some((CAPACITY, Answer::RateLimited { retry_after: Some(Duration::from_secs(1)) })),
+            Self::OverloadProxy => Some((CAPACITY, Answer::Overloaded)),
+            _ => None,
+        }
+    }
+
+    /// The share of requests that fail by chance.
+    #[must_use]
+    pub fn fails_by_chance(self, now: Duration) -> f64 {
+        if self == Self::Brownout && now < BROWNOUT_FOR { BROWNOUT_SHARE } else { 0.0 }
+    }
+
+    /// How long an answer takes.
+    #[must_use]
+    pub fn answer_takes(self) -> Duration {
+        if self == Self::Slow { SLOW_ANSWER } else { ANSWER_TAKES }
     }
 
     /// How many nodes a run has when nobody says.
@@ -120,7 +177,11 @@ impl Scenario {
     /// Which of its images a node wants.
     #[must_use]
     pub fn image_of(self, node: usize) -> usize {
-        if self == Self::RollOut { node % ROLLED_OUT } else { 0 }
+        match self {
+            Self::RollOut => node % ROLLED_OUT,
+            Self::Overload | Self::OverloadProxy | Self::Brownout | Self::PartialLimit | Self::Slow => node,
+            _ => 0,
+        }
     }
 
     /// What the registry serves to all nodes together, if it counts.

@@ -18,6 +18,7 @@ enum Figure {
     Failing,
     Peak,
     LastServed,
+    LastServedAtAll,
     Refused,
 }
 
@@ -44,6 +45,7 @@ pub(crate) fn of(storm: &Storm) -> String {
     row("failing requests", &|side| Some(side.failing_requests as f64), Some(Figure::Failing));
     row("most requests in a second", &|side| Some(side.peak_per_second as f64), Some(Figure::Peak));
     row("nodes served", &|side| Some(side.served as f64), None);
+    row("last served, s", &|side| side.last_served_s, Some(Figure::LastServedAtAll));
     row("last served after recovery, s", &|side| side.last_served_after_recovery_s, Some(Figure::LastServed));
     row("healthy nodes held over 10 s", &|side| Some(side.refused_on_healthy_nodes as f64), Some(Figure::Refused));
     text
@@ -60,6 +62,7 @@ impl Figure {
             Self::Failing => Some(side.failing_requests as f64),
             Self::Peak => Some(side.peak_per_second as f64),
             Self::LastServed => side.last_served_after_recovery_s,
+            Self::LastServedAtAll => side.last_served_s,
             Self::Refused => Some(side.refused_on_healthy_nodes as f64),
         }
     }
@@ -68,7 +71,7 @@ impl Figure {
 /// The bars of 1,000 nodes; what a release inside the budget takes grows with the fleet, and is over if the storm lasts long enough.
 fn bars(storm: &Storm) -> Vec<Bar> {
     let release = storm.nodes as f64 / f64::from(BUDGET_PER_SECOND);
-    let mut bars = bars_of(storm.scenario, release);
+    let mut bars = bars_of(storm.scenario, storm.nodes as f64, release);
     let recovers = storm.scenario.recovers_at().map(|at| at.as_secs_f64()).unwrap_or_default();
     let ends = (storm.minutes * 60) as f64;
     bars.retain(|bar| bar.figure != Figure::LastServed || recovers + bar.at_most <= ends);
@@ -76,7 +79,7 @@ fn bars(storm: &Storm) -> Vec<Bar> {
     bars
 }
 
-fn bars_of(scenario: Scenario, release: f64) -> Vec<Bar> {
+fn bars_of(scenario: Scenario, nodes: f64, release: f64) -> Vec<Bar> {
     let bar = |figure, at_most| Bar { figure, at_most };
     match scenario {
         Scenario::BadTag => vec![bar(Figure::Failing, 40.0)],
@@ -85,7 +88,14 @@ fn bars_of(scenario: Scenario, release: f64) -> Vec<Bar> {
         Scenario::RateLimit => vec![],
         Scenario::HubQuota => vec![bar(Figure::Failing, 0.0)],
         Scenario::RollOut => vec![bar(Figure::Failing, 0.0), bar(Figure::Refused, 0.0)],
-        Scenario::SickNode => vec![bar(Figure::Refused, 0.0)],
+        Scenario::SickNode | Scenario::PartialLimit => vec![bar(Figure::Refused, 0.0)],
+        // What the registry can do, and a third more; and no more than a quarter of what it serves fails.
+        Scenario::Overload | Scenario::OverloadProxy => {
+            let own = nodes / scenario.capacity().map_or(1.0, |(most, _)| f64::from(most));
+            vec![bar(Figure::LastServedAtAll, own * 1.3), bar(Figure::Failing, nodes * 0.25)]
+        }
+        Scenario::Brownout => vec![bar(Figure::LastServedAtAll, 85.0 + release), bar(Figure::Failing, nodes * 1.2)],
+        Scenario::Slow => vec![bar(Figure::LastServedAtAll, 2.5 * 3.0 + release), bar(Figure::Failing, 0.0)],
     }
 }
 
@@ -111,6 +121,7 @@ mod tests {
             failing_requests: 100,
             peak_per_second: 200,
             served: 1_000,
+            last_served_s: Some(675.0),
             last_served_after_recovery_s: Some(15.0),
             refused_on_healthy_nodes: 0,
         };

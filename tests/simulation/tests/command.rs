@@ -20,8 +20,15 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-const SIDE: [&str; 6] =
-    ["failing_requests", "last_served_after_recovery_s", "peak_per_second", "refused_on_healthy_nodes", "requests", "served"];
+const SIDE: [&str; 7] = [
+    "failing_requests",
+    "last_served_after_recovery_s",
+    "last_served_s",
+    "peak_per_second",
+    "refused_on_healthy_nodes",
+    "requests",
+    "served",
+];
 
 #[test]
 fn json_is_one_object_a_scenario_with_these_keys_and_nothing_else() {

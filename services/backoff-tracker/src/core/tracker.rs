@@ -102,6 +102,14 @@ impl Tracker {
         }
     }
 
+    /// A failure after which the node tries again by a pause that is kept elsewhere: it moves no delay. The same again changes nothing.
+    pub(super) fn report_paused(&mut self, now: Now, report: ReportAttempt, topics: Vec<Arc<Topic>>) {
+        let ReportAttempt { key, attempt, failure: Some(failure) } = report else { return };
+        if self.remember_report(attempt, &key) {
+            self.failed(now, key, Cause { failure, at: now.monotonic, topics });
+        }
+    }
+
     /// An attempt that has ended without saying anything about its image. The same again changes nothing.
     pub(super) fn report_abandoned(&mut self, attempt: AttemptId, key: &BackoffKey) {
         if self.remember_report(attempt, key) {

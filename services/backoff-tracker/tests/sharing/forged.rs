@@ -41,6 +41,7 @@ pub(crate) fn report(node: &str, image: &str) -> (String, StoredReport) {
         step: 1,
         retry_after_ms: None,
         repository: String::new(),
+        in_a_row: 0,
         age_ms: 0,
         said_ms: None,
     };

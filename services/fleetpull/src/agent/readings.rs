@@ -112,8 +112,7 @@ struct OfRegistry {
 impl OfRegistry {
     fn add(&mut self, budget: &BudgetState) {
         self.rate_cap += budget.per_second;
-        // Until the rate adapts to what the registry can do, all of what is set is in force.
-        self.rate_in_force += budget.per_second;
+        self.rate_in_force += budget.per_second_in_force;
         self.in_flight += budget.in_flight;
         self.waiting += budget.waiting_count;
         let quotas =
@@ -179,7 +178,15 @@ mod tests {
         let limits =
             limits.iter().map(|(limit, remaining)| RegistryLimit { limit: *limit, remaining: *remaining, ..RegistryLimit::default() });
         let known = KnownLimits { limits: limits.collect(), ..KnownLimits::default() };
-        BudgetState { owner: owner.to_owned(), leads: true, per_second: 200.0, in_flight: 3, known, ..BudgetState::default() }
+        BudgetState {
+            owner: owner.to_owned(),
+            leads: true,
+            per_second: 200.0,
+            per_second_in_force: 50.0,
+            in_flight: 3,
+            known,
+            ..BudgetState::default()
+        }
     }
 
     #[test]
@@ -216,6 +223,7 @@ mod tests {
         let shown = text(&counts, &OfFleet { entries: Some(entries), budgets });
         for line in [
             "fleetpull_budget_rate_cap{registry=\"hub.example\"} 400\n",
+            "fleetpull_budget_rate_in_force{registry=\"hub.example\"} 100\n",
             "fleetpull_budget_in_flight{registry=\"hub.example\"} 6\n",
             "fleetpull_quota_limit{registry=\"hub.example\"} 1000\n",
             "fleetpull_quota_remaining{registry=\"hub.example\"} 100\n",

@@ -25,8 +25,12 @@ struct JsonBudget<'a> {
     epoch: u64,
     leads: bool,
     learns: bool,
-    /// Null: no limit.
+    /// The cap. Null: no limit.
     per_second: Option<f64>,
+    /// The rate in force. Null: no limit, or another node leads and does not answer.
+    per_second_in_force: Option<f64>,
+    /// Why it is no higher: policy, starting, overload, quota, silent_nodes.
+    rate_cause: Option<&'a str>,
     /// Null: no limit.
     at_once: Option<u64>,
     in_flight: u64,
@@ -176,6 +180,8 @@ fn json(budget: &Budget) -> JsonBudget<'_> {
         leads: state.leads,
         learns: state.learns,
         per_second: (state.per_second > 0.0).then_some(state.per_second),
+        per_second_in_force: (state.leads && state.per_second > 0.0).then_some(state.per_second_in_force),
+        rate_cause: Some(state.rate_cause.as_str()).filter(|cause| !cause.is_empty()),
         at_once: unless_zero(state.at_once),
         in_flight: state.in_flight,
         waiting: &state.waiting,
@@ -200,7 +206,6 @@ fn row(budget: &Budget) -> Vec<String> {
         0 => format!("{} out", state.in_flight),
         limit => format!("{} of {limit} out", state.in_flight),
     };
-    let per_second = if state.per_second > 0.0 { format!("{}", state.per_second) } else { "no limit".to_owned() };
     let waiting = match state.waiting.first() {
         Some(first) => format!("{}, {} in {}", state.waiting_count, first.node, units::seconds(first.wait_ms)),
         None => state.waiting_count.to_string(),
@@ -210,7 +215,21 @@ fn row(budget: &Budget) -> Vec<String> {
         ([], false) => "-".to_owned(),
         (limits, _) => limits.iter().map(quota).collect::<Vec<_>>().join("; "),
     };
-    vec![in_words(state), leader, per_second, at_once, waiting, quota, budget.nodes.to_string()]
+    vec![in_words(state), leader, rate(state), at_once, waiting, quota, budget.nodes.to_string()]
+}
+
+/// The cap, and the rate in force where it is another.
+fn rate(state: &BudgetState) -> String {
+    let why = match state.rate_cause.as_str() {
+        _ if state.per_second <= 0.0 => return "no limit".to_owned(),
+        "" | "policy" => return format!("{}", state.per_second),
+        "starting" => "rising",
+        "overload" => "the registry can do no more",
+        "quota" => "its quota is used up",
+        "silent_nodes" => "nodes are silent",
+        other => other,
+    };
+    format!("{:.1} of {} ({why})", state.per_second_in_force, state.per_second)
 }
 
 /// Whose budget it is, for people.
@@ -263,6 +282,28 @@ mod tests {
         let budgets = merged(vec![(node("n1"), list(&seen)), (node("n2"), list(&led)), (node("n3"), list(&seen))]);
         assert_eq!((budgets.len(), budgets[0].told_by.as_str(), budgets[0].alone.len()), (1, "n2", 2));
         assert_eq!(row(&budgets[0]), ["hub", "n2", "200", "3 out", "4, n3 in 1.5 s", "31 of 100 left per 6h0m0s", "3"]);
+    }
+
+    #[test]
+    fn a_rate_below_the_cap_says_why() {
+        let state = |cause: &str, in_force| BudgetState {
+            per_second: 200.0,
+            per_second_in_force: in_force,
+            rate_cause: cause.to_owned(),
+            ..BudgetState::default()
+        };
+        for (cause, in_force, text) in [
+            ("policy", 200.0, "200"),
+            ("", 200.0, "200"),
+            ("starting", 10.0, "10.0 of 200 (rising)"),
+            ("overload", 5.127, "5.1 of 200 (the registry can do no more)"),
+            ("quota", 0.0, "0.0 of 200 (its quota is used up)"),
+            ("silent_nodes", 100.0, "100.0 of 200 (nodes are silent)"),
+            ("of a later version", 1.0, "1.0 of 200 (of a later version)"),
+        ] {
+            assert_eq!(rate(&state(cause, in_force)), text);
+        }
+        assert_eq!(rate(&BudgetState::default()), "no limit");
     }
 
     #[test]

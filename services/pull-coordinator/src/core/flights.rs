@@ -5,13 +5,14 @@ use std::time::Duration;
 use clock::Now;
 use contract::messages::backoff_tracker::{BeginAttempt, ReportAttempt};
 use contract::messages::pull_coordinator::PullPolicy;
-use contract::messages::throttler::{PermitAnswer, RegistryLimit};
+use contract::messages::throttler::PermitAnswer;
 use contract::{AttemptId, FailureClass, PermitId, Stage as RegistryStage, WishId};
 
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
 use super::flight::{FleetSide, Flight, FlightKey, FlightStage};
 use super::outcomes::{Timing, failed, present_fact, succeeded, throttled};
+use super::registry_word::RegistryWord;
 use super::request::{EventFields, Fact, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, PulledFacts, RequestId};
 use super::words;
@@ -148,7 +149,7 @@ impl Coordinator {
         match found {
             // A caller with Always may have joined meanwhile.
             Ok(Some(facts)) if !flight.always => {
-                for caller in self.take_off(id, Vec::new(), effects) {
+                for caller in self.take_off(id, RegistryWord::default(), effects) {
                     let Some(request) = self.requests.get(&caller) else { continue };
                     let fact = present_fact(request, &facts);
                     let mut outcome = request.present(facts.clone(), &fact);
@@ -233,11 +234,8 @@ impl Coordinator {
             Err(failure) if tried => self.tell_failed(id, failure, effects),
             Err(_) => {}
         }
-        let limits = match result {
-            Ok((pulled, _)) => pulled.limits.clone(),
-            Err(failure) => failure.limits.clone(),
-        };
-        for caller in self.take_off(id, limits, effects) {
+        let word = if tried { RegistryWord::of(result) } else { RegistryWord::default() };
+        for caller in self.take_off(id, word, effects) {
             let Some(request) = self.requests.get_mut(&caller) else { continue };
             request.fleet_decides = fleet_decides;
             // Who joined late has waited for less than the whole pull.
@@ -255,13 +253,13 @@ impl Coordinator {
     }
 
     /// Ends a flight and says who waited for it. Its permit goes back, and so does its wish for leave.
-    fn take_off(&mut self, id: FlightId, limits: Vec<RegistryLimit>, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn take_off(&mut self, id: FlightId, word: RegistryWord, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some(flight) = self.flights.remove(&id) else { return Vec::new() };
         for alarm in [Alarm::Patience(id), Alarm::Manifest(id), Alarm::Leave(id)] {
             self.alarms.clear(alarm);
         }
         if flight.wants_permit() {
-            effects.push(Effect::Release { permit: flight.permit, limits, trace: flight.trace });
+            effects.push(Effect::Release { permit: flight.permit, word, trace: flight.trace });
         }
         if let Some(fleet) = flight.fleet.as_ref().filter(|fleet| fleet.is_known) {
             effects.push(Effect::Withdraw { wish: fleet.wish, trace: flight.trace });
@@ -275,7 +273,7 @@ impl Coordinator {
         flight.callers.retain(|other| *other != caller);
         if flight.callers.is_empty() {
             effects.push(Effect::Cancel { flight: id });
-            self.take_off(id, Vec::new(), effects);
+            self.take_off(id, RegistryWord::default(), effects);
         }
     }
 

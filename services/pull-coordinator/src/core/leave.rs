@@ -11,6 +11,7 @@ use super::coordinator::Coordinator;
 use super::flight::{Flight, FlightStage};
 use super::flights::acquire;
 use super::outcomes;
+use super::registry_word::RegistryWord;
 use super::request::{Request, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, RequestId};
 use super::words;
@@ -182,7 +183,7 @@ impl Coordinator {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
         if std::mem::take(&mut fleet.has_permit) {
-            effects.push(Effect::Release { permit: flight.permit, limits: Vec::new(), trace: flight.trace });
+            effects.push(Effect::Release { permit: flight.permit, word: RegistryWord::default(), trace: flight.trace });
             flight.permit = PermitId::random(&mut self.random);
             flight.turn_since = None;
         }
@@ -362,7 +363,7 @@ impl Coordinator {
     fn begin_anew(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         effects.push(Effect::Cancel { flight: id });
-        effects.push(Effect::Release { permit: flight.permit, limits: Vec::new(), trace: flight.trace });
+        effects.push(Effect::Release { permit: flight.permit, word: RegistryWord::default(), trace: flight.trace });
         flight.permit = PermitId::random(&mut self.random);
         flight.attempt = AttemptId::random(&mut self.random);
         flight.trace = flight.trace.child(&mut self.random);

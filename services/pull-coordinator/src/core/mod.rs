@@ -14,10 +14,12 @@ mod flights;
 mod invariants;
 mod leave;
 mod outcomes;
+mod registry_word;
 mod request;
 mod step;
 mod wishes;
 pub mod words;
 
 pub use coordinator::{Coordinator, FlightView, Policy};
+pub use registry_word::RegistryWord;
 pub use step::{Effect, Failure, FlightId, ImageFacts, Input, KeptWish, PulledFacts, RequestId};

@@ -10,6 +10,8 @@ use contract::{FailureClass, PermitId, PullEvent, Stage, Target, TraceContext, W
 use image::{Platform, Reference};
 use serde::{Deserialize, Serialize};
 
+use super::registry_word::RegistryWord;
+
 /// One caller's request on this node. Given by the shell, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
@@ -346,8 +348,8 @@ pub enum Effect {
     Release {
         /// Which.
         permit: PermitId,
-        /// What the registry said of its limits during the pull.
-        limits: Vec<RegistryLimit>,
+        /// What the pull has shown of the registry.
+        word: RegistryWord,
         /// Within this span.
         trace: TraceContext,
     },

@@ -29,7 +29,8 @@ fn a_healthy_fleet_begins_at_the_rate_and_everybody_is_served() {
     assert_eq!((seen.served, seen.alone, seen.refused, seen.leaders), (900, 0, 0, 1));
     assert!(most_in_a_second(&seen.begun) <= 200, "{} in a second", most_in_a_second(&seen.begun));
     let last = *seen.begun.last().expect("somebody began");
-    assert!(last < Duration::from_millis(1_500 + 900 * 1_000 / 185), "the last began at {last:?}");
+    // A budget begins at a twentieth of its rate, and doubles that within 2 s as long as nothing fails.
+    assert!(last < Duration::from_millis(1_500 + 2_000 + 900 * 1_000 / 185), "the last began at {last:?}");
 }
 
 #[test]
@@ -358,7 +359,7 @@ fn first_call_to_the_next(leads_from: u64, answer: impl Fn(u64, &BudgetCall) -> 
                     None => continue,
                 },
                 Effect::Granted { alone: true, .. } => return None,
-                Effect::Granted { permit, .. } => Input::Release { permit, limits: vec![used_up()] },
+                Effect::Granted { permit, .. } => Input::Release { permit, limits: vec![used_up()], served: Some(true) },
                 _ => continue,
             };
             happened.extend(node.step(at(ms), input));
@@ -409,8 +410,10 @@ fn who_has_used_up_a_quota_tells_the_next_leader() {
 #[test]
 fn each_planted_bug_is_found() {
     for fault in [Fault::LearnsNothing, Fault::NoFence, Fault::Unpaced, Fault::QuotaIsCountedLate, Fault::RenewalsIgnored] {
+        // A new leader begins at a low rate: that it has learned nothing shows where two lead one after the other again and again.
+        let thefts = if fault == Fault::LearnsNothing { 8 } else { 0 };
         let found = (0..SEEDS_TO_FIND).find(|seed| {
-            let plan = drawn(*seed, Some(fault));
+            let plan = Plan { thefts, ..drawn(*seed, Some(fault)) };
             !broken(&World::run(plan.clone(), *seed), &plan).is_empty()
         });
         assert!(found.is_some(), "{fault:?} is not found within {SEEDS_TO_FIND} seeds");

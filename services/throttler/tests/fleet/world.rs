@@ -431,7 +431,7 @@ impl World {
             self.seen.served += 1;
             self.nodes[at].todo = self.nodes[at].todo.saturating_sub(1);
         }
-        self.give(at, Input::Release { permit, limits: pull.said.into_iter().collect() });
+        self.give(at, Input::Release { permit, limits: pull.said.into_iter().collect(), served: Some(true) });
     }
 }
 

@@ -66,6 +66,9 @@ pub struct ReleasePermit {
     /// What the registry said of its limits during the pull.
     #[serde(default)]
     pub limits: Vec<RegistryLimit>,
+    /// Whether the registry could do what was asked of it, as [`ReturnBudget::served`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<bool>,
 }
 
 impl Command for ReleasePermit {
@@ -314,6 +317,10 @@ pub struct ReturnBudget {
     /// What the registry said; none: it was not heard. Empty: it answered, and told of none.
     #[serde(default)]
     pub told: Option<Vec<RegistryLimit>>,
+    /// Whether the registry could do what was asked of it: true, it gave it or said that there is no such thing; false, it refused because of
+    /// its load (429, 5xx) or did not answer; none, it was not asked, or how the pull ended says nothing of the registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<bool>,
 }
 
 impl Command for ReturnBudget {
@@ -419,8 +426,12 @@ pub struct BudgetState {
     pub leads: bool,
     /// Whether the leader is new and learns who holds what.
     pub learns: bool,
-    /// Pulls a second that the fleet may begin; 0: no limit.
+    /// The cap: pulls a second that the fleet may begin; 0: no limit.
     pub per_second: f64,
+    /// The rate in force, as far as this node knows it; 0: no limit.
+    pub per_second_in_force: f64,
+    /// Why no more: `policy`, `starting`, `overload`, `quota`, `silent_nodes`; empty: another node leads, and says it.
+    pub rate_cause: String,
     /// Pulls at once; 0: no limit.
     pub at_once: u64,
     /// Permits out.

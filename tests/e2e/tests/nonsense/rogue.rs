@@ -88,6 +88,7 @@ impl Template {
             step: 1,
             retry_after_ms: None,
             repository: "shop/web".to_owned(),
+            in_a_row: 0,
             age_ms: 0,
             said_ms: None,
         };

@@ -10,6 +10,7 @@ mod fleet;
 mod knowledge;
 mod kubelet;
 mod observe;
+mod overload;
 mod partition;
 mod quota;
 mod slow;

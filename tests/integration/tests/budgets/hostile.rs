@@ -70,7 +70,7 @@ fn a_permit_that_is_replayed_is_granted_to_nobody_again() {
         let leads = leader(&fleet.states().await).expect("somebody leads");
         // Another node with the same permit, while it is out and after it was returned.
         assert!(matches!(fleet.say(leads, asks(liar(), 1)).await, BudgetAnswer::Refused { .. }));
-        let returned = ReturnBudget { owner: OWNER.to_owned(), node: liar(), permit: id(1), used: true, told: None };
+        let returned = ReturnBudget { owner: OWNER.to_owned(), node: liar(), permit: id(1), used: true, told: None, served: None };
         fleet.say(leads, returned).await;
         let state = fleet.states().await[leads].clone().expect("it is known");
         assert_eq!(state.in_flight, 1, "nobody else gives it back");

@@ -74,7 +74,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&ReportAttempt { key: key(), attempt: AttemptId::random(random), failure: failure() }),
         sample(&CountBackoffs {}),
         sample(&AcquirePermit { permit, image: "app:v1".to_owned(), patience_ms: u64::MAX, budget: None }),
-        sample(&ReleasePermit { permit, limits: Vec::new() }),
+        sample(&ReleasePermit { permit, limits: Vec::new(), served: Some(true) }),
         sample(&CountPermits {}),
         sample(&RecordEvent { event }),
         sample(&ListEvents { after: u64::MAX, ..ListEvents::default() }),
@@ -101,7 +101,14 @@ fn samples(random: &mut Random) -> Vec<Sample> {
             told: vec![PermitLimits { permit, limits: limits() }],
             known: KnownLimits { none_told: true, limits: limits() },
         }),
-        sample(&ReturnBudget { owner: owner(), node: "n2".parse().unwrap(), permit, used: true, told: Some(limits()) }),
+        sample(&ReturnBudget {
+            owner: owner(),
+            node: "n2".parse().unwrap(),
+            permit,
+            used: true,
+            told: Some(limits()),
+            served: Some(false),
+        }),
         sample(&BudgetTurn { owner: owner(), permit }),
     ]
 }

@@ -13,6 +13,9 @@ use crate::bus::{Campaigned, Letter, Spread, Upward};
 /// One registry and no login: one budget.
 const OWNER: &str = "registry.example/anonymous";
 
+/// What the registry has shown in a pull.
+pub(super) type Word = (Vec<RegistryLimit>, Option<bool>);
+
 /// A timer has whole milliseconds: nothing that is due already is looked at twice in one.
 const TIMER: Duration = Duration::from_millis(1);
 
@@ -42,10 +45,10 @@ impl Simulation {
         }
     }
 
-    /// A permit is not needed any more.
-    pub(super) fn give_back(&mut self, node: usize, permit: PermitId) {
+    /// A permit is not needed any more. `word`: what the registry told of limits, and whether it could do what was asked.
+    pub(super) fn give_back(&mut self, node: usize, permit: PermitId, (limits, served): Word) {
         if self.options.policy.shares {
-            self.budget(node, Input::Release { permit, limits: Vec::new() });
+            self.budget(node, Input::Release { permit, limits, served });
         }
     }
 

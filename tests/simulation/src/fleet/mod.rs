@@ -14,7 +14,8 @@ use contract::{AttemptId, NodeName, PermitId};
 use throttler::core as throttle;
 use throttler::core::budget as fleet_budget;
 
-use self::node::{Node, Tried, WISH, key, outcome, refused, target};
+use self::budget::Word;
+use self::node::{Node, Tried, WISH, key, outcome, refused, served, target};
 use crate::bus::{Bus, Letter, Spread, Upward};
 use crate::kubelet::ASKED_WITHIN;
 use crate::policy::Policy;
@@ -138,7 +139,7 @@ impl Simulation {
             queue,
             random,
             scenario,
-            registry: Registry::new(scenario, nodes.len(), options.policy.answer_time_out),
+            registry: Registry::new(scenario, nodes.len(), options.policy.answer_time_out, seed),
             bus: Bus::new(nodes.len()),
             by_name: nodes.iter().enumerate().map(|(rank, node)| (node.name.clone(), rank)).collect(),
             nodes,
@@ -271,7 +272,7 @@ impl Simulation {
         let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && tried.attempt.is_none()) else { return };
         tried.attempt = Some(attempt);
         let answer_by = tried.answer_by.unwrap_or(Duration::MAX);
-        self.step(node, Input::Begun { wish: WISH, attempt, trace: None });
+        self.step(node, Input::Started { wish: WISH, attempt, trace: None });
         if let Some(text) = refusal {
             self.give_up(node);
             self.step(node, Input::Resolved { wish: WISH, attempt, outcome: refused(text) });
@@ -290,19 +291,24 @@ impl Simulation {
         self.hanging.remove(&attempt);
         let permit = self.nodes[node].tried.as_ref().filter(|tried| tried.attempt == Some(attempt)).map(|tried| tried.permit);
         if let Some(permit) = permit {
-            if !matches!(reply.answer, Answer::Refused | Answer::Nothing) {
+            let served = served(reply);
+            if served == Some(true) {
                 self.told(node, permit, reply.limits.clone());
             }
-            self.give_up(node);
+            self.give_up_with(node, (reply.limits.clone(), served));
         }
         self.step(node, Input::Resolved { wish: WISH, attempt, outcome: outcome(reply.answer) });
     }
 
-    /// Gives back what a node has of an attempt.
+    /// Gives back what a node has of an attempt that the registry has not answered.
     fn give_up(&mut self, node: usize) {
+        self.give_up_with(node, Word::default());
+    }
+
+    fn give_up_with(&mut self, node: usize, word: Word) {
         if let Some(tried) = self.nodes[node].tried.take() {
             self.throttle(node, throttle::Input::Release { permit: tried.permit });
-            self.give_back(node, tried.permit);
+            self.give_back(node, tried.permit, word);
         }
     }
 

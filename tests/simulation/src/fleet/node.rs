@@ -9,6 +9,7 @@ use contract::{AttemptId, FailureClass, NodeName, PermitId, Stage};
 use throttler::core::budget::Budgets;
 
 use super::Options;
+use crate::registry::Reply;
 use crate::scenario::Answer;
 
 const REGISTRY: &str = "registry.example";
@@ -71,7 +72,18 @@ pub(super) fn outcome(answer: Answer) -> Outcome {
             Outcome::Failed(Failure { retry_after, ..failure(FailureClass::RateLimited, true, "ErrImagePull: too many requests") })
         }
         Answer::Refused => Outcome::Failed(failure(FailureClass::RegistryUnavailable, false, "ErrImagePull: connection refused")),
+        Answer::Overloaded => Outcome::Failed(failure(FailureClass::RegistryUnavailable, false, "ErrImagePull: 503 of a proxy")),
         Answer::Nothing => Outcome::Failed(failure(FailureClass::RegistryUnavailable, false, "ErrImagePull: i/o timeout")),
+    }
+}
+
+/// Whether the registry could do what was asked, as the pull coordinator tells it.
+pub(super) fn served(reply: &Reply) -> Option<bool> {
+    match reply.answer {
+        Answer::Served | Answer::NotFound => Some(true),
+        Answer::RateLimited { .. } if !reply.limits.is_empty() => None,
+        Answer::RateLimited { retry_after } => retry_after.is_none_or(|after| after <= Duration::from_secs(10)).then_some(false),
+        Answer::Overloaded | Answer::Refused | Answer::Nothing => Some(false),
     }
 }
 

@@ -272,6 +272,7 @@ impl World {
             step: 1_000,
             retry_after_ms: Some(FORGED_RETRY_AFTER_MS),
             repository: String::new(),
+            in_a_row: 0,
             age_ms: 0,
             said_ms: None,
         };

@@ -9,8 +9,8 @@ use super::lanes::Job;
 
 /// The modules of the crate `e2e` that mostly wait: fleets of agents before a registry that is down for a minute.
 const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
-/// One of these that is quick instead, and asks within seconds of a failure what is known of it.
-const QUICK: &str = "outage::observe";
+/// Some of these are quick instead, and measure seconds. They run alone.
+const QUICK: [&str; 2] = ["outage::observe", "outage::overload::an_overloaded"];
 /// These keep both cores busy, with a million keys and by killing and starting agents. They run last, one after the other.
 const BUSY: [&str; 2] = ["nonsense::flood", "chaos::"];
 /// So many of the waiting ones at once: two waves.
@@ -29,14 +29,14 @@ pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
             ("simulation", "test") => simulated.push(background(executable, tree)),
             ("e2e", "test") => {
                 let mut outages = executable.command(false);
-                outages.args(WAITING).args(["--skip", QUICK, "--test-threads", WAITING_AT_ONCE]);
+                outages.args(WAITING).args(QUICK.iter().flat_map(|quick| ["--skip", quick])).args(["--test-threads", WAITING_AT_ONCE]);
                 waiting.push(Job::new("outages", outages));
                 let mut rest = executable.command(false);
                 rest.args(WAITING.iter().chain(&BUSY).flat_map(|module| ["--skip", module])).args(["--test-threads", OF_PROGRAM_AT_ONCE]);
                 program.push(Job::new("program", rest));
-                for alone in [QUICK].iter().chain(&BUSY) {
+                for alone in QUICK.iter().chain(&BUSY) {
                     let mut job = executable.command(false);
-                    job.arg(alone);
+                    job.args([alone, "--test-threads", "1"]);
                     program.push(Job::new("program", job));
                 }
             }
@@ -91,15 +91,16 @@ mod tests {
             told,
             [
                 vec![
-                    "outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --test-threads 7".to_owned(),
+                    "outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --skip outage::overload::an_overloaded --test-threads 7".to_owned(),
                     "unit: bus-0".to_owned(),
                     "unit: simulation-0".to_owned(),
                     "crates: all-0 --test-threads 4".to_owned(),
                     "crates: new-target-0 --test-threads 4".to_owned(),
                     format!("program: all-0 {skips}"),
-                    "program: all-0 outage::observe".to_owned(),
-                    "program: all-0 nonsense::flood".to_owned(),
-                    "program: all-0 chaos::".to_owned(),
+                    "program: all-0 outage::observe --test-threads 1".to_owned(),
+                    "program: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
+                    "program: all-0 nonsense::flood --test-threads 1".to_owned(),
+                    "program: all-0 chaos:: --test-threads 1".to_owned(),
                 ],
                 vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
             ]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::BackoffKey;
-use contract::{Stage, View};
+use contract::{FailureClass, Stage, View};
 
 use super::alone::BACK_WITHIN;
 use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
@@ -14,9 +14,10 @@ use super::lease::{LeaseName, Standing, WishId};
 use super::node::Knowledge;
 use super::report::Finding;
 use super::target::Aim;
-use super::topic::{Topic, TopicId};
+use super::topic::{Topic, TopicId, may_be_overload};
 use super::wish::{Going, State, Wish};
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
+use crate::core::floor::Floor;
 
 /// Leads of an image and slots of a registry: so many resolutions without answer are enough to know.
 const ABREAST: u8 = 3;
@@ -49,6 +50,11 @@ impl Knowledge {
         if std::mem::take(&mut wish.unanswered) || lenient || self.is_alone() {
             let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
             return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, going));
+        }
+        if let Some(until) = self.retry_pauses.until(now, wish.aim.owner, &wish.key) {
+            wish.state = State::Held;
+            wish.wake = Some(until);
+            return Verdict::Held(self.paused(now, wish, until));
         }
         let binding = self.binding(now, &wish.aim);
         if let Some(entry) = not_due(now, &binding) {
@@ -166,6 +172,27 @@ impl Knowledge {
         Verdict::Clear { duty, answer_by: deadline, until }
     }
 
+    /// What a pause of this node's own is for. A short one is waited for.
+    fn paused(&self, now: Duration, wish: &Wish, until: Duration) -> Held {
+        let told = self.replica.word(wish.aim.owner, &self.node).and_then(|word| Some((word.finding.trouble()?, word.trace)));
+        let cause = self.local.cause(&wish.key);
+        let (class, message, trace) = match (cause, told) {
+            (Some(cause), _) => (cause.failure.class, cause.failure.cause.clone(), wish.failed.as_ref().and_then(|failed| failed.trace)),
+            (None, Some((trouble, trace))) => (FailureClass::RateLimited, trouble.message.clone(), trace),
+            (None, None) => (FailureClass::RateLimited, "the registry has asked this node to stay away".to_owned(), None),
+        };
+        Held {
+            class,
+            cause: message,
+            learned_by: self.node.clone(),
+            learned_ago: cause.map(|cause| now.saturating_sub(cause.at)).unwrap_or_default(),
+            trace,
+            next_try: until,
+            unconfirmed: until <= now + HEARD_ONCE,
+            entry: None,
+        }
+    }
+
     /// How long kubelet's rule holds a wish whatever the fleet believes: as long as each of its keys.
     fn under_the_floor(&self, now: Duration, wish: &Wish) -> Option<Held> {
         if self.has(Fault::OwnRuleIgnored) {
@@ -185,12 +212,13 @@ impl Knowledge {
         })
     }
 
-    /// Whether what a wish failed by has lately answered somebody, since it was asked in vain.
+    /// Whether what a wish failed by has lately answered somebody: since it was asked in vain, unless it may fail some and serve others.
     fn is_released(&self, now: Duration, wish: &Wish) -> bool {
+        let since = |floor: &Floor| if may_be_overload(floor.class) { Duration::ZERO } else { floor.began };
         let lately =
-            |began: Duration, topic: &TopicId| self.replica.succeeded_at(*topic).is_some_and(|at| at >= began && now <= at + RELEASES_FOR);
+            |since: Duration, topic: &TopicId| self.replica.succeeded_at(*topic).is_some_and(|at| at >= since && now <= at + RELEASES_FOR);
         let failed = |key| self.floors.under(now, key);
-        wish.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| lately(floor.began, topic)))
+        wish.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| lately(since(floor), topic)))
     }
 
     /// The one lease of an entry's epoch, once all that binds is due. Fresh eyes first: who has reported any of it sits back.

@@ -23,6 +23,9 @@ const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
 /// A planted fault doubles delays so often: to hours.
 const LAST_DOUBLING: u32 = 12;
+/// A registry that served somebody lately is down all the same if so many attempts failed since, in a row, of so many nodes.
+const DOWN_FAILURES: u64 = 30;
+const DOWN_NODES: usize = 3;
 /// While the registry answers somebody, more resolutions than this must be unanswered to say that it does not.
 const UNANSWERED_AMONG_ANSWERS: usize = 20;
 
@@ -44,6 +47,7 @@ pub(super) struct Claim {
     /// Whether the attempt is over; else it has had no answer so far.
     is_over: bool,
     step: u32,
+    in_a_row: u32,
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -52,6 +56,7 @@ impl Heard {
         let claim = report.finding.trouble().map(|trouble| Claim {
             is_over: matches!(report.finding, Finding::Failed(_)),
             step: trouble.step,
+            in_a_row: trouble.in_a_row,
             retry_after: trouble.retry_after,
         });
         Self { report, date, failing_since, claim }
@@ -142,7 +147,8 @@ impl Entry {
     fn of(standing: &[&Heard], newest: &Heard, mine: bool, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
         let topic = Arc::clone(&newest.report.topic);
         let reporters = standing.len();
-        let shared = eyes.credulous || corroborated(&topic, standing, newest, success, mine, eyes);
+        let degraded = is_degraded(&topic, standing, newest, success, eyes);
+        let shared = eyes.credulous || (!degraded && corroborated(&topic, standing, newest, success, mine, eyes));
         let others = standing.iter().filter(|heard| heard.report.reporter != newest.report.reporter);
         let before = others.max_by_key(|heard| (heard.date, &heard.report.reporter));
         let step = step(standing);
@@ -166,6 +172,19 @@ impl Entry {
             mine,
         })
     }
+}
+
+/// Whether the registry does some of what it is asked: then its failures bind nobody but those that they happen to.
+fn is_degraded(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Option<Duration>, eyes: Eyes<'_>) -> bool {
+    let served_lately = success.is_some_and(|success| newest.date <= success + super::SERVED_LATELY);
+    if !served_lately || !topic.about().may_be_overloaded() {
+        return false;
+    }
+    let (over, unanswered): (Vec<&Claim>, Vec<&Claim>) =
+        standing.iter().filter_map(|heard| heard.claim.as_ref()).partition(|claim| claim.is_over);
+    let failures: u64 = over.iter().map(|claim| u64::from(claim.in_a_row)).sum();
+    let is_down = failures >= DOWN_FAILURES && over.len() >= DOWN_NODES.min(eyes.alive);
+    !is_down && unanswered.len() <= UNANSWERED_AMONG_ANSWERS
 }
 
 fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Option<Duration>, mine: bool, eyes: Eyes<'_>) -> bool {

@@ -31,6 +31,7 @@ mod report;
 mod reporters;
 mod request;
 mod result;
+mod retry_pauses;
 mod target;
 mod topic;
 mod tried;
@@ -59,5 +60,7 @@ pub use topic::{About, Reach, Topic, TopicId, hash128};
 pub const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
 /// A registry that has answered nobody for so long is asked by a few only, until it answers.
 pub const QUIET_AFTER: Duration = Duration::from_secs(30);
+/// A registry that served somebody so lately is not down: it does some of what it is asked, and the fleet's budget slows down instead.
+pub const SERVED_LATELY: Duration = Duration::from_secs(10);
 /// An image that somebody resolved within this time is pulled without waiting for anybody.
 pub const RESOLVED_LATELY: Duration = Duration::from_secs(60);

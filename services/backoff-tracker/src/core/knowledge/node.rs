@@ -20,6 +20,7 @@ use super::lenience::Lenience;
 use super::openings::Openings;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
+use super::retry_pauses::RetryPauses;
 use super::target::Aim;
 use super::topic::{Topic, TopicId};
 use super::tried::Tried;
@@ -28,6 +29,8 @@ use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
 use crate::core::floor::Floors;
 
+/// An attempt that had no answer for so long hangs, if others had one meanwhile: a registry that is slow answers within.
+const HANGS_AFTER: Duration = Duration::from_secs(5);
 /// Wishes of one node at once: more pods than a node can have. One more is refused.
 pub const MAX_WISHES: usize = 1_000;
 /// What happened so far, for metrics.
@@ -62,6 +65,7 @@ pub struct Knowledge {
     pub(super) lease_waits: LeaseWaits,
     pub(super) local: Tracker,
     pub(super) floors: Floors,
+    pub(super) retry_pauses: RetryPauses,
     pub(super) fleet: Fleet,
     /// No bus: every node for itself.
     pub(super) alone: Option<Alone>,
@@ -89,6 +93,7 @@ impl Knowledge {
             lease_waits: LeaseWaits::default(),
             local: Tracker::new(policy),
             floors: Floors::new(policy),
+            retry_pauses: RetryPauses::default(),
             fleet: Fleet::default(),
             alone: None,
             lenience: Lenience::default(),
@@ -328,26 +333,44 @@ impl Knowledge {
         self.wishes_touching(topic)
     }
 
-    /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once; not where
-    /// nothing is done by what others say. An answer from before it began says nothing: a node that joins reads old ones.
+    /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once, when it has hung for
+    /// [`HANGS_AFTER`]; not where nothing is done by what others say. An answer from before it began says nothing: a node that joins reads
+    /// old ones.
     fn abandon_hanging(&mut self, now: Duration, topic: TopicId, answered_at: Duration, effects: &mut Vec<Effect>) {
         let waits_for = |wish: &Wish| match wish.going_stage() {
             Some(Stage::Blob) => wish.aim.blobs == topic,
             _ => wish.aim.endpoint == topic,
         };
+        let mut hanging = Vec::new();
         for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| !wish.abandoned && waits_for(wish)) {
             let lenient = self.lenience.holds(now, &wish.aim.target.view);
-            if let (false, State::Going(Going { told_unanswered: true, attempt, begun, .. })) = (lenient, &wish.state)
-                && answered_at >= *begun
+            if let (false, State::Going(going)) = (lenient, &mut wish.state)
+                && going.told_unanswered
+                && answered_at >= going.begun
             {
-                attempt.iter().for_each(|(attempt, _)| self.tried.abandoned(*attempt, &wish.aim));
-                wish.state = State::Fresh;
-                wish.told = None;
-                wish.abandoned = true;
-                effects.push(Effect::Abandon(*id));
-                effects.extend(self.leases.drop_of(now, *id, |_| true).into_iter().map(Effect::ReleaseLease));
+                going.others_answered = true;
+                wish.wake = Some(going.begun + HANGS_AFTER);
+                hanging.push(*id);
             }
         }
+        for id in hanging {
+            let Some(mut wish) = self.wishes.remove(&id) else { continue };
+            self.abandon_if_hanging(now, id, &mut wish, effects);
+            self.wishes.insert(id, wish);
+        }
+    }
+
+    fn abandon_if_hanging(&mut self, now: Duration, id: WishId, wish: &mut Wish, effects: &mut Vec<Effect>) {
+        let State::Going(Going { others_answered: true, attempt, begun, .. }) = &wish.state else { return };
+        if now < *begun + HANGS_AFTER {
+            return;
+        }
+        attempt.iter().for_each(|(attempt, _)| self.tried.abandoned(*attempt, &wish.aim));
+        wish.state = State::Fresh;
+        wish.told = None;
+        wish.abandoned = true;
+        effects.push(Effect::Abandon(id));
+        effects.extend(self.leases.drop_of(now, id, |_| true).into_iter().map(Effect::ReleaseLease));
     }
 
     /// The local rule ends where another has shown that what this node failed by is in order.
@@ -437,6 +460,7 @@ impl Knowledge {
             return;
         }
         if matches!(wish.state, State::Going(_)) {
+            self.abandon_if_hanging(now, id, &mut wish, effects);
             self.watch(now, &mut wish, effects);
         } else {
             let verdict = self.decide(now, id, &mut wish, effects);
@@ -457,7 +481,10 @@ impl Knowledge {
             return;
         }
         let late_at = going.begun + UNANSWERED_AFTER;
-        wish.wake = (!going.told_unanswered && now < late_at).then_some(late_at);
+        wish.wake = match going.told_unanswered {
+            false => (now < late_at).then_some(late_at),
+            true => going.others_answered.then_some(going.begun + HANGS_AFTER),
+        };
         if going.told_unanswered || now < late_at {
             return;
         }

@@ -225,6 +225,14 @@ impl Replica {
         words.troubles_since(since).next().is_some()
     }
 
+    /// Whether what a node said of a topic last is a failure that nothing has answered since.
+    pub(super) fn is_standing(&self, topic: TopicId, node: &NodeName) -> bool {
+        let Some(words) = self.topics.get(&topic) else { return false };
+        let own = self.reporters.find(node).and_then(|by| words.failing_of(by));
+        let since = words.succeeded_at().max(self.cleared_at(topic, words));
+        own.is_some_and(|own| since.is_none_or(|since| own.date > since))
+    }
+
     /// A node's last word on a topic.
     #[must_use]
     pub fn word(&self, topic: TopicId, node: &NodeName) -> Option<&Report> {

@@ -49,6 +49,8 @@ pub struct Trouble {
     pub retry_after: Option<Duration>,
     /// The repository, where distinct repositories are what counts.
     pub repository: String,
+    /// How often in a row this node has failed so, as far as it knows of no success in between; 1 is the first.
+    pub in_a_row: u32,
 }
 
 impl Trouble {
@@ -62,6 +64,7 @@ impl Trouble {
             }
         }
         self.step = self.step.clamp(1, MAX_STEP);
+        self.in_a_row = self.in_a_row.clamp(1, MAX_STEP);
         self
     }
 }

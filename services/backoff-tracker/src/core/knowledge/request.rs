@@ -176,6 +176,8 @@ impl Knowledge {
         self.floors.lift(date, |key, floor| {
             image.is_some_and(|image| local_list::is_of_image(&key.image, image)) || floor.topics.iter().any(|topic| topics.contains(topic))
         });
+        self.retry_pauses
+            .clear(|topic| topics.contains(topic), |key| image.is_some_and(|image| local_list::is_of_image(&key.image, image)));
         // What the node's own rule holds by such a failure would hold it on.
         let by_topic = topics.iter().flat_map(|topic| self.local.failed_by(*topic));
         let failed: BTreeSet<BackoffKey> = by_topic.filter(|(_, cause)| cause.at <= date).map(|(key, _)| key).collect();

@@ -16,13 +16,22 @@ use super::report::{Finding, Report, Trouble};
 use super::target::{Aim, Failure};
 use super::topic::{Topic, TopicId};
 use super::wish::{Going, OwnFailure, State, Wish};
-use super::{QUIET_AFTER, UNANSWERED_AFTER};
+use super::{QUIET_AFTER, SERVED_LATELY, UNANSWERED_AFTER, cadence};
 use crate::core::delays::Failing;
 use crate::core::floor::FailedAttempt;
 use crate::core::tracker::milliseconds;
 
 /// A success is not told again while one is known that is younger than this, unless it changes something.
 const TOLD_LATELY: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
+/// The longest pause after a failure of a registry that serves others now.
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+/// The same where it did so within [`SERVED_WITHIN`].
+const LONGEST_PAUSE_LATER: Duration = Duration::from_secs(10);
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+/// So often in a row nothing fails by chance, where a fifth of all is served: once in 250 times.
+const FAILS_ALONE_AFTER: u32 = 25;
+/// The same of a success of a registry: who fails goes by how lately it has served others.
+const SERVED_TOLD_LATELY: Duration = Duration::from_secs(3);
 
 impl Knowledge {
     /// A pull that had leave is over, for one of those who wanted it. The same report again changes nothing.
@@ -30,6 +39,7 @@ impl Knowledge {
         let mut effects = Vec::new();
         let Some(failure) = report.failure.as_ref().map(Failure::from) else {
             self.floors.clear(&report.key);
+            self.retry_pauses.succeeded(&report.key);
             return (self.local.report(now, report), effects);
         };
         if self.tried.is_abandoned(report.attempt) {
@@ -78,7 +88,7 @@ impl Knowledge {
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(trouble(&aim, &going, topic, failure));
+            let finding = Finding::Failed(self.trouble(&aim, &going, topic, failure));
             self.publish(now, &going, Arc::clone(topic), finding, effects);
             touched.extend(self.wishes_touching(topic.id()));
         }
@@ -169,7 +179,7 @@ impl Knowledge {
         let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
         // The narrowest first: who hears that the registry is back knows then that the image is resolved, and asks for no lead.
         for topic in topics.iter().rev().filter(|topic| topic.about().stage() == stage) {
-            let watched = [aim.endpoint, aim.image, aim.blobs].contains(&topic.id())
+            let watched = [aim.owner, aim.endpoint, aim.image, aim.blobs].contains(&topic.id())
                 || (topic.id() == aim.content && !going.reached.contains(&Stage::Blob))
                 || (any_repository_fails && topic.class() == FailureClass::RegistryUnavailable);
             touched.extend(self.tell_success(now, topic, watched, going, effects));
@@ -179,7 +189,8 @@ impl Knowledge {
 
     fn tell_success(&mut self, now: Duration, topic: &Arc<Topic>, watched: bool, going: &Going, effects: &mut Vec<Effect>) -> Vec<WishId> {
         let known = self.replica.succeeded_at(topic.id());
-        let stale = known.is_none_or(|at| at + TOLD_LATELY <= now);
+        let lately = if topic.about().may_be_overloaded() { SERVED_TOLD_LATELY } else { TOLD_LATELY };
+        let stale = known.is_none_or(|at| at + lately <= now);
         let own_doubt = self.replica.word(topic.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
         if !(own_doubt || self.replica.is_doubted(topic.id()) || (watched && stale)) {
             return vec![];
@@ -208,7 +219,7 @@ impl Knowledge {
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(trouble(&wish.aim, going, topic, &failure));
+            let finding = Finding::Failed(self.trouble(&wish.aim, going, topic, &failure));
             self.publish(now, going, Arc::clone(topic), finding, effects);
             touched.extend(self.wishes_touching(topic.id()));
         }
@@ -223,6 +234,7 @@ impl Knowledge {
         if let Some((attempt, _)) = going.attempt {
             self.tried.failed(attempt, &wish.aim, topics.clone(), going);
             self.note_floor(now, &wish.key, attempt, going, &failure, &topics);
+            self.note_retry_pause(now, wish, &failure, &topics);
             self.move_own_delay(now, wish, going, &failure, topics);
         }
         touched
@@ -236,6 +248,44 @@ impl Knowledge {
         self.floors.failed(now, key, failed);
     }
 
+    /// At a registry that serves others the node asks again after a pause; where it was told for how long, with no pull sooner.
+    fn note_retry_pause(&mut self, now: Duration, wish: &Wish, failure: &Failure, topics: &[Arc<Topic>]) {
+        if self.is_alone() || self.is_lenient(now, &wish.aim.target.view) {
+            return;
+        }
+        if let (Some(asked), Some(owner)) = (failure.retry_after, topics.iter().find(|topic| topic.id() == wish.aim.owner)) {
+            self.retry_pauses.stay_away(now, owner.id(), now + cadence::delay(owner, 1, Some(asked)));
+        }
+        if let Some(longest) = self.longest_pause(now, &wish.key, topics) {
+            self.retry_pauses.failed(now, &wish.key, topics.iter().map(|topic| topic.id()).collect(), longest);
+        }
+    }
+
+    /// The longest pause after a failure of a registry that serves others, or did within a minute: no entry holds anybody. None: kubelet's
+    /// rule holds. So it does once an image has failed many times in a row here while others were served: this node may be the cause.
+    fn longest_pause(&self, now: Duration, key: &BackoffKey, topics: &[Arc<Topic>]) -> Option<Duration> {
+        let may_be_overloaded = || topics.iter().filter(|topic| topic.about().may_be_overloaded());
+        let at_fault = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
+            && may_be_overloaded().any(|topic| self.replica.at_fault(now, &self.node, Some(topic)));
+        let served = may_be_overloaded().filter_map(|topic| self.replica.succeeded_at(topic.id())).max()?;
+        let longest = match now.saturating_sub(served) {
+            ago if ago <= SERVED_LATELY => LONGEST_PAUSE,
+            ago if ago <= SERVED_WITHIN => LONGEST_PAUSE_LATER,
+            _ => return None,
+        };
+        (!at_fault && self.binding_of(now, topics.iter().map(|topic| topic.id())).is_none()).then_some(longest)
+    }
+
+    fn trouble(&self, aim: &Aim, going: &Going, topic: &Topic, failure: &Failure) -> Trouble {
+        let (message, repository) = (failure.cause.clone(), aim.target.repository.clone());
+        let before = self.replica.word(topic.id(), &self.node).and_then(|word| word.finding.trouble());
+        let in_a_row = match before {
+            Some(before) if self.replica.is_standing(topic.id(), &self.node) => before.in_a_row.saturating_add(1),
+            _ => 1,
+        };
+        Trouble { message, step: going.step_of(topic.id()), retry_after: failure.retry_after, repository, in_a_row }.bounded()
+    }
+
     /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
     /// must not try more often than kubelet would.
     fn move_own_delay(&mut self, now: Duration, wish: &Wish, going: &Going, failure: &Failure, topics: Vec<Arc<Topic>>) {
@@ -246,6 +296,8 @@ impl Knowledge {
         let report = ReportAttempt { key: wish.key.clone(), attempt, failure: Some(failure.told()) };
         if let Some(entry) = failed.and_then(|failed| self.binding_of(now, failed.topics.iter().copied())) {
             self.local.report_shared(at(now), report, topics, failing(entry.failing_since));
+        } else if failed.is_some() && !self.is_alone() && self.longest_pause(now, &wish.key, &topics).is_some() {
+            self.local.report_paused(at(now), report, topics);
         } else {
             let was_held = !lenient && (going.by_own_rule || self.is_alone());
             let since = self.failing_for_others(now, &topics).filter(|since| was_held && *since < going.begun);
@@ -281,11 +333,6 @@ impl Knowledge {
         self.replica.hear(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));
     }
-}
-
-fn trouble(aim: &Aim, going: &Going, topic: &Topic, failure: &Failure) -> Trouble {
-    let (message, repository) = (failure.cause.clone(), aim.target.repository.clone());
-    Trouble { message, step: going.step_of(topic.id()), retry_after: failure.retry_after, repository }.bounded()
 }
 
 /// The monotonic time alone, which is all that deciding needs.

@@ -33,6 +33,8 @@ pub struct Failure {
 #[derive(Clone, Debug)]
 pub(super) struct Aim {
     pub(super) target: Target,
+    /// Of whether the registry limits whom it counts as one.
+    pub(super) owner: TopicId,
     /// Of whether the registry is reached at all.
     pub(super) endpoint: TopicId,
     /// Of whether its blobs can be had.
@@ -48,8 +50,8 @@ pub(super) struct Aim {
 impl Aim {
     pub(super) fn new(target: Target) -> Self {
         let ids: Vec<TopicId> = topics(&target).map(|topic| topic.id()).collect();
-        let (endpoint, blobs, image, content) = (ids[ENDPOINT], ids[BLOBS], ids[IMAGE], ids[CONTENT]);
-        Self { target, endpoint, blobs, content, image, ids }
+        let (owner, endpoint, blobs, image, content) = (ids[OWNER], ids[ENDPOINT], ids[BLOBS], ids[IMAGE], ids[CONTENT]);
+        Self { target, owner, endpoint, blobs, content, image, ids }
     }
 
     pub(super) fn touches(&self, topic: TopicId) -> bool {
@@ -127,7 +129,9 @@ impl Failure {
     }
 }
 
-/// The place of a target's endpoint among its topics.
+/// The place of a target's budget among its topics.
+const OWNER: usize = 0;
+/// The place of its endpoint.
 const ENDPOINT: usize = 1;
 /// The place of the registry's blobs.
 const BLOBS: usize = 3;

@@ -199,6 +199,12 @@ impl About {
         }
     }
 
+    /// Whether a failure may mean that the registry cannot do all that it is asked, and not that it is down.
+    #[must_use]
+    pub fn may_be_overloaded(&self) -> bool {
+        may_be_overload(self.class())
+    }
+
     /// The image it is about, if it is about one.
     #[must_use]
     pub fn reference(&self) -> Option<&str> {
@@ -244,6 +250,11 @@ impl About {
             _ => Reach::AtOnce,
         }
     }
+}
+
+/// Whether such a failure may come of more requests than the registry can do.
+pub(super) fn may_be_overload(class: FailureClass) -> bool {
+    matches!(class, FailureClass::RateLimited | FailureClass::RegistryUnavailable)
 }
 
 fn words<'a>(view: &'a View, about: &'a About) -> Vec<&'a str> {

@@ -61,6 +61,8 @@ pub(super) struct Going {
     /// What step a failure of each topic would be, as it was known when the attempt began.
     pub(super) steps: BTreeMap<TopicId, u32>,
     pub(super) told_unanswered: bool,
+    /// Whether others had an answer while it had none for long.
+    pub(super) others_answered: bool,
     /// Whether the node's own rule allowed it, without the fleet's leave: then that rule moves by its failure.
     pub(super) by_own_rule: bool,
     /// Whether the fleet elected it, or released it: kubelet's rule does not grow by its failure.
@@ -79,6 +81,7 @@ impl Going {
             reached: Vec::new(),
             steps: BTreeMap::new(),
             told_unanswered: false,
+            others_answered: false,
             by_own_rule: false,
             exempt: false,
         }

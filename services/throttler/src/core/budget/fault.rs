@@ -11,6 +11,8 @@ pub enum Fault {
     Unpaced,
     /// What is out is not counted against what remains of a quota.
     QuotaIsCountedLate,
+    /// The rate is not adapted to what the registry can do.
+    NeverSlows,
     /// Permits that are renewed are taken back all the same.
     RenewalsIgnored,
 }

@@ -9,6 +9,7 @@ use contract::messages::throttler::{
 };
 use contract::{NodeName, PermitId};
 
+use super::adaptive_rate::{AdaptiveRate, RegistryAnswer};
 use super::fault::Fault;
 use super::line::{Line, Waiter};
 use super::pace::Pace;
@@ -66,6 +67,8 @@ pub(super) struct Leader {
     pace: Pace,
     /// What the pace is set to.
     paced: f64,
+    /// What the registry turns out to be able to do; none: the owner sets no cap.
+    adaptive: Option<AdaptiveRate>,
     quota: Quota,
     line: Line,
     permits: Permits,
@@ -74,6 +77,8 @@ pub(super) struct Leader {
     returned: BTreeMap<PermitId, Duration>,
     /// Of the budget, the share that is kept for nodes that are not heard.
     reserved: f64,
+    /// The rate that is left however many are silent.
+    least: f64,
     /// The fleet is this node alone, as far as the node was told.
     only_node: bool,
     last_step: Duration,
@@ -92,7 +97,8 @@ pub(super) struct Leader {
 impl Leader {
     pub(super) fn new(now: Duration, node: NodeName, owner: &str, policy: BudgetPolicy, office: Office, fault: Option<Fault>) -> Self {
         let learns = !office.first && fault != Some(Fault::LearnsNothing);
-        Self {
+        let adapts = policy.per_second > 0.0 && fault != Some(Fault::NeverSlows);
+        let mut leader = Self {
             owner: owner.to_owned(),
             node,
             policy,
@@ -101,12 +107,14 @@ impl Leader {
             learns_until: if learns { now + FLEET_PERMIT_LEASE } else { now },
             pace: Pace::new(policy.per_second),
             paced: policy.per_second,
+            adaptive: adapts.then(|| AdaptiveRate::new(now, policy.per_second)),
             quota: Quota::new(fault),
             line: Line::default(),
             permits: Permits::default(),
             late: BTreeSet::new(),
             returned: BTreeMap::new(),
             reserved: 0.0,
+            least: 0.0,
             only_node: false,
             last_step: now,
             looked: None,
@@ -115,19 +123,56 @@ impl Leader {
             own_pull_told: false,
             others_heard: None,
             fault,
+        };
+        leader.set_pace();
+        leader
+    }
+
+    /// How many pulls in a second it lets go, as people are told: not how it begins.
+    pub(super) fn rate(&self) -> Rate {
+        let per_1000_s = |rate: f64| (rate > 0.0).then(|| (rate * 1_000.0).round() as u64);
+        let (rate, cause) = match self.cause() {
+            RateCause::Quota => return Rate { per_1000_s: Some(0), cause: RateCause::Quota },
+            RateCause::Starting => (self.kept_rate(), if self.reserved > 0.0 { RateCause::SilentNodes } else { RateCause::Policy }),
+            cause => (self.paced, cause),
+        };
+        Rate { per_1000_s: per_1000_s(rate), cause }
+    }
+
+    /// The rate in force; 0 for no limit.
+    pub(super) fn in_force(&self) -> f64 {
+        if self.quota.is_spent() { 0.0 } else { self.paced }
+    }
+
+    /// Why it is no higher.
+    pub(super) fn cause(&self) -> RateCause {
+        let adapted = self.adaptive.as_ref().filter(|adaptive| adaptive.in_force() < self.kept_rate());
+        match adapted {
+            _ if self.quota.is_spent() => RateCause::Quota,
+            Some(adaptive) if adaptive.is_found() => RateCause::Overload,
+            Some(_) => RateCause::Starting,
+            None if self.paced < self.policy.per_second => RateCause::SilentNodes,
+            None => RateCause::Policy,
         }
     }
 
-    /// How many pulls in a second it lets go now.
-    pub(super) fn rate(&self) -> Rate {
-        let all = self.policy.per_second;
-        let per_1000_s = |rate: f64| (rate > 0.0).then(|| (rate * 1_000.0).round() as u64);
-        match () {
-            () if self.quota.is_spent() => Rate { per_1000_s: Some(0), cause: RateCause::Quota },
-            () => Rate {
-                per_1000_s: per_1000_s(self.paced),
-                cause: if self.paced < all { RateCause::SilentNodes } else { RateCause::Policy },
-            },
+    /// What is left of the cap beside the share that is kept for silent nodes.
+    fn kept_rate(&self) -> f64 {
+        (self.policy.per_second * (1.0 - self.reserved)).max(self.least)
+    }
+
+    fn set_pace(&mut self) {
+        let found = self.adaptive.as_ref().map_or(f64::INFINITY, AdaptiveRate::in_force);
+        self.paced = self.kept_rate().min(found);
+        self.pace.set(self.paced);
+    }
+
+    /// The registry has answered a pull.
+    fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, served: bool) {
+        let answer = if served { RegistryAnswer::Served } else { RegistryAnswer::Failed };
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.answered(now, node, granted, answer);
+            self.set_pace();
         }
     }
 
@@ -144,11 +189,8 @@ impl Leader {
     pub(super) fn reserve(&mut self, silent: u64, known: u64) {
         self.only_node = known == 1;
         self.reserved = if known == 0 { 0.0 } else { (silent as f64 / known as f64).clamp(0.0, 1.0) };
-        if self.policy.per_second > 0.0 {
-            let least = self.policy.per_second / known.max(1) as f64;
-            self.paced = (self.policy.per_second * (1.0 - self.reserved)).max(least);
-            self.pace.set(self.paced);
-        }
+        self.least = self.policy.per_second / known.max(1) as f64;
+        self.set_pace();
     }
 
     pub(super) fn ask(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
@@ -207,7 +249,9 @@ impl Leader {
             kept.push(*id);
         }
         for PermitLimits { permit, limits } in renew.told.iter().take(BUDGET_PERMITS_PER_NODE) {
-            self.told(now, &renew.node, *permit, limits);
+            if let Some(granted) = self.told(now, &renew.node, *permit, limits) {
+                self.answered(now, &renew.node, granted, true);
+            }
         }
         self.admit(now);
         BudgetRenewed { epoch: self.office.epoch, kept, known: self.tell(now, &renew.node) }
@@ -219,8 +263,10 @@ impl Leader {
         if held.is_some_and(|permit| permit.node != back.node) {
             return;
         }
+        // That it was served is known already if its holder has told of limits.
+        let answered = held.and_then(|permit| Some((permit.granted_here(), back.served.filter(|served| !(permit.is_told() && *served))?)));
         match &back.told {
-            Some(limits) if held.is_some() => self.told(now, &back.node, back.permit, limits),
+            Some(limits) if held.is_some() => drop(self.told(now, &back.node, back.permit, limits)),
             // A pull that a leader before let go.
             Some(limits) if !self.returned.contains_key(&back.permit) => {
                 self.hearsay(now, &back.node, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
@@ -229,6 +275,9 @@ impl Leader {
         }
         if self.line.node_of(back.permit).is_some_and(|node| *node != back.node) {
             return;
+        }
+        if let Some((granted, served)) = answered {
+            self.answered(now, &back.node, granted, served);
         }
         self.line.leave(back.permit);
         self.end(now, back.permit, back.used);
@@ -377,6 +426,9 @@ impl Leader {
             self.own_pull_told &= node != self.node;
             self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
             self.permits.insert(now, id, node, Stage::Called(place, waiter));
+            if let Some(adaptive) = &mut self.adaptive {
+                adaptive.granted(now);
+            }
         }
     }
 
@@ -458,10 +510,12 @@ impl Leader {
         self.permits.out()
     }
 
-    fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[RegistryLimit]) {
-        let Some(granted) = self.permits.tell(node, id) else { return };
+    /// What the registry told of its limits in a pull. When that was granted, if it is known; none: it was told before.
+    fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[RegistryLimit]) -> Option<Option<Duration>> {
+        let granted = self.permits.tell(node, id)?;
         let out = self.out();
         self.quota.told(now, node, granted, limits, out);
+        Some(granted)
     }
 
     fn hearsay(&mut self, now: Duration, node: &NodeName, known: &KnownLimits) {
@@ -503,6 +557,10 @@ impl Leader {
             return;
         }
         self.looked = Some(now);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.pass(now);
+            self.set_pace();
+        }
         for id in self.permits.lapsed(now) {
             self.end(now, id, true);
         }
@@ -543,7 +601,7 @@ mod tests {
     }
 
     fn return_of(name: &str, permit: PermitId) -> ReturnBudget {
-        ReturnBudget { owner: "owner".to_owned(), node: node(name), permit, used: true, told: None }
+        ReturnBudget { owner: "owner".to_owned(), node: node(name), permit, used: true, told: None, served: None }
     }
 
     #[test]

@@ -279,7 +279,7 @@ impl Member {
             if back.asked.is_none() && back.ask_at <= now {
                 back.asked = Some(now);
                 let (owner, node, told) = (self.owner.clone(), self.node.clone(), back.told.clone());
-                let call = ReturnBudget { owner, node, permit: *permit, used: back.used, told };
+                let call = ReturnBudget { owner, node, permit: *permit, used: back.used, told, served: back.served };
                 wanted.push(Wanted::Call(leader.clone(), BudgetCall::Return(call)));
             }
         }

@@ -6,11 +6,12 @@
 //!
 //! What holds among nodes that reach a leader, whatever is lost, late, doubled, cut off or dead:
 //! - permits in use are never more than `at_once`, but for pulls that went on after their permit had run out (counted);
-//! - no sliding second sees more grants than `per_second`;
+//! - no sliding second sees more grants than `per_second`, and than the registry turns out to be able to do ([`AdaptiveRate`]);
 //! - never more pulls are let go than the registry has said are left, permits that are out included.
 //!
 //! Who reaches no leader for [`ALONE_AFTER`] goes on by its share of the budget, at least one at a time, and is counted.
 
+mod adaptive_rate;
 mod claim;
 mod fault;
 mod leader;
@@ -26,6 +27,7 @@ mod step;
 
 use std::time::Duration;
 
+pub use adaptive_rate::{AdaptiveRate, RegistryAnswer};
 pub use claim::BudgetWait;
 pub use fault::Fault;
 pub use leader::Office;

@@ -103,7 +103,7 @@ impl Budgets {
         match input {
             Input::Want { owner, permit } => self.want(now, owner, permit, &mut work, &mut effects),
             Input::Report { permit, limits } => self.tell(now, permit, |member| member.report(now, permit, limits), &mut work),
-            Input::Release { permit, limits } => self.release(now, permit, limits, &mut work),
+            Input::Release { permit, limits, served } => self.release(now, permit, limits, served, &mut work),
             Input::Called { token, call } => {
                 let reply = self.serve(now, &call, true, &mut work);
                 effects.push(Effect::Reply { token, reply });
@@ -214,6 +214,8 @@ impl Budgets {
             leads: lead.is_some(),
             learns: lead.is_some_and(|lead| lead.core.learns(now)),
             per_second: self.policy.per_second,
+            per_second_in_force: lead.map_or(self.policy.per_second, |lead| lead.core.in_force()),
+            rate_cause: lead.map(|lead| lead.core.cause().as_str().to_owned()).unwrap_or_default(),
             at_once: self.policy.at_once as u64,
             in_flight: lead.map_or(member.in_flight(), |lead| lead.core.in_flight()),
             waiting: lead.map_or_else(Vec::new, |lead| lead.core.waiters(now, WAITERS_LISTED)),
@@ -264,8 +266,8 @@ impl Budgets {
         self.member(now, &owner, |member| member.want(now, since, permit), work);
     }
 
-    fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, work: &mut VecDeque<Work>) {
-        self.tell(now, permit, |member| member.release(now, permit, limits), work);
+    fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, served: Option<bool>, work: &mut VecDeque<Work>) {
+        self.tell(now, permit, |member| member.release(now, permit, limits, served), work);
         self.owners.remove(&permit);
     }
 

@@ -133,7 +133,7 @@ impl Permits {
         let permit = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.told)?;
         permit.told = true;
         self.open.remove(&(permit.granted, id));
-        Some((!permit.inherited).then_some(permit.granted))
+        Some(permit.granted_here())
     }
 
     /// A deaf leader does not hold its silence against its holders.
@@ -161,6 +161,11 @@ impl Permits {
 }
 
 impl Permit {
+    /// When it was granted, unless a leader before did that.
+    pub(super) fn granted_here(&self) -> Option<Duration> {
+        (!self.inherited).then_some(self.granted)
+    }
+
     pub(super) fn is_told(&self) -> bool {
         self.told
     }

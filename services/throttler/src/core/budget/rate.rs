@@ -6,6 +6,8 @@ use std::time::Duration;
 const TOLD_FROM: f64 = 0.2;
 /// A rate that changes because nodes are silent is told so often at most.
 const TOLD_APART: Duration = Duration::from_secs(10);
+/// The same of one that follows what an overloaded registry can do: it rises and falls all the time.
+const OVERLOAD_TOLD_APART: Duration = Duration::from_secs(60);
 
 /// What a leader lets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,10 @@ pub enum RateCause {
     Quota,
     /// Nodes are not heard of, and may pull by their own share.
     SilentNodes,
+    /// Several nodes failed: the registry could not do more.
+    Overload,
+    /// A budget begins low and doubles within seconds.
+    Starting,
 }
 
 impl RateCause {
@@ -35,6 +41,8 @@ impl RateCause {
             Self::Policy => "policy",
             Self::Quota => "quota",
             Self::SilentNodes => "silent_nodes",
+            Self::Overload => "overload",
+            Self::Starting => "starting",
         }
     }
 }
@@ -65,7 +73,9 @@ impl Told {
             (Some(before), Some(after)) => far(before, after),
             (before, after) => before != after,
         };
-        let soon = self.at.is_some_and(|at| now < at + TOLD_APART);
+        let overloaded = (self.rate.cause == RateCause::Overload, rate.cause == RateCause::Overload);
+        let apart = if overloaded == (true, true) { OVERLOAD_TOLD_APART } else { TOLD_APART };
+        let soon = self.at.is_some_and(|at| now < at + apart) && overloaded != (false, true);
         if !changed || (soon && of_quota(self.rate) == of_quota(rate)) {
             return None;
         }
@@ -105,7 +115,7 @@ mod tests {
         let limit = RegistryLimit { limit: 100, remaining: 0, window_ms: 60_000, reset_ms: Some(60_000), source: None };
         let full = Rate { per_1000_s: Some(200_000), cause: RateCause::Policy };
         let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };
-        assert_eq!(changes(budgets.step(at(101), Input::Release { permit, limits: vec![limit] })), [(spent, full)]);
+        assert_eq!(changes(budgets.step(at(101), Input::Release { permit, limits: vec![limit], served: Some(true) })), [(spent, full)]);
         assert_eq!(changes(budgets.step(at(130), Input::Tick)), []);
         assert_eq!(changes(budgets.step(at(163), Input::Tick)), [(full, spent)]);
     }

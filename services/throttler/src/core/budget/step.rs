@@ -67,6 +67,8 @@ pub enum Input {
         permit: PermitId,
         /// What the registry said; empty: not known.
         limits: Vec<RegistryLimit>,
+        /// Whether the registry could do what was asked; none: how the pull ended says nothing of it.
+        served: Option<bool>,
     },
     /// Another node calls this one as a leader. Answered in the same step by [`Effect::Reply`] with the same token.
     Called {

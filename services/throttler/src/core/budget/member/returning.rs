@@ -12,14 +12,20 @@ use super::{Member, RETURNS_MAX};
 const WITNESSED_EVERY: Duration = Duration::from_secs(2);
 
 impl Member {
-    pub(in crate::core::budget) fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Wanted> {
+    pub(in crate::core::budget) fn release(
+        &mut self,
+        now: Duration,
+        permit: PermitId,
+        limits: Vec<RegistryLimit>,
+        served: Option<bool>,
+    ) -> Vec<Wanted> {
         let Some(claim) = self.claims.remove(&permit) else { return Vec::new() };
         let told = if limits.is_empty() { claim.told.filter(|_| !claim.told_sent) } else { Some(limits) };
         if let Some(limits) = &told {
             self.remembered.learn_first_hand(now, limits);
         }
         if self.returns.len() < RETURNS_MAX {
-            self.returns.insert(permit, Return::new(now, claim.stage != Stage::Waiting, told));
+            self.returns.insert(permit, Return { served, ..Return::new(now, claim.stage != Stage::Waiting, told) });
         }
         self.tick(now)
     }
@@ -31,7 +37,7 @@ impl Member {
         if back.used && !self.known(now).limits.is_empty() {
             self.returns.retain(|_, other| !other.taken);
             let ask_at = now + WITNESSED_EVERY;
-            self.returns.insert(permit, Return { told: None, taken: true, ask_at, asked: None, ..back });
+            self.returns.insert(permit, Return { told: None, served: None, taken: true, ask_at, asked: None, ..back });
         }
     }
 }

@@ -1,0 +1,564 @@
+//! The rate in force: what a registry turns out to be able to do, and at most the cap.
+//!
+//! | phase | what it means | the rate |
+//! |---|---|---|
+//! | `Doubling` | nothing is known yet, or nothing fails | doubles while no answer fails |
+//! | `Judging` | several nodes failed, so the rate was cut to what was served | stays until enough answers show what the cut changed |
+//! | `Growing` | fewer failed after the cut: the registry was overloaded | grows, the faster the longer nothing fails, until the next cut |
+//! | `Chance` | as many failed after the cut: requests fail by chance | doubles again, and is not cut as long as they do |
+//!
+//! An overloaded registry serves in a second what it can, whatever more it is asked: so what it served while requests failed is the rate
+//! to ask it at.
+//!
+//! One node's failures never move it: a cut wants three nodes, or all that ask.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use contract::NodeName;
+
+/// The cap divided by this is the first rate.
+const START_SHARE: f64 = 20.0;
+/// No first rate is lower than this, unless the cap is, in pulls a second.
+const START_LEAST: f64 = 5.0;
+/// The cap divided by this is the lowest rate.
+const FLOOR_SHARE: f64 = 200.0;
+/// No cut goes below this, in pulls a second.
+const FLOOR_LEAST: f64 = 0.5;
+/// A budget that nobody asked for so long begins anew.
+const IDLE: Duration = Duration::from_secs(30);
+/// A registry that served nobody for so long begins anew with its first answer: whatever was found is of before.
+const DOWN: Duration = Duration::from_secs(10);
+/// So does one where so many of those that asked failed.
+const NEARLY_ALL: f64 = 0.9;
+/// How often the rate doubles.
+const DOUBLES_EVERY: Duration = Duration::from_millis(400);
+/// How often it grows otherwise.
+const GROWS_EVERY: Duration = Duration::from_secs(1);
+/// By how much at first, as a share of it; twice as much after each [`GROWS_FASTER_AFTER`] steps in a row that were clean, up to the last.
+const GROWTH: f64 = 0.05;
+const GROWS_FASTER_AFTER: u32 = 5;
+const GROWS_FASTER_MOST: u32 = 4;
+/// A cut leaves so much of what was served in the last second,
+const OF_SERVED: f64 = 0.9;
+/// and of the rate no more than this while it is being found, or this once it has been.
+const CUT_FIRST: f64 = 0.45;
+const CUT: f64 = 0.9;
+/// While it is being found, so much of it is left in any case: what was served in a second may be few by chance.
+const CUT_MOST: f64 = 0.25;
+/// What was served in the last second is counted in so many parts.
+const PARTS: usize = 4;
+const PART: Duration = Duration::from_millis(250);
+/// How many of the last answers are looked at, or those of [`RECENT_S`] at a higher rate: then a few that fail by chance are not many.
+const RECENT: usize = 10;
+const RECENT_S: f64 = 0.25;
+/// So much of them must have failed,
+const FAILING_SHARE: f64 = 0.25;
+/// of so many nodes, or of all that ask.
+const FAILING_NODES: usize = 3;
+/// Where fewer nodes ask: so many answers at least.
+const RECENT_LEAST: usize = 4;
+/// What was let go within this time after a cut does not count: a registry that counts by the second refuses the rest of that.
+const SETTLES: Duration = Duration::from_secs(1);
+/// From then on a cut is judged by the answers of so long, and so many, one of them served,
+const JUDGED_FOR: Duration = Duration::from_millis(500);
+const JUDGED_BY: u32 = 8;
+/// so many if any failed,
+const JUDGED_BY_IF_SOME_FAIL: u32 = 12;
+/// or so many in any case.
+const JUDGED_BY_AT_MOST: u32 = 24;
+/// The registry was overloaded if no more than this part of the failing share is left.
+const STILL_FAILING: f64 = 0.5;
+/// So many cuts in a row are made before it is said to fail by chance: what a registry served in a second may be twice what it can do, where
+/// it counts by the second.
+const CUTS: u32 = 2;
+/// One cut is enough where so many failed before it, and no more after it.
+const PLAIN_SHARE: f64 = 0.42;
+/// It fails by chance if about as many fail as before: if more do, it can do less than was supposed.
+const AS_BEFORE: f64 = 1.3;
+const AS_BEFORE_AND: f64 = 0.1;
+/// What looked like chance was none if, of so many answers at the higher rate, this part of those fail that did not before.
+const CHANCE_JUDGED_BY: u32 = 30;
+const MORE_FAILING: f64 = 0.6;
+/// A step up is clean if no more than this share of its answers failed.
+const CLEAN_SHARE: f64 = 0.17;
+/// For so long at least no cut is made where requests fail by chance.
+const CHANCE_FOR: Duration = Duration::from_secs(60);
+/// A step up needs that so much of the rate was used: else it shows nothing.
+const USED: f64 = 0.5;
+
+/// How a registry answered a pull, as far as the rate is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegistryAnswer {
+    /// It gave what was asked for, or said that there is no such thing.
+    Served,
+    /// It refused because of its load (429, 5xx), or did not answer.
+    Failed,
+}
+
+/// Finds the rate of one budget.
+#[derive(Clone, Debug)]
+pub struct AdaptiveRate {
+    cap: f64,
+    rate: f64,
+    phase: Phase,
+    /// The last answers, oldest first: whose, and whether it failed.
+    recent: VecDeque<(NodeName, bool)>,
+    step: Step,
+    served: Served,
+    granted_last: Option<Duration>,
+    /// That it fails by chance has been found wrong.
+    no_chance_until: Duration,
+    /// When the first failure since the last success was.
+    failing_since: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Doubling { served: bool },
+    Judging(Judgement),
+    Growing { clean: u32 },
+    Chance { until: Duration, share: f64, answered: u32, failed: u32 },
+}
+
+/// A cut and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Judgement {
+    /// Of the last cut.
+    since: Duration,
+    /// The rate before the first cut.
+    before: f64,
+    /// The highest failing share so far.
+    share: f64,
+    /// Cuts one after the other, this one included.
+    cuts: u32,
+    served: u32,
+    failed: u32,
+}
+
+/// What happened since the rate was looked at last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Step {
+    since: Duration,
+    granted: u32,
+    answered: u32,
+    failed: u32,
+}
+
+/// What was served in the last second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Served {
+    /// The newest first.
+    parts: [u32; PARTS],
+    newest: u128,
+}
+
+impl Served {
+    fn add(&mut self, now: Duration, count: u32) {
+        let part = now.as_nanos() / PART.as_nanos();
+        let passed = usize::try_from(part.saturating_sub(self.newest)).unwrap_or(PARTS).min(PARTS);
+        self.parts.rotate_right(passed);
+        self.parts[..passed].fill(0);
+        self.newest = part.max(self.newest);
+        self.parts[0] = self.parts[0].saturating_add(count);
+    }
+
+    fn in_a_second(mut self, now: Duration) -> f64 {
+        self.add(now, 0);
+        f64::from(self.parts.iter().sum::<u32>())
+    }
+}
+
+impl Step {
+    fn is_clean(self) -> bool {
+        f64::from(self.failed) <= f64::from(self.answered) * CLEAN_SHARE
+    }
+}
+
+impl AdaptiveRate {
+    /// A cap above 0, in pulls a second.
+    #[must_use]
+    pub fn new(now: Duration, cap: f64) -> Self {
+        let step = Step { since: now, ..Step::default() };
+        let phase = Phase::Doubling { served: false };
+        Self {
+            cap,
+            rate: start(cap),
+            phase,
+            recent: VecDeque::with_capacity(RECENT),
+            step,
+            served: Served::default(),
+            granted_last: None,
+            no_chance_until: Duration::ZERO,
+            failing_since: None,
+        }
+    }
+
+    /// The rate in force, in pulls a second.
+    #[must_use]
+    pub fn in_force(&self) -> f64 {
+        self.rate
+    }
+
+    /// Whether the registry is known or supposed to be unable to do what the cap allows.
+    #[must_use]
+    pub fn is_found(&self) -> bool {
+        self.rate < self.cap && matches!(self.phase, Phase::Judging(_) | Phase::Growing { .. })
+    }
+
+    /// A pull was let go.
+    pub fn granted(&mut self, now: Duration) {
+        if self.granted_last.is_some_and(|last| now > last + IDLE) {
+            self.begin_anew(now);
+        }
+        self.granted_last = Some(now);
+        self.step.granted = self.step.granted.saturating_add(1);
+    }
+
+    /// The registry answered a pull of `node` that was let go at `granted`, if that is known.
+    pub fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, answer: RegistryAnswer) {
+        let failed = answer == RegistryAnswer::Failed;
+        if failed {
+            self.failing_since.get_or_insert(now);
+        } else if self.failing_since.take().is_some_and(|since| now >= since + DOWN) || self.nothing_was_served() {
+            self.begin_anew(now);
+        }
+        if let Phase::Judging(Judgement { since, .. }) = self.phase
+            && granted.is_some_and(|granted| granted < since + SETTLES)
+        {
+            self.served.add(now, u32::from(!failed));
+            return;
+        }
+        let most = RECENT.max((self.rate * RECENT_S) as usize);
+        while self.recent.len() >= most {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((node.clone(), failed));
+        self.served.add(now, u32::from(!failed));
+        self.step.answered += 1;
+        self.step.failed += u32::from(failed);
+        match &mut self.phase {
+            Phase::Doubling { served } => *served |= !failed,
+            Phase::Judging(judgement) if failed => judgement.failed += 1,
+            Phase::Judging(judgement) => judgement.served += 1,
+            Phase::Growing { .. } => {}
+            Phase::Chance { answered, failed: failures, .. } => (*answered, *failures) = (*answered + 1, *failures + u32::from(failed)),
+        }
+        if failed
+            && matches!(self.phase, Phase::Doubling { .. } | Phase::Growing { .. })
+            && let Some(share) = self.failing_share()
+        {
+            let left = if matches!(self.phase, Phase::Doubling { .. }) { CUT_FIRST } else { CUT };
+            self.cut(now, left, Judgement { since: now, before: self.rate, share, cuts: 0, served: 0, failed: 0 });
+        }
+        self.pass(now);
+    }
+
+    /// Time has passed.
+    pub fn pass(&mut self, now: Duration) {
+        match self.phase {
+            Phase::Judging(judgement) => self.judge(now, judgement),
+            Phase::Doubling { served } => drop(self.step_up(now, DOUBLES_EVERY, 2.0, |step| served && step.is_clean())),
+            Phase::Growing { clean } => {
+                let faster = 1_u32 << (clean / GROWS_FASTER_AFTER).min(GROWS_FASTER_MOST);
+                if let Some(is_clean) = self.step_up(now, GROWS_EVERY, 1.0 + GROWTH * f64::from(faster), |step| step.is_clean()) {
+                    self.phase = Phase::Growing { clean: if is_clean { clean + 1 } else { clean / 2 } };
+                }
+            }
+            Phase::Chance { until, share, answered, failed } if now >= until => {
+                let is_over = answered < CHANCE_JUDGED_BY || f64::from(failed) < f64::from(answered) * FAILING_SHARE;
+                let goes_on = Phase::Chance { until: now + CHANCE_FOR, share, answered: 0, failed: 0 };
+                self.enter(now, if is_over { Phase::Doubling { served: true } } else { goes_on });
+            }
+            Phase::Chance { share, answered, failed, .. } => {
+                let failing = f64::from(failed) / f64::from(answered.max(1));
+                if answered >= CHANCE_JUDGED_BY && failing > share + (1.0 - share) * MORE_FAILING {
+                    self.no_chance_until = now + CHANCE_FOR;
+                    return self.cut(
+                        now,
+                        CUT_FIRST,
+                        Judgement { since: now, before: self.rate, share: failing, cuts: 0, served: 0, failed: 0 },
+                    );
+                }
+                self.step_up(now, DOUBLES_EVERY, 2.0, |_| true);
+            }
+        }
+    }
+
+    /// The rate was cut because all that asked failed, and nothing was served since: nodes that are sick say nothing of what it can do.
+    fn nothing_was_served(&self) -> bool {
+        matches!(self.phase, Phase::Judging(Judgement { share, served: 0, .. }) if share >= NEARLY_ALL)
+    }
+
+    fn begin_anew(&mut self, now: Duration) {
+        *self = Self { granted_last: self.granted_last, ..Self::new(now, self.cap) };
+    }
+
+    fn enter(&mut self, now: Duration, phase: Phase) {
+        tracing::debug!(pulls_per_second = self.rate, was = ?self.phase, is = ?phase, "the rate of a budget is adapted");
+        self.phase = phase;
+        self.step = Step { since: now, ..Step::default() };
+    }
+
+    /// The failing share of the last answers, if it is large, and of several nodes or of all that ask.
+    fn failing_share(&self) -> Option<f64> {
+        let failed = self.recent.iter().filter(|(_, failed)| *failed).count();
+        let share = failed as f64 / self.recent.len().max(1) as f64;
+        (share >= FAILING_SHARE && self.several_fail()).then_some(share)
+    }
+
+    fn several_fail(&self) -> bool {
+        let (mut asking, mut failing): (Vec<&NodeName>, Vec<&NodeName>) = (Vec::new(), Vec::new());
+        for (node, failed) in &self.recent {
+            if !asking.contains(&node) {
+                asking.push(node);
+            }
+            if *failed && !failing.contains(&node) {
+                failing.push(node);
+            }
+        }
+        failing.len() >= FAILING_NODES || (asking.len() > 1 && failing.len() == asking.len() && self.recent.len() >= RECENT_LEAST)
+    }
+
+    /// Leaves what was served in the last second, and no more of the rate than `left`.
+    fn cut(&mut self, now: Duration, left: f64, judgement: Judgement) {
+        let goodput = self.served.in_a_second(now);
+        let least = if left == CUT_FIRST { self.rate * CUT_MOST } else { 0.0 };
+        self.rate = (goodput * OF_SERVED).min(self.rate * left).max(floor(self.cap)).max(least).min(self.rate);
+        self.recent.clear();
+        self.enter(now, Phase::Judging(Judgement { since: now, cuts: judgement.cuts + 1, served: 0, failed: 0, ..judgement }));
+    }
+
+    fn judge(&mut self, now: Duration, judgement: Judgement) {
+        let Judgement { since, share: before, served, failed, .. } = judgement;
+        let answers = served + failed;
+        let shows = (answers >= if failed == 0 { JUDGED_BY } else { JUDGED_BY_IF_SOME_FAIL } && served > 0) || answers >= JUDGED_BY_AT_MOST;
+        if now < since + SETTLES + JUDGED_FOR || !shows {
+            return;
+        }
+        let share = f64::from(failed) / f64::from(answers);
+        if share <= before * STILL_FAILING {
+            self.recent.clear();
+            self.enter(now, Phase::Growing { clean: 0 });
+        } else if (judgement.cuts >= CUTS || (before >= PLAIN_SHARE && share <= before))
+            && served > 0
+            && share <= before * AS_BEFORE + AS_BEFORE_AND
+            && now >= self.no_chance_until
+        {
+            self.rate = judgement.before;
+            self.enter(now, Phase::Chance { until: now + CHANCE_FOR, share: share.max(before), answered: 0, failed: 0 });
+        } else {
+            self.cut(now, CUT_FIRST, Judgement { share: share.max(before), ..judgement });
+        }
+    }
+
+    /// Raises the rate if enough of it was used and the step was good; whether it was, once a step is over.
+    fn step_up(&mut self, now: Duration, every: Duration, by: f64, is_good: impl FnOnce(Step) -> bool) -> Option<bool> {
+        let lasted = now.saturating_sub(self.step.since);
+        if lasted < every {
+            return None;
+        }
+        let step = std::mem::replace(&mut self.step, Step { since: now, ..Step::default() });
+        let used = f64::from(step.granted) >= self.rate * lasted.as_secs_f64() * USED;
+        let is_good = is_good(step);
+        if used && is_good {
+            self.rate = (self.rate * by).min(self.cap);
+        }
+        Some(is_good)
+    }
+}
+
+fn start(cap: f64) -> f64 {
+    (cap / START_SHARE).max(START_LEAST).min(cap)
+}
+
+fn floor(cap: f64) -> f64 {
+    (cap / FLOOR_SHARE).max(FLOOR_LEAST).min(cap)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+    use std::collections::{BTreeSet, BinaryHeap};
+
+    use clock::Random;
+
+    use super::super::pace::Pace;
+    use super::*;
+
+    const CAP: f64 = 200.0;
+    const LATENCY: Duration = Duration::from_millis(50);
+
+    /// What becomes of pulls that all begin at once, each of a node, tried again after 1 s doubling to 4 s.
+    struct Model {
+        pulls: usize,
+        nodes: usize,
+        /// Answers a second; none: as many as there are.
+        does: Option<u32>,
+        /// Of what it answers, so much fails by chance.
+        fails: f64,
+        takes: Duration,
+    }
+
+    impl Model {
+        fn new(pulls: usize, nodes: usize) -> Self {
+            Self { pulls, nodes, does: None, fails: 0.0, takes: LATENCY }
+        }
+
+        /// How long all take, in seconds, and how many requests fail.
+        fn run(&self, seed: u64) -> (f64, usize) {
+            let mut random = Random::seeded(seed);
+            let (mut rate, mut pace) = (AdaptiveRate::new(Duration::ZERO, CAP), Pace::new(CAP));
+            let mut queue: VecDeque<usize> = (0..self.pulls).collect();
+            let mut due = BinaryHeap::new();
+            let mut answers: VecDeque<(Duration, Duration, usize, bool)> = VecDeque::new();
+            let mut tries = vec![0_u32; self.pulls];
+            let (mut failing, mut left, mut second) = (0, self.pulls, (0, 0));
+            let mut now = Duration::ZERO;
+            while left > 0 && now < Duration::from_secs(1_000) {
+                while due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+                    queue.extend(due.pop().map(|Reverse((_, pull))| pull));
+                }
+                while let Some((_, granted, pull, served)) = answers.pop_front_if(|(at, ..)| *at <= now) {
+                    let name = format!("n{}", pull % self.nodes).parse().expect("a name");
+                    let answer = if served { RegistryAnswer::Served } else { RegistryAnswer::Failed };
+                    rate.answered(now, &name, Some(granted), answer);
+                    if served {
+                        left -= 1;
+                    } else {
+                        failing += 1;
+                        tries[pull] += 1;
+                        due.push(Reverse((now + Duration::from_secs((1 << (tries[pull] - 1).min(2)).min(4)), pull)));
+                    }
+                }
+                rate.pass(now);
+                pace.set(rate.in_force());
+                while !queue.is_empty() && pace.take(now) {
+                    let Some(pull) = queue.pop_front() else { break };
+                    rate.granted(now);
+                    if second.0 != now.as_secs() {
+                        second = (now.as_secs(), 0);
+                    }
+                    let room = self.does.is_none_or(|does| second.1 < does);
+                    second.1 += u32::from(room);
+                    answers.push_back((now + self.takes, now, pull, room && random.fraction() >= self.fails));
+                }
+                now += Duration::from_millis(5);
+            }
+            (now.as_secs_f64(), failing)
+        }
+    }
+
+    #[test]
+    fn a_healthy_registry_is_asked_at_the_cap_within_seconds() {
+        let (took, failing) = Model::new(1_000, 1_000).run(1);
+        assert!(took <= 7.0 && failing == 0, "{took} s");
+        let (took, _) = Model { takes: Duration::from_secs(3), ..Model::new(2_000, 2_000) }.run(1);
+        assert!(took <= 3.0 + 3.0 + 3.0 + 2_000.0 / 180.0, "{took} s of answers that take 3 s");
+    }
+
+    #[test]
+    fn an_overloaded_registry_is_asked_about_what_it_does() {
+        // Pulls, nodes, what the registry does in a second; at most this many failing.
+        for (pulls, nodes, does, most) in [(120, 20, 5, 30), (1_000, 1_000, 50, 250), (10_000, 10_000, 50, 2_500), (200, 3, 10, 60)] {
+            let (took, failing) = Model { does: Some(does), ..Model::new(pulls, nodes) }.run(1);
+            let own = pulls as f64 / f64::from(does);
+            assert!(took <= own * 1.3 && failing <= most, "{does}/s, {pulls} pulls: {took:.1} s of {own} s, {failing} failing");
+        }
+    }
+
+    #[test]
+    fn chance_does_not_slow_pulls_down_for_long() {
+        // Pulls, nodes, the share that fails; half of the runs within so many seconds, and three of four.
+        for (pulls, nodes, fails, half, most) in
+            [(120, 20, 0.8, 130.0, 180.0), (1_000, 1_000, 0.5, 65.0, 90.0), (1_000, 1_000, 0.1, 20.0, 60.0)]
+        {
+            let model = Model { fails, ..Model::new(pulls, nodes) };
+            let mut runs: Vec<f64> = Vec::new();
+            for seed in 0..20 {
+                let (took, failing) = model.run(seed);
+                let expected = pulls as f64 * fails / (1.0 - fails);
+                assert!((failing as f64) < expected * 1.25 + 10.0, "{fails} fail, seed {seed}: {failing} failing, {expected} by chance");
+                runs.push(took);
+            }
+            runs.sort_by(f64::total_cmp);
+            assert!(runs[runs.len() / 2] <= half && runs[runs.len() * 3 / 4] <= most, "{fails} fail: {runs:?}");
+        }
+    }
+
+    fn node(number: usize) -> NodeName {
+        format!("n{number}").parse().expect("a name")
+    }
+
+    fn at_cap() -> AdaptiveRate {
+        AdaptiveRate { rate: CAP, phase: Phase::Doubling { served: true }, ..AdaptiveRate::new(Duration::ZERO, CAP) }
+    }
+
+    #[test]
+    fn failures_of_one_node_move_nothing_and_those_of_three_do() {
+        let now = Duration::from_secs(1);
+        let mut rate = at_cap();
+        for _ in 0..100 {
+            rate.answered(now, &node(1), None, RegistryAnswer::Failed);
+        }
+        assert_eq!(rate.in_force(), CAP, "nobody else asks: it is that node's own affair");
+        rate.answered(now, &node(2), None, RegistryAnswer::Served);
+        rate.answered(now, &node(1), None, RegistryAnswer::Failed);
+        assert_eq!(rate.in_force(), CAP);
+        let mut rate = at_cap();
+        let mut rates = BTreeSet::new();
+        for number in 0..3 {
+            rate.answered(now, &node(number), None, RegistryAnswer::Failed);
+            rates.insert(rate.in_force() as u64);
+        }
+        assert_eq!(rates, [50, 200].into(), "nothing was served");
+        assert!(rate.is_found());
+    }
+
+    #[test]
+    fn what_was_let_go_before_a_cut_says_nothing_of_it() {
+        let mut rate = at_cap();
+        let cut_at = Duration::from_secs(1);
+        for number in 0..3 {
+            rate.answered(cut_at, &node(number), Some(cut_at), RegistryAnswer::Failed);
+        }
+        let before = rate.in_force();
+        for number in 0..50 {
+            let granted = Some(cut_at - Duration::from_millis(1));
+            rate.answered(cut_at + Duration::from_secs(2), &node(number), granted, RegistryAnswer::Failed);
+        }
+        assert_eq!(rate.in_force(), before);
+    }
+
+    #[test]
+    fn a_registry_that_was_down_and_a_budget_that_was_idle_begin_anew() {
+        let mut rate = at_cap();
+        for number in 0..100 {
+            rate.answered(Duration::from_millis(number * 200), &node(number as usize % 7), None, RegistryAnswer::Failed);
+        }
+        assert_eq!(rate.in_force(), floor(CAP), "nothing is served: it stays at the lowest");
+        rate.answered(Duration::from_secs(21), &node(1), None, RegistryAnswer::Served);
+        assert_eq!((rate.in_force(), rate.is_found()), (start(CAP), false));
+        let mut rate = at_cap();
+        rate.granted(Duration::from_secs(1));
+        rate.granted(Duration::from_secs(30));
+        assert_eq!(rate.in_force(), CAP);
+        rate.granted(Duration::from_secs(61));
+        assert_eq!(rate.in_force(), start(CAP));
+    }
+
+    #[test]
+    fn small_caps_bound_everything() {
+        for cap in [0.1, 0.5, 1.0, 3.0] {
+            assert!(start(cap) <= cap && floor(cap) <= start(cap), "{cap}");
+            let mut rate = AdaptiveRate::new(Duration::ZERO, cap);
+            for number in 0..1_000 {
+                let now = Duration::from_millis(number * 100);
+                rate.granted(now);
+                let answer = if number % 3 == 0 { RegistryAnswer::Served } else { RegistryAnswer::Failed };
+                rate.answered(now, &node(number as usize % 5), Some(now), answer);
+                assert!(rate.in_force() <= cap && rate.in_force() >= floor(cap), "{cap}: {}", rate.in_force());
+            }
+        }
+    }
+}
