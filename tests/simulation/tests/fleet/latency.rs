@@ -25,6 +25,8 @@ pub const ONE_WAY: Latency = Latency { least_ms: 0.2, mean_ms: 0.6, tail: 20.0, 
 pub const ANSWER: Latency = Latency { least_ms: 15.0, mean_ms: 35.0, tail: 8.0, most_ms: 1_000.0 };
 /// The layers of an image. Those of the tail take longer than a permit lasts without a renewal.
 pub const LAYERS: Latency = Latency { least_ms: 120.0, mean_ms: 180.0, tail: 25.0, most_ms: 8_000.0 };
+/// The layers of a large image: most pulls take longer than a permit lasts without a renewal.
+pub const LARGE_LAYERS: Latency = Latency { least_ms: 2_000.0, mean_ms: 2_500.0, tail: 2.0, most_ms: 10_000.0 };
 
 impl Latency {
     /// One more, for a node that takes `slowness` times as long as others.

@@ -12,7 +12,7 @@ use image::{Platform, Reference};
 use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use throttler::core::budget::{Effect, FLEET_PERMIT_LEASE, RENEW_EVERY};
 
-use crate::latency::{ANSWER, LAYERS, Latency};
+use crate::latency::{ANSWER, LARGE_LAYERS, LAYERS, Latency};
 use crate::quota::Quota;
 
 /// So long a runtime waits for an answer.
@@ -110,6 +110,8 @@ struct State {
     slow: BTreeMap<usize, f64>,
     /// How it is towards whom that asks for an image with this in its name.
     moods: BTreeMap<&'static str, Mood>,
+    /// The image whose layers are large, if there is one.
+    large: Option<&'static str>,
     /// Of the registry that has one.
     quota: Option<Quota>,
     /// Nodes that reach no registry.
@@ -136,6 +138,7 @@ impl Registry {
             clock,
             random,
             slow: BTreeMap::new(),
+            large: None,
             moods: BTreeMap::new(),
             quota: None,
             sick: BTreeSet::new(),
@@ -155,6 +158,11 @@ impl Registry {
     /// From now on everything takes so many times as long on a node as on others.
     pub fn set_slowness(&self, node: usize, slowness: f64) {
         self.state().slow.insert(node, slowness);
+    }
+
+    /// Pulls of this image take seconds.
+    pub fn set_large(&self, image: &'static str) {
+        self.state().large = Some(image);
     }
 
     pub fn set_quota(&self, limit: u64) {
@@ -343,7 +351,8 @@ impl ImageRuntime for SimulatedRuntime {
         }
         progress.blob_answered();
         pull.is_answered();
-        self.wait(LAYERS).await;
+        let is_large = self.registry.state().large.is_some_and(|large| large == image);
+        self.wait(if is_large { LARGE_LAYERS } else { LAYERS }).await;
         if let Some(failure) = failed {
             return Err(failure);
         }

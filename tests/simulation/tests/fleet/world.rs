@@ -23,7 +23,7 @@ use crate::faulty_bus::{Kind, Weather};
 use crate::hostile::{HOSTILE, Hostile};
 use crate::leases::Leases;
 use crate::node::{Node, Parts, Planted, shared};
-use crate::plan::{Act, ENDS, Plan, TOOL};
+use crate::plan::{Act, BASE, ENDS, Plan, TOOL};
 use crate::quota::{self, HUB};
 use crate::registry::{Asked, Mood, Registry};
 
@@ -124,6 +124,10 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         counts: BTreeMap::new(),
         plan,
     };
+    // Where few may pull at once, in every second fleet they do so for longer than a permit lasts without a renewal.
+    if at_once > 0 && world.plan.seed.is_multiple_of(2) {
+        world.registry.set_large(BASE);
+    }
     let mut acts = world.plan.acts.clone();
     if let Some(quota) = quota {
         world.registry.set_quota(quota);
