@@ -31,6 +31,10 @@ const LOSSES_OF_LARGE: f64 = 60.0;
 pub const BASE: &str = "r.example/private/base:1";
 /// Healthy nodes want it one after the other when all is calm.
 pub const TOOL: &str = "r.example/team/tool:1";
+/// Where few may pull at once, all nodes of some fleets want it at the same time, and each pull takes seconds. All have it before anything
+/// happens.
+pub const LARGE: &str = "r.example/team/large:1";
+pub const LARGE_WANTED_AT: Duration = Duration::from_secs(50);
 
 /// Each wanted by one node in the calm time, and never there.
 pub const MISSPELT: [&str; 4] = ["r.example/misspelt/a:1", "r.example/misspelt/b:1", "r.example/misspelt/c:1", "r.example/misspelt/d:1"];

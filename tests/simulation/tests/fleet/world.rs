@@ -23,7 +23,7 @@ use crate::faulty_bus::{Kind, Weather};
 use crate::hostile::{HOSTILE, Hostile};
 use crate::leases::Leases;
 use crate::node::{Node, Parts, Planted, shared};
-use crate::plan::{Act, BASE, ENDS, Plan, TOOL};
+use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan, TOOL};
 use crate::quota::{self, HUB};
 use crate::registry::{Asked, Mood, Registry};
 
@@ -125,15 +125,16 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         plan,
     };
     // Where few may pull at once, in every second fleet they do so for longer than a permit lasts without a renewal.
-    if at_once > 0 && world.plan.seed.is_multiple_of(2) {
-        world.registry.set_large(BASE);
-    }
     let mut acts = world.plan.acts.clone();
+    if at_once > 0 && world.plan.seed.is_multiple_of(2) {
+        world.registry.set_large(LARGE);
+        acts.extend((0..world.plan.nodes).map(|node| (LARGE_WANTED_AT, Act::Want(node, LARGE))));
+    }
     if let Some(quota) = quota {
         world.registry.set_quota(quota);
         acts.extend(quota::wants(world.plan.fails_at, world.plan.nodes).map(|(at, node)| (at, Act::Want(node, HUB))));
-        acts.sort_by_key(|(at, _)| *at);
     }
+    acts.sort_by_key(|(at, _)| *at);
     for (at, act) in acts {
         tokio::time::sleep(at.saturating_sub(clock.now().monotonic)).await;
         world.act(clock.now().monotonic, act).await;

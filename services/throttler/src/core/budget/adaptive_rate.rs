@@ -10,9 +10,10 @@
 //! An overloaded registry serves in a second what it can, whatever more it is asked: so what it served while requests failed is the rate
 //! to ask it at.
 //!
-//! One node's failures never move it: a cut wants three nodes, or all that ask.
+//! One node's failures never move it: a cut wants three nodes, or all that ask. A node that failed several times in a row while others were
+//! served may itself be the cause, and what it fails after that does not count: a rack without a network slows nobody else.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use contract::NodeName;
@@ -52,12 +53,19 @@ const PART: Duration = Duration::from_millis(250);
 /// How many of the last answers are looked at, or those of [`RECENT_S`] at a higher rate: then a few that fail by chance are not many.
 const RECENT: usize = 10;
 const RECENT_S: f64 = 0.25;
+/// None of them is older than this, or than so many take at the rate in force: a load shows within seconds, and a few probes of a registry
+/// that is down say nothing of it.
+const RECENT_FOR: Duration = Duration::from_secs(3);
 /// So much of them must have failed,
 const FAILING_SHARE: f64 = 0.25;
 /// of so many nodes, or of all that ask.
 const FAILING_NODES: usize = 3;
 /// Where fewer nodes ask: so many answers at least.
 const RECENT_LEAST: usize = 4;
+/// So many failures of one node count in a row, if others were served meanwhile.
+const FAILURES_IN_A_ROW: u32 = 3;
+/// Nodes whose failures are counted so: as many as a fleet has. Those beyond it count each time.
+const FAILING_MAX: usize = 10_000;
 /// What was let go within this time after a cut does not count: a registry that counts by the second refuses the rest of that.
 const SETTLES: Duration = Duration::from_secs(1);
 /// From then on a cut is judged by the answers of so long, and so many, one of them served,
@@ -67,6 +75,8 @@ const JUDGED_BY: u32 = 8;
 const JUDGED_BY_IF_SOME_FAIL: u32 = 12;
 /// or so many in any case.
 const JUDGED_BY_AT_MOST: u32 = 24;
+/// A cut that could not be judged for so long, because less than [`USED`] of the rate was asked for, is taken back.
+const JUDGED_WITHIN: Duration = Duration::from_secs(10);
 /// The registry was overloaded if no more than this part of the failing share is left.
 const STILL_FAILING: f64 = 0.5;
 /// So many cuts in a row are made before it is said to fail by chance: what a registry served in a second may be twice what it can do, where
@@ -102,8 +112,8 @@ pub struct AdaptiveRate {
     cap: f64,
     rate: f64,
     phase: Phase,
-    /// The last answers, oldest first: whose, and whether it failed.
-    recent: VecDeque<(NodeName, bool)>,
+    /// The last answers, oldest first.
+    recent: VecDeque<Recent>,
     step: Step,
     served: Served,
     granted_last: Option<Duration>,
@@ -111,6 +121,24 @@ pub struct AdaptiveRate {
     no_chance_until: Duration,
     /// When the first failure since the last success was.
     failing_since: Option<Duration>,
+    served_last: Option<Duration>,
+    /// Failures of each node since it was served.
+    failing: BTreeMap<NodeName, Failing>,
+}
+
+/// One of the last answers.
+#[derive(Clone, Debug)]
+struct Recent {
+    at: Duration,
+    node: NodeName,
+    failed: bool,
+}
+
+/// Failures of one node in a row.
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    since: Duration,
+    failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -191,6 +219,8 @@ impl AdaptiveRate {
             granted_last: None,
             no_chance_until: Duration::ZERO,
             failing_since: None,
+            served_last: None,
+            failing: BTreeMap::new(),
         }
     }
 
@@ -223,17 +253,21 @@ impl AdaptiveRate {
         } else if self.failing_since.take().is_some_and(|since| now >= since + DOWN) || self.nothing_was_served() {
             self.begin_anew(now);
         }
+        if failed && self.fails_alone(now, node) {
+            return;
+        }
+        if !failed {
+            self.failing.remove(node);
+            self.served_last = Some(now);
+        }
         if let Phase::Judging(Judgement { since, .. }) = self.phase
             && granted.is_some_and(|granted| granted < since + SETTLES)
         {
             self.served.add(now, u32::from(!failed));
             return;
         }
-        let most = RECENT.max((self.rate * RECENT_S) as usize);
-        while self.recent.len() >= most {
-            self.recent.pop_front();
-        }
-        self.recent.push_back((node.clone(), failed));
+        self.recent.push_back(Recent { at: now, node: node.clone(), failed });
+        self.forget_old(now);
         self.served.add(now, u32::from(!failed));
         self.step.answered += 1;
         self.step.failed += u32::from(failed);
@@ -285,13 +319,32 @@ impl AdaptiveRate {
         }
     }
 
+    fn forget_old(&mut self, now: Duration) {
+        let most = RECENT.max((self.rate * RECENT_S) as usize);
+        let oldest = now.saturating_sub(RECENT_FOR.max(Duration::from_secs_f64(RECENT as f64 / self.rate)));
+        while self.recent.len() > most || self.recent.front().is_some_and(|recent| recent.at < oldest) {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Counts a failure; whether the node has failed often in a row, while others were served.
+    fn fails_alone(&mut self, now: Duration, node: &NodeName) -> bool {
+        if self.failing.len() >= FAILING_MAX && !self.failing.contains_key(node) {
+            return false;
+        }
+        let failing = self.failing.entry(node.clone()).or_insert(Failing { since: now, failures: 0 });
+        failing.failures = failing.failures.saturating_add(1);
+        failing.failures > FAILURES_IN_A_ROW && self.served_last.is_some_and(|served| served >= failing.since)
+    }
+
     /// The rate was cut because all that asked failed, and nothing was served since: nodes that are sick say nothing of what it can do.
     fn nothing_was_served(&self) -> bool {
         matches!(self.phase, Phase::Judging(Judgement { share, served: 0, .. }) if share >= NEARLY_ALL)
     }
 
     fn begin_anew(&mut self, now: Duration) {
-        *self = Self { granted_last: self.granted_last, ..Self::new(now, self.cap) };
+        let failing = std::mem::take(&mut self.failing);
+        *self = Self { granted_last: self.granted_last, served_last: self.served_last, failing, ..Self::new(now, self.cap) };
     }
 
     fn enter(&mut self, now: Duration, phase: Phase) {
@@ -302,14 +355,14 @@ impl AdaptiveRate {
 
     /// The failing share of the last answers, if it is large, and of several nodes or of all that ask.
     fn failing_share(&self) -> Option<f64> {
-        let failed = self.recent.iter().filter(|(_, failed)| *failed).count();
+        let failed = self.recent.iter().filter(|recent| recent.failed).count();
         let share = failed as f64 / self.recent.len().max(1) as f64;
         (share >= FAILING_SHARE && self.several_fail()).then_some(share)
     }
 
     fn several_fail(&self) -> bool {
         let (mut asking, mut failing): (Vec<&NodeName>, Vec<&NodeName>) = (Vec::new(), Vec::new());
-        for (node, failed) in &self.recent {
+        for Recent { node, failed, .. } in &self.recent {
             if !asking.contains(&node) {
                 asking.push(node);
             }
@@ -331,6 +384,9 @@ impl AdaptiveRate {
 
     fn judge(&mut self, now: Duration, judgement: Judgement) {
         let Judgement { since, share: before, served, failed, .. } = judgement;
+        if now >= since + JUDGED_WITHIN && !self.is_used(now) {
+            return self.begin_anew(now);
+        }
         let answers = served + failed;
         let shows = (answers >= if failed == 0 { JUDGED_BY } else { JUDGED_BY_IF_SOME_FAIL } && served > 0) || answers >= JUDGED_BY_AT_MOST;
         if now < since + SETTLES + JUDGED_FOR || !shows {
@@ -352,14 +408,20 @@ impl AdaptiveRate {
         }
     }
 
+    /// Whether so much of the rate was asked for in this step that it shows something.
+    fn is_used(&self, now: Duration) -> bool {
+        let lasted = now.saturating_sub(self.step.since).as_secs_f64();
+        f64::from(self.step.granted) >= self.rate * lasted * USED
+    }
+
     /// Raises the rate if enough of it was used and the step was good; whether it was, once a step is over.
     fn step_up(&mut self, now: Duration, every: Duration, by: f64, is_good: impl FnOnce(Step) -> bool) -> Option<bool> {
         let lasted = now.saturating_sub(self.step.since);
         if lasted < every {
             return None;
         }
+        let used = self.is_used(now);
         let step = std::mem::replace(&mut self.step, Step { since: now, ..Step::default() });
-        let used = f64::from(step.granted) >= self.rate * lasted.as_secs_f64() * USED;
         let is_good = is_good(step);
         if used && is_good {
             self.rate = (self.rate * by).min(self.cap);
@@ -513,6 +575,51 @@ mod tests {
         }
         assert_eq!(rates, [50, 200].into(), "nothing was served");
         assert!(rate.is_found());
+    }
+
+    #[test]
+    fn nodes_that_fail_again_and_again_while_others_are_served_move_nothing() {
+        let mut rate = at_cap();
+        for second in 1..300 {
+            let now = Duration::from_secs(second);
+            for sick in 0..5 {
+                rate.granted(now);
+                rate.answered(now, &node(sick), Some(now), RegistryAnswer::Failed);
+            }
+            rate.granted(now);
+            rate.answered(now, &node(10 + second as usize), Some(now), RegistryAnswer::Served);
+        }
+        // Their first failures were cut for; the others are served one a second, which shows no more than that.
+        assert!(rate.in_force() >= 10.0, "{}", rate.in_force());
+        assert_eq!(rate.recent.iter().filter(|recent| recent.failed).count(), 0);
+    }
+
+    #[test]
+    fn a_few_probes_of_what_is_down_move_nothing_beside_what_is_served() {
+        let mut rate = at_cap();
+        for number in 1..50_usize {
+            let now = Duration::from_secs(4 * number as u64);
+            rate.granted(now);
+            let answer = if number % 3 == 0 { RegistryAnswer::Served } else { RegistryAnswer::Failed };
+            rate.answered(now, &node(number), Some(now), answer);
+            assert_eq!(rate.in_force(), CAP, "after {number}");
+        }
+    }
+
+    #[test]
+    fn a_cut_that_nobody_can_judge_is_taken_back() {
+        let mut rate = at_cap();
+        let cut_at = Duration::from_secs(1);
+        for number in 0..3 {
+            rate.answered(cut_at, &node(number), Some(cut_at), RegistryAnswer::Failed);
+        }
+        assert!(rate.is_found());
+        for second in 2..11 {
+            rate.pass(Duration::from_secs(second));
+            assert!(rate.is_found(), "after {second} s");
+        }
+        rate.pass(Duration::from_secs(12));
+        assert_eq!((rate.in_force(), rate.is_found()), (start(CAP), false));
     }
 
     #[test]
