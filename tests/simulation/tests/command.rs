@@ -34,7 +34,9 @@ const SIDE: [&str; 7] = [
 fn json_is_one_object_a_scenario_with_these_keys_and_nothing_else() {
     let rows = rows(&["--scenario", "all", "--nodes", "20", "--minutes", "12"]);
     let names: Vec<&str> = rows.iter().map(|row| row["scenario"].as_str().unwrap()).collect();
-    assert_eq!(names, ["bad-tag", "late-tag", "down", "black-hole", "rate-limit", "hub-quota", "roll-out", "sick-node"]);
+    let troubles = ["bad-tag", "late-tag", "down", "black-hole", "rate-limit", "hub-quota", "roll-out", "sick-node"];
+    let degraded = ["overload", "overload-proxy", "brownout", "partial-limit", "slow"];
+    assert_eq!(names, [troubles.as_slice(), degraded.as_slice()].concat());
     for row in &rows {
         assert_eq!(keys(row), ["fleetpull", "kubelet", "minutes", "nodes", "scenario", "seed"]);
         assert_eq!((&row["nodes"], &row["minutes"], &row["seed"]), (&20.into(), &12.into(), &1.into()));
@@ -52,15 +54,16 @@ fn a_hub_has_its_own_usual_number_of_nodes() {
 
 #[test]
 fn figures_follow_the_settings() {
-    let ours = |set: &[&str], figure: &str| {
+    let of = |nodes: &str, set: &[&str], figure: &str| {
         let set: Vec<&str> = set.iter().flat_map(|one| ["--set", *one]).collect();
-        rows(&[&["--scenario", "down", "--nodes", "60", "--minutes", "12"], set.as_slice()].concat())[0]["fleetpull"][figure]
+        rows(&[&["--scenario", "down", "--nodes", nodes, "--minutes", "12"], set.as_slice()].concat())[0]["fleetpull"][figure]
             .as_u64()
             .unwrap()
     };
+    let ours = |set: &[&str], figure: &str| of("60", set, figure);
     assert!(ours(&[], "failing_requests") <= 100);
-    assert!(ours(&[], "peak_per_second") > 50, "60 nodes wait for one release");
-    let slow = ours(&["budget.pulls_per_second=50"], "peak_per_second");
+    assert!(of("300", &[], "peak_per_second") > 100, "300 nodes wait for one release");
+    let slow = of("300", &["budget.pulls_per_second=50"], "peak_per_second");
     assert!(slow <= 50, "{slow} in a second");
     // 60 nodes in 660 s at 10, 20, 40, 80, 160 and 300 s: seven tries each.
     for share in ["fleet.share=off", "fleet.share=observe"] {

@@ -11,7 +11,7 @@
 //! to ask it at.
 //!
 //! One node's failures never move it: a cut wants three nodes, or all that ask. A node that failed several times in a row while others were
-//! served may itself be the cause, and what it fails after that does not count: a rack without a network slows nobody else.
+//! served may itself be the cause, and what it fails after that causes no cut: a rack without a network slows nobody else.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -24,8 +24,9 @@ const START_SHARE: f64 = 20.0;
 const START_LEAST: f64 = 5.0;
 /// The cap divided by this is the lowest rate.
 const FLOOR_SHARE: f64 = 200.0;
-/// No cut goes below this, in pulls a second.
-const FLOOR_LEAST: f64 = 0.5;
+/// No cut goes below this, in pulls a second: a lower rate takes too long to show anything, and where few of them succeed, nobody is served
+/// meanwhile.
+const FLOOR_LEAST: f64 = 2.0;
 /// A budget that nobody asked for so long begins anew.
 const IDLE: Duration = Duration::from_secs(30);
 /// A registry that served nobody for so long begins anew with its first answer: whatever was found is of before.
@@ -253,9 +254,7 @@ impl AdaptiveRate {
         } else if self.failing_since.take().is_some_and(|since| now >= since + DOWN) || self.nothing_was_served() {
             self.begin_anew(now);
         }
-        if failed && self.fails_alone(now, node) {
-            return;
-        }
+        let fails_alone = failed && self.fails_alone(now, node);
         if !failed {
             self.failing.remove(node);
             self.served_last = Some(now);
@@ -266,8 +265,10 @@ impl AdaptiveRate {
             self.served.add(now, u32::from(!failed));
             return;
         }
-        self.recent.push_back(Recent { at: now, node: node.clone(), failed });
-        self.forget_old(now);
+        if !fails_alone {
+            self.recent.push_back(Recent { at: now, node: node.clone(), failed });
+            self.forget_old(now);
+        }
         self.served.add(now, u32::from(!failed));
         self.step.answered += 1;
         self.step.failed += u32::from(failed);
@@ -279,6 +280,7 @@ impl AdaptiveRate {
             Phase::Chance { answered, failed: failures, .. } => (*answered, *failures) = (*answered + 1, *failures + u32::from(failed)),
         }
         if failed
+            && !fails_alone
             && matches!(self.phase, Phase::Doubling { .. } | Phase::Growing { .. })
             && let Some(share) = self.failing_share()
         {
