@@ -155,7 +155,7 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         assert!(node.is_clear(1), "{:?}", node.effects);
         let hanging = AttemptId::random(&mut random);
         node.give(Input::Begun { wish: WishId(1), attempt: hanging, trace: None });
-        node.until(Duration::from_secs(4));
+        node.until(Duration::from_secs(7));
         let silent = |effect: &Effect| matches!(effect, Effect::Publish(report, _) if matches!(report.finding, Finding::Unanswered(_)));
         assert!(node.effects.iter().any(silent), "{:?}", node.effects);
         let endpoint = About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };

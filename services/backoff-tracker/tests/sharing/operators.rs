@@ -108,7 +108,9 @@ async fn a_clear_reaches_every_node_and_its_own_back_off() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
-    fleet.nodes[2].fails(2, "r.example/b:1", refused()).await;
+    // The registry says "not there", so it serves: of what fails there by itself only what is not known to be its doing holds for longer.
+    let unknown = AttemptFailure { cause: "ErrImagePull: odd".to_owned(), ..AttemptFailure::default() };
+    fleet.nodes[2].fails(2, "r.example/b:1", unknown).await;
     pass(5).await;
     fleet.nodes[2].held("r.example/b:1").await;
     let cleared = fleet.nodes[1].put(ClearBackoff { what: IMAGE.to_owned(), by: "ops@desk".to_owned() }).await;
@@ -219,12 +221,14 @@ async fn what_is_known_can_be_listed() {
     // Who was told "not there" was told something: only what fails after that says that the registry is gone.
     pass(5).await;
     fleet.nodes[1].fails(2, "r.example/b:1", refused()).await;
+    let unknown = AttemptFailure { cause: "ErrImagePull: odd".to_owned(), ..AttemptFailure::default() };
+    fleet.nodes[1].fails(3, "r.example/c:1", unknown).await;
     pass(5).await;
     let list = fleet.nodes[1].put(ListBackoffs::default()).await;
     let seen: Vec<_> = list.entries.iter().map(|entry| (entry.about.as_str(), entry.binds.as_str())).collect();
     assert!(seen.contains(&("image r.example/a:1", "everybody")), "{seen:?}");
     assert!(seen.contains(&("registry r.example:443 from zone z", "reporters")), "{seen:?}");
-    assert!(seen.contains(&("image r.example/b:1 on this node", "this node")), "{seen:?}");
+    assert!(seen.contains(&("image r.example/c:1 on this node", "this node")), "{seen:?}");
     assert_eq!((list.share.as_str(), list.alone), ("enforce", false));
     let key = &list.entries.iter().find(|entry| entry.binds == "everybody").unwrap().key;
     let cleared = fleet.nodes[2].put(ClearBackoff { what: key.clone(), by: "ops@desk".to_owned() }).await;

@@ -161,7 +161,7 @@ async fn acquire(throttler: &Addr<Throttler>, permit: PermitId, budget: Option<S
 }
 
 async fn release(throttler: &Addr<Throttler>, permit: PermitId, limits: Vec<RegistryLimit>) {
-    let release = ReleasePermit { permit, limits, served: None };
+    let release = ReleasePermit { permit, limits, served: Some(true) };
     throttler.send(Ask(root_envelope(release))).await.expect("it lives").expect("it answers");
 }
 

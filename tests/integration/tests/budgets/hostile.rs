@@ -115,7 +115,8 @@ fn forged_claims_and_limits_hold_the_others_for_seconds() {
         let before = clock.now().monotonic;
         let (begun, ()) = futures::join!(fleet.pull_everywhere(5, &registry, &clock), forge);
         let last = *begun.iter().max().expect("they began") - before;
-        assert!(last <= Duration::from_secs(10), "the last began after {last:?}");
+        // The budget begins at 10 a second, and 20 pulls take 2 s of that.
+        assert!(last <= Duration::from_secs(10 + 2), "the last began after {last:?}");
         assert!(registry.most_at_once() <= 8);
     });
 }
