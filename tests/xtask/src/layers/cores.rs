@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::command;
 
-const SERVICES: [&str; 4] = ["pull-coordinator", "backoff-tracker", "throttler", "event-recorder"];
+const SERVICES: [&str; 5] = ["pull-coordinator", "backoff-tracker", "throttler", "event-recorder", "registrar"];
 /// What only the shell of a service may bring in.
 const SHELL_ONLY: [&str; 3] = ["actix", "async-nats", "bus"];
 

@@ -11,15 +11,16 @@ use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
 use contract::subject::Fleet;
 use tracing::{debug, warn};
 
-use super::core::{Asked, LEASE_FOR, Looked};
-use super::outbound;
+use crate::core::{Asked, LEASE_FOR, Looked};
+use crate::inbound::decode;
+use crate::outbound::encode;
 
 /// Longer than a server takes that is at all well; then it counts as not answering.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Asks for the lease in the name of one agent.
 #[derive(Clone)]
-pub(super) struct LeaseKeeper {
+pub(crate) struct LeaseKeeper {
     bus: BusRef,
     leaders: BucketSpec,
     reports: BucketSpec,
@@ -30,14 +31,14 @@ pub(super) struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    pub(super) fn new(bus: BusRef, fleet: &Fleet, own: RegistrarLease, clock: Clock) -> Self {
+    pub(crate) fn new(bus: BusRef, fleet: &Fleet, own: RegistrarLease, clock: Clock) -> Self {
         let [leaders, reports, members] =
             [SharedBucket::leaders(fleet), SharedBucket::reports(fleet), SharedBucket::members(fleet)].map(bucket_spec);
         Self { bus, leaders, reports, members, own, clock, outlived: Arc::new(Outlived::of_term(LEASE_FOR)) }
     }
 
     /// How far the buckets of reports and of members have come; nothing of one where that cannot be said now.
-    pub(super) async fn buckets_status(&self) -> (BucketStatus, BucketStatus) {
+    pub(crate) async fn buckets_status(&self) -> (BucketStatus, BucketStatus) {
         futures::join!(self.status(&self.reports), self.status(&self.members))
     }
 
@@ -54,8 +55,8 @@ impl LeaseKeeper {
     }
 
     /// Takes the lease if nobody holds it. One that nobody renews and that does not end by itself is deleted first.
-    pub(super) async fn take(&self) -> Asked {
-        let value = bytes::Bytes::from(outbound::encode(&self.own));
+    pub(crate) async fn take(&self) -> Asked {
+        let value = bytes::Bytes::from(encode(&self.own));
         self.ask(|leases| async move {
             let made = leases.create(REGISTRAR_LEASE, value.clone(), Some(LEASE_FOR)).await;
             let made = match made {
@@ -79,8 +80,8 @@ impl LeaseKeeper {
     }
 
     /// Renews the lease of that revision.
-    pub(super) async fn renew(&self, revision: u64) -> Asked {
-        let value = outbound::encode(&self.own);
+    pub(crate) async fn renew(&self, revision: u64) -> Asked {
+        let value = encode(&self.own);
         self.ask(|leases| async move {
             let renewed = leases.update(REGISTRAR_LEASE, value.into(), revision, Some(LEASE_FOR)).await;
             (leases, renewed)
@@ -89,7 +90,7 @@ impl LeaseKeeper {
     }
 
     /// Gives the lease of that revision back. It ends by itself where this fails.
-    pub(super) async fn give_back(&self, revision: u64) {
+    pub(crate) async fn give_back(&self, revision: u64) {
         let given = async {
             let leases = self.bus.bucket(&self.leaders).await?;
             leases.delete(REGISTRAR_LEASE, Some(revision)).await
@@ -100,15 +101,13 @@ impl LeaseKeeper {
     }
 
     /// Who holds the lease.
-    pub(super) async fn holder(&self) -> Looked {
+    pub(crate) async fn holder(&self) -> Looked {
         let look = async {
             let leases = self.bus.bucket(&self.leaders).await?;
             leases.get(REGISTRAR_LEASE).await
         };
         match tokio::time::timeout(ANSWER_WITHIN, look).await {
-            Ok(Ok(Some(found))) => {
-                outbound::decode(&found.value).map_or(Looked::Unknown, |lease: RegistrarLease| Looked::Holder(lease.holder))
-            }
+            Ok(Ok(Some(found))) => decode(&found.value).map_or(Looked::Unknown, |lease: RegistrarLease| Looked::Holder(lease.holder)),
             Ok(Ok(None)) => Looked::Nobody,
             Ok(Err(_)) | Err(_) => Looked::Unknown,
         }
@@ -138,9 +137,9 @@ impl LeaseKeeper {
     /// What was asked for had been done before, and the answer was lost: the lease is this agent's. It is renewed, as its term counts from
     /// when it was written, which this agent does not know.
     async fn renew_unheard(&self, leases: &Arc<dyn KeyValue>) -> Result<Asked, KeyValueError> {
-        let held = leases.get(REGISTRAR_LEASE).await?.filter(|held| outbound::decode(&held.value).as_ref() == Some(&self.own));
+        let held = leases.get(REGISTRAR_LEASE).await?.filter(|held| decode(&held.value).as_ref() == Some(&self.own));
         let Some(held) = held else { return Ok(Asked::Taken) };
-        match leases.update(REGISTRAR_LEASE, outbound::encode(&self.own).into(), held.revision, Some(LEASE_FOR)).await {
+        match leases.update(REGISTRAR_LEASE, encode(&self.own).into(), held.revision, Some(LEASE_FOR)).await {
             Err(KeyValueError::Conflict { .. }) => Ok(Asked::Taken),
             renewed => renewed.map(Asked::Held),
         }

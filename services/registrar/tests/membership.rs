@@ -1,11 +1,13 @@
 //! Many agents and a lease, without a bus: messages are lost, doubled and late as a seed says.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
+use clock::Random;
+use contract::NodeName;
+use contract::messages::registrar::{FleetDigest, FleetSeen, Place, ReportAlive};
 use proptest::prelude::*;
-
-use super::*;
+use registrar::core::{Asked, Call, Effect, Input, LEASE_FOR, Looked, Member, Membership, Reply};
 
 const STEP: Duration = Duration::from_millis(100);
 
@@ -62,8 +64,12 @@ impl World {
     }
 
     fn start(&mut self, index: usize) {
+        self.start_reading(&[1], index);
+    }
+
+    fn start_reading(&mut self, versions: &[u32], index: usize) {
         let seed = self.random.word();
-        self.agents[index] = Some(agent(index, seed, self.now));
+        self.agents[index] = Some(agent_reading(versions, index, seed, self.now));
     }
 
     fn chance(&mut self, percent: u64) -> bool {
@@ -102,10 +108,9 @@ impl World {
             Effect::Report(report) => {
                 self.reports += 1;
                 self.asked += 1;
-                let now = self.now;
                 let mut answer = None;
                 for _ in 0..copies {
-                    answer = self.agents.iter_mut().flatten().find_map(|agent| agent.hear(now, &report));
+                    answer = self.ask_registrar(&report, inputs);
                 }
                 if !report.leaves {
                     let answer = answer.filter(|_| !self.chance(self.lost));
@@ -115,8 +120,7 @@ impl World {
             Effect::Mention(report) => {
                 self.reports += 1;
                 for _ in 0..copies {
-                    let now = self.now;
-                    self.agents.iter_mut().flatten().find_map(|agent| agent.hear(now, &report));
+                    self.ask_registrar(&report, inputs);
                 }
             }
             Effect::TryLease | Effect::Renew(_) => {
@@ -146,7 +150,30 @@ impl World {
             Effect::Tell(seen) => self.seen[index] = Some(seen),
             Effect::SayApart(version) => self.said_apart.push(version),
             Effect::Lead | Effect::StepDown => {}
+            Effect::Reply(_) => unreachable!("nobody asked"),
         }
+    }
+
+    /// Only who leads takes the registrar's commands.
+    fn ask_registrar(&mut self, report: &ReportAlive, inputs: &mut VecDeque<(usize, Input)>) -> Option<Place> {
+        for index in 0..self.agents.len() {
+            let Some(agent) = self.agents[index].as_mut().filter(|agent| agent.counts().is_registrar) else { continue };
+            let mut answer = None;
+            for effect in agent.step(self.now, Input::Called(Call::Alive(report.clone()))) {
+                match effect {
+                    Effect::Reply(Reply::Place(place)) => answer = Some(place),
+                    Effect::Reply(_) => {}
+                    other => {
+                        let copies = usize::from(!self.bus_is_gone);
+                        self.carry_out(index, other, copies, inputs);
+                    }
+                }
+            }
+            if answer.is_some() {
+                return answer;
+            }
+        }
+        None
     }
 
     /// A holder that asks with a revision that is over, as an answer was lost, has its lease renewed all the same.
@@ -162,7 +189,12 @@ impl World {
     /// Who would answer now.
     fn registrars(&mut self) -> Vec<usize> {
         let now = self.now;
-        let answers = |agent: &mut Option<Membership>| agent.as_mut().is_some_and(|agent| agent.list(now).is_some());
+        let answers = |agent: &mut Option<Membership>| {
+            let Some(agent) = agent else { return false };
+            let effects = agent.step(now, Input::Called(Call::List));
+            let [Effect::Reply(reply)] = &effects[..] else { panic!("all that was due is done: {effects:?}") };
+            matches!(reply, Reply::Nodes(_))
+        };
         (0..self.agents.len()).filter(|index| answers(&mut self.agents[*index])).collect()
     }
 
@@ -172,8 +204,12 @@ impl World {
 }
 
 fn agent(index: usize, seed: u64, now: Duration) -> Membership {
+    agent_reading(&[1], index, seed, now)
+}
+
+fn agent_reading(versions: &[u32], index: usize, seed: u64, now: Duration) -> Membership {
     let zone = if index.is_multiple_of(2) { "even" } else { "odd" };
-    let member = Member { node: name(index), instance: format!("{seed:x}"), zone: zone.to_owned(), reads_versions: vec![1] };
+    let member = Member { node: name(index), instance: format!("{seed:x}"), zone: zone.to_owned(), reads_versions: versions.to_vec() };
     Membership::new(member, Random::seeded(seed), now)
 }
 
@@ -294,8 +330,8 @@ fn a_new_registrar_is_believed_with_its_first_digest() {
 /// The agents of a fleet that read these versions.
 fn of_versions(reads: &[&[u32]], seed: u64) -> World {
     let mut world = World::of(reads.len(), seed);
-    for (agent, reads) in world.agents.iter_mut().zip(reads) {
-        agent.as_mut().unwrap().member.reads_versions = reads.to_vec();
+    for (index, reads) in reads.iter().enumerate() {
+        world.start_reading(reads, index);
     }
     world
 }
@@ -312,8 +348,7 @@ fn while_a_fleet_is_brought_to_a_new_version_all_write_what_all_read() {
     // The last one is brought to it, whoever is registrar meanwhile.
     world.agents[0] = None;
     world.run(30);
-    world.start(0);
-    world.agents[0].as_mut().unwrap().member.reads_versions = vec![1, 2];
+    world.start_reading(&[1, 2], 0);
     world.run(20);
     assert_eq!(written(&world), [2, 2, 2, 2]);
 }
@@ -335,11 +370,11 @@ fn whoever_hears_that_another_holds_the_lease_steps_down_at_once() {
     let mut world = World::of(1, 6);
     world.run(5);
     let agent = world.agents[0].as_mut().unwrap();
-    let (report, other) = (agent.report(false), Looked::Holder("other".parse().unwrap()));
-    assert!(agent.hear(world.now, &report).is_some());
+    let (list, other) = (Input::Called(Call::List), Looked::Holder("other".parse().unwrap()));
+    assert!(matches!(&agent.step(world.now, list.clone())[..], [Effect::Reply(Reply::Nodes(_))]));
     assert_eq!(agent.step(world.now, Input::Looked(Duration::ZERO, other.clone())), [], "from before its last renewal");
     assert_eq!(agent.step(world.now, Input::Looked(world.now, other)), [Effect::StepDown]);
-    assert_eq!(agent.hear(world.now, &report), None);
+    assert_eq!(agent.step(world.now, list), [Effect::Reply(Reply::NotRegistrar)]);
 }
 
 #[test]

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use clock::Random;
-use contract::messages::registrar::{ALIVE_EVERY_MS, DIGEST_EVERY_MS, FleetDigest, FleetSeen, NodeList, PLACE_FOR_MS, Place, ReportAlive};
+use contract::messages::registrar::{ALIVE_EVERY_MS, DIGEST_EVERY_MS, FleetDigest, FleetSeen, PLACE_FOR_MS, Place, ReportAlive};
 use contract::{NodeName, version};
 
 use super::roster::{self, Roster};
+use super::step::{Asked, Call, Counts, Effect, Input, Looked, Member, Reply};
 
 /// How long the lease of the registrar lasts without renewal: long enough for a server that restarts, short beside `ALIVE_FOR_MS`.
-pub(super) const LEASE_FOR: Duration = Duration::from_secs(10);
+pub const LEASE_FOR: Duration = Duration::from_secs(10);
 /// Renewing so often leaves room for two that fail.
 const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// After a renewal of which nothing is known.
@@ -31,110 +32,16 @@ const TELL_AGAIN_AFTER: Duration = DIGEST_EVERY.saturating_mul(3);
 /// Agents that were started together do not report together.
 const JITTER: f64 = 0.1;
 
-/// Who this agent is.
-#[derive(Clone, Debug)]
-pub(super) struct Member {
-    pub(super) node: NodeName,
-    /// Different for each start of an agent.
-    pub(super) instance: String,
-    pub(super) zone: String,
-    pub(super) reads_versions: Vec<u32>,
-}
-
-/// What has come to pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Input {
-    /// Time went by.
-    Tick,
-    /// The registrar answered, or nobody did.
-    Reported(Option<Place>),
-    /// Asking for the lease, begun at this time, came to this.
-    Asked(Duration, Asked),
-    /// Who holds the lease as the server says, looked up from this time on.
-    Looked(Duration, Looked),
-    /// A digest that this node published.
-    DigestHeard(NodeName, FleetDigest),
-    /// The agent stops in good order.
-    Leave,
-}
-
-/// What asking for the lease, or for its renewal, has come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// This agent holds it, with this revision.
-    Held(u64),
-    /// Another one does.
-    Taken,
-    /// Nothing is known: the bus failed.
-    Unknown,
-}
-
-/// What looking for the lease's holder has come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Looked {
-    /// This node holds it.
-    Holder(NodeName),
-    /// Nobody does.
-    Nobody,
-    /// Nothing is known: the bus failed.
-    Unknown,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// Tell the registrar, and give its answer back.
-    Report(ReportAlive),
-    /// Tell the registrar, which need not answer.
-    Mention(ReportAlive),
-    /// Ask for the lease, and give the answer back.
-    TryLease,
-    /// Renew the lease of this revision, and give the answer back.
-    Renew(u64),
-    /// Look who holds the lease, and give the answer back.
-    Look,
-    /// Take the registrar's commands.
-    Lead,
-    /// Take them no more.
-    StepDown,
-    /// Give the lease of this revision back, so that the next one need not wait for its end.
-    GiveBack(u64),
-    /// Publish how the fleet stands.
-    Publish(FleetDigest),
-    /// Tell the node's services.
-    Tell(FleetSeen),
-    /// Say that the fleet writes this version, which this node does not read.
-    SayApart(u32),
-}
-
-/// Counted since the start, and as it stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) place: Place,
-    pub(super) is_registrar: bool,
-    pub(super) known: u64,
-    pub(super) beyond_room_total: u64,
-    pub(super) unanswered_total: u64,
-    pub(super) elected_total: u64,
-    pub(super) digests_refused_total: u64,
-    /// In which version this node writes.
-    pub(super) writes_version: u32,
-    /// The fleet writes a version that this node does not read.
-    pub(super) is_apart: bool,
-    /// As registrar: nodes that do not read what the fleet writes.
-    pub(super) apart: u64,
-}
-
 /// An agent among others.
 #[derive(Debug)]
-pub(super) struct Membership {
+pub struct Membership {
     member: Member,
     random: Random,
     report_at: Duration,
     try_at: Option<Duration>,
-    is_trying: bool,
-    leading: Option<Leading>,
-    has_left: bool,
+    pub(super) is_trying: bool,
+    pub(super) leading: Option<Leading>,
+    pub(super) has_left: bool,
     /// Who holds the lease, as the server said last.
     holder: Option<NodeName>,
     look_at: Option<Duration>,
@@ -154,14 +61,14 @@ pub(super) struct Membership {
 
 /// As long as this agent is the registrar.
 #[derive(Debug)]
-struct Leading {
+pub(super) struct Leading {
     revision: u64,
     /// Counted from before the server was asked, so that it ends here before it ends there.
-    until: Duration,
+    pub(super) until: Duration,
     renew_at: Duration,
     is_renewing: bool,
     publish_at: Duration,
-    roster: Roster,
+    pub(super) roster: Roster,
     /// The version that its nodes have in common, until it knows them the one that was said before.
     version: Option<u32>,
     /// How many do not read it.
@@ -169,7 +76,9 @@ struct Leading {
 }
 
 impl Membership {
-    pub(super) fn new(member: Member, random: Random, now: Duration) -> Self {
+    /// An agent that was just started, and reports at once. `random` spreads what must not happen on all nodes together.
+    #[must_use]
+    pub fn new(member: Member, random: Random, now: Duration) -> Self {
         Self {
             member,
             random,
@@ -192,11 +101,12 @@ impl Membership {
         }
     }
 
-    /// Takes in what has come to pass.
-    pub(super) fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
+    /// Takes one input and says what follows from it.
+    pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
         match input {
             Input::Tick => {}
+            Input::Called(call) => effects.push(Effect::Reply(self.reply(now, &call))),
             Input::Reported(Some(place)) => {
                 (self.place, self.placed_at) = (place, Some(now));
                 self.tell_news(now, &mut effects);
@@ -224,11 +134,13 @@ impl Membership {
         if !self.has_left {
             self.let_time_work(now, &mut effects);
         }
+        self.assert_invariants(now);
         effects
     }
 
-    /// When the next tick has something to do.
-    pub(super) fn next_due(&self) -> Option<Duration> {
+    /// When the next tick has something to do; none once the agent has left.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Duration> {
         if self.has_left {
             return None;
         }
@@ -241,18 +153,9 @@ impl Membership {
         [Some(self.report_at), trying, looking, leading].into_iter().flatten().min()
     }
 
-    /// Another agent reports; none if this one is not the registrar.
-    pub(super) fn hear(&mut self, now: Duration, report: &ReportAlive) -> Option<Place> {
-        self.valid_roster(now).map(|roster| roster.hear(now, report))
-    }
-
-    /// Who is known; none if this one is not the registrar.
-    pub(super) fn list(&mut self, now: Duration) -> Option<NodeList> {
-        self.valid_roster(now).map(|roster| roster.list(now))
-    }
-
     /// What is counted.
-    pub(super) fn counts(&self) -> Counts {
+    #[must_use]
+    pub fn counts(&self) -> Counts {
         let (known, beyond_room_total) = self.leading.as_ref().map(|leading| leading.roster.counts()).unwrap_or_default();
         let in_common = self.digest.as_ref().and_then(|digest| digest.version);
         let writes_version = version::to_write(&self.member.reads_versions, in_common);
@@ -261,8 +164,14 @@ impl Membership {
         Counts { place: self.place, is_registrar, known, beyond_room_total, writes_version, apart, ..self.counts }
     }
 
-    fn valid_roster(&mut self, now: Duration) -> Option<&mut Roster> {
-        self.leading.as_mut().filter(|leading| now < leading.until).map(|leading| &mut leading.roster)
+    /// Answers as the registrar, if this agent is it at this very time.
+    fn reply(&mut self, now: Duration, call: &Call) -> Reply {
+        let leading = self.leading.as_mut().filter(|leading| now < leading.until);
+        let Some(Leading { roster, .. }) = leading else { return Reply::NotRegistrar };
+        match call {
+            Call::Alive(report) => Reply::Place(roster.hear(now, report)),
+            Call::List => Reply::Nodes(roster.list(now)),
+        }
     }
 
     /// Tells the node's services how the fleet stands, unless they know.
@@ -449,7 +358,3 @@ impl Membership {
         span.mul_f64(self.random.fraction())
     }
 }
-
-#[cfg(test)]
-#[path = "core_tests.rs"]
-mod tests;
