@@ -9,7 +9,7 @@ use actix::{
 use actors::{Ask, Gravestone, MAILBOX_CAPACITY, Sender, Served, Wiring};
 use bus::{BusError, Subscription};
 use clock::{Clock, Random};
-use contract::messages::registrar::{FleetDigest, FleetSeen, ListNodes, RegistrarLease, ReportAlive};
+use contract::messages::registrar::{FleetDigest, FleetSeen, ListNodes, ReportAlive};
 use contract::version::READS;
 use contract::{CallError, Command, Envelope, Meta};
 use futures::future::LocalBoxFuture;
@@ -17,7 +17,7 @@ use metrics::{Instruments, Lease};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::core::{Asked, Call, Counts, Effect, Input, Member, Membership, Reply};
+use crate::core::{Answer, Call, Counts, Effect, Input, Member, Membership, Reply};
 use crate::inbound;
 use crate::lease::LeaseKeeper;
 use crate::outbound::{self, Neighbours};
@@ -103,11 +103,12 @@ impl Registrar {
     pub async fn new(parts: RegistrarParts) -> Result<Self, BusError> {
         let RegistrarParts { wiring, instance, zone, clock, mut random, neighbours, gravestone } = parts;
         let digests = wiring.bus.subscribe(&wiring.fleet.digests(), None).await?;
-        let own = RegistrarLease { holder: wiring.node.clone(), instance: instance.clone() };
+        let (bus, holder) = (wiring.bus.clone(), wiring.node.clone());
+        let lease = LeaseKeeper::new(bus, &wiring.fleet, holder, instance.clone(), clock.clone());
         let member = Member { node: wiring.node.clone(), instance, zone, reads_versions: READS.to_vec() };
         Ok(Self {
             core: Membership::new(member, Random::seeded(random.word()), clock.now().monotonic),
-            lease: LeaseKeeper::new(wiring.bus.clone(), &wiring.fleet, own, clock.clone()),
+            lease,
             clock,
             leader: Sender::to_leader(wiring.clone()),
             wiring,
@@ -183,9 +184,9 @@ impl Registrar {
                 let lease = self.lease.clone();
                 self.ask_for_the_lease(async move { lease.take().await }, context);
             }
-            Effect::Renew(revision) => {
+            Effect::Renew(epoch) => {
                 let lease = self.lease.clone();
-                self.ask_for_the_lease(async move { lease.renew(revision).await }, context);
+                self.ask_for_the_lease(async move { lease.renew(epoch).await }, context);
             }
             Effect::Look => {
                 let (lease, began) = (self.lease.clone(), self.now());
@@ -205,9 +206,9 @@ impl Registrar {
                 self.instruments.lease_lost(Lease::Registrar);
                 self.served.clear();
             }
-            Effect::GiveBack(revision) => {
+            Effect::GiveBack(epoch) => {
                 let lease = self.lease.clone();
-                tasks::spawn("registrar-lease", async move { lease.give_back(revision).await });
+                tasks::spawn("registrar-lease", async move { lease.give_back(epoch).await });
             }
             Effect::Publish(digest) => self.publish(digest, context),
             Effect::Tell(seen) => self.tell(seen, context),
@@ -243,7 +244,7 @@ impl Registrar {
         Envelope { meta: Meta::root(&mut self.random), body }
     }
 
-    fn ask_for_the_lease(&self, asking: impl Future<Output = Asked> + 'static, context: &mut Context<Self>) {
+    fn ask_for_the_lease(&self, asking: impl Future<Output = Answer> + 'static, context: &mut Context<Self>) {
         let began = self.now();
         context.spawn(
             asking.into_actor(self).map(move |asked, registrar, context| drop(registrar.take_in(Input::Asked(began, asked), context))),
@@ -260,7 +261,7 @@ impl Registrar {
             Err(error) => {
                 warn!(%error, "the registrar's commands cannot be taken: the lease is left to others");
                 let now = registrar.now();
-                registrar.take_in(Input::Asked(now, Asked::Taken), context);
+                registrar.take_in(Input::Asked(now, Answer::Taken), context);
             }
         }));
     }
@@ -351,9 +352,9 @@ impl Handler<Leave> for Registrar {
                     let said = self.leader.call(envelope, LEAVE_WITHIN);
                     farewell.push(Box::pin(async move { drop(said.await) }) as LocalBoxFuture<'static, ()>);
                 }
-                Effect::GiveBack(revision) => {
+                Effect::GiveBack(epoch) => {
                     let lease = self.lease.clone();
-                    farewell.push(Box::pin(async move { lease.give_back(revision).await }));
+                    farewell.push(Box::pin(async move { lease.give_back(epoch).await }));
                 }
                 Effect::Publish(digest) => {
                     let (bus, message) =

@@ -7,7 +7,7 @@ use clock::Random;
 use contract::NodeName;
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place, ReportAlive};
 use proptest::prelude::*;
-use registrar::core::{Asked, Call, Effect, Input, LEASE_FOR, Looked, Member, Membership, Reply};
+use registrar::core::{Answer, Call, Effect, Input, LEASE_FOR, Looked, Member, Membership, Reply};
 
 const STEP: Duration = Duration::from_millis(100);
 
@@ -18,7 +18,8 @@ fn name(index: usize) -> NodeName {
 /// A lease as the server keeps it.
 #[derive(Default)]
 struct Lease {
-    revision: u64,
+    epoch: u64,
+    /// Who, in which turn, until when.
     holder: Option<(usize, u64, Duration)>,
 }
 
@@ -123,20 +124,16 @@ impl World {
                     self.ask_registrar(&report, inputs);
                 }
             }
-            Effect::TryLease | Effect::Renew(_) => {
-                let asked = if copies == 0 { Asked::Unknown } else { self.ask(index) };
-                // The answer may be lost although it was done.
-                let asked = if self.chance(self.lost) { Asked::Unknown } else { asked };
-                inputs.push_back((index, Input::Asked(self.now, asked)));
-            }
+            Effect::TryLease => self.ask(index, None, copies, inputs),
+            Effect::Renew(epoch) => self.ask(index, Some(epoch), copies, inputs),
             Effect::Look => {
                 self.looks += usize::from(self.now > Duration::from_secs(15));
                 let holder = self.lease.holder.map_or(Looked::Nobody, |(holder, _, _)| Looked::Holder(name(holder)));
                 let looked = if copies == 0 || self.chance(self.lost) { Looked::Unknown } else { holder };
                 inputs.push_back((index, Input::Looked(self.now, looked)));
             }
-            Effect::GiveBack(revision) => {
-                if copies > 0 && self.lease.holder.is_some_and(|(_, held, _)| held == revision) {
+            Effect::GiveBack(epoch) => {
+                if copies > 0 && self.lease.holder.is_some_and(|(_, held, _)| held == epoch) {
                     self.lease.holder = None;
                 }
             }
@@ -176,14 +173,28 @@ impl World {
         None
     }
 
-    /// A holder that asks with a revision that is over, as an answer was lost, has its lease renewed all the same.
-    fn ask(&mut self, index: usize) -> Asked {
-        if self.lease.holder.is_some_and(|(holder, ..)| holder != index) {
-            return Asked::Taken;
-        }
-        self.lease.revision += 1;
-        self.lease.holder = Some((index, self.lease.revision, self.now + LEASE_FOR));
-        Asked::Held(self.lease.revision)
+    /// Asks for the lease, or for the renewal of a turn.
+    fn ask(&mut self, index: usize, renewed: Option<u64>, copies: usize, inputs: &mut VecDeque<(usize, Input)>) {
+        let answer = if copies == 0 { Answer::Unknown } else { self.answer(index, renewed) };
+        // The answer may be lost although it was done.
+        let answer = if self.chance(self.lost) { Answer::Unknown } else { answer };
+        inputs.push_back((index, Input::Asked(self.now, answer)));
+    }
+
+    /// A holder that asks for what it holds, as an answer was lost, has it in a new turn.
+    fn answer(&mut self, index: usize, renewed: Option<u64>) -> Answer {
+        let held = self.lease.holder.map(|(holder, epoch, _)| (holder, epoch));
+        let epoch = match (held, renewed) {
+            (Some((holder, epoch)), Some(renewed)) if holder == index && epoch == renewed => epoch,
+            (_, Some(_)) => return Answer::Taken,
+            (Some((holder, _)), None) if holder != index => return Answer::Taken,
+            (_, None) => {
+                self.lease.epoch += 1;
+                self.lease.epoch
+            }
+        };
+        self.lease.holder = Some((index, epoch, self.now + LEASE_FOR));
+        Answer::Held { epoch }
     }
 
     /// Who would answer now.
@@ -385,7 +396,7 @@ fn who_has_left_says_nothing_more() {
     assert!(matches!(&farewell[..], [Effect::Report(ReportAlive { leaves: true, .. })]), "{farewell:?}");
     assert_eq!(agent.next_due(), None);
     assert_eq!(agent.step(Duration::from_secs(60), Input::Tick), Vec::new());
-    let late = agent.step(Duration::from_secs(60), Input::Asked(Duration::from_secs(1), Asked::Held(7)));
+    let late = agent.step(Duration::from_secs(60), Input::Asked(Duration::from_secs(1), Answer::Held { epoch: 7 }));
     assert_eq!(late, [Effect::GiveBack(7)], "a lease that comes too late is given back");
 }
 

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::{BucketStatus, BusRef, KeyValue, KeyValueError, Outlived};
+use bus::{BucketStatus, BusRef, KeyValue, KeyValueError};
 use clock::Clock;
 use contract::NodeName;
 use contract::know::{SharedBucket, decode, encode_as};
 use contract::messages::throttler::{StoredBudgetLease, budget_epoch};
 use contract::subject::Fleet;
 use contract::version::FIRST;
+use lease::Outlived;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
@@ -44,7 +45,7 @@ pub(crate) struct Leases {
     found: OnceCell<Option<String>>,
     keys: Mutex<BTreeMap<String, Keys>>,
     /// Leases of others that this node was kept from taking.
-    outlived: Outlived,
+    outlived: Mutex<Outlived>,
 }
 
 /// Where the lease of an owner stands.
@@ -83,7 +84,7 @@ impl Leases {
             bucket,
             found,
             keys: Mutex::default(),
-            outlived: Outlived::of_term(LEADER_LEASE),
+            outlived: Mutex::new(Outlived::of_term(LEADER_LEASE)),
         }
     }
 
@@ -220,7 +221,7 @@ impl Leases {
         let Some(entry) = bucket.get(&keys.lead).await? else { return Ok(Looked::Nobody) };
         let lease = decode::<StoredBudgetLease>(&entry.value).ok().filter(|lease| lease.owner == owner);
         let mine = lease.as_ref().is_some_and(|lease| self.is_mine(lease));
-        if !mine && self.outlived.stays(asked, &entry) {
+        if !mine && self.stays(asked, &entry) {
             tracing::warn!(owner, revision = entry.revision, "the lease of a budget stays though nobody renews it: it is deleted");
             return match bucket.delete(&keys.lead, Some(entry.revision)).await {
                 Ok(()) => Ok(Looked::Nobody),
@@ -248,6 +249,11 @@ impl Leases {
             Err(KeyValueError::Conflict { .. }) => Ok(Looked::Answer(Some(nobody(owner)))),
             Err(error) => Err(error),
         }
+    }
+
+    fn stays(&self, asked: Duration, entry: &bus::Entry) -> bool {
+        let mut outlived = self.outlived.lock().unwrap_or_else(PoisonError::into_inner);
+        outlived.stays(asked, &entry.key, entry.revision, &entry.value)
     }
 
     fn is_mine(&self, lease: &StoredBudgetLease) -> bool {

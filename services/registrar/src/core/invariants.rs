@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::membership::Membership;
 
 impl Membership {
-    /// Nothing is overdue, the lease is asked for once at a time, and who has left leads nothing.
+    /// Nothing is overdue, who leads has the lease, and who has left leads nothing.
     pub(super) fn assert_invariants(&self, now: Duration) {
         if !cfg!(debug_assertions) {
             return;
@@ -16,9 +16,8 @@ impl Membership {
             return;
         }
         debug_assert!(self.next_due().is_some_and(|due| due > now), "all that was due is done: {:?} at {now:?}", self.next_due());
-        debug_assert!(!(self.is_trying && self.leading.is_some()), "who holds the lease does not ask for it");
+        debug_assert_eq!(self.lease.epoch(now).is_some(), self.leading.is_some(), "who leads has the lease");
         if let Some(leading) = &self.leading {
-            debug_assert!(now < leading.until, "who leads has the lease");
             leading.roster.assert_invariants();
         }
     }

@@ -11,5 +11,6 @@ mod membership;
 mod roster;
 mod step;
 
-pub use membership::{LEASE_FOR, Membership};
-pub use step::{Asked, Call, Counts, Effect, Input, Looked, Member, Reply};
+pub use lease::Answer;
+pub use membership::{BUCKET_ANSWERS_WITHIN, LEASE_FOR, Membership};
+pub use step::{Call, Counts, Effect, Input, Looked, Member, Reply};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use contract::NodeName;
 use contract::messages::registrar::{FleetDigest, FleetSeen, NodeList, Place, ReportAlive};
+use lease::Answer;
 
 /// Who this agent is.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub enum Input {
     /// The registrar answered, or nobody did.
     Reported(Option<Place>),
     /// Asking for the lease, begun at this time, came to this.
-    Asked(Duration, Asked),
+    Asked(Duration, Answer),
     /// Who holds the lease as the server says, looked up from this time on.
     Looked(Duration, Looked),
     /// A digest that this node published.
@@ -57,17 +58,6 @@ pub enum Reply {
     NotRegistrar,
 }
 
-/// What asking for the lease, or for its renewal, has come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// This agent holds it, with this revision.
-    Held(u64),
-    /// Another one does.
-    Taken,
-    /// Nothing is known: the bus failed.
-    Unknown,
-}
-
 /// What looking for the lease's holder has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Looked {
@@ -90,7 +80,7 @@ pub enum Effect {
     Mention(ReportAlive),
     /// Ask for the lease, and give the answer back.
     TryLease,
-    /// Renew the lease of this revision, and give the answer back.
+    /// Renew the lease of this epoch, and give the answer back.
     Renew(u64),
     /// Look who holds the lease, and give the answer back.
     Look,
@@ -98,7 +88,7 @@ pub enum Effect {
     Lead,
     /// Take them no more.
     StepDown,
-    /// Give the lease of this revision back, so that the next one need not wait for its end.
+    /// Give the lease of this epoch back, so that the next one need not wait for its end.
     GiveBack(u64),
     /// Publish how the fleet stands.
     Publish(FleetDigest),

@@ -13,7 +13,7 @@ use bus::{BucketStatus, Bus as _, Entry, KeyValue, Message};
 use bytes::Bytes;
 use clock::Random;
 use contract::know::{SharedBucket, StoredLease, TryKey, decode, encode};
-use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
+use contract::messages::registrar::REGISTRAR_LEASE;
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, RenewBudget, StoredBudgetLease};
 use contract::subject::Fleet;
 use contract::{Command, NodeName, PermitId, headers};
@@ -167,12 +167,11 @@ impl Hostile {
             let topic = Topic::new(view(), about).id().0;
             (0..3).map(move |which| TryKey { kind: "lead".to_owned(), topic, which }.text())
         };
-        let own = Bytes::from(encode(&StoredLease { holder: self.name.clone() }).expect("it fits"));
+        let own = Bytes::from(encode(&StoredLease::of_node(self.name.clone())).expect("it fits"));
         let name = self.name.clone();
         let kept = move |_: &str, _: &Bytes| Some(own.clone());
         actix::spawn(keep(leases, [TOOL, APP].into_iter().flat_map(lead).collect(), self.kept.clone(), kept));
-        let registrar = RegistrarLease { holder: name.clone(), instance: "hostile".to_owned() };
-        let registrar = Bytes::from(rmp_serde::to_vec_named(&registrar).expect("it is encoded"));
+        let registrar = Bytes::from(encode(&StoredLease::of_node(name.clone())).expect("it fits"));
         let of_leaders = move |key: &str, value: &Bytes| {
             if key == REGISTRAR_LEASE {
                 return Some(registrar.clone());
