@@ -231,6 +231,12 @@ impl LeaseStore {
         self.bucket().await?.delete(&owned.key, Some(owned.revision)).await
     }
 
+    /// What this process writes under its lease of that epoch, for a key beside it that says that somebody has held it.
+    #[must_use]
+    pub fn record(&self, of: &str, epoch: u64) -> Bytes {
+        self.encoded(&self.own(of, epoch, 0))
+    }
+
     /// What a write of `lease` has come to; none: somebody else was quicker.
     fn written(
         &self,
