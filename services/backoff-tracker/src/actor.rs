@@ -113,7 +113,8 @@ impl BackoffTracker {
         if share == Share::Off {
             return Self::new(policy, clock, gravestone);
         }
-        let (mut knowledge, clock) = (Knowledge::new(node.clone(), policy), Dating::by(clock));
+        let sharing = Some(Sharing::new(node.clone(), shared, random, clock.clone()));
+        let (mut knowledge, clock) = (Knowledge::new(node, policy), Dating::by(clock));
         if share == Share::Observe {
             knowledge = knowledge.observing();
         }
@@ -123,7 +124,6 @@ impl BackoffTracker {
         // Until the bus has answered.
         knowledge.step(clock.now().monotonic, Input::BusGone);
         let core = Core::Sharing(Box::new(knowledge));
-        let sharing = Some(Sharing::new(node, shared, random));
         Self {
             core,
             clock,

@@ -9,6 +9,7 @@ use bus::KeyValue;
 use contract::FailureClass;
 use contract::know::{AboutKind, Found, KnowError, ReportKey, StoredAbout, StoredClear, StoredReport, TryKey, encode_as};
 use contract::version::FIRST;
+use lease::{LeaseStore, Owned};
 use tokio::sync::mpsc;
 
 use crate::core::knowledge::{About, Finding, LONGEST_KEPT, LeaseName, Report, Trouble, keep_for};
@@ -31,7 +32,7 @@ pub(crate) enum Write {
     /// What an operator cleared here, and when.
     Clear { key: String, clear: StoredClear, date: Duration },
     /// A lease that is this node's.
-    Release { key: String, revision: u64 },
+    Release(Owned),
 }
 
 /// A value as the bus takes it.
@@ -88,8 +89,7 @@ impl Written {
 
 /// A lease that is to be given back, and when.
 struct Due {
-    key: String,
-    revision: u64,
+    owned: Owned,
     at: Duration,
 }
 
@@ -97,7 +97,7 @@ struct Due {
 /// not wait for leases.
 pub(crate) async fn write_all(
     reports: Arc<dyn KeyValue>,
-    leases: Arc<dyn KeyValue>,
+    leases: Arc<LeaseStore>,
     mut writes: mpsc::Receiver<Write>,
     written: Arc<Written>,
     clock: Dating,
@@ -121,13 +121,13 @@ pub(crate) async fn write_all(
         let stored = match write {
             Some(Write::Report { report, date }) => self::report(version, &report, said(date)),
             Some(Write::Clear { key, clear, date }) => cleared(version, key, clear, said(date)),
-            Some(Write::Release { key, revision }) => {
-                due.push_back(Due { key, revision, at: reported + RELEASED_AFTER });
+            Some(Write::Release(owned)) => {
+                due.push_back(Due { owned, at: reported + RELEASED_AFTER });
                 continue;
             }
             None => {
                 if let Some(next) = due.pop_front() {
-                    release(&*leases, next).await;
+                    release(&leases, next).await;
                 }
                 continue;
             }
@@ -139,15 +139,15 @@ pub(crate) async fn write_all(
         reported = clock.now().monotonic;
     }
     for last in due {
-        release(&*leases, last).await;
+        release(&leases, last).await;
     }
 }
 
 /// Another revision is somebody else's lease by now; without an answer it runs out by itself.
-async fn release(leases: &dyn KeyValue, Due { key, revision, .. }: Due) {
-    let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&key, Some(revision))).await;
+async fn release(leases: &LeaseStore, Due { owned, .. }: Due) {
+    let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&owned)).await;
     if let Ok(Err(error)) = released {
-        tracing::debug!(key, %error, "a lease was not given back; it runs out");
+        tracing::debug!(%error, "a lease was not given back; it runs out");
     }
 }
 
@@ -238,8 +238,10 @@ mod tests {
     use contract::{AttemptId, View};
     use futures::StreamExt as _;
 
+    use lease::{LeaseParts, Taken};
+
     use super::*;
-    use crate::core::knowledge::Topic;
+    use crate::core::knowledge::{PROBE_DEADLINE, Topic};
 
     fn said_of(image: &str) -> Write {
         let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
@@ -254,12 +256,20 @@ mod tests {
         let (fleet, clock) = (Fleet::default(), Clock::simulated(Duration::from_secs(1_000_000)));
         let bus = MemoryBus::new(clock.clone());
         let reports = bus.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await.unwrap();
-        let leases = bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await.unwrap();
-        let key = "lead.1.0".to_owned();
-        let revision = leases.create(&key, "n1".into(), Some(Duration::from_secs(15))).await.unwrap();
+        let of_leases = LeaseParts {
+            bus: Arc::new(bus.connect()),
+            bucket: bucket_spec(SharedBucket::leases(&fleet)),
+            holder: "n1".parse().unwrap(),
+            instance: String::new(),
+            term: PROBE_DEADLINE,
+            clock: clock.clone(),
+        };
+        let leases = Arc::new(LeaseStore::new(of_leases));
+        assert!(matches!(leases.take("lead.1.0", "").await, Ok(Taken::Now(_))));
+        let owned = leases.give_up("lead.1.0", None).unwrap();
         let arriving = bus.subscribe(&fleet.all_knowledge(), None).await.unwrap();
         let (writes, waiting) = mpsc::channel(WRITES_WAITING);
-        for write in [said_of("a:1"), Write::Release { key, revision }, said_of("a:2")] {
+        for write in [said_of("a:1"), Write::Release(owned), said_of("a:2")] {
             writes.send(write).await.unwrap();
         }
         drop(tokio::spawn(write_all(reports, leases, waiting, Arc::default(), Dating::by(clock.clone()))));

@@ -63,11 +63,9 @@ impl Counting {
         }
     }
 
-    /// The node holds the lease of a budget, anew or still.
-    pub(crate) fn lease_held(&self, before: Option<u64>, epoch: u64) {
-        if before != Some(epoch) {
-            self.instruments.lease_taken(Lease::Budget);
-        }
+    /// The node has taken the lease of a budget.
+    pub(crate) fn lease_taken(&self) {
+        self.instruments.lease_taken(Lease::Budget);
     }
 
     pub(crate) fn lease_lost(&self) {

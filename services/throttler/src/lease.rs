@@ -1,27 +1,23 @@
 //! The lease of a budget's leader, in the fleet's bucket of leaders.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::{BucketStatus, BusRef, KeyValue, KeyValueError, Outlived};
+use bus::{BucketStatus, BusRef, KeyValue, KeyValueError};
 use clock::Clock;
 use contract::NodeName;
-use contract::know::{SharedBucket, decode, encode_as};
-use contract::messages::throttler::{StoredBudgetLease, budget_epoch};
+use contract::know::SharedBucket;
 use contract::subject::Fleet;
-use contract::version::FIRST;
+use lease::{Held, LeaseParts, LeaseStore, Looked};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
-use crate::core::budget::{FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Office};
+use crate::core::budget::{BUCKET_ANSWERS_WITHIN, FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Office};
 
 /// How long it is remembered that somebody has led a budget, which is written anew at a third of it. Much longer than permits last.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
-/// How long the bucket may take to answer; a leader renews its lease three times within it.
-const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// There for a while in a bucket that was made in place of one that was lost: who has just begun cannot know that there was another.
 const REPLACES_ANOTHER: &str = "budget.replaced";
 /// So long permits by the bucket before may be out: until its leader's lease is over, and what it gave out at last.
@@ -31,20 +27,13 @@ const KEYS_MAX: usize = 1_000;
 
 /// The bucket of leaders, as the throttlers of a fleet use it.
 pub(crate) struct Leases {
-    bus: BusRef,
-    fleet: Fleet,
-    node: NodeName,
+    store: LeaseStore,
     clock: Clock,
-    /// Names this process, should another one have the node's name.
-    instance: String,
-    /// In which version leases are written.
-    version: AtomicU32,
-    bucket: OnceCell<Arc<dyn KeyValue>>,
     /// Which bucket was there when this node found the bus first; none: that could not be said.
     found: OnceCell<Option<String>>,
     keys: Mutex<BTreeMap<String, Keys>>,
-    /// Leases of others that this node was kept from taking.
-    outlived: Outlived,
+    /// When it was written last that somebody leads, by owner; as many as [`Leases::keys`].
+    remembered: Mutex<BTreeMap<String, Duration>>,
 }
 
 /// Where the lease of an owner stands.
@@ -55,42 +44,27 @@ struct Keys {
     past: String,
 }
 
-/// A lease that is held.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub(crate) epoch: u64,
-    pub(crate) revision: u64,
-    /// When it was written last that somebody leads; none: that is still to be done.
-    remembered: Option<Duration>,
-}
-
-/// What came of an attempt on a lease.
-pub(crate) struct Outcome {
-    pub(crate) input: Input,
-    pub(crate) held: Option<Held>,
+/// What a look at the lease comes to.
+enum Campaign {
+    /// The core is told who leads.
+    Led(Option<(NodeName, u64)>),
+    /// This node has it.
+    Elected(Office),
+    /// Nothing can be said: somebody who cannot be asked has it, or whoever led by a bucket that was lost may still do so.
+    Unsaid,
 }
 
 impl Leases {
-    pub(crate) fn new(bus: BusRef, fleet: Fleet, node: NodeName, instance: String, clock: Clock) -> Self {
-        let (version, bucket, found) = (AtomicU32::new(FIRST), OnceCell::new(), OnceCell::new());
-        Self {
-            bus,
-            fleet,
-            node,
-            clock,
-            instance,
-            version,
-            bucket,
-            found,
-            keys: Mutex::default(),
-            outlived: Outlived::of_term(LEADER_LEASE),
-        }
+    pub(crate) fn new(bus: BusRef, fleet: &Fleet, node: NodeName, instance: String, clock: Clock) -> Self {
+        let bucket = bucket_spec(SharedBucket::leaders(fleet));
+        let store = LeaseStore::new(LeaseParts { bus, bucket, holder: node, instance, term: LEADER_LEASE, clock: clock.clone() });
+        Self { store, clock, found: OnceCell::new(), keys: Mutex::default(), remembered: Mutex::default() }
     }
 
     /// Looks which bucket is there, once: the bus was found. Another one later shows that this one was lost.
     pub(crate) async fn found(&self) -> Option<&str> {
         let look = || async {
-            let status = async { self.bucket().await?.status().await };
+            let status = async { self.store.bucket().await?.status().await };
             match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, status).await {
                 Ok(Ok(status)) => Some(status.created),
                 Ok(Err(error)) => {
@@ -105,73 +79,87 @@ impl Leases {
 
     /// Leases are written in this version from now on.
     pub(crate) fn write_in(&self, version: u32) {
-        self.version.store(version, Ordering::Relaxed);
+        self.store.write_in(version);
     }
 
-    /// Who leads; this node, if nobody else does. `leads`: this node does, as far as it knows. None: that cannot be said now.
-    pub(crate) async fn campaign(&self, owner: &str, leads: bool) -> Option<Outcome> {
+    /// Who leads; this node, if nobody else does. `leads`: this node does, as far as it knows.
+    pub(crate) async fn campaign(&self, owner: String, leads: bool) -> Input {
+        let asked = self.now();
         self.found().await;
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.look_or_take(owner, leads)).await {
-            Ok(Ok(Some(Outcome { input, held: Some(held) }))) => {
+        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.look_or_take(&owner, leads)).await {
+            Ok(Ok(Campaign::Led(leader))) => return Input::Lead { owner, leader },
+            Ok(Ok(Campaign::Elected(office))) => {
                 // The lease is taken: whatever becomes of this, the node leads.
-                let held = self.remember(owner, held).await;
-                Some(Outcome { input, held: Some(held) })
+                self.remember(&owner, office.epoch).await;
+                return Input::Elected { owner, office };
             }
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(error)) => {
-                tracing::debug!(owner, %error, "nobody can be asked who leads this budget");
-                None
-            }
-            Err(_) => None,
+            Ok(Ok(Campaign::Unsaid)) | Err(_) => {}
+            Ok(Err(error)) => tracing::debug!(owner, %error, "nobody can be asked who leads this budget"),
         }
+        Input::LeaseUnknown { owner, asked }
     }
 
-    /// Renews a lease; none: it is not known whether that came through.
-    pub(crate) async fn keep(&self, owner: &str, held: Held) -> Option<Outcome> {
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.renew(owner, held)).await {
-            Ok(Ok(outcome)) => Some(outcome),
+    /// Renews a lease.
+    pub(crate) async fn keep(&self, owner: String, epoch: u64) -> Input {
+        let (asked, keys) = (self.now(), self.keys(&owner));
+        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.store.renew(&keys.lead, &owner, epoch)).await {
+            Ok(Ok(Some(held))) => {
+                self.remember(&owner, epoch).await;
+                Input::LeaseKept { owner, epoch, until: held.asked + LEADER_LEASE }
+            }
+            Ok(Ok(None)) => Input::LeaseLost { owner, epoch },
             Ok(Err(error)) => {
                 tracing::debug!(owner, %error, "the lease of this budget was not renewed");
-                None
+                Input::LeaseUnknown { owner, asked }
             }
-            Err(_) => None,
+            Err(_) => Input::LeaseUnknown { owner, asked },
         }
     }
 
-    /// Gives a lease back in good order: nobody holds a permit, so who leads next has nothing to learn.
-    pub(crate) async fn release(&self, owner: &str, held: Held) {
+    /// Gives a lease back. `in_good_order`: nobody holds a permit, so who leads next has nothing to learn.
+    pub(crate) async fn release(&self, owner: &str, epoch: u64, in_good_order: bool) {
+        let keys = self.keys(owner);
+        let Some(owned) = self.store.give_up(&keys.lead, Some(epoch)) else { return };
         let release = async {
-            let bucket = self.bucket().await?;
-            let keys = self.keys(owner);
-            bucket.delete(&keys.past, None).await?;
-            bucket.delete(&keys.lead, Some(held.revision)).await
+            if in_good_order {
+                locked(&self.remembered).remove(owner);
+                self.store.bucket().await?.delete(&keys.past, None).await?;
+            }
+            self.store.delete(&owned).await
         };
         if let Ok(Err(error)) = tokio::time::timeout(BUCKET_ANSWERS_WITHIN, release).await {
             tracing::debug!(owner, %error, "the lease of a budget was not given back; it runs out");
         }
     }
 
-    /// Writes that somebody leads. What does not come through is done with the next renewal.
-    async fn remember(&self, owner: &str, held: Held) -> Held {
-        let asked = self.clock.now().monotonic;
+    /// Writes that somebody leads, unless that was done lately. What does not come through is done with the next renewal.
+    async fn remember(&self, owner: &str, epoch: u64) {
+        let asked = self.now();
+        if locked(&self.remembered).get(owner).is_some_and(|at| asked < *at + LED_REMEMBERED / 3) {
+            return;
+        }
         let write = async {
-            let bucket = self.bucket().await?;
-            bucket.put(&self.keys(owner).past, self.value(owner, held.epoch, 0), Some(LED_REMEMBERED)).await
+            let value = self.store.record(owner, epoch);
+            self.store.bucket().await?.put(&self.keys(owner).past, value, Some(LED_REMEMBERED)).await
         };
         match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, write).await {
-            Ok(Ok(_)) => return Held { remembered: Some(asked), ..held },
+            Ok(Ok(_)) => {
+                let mut remembered = locked(&self.remembered);
+                if remembered.len() >= KEYS_MAX {
+                    remembered.clear();
+                }
+                remembered.insert(owner.to_owned(), asked);
+            }
             Ok(Err(error)) => tracing::debug!(owner, %error, "it is not written yet that this budget is led"),
             Err(_) => tracing::debug!(owner, "it is not written yet that this budget is led: the bucket does not answer"),
         }
-        Held { remembered: None, ..held }
     }
 
-    async fn look_or_take(&self, owner: &str, leads: bool) -> Result<Option<Outcome>, KeyValueError> {
-        let bucket = self.bucket().await?;
-        let keys = self.keys(owner);
-        match self.look(&bucket, owner, leads).await? {
-            Looked::Nobody => {}
-            Looked::Answer(outcome) => return Ok(outcome),
+    async fn look_or_take(&self, owner: &str, leads: bool) -> Result<Campaign, KeyValueError> {
+        let (bucket, keys) = (self.store.bucket().await?, self.keys(owner));
+        match self.look(owner, leads).await? {
+            None => {}
+            Some(answer) => return Ok(answer),
         }
         let (status, past, replaced) = futures::try_join!(bucket.status(), bucket.get(&keys.past), bucket.get(REPLACES_ANOTHER))?;
         let lost_for = self.lost_for(&status).await;
@@ -179,25 +167,43 @@ impl Leases {
             self.say_replaced(&bucket).await;
         }
         if lost_for.is_some_and(|age| age < LEADER_LEASE) {
-            // Whoever led by the bucket before may do so until its lease is over.
-            return Ok(None);
+            return Ok(Campaign::Unsaid);
         }
-        let asked = self.clock.now().monotonic;
-        let made_s = status.made_at.as_secs();
-        match bucket.create(&keys.lead, self.value(owner, 0, made_s), Some(LEADER_LEASE)).await {
-            Ok(revision) => {
+        match self.store.create(&keys.lead, owner, status.made_at.as_secs()).await? {
+            Some(held) => {
                 // A revision that starts over shows that it was lost just now.
-                let remembers = lost_for.is_none_or(|age| age >= LOST_PERMITS_LAST) && revision > status.sequence;
-                let first = past.is_none() && replaced.is_none() && remembers;
-                let office = Office { epoch: budget_epoch(made_s, revision), first, until: asked + LEADER_LEASE };
-                Ok(Some(taken(owner, office, revision)))
+                let remembers = lost_for.is_none_or(|age| age >= LOST_PERMITS_LAST) && held.revision > status.sequence;
+                Ok(self.elected(owner, held, past.is_none() && replaced.is_none() && remembers))
             }
-            Err(KeyValueError::Conflict { .. }) => match self.look(&bucket, owner, leads).await? {
-                Looked::Nobody => Ok(Some(nobody(owner))),
-                Looked::Answer(outcome) => Ok(outcome),
-            },
-            Err(error) => Err(error),
+            None => Ok(self.look(owner, leads).await?.unwrap_or(Campaign::Led(None))),
         }
+    }
+
+    /// Who leads; none: nobody. A lease of this process's own that it does not know of, as the answer was lost, is taken anew: under a new
+    /// epoch, by a leader that learns first. One of another process of this node's name, living or dead, is another's, which is nobody to
+    /// ask: it is left to run out, as one that cannot be read.
+    async fn look(&self, owner: &str, leads: bool) -> Result<Option<Campaign>, KeyValueError> {
+        let keys = self.keys(owner);
+        Ok(match self.store.look(&keys.lead, owner).await? {
+            Looked::Free => None,
+            Looked::Mine { .. } if leads => Some(Campaign::Led(None)),
+            Looked::Mine { revision } => {
+                let made_s = self.store.bucket().await?.status().await?.made_at.as_secs();
+                let regained = self.store.regain(&keys.lead, owner, revision, made_s).await?;
+                Some(regained.map_or(Campaign::Led(None), |held| self.elected(owner, held, false)))
+            }
+            Looked::Theirs { holder, .. } if holder == *self.store.holder() => Some(Campaign::Unsaid),
+            Looked::Theirs { holder, epoch } => Some(Campaign::Led(Some((holder, epoch)))),
+            Looked::Unreadable => Some(Campaign::Unsaid),
+        })
+    }
+
+    fn elected(&self, owner: &str, held: Held, first: bool) -> Campaign {
+        let Held { epoch, asked, .. } = held;
+        tracing::info!(owner, epoch, first, "this node leads the fleet's budget");
+        // It is written anew that somebody leads.
+        locked(&self.remembered).remove(owner);
+        Campaign::Elected(Office { epoch, first, until: asked + LEADER_LEASE })
     }
 
     /// Tells those who have just begun that the bucket replaces another. One who does so is enough.
@@ -212,94 +218,8 @@ impl Leases {
         (self.found().await != Some(status.created.as_str())).then_some(status.age)
     }
 
-    /// Who leads. A lease of this process's own that it does not know of, as the answer was lost, is taken anew: under a new epoch, by
-    /// a leader that learns first. One of another process of this node's name, living or dead, is another's: it is left to run out, as
-    /// one that cannot be read. A key that stays for two terms without a renewal was written without a TTL: it is deleted.
-    async fn look(&self, bucket: &Arc<dyn KeyValue>, owner: &str, leads: bool) -> Result<Looked, KeyValueError> {
-        let (keys, asked) = (self.keys(owner), self.clock.now().monotonic);
-        let Some(entry) = bucket.get(&keys.lead).await? else { return Ok(Looked::Nobody) };
-        let lease = decode::<StoredBudgetLease>(&entry.value).ok().filter(|lease| lease.owner == owner);
-        let mine = lease.as_ref().is_some_and(|lease| self.is_mine(lease));
-        if !mine && self.outlived.stays(asked, &entry) {
-            tracing::warn!(owner, revision = entry.revision, "the lease of a budget stays though nobody renews it: it is deleted");
-            return match bucket.delete(&keys.lead, Some(entry.revision)).await {
-                Ok(()) => Ok(Looked::Nobody),
-                Err(KeyValueError::Conflict { .. }) => Ok(Looked::Answer(Some(nobody(owner)))),
-                Err(error) => Err(error),
-            };
-        }
-        let Some(lease) = lease else { return Ok(Looked::Answer(None)) };
-        if leads && mine {
-            return Ok(Looked::Answer(Some(nobody(owner))));
-        }
-        if lease.holder != self.node {
-            let leader = Some((lease.holder.clone(), lease.epoch_at(entry.revision)));
-            return Ok(Looked::Answer(Some(Outcome { input: Input::Lead { owner: owner.to_owned(), leader }, held: None })));
-        }
-        if !mine {
-            return Ok(Looked::Answer(None));
-        }
-        let made_s = bucket.status().await?.made_at.as_secs();
-        match bucket.update(&keys.lead, self.value(owner, 0, made_s), entry.revision, Some(LEADER_LEASE)).await {
-            Ok(revision) => {
-                let office = Office { epoch: budget_epoch(made_s, revision), first: false, until: asked + LEADER_LEASE };
-                Ok(Looked::Answer(Some(taken(owner, office, revision))))
-            }
-            Err(KeyValueError::Conflict { .. }) => Ok(Looked::Answer(Some(nobody(owner)))),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn is_mine(&self, lease: &StoredBudgetLease) -> bool {
-        lease.holder == self.node && lease.instance == self.instance
-    }
-
-    async fn renew(&self, owner: &str, held: Held) -> Result<Outcome, KeyValueError> {
-        let bucket = self.bucket().await?;
-        let asked = self.clock.now().monotonic;
-        let (keys, mut held) = (self.keys(owner), held);
-        let updated = bucket.update(&keys.lead, self.value(owner, held.epoch, 0), held.revision, Some(LEADER_LEASE)).await;
-        held.revision = match updated {
-            Ok(revision) => revision,
-            Err(KeyValueError::Conflict { .. }) => match self.renew_unheard(&bucket, owner, held).await? {
-                Some(revision) => revision,
-                None => {
-                    let (owner, epoch) = (owner.to_owned(), held.epoch);
-                    return Ok(Outcome { input: Input::LeaseLost { owner, epoch }, held: None });
-                }
-            },
-            Err(error) => return Err(error),
-        };
-        if held.remembered.is_none_or(|remembered| asked >= remembered + LED_REMEMBERED / 3) {
-            bucket.put(&keys.past, self.value(owner, held.epoch, 0), Some(LED_REMEMBERED)).await?;
-            held.remembered = Some(asked);
-        }
-        let input = Input::LeaseKept { owner: owner.to_owned(), epoch: held.epoch, until: asked + LEADER_LEASE };
-        Ok(Outcome { input, held: Some(held) })
-    }
-
-    /// A renewal whose answer was lost has moved the revision on: then the lease is this node's all the same.
-    async fn renew_unheard(&self, bucket: &Arc<dyn KeyValue>, owner: &str, held: Held) -> Result<Option<u64>, KeyValueError> {
-        let lead = self.keys(owner).lead;
-        let Some(entry) = bucket.get(&lead).await? else { return Ok(None) };
-        let mine = |lease: &StoredBudgetLease| self.is_mine(lease) && lease.epoch == held.epoch;
-        if !decode::<StoredBudgetLease>(&entry.value).is_ok_and(|lease| mine(&lease)) {
-            return Ok(None);
-        }
-        match bucket.update(&lead, self.value(owner, held.epoch, 0), entry.revision, Some(LEADER_LEASE)).await {
-            Ok(revision) => Ok(Some(revision)),
-            Err(KeyValueError::Conflict { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn bucket(&self) -> Result<Arc<dyn KeyValue>, KeyValueError> {
-        let open = || async { Ok(self.bus.bucket(&bucket_spec(SharedBucket::leaders(&self.fleet))).await?) };
-        self.bucket.get_or_try_init(open).await.cloned()
-    }
-
     fn keys(&self, owner: &str) -> Keys {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = locked(&self.keys);
         if let Some(known) = keys.get(owner) {
             return known.clone();
         }
@@ -313,36 +233,19 @@ impl Leases {
         fresh
     }
 
-    /// With no epoch, the lease begins here, in a bucket that was made then.
-    fn value(&self, owner: &str, epoch: u64, bucket_made_s: u64) -> bytes::Bytes {
-        let (holder, instance) = (self.node.clone(), self.instance.clone());
-        let lease = StoredBudgetLease { owner: owner.to_owned(), holder, epoch, instance, bucket_made_s };
-        // Too long an owner has no lease that anybody could read: its key is refused in the look before.
-        encode_as(self.version.load(Ordering::Relaxed), &lease).unwrap_or_default().into()
+    fn now(&self) -> Duration {
+        self.clock.now().monotonic
     }
 }
 
-/// What a look at a lease shows.
-enum Looked {
-    /// There is none.
-    Nobody,
-    /// What the core is told; none: nothing.
-    Answer(Option<Outcome>),
-}
-
-fn taken(owner: &str, office: Office, revision: u64) -> Outcome {
-    let Office { epoch, first, .. } = office;
-    tracing::info!(owner, epoch, first, "this node leads the fleet's budget");
-    Outcome { input: Input::Elected { owner: owner.to_owned(), office }, held: Some(Held { epoch, revision, remembered: None }) }
-}
-
-fn nobody(owner: &str) -> Outcome {
-    Outcome { input: Input::Lead { owner: owner.to_owned(), leader: None }, held: None }
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use bus::memory::MemoryBus;
+    use contract::know::{StoredLease, encode};
 
     use super::*;
 
@@ -352,18 +255,22 @@ mod tests {
     fn of(bus: &MemoryBus, clock: &Clock, name: &str, process: &str) -> Leases {
         let fleet = Fleet::named("test").expect("a fleet");
         let bus: BusRef = Arc::new(bus.connect());
-        Leases::new(bus, fleet, name.parse().expect("a name"), process.to_owned(), clock.clone())
+        Leases::new(bus, &fleet, name.parse().expect("a name"), process.to_owned(), clock.clone())
     }
 
-    fn office(outcome: Option<Outcome>) -> Option<Office> {
-        match outcome?.input {
+    fn office(input: Input) -> Option<Office> {
+        match input {
             Input::Elected { office, .. } => Some(office),
             _ => None,
         }
     }
 
+    async fn keep(leases: &Leases, epoch: u64) -> Input {
+        leases.keep("owner".to_owned(), epoch).await
+    }
+
     async fn lead(leases: &Leases) -> Option<Office> {
-        office(leases.campaign("owner", false).await)
+        office(leases.campaign("owner".to_owned(), false).await)
     }
 
     async fn later(seconds: u64) {
@@ -382,10 +289,11 @@ mod tests {
         let unheard = lead(&a).await.expect("nobody leads");
         assert!(unheard.first);
         assert_eq!(lead(&b).await, None, "it is another's");
-        assert!(double.campaign("owner", false).await.is_none(), "it is another process's, which is nobody to ask");
+        let told = double.campaign("owner".to_owned(), false).await;
+        assert!(matches!(told, Input::LeaseUnknown { .. }), "it is another process's, which is nobody to ask: {told:?}");
         let again = lead(&a).await.expect("its own");
         assert!(again.epoch > unheard.epoch && !again.first);
-        assert_eq!(office(a.campaign("owner", true).await), None, "it leads already");
+        assert_eq!(office(a.campaign("owner".to_owned(), true).await), None, "it leads already");
         later(4).await;
         let next = lead(&double).await.expect("the lease has run out");
         assert!(next.epoch > again.epoch && !next.first);
@@ -396,26 +304,22 @@ mod tests {
         let clock = Clock::simulated(WALL);
         let bus = MemoryBus::new(clock.clone());
         let (a, double) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "a", "2"));
-        let taken = a.campaign("owner", false).await.expect("nobody leads");
-        let held = taken.held.expect("it is held");
-        // A renewal whose answer was lost has moved the revision on.
-        assert!(a.keep("owner", held).await.is_some_and(|kept| kept.held.is_some()));
-        let lost = double.keep("owner", held).await.expect("the bucket answers");
-        assert!(matches!(lost.input, Input::LeaseLost { .. }) && lost.held.is_none());
-        let kept = a.keep("owner", held).await.expect("the bucket answers");
-        assert!(kept.held.is_some(), "its own renewal that it did not hear of");
+        let Office { epoch, .. } = lead(&a).await.expect("nobody leads");
+        assert!(matches!(keep(&a, epoch).await, Input::LeaseKept { .. }));
+        assert_eq!(keep(&double, epoch).await, Input::LeaseLost { owner: "owner".to_owned(), epoch });
+        assert!(matches!(keep(&a, epoch).await, Input::LeaseKept { .. }), "it is still its own");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_nobody_renews_and_that_does_not_end_is_deleted_after_two_terms() {
-        let of_stranger = |leases: &Leases| leases.value("owner", 0, 0);
         // What stands there, whether it is written anew each second, and whether somebody leads after 7 s.
         for (readable, renewed, leads) in [(true, false, true), (false, false, true), (true, true, false), (false, true, false)] {
             let clock = Clock::simulated(WALL);
             let bus = MemoryBus::new(clock.clone());
             let (a, liar) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "liar", "2"));
-            let value = if readable { of_stranger(&liar) } else { "rubbish".into() };
-            let (bucket, key) = (liar.bucket().await.expect("a bucket"), liar.keys("owner").lead);
+            let of_stranger = StoredLease { of: "owner".to_owned(), ..StoredLease::of_node("liar".parse().expect("a name")) };
+            let value = if readable { encode(&of_stranger).expect("it fits").into() } else { bytes::Bytes::from_static(b"rubbish") };
+            let (bucket, key) = (liar.store.bucket().await.expect("a bucket"), liar.keys("owner").lead);
             bucket.put(&key, value.clone(), None).await.expect("it is stored");
             for second in 0..7 {
                 assert_eq!(lead(&a).await, None, "after {second} s");
@@ -468,17 +372,17 @@ mod tests {
         let clock = Clock::simulated(WALL);
         let bus = MemoryBus::new(clock.clone());
         let (a, b) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "b", "2"));
-        let mut held = a.campaign("owner", false).await.expect("nobody leads").held.expect("it is held");
+        let held = lead(&a).await.expect("nobody leads");
         for _ in 0..100 {
             later(1).await;
-            held = a.keep("owner", held).await.expect("the bucket answers").held.expect("it is held");
+            assert!(matches!(keep(&a, held.epoch).await, Input::LeaseKept { .. }));
         }
         lose(&bus);
         b.found().await;
         later(3).await;
         let next = lead(&b).await.expect("nobody leads");
         assert!(next.epoch > held.epoch, "{} after {}", next.epoch, held.epoch);
-        let Some(Input::Lead { leader: Some(leader), .. }) = a.campaign("owner", false).await.map(|told| told.input) else {
+        let Input::Lead { leader: Some(leader), .. } = a.campaign("owner".to_owned(), false).await else {
             panic!("a is told of b");
         };
         assert_eq!(leader, ("b".parse().expect("a name"), next.epoch));

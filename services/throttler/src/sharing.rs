@@ -1,6 +1,5 @@
 //! The throttler's part in the fleet's budgets: what the core wants is carried to the bus, and what comes of it back.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use actix::fut::{ActorFutureExt as _, wrap_future};
@@ -14,7 +13,7 @@ use contract::{CallError, Command, Envelope, Meta, NodeName};
 
 use crate::actor::Throttler;
 use crate::core::budget::{ANSWER_HEARD, ANSWER_WITHIN, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Fault, Input};
-use crate::lease::{Held, Leases};
+use crate::lease::Leases;
 
 /// What a throttler that shares its budgets is made of, besides the node's own.
 pub struct FleetParts {
@@ -39,12 +38,6 @@ pub(crate) struct Sharing {
     fleet: Fleet,
     random: Random,
     pub(crate) leases: Arc<Leases>,
-    /// The leases of the budgets that this node leads; as many as the core's owners at most.
-    held: BTreeMap<String, Held>,
-    /// Being renewed now: a bucket that is slow is not asked twice.
-    renewing: BTreeMap<String, u64>,
-    /// The budgets whose leader is being looked for now; as many as the core's owners at most.
-    campaigning: BTreeSet<String>,
     /// Whether the bus was there since the start, and fit for budgets.
     was_connected: bool,
 }
@@ -53,10 +46,9 @@ impl Sharing {
     pub(crate) fn new(parts: FleetParts, slots: usize, clock: Clock) -> Self {
         let FleetParts { bus, fleet, node, budget, mut random, fault } = parts;
         let instance = format!("{:032x}", random.id());
-        let leases = Arc::new(Leases::new(Arc::clone(&bus), fleet.clone(), node.clone(), instance, clock));
+        let leases = Arc::new(Leases::new(Arc::clone(&bus), &fleet, node.clone(), instance, clock));
         let core = Budgets::new(node, budget, Random::seeded(random.word())).with_slots(slots).with_fault(fault);
-        let (held, renewing, campaigning) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { core, bus, fleet, random, leases, held, renewing, campaigning, was_connected: false }
+        Self { core, bus, fleet, random, leases, was_connected: false }
     }
 
     /// How the bus is, as it changes.
@@ -153,58 +145,35 @@ impl Throttler {
                 context.spawn(wrap_future(told).map(|_, _: &mut Self, _| ()));
             }
             Effect::Campaign { owner } => {
-                // A second one would take the lease from under the first.
-                if !sharing.campaigning.insert(owner.clone()) {
-                    return;
-                }
                 let leads = sharing.core.led().any(|(led, _)| led == owner);
                 let leases = Arc::clone(&sharing.leases);
-                let campaign = async move { (leases.campaign(&owner, leads).await, owner) };
-                context.spawn(wrap_future(campaign).map(|(outcome, owner), throttler: &mut Self, context| {
-                    if let Some(sharing) = &mut throttler.sharing {
-                        sharing.campaigning.remove(&owner);
-                    }
-                    throttler.lease_answered(owner, outcome, context);
-                }));
+                self.ask_for_lease(async move { leases.campaign(owner, leads).await }, context);
             }
             Effect::KeepLease { owner, epoch } => {
-                let Some(held) = sharing.held.get(&owner).copied().filter(|held| held.epoch == epoch) else { return };
-                if sharing.renewing.get(&owner) == Some(&epoch) {
-                    return;
-                }
-                sharing.renewing.insert(owner.clone(), epoch);
                 let leases = Arc::clone(&sharing.leases);
-                let keep = async move { (leases.keep(&owner, held).await, owner) };
-                context.spawn(wrap_future(keep).map(|(outcome, owner), throttler: &mut Self, context| {
-                    if let Some(sharing) = &mut throttler.sharing {
-                        sharing.renewing.remove(&owner);
-                    }
-                    throttler.lease_answered(owner, outcome, context);
-                }));
+                self.ask_for_lease(async move { leases.keep(owner, epoch).await }, context);
             }
-            Effect::DropLease { owner, epoch } => {
-                let Some(held) = sharing.held.remove(&owner).filter(|held| held.epoch == epoch) else { return };
+            Effect::DropLease { owner, epoch, in_good_order } => {
                 let leases = Arc::clone(&sharing.leases);
-                context.spawn(wrap_future(async move { leases.release(&owner, held).await }));
+                context.spawn(wrap_future(async move { leases.release(&owner, epoch, in_good_order).await }));
             }
             Effect::Reply { .. } | Effect::Granted { .. } | Effect::RanOut { .. } | Effect::Refused { .. } | Effect::RateChanged { .. } => {
             }
         }
     }
 
-    fn lease_answered(&mut self, owner: String, outcome: Option<crate::lease::Outcome>, context: &mut Context<Self>) {
-        let (Some(sharing), Some(outcome)) = (&mut self.sharing, outcome) else { return };
-        match (outcome.held, &outcome.input) {
-            (Some(held), _) => {
-                let before = sharing.held.insert(owner, held);
-                self.counting.lease_held(before.map(|before| before.epoch), held.epoch);
-            }
-            (None, Input::LeaseLost { epoch, .. }) if sharing.held.get(&owner).is_some_and(|held| held.epoch == *epoch) => {
-                sharing.held.remove(&owner);
-                self.counting.lease_lost();
-            }
+    fn ask_for_lease(&self, asking: impl Future<Output = Input> + 'static, context: &mut Context<Self>) {
+        context.spawn(wrap_future(asking).map(|answer, throttler: &mut Self, context| throttler.lease_answered(answer, context)));
+    }
+
+    fn lease_answered(&mut self, answer: Input, context: &mut Context<Self>) {
+        let leads =
+            |owner: &str, epoch: u64| self.sharing.as_ref().is_some_and(|sharing| sharing.core.led().any(|led| led == (owner, epoch)));
+        match &answer {
+            Input::Elected { .. } => self.counting.lease_taken(),
+            Input::LeaseLost { owner, epoch } if leads(owner, *epoch) => self.counting.lease_lost(),
             _ => {}
         }
-        self.share(outcome.input, context);
+        self.share(answer, context);
     }
 }

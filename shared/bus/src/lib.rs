@@ -8,7 +8,6 @@ mod asker;
 pub mod memory;
 mod message;
 pub mod nats;
-mod outlived;
 mod port;
 mod rules;
 pub mod services;
@@ -16,7 +15,6 @@ pub mod socket;
 
 pub use asker::Asker;
 pub use message::{Headers, MAX_PAYLOAD_BYTES, Message};
-pub use outlived::Outlived;
 pub use port::{AgedEntry, BucketStatus, Snapshot};
 pub use port::{
     Appended, BucketSpec, Entry, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus, SubjectTransform,

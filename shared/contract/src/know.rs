@@ -5,8 +5,8 @@
 //! | `reports` | `<node>.<class>.<topic>` | [`StoredReport`]: one node's last word on a topic |
 //! | `reports` | `<node>.cleared.<what>` | [`StoredClear`]: an operator has cleared something there |
 //! | `leases` | `try.<probe or lead or slot>.<topic>.<which>` | [`StoredLease`] |
-//! | `leaders` | `budget.<owner, hashed>.lead` or `.past` | [`crate::messages::throttler::StoredBudgetLease`] |
-//! | `leaders` | `registrar` | [`crate::messages::registrar::RegistrarLease`] |
+//! | `leaders` | `budget.<owner, hashed>.lead` or `.past` | [`StoredLease`] of an owner |
+//! | `leaders` | `registrar` | [`StoredLease`] |
 //! | `pauses` | `all` or `registry.<registry>` | [`StoredPause`] |
 //! | `members` | `<node>` | [`StoredMember`] |
 //!
@@ -284,6 +284,42 @@ pub enum AboutKind {
 pub struct StoredLease {
     /// The node.
     pub holder: NodeName,
+    /// Which process of that node, as two may have one name by mistake; empty: it was not told.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub instance: String,
+    /// Of what, where the key is its hash: the owner of a budget; else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub of: String,
+    /// Which turn: see [`lease_epoch`]; 0: it begins with the revision at which this stands.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub epoch: u64,
+    /// When the bucket was made in which the lease was taken, in whole seconds since 1970 by its server; 0: it was not told.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub bucket_made_s: u64,
+}
+
+impl StoredLease {
+    /// One of which nothing else is told.
+    #[must_use]
+    pub fn of_node(holder: NodeName) -> Self {
+        Self { holder, instance: String::new(), of: String::new(), epoch: 0, bucket_made_s: 0 }
+    }
+
+    /// The turn of the holder, this standing at `revision`.
+    #[must_use]
+    pub fn epoch_at(&self, revision: u64) -> u64 {
+        if self.epoch == 0 { lease_epoch(self.bucket_made_s, revision) } else { self.epoch }
+    }
+}
+
+/// So many revisions a second no bucket counts.
+const REVISIONS_A_SECOND: u64 = 1 << 20;
+
+/// The epoch of a lease that was taken at `revision`: higher than any before, also than those of a bucket that was lost and made
+/// again, whose revisions start over. Exact in JSON.
+#[must_use]
+pub fn lease_epoch(bucket_made_s: u64, revision: u64) -> u64 {
+    bucket_made_s.saturating_mul(REVISIONS_A_SECOND).saturating_add(revision)
 }
 
 /// A node that belongs to the fleet, alive or silent. The node writes it when it starts and then four times in `gone_after_ms`; it
@@ -513,7 +549,7 @@ mod tests {
 
     #[test]
     fn a_value_says_its_version_and_who_does_not_read_it_knows_why() {
-        let lease = StoredLease { holder: "n1".parse().unwrap() };
+        let lease = StoredLease::of_node("n1".parse().unwrap());
         let (first, second) = (encode_as(1, &lease).unwrap(), encode_as(2, &lease).unwrap());
         assert_eq!(first, encode(&lease).unwrap(), "version 1 is what it always was");
         assert_eq!(decode::<StoredLease>(&second), Err(KnowError::Version(2)), "of a later agent");
@@ -527,6 +563,21 @@ mod tests {
         }
         assert_eq!(other_version(&second), Some(2));
         assert_eq!(encode_as(128, &lease), Err(KnowError::Version(128)));
+    }
+
+    #[test]
+    fn a_later_lease_has_a_higher_epoch_whatever_becomes_of_its_bucket() {
+        let made_s = 1_790_000_000;
+        let epochs = [
+            lease_epoch(made_s, 1),
+            lease_epoch(made_s, 2),
+            // A day later, after so many changes as no server takes, the bucket is lost and made again.
+            lease_epoch(made_s, 86_400 * 1_000_000),
+            lease_epoch(made_s + 86_400, 1),
+        ];
+        assert!(epochs.is_sorted_by(|before, after| before < after), "{epochs:?}");
+        assert!(epochs.iter().all(|epoch| *epoch < 1 << 53), "{epochs:?}");
+        assert_eq!(lease_epoch(u64::MAX, u64::MAX), u64::MAX);
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn a_report_of_version_1_is_read() {
 
 #[test]
 fn leases_pauses_and_clears_of_version_1_are_read() {
-    let lease = StoredLease { holder: "n1.example".parse().unwrap() };
+    let lease = StoredLease::of_node("n1.example".parse().unwrap());
     assert_eq!(decode::<StoredLease>(include_bytes!("golden/v1/lease.msgpack")), Ok(lease));
     let (registry, by) = (Some("registry.example".to_owned()), "ops@desk".to_owned());
     let pause = StoredPause { registry, for_ms: 1_800_000, by: by.clone() };

@@ -20,12 +20,13 @@ use crate::traces::Exporting;
 /// second, and the OpenTelemetry SDK each failed export; we say each once.
 const OTHERS: &str = "warn,async_nats=off,rustls_platform_verifier=off,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off";
 /// The crates whose lines are ours.
-const OURS: [&str; 10] = [
+const OURS: [&str; 11] = [
     "fleetpull",
     "pull_coordinator",
     "backoff_tracker",
     "throttler",
     "event_recorder",
+    "registrar",
     "actors",
     "bus",
     "runtimes",

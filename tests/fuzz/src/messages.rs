@@ -56,8 +56,6 @@ pub(crate) fn stored(data: &[u8]) {
     stored_again::<StoredLease>(data);
     stored_again::<StoredPause>(data);
     stored_again::<StoredClear>(data);
-    stored_again::<throttler::StoredBudgetLease>(data);
-    stored_again::<registrar::RegistrarLease>(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Some(key) = ReportKey::read(text) {
         assert_eq!(ReportKey::read(&key.text()), Some(key));

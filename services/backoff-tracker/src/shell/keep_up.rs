@@ -88,11 +88,11 @@ impl BackoffTracker {
     /// Begins: what is known to the fleet shall be known here before the first question, if the bus answers in time.
     pub(crate) fn begin_sharing(&mut self, context: &mut Context<Self>) {
         let Some(sharing) = &self.sharing else { return };
-        let shared = sharing.shared.clone();
+        let (shared, leases) = (sharing.shared.clone(), Arc::clone(&sharing.leases));
         // A question or its answer may be lost; a node that knows nothing would ask the registry what all others know.
         let opening = async move {
-            let first = timeout(BUS_ANSWER, link::open(shared.clone())).await;
-            if first.is_err() { timeout(BUS_ANSWER, link::open(shared)).await } else { first }
+            let first = timeout(BUS_ANSWER, link::open(shared.clone(), Arc::clone(&leases))).await;
+            if first.is_err() { timeout(BUS_ANSWER, link::open(shared, leases)).await } else { first }
         };
         context.wait(opening.into_actor(self).map(|opened, tracker, context| tracker.opened(opened, context)));
     }
@@ -111,7 +111,7 @@ impl BackoffTracker {
         }
         context.run_later(again, |tracker, context| {
             let Some(sharing) = &tracker.sharing else { return };
-            let opening = timeout(SNAPSHOT_LIMIT, link::open(sharing.shared.clone()));
+            let opening = timeout(SNAPSHOT_LIMIT, link::open(sharing.shared.clone(), Arc::clone(&sharing.leases)));
             context.spawn(opening.into_actor(tracker).map(|opened, tracker, context| tracker.opened(opened, context)));
         });
     }
@@ -121,7 +121,7 @@ impl BackoffTracker {
         let Opened { link, arriving, health, found } = opened;
         let (writes, waiting) = mpsc::channel(WRITES_WAITING);
         // Not among the actor's own tasks, which run before a caller on the same thread sees its answer.
-        let (reports, leases) = (Arc::clone(&link.reports), Arc::clone(&link.leases));
+        let (reports, leases) = (Arc::clone(&link.reports), Arc::clone(&sharing.leases));
         tasks::spawn("report-writer", outbound::write_all(reports, leases, waiting, Arc::clone(&sharing.written), self.clock.clone()));
         sharing.link = Some(link);
         sharing.writes = Some(writes);
@@ -211,9 +211,9 @@ impl BackoffTracker {
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| alone && !sharing.pinging && sharing.link.is_some()) else { return };
         sharing.pinging = true;
         context.run_later(TRIED_EVERY, |tracker, context| {
-            let Some(link) = tracker.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()) else { return };
-            let leases = Arc::clone(&link.leases);
-            let asking = async move { timeout(BUS_ANSWER, leases.get("try.anybody")).await.is_ok_and(|answer| answer.is_ok()) };
+            let Some(sharing) = tracker.sharing.as_ref().filter(|sharing| sharing.link.is_some()) else { return };
+            let leases = Arc::clone(&sharing.leases);
+            let asking = async move { timeout(BUS_ANSWER, leases.look("try.anybody", "")).await.is_ok_and(|answer| answer.is_ok()) };
             context.spawn(asking.into_actor(tracker).map(|answered, tracker, context| {
                 if let Some(sharing) = &mut tracker.sharing {
                     sharing.pinging = false;

@@ -1,19 +1,19 @@
 //! Leave for a flight: the core's inputs and effects, answers held back, and the alarm.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, WrapFuture as _};
 use actors::{Ask, Later, later};
 use bus::{BusError, KeyValueError};
-use contract::know::{StoredLease, encode_as};
 use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, AwaitLeave, BeginAttempt, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish,
 };
 use contract::{TraceContext, WishId};
+use lease::Taken;
 use metrics::Lease;
 
-use super::taking::Taking;
 use super::wishes::{self, Stage};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Effect, Failure, Input, LeaseAnswer, LeaseName, Outcome, PROBE_DEADLINE};
@@ -21,6 +21,9 @@ use crate::outbound::{self, Write};
 
 /// tokio's timers count milliseconds: a shorter wait is none.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// The key says of what a lease is.
+const OF: &str = "";
 
 impl Handler<Ask<AwaitLeave>> for BackoffTracker {
     type Result = Later<Ask<AwaitLeave>>;
@@ -146,7 +149,7 @@ impl BackoffTracker {
                         sharing.write(Write::Report { report, date: now.saturating_sub(age) });
                     }
                 }
-                Effect::AcquireLease(name, ttl) => self.acquire(name, ttl, context),
+                Effect::AcquireLease(name, _) => self.acquire(name, context),
                 Effect::ReleaseLease(name) => self.release(name),
                 Effect::Announce(news) => self.announce(now, &news, context),
             }
@@ -231,41 +234,33 @@ impl BackoffTracker {
         self.set_alarm(context);
     }
 
-    fn acquire(&mut self, name: LeaseName, ttl: Duration, context: &mut Context<Self>) {
+    fn acquire(&mut self, name: LeaseName, context: &mut Context<Self>) {
         let Some(sharing) = &mut self.sharing else { return };
-        let Some(link) = &sharing.link else { return };
-        let Ok(value) = encode_as(sharing.version(), &StoredLease { holder: sharing.node.clone() }) else { return };
+        if sharing.link.is_none() {
+            return;
+        }
         sharing.asked.insert(name, false);
-        let taking = Taking {
-            bucket: std::sync::Arc::clone(&link.leases),
-            key: outbound::lease_key(name),
-            value: value.into(),
-            ttl,
-            now: self.clock.now().monotonic,
-            outlived: std::sync::Arc::clone(&sharing.outlived),
-        };
+        sharing.leases.write_in(sharing.version());
+        let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));
         // Without a limit of its own: the core waits as long as it wants to, and gives back what comes too late.
-        let asking = async move { taking.take().await };
+        let asking = async move { leases.take(&key, OF).await };
         context.spawn(asking.into_actor(self).map(move |answer, tracker, context| tracker.lease_answered(name, answer, context)));
     }
 
-    fn lease_answered(&mut self, name: LeaseName, answer: Result<u64, KeyValueError>, context: &mut Context<Self>) {
+    fn lease_answered(&mut self, name: LeaseName, answer: Result<Taken, KeyValueError>, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Some(sharing) = &mut self.sharing else { return };
         let freed_since = sharing.asked.remove(&name).unwrap_or_default();
         match answer {
-            Ok(revision) => {
+            Ok(Taken::Now(_)) => {
                 self.instruments.lease_taken(match name {
                     LeaseName::Probe(..) => Lease::Probe,
                     LeaseName::Lead(..) => Lease::Lead,
                     LeaseName::Slot(..) => Lease::Gate,
                 });
-                // Some run out without being given back.
-                sharing.leases.retain(|_, (_, until)| now < *until);
-                sharing.leases.insert(name, (revision, now + PROBE_DEADLINE));
                 self.step(Input::Lease(name, LeaseAnswer::Won), context);
             }
-            Err(KeyValueError::Conflict { .. }) => {
+            Ok(Taken::Not(_)) => {
                 let lost = Input::Lease(name, LeaseAnswer::Lost(PROBE_DEADLINE));
                 let freed = freed_since.then_some(Input::LeaseFreed(name));
                 self.step_all(now, [lost].into_iter().chain(freed), context);
@@ -283,8 +278,8 @@ impl BackoffTracker {
 
     fn release(&mut self, name: LeaseName) {
         let Some(sharing) = &mut self.sharing else { return };
-        if let Some((revision, _)) = sharing.leases.remove(&name) {
-            sharing.write(Write::Release { key: outbound::lease_key(name), revision });
+        if let Some(owned) = sharing.leases.give_up(&outbound::lease_key(name), None) {
+            sharing.write(Write::Release(owned));
         }
     }
 }

@@ -9,6 +9,7 @@ use contract::know::SharedBucket;
 use contract::subject::Fleet;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use lease::LeaseStore;
 
 use crate::core::knowledge::MAX_TOPICS_OF_ONE;
 
@@ -28,7 +29,6 @@ pub struct SharedBus {
 /// An open way to the bus.
 pub(crate) struct Link {
     pub(crate) reports: Arc<dyn KeyValue>,
-    pub(crate) leases: Arc<dyn KeyValue>,
     pub(crate) pauses: Arc<dyn KeyValue>,
     /// How far the bucket of reports was read before.
     read: Arc<Mutex<BucketStatus>>,
@@ -51,13 +51,13 @@ pub(crate) struct Found {
 }
 
 /// Opens the buckets and subscribes, then reads what is there: nothing said in between is missed.
-pub(crate) async fn open(shared: SharedBus) -> Result<Opened, KeyValueError> {
+pub(crate) async fn open(shared: SharedBus, leases: Arc<LeaseStore>) -> Result<Opened, KeyValueError> {
     let SharedBus { bus, fleet } = shared;
     let reports = bus.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await?;
-    let leases = bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await?;
+    leases.bucket().await?;
     let pauses = bus.bucket(&bucket_spec(SharedBucket::pauses(&fleet))).await?;
     let (knowledge, health) = (bus.subscribe(&fleet.all_knowledge(), None).await?, bus.health_changes());
-    let link = Link { reports, leases, pauses, read: Arc::default() };
+    let link = Link { reports, pauses, read: Arc::default() };
     let found = link.read().await?;
     Ok(Opened { link, arriving: knowledge.ready_chunks(AT_ONCE).boxed(), health, found })
 }

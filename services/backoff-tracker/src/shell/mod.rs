@@ -11,7 +11,6 @@ mod pausing;
 mod recording;
 mod refusals;
 mod sharing;
-mod taking;
 mod wishes;
 
 pub use entries::{CountEntries, OpenEntries};

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bus::{BucketStatus, Outlived};
-use clock::Random;
+use actors::bucket_spec;
+use bus::BucketStatus;
+use clock::{Clock, Random};
 use contract::NodeName;
-use contract::know::{StoredClear, other_version};
+use contract::know::{SharedBucket, StoredClear, other_version};
+use lease::{LeaseParts, LeaseStore};
 use tokio::sync::mpsc;
 
 use super::link::{Link, SharedBus};
@@ -57,10 +59,8 @@ pub(crate) struct Sharing {
     pub(crate) said_again_at: Duration,
     /// What operators cleared on this node, by its key, and when: for as long as anybody may still know of a failure before it.
     clears: VecDeque<(String, StoredClear, Duration)>,
-    /// Leases of this node's: the revision that gives them back, and when they have run out.
-    pub(crate) leases: BTreeMap<LeaseName, (u64, Duration)>,
-    /// Leases of others that stood in the way of this node's.
-    pub(crate) outlived: Arc<Outlived>,
+    /// Leads, slots and probes in their bucket.
+    pub(crate) leases: Arc<LeaseStore>,
     /// Leases asked for, and whether they were freed since.
     pub(crate) asked: BTreeMap<LeaseName, bool>,
     pub(crate) holders: Holders,
@@ -98,7 +98,11 @@ pub(crate) struct Counts {
 }
 
 impl Sharing {
-    pub(crate) fn new(node: NodeName, shared: SharedBus, random: Random) -> Self {
+    pub(crate) fn new(node: NodeName, shared: SharedBus, random: Random, clock: Clock) -> Self {
+        let (bus, bucket) = (shared.bus.clone(), bucket_spec(SharedBucket::leases(&shared.fleet)));
+        // Every node hears of each lease, and what matters is the node: its processes are not told apart.
+        let of_leases = LeaseParts { bus, bucket, holder: node.clone(), instance: String::new(), term: PROBE_DEADLINE, clock };
+        let leases = Arc::new(LeaseStore::new(of_leases));
         Self {
             node,
             shared,
@@ -117,8 +121,7 @@ impl Sharing {
             unsent_seen: 0,
             said_again_at: Duration::ZERO,
             clears: VecDeque::new(),
-            leases: BTreeMap::new(),
-            outlived: Arc::new(Outlived::of_term(PROBE_DEADLINE)),
+            leases,
             asked: BTreeMap::new(),
             holders: Holders::default(),
             server_time: ServerTime::default(),

@@ -15,6 +15,7 @@ use contract::messages::pull_coordinator::ListPulls;
 use contract::messages::throttler::{CountPermits, ListBudgets};
 use contract::{CallError, EventReason, Service, VERSION as MESSAGE_VERSION};
 use metrics::Instruments;
+use registrar::{CountRegistrar, Registrar, RegistrarCounts};
 use runtimes::{RuntimeDescription, RuntimeRef};
 use tracing::{info, warn};
 
@@ -24,7 +25,6 @@ use super::exposition::Kept;
 use super::identity::{Identity, VERSION};
 use super::readings::{OfFleet, labelled};
 use super::telling::Telling;
-use crate::node::presence::{CountPresence, Presence, PresenceCounts};
 use crate::node::{Actors, root_envelope};
 
 /// How often the runtime is looked at when nobody asks, so that its loss is logged and dated. It costs one call.
@@ -38,7 +38,7 @@ const RUNTIME_WITHIN: Duration = Duration::from_millis(250);
 pub(super) struct Agent {
     pub(super) identity: Identity,
     services: Actors,
-    presence: Option<Addr<Presence>>,
+    registrar: Option<Addr<Registrar>>,
     bus: BusRef,
     runtime: RuntimeRef,
     pub(super) clock: Clock,
@@ -57,7 +57,7 @@ pub(super) struct AgentParts {
     pub(super) identity: Identity,
     pub(super) services: Actors,
     /// None: the node does not share.
-    pub(super) presence: Option<Addr<Presence>>,
+    pub(super) registrar: Option<Addr<Registrar>>,
     pub(super) bus: BusRef,
     pub(super) runtime: RuntimeRef,
     /// What the runtime said of itself at the start.
@@ -78,7 +78,7 @@ pub(super) struct Gathered {
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Self {
-        let AgentParts { identity, services, presence, bus, runtime, seen, clock, instruments, telling, gravestone } = parts;
+        let AgentParts { identity, services, registrar, bus, runtime, seen, clock, instruments, telling, gravestone } = parts;
         let mut condition = Condition::new(identity.started);
         condition.see_bus(identity.started, &bus.health());
         condition.see_runtime(identity.started, problem_of(&seen));
@@ -90,7 +90,7 @@ impl Agent {
         Self {
             identity,
             services,
-            presence,
+            registrar,
             bus,
             runtime,
             clock,
@@ -149,7 +149,7 @@ impl Agent {
 
     /// What the services count now, and the runtime's description if it is old and comes in time.
     fn gather(&self) -> impl Future<Output = Result<(Counts, Option<RuntimeDescription>), CallError>> + use<> {
-        let (services, presence) = (self.services.clone(), self.presence.clone());
+        let (services, registrar) = (self.services.clone(), self.registrar.clone());
         let is_old = self.clock.now().monotonic.saturating_sub(self.seen_at.monotonic) > FRESH_FOR;
         let runtime = is_old.then(|| self.runtime.clone());
         async move {
@@ -159,16 +159,16 @@ impl Agent {
                     None => None,
                 }
             };
-            let (counts, seen) = futures::join!(count(&services, presence), look);
+            let (counts, seen) = futures::join!(count(&services, registrar), look);
             Ok((counts?, seen))
         }
     }
 
     /// Everything that the metrics are made of.
     pub(super) fn gather_all(&self) -> impl Future<Output = Result<Gathered, CallError>> + use<> {
-        let (services, presence) = (self.services.clone(), self.presence.clone());
+        let (services, registrar) = (self.services.clone(), self.registrar.clone());
         async move {
-            let counts = count(&services, presence).await?;
+            let counts = count(&services, registrar).await?;
             let fleet = count_fleet(&services, &counts).await?;
             Ok(Gathered { counts, fleet })
         }
@@ -262,7 +262,7 @@ impl Handler<Ask<CountAll>> for Agent {
 /// What this node tells of the fleet, as far as it leads that.
 async fn count_fleet(services: &Actors, counts: &Counts) -> Result<OfFleet, CallError> {
     let ended = |service: Service| move |_| CallError::Ended { service: service.name() };
-    let entries = match counts.presence.of("presence_registrar") {
+    let entries = match counts.registrar.of("presence_registrar") {
         0 => None,
         _ => Some(services.backoff.send(CountEntries).await.map_err(ended(Service::BackoffTracker))?),
     };
@@ -273,15 +273,15 @@ async fn count_fleet(services: &Actors, counts: &Counts) -> Result<OfFleet, Call
     Ok(OfFleet { entries, budgets })
 }
 
-async fn count(services: &Actors, presence: Option<Addr<Presence>>) -> Result<Counts, CallError> {
-    let presence = async move {
-        match presence {
-            Some(presence) => presence.send(CountPresence).await,
-            None => Ok(PresenceCounts::default()),
+async fn count(services: &Actors, registrar: Option<Addr<Registrar>>) -> Result<Counts, CallError> {
+    let registrar = async move {
+        match registrar {
+            Some(registrar) => registrar.send(CountRegistrar).await,
+            None => Ok(RegistrarCounts::default()),
         }
     };
-    let (presence, pulls, backoff, permits, events) = futures::join!(
-        presence,
+    let (registrar, pulls, backoff, permits, events) = futures::join!(
+        registrar,
         services.coordinator.send(Ask(root_envelope(ListPulls {}))),
         services.backoff.send(Ask(root_envelope(CountBackoffs {}))),
         services.throttler.send(Ask(root_envelope(CountPermits {}))),
@@ -293,7 +293,7 @@ async fn count(services: &Actors, presence: Option<Addr<Presence>>) -> Result<Co
         backoff: backoff.map_err(ended(Service::BackoffTracker))??,
         permits: permits.map_err(ended(Service::Throttler))??,
         events: events.map_err(ended(Service::EventRecorder))??,
-        presence: presence.map_err(ended(Service::Registrar))?,
+        registrar: registrar.map_err(ended(Service::Registrar))?,
     })
 }
 

@@ -6,11 +6,9 @@ use contract::messages::backoff_tracker::BackoffCounts;
 use contract::messages::event_recorder::EventCounts;
 use contract::messages::pull_coordinator::{AnswerCounts, PullList, PullState};
 use contract::messages::throttler::PermitCounts;
-
+use registrar::RegistrarCounts;
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::node::presence::PresenceCounts;
 
 /// What the services of a node count, asked at one time.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +18,7 @@ pub(super) struct Counts {
     pub(super) permits: PermitCounts,
     pub(super) events: EventCounts,
     /// Nothing where the node does not share.
-    pub(super) presence: PresenceCounts,
+    pub(super) registrar: RegistrarCounts,
 }
 
 /// What a list of pulls adds up to.
@@ -47,7 +45,7 @@ impl PullCounts {
 impl Counts {
     /// By name, as `fleetpull nodes NAME` shows them.
     pub(super) fn by_name(&self) -> BTreeMap<String, u64> {
-        let Self { pulls, backoff, permits, events, presence } = self;
+        let Self { pulls, backoff, permits, events, registrar } = self;
         [
             ("pulls_pulling", pulls.pulling),
             ("pulls_waiting", pulls.waiting),
@@ -83,9 +81,9 @@ impl Counts {
             ("events_delivering", u64::from(events.is_delivering)),
         ]
         .into_iter()
-        .chain(presence.0.iter().copied())
+        .chain(registrar.0.iter().copied())
         .map(|(name, value)| (name.to_owned(), value))
-        .chain(presence.is_shared().then(|| self.of_sharing()).into_iter().flatten())
+        .chain(registrar.is_shared().then(|| self.of_sharing()).into_iter().flatten())
         .collect()
     }
 }
@@ -120,7 +118,7 @@ mod tests {
         counts.backoff.shared.alone = true;
         counts.backoff.shared.refused_total = 3;
         assert!(!counts.by_name().contains_key("shared_alone"));
-        counts.presence = PresenceCounts(vec![("presence_alive", 2)]);
+        counts.registrar = RegistrarCounts(vec![("presence_alive", 2)]);
         let by_name = counts.by_name();
         let value = |name: &str| by_name.get(name).copied();
         assert_eq!((value("shared_alone"), value("shared_refused_total"), value("presence_alive")), (Some(1), Some(3), Some(2)));

@@ -50,7 +50,7 @@ pub(super) fn readings(
     fleet: &OfFleet,
     instruments: &Instruments,
 ) -> Readings {
-    let mut readings = if counts.presence.is_shared() { Readings::default().sharing() } else { Readings::default() };
+    let mut readings = if counts.registrar.is_shared() { Readings::default().sharing() } else { Readings::default() };
     readings.set_counters(counters);
     readings.set(&table::BUILD_INFO, &[VERSION], 1.0);
     readings.set(&table::START_TIME, &[], agent.started_s);
@@ -59,7 +59,7 @@ pub(super) fn readings(
     }
     set_pulls(&mut readings, counts);
     set_outbox(&mut readings, &counts.events);
-    if counts.presence.is_shared() {
+    if counts.registrar.is_shared() {
         readings.set(&table::LEASES_LOST, &[ATTEMPT], counts.backoff.shared.late_results_total as f64);
     }
     if let Some(open) = &fleet.entries {
@@ -86,8 +86,8 @@ fn set_pulls(readings: &mut Readings, counts: &Counts) {
 }
 
 fn set_fleet(readings: &mut Readings, counts: &Counts, open: &OpenEntries, instruments: &Instruments) {
-    readings.set(&table::NODES_ALIVE, &[], counts.presence.of("presence_alive") as f64);
-    readings.set(&table::NODES_KNOWN, &[], counts.presence.of("presence_known") as f64);
+    readings.set(&table::NODES_ALIVE, &[], counts.registrar.of("presence_alive") as f64);
+    readings.set(&table::NODES_KNOWN, &[], counts.registrar.of("presence_known") as f64);
     readings.set(&table::ENTRY_OLDEST, &[], open.oldest.as_secs_f64());
     let mut by_label = BTreeMap::<(String, FailureClass), u64>::new();
     for ((registry, class), entries) in &open.by_registry {
@@ -164,9 +164,9 @@ mod tests {
     use contract::messages::throttler::KnownLimits;
     use metrics::samples;
 
-    use super::*;
-    use crate::node::presence::PresenceCounts;
+    use registrar::RegistrarCounts;
 
+    use super::*;
     const AGENT: OfAgent = OfAgent { started_s: 1_700_000_000.5, bus_state: "degraded" };
 
     fn text(counts: &Counts, fleet: &OfFleet) -> String {
@@ -219,7 +219,7 @@ mod tests {
         ];
         let by_registry = BTreeMap::from([(("hub.example".to_owned(), FailureClass::NotFound), 3)]);
         let entries = OpenEntries { by_registry, oldest: Duration::from_secs(90) };
-        let counts = Counts { presence: PresenceCounts(vec![("presence_alive", 7)]), ..Counts::default() };
+        let counts = Counts { registrar: RegistrarCounts(vec![("presence_alive", 7)]), ..Counts::default() };
         let shown = text(&counts, &OfFleet { entries: Some(entries), budgets });
         for line in [
             "fleetpull_budget_rate_cap{registry=\"hub.example\"} 400\n",

@@ -111,14 +111,14 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         instruments: instruments.clone(),
     };
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
-    // It ends with the node's presence.
+    // It ends with the node's registrar.
     tasks::spawn_local("fleet-size", fleet_size::keep(state.fleet_size(), bus.clone(), node.fleet_seen()));
     let telling = Telling::new(&identity, node.actors.recorder.clone(), clock.clone());
     let agent = Agent::new(AgentParts {
         telling: telling.clone(),
         identity: identity.clone(),
         services: node.actors.clone(),
-        presence: node.presence.clone(),
+        registrar: node.registrar.clone(),
         bus,
         runtime,
         seen: seen.clone(),

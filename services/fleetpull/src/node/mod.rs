@@ -5,7 +5,6 @@ pub mod fleet_key;
 mod local_agent;
 mod membership;
 mod name;
-pub mod presence;
 mod runtime;
 mod sharing;
 mod spread;
@@ -33,8 +32,8 @@ use event_recorder::{Close, Durability, EventRecorder, Flush};
 use futures::future::{OptionFuture, join_all};
 use membership::MemberRecord;
 use metrics::Instruments;
-use presence::{Leave, Presence};
 use pull_coordinator::{EarlyWord, Extras, Neighbours, PullCoordinator, WishStoreRef};
+use registrar::{Leave, Registrar};
 use runtimes::RuntimeRef;
 use settings::Settings;
 use throttler::Throttler;
@@ -126,7 +125,7 @@ pub struct Node {
     /// The actors.
     pub actors: Actors,
     /// By which the fleet knows of the node, where it shares.
-    pub presence: Option<Addr<Presence>>,
+    pub registrar: Option<Addr<Registrar>>,
     served: Vec<Served>,
     record: Option<MemberRecord>,
     seen: watch::Receiver<FleetSeen>,
@@ -203,17 +202,19 @@ impl Node {
             PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras).counting(instruments.clone()).start();
         let actors = Actors { coordinator, backoff, throttler, recorder };
-        let (tell, seen) = watch::channel(FleetSeen::default());
-        let presence = async {
+        let registrar = async {
             match sharing {
-                Some(sharing) => Presence::new(sharing.presence(&wiring, &actors, tell, clock, gravestone("presence"))).await.map(Some),
+                Some(sharing) => Registrar::new(sharing.registrar(&wiring, &actors, clock, gravestone("registrar"))).await.map(Some),
                 None => Ok(None),
             }
         };
-        let (served, presence) = futures::try_join!(actors.serve(&wiring), presence)?;
-        let presence = presence.map(|presence| presence.counting(instruments).start());
+        let (served, registrar) = futures::try_join!(actors.serve(&wiring), registrar)?;
+        // Nobody tells a node that does not share.
+        let nobody = || watch::channel(FleetSeen::default()).1;
+        let seen = registrar.as_ref().map_or_else(nobody, Registrar::fleet_seen);
+        let registrar = registrar.map(|registrar| registrar.counting(instruments).start());
         let record = membership.map(|membership| MemberRecord::keep(&membership, &wiring, seen.clone(), Random::from_system()));
-        Ok(Self { wiring, actors, presence, served, record, seen })
+        Ok(Self { wiring, actors, registrar, served, record, seen })
     }
 
     /// How the fleet stands, as this node is told. It never changes where the node does not share.
@@ -252,8 +253,8 @@ impl Node {
 
     /// Leaves the fleet, tells whoever waits for an answer that none comes, and waits until what is recorded is published.
     pub async fn stop(mut self) {
-        let leaving = self.presence.take().map(|presence| presence.send(Leave));
-        // Presence may be gone already; then its silence says so.
+        let leaving = self.registrar.take().map(|registrar| registrar.send(Leave));
+        // The registrar may be gone already; then the node's silence says so.
         let _ = futures::join!(OptionFuture::from(leaving), OptionFuture::from(self.record.take().map(MemberRecord::withdraw)));
         join_all(self.served.drain(..).map(Served::end)).await;
         // The recorder may be gone already; then there is nothing to wait for. What the stream does not take in this time is stored.

@@ -3,21 +3,18 @@
 use std::time::Duration;
 
 use actix::Addr;
-use actors::{Ask, Gravestone, Sender, Wiring};
+use actors::{Gravestone, Sender, Wiring};
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::{BackoffTracker, SharedBus, TrackerParts};
 use clock::{Clock, Random};
-use contract::messages;
-use contract::messages::registrar::FleetSeen;
 use pull_coordinator::{FleetNeighbours, Surroundings};
+use registrar::{Neighbours, RegistrarParts};
 use settings::{Budget, Settings, Share};
 use throttler::core::ThrottlePolicy;
 use throttler::core::budget::{Alone, BudgetPolicy};
 use throttler::{FleetParts, Throttler};
-use tokio::sync::watch;
 
-use super::presence::PresenceParts;
-use super::{Actors, root_envelope};
+use super::Actors;
 
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -108,27 +105,18 @@ impl Sharing {
     }
 
     /// By what the fleet knows of the node, and who on the node hears how the fleet stands.
-    pub(super) fn presence(
-        &self,
-        wiring: &Wiring,
-        actors: &Actors,
-        seen: watch::Sender<FleetSeen>,
-        clock: Clock,
-        gravestone: Gravestone,
-    ) -> PresenceParts {
-        let Actors { backoff, throttler, .. } = actors.clone();
-        let tell = move |seen: &FleetSeen| {
-            // One that is lost is told again before long.
-            let _ = backoff.try_send(Ask(root_envelope(messages::backoff_tracker::SeeFleet(seen.clone()))));
-            let _ = throttler.try_send(Ask(root_envelope(messages::throttler::SeeFleet(seen.clone()))));
+    pub(super) fn registrar(&self, wiring: &Wiring, actors: &Actors, clock: Clock, gravestone: Gravestone) -> RegistrarParts {
+        let neighbours = Neighbours {
+            tracker: Sender::local(wiring.clone(), actors.backoff.clone().recipient()),
+            throttler: Sender::local(wiring.clone(), actors.throttler.clone().recipient()),
         };
-        PresenceParts {
+        RegistrarParts {
             wiring: wiring.clone(),
             instance: self.instance.clone(),
             zone: self.zone.clone(),
             clock,
             random: Random::from_system(),
-            listeners: vec![Box::new(tell), Box::new(move |now: &FleetSeen| drop(seen.send_replace(now.clone())))],
+            neighbours: Some(neighbours),
             gravestone,
         }
     }

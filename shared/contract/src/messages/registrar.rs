@@ -75,15 +75,6 @@ pub struct NodeList {
 /// The key of the registrar's lease in the bucket `leaders`.
 pub const REGISTRAR_LEASE: &str = "registrar";
 
-/// The value of that lease. Its epoch is its revision.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegistrarLease {
-    /// Who is registrar.
-    pub holder: NodeName,
-    /// Different for each start of an agent.
-    pub instance: String,
-}
-
 /// What the registrar publishes each [`DIGEST_EVERY_MS`], below its own token, so that every node sees whether it has missed something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -356,42 +356,6 @@ impl Command for BudgetTurn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetTurnHeard {}
 
-/// Who leads a budget: the value of its lease in the bucket of leases, under `budget.<hash of the owner>.lead`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredBudgetLease {
-    /// Whose budget.
-    pub owner: String,
-    /// Which node leads.
-    pub holder: NodeName,
-    /// Which leadership: see [`budget_epoch`]; 0: it begins with the revision at which this stands.
-    #[serde(default)]
-    pub epoch: u64,
-    /// Which process of that node, as two may have one name by mistake; empty: it was not told.
-    #[serde(default)]
-    pub instance: String,
-    /// When the bucket was made in which the lease was taken, in whole seconds since 1970 by its server; 0: it was not told.
-    #[serde(default)]
-    pub bucket_made_s: u64,
-}
-
-impl StoredBudgetLease {
-    /// The epoch of the leader, this standing at `revision`.
-    #[must_use]
-    pub fn epoch_at(&self, revision: u64) -> u64 {
-        if self.epoch == 0 { budget_epoch(self.bucket_made_s, revision) } else { self.epoch }
-    }
-}
-
-/// So many revisions a second no bucket counts.
-const REVISIONS_A_SECOND: u64 = 1 << 20;
-
-/// The epoch of a lease that was taken at `revision`: higher than any before, also than those of a bucket that was lost and made
-/// again, whose revisions start over. Exact in JSON.
-#[must_use]
-pub fn budget_epoch(bucket_made_s: u64, revision: u64) -> u64 {
-    bucket_made_s.saturating_mul(REVISIONS_A_SECOND).saturating_add(revision)
-}
-
 /// What this node knows of the budgets of the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListBudgets {}
@@ -457,24 +421,4 @@ pub struct BudgetWaiter {
     pub node: NodeName,
     /// How long it was told to wait, in milliseconds from now.
     pub wait_ms: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_later_lease_has_a_higher_epoch_whatever_becomes_of_its_bucket() {
-        let made_s = 1_790_000_000;
-        let epochs = [
-            budget_epoch(made_s, 1),
-            budget_epoch(made_s, 2),
-            // A day later, after so many changes as no server takes, the bucket is lost and made again.
-            budget_epoch(made_s, 86_400 * 1_000_000),
-            budget_epoch(made_s + 86_400, 1),
-        ];
-        assert!(epochs.is_sorted_by(|before, after| before < after), "{epochs:?}");
-        assert!(epochs.iter().all(|epoch| *epoch < 1 << 53), "{epochs:?}");
-        assert_eq!(budget_epoch(u64::MAX, u64::MAX), u64::MAX);
-    }
 }

@@ -75,7 +75,7 @@ impl Simulation {
             Effect::Turn { to, turn } => self.post(node, &to, Letter::Told(Input::Turn(turn))),
             Effect::Campaign { owner } => self.send(node, Upward::Campaign(owner, asked)),
             Effect::KeepLease { owner, epoch } => self.send(node, Upward::Keep(owner, epoch, asked)),
-            Effect::DropLease { owner, epoch } => self.send(node, Upward::Drop(owner, epoch)),
+            Effect::DropLease { owner, epoch, .. } => self.send(node, Upward::Drop(owner, epoch)),
             Effect::Granted { permit, .. } => self.attempt(node, permit, None),
             Effect::Refused { permit, text } => self.attempt(node, permit, Some(text)),
         }

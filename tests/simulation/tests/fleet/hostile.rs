@@ -13,8 +13,8 @@ use bus::{BucketStatus, Bus as _, Entry, KeyValue, Message};
 use bytes::Bytes;
 use clock::Random;
 use contract::know::{SharedBucket, StoredLease, TryKey, decode, encode};
-use contract::messages::registrar::{REGISTRAR_LEASE, RegistrarLease};
-use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, RenewBudget, StoredBudgetLease};
+use contract::messages::registrar::REGISTRAR_LEASE;
+use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, RenewBudget};
 use contract::subject::Fleet;
 use contract::{Command, NodeName, PermitId, headers};
 
@@ -130,8 +130,9 @@ impl Hostile {
     pub async fn forge(&mut self) -> Forged {
         let mut forged = Forged::default();
         for entry in self.leaders().await.snapshot(None).await.expect("the bus is open").entries {
-            let Ok(lease) = decode::<StoredBudgetLease>(&entry.entry.value) else { continue };
-            let (name, owner, leader) = (self.name.clone(), lease.owner, lease.holder);
+            // Of no owner, it is the registrar's.
+            let Some(lease) = decode::<StoredLease>(&entry.entry.value).ok().filter(|lease| !lease.of.is_empty()) else { continue };
+            let (name, owner, leader) = (self.name.clone(), lease.of, lease.holder);
             let random = &mut self.random;
             let fresh = || (0..BUDGET_PERMITS_PER_NODE).map(|_| PermitId::random(random)).collect();
             let permits = self.claimed.entry(owner.clone()).or_insert_with(fresh).clone();
@@ -167,18 +168,17 @@ impl Hostile {
             let topic = Topic::new(view(), about).id().0;
             (0..3).map(move |which| TryKey { kind: "lead".to_owned(), topic, which }.text())
         };
-        let own = Bytes::from(encode(&StoredLease { holder: self.name.clone() }).expect("it fits"));
+        let own = Bytes::from(encode(&StoredLease::of_node(self.name.clone())).expect("it fits"));
         let name = self.name.clone();
         let kept = move |_: &str, _: &Bytes| Some(own.clone());
         actix::spawn(keep(leases, [TOOL, APP].into_iter().flat_map(lead).collect(), self.kept.clone(), kept));
-        let registrar = RegistrarLease { holder: name.clone(), instance: "hostile".to_owned() };
-        let registrar = Bytes::from(rmp_serde::to_vec_named(&registrar).expect("it is encoded"));
+        let registrar = Bytes::from(encode(&StoredLease::of_node(name.clone())).expect("it fits"));
         let of_leaders = move |key: &str, value: &Bytes| {
             if key == REGISTRAR_LEASE {
                 return Some(registrar.clone());
             }
-            let lease = decode::<StoredBudgetLease>(value).ok().filter(|_| key.ends_with(".lead"))?;
-            encode(&StoredBudgetLease { holder: name.clone(), epoch: 0, ..lease }).ok().map(Bytes::from)
+            let lease = decode::<StoredLease>(value).ok().filter(|_| key.ends_with(".lead"))?;
+            encode(&StoredLease { holder: name.clone(), epoch: 0, ..lease }).ok().map(Bytes::from)
         };
         actix::spawn(keep(self.leaders().await, BTreeSet::from([REGISTRAR_LEASE.to_owned()]), self.kept.clone(), of_leaders));
     }

@@ -7,17 +7,14 @@ use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::{BackoffTracker, Reader, SharedBus, TrackerParts};
 use bus::BusRef;
 use clock::{Clock, Random};
-use contract::messages::backoff_tracker as of_tracker;
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
-use contract::messages::registrar::FleetSeen;
-use contract::messages::throttler as of_throttler;
 use contract::subject::Fleet;
 use contract::{Envelope, Meta, NodeName};
 use event_recorder::EventRecorder;
-use fleetpull::node::presence::{Presence, PresenceParts};
 use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Neighbours, PullCoordinator, Surroundings};
+use registrar::{Registrar, RegistrarParts};
 use runtimes::RuntimeRef;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -90,7 +87,7 @@ pub struct Node {
     life: JoinHandle<()>,
     suspension: Rc<Suspension>,
     coordinator: Addr<PullCoordinator>,
-    _presence: Addr<Presence>,
+    _registrar: Addr<Registrar>,
     _served: Vec<Served>,
 }
 
@@ -157,26 +154,22 @@ impl Node {
         let extras = Extras { sharing: Some(sharing), early: Some(early), ..Extras::default() };
         let coordinator = PullCoordinator::new(name, runtime, neighbours, clock.clone(), None, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras).start();
-        let (told_tracker, told_throttler) = (tracker.clone(), throttler.clone());
-        let random = RefCell::new(Random::from_system());
-        let tell = move |seen: &FleetSeen| {
-            let meta = Meta::root(&mut random.borrow_mut());
-            let _ = told_tracker.try_send(Ask(Envelope { meta: meta.clone(), body: of_tracker::SeeFleet(seen.clone()) }));
-            let _ = told_throttler.try_send(Ask(Envelope { meta, body: of_throttler::SeeFleet(seen.clone()) }));
-        };
-        let presence = Presence::new(PresenceParts {
+        let registrar = Registrar::new(RegistrarParts {
             wiring: wiring.clone(),
             instance,
             zone: "default".to_owned(),
             clock,
             random: Random::from_system(),
-            listeners: vec![Box::new(tell)],
-            gravestone: gravestone("presence"),
+            neighbours: Some(registrar::Neighbours {
+                tracker: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                throttler: Sender::local(wiring.clone(), throttler.clone().recipient()),
+            }),
+            gravestone: gravestone("registrar"),
         });
-        let presence = presence.await.expect("the bus is open").start();
+        let registrar = registrar.await.expect("the bus is open").start();
         let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");
         let life = tokio::task::spawn_local(async {});
-        Self { bus, life, suspension: Rc::default(), coordinator, _presence: presence, _served: served }
+        Self { bus, life, suspension: Rc::default(), coordinator, _registrar: registrar, _served: served }
     }
 
     /// A wish that stands until the image is there.

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use crate::command;
 
-const SERVICES: [&str; 4] = ["pull-coordinator", "backoff-tracker", "throttler", "event-recorder"];
+/// The services, and what their cores stand on that has a shell of its own.
+const CORES: [&str; 6] = ["pull-coordinator", "backoff-tracker", "throttler", "event-recorder", "registrar", "lease"];
 /// What only the shell of a service may bring in.
 const SHELL_ONLY: [&str; 3] = ["actix", "async-nats", "bus"];
 
 /// Whether every core compiles and is free of the shell.
 pub(super) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut all_right = true;
-    for service in SERVICES {
+    for service in CORES {
         let selection = ["--quiet", "--locked", "--no-default-features", "-p", service];
         let compiles = command::cargo(root).arg("check").args(selection).status()?.success();
         let tree = command::output(command::cargo(root).args(["tree", "-e", "normal", "--prefix", "none"]).args(selection))?;

@@ -47,7 +47,7 @@ const PERMITS_MAX: u64 = 50_000;
 /// How a leader's time in office began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Office {
-    /// Of this leadership, higher than any before: see [`contract::messages::throttler::budget_epoch`].
+    /// Of this leadership, higher than any before: see [`contract::know::lease_epoch`].
     pub epoch: u64,
     /// Nobody has led this budget lately, and what would remember it has not been lost: there is nothing to learn.
     pub first: bool,

@@ -44,6 +44,8 @@ pub const RENEW_EVERY: Duration = Duration::from_secs(1);
 pub const LEADER_LEASE: Duration = Duration::from_secs(3);
 /// How often a leader renews its lease.
 pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
+/// How long the bucket of leases may take to answer; a leader renews its lease three times within it.
+pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// How long a leader's answer is waited for.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 /// An answer that is later still counts until then, where each message takes long but comes: it was asked again meanwhile.

@@ -8,6 +8,7 @@ use contract::messages::throttler::{
     BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetState, BudgetTurn, PermitCounts, RegistryLimit,
 };
 use contract::{NodeName, PermitId};
+use lease::{Answer, Lease, Terms};
 
 use super::claim::{BudgetWait, Wanted};
 use super::fault::Fault;
@@ -15,12 +16,17 @@ use super::leader::{Leader, Office};
 use super::member::{Member, Membership};
 use super::rate::Told;
 use super::step::{BudgetCall, BudgetReply, Effect, Input};
-use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY};
+use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BUCKET_ANSWERS_WITHIN, BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY, LEADER_LEASE};
 
 /// The most budget owners that a node remembers; the one used least lately is forgotten. Registries times logins in use on one node.
 const OWNERS_MAX: usize = 1_000;
 /// A leader whom nobody has asked for so long, and of whose registry no quota is known, gives the lease back.
 const IDLE_LEADER_KEPT: Duration = Duration::from_secs(60);
+/// A renewal fails at once where there is no connection: it is tried again soon, as the lease ends within seconds.
+const RENEWED_AGAIN: Duration = Duration::from_millis(250);
+/// Of a budget leader's lease.
+const TERMS: Terms =
+    Terms { term: LEADER_LEASE, renew_every: LEAD_RENEWED_EVERY, renew_again: RENEWED_AGAIN, answer_within: BUCKET_ANSWERS_WITHIN };
 /// Never is it ticked again sooner, whatever is due.
 const TICK_LEAST: Duration = Duration::from_micros(500);
 /// How many waiters are listed for each budget.
@@ -30,7 +36,6 @@ const WAITERS_LISTED: usize = 100;
 #[derive(Debug)]
 struct Lead {
     core: Leader,
-    renew_at: Duration,
     /// When somebody else asked last.
     used: Duration,
     told: Told,
@@ -50,6 +55,8 @@ pub struct Budgets {
     random: Random,
     members: BTreeMap<String, (Duration, Member)>,
     leads: BTreeMap<String, Lead>,
+    /// Those asked for or held, by owner.
+    leases: BTreeMap<String, Lease>,
     owners: BTreeMap<PermitId, String>,
     /// How many nodes were alive when, falling: the first is the most within [`KNOWN_FOR`].
     alive: VecDeque<(Duration, u64)>,
@@ -71,6 +78,7 @@ impl Budgets {
             random,
             members: BTreeMap::new(),
             leads: BTreeMap::new(),
+            leases: BTreeMap::new(),
             owners: BTreeMap::new(),
             alive: VecDeque::new(),
             bus_gone: None,
@@ -114,13 +122,10 @@ impl Budgets {
             }
             Input::Turn(turn) => work.push_back(Work::Turn(self.node.clone(), turn)),
             Input::Lead { owner, leader } => self.led_by(now, &owner, leader, &mut work),
-            Input::Elected { owner, office } => self.elected(now, owner, office, &mut work),
-            Input::LeaseKept { owner, epoch, until } => {
-                if let Some(lead) = self.leads.get_mut(&owner).filter(|lead| lead.core.office.epoch == epoch) {
-                    lead.core.office.until = lead.core.office.until.max(until);
-                }
-            }
+            Input::Elected { owner, office } => self.elected(now, owner, office, &mut work, &mut effects),
+            Input::LeaseKept { owner, epoch, until } => self.lease_kept(now, owner, epoch, until, &mut effects),
             Input::LeaseLost { owner, epoch } => self.lease_lost(now, &owner, epoch, &mut work),
+            Input::LeaseUnknown { owner, asked } => self.lease_unknown(now, &owner, asked),
             Input::Fleet { alive } => self.fleet(now, alive),
             Input::BusGone => self.bus_gone = self.bus_gone.or(Some(now)),
             Input::BusUnusable => {
@@ -148,6 +153,9 @@ impl Budgets {
         }
         debug_assert!(self.members.len() <= OWNERS_MAX, "budgets are bounded");
         debug_assert!(self.leads.keys().all(|owner| self.members.contains_key(owner)), "who leads a budget takes part in it");
+        debug_assert!(self.leases.keys().all(|owner| self.members.contains_key(owner)), "who wants a lease takes part in its budget");
+        let has_lease = |owner: &String| self.leases.get(owner).is_some_and(|lease| lease.until().is_some());
+        debug_assert!(self.fault == Some(Fault::NoFence) || self.leads.keys().all(has_lease), "who leads a budget has its lease");
         debug_assert!(self.owners.values().all(|owner| self.members.contains_key(owner)), "a permit is one of a known budget");
         debug_assert!(self.alive.iter().is_sorted_by(|(at, most), (later, less)| at <= later && most > less), "the known sizes fall");
         self.members.values().for_each(|(_, member)| member.assert_invariants());
@@ -159,8 +167,9 @@ impl Budgets {
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
         let now = now.monotonic;
         let members = self.members.values().filter_map(|(_, member)| member.wake_at(now));
-        let leads = self.leads.values().filter_map(|lead| lead.core.wake_at(now).into_iter().chain([lead.renew_at]).min());
-        members.chain(leads).min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
+        let leads = self.leads.values().filter_map(|lead| lead.core.wake_at(now));
+        let leases = self.leases.values().filter_map(Lease::next_due);
+        members.chain(leads).chain(leases).min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
     }
 
     /// How long a wish has to wait; none if it does not wait.
@@ -279,6 +288,7 @@ impl Budgets {
         let idle = self.members.iter().filter(|(owner, (_, member))| member.is_idle() && !self.leads.contains_key(*owner));
         let Some(oldest) = idle.min_by_key(|(_, (used, _))| *used).map(|(owner, _)| owner.clone()) else { return false };
         self.members.remove(&oldest);
+        self.leases.remove(&oldest);
         self.forgotten_total += 1;
         true
     }
@@ -286,7 +296,10 @@ impl Budgets {
     fn led_by(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
         let mine = self.leads.get(owner).map(|lead| lead.core.office.epoch);
         let says_mine = leader.as_ref().is_some_and(|(node, epoch)| *node == self.node && Some(*epoch) == mine);
-        if let Some(epoch) = mine.filter(|_| !says_mine) {
+        if says_mine {
+            return self.member(now, owner, |member| member.led_by(now, leader), work);
+        }
+        if let Some(epoch) = mine {
             // A later epoch ends this one. News of before the election says nothing, but who looks for a leader is told of this one.
             if leader.as_ref().is_some_and(|(_, theirs)| *theirs > epoch) {
                 return self.lease_lost_to(now, owner, leader, work);
@@ -294,22 +307,66 @@ impl Budgets {
             let me = Some((self.node.clone(), epoch));
             return self.member(now, owner, |member| member.led_by(now, me), work);
         }
+        // Whoever asked has its answer.
+        self.leases.remove(owner);
         self.member(now, owner, |member| member.led_by(now, leader), work);
     }
 
-    fn elected(&mut self, now: Duration, owner: String, office: Office, work: &mut VecDeque<Work>) {
-        let Some((_, member)) = self.members.get(&owner).filter(|_| now < office.until) else { return };
-        if self.leads.get(&owner).is_some_and(|lead| lead.core.office.epoch >= office.epoch) {
-            // News that come again must not make it forget what it has learned, which nobody tells twice.
-            return;
+    fn elected(&mut self, now: Duration, owner: String, office: Office, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
+        let answer = Answer::Held { epoch: office.epoch };
+        let asked = office.until.saturating_sub(LEADER_LEASE);
+        let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: office.epoch };
+        if self.members.contains_key(&owner) {
+            // Who takes part is as good a leader as any, though it may have heard meanwhile that there was another.
+            drop(self.lease(now, &owner, lease::Input::Acquire, &mut Vec::new()));
         }
+        let is_new = self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects).iter().any(is_won);
+        let holds = self.leases.get(&owner).is_some_and(|lease| lease.epoch(now) == Some(office.epoch));
+        let Some((_, member)) = self.members.get(&owner).filter(|_| is_new && holds) else {
+            // News that come again must not make it forget what it has learned, which nobody tells twice; and what came too late is over.
+            return;
+        };
         // A leader whose word of having led was lost is remembered by those who heard it.
         let office = Office { first: office.first && !member.was_led(now), ..office };
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy, office, self.fault);
         let told = Told::of(core.rate());
         self.reserve(&mut core);
-        self.leads.insert(owner.clone(), Lead { core, renew_at: now + LEAD_RENEWED_EVERY, used: now, told });
+        self.leads.insert(owner.clone(), Lead { core, used: now, told });
         self.member(now, &owner, |member| member.elected(now, office.epoch), work);
+    }
+
+    /// One step of the lease of a budget. What became of it is for the caller.
+    fn lease(&mut self, now: Duration, owner: &str, input: lease::Input, effects: &mut Vec<Effect>) -> Vec<lease::Effect> {
+        let mut lease = self.leases.remove(owner).unwrap_or_else(|| Lease::new(TERMS));
+        let stepped = lease.step(now, input);
+        let is_wanted = lease.until().is_some() || lease.answer_due().is_some();
+        if is_wanted && self.members.contains_key(owner) {
+            self.leases.insert(owner.to_owned(), lease);
+        }
+        let owner = || owner.to_owned();
+        effects.extend(stepped.iter().filter_map(|effect| match *effect {
+            lease::Effect::Take => Some(Effect::Campaign { owner: owner() }),
+            lease::Effect::Renew { epoch } => Some(Effect::KeepLease { owner: owner(), epoch }),
+            lease::Effect::Release { epoch } => Some(Effect::DropLease { owner: owner(), epoch, in_good_order: false }),
+            lease::Effect::Won { .. } | lease::Effect::Lost { .. } => None,
+        }));
+        stepped
+    }
+
+    fn lease_kept(&mut self, now: Duration, owner: String, epoch: u64, until: Duration, effects: &mut Vec<Effect>) {
+        let (asked, answer) = (until.saturating_sub(LEADER_LEASE), Answer::Held { epoch });
+        self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects);
+        let kept = self.leases.get(&owner).filter(|lease| lease.epoch(now) == Some(epoch)).and_then(Lease::until);
+        let lead = self.leads.get_mut(&owner).filter(|lead| lead.core.office.epoch == epoch);
+        if let Some((lead, until)) = lead.zip(kept) {
+            lead.core.office.until = until;
+        }
+    }
+
+    fn lease_unknown(&mut self, now: Duration, owner: &str, asked: Duration) {
+        if let Some(lease) = self.leases.get_mut(owner) {
+            lease.step(now, lease::Input::Answered { asked, answer: Answer::Unknown });
+        }
     }
 
     fn lease_lost(&mut self, now: Duration, owner: &str, epoch: u64, work: &mut VecDeque<Work>) {
@@ -319,6 +376,7 @@ impl Budgets {
     }
 
     fn lease_lost_to(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
+        self.leases.remove(owner);
         let known = self.leads.remove(owner).map(|lead| lead.core.known(now)).unwrap_or_default();
         let ended = |member: &mut Member| {
             member.remember(now, &known);
@@ -371,14 +429,16 @@ impl Budgets {
             let nothing_to_say = lead.core.known(now).limits.is_empty() && !lead.told.is_spent();
             if lead.core.is_idle() && nothing_to_say && now >= lead.used + IDLE_LEADER_KEPT {
                 idle.push((owner.clone(), lead.core.office.epoch));
-            } else if lead.renew_at <= now {
-                lead.renew_at = now + LEAD_RENEWED_EVERY;
-                effects.push(Effect::KeepLease { owner: owner.clone(), epoch: lead.core.office.epoch });
             }
         }
         for (owner, epoch) in idle {
             self.lease_lost_to(now, &owner, None, work);
-            effects.push(Effect::DropLease { owner, epoch });
+            effects.push(Effect::DropLease { owner, epoch, in_good_order: true });
+        }
+        let is_due = |lease: &Lease| lease.next_due().is_some_and(|due| due <= now);
+        let due: Vec<String> = self.leases.iter().filter(|(_, lease)| is_due(lease)).map(|(owner, _)| owner.clone()).collect();
+        for owner in due {
+            self.lease(now, &owner, lease::Input::Tick, effects);
         }
         let members = &self.members;
         self.owners.retain(|permit, owner| members.get(owner).is_some_and(|(_, member)| member.holds(*permit)));
@@ -429,7 +489,9 @@ impl Budgets {
                     self.member(now, &owner, |member| member.replied(now, now, &call, reply), &mut work);
                 }
                 Work::Wanted(_, Wanted::Call(to, call)) => effects.push(Effect::Call { to, asked: now, call }),
-                Work::Wanted(owner, Wanted::Campaign) => effects.push(Effect::Campaign { owner }),
+                // Whoever leads may only look who does.
+                Work::Wanted(owner, Wanted::Campaign) if self.leads.contains_key(&owner) => effects.push(Effect::Campaign { owner }),
+                Work::Wanted(owner, Wanted::Campaign) => drop(self.lease(now, &owner, lease::Input::Acquire, effects)),
                 Work::Wanted(owner, Wanted::Granted { permit, alone }) => effects.push(Effect::Granted { owner, permit, alone }),
                 Work::Wanted(_, Wanted::RanOut { permit, at }) => effects.push(Effect::RanOut { permit, at }),
                 Work::Wanted(_, Wanted::Refused { permit, text }) => {

@@ -118,6 +118,13 @@ pub enum Input {
         /// Of which leadership.
         epoch: u64,
     },
+    /// The bus has not answered [`Effect::Campaign`] or [`Effect::KeepLease`].
+    LeaseUnknown {
+        /// Whose budget.
+        owner: String,
+        /// When it was asked.
+        asked: Duration,
+    },
     /// So many nodes are alive, this one included.
     Fleet {
         /// As the registrar says.
@@ -171,12 +178,14 @@ pub enum Effect {
         /// Of which leadership.
         epoch: u64,
     },
-    /// Give the lease back: nobody holds or wants a permit, so that whoever leads next has nothing to learn.
+    /// Give the lease back.
     DropLease {
         /// Whose budget.
         owner: String,
         /// Of which leadership.
         epoch: u64,
+        /// Nobody holds or wants a permit: whoever leads next has nothing to learn. Else the lease came when nobody here wanted it.
+        in_good_order: bool,
     },
     /// A wish may go ahead.
     Granted {

@@ -1,37 +1,42 @@
-//! What presence reads from the bus and writes to it beside commands.
+//! From the bus to the actor.
 
-use bus::Message;
+use actix::Addr;
+use actors::{Served, Wiring};
+use bus::{BusError, Message};
 use contract::NodeName;
-use contract::messages::registrar::FleetDigest;
-use contract::subject::{Fleet, name_of};
-use serde::Serialize;
+use contract::messages::registrar::{FleetDigest, ListNodes, ReportAlive};
+use contract::subject::name_of;
 use serde::de::DeserializeOwned;
+
+use crate::actor::Registrar;
 
 /// How deep a message may nest: ours stay under five, and a deeper one from a stranger must not exhaust the stack.
 const MAX_DEPTH: usize = 16;
 /// A digest of a thousand zones stays under this; more is nobody's digest.
 const DIGEST_MAX_BYTES: usize = 256 * 1024;
 
-/// As MessagePack with named fields, so that it can grow.
-pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    // Maps, texts and numbers in memory always encode.
-    rmp_serde::to_vec_named(value).unwrap_or_default()
+/// Takes the registrar's commands from the bus until what is returned is dropped.
+///
+/// # Errors
+/// The bus is closed.
+pub(crate) async fn serve_as_registrar(wiring: Wiring, actor: Addr<Registrar>) -> Result<Vec<Served>, BusError> {
+    // At once, because each waits for the server to confirm it.
+    let (alive, list) = futures::try_join!(
+        actors::serve_as_leader::<ReportAlive>(&wiring, actor.clone().recipient()),
+        actors::serve_as_leader::<ListNodes>(&wiring, actor.recipient())
+    )?;
+    Ok(vec![alive, list])
 }
 
 /// None: it is no such thing.
-pub(super) fn decode<T: DeserializeOwned>(payload: &[u8]) -> Option<T> {
+pub(crate) fn decode<T: DeserializeOwned>(payload: &[u8]) -> Option<T> {
     let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
     deserializer.set_max_depth(MAX_DEPTH);
     T::deserialize(&mut deserializer).ok()
 }
 
-/// The digest as a message, below the registrar's own token.
-pub(super) fn digest_message(fleet: &Fleet, registrar: &NodeName, digest: &FleetDigest) -> Message {
-    Message::new(fleet.digest(registrar), encode(digest))
-}
-
 /// Who published a digest, and what it says. The subject says who: a server lets a node publish below its own token alone.
-pub(super) fn read_digest(message: &Message) -> Option<(NodeName, FleetDigest)> {
+pub(crate) fn read_digest(message: &Message) -> Option<(NodeName, FleetDigest)> {
     if message.payload.len() > DIGEST_MAX_BYTES {
         return None;
     }
@@ -43,7 +48,10 @@ pub(super) fn read_digest(message: &Message) -> Option<(NodeName, FleetDigest)> 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
+    use contract::subject::Fleet;
+
     use super::*;
+    use crate::outbound::{digest_message, encode};
 
     #[test]
     fn a_digest_says_who_published_it_by_its_subject() {

@@ -1,26 +1,26 @@
-//! Presence as actors: on the memory bus with time paused, and on a real nats-server.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! Registrars as actors: on the memory bus with time paused, and on a real nats-server.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor as _, Addr, System};
-use actors::{Delivery, Sender, Wiring};
+use actix::{Actor, Addr, Context, Handler, MessageResult, System};
+use actors::{Ask, Delivery, Gravestone, Sender, Wiring};
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, BusRef};
 use clock::{Clock, Jumps, Random};
 use contract::know::SharedBucket;
 use contract::messages::registrar::{FleetSeen, ListNodes, NodeList, Place};
+use contract::messages::{backoff_tracker, throttler};
 use contract::subject::Fleet;
-use contract::{CallError, NodeName};
-use fleetpull::node::presence::{CountPresence, Leave, Presence, PresenceParts};
-use fleetpull::node::root_envelope;
+use contract::{CallError, Envelope, Meta, NodeName, Service};
+use registrar::{CountRegistrar, Leave, Neighbours, Registrar, RegistrarParts};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 use tokio::runtime::Builder;
+use tokio::sync::watch;
 
 /// Longer than anything real here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -29,9 +29,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
 
 struct Agent {
-    address: Addr<Presence>,
+    address: Addr<Registrar>,
     bus: BusRef,
-    seen: Rc<RefCell<Option<FleetSeen>>>,
+    seen: watch::Receiver<FleetSeen>,
 }
 
 fn wiring(bus: &BusRef, node: &str) -> Wiring {
@@ -39,38 +39,40 @@ fn wiring(bus: &BusRef, node: &str) -> Wiring {
 }
 
 async fn start(bus: BusRef, clock: &Clock, node: &str, seed: u64) -> Agent {
-    let seen = Rc::new(RefCell::new(None));
-    let gravestone = actors::Gravestone::of;
-    let told = Rc::clone(&seen);
-    let parts = PresenceParts {
-        wiring: wiring(&bus, node),
+    start_beside(Delivery::Local, None, bus, clock, node, seed).await
+}
+
+async fn start_beside(delivery: Delivery, neighbours: Option<Neighbours>, bus: BusRef, clock: &Clock, node: &str, seed: u64) -> Agent {
+    let parts = RegistrarParts {
+        wiring: Wiring { delivery, ..wiring(&bus, node) },
         instance: format!("{seed:x}"),
         zone: "a".to_owned(),
         clock: clock.clone(),
         random: Random::seeded(seed),
-        listeners: vec![Box::new(move |seen: &FleetSeen| *told.borrow_mut() = Some(seen.clone()))],
-        gravestone: gravestone("presence"),
+        neighbours,
+        gravestone: Gravestone::of("registrar"),
     };
-    let address = Presence::new(parts).await.unwrap().start();
-    Agent { address, bus, seen }
+    let registrar = Registrar::new(parts).await.unwrap();
+    let seen = registrar.fleet_seen();
+    Agent { address: registrar.start(), bus, seen }
 }
 
 impl Agent {
-    fn place(&self) -> Option<Place> {
-        self.seen.borrow().as_ref().map(|seen| seen.place)
+    fn place(&self) -> Place {
+        self.seen.borrow().place
     }
 
     fn registrar_heard(&self) -> Option<String> {
-        self.seen.borrow().as_ref().and_then(|seen| seen.digest.as_ref().map(|digest| digest.registrar.clone()))
+        self.seen.borrow().digest.as_ref().map(|digest| digest.registrar.clone())
     }
 
     /// When the bucket of reports was made, as the digest says it.
     fn reports_created(&self) -> String {
-        self.seen.borrow().as_ref().and_then(|seen| seen.digest.clone()).map(|digest| digest.reports_created).unwrap_or_default()
+        self.seen.borrow().digest.clone().unwrap_or_default().reports_created
     }
 
     async fn count(&self, name: &str) -> u64 {
-        let counts = self.address.send(CountPresence).await.unwrap().0;
+        let counts = self.address.send(CountRegistrar).await.unwrap().0;
         counts.into_iter().find(|(of, _)| *of == name).unwrap().1
     }
 
@@ -85,7 +87,36 @@ impl Agent {
 }
 
 async fn nodes(bus: &BusRef) -> Result<NodeList, CallError> {
-    Sender::<ListNodes>::to_leader(wiring(bus, "asker")).call(root_envelope(ListNodes {}), Duration::from_secs(2)).await
+    let envelope = Envelope { meta: Meta::root(&mut Random::seeded(1)), body: ListNodes {} };
+    Sender::<ListNodes>::to_leader(wiring(bus, "asker")).call(envelope, Duration::from_secs(2)).await
+}
+
+/// A tracker and a throttler, as far as the registrar knows them.
+#[derive(Default)]
+struct Noting {
+    noted: Rc<RefCell<Vec<(Service, FleetSeen)>>>,
+}
+
+impl Actor for Noting {
+    type Context = Context<Self>;
+}
+
+impl Handler<Ask<backoff_tracker::SeeFleet>> for Noting {
+    type Result = MessageResult<Ask<backoff_tracker::SeeFleet>>;
+
+    fn handle(&mut self, Ask(seen): Ask<backoff_tracker::SeeFleet>, _: &mut Self::Context) -> Self::Result {
+        self.noted.borrow_mut().push((Service::BackoffTracker, seen.body.0));
+        MessageResult(Ok(backoff_tracker::FleetNoted {}))
+    }
+}
+
+impl Handler<Ask<throttler::SeeFleet>> for Noting {
+    type Result = MessageResult<Ask<throttler::SeeFleet>>;
+
+    fn handle(&mut self, Ask(seen): Ask<throttler::SeeFleet>, _: &mut Self::Context) -> Self::Result {
+        self.noted.borrow_mut().push((Service::Throttler, seen.body.0));
+        MessageResult(Ok(throttler::FleetNoted {}))
+    }
 }
 
 fn paused<F: Future>(test: F) -> F::Output {
@@ -112,12 +143,12 @@ async fn registrar_of(agents: &[Agent]) -> Vec<usize> {
     found
 }
 
-fn places(agents: &[Agent]) -> Vec<Option<Place>> {
+fn places(agents: &[Agent]) -> Vec<Place> {
     agents.iter().map(Agent::place).collect()
 }
 
-fn all_known(count: u64) -> Vec<Option<Place>> {
-    (0..count).map(|rank| Some(Place { alive: count, alive_in_zone: count, rank: Some(rank) })).collect()
+fn all_known(count: u64) -> Vec<Place> {
+    (0..count).map(|rank| Place { alive: count, alive_in_zone: count, rank: Some(rank) }).collect()
 }
 
 #[test]
@@ -130,7 +161,7 @@ fn a_fleet_in_one_process_finds_its_registrar_and_survives_its_death() {
         assert_eq!(places(&agents), all_known(4));
         let first = registrar_of(&agents).await;
         assert_eq!(first.len(), 1);
-        let members_created = |agent: &Agent| agent.seen.borrow().clone().unwrap().digest.unwrap().members_created;
+        let members_created = |agent: &Agent| agent.seen.borrow().digest.clone().unwrap().members_created;
         assert!(agents.iter().all(|agent| !members_created(agent).is_empty()), "all know which bucket of members there is");
         let asker: BusRef = Arc::new(hub.connect());
         let known: Vec<NodeName> = nodes(&asker).await.unwrap().heard_ms_ago.into_keys().collect();
@@ -140,10 +171,34 @@ fn a_fleet_in_one_process_finds_its_registrar_and_survives_its_death() {
         // The lease ends after 10 s, and the new registrar hears everybody but the dead one within a round.
         tokio::time::sleep(Duration::from_secs(35)).await;
         assert_eq!(registrar_of(&agents).await.len(), 1);
-        let ranks: Vec<Option<u64>> = agents.iter().map(|agent| agent.place().unwrap().rank).collect();
+        let ranks: Vec<Option<u64>> = agents.iter().map(|agent| agent.place().rank).collect();
         assert_eq!(ranks, [Some(0), Some(1), Some(2)]);
-        assert!(agents.iter().all(|agent| agent.place().unwrap().alive == 3));
+        assert!(agents.iter().all(|agent| agent.place().alive == 3));
     });
+}
+
+#[test]
+fn the_nodes_services_are_told_how_the_fleet_stands_in_its_process_and_over_the_bus() {
+    for delivery in [Delivery::Local, Delivery::Bus] {
+        paused(async {
+            let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+            let bus: BusRef = Arc::new(MemoryBus::new(clock.clone()).connect());
+            let noting = Noting::default();
+            let (noted, wiring) = (Rc::clone(&noting.noted), Wiring { delivery, ..wiring(&bus, "n0") });
+            let noting = noting.start();
+            let _served = actors::serve::<throttler::SeeFleet>(&wiring, noting.clone().recipient()).await.unwrap();
+            let neighbours = Neighbours {
+                tracker: Sender::local(wiring.clone(), noting.clone().recipient()),
+                throttler: Sender::local(wiring.clone(), noting.recipient()),
+            };
+            let agent = start_beside(delivery, Some(neighbours), bus, &clock, "n0", 1).await;
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            for service in [Service::BackoffTracker, Service::Throttler] {
+                let last = noted.borrow().iter().rev().find(|(of, _)| *of == service).map(|(_, seen)| seen.clone());
+                assert_eq!(last.as_ref(), Some(&*agent.seen.borrow()), "{service:?}, {delivery:?}");
+            }
+        });
+    }
 }
 
 #[test]
@@ -249,7 +304,7 @@ fn on_a_real_server_one_is_registrar_and_another_follows_it() {
         agents.remove(first[0]).crash().await;
         until("another one is registrar", || async { registrar_of(&agents).await.len() == 1 }).await;
         until("the dead one does not count", || async {
-            agents.iter().all(|agent| agent.place().is_some_and(|place| place.alive == 2 && place.rank.is_some()))
+            agents.iter().all(|agent| agent.place().alive == 2 && agent.place().rank.is_some())
         })
         .await;
     });

@@ -1,11 +1,13 @@
 //! Many agents and a lease, without a bus: messages are lost, doubled and late as a seed says.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
+use clock::Random;
+use contract::NodeName;
+use contract::messages::registrar::{FleetDigest, FleetSeen, Place, ReportAlive};
 use proptest::prelude::*;
-
-use super::*;
+use registrar::core::{Answer, Call, Effect, Input, LEASE_FOR, Looked, Member, Membership, Reply};
 
 const STEP: Duration = Duration::from_millis(100);
 
@@ -16,7 +18,8 @@ fn name(index: usize) -> NodeName {
 /// A lease as the server keeps it.
 #[derive(Default)]
 struct Lease {
-    revision: u64,
+    epoch: u64,
+    /// Who, in which turn, until when.
     holder: Option<(usize, u64, Duration)>,
 }
 
@@ -62,8 +65,12 @@ impl World {
     }
 
     fn start(&mut self, index: usize) {
+        self.start_reading(&[1], index);
+    }
+
+    fn start_reading(&mut self, versions: &[u32], index: usize) {
         let seed = self.random.word();
-        self.agents[index] = Some(agent(index, seed, self.now));
+        self.agents[index] = Some(agent_reading(versions, index, seed, self.now));
     }
 
     fn chance(&mut self, percent: u64) -> bool {
@@ -102,10 +109,9 @@ impl World {
             Effect::Report(report) => {
                 self.reports += 1;
                 self.asked += 1;
-                let now = self.now;
                 let mut answer = None;
                 for _ in 0..copies {
-                    answer = self.agents.iter_mut().flatten().find_map(|agent| agent.hear(now, &report));
+                    answer = self.ask_registrar(&report, inputs);
                 }
                 if !report.leaves {
                     let answer = answer.filter(|_| !self.chance(self.lost));
@@ -115,24 +121,19 @@ impl World {
             Effect::Mention(report) => {
                 self.reports += 1;
                 for _ in 0..copies {
-                    let now = self.now;
-                    self.agents.iter_mut().flatten().find_map(|agent| agent.hear(now, &report));
+                    self.ask_registrar(&report, inputs);
                 }
             }
-            Effect::TryLease | Effect::Renew(_) => {
-                let asked = if copies == 0 { Asked::Unknown } else { self.ask(index) };
-                // The answer may be lost although it was done.
-                let asked = if self.chance(self.lost) { Asked::Unknown } else { asked };
-                inputs.push_back((index, Input::Asked(self.now, asked)));
-            }
+            Effect::TryLease => self.ask(index, None, copies, inputs),
+            Effect::Renew(epoch) => self.ask(index, Some(epoch), copies, inputs),
             Effect::Look => {
                 self.looks += usize::from(self.now > Duration::from_secs(15));
                 let holder = self.lease.holder.map_or(Looked::Nobody, |(holder, _, _)| Looked::Holder(name(holder)));
                 let looked = if copies == 0 || self.chance(self.lost) { Looked::Unknown } else { holder };
                 inputs.push_back((index, Input::Looked(self.now, looked)));
             }
-            Effect::GiveBack(revision) => {
-                if copies > 0 && self.lease.holder.is_some_and(|(_, held, _)| held == revision) {
+            Effect::GiveBack(epoch) => {
+                if copies > 0 && self.lease.holder.is_some_and(|(_, held, _)| held == epoch) {
                     self.lease.holder = None;
                 }
             }
@@ -146,23 +147,65 @@ impl World {
             Effect::Tell(seen) => self.seen[index] = Some(seen),
             Effect::SayApart(version) => self.said_apart.push(version),
             Effect::Lead | Effect::StepDown => {}
+            Effect::Reply(_) => unreachable!("nobody asked"),
         }
     }
 
-    /// A holder that asks with a revision that is over, as an answer was lost, has its lease renewed all the same.
-    fn ask(&mut self, index: usize) -> Asked {
-        if self.lease.holder.is_some_and(|(holder, ..)| holder != index) {
-            return Asked::Taken;
+    /// Only who leads takes the registrar's commands.
+    fn ask_registrar(&mut self, report: &ReportAlive, inputs: &mut VecDeque<(usize, Input)>) -> Option<Place> {
+        for index in 0..self.agents.len() {
+            let Some(agent) = self.agents[index].as_mut().filter(|agent| agent.counts().is_registrar) else { continue };
+            let mut answer = None;
+            for effect in agent.step(self.now, Input::Called(Call::Alive(report.clone()))) {
+                match effect {
+                    Effect::Reply(Reply::Place(place)) => answer = Some(place),
+                    Effect::Reply(_) => {}
+                    other => {
+                        let copies = usize::from(!self.bus_is_gone);
+                        self.carry_out(index, other, copies, inputs);
+                    }
+                }
+            }
+            if answer.is_some() {
+                return answer;
+            }
         }
-        self.lease.revision += 1;
-        self.lease.holder = Some((index, self.lease.revision, self.now + LEASE_FOR));
-        Asked::Held(self.lease.revision)
+        None
+    }
+
+    /// Asks for the lease, or for the renewal of a turn.
+    fn ask(&mut self, index: usize, renewed: Option<u64>, copies: usize, inputs: &mut VecDeque<(usize, Input)>) {
+        let answer = if copies == 0 { Answer::Unknown } else { self.answer(index, renewed) };
+        // The answer may be lost although it was done.
+        let answer = if self.chance(self.lost) { Answer::Unknown } else { answer };
+        inputs.push_back((index, Input::Asked(self.now, answer)));
+    }
+
+    /// A holder that asks for what it holds, as an answer was lost, has it in a new turn.
+    fn answer(&mut self, index: usize, renewed: Option<u64>) -> Answer {
+        let held = self.lease.holder.map(|(holder, epoch, _)| (holder, epoch));
+        let epoch = match (held, renewed) {
+            (Some((holder, epoch)), Some(renewed)) if holder == index && epoch == renewed => epoch,
+            (_, Some(_)) => return Answer::Taken,
+            (Some((holder, _)), None) if holder != index => return Answer::Taken,
+            (_, None) => {
+                self.lease.epoch += 1;
+                self.lease.epoch
+            }
+        };
+        self.lease.holder = Some((index, epoch, self.now + LEASE_FOR));
+        Answer::Held { epoch }
     }
 
     /// Who would answer now.
     fn registrars(&mut self) -> Vec<usize> {
         let now = self.now;
-        let answers = |agent: &mut Option<Membership>| agent.as_mut().is_some_and(|agent| agent.list(now).is_some());
+        let answers = |agent: &mut Option<Membership>| {
+            let Some(agent) = agent else { return false };
+            let effects = agent.step(now, Input::Called(Call::List));
+            let [Effect::Reply(reply)] = &effects[..] else { panic!("all that was due is done: {effects:?}") };
+            matches!(reply, Reply::Nodes(_))
+        };
         (0..self.agents.len()).filter(|index| answers(&mut self.agents[*index])).collect()
     }
 
@@ -172,8 +215,12 @@ impl World {
 }
 
 fn agent(index: usize, seed: u64, now: Duration) -> Membership {
+    agent_reading(&[1], index, seed, now)
+}
+
+fn agent_reading(versions: &[u32], index: usize, seed: u64, now: Duration) -> Membership {
     let zone = if index.is_multiple_of(2) { "even" } else { "odd" };
-    let member = Member { node: name(index), instance: format!("{seed:x}"), zone: zone.to_owned(), reads_versions: vec![1] };
+    let member = Member { node: name(index), instance: format!("{seed:x}"), zone: zone.to_owned(), reads_versions: versions.to_vec() };
     Membership::new(member, Random::seeded(seed), now)
 }
 
@@ -294,8 +341,8 @@ fn a_new_registrar_is_believed_with_its_first_digest() {
 /// The agents of a fleet that read these versions.
 fn of_versions(reads: &[&[u32]], seed: u64) -> World {
     let mut world = World::of(reads.len(), seed);
-    for (agent, reads) in world.agents.iter_mut().zip(reads) {
-        agent.as_mut().unwrap().member.reads_versions = reads.to_vec();
+    for (index, reads) in reads.iter().enumerate() {
+        world.start_reading(reads, index);
     }
     world
 }
@@ -312,8 +359,7 @@ fn while_a_fleet_is_brought_to_a_new_version_all_write_what_all_read() {
     // The last one is brought to it, whoever is registrar meanwhile.
     world.agents[0] = None;
     world.run(30);
-    world.start(0);
-    world.agents[0].as_mut().unwrap().member.reads_versions = vec![1, 2];
+    world.start_reading(&[1, 2], 0);
     world.run(20);
     assert_eq!(written(&world), [2, 2, 2, 2]);
 }
@@ -335,11 +381,11 @@ fn whoever_hears_that_another_holds_the_lease_steps_down_at_once() {
     let mut world = World::of(1, 6);
     world.run(5);
     let agent = world.agents[0].as_mut().unwrap();
-    let (report, other) = (agent.report(false), Looked::Holder("other".parse().unwrap()));
-    assert!(agent.hear(world.now, &report).is_some());
+    let (list, other) = (Input::Called(Call::List), Looked::Holder("other".parse().unwrap()));
+    assert!(matches!(&agent.step(world.now, list.clone())[..], [Effect::Reply(Reply::Nodes(_))]));
     assert_eq!(agent.step(world.now, Input::Looked(Duration::ZERO, other.clone())), [], "from before its last renewal");
     assert_eq!(agent.step(world.now, Input::Looked(world.now, other)), [Effect::StepDown]);
-    assert_eq!(agent.hear(world.now, &report), None);
+    assert_eq!(agent.step(world.now, list), [Effect::Reply(Reply::NotRegistrar)]);
 }
 
 #[test]
@@ -350,7 +396,7 @@ fn who_has_left_says_nothing_more() {
     assert!(matches!(&farewell[..], [Effect::Report(ReportAlive { leaves: true, .. })]), "{farewell:?}");
     assert_eq!(agent.next_due(), None);
     assert_eq!(agent.step(Duration::from_secs(60), Input::Tick), Vec::new());
-    let late = agent.step(Duration::from_secs(60), Input::Asked(Duration::from_secs(1), Asked::Held(7)));
+    let late = agent.step(Duration::from_secs(60), Input::Asked(Duration::from_secs(1), Answer::Held { epoch: 7 }));
     assert_eq!(late, [Effect::GiveBack(7)], "a lease that comes too late is given back");
 }
 

@@ -6,48 +6,51 @@ use actix::{
     Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, Message, MessageResult, ResponseFuture, SpawnHandle, StreamHandler,
     WrapFuture as _,
 };
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY, Sender, Served, Wiring, serve_as_leader};
+use actors::{Ask, Gravestone, MAILBOX_CAPACITY, Sender, Served, Wiring};
 use bus::{BusError, Subscription};
 use clock::{Clock, Random};
-use contract::CallError;
-use contract::messages::registrar::{FleetDigest, FleetSeen, ListNodes, NodeList, Place, RegistrarLease, ReportAlive};
+use contract::messages::registrar::{FleetDigest, FleetSeen, ListNodes, ReportAlive};
 use contract::version::READS;
+use contract::{CallError, Command, Envelope, Meta};
+use futures::future::LocalBoxFuture;
 use metrics::{Instruments, Lease};
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use super::core::{Asked, Counts, Effect, Input, Member, Membership};
-use super::lease::LeaseKeeper;
-use super::outbound;
-use crate::node::root_envelope;
+use crate::core::{Answer, Call, Counts, Effect, Input, Member, Membership, Reply};
+use crate::inbound;
+use crate::lease::LeaseKeeper;
+use crate::outbound::{self, Neighbours};
 
 /// A registrar that is alive answers within milliseconds; the next report comes before this is over twice.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// How long stopping waits for the registrar to hear of it.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Who of the node's services wants to know how the fleet stands.
-pub type Listener = Box<dyn Fn(&FleetSeen)>;
-
 /// The actor by which a node is known to its fleet, and which is the fleet's registrar when it holds the lease.
-pub struct Presence {
+pub struct Registrar {
     core: Membership,
     clock: Clock,
     wiring: Wiring,
     lease: LeaseKeeper,
-    registrar: Sender<ReportAlive>,
-    listeners: Vec<Listener>,
+    /// Whichever agent is the registrar.
+    leader: Sender<ReportAlive>,
+    /// None: nobody on this node has to know.
+    neighbours: Option<Neighbours>,
+    seen: watch::Sender<FleetSeen>,
     /// The registrar's commands, while it is one.
     served: Vec<Served>,
     /// When it is to be woken.
     wake: Option<(SpawnHandle, Duration)>,
     /// What it hears from the bus beside commands.
     digests: Option<Subscription>,
+    random: Random,
     instruments: Instruments,
     _gravestone: Gravestone,
 }
 
-/// What presence is made of.
-pub struct PresenceParts {
+/// What a registrar is made of.
+pub struct RegistrarParts {
     /// How the fleet is reached, and which node this is.
     pub wiring: Wiring,
     /// Different for each start of an agent.
@@ -58,22 +61,22 @@ pub struct PresenceParts {
     pub clock: Clock,
     /// Its chance, for what must not happen on all nodes at once.
     pub random: Random,
-    /// Who wants to know.
-    pub listeners: Vec<Listener>,
+    /// Who of the node's services is told how the fleet stands.
+    pub neighbours: Option<Neighbours>,
     /// Tells of its death.
     pub gravestone: Gravestone,
 }
 
-/// How presence stands.
+/// What the node knows of its fleet, and what it counts.
 #[derive(Clone, Copy, Debug, Message)]
-#[rtype(result = "PresenceCounts")]
-pub struct CountPresence;
+#[rtype(result = "RegistrarCounts")]
+pub struct CountRegistrar;
 
-/// The answer to [`CountPresence`], by name.
+/// The answer to [`CountRegistrar`], by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PresenceCounts(pub Vec<(&'static str, u64)>);
+pub struct RegistrarCounts(pub Vec<(&'static str, u64)>);
 
-impl PresenceCounts {
+impl RegistrarCounts {
     /// Whether the node shares at all.
     #[must_use]
     pub fn is_shared(&self) -> bool {
@@ -92,26 +95,29 @@ impl PresenceCounts {
 #[rtype(result = "()")]
 pub struct Leave;
 
-impl Presence {
+impl Registrar {
     /// Ready to be started. When this returns on a connected bus, the server knows what is to be heard.
     ///
     /// # Errors
     /// The bus is closed.
-    pub async fn new(parts: PresenceParts) -> Result<Self, BusError> {
-        let PresenceParts { wiring, instance, zone, clock, random, listeners, gravestone } = parts;
+    pub async fn new(parts: RegistrarParts) -> Result<Self, BusError> {
+        let RegistrarParts { wiring, instance, zone, clock, mut random, neighbours, gravestone } = parts;
         let digests = wiring.bus.subscribe(&wiring.fleet.digests(), None).await?;
-        let own = RegistrarLease { holder: wiring.node.clone(), instance: instance.clone() };
+        let (bus, holder) = (wiring.bus.clone(), wiring.node.clone());
+        let lease = LeaseKeeper::new(bus, &wiring.fleet, holder, instance.clone(), clock.clone());
         let member = Member { node: wiring.node.clone(), instance, zone, reads_versions: READS.to_vec() };
         Ok(Self {
-            core: Membership::new(member, random, clock.now().monotonic),
-            lease: LeaseKeeper::new(wiring.bus.clone(), &wiring.fleet, own, clock.clone()),
+            core: Membership::new(member, Random::seeded(random.word()), clock.now().monotonic),
+            lease,
             clock,
-            registrar: Sender::to_leader(wiring.clone()),
+            leader: Sender::to_leader(wiring.clone()),
             wiring,
-            listeners,
+            neighbours,
+            seen: watch::Sender::new(FleetSeen::default()),
             served: Vec::new(),
             wake: None,
             digests: Some(digests),
+            random,
             instruments: Instruments::default(),
             _gravestone: gravestone,
         })
@@ -123,15 +129,27 @@ impl Presence {
         Self { instruments, ..self }
     }
 
+    /// How the fleet stands, as this node is told from now on.
+    #[must_use]
+    pub fn fleet_seen(&self) -> watch::Receiver<FleetSeen> {
+        self.seen.subscribe()
+    }
+
     fn now(&self) -> Duration {
         self.clock.now().monotonic
     }
 
-    fn take_in(&mut self, input: Input, context: &mut Context<Self>) {
+    /// Gives the core an input and does what follows. Returns the answer if the input was a question to the registrar.
+    fn take_in(&mut self, input: Input, context: &mut Context<Self>) -> Option<Reply> {
+        let mut reply = None;
         for effect in self.core.step(self.now(), input) {
-            self.carry_out(effect, context);
+            match effect {
+                Effect::Reply(answer) => reply = Some(answer),
+                effect => self.carry_out(effect, context),
+            }
         }
         self.wake_when_due(context);
+        reply
     }
 
     fn wake_when_due(&mut self, context: &mut Context<Self>) {
@@ -143,9 +161,9 @@ impl Presence {
             context.cancel_future(wake);
         }
         self.wake = due.map(|due| {
-            let wake = context.run_later(due.saturating_sub(self.now()), |presence, context| {
-                presence.wake = None;
-                presence.take_in(Input::Tick, context);
+            let wake = context.run_later(due.saturating_sub(self.now()), |registrar, context| {
+                registrar.wake = None;
+                registrar.take_in(Input::Tick, context);
             });
             (wake, due)
         });
@@ -155,7 +173,7 @@ impl Presence {
         match effect {
             Effect::Report(report) => self.report(report, context),
             Effect::Mention(report) => {
-                let told = self.registrar.clone().tell(root_envelope(report));
+                let told = self.leader.clone().tell(self.envelope(report));
                 context.spawn(told.into_actor(self).map(|told, _, _| {
                     if let Err(error) = told {
                         debug!(%error, "the registrar was not told");
@@ -166,15 +184,17 @@ impl Presence {
                 let lease = self.lease.clone();
                 self.ask_for_the_lease(async move { lease.take().await }, context);
             }
-            Effect::Renew(revision) => {
+            Effect::Renew(epoch) => {
                 let lease = self.lease.clone();
-                self.ask_for_the_lease(async move { lease.renew(revision).await }, context);
+                self.ask_for_the_lease(async move { lease.renew(epoch).await }, context);
             }
             Effect::Look => {
                 let (lease, began) = (self.lease.clone(), self.now());
                 let looking = async move { lease.holder().await };
                 context.spawn(
-                    looking.into_actor(self).map(move |looked, presence, context| presence.take_in(Input::Looked(began, looked), context)),
+                    looking
+                        .into_actor(self)
+                        .map(move |looked, registrar, context| drop(registrar.take_in(Input::Looked(began, looked), context))),
                 );
             }
             Effect::Lead => {
@@ -186,50 +206,62 @@ impl Presence {
                 self.instruments.lease_lost(Lease::Registrar);
                 self.served.clear();
             }
-            Effect::GiveBack(revision) => {
+            Effect::GiveBack(epoch) => {
                 let lease = self.lease.clone();
-                tasks::spawn("registrar-lease", async move { lease.give_back(revision).await });
+                tasks::spawn("registrar-lease", async move { lease.give_back(epoch).await });
             }
             Effect::Publish(digest) => self.publish(digest, context),
-            Effect::Tell(seen) => self.listeners.iter().for_each(|listener| listener(&seen)),
+            Effect::Tell(seen) => self.tell(seen, context),
+            // Answered by whoever gave the input.
+            Effect::Reply(_) => {}
             Effect::SayApart(version) => {
                 warn!(version, reads = ?READS, "the fleet writes a version that this agent does not read: it learns nothing of the others");
             }
         }
     }
 
-    fn report(&self, report: ReportAlive, context: &mut Context<Self>) {
-        let answer = self.registrar.call(root_envelope(report), ANSWER_WITHIN);
-        context.spawn(answer.into_actor(self).map(|answer, presence, context| {
+    fn report(&mut self, report: ReportAlive, context: &mut Context<Self>) {
+        let envelope = self.envelope(report);
+        let answer = self.leader.call(envelope, ANSWER_WITHIN);
+        context.spawn(answer.into_actor(self).map(|answer, registrar, context| {
             if let Err(error) = &answer {
                 debug!(%error, "the registrar did not answer");
             }
-            presence.take_in(Input::Reported(answer.ok()), context);
+            registrar.take_in(Input::Reported(answer.ok()), context);
         }));
     }
 
-    fn ask_for_the_lease(&self, asking: impl Future<Output = Asked> + 'static, context: &mut Context<Self>) {
+    /// Tells the node's services how the fleet stands.
+    fn tell(&mut self, seen: FleetSeen, context: &mut Context<Self>) {
+        if let Some(neighbours) = &self.neighbours {
+            let told = neighbours.tell(&Meta::root(&mut self.random), &seen, self.wiring.delivery);
+            context.spawn(told.into_actor(self));
+        }
+        self.seen.send_replace(seen);
+    }
+
+    fn envelope<C: Command>(&mut self, body: C) -> Envelope<C> {
+        Envelope { meta: Meta::root(&mut self.random), body }
+    }
+
+    fn ask_for_the_lease(&self, asking: impl Future<Output = Answer> + 'static, context: &mut Context<Self>) {
         let began = self.now();
-        context.spawn(asking.into_actor(self).map(move |asked, presence, context| presence.take_in(Input::Asked(began, asked), context)));
+        context.spawn(
+            asking.into_actor(self).map(move |asked, registrar, context| drop(registrar.take_in(Input::Asked(began, asked), context))),
+        );
     }
 
     fn lead(&self, context: &mut Context<Self>) {
         info!("this agent is the fleet's registrar");
-        let (wiring, own) = (self.wiring.clone(), context.address());
-        let serving = async move {
-            futures::try_join!(
-                serve_as_leader::<ReportAlive>(&wiring, own.clone().recipient()),
-                serve_as_leader::<ListNodes>(&wiring, own.recipient())
-            )
-        };
-        context.spawn(serving.into_actor(self).map(|served, presence, context| match served {
+        let serving = inbound::serve_as_registrar(self.wiring.clone(), context.address());
+        context.spawn(serving.into_actor(self).map(|served, registrar, context| match served {
             // It may have been over before it began.
-            Ok((alive, list)) if presence.core.counts().is_registrar => presence.served = vec![alive, list],
+            Ok(served) if registrar.core.counts().is_registrar => registrar.served = served,
             Ok(_) => {}
             Err(error) => {
                 warn!(%error, "the registrar's commands cannot be taken: the lease is left to others");
-                let now = presence.now();
-                presence.take_in(Input::Asked(now, Asked::Taken), context);
+                let now = registrar.now();
+                registrar.take_in(Input::Asked(now, Answer::Taken), context);
             }
         }));
     }
@@ -249,7 +281,7 @@ impl Presence {
     }
 }
 
-impl Actor for Presence {
+impl Actor for Registrar {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
@@ -263,10 +295,10 @@ impl Actor for Presence {
 
 struct HeardDigest(bus::Message);
 
-impl StreamHandler<HeardDigest> for Presence {
+impl StreamHandler<HeardDigest> for Registrar {
     fn handle(&mut self, HeardDigest(message): HeardDigest, context: &mut Self::Context) {
-        match outbound::read_digest(&message) {
-            Some((from, digest)) => self.take_in(Input::DigestHeard(from, digest), context),
+        match inbound::read_digest(&message) {
+            Some((from, digest)) => drop(self.take_in(Input::DigestHeard(from, digest), context)),
             None => warn!(subject = message.subject, bytes = message.payload.len(), "a digest could not be read"),
         }
     }
@@ -275,33 +307,37 @@ impl StreamHandler<HeardDigest> for Presence {
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 
-impl Handler<Ask<ReportAlive>> for Presence {
+impl Handler<Ask<ReportAlive>> for Registrar {
     type Result = MessageResult<Ask<ReportAlive>>;
 
-    fn handle(&mut self, Ask(report): Ask<ReportAlive>, _: &mut Self::Context) -> Self::Result {
-        let place: Option<Place> = self.core.hear(self.now(), &report.body);
-        MessageResult(place.ok_or_else(not_the_registrar))
+    fn handle(&mut self, Ask(report): Ask<ReportAlive>, context: &mut Self::Context) -> Self::Result {
+        MessageResult(match self.take_in(Input::Called(Call::Alive(report.body)), context) {
+            Some(Reply::Place(place)) => Ok(place),
+            _ => Err(not_the_registrar()),
+        })
     }
 }
 
-impl Handler<Ask<ListNodes>> for Presence {
+impl Handler<Ask<ListNodes>> for Registrar {
     type Result = MessageResult<Ask<ListNodes>>;
 
-    fn handle(&mut self, _: Ask<ListNodes>, _: &mut Self::Context) -> Self::Result {
-        let list: Option<NodeList> = self.core.list(self.now());
-        MessageResult(list.ok_or_else(not_the_registrar))
+    fn handle(&mut self, _: Ask<ListNodes>, context: &mut Self::Context) -> Self::Result {
+        MessageResult(match self.take_in(Input::Called(Call::List), context) {
+            Some(Reply::Nodes(nodes)) => Ok(nodes),
+            _ => Err(not_the_registrar()),
+        })
     }
 }
 
-impl Handler<CountPresence> for Presence {
-    type Result = MessageResult<CountPresence>;
+impl Handler<CountRegistrar> for Registrar {
+    type Result = MessageResult<CountRegistrar>;
 
-    fn handle(&mut self, _: CountPresence, _: &mut Self::Context) -> Self::Result {
-        MessageResult(PresenceCounts(by_name(&self.core.counts())))
+    fn handle(&mut self, _: CountRegistrar, _: &mut Self::Context) -> Self::Result {
+        MessageResult(RegistrarCounts(by_name(&self.core.counts())))
     }
 }
 
-impl Handler<Leave> for Presence {
+impl Handler<Leave> for Registrar {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: Leave, context: &mut Self::Context) -> Self::Result {
@@ -312,12 +348,13 @@ impl Handler<Leave> for Presence {
         for effect in effects {
             match effect {
                 Effect::Report(report) => {
-                    let said = self.registrar.call(root_envelope(report), LEAVE_WITHIN);
-                    farewell.push(Box::pin(async move { drop(said.await) }) as futures::future::LocalBoxFuture<'static, ()>);
+                    let envelope = self.envelope(report);
+                    let said = self.leader.call(envelope, LEAVE_WITHIN);
+                    farewell.push(Box::pin(async move { drop(said.await) }) as LocalBoxFuture<'static, ()>);
                 }
-                Effect::GiveBack(revision) => {
+                Effect::GiveBack(epoch) => {
                     let lease = self.lease.clone();
-                    farewell.push(Box::pin(async move { lease.give_back(revision).await }));
+                    farewell.push(Box::pin(async move { lease.give_back(epoch).await }));
                 }
                 Effect::Publish(digest) => {
                     let (bus, message) =

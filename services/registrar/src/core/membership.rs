@@ -3,17 +3,24 @@
 use std::time::Duration;
 
 use clock::Random;
-use contract::messages::registrar::{ALIVE_EVERY_MS, DIGEST_EVERY_MS, FleetDigest, FleetSeen, NodeList, PLACE_FOR_MS, Place, ReportAlive};
+use contract::messages::registrar::{ALIVE_EVERY_MS, DIGEST_EVERY_MS, FleetDigest, FleetSeen, PLACE_FOR_MS, Place, ReportAlive};
 use contract::{NodeName, version};
+use lease::{Answer, Lease, Terms};
 
 use super::roster::{self, Roster};
+use super::step::{Call, Counts, Effect, Input, Looked, Member, Reply};
 
 /// How long the lease of the registrar lasts without renewal: long enough for a server that restarts, short beside `ALIVE_FOR_MS`.
-pub(super) const LEASE_FOR: Duration = Duration::from_secs(10);
-/// Renewing so often leaves room for two that fail.
-const RENEW_EVERY: Duration = Duration::from_secs(3);
-/// After a renewal of which nothing is known.
-const RENEW_AGAIN: Duration = Duration::from_secs(1);
+pub const LEASE_FOR: Duration = Duration::from_secs(10);
+/// Longer than a server takes that is at all well; then it counts as not answering.
+pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// Renewed so often, there is room for two renewals that fail.
+const TERMS: Terms = Terms {
+    term: LEASE_FOR,
+    renew_every: Duration::from_secs(3),
+    renew_again: Duration::from_secs(1),
+    answer_within: BUCKET_ANSWERS_WITHIN,
+};
 /// When the lease is free, agents ask for it spread over so long.
 const TRY_WITHIN: Duration = Duration::from_secs(1);
 /// Who holds the lease is looked up by all nodes when a registrar is new: spread so that a server is asked 200 times a second...
@@ -31,110 +38,16 @@ const TELL_AGAIN_AFTER: Duration = DIGEST_EVERY.saturating_mul(3);
 /// Agents that were started together do not report together.
 const JITTER: f64 = 0.1;
 
-/// Who this agent is.
-#[derive(Clone, Debug)]
-pub(super) struct Member {
-    pub(super) node: NodeName,
-    /// Different for each start of an agent.
-    pub(super) instance: String,
-    pub(super) zone: String,
-    pub(super) reads_versions: Vec<u32>,
-}
-
-/// What has come to pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Input {
-    /// Time went by.
-    Tick,
-    /// The registrar answered, or nobody did.
-    Reported(Option<Place>),
-    /// Asking for the lease, begun at this time, came to this.
-    Asked(Duration, Asked),
-    /// Who holds the lease as the server says, looked up from this time on.
-    Looked(Duration, Looked),
-    /// A digest that this node published.
-    DigestHeard(NodeName, FleetDigest),
-    /// The agent stops in good order.
-    Leave,
-}
-
-/// What asking for the lease, or for its renewal, has come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// This agent holds it, with this revision.
-    Held(u64),
-    /// Another one does.
-    Taken,
-    /// Nothing is known: the bus failed.
-    Unknown,
-}
-
-/// What looking for the lease's holder has come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Looked {
-    /// This node holds it.
-    Holder(NodeName),
-    /// Nobody does.
-    Nobody,
-    /// Nothing is known: the bus failed.
-    Unknown,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// Tell the registrar, and give its answer back.
-    Report(ReportAlive),
-    /// Tell the registrar, which need not answer.
-    Mention(ReportAlive),
-    /// Ask for the lease, and give the answer back.
-    TryLease,
-    /// Renew the lease of this revision, and give the answer back.
-    Renew(u64),
-    /// Look who holds the lease, and give the answer back.
-    Look,
-    /// Take the registrar's commands.
-    Lead,
-    /// Take them no more.
-    StepDown,
-    /// Give the lease of this revision back, so that the next one need not wait for its end.
-    GiveBack(u64),
-    /// Publish how the fleet stands.
-    Publish(FleetDigest),
-    /// Tell the node's services.
-    Tell(FleetSeen),
-    /// Say that the fleet writes this version, which this node does not read.
-    SayApart(u32),
-}
-
-/// Counted since the start, and as it stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) place: Place,
-    pub(super) is_registrar: bool,
-    pub(super) known: u64,
-    pub(super) beyond_room_total: u64,
-    pub(super) unanswered_total: u64,
-    pub(super) elected_total: u64,
-    pub(super) digests_refused_total: u64,
-    /// In which version this node writes.
-    pub(super) writes_version: u32,
-    /// The fleet writes a version that this node does not read.
-    pub(super) is_apart: bool,
-    /// As registrar: nodes that do not read what the fleet writes.
-    pub(super) apart: u64,
-}
-
 /// An agent among others.
 #[derive(Debug)]
-pub(super) struct Membership {
+pub struct Membership {
     member: Member,
     random: Random,
     report_at: Duration,
     try_at: Option<Duration>,
-    is_trying: bool,
-    leading: Option<Leading>,
-    has_left: bool,
+    pub(super) lease: Lease,
+    pub(super) leading: Option<Leading>,
+    pub(super) has_left: bool,
     /// Who holds the lease, as the server said last.
     holder: Option<NodeName>,
     look_at: Option<Duration>,
@@ -154,14 +67,9 @@ pub(super) struct Membership {
 
 /// As long as this agent is the registrar.
 #[derive(Debug)]
-struct Leading {
-    revision: u64,
-    /// Counted from before the server was asked, so that it ends here before it ends there.
-    until: Duration,
-    renew_at: Duration,
-    is_renewing: bool,
+pub(super) struct Leading {
     publish_at: Duration,
-    roster: Roster,
+    pub(super) roster: Roster,
     /// The version that its nodes have in common, until it knows them the one that was said before.
     version: Option<u32>,
     /// How many do not read it.
@@ -169,13 +77,15 @@ struct Leading {
 }
 
 impl Membership {
-    pub(super) fn new(member: Member, random: Random, now: Duration) -> Self {
+    /// An agent that was just started, and reports at once. `random` spreads what must not happen on all nodes together.
+    #[must_use]
+    pub fn new(member: Member, random: Random, now: Duration) -> Self {
         Self {
             member,
             random,
             report_at: now,
             try_at: None,
-            is_trying: false,
+            lease: Lease::new(TERMS),
             leading: None,
             has_left: false,
             holder: None,
@@ -192,11 +102,15 @@ impl Membership {
         }
     }
 
-    /// Takes in what has come to pass.
-    pub(super) fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
+    /// Takes one input and says what follows from it.
+    pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
+        if input != Input::Leave {
+            self.let_lease_end(now, &mut effects);
+        }
         match input {
             Input::Tick => {}
+            Input::Called(call) => effects.push(Effect::Reply(self.reply(now, &call))),
             Input::Reported(Some(place)) => {
                 (self.place, self.placed_at) = (place, Some(now));
                 self.tell_news(now, &mut effects);
@@ -205,54 +119,34 @@ impl Membership {
                 }
             }
             Input::Reported(None) => self.miss(now),
-            Input::Asked(began, Asked::Held(revision)) => self.hold(now, began, revision, &mut effects),
-            Input::Asked(_, Asked::Taken) => {
-                self.is_trying = false;
-                self.step_down(now, &mut effects);
-            }
-            Input::Asked(_, Asked::Unknown) => {
-                self.is_trying = false;
-                match &mut self.leading {
-                    Some(leading) => (leading.is_renewing, leading.renew_at) = (false, now + RENEW_AGAIN),
-                    None => self.try_at = Some(now + self.jittered(DIGEST_EVERY)),
-                }
-            }
+            Input::Asked(asked, answer) => self.hear_of_lease(now, asked, answer, &mut effects),
             Input::Looked(began, looked) => self.see_holder(now, began, looked, &mut effects),
             Input::DigestHeard(from, digest) => self.see_digest(now, from, digest, &mut effects),
-            Input::Leave => self.leave(&mut effects),
+            Input::Leave => self.leave(now, &mut effects),
         }
         if !self.has_left {
             self.let_time_work(now, &mut effects);
         }
+        self.assert_invariants(now);
         effects
     }
 
-    /// When the next tick has something to do.
-    pub(super) fn next_due(&self) -> Option<Duration> {
+    /// When the next tick has something to do; none once the agent has left.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Duration> {
         if self.has_left {
             return None;
         }
-        let leading = self.leading.as_ref().map(|leading| {
-            let renew = if leading.is_renewing { leading.until } else { leading.renew_at };
-            renew.min(leading.publish_at).min(leading.until)
-        });
-        let trying = self.try_at.filter(|_| !self.is_trying && self.leading.is_none());
+        let publishing = self.leading.as_ref().map(|leading| leading.publish_at);
+        let answered = self.lease.answer_due().unwrap_or_default();
+        let trying = self.try_at.filter(|_| self.leading.is_none()).map(|at| at.max(answered));
         let looking = self.look_at.filter(|_| !self.is_looking);
-        [Some(self.report_at), trying, looking, leading].into_iter().flatten().min()
-    }
-
-    /// Another agent reports; none if this one is not the registrar.
-    pub(super) fn hear(&mut self, now: Duration, report: &ReportAlive) -> Option<Place> {
-        self.valid_roster(now).map(|roster| roster.hear(now, report))
-    }
-
-    /// Who is known; none if this one is not the registrar.
-    pub(super) fn list(&mut self, now: Duration) -> Option<NodeList> {
-        self.valid_roster(now).map(|roster| roster.list(now))
+        [Some(self.report_at), trying, looking, publishing, self.lease.next_due()].into_iter().flatten().min()
     }
 
     /// What is counted.
-    pub(super) fn counts(&self) -> Counts {
+    #[must_use]
+    pub fn counts(&self) -> Counts {
         let (known, beyond_room_total) = self.leading.as_ref().map(|leading| leading.roster.counts()).unwrap_or_default();
         let in_common = self.digest.as_ref().and_then(|digest| digest.version);
         let writes_version = version::to_write(&self.member.reads_versions, in_common);
@@ -261,8 +155,14 @@ impl Membership {
         Counts { place: self.place, is_registrar, known, beyond_room_total, writes_version, apart, ..self.counts }
     }
 
-    fn valid_roster(&mut self, now: Duration) -> Option<&mut Roster> {
-        self.leading.as_mut().filter(|leading| now < leading.until).map(|leading| &mut leading.roster)
+    /// Answers as the registrar, if this agent is it at this very time.
+    fn reply(&mut self, now: Duration, call: &Call) -> Reply {
+        let leading = self.leading.as_mut().filter(|_| self.lease.epoch(now).is_some());
+        let Some(Leading { roster, .. }) = leading else { return Reply::NotRegistrar };
+        match call {
+            Call::Alive(report) => Reply::Place(roster.hear(now, report)),
+            Call::List => Reply::Nodes(roster.list(now)),
+        }
     }
 
     /// Tells the node's services how the fleet stands, unless they know.
@@ -296,31 +196,51 @@ impl Membership {
         self.report_at = self.report_at.min(now + self.jittered(DIGEST_EVERY));
     }
 
-    fn hold(&mut self, now: Duration, began: Duration, revision: u64, effects: &mut Vec<Effect>) {
-        self.is_trying = false;
-        let (until, renew_at) = (began + LEASE_FOR, now + RENEW_EVERY);
-        if self.has_left {
-            effects.push(Effect::GiveBack(revision));
-        } else if let Some(leading) = &mut self.leading {
-            (leading.revision, leading.until, leading.renew_at, leading.is_renewing) = (revision, until, renew_at, false);
-        } else {
-            let inherited = self.digest.as_ref().map(|digest| digest.alive.clone()).unwrap_or_default();
-            let roster = Roster::new(now, inherited);
-            let version = self.digest.as_ref().and_then(|digest| digest.version);
-            self.leading = Some(Leading { revision, until, renew_at, is_renewing: false, publish_at: now, roster, version, apart: 0 });
-            self.holder = Some(self.member.node.clone());
-            self.counts.elected_total += 1;
-            // The own report is the first that it hears.
-            self.report_at = now;
-            effects.push(Effect::Lead);
+    /// One step of the lease, and what it makes of this agent.
+    fn lease(&mut self, now: Duration, input: lease::Input, effects: &mut Vec<Effect>) {
+        for effect in self.lease.step(now, input) {
+            match effect {
+                lease::Effect::Take => effects.push(Effect::TryLease),
+                lease::Effect::Renew { epoch } => effects.push(Effect::Renew(epoch)),
+                lease::Effect::Release { epoch } => effects.push(Effect::GiveBack(epoch)),
+                lease::Effect::Won { .. } => self.lead(now, effects),
+                lease::Effect::Lost { .. } => {
+                    self.leading = None;
+                    effects.push(Effect::StepDown);
+                }
+            }
         }
     }
 
-    fn step_down(&mut self, now: Duration, effects: &mut Vec<Effect>) {
-        self.await_digests(now);
-        if self.leading.take().is_some() {
-            effects.push(Effect::StepDown);
+    /// The bus has answered, or not.
+    fn hear_of_lease(&mut self, now: Duration, asked: Duration, answer: Answer, effects: &mut Vec<Effect>) {
+        self.lease(now, lease::Input::Answered { asked, answer }, effects);
+        match answer {
+            Answer::Held { .. } => {}
+            Answer::Taken => self.await_digests(now),
+            Answer::Unknown if self.leading.is_none() => self.try_at = Some(now + self.jittered(DIGEST_EVERY)),
+            Answer::Unknown => {}
         }
+    }
+
+    /// Who could not renew it leads no more, and asks for it as all others do.
+    fn let_lease_end(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        let led = self.leading.is_some();
+        self.lease(now, lease::Input::Tick, effects);
+        if led && self.leading.is_none() {
+            self.try_at = Some(now + self.within(TRY_WITHIN));
+        }
+    }
+
+    fn lead(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        let inherited = self.digest.as_ref().map(|digest| digest.alive.clone()).unwrap_or_default();
+        let version = self.digest.as_ref().and_then(|digest| digest.version);
+        self.leading = Some(Leading { publish_at: now, roster: Roster::new(now, inherited), version, apart: 0 });
+        self.holder = Some(self.member.node.clone());
+        self.counts.elected_total += 1;
+        // The own report is the first that it hears.
+        self.report_at = now;
+        effects.push(Effect::Lead);
     }
 
     /// Somebody leads: when no digest comes for as long as the lease lasts, it is asked for.
@@ -332,7 +252,7 @@ impl Membership {
         self.is_looking = false;
         let unproven = self.unproven.take();
         // What the server answered to oneself since then is newer.
-        let is_late = self.leading.as_ref().is_some_and(|leading| leading.until > began + LEASE_FOR);
+        let is_late = self.lease.until().is_some_and(|until| until > began + LEASE_FOR);
         match looked {
             Looked::Unknown => return,
             _ if is_late => return,
@@ -344,7 +264,10 @@ impl Membership {
             }
             Looked::Holder(holder) => {
                 if holder != self.member.node {
-                    self.step_down(now, effects);
+                    self.await_digests(now);
+                    if self.leading.is_some() {
+                        self.hear_of_lease(now, began, Answer::Taken, effects);
+                    }
                 }
                 self.holder = Some(holder);
             }
@@ -397,39 +320,34 @@ impl Membership {
         self.tell_news(now, effects);
     }
 
-    fn leave(&mut self, effects: &mut Vec<Effect>) {
+    fn leave(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         self.has_left = true;
         effects.push(Effect::Report(self.report(true)));
-        if let Some(leading) = self.leading.take() {
+        let led = self.leading.is_some();
+        self.lease(now, lease::Input::Release, effects);
+        if led {
             let farewell = FleetDigest { registrar: self.member.node.to_string(), leaves: true, ..FleetDigest::default() };
-            effects.extend([Effect::GiveBack(leading.revision), Effect::StepDown, Effect::Publish(farewell)]);
+            effects.push(Effect::Publish(farewell));
         }
     }
 
     fn let_time_work(&mut self, now: Duration, effects: &mut Vec<Effect>) {
-        if self.leading.as_ref().is_some_and(|leading| now >= leading.until) {
-            self.step_down(now, effects);
-            self.try_at = Some(now + self.within(TRY_WITHIN));
-        }
         if self.report_at <= now {
             self.report_at = now + self.jittered(ALIVE_EVERY);
             let placed = self.place.rank.is_some() && self.placed_at.is_some_and(|at| now < at + PLACE_FOR);
             let report = self.report(false);
             effects.push(if placed { Effect::Mention(report) } else { Effect::Report(report) });
         }
-        if !self.is_trying && self.try_at.is_some_and(|at| at <= now) {
-            (self.try_at, self.is_trying) = (None, self.leading.is_none());
-            effects.extend(self.is_trying.then_some(Effect::TryLease));
+        let is_asked = self.lease.answer_due().is_some_and(|due| now < due);
+        if !is_asked && self.try_at.is_some_and(|at| at <= now) {
+            self.try_at = None;
+            self.lease(now, lease::Input::Acquire, effects);
         }
         if !self.is_looking && self.look_at.is_some_and(|at| at <= now) {
             (self.look_at, self.is_looking) = (None, true);
             effects.push(Effect::Look);
         }
         let Some(leading) = &mut self.leading else { return };
-        if !leading.is_renewing && leading.renew_at <= now {
-            leading.is_renewing = true;
-            effects.push(Effect::Renew(leading.revision));
-        }
         if leading.publish_at <= now {
             leading.publish_at = now + DIGEST_EVERY;
             let alive = leading.roster.alive(now);
@@ -449,7 +367,3 @@ impl Membership {
         span.mul_f64(self.random.fraction())
     }
 }
-
-#[cfg(test)]
-#[path = "core_tests.rs"]
-mod tests;

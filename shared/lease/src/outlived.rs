@@ -1,12 +1,7 @@
 //! Leases that stay in a bucket though nobody renews them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-use bytes::Bytes;
-
-use crate::port::Entry;
 
 /// So many keys are remembered: those that one process is kept from taking.
 const KEYS_MAX: usize = 1_024;
@@ -16,13 +11,13 @@ const KEYS_MAX: usize = 1_024;
 #[derive(Debug)]
 pub struct Outlived {
     term: Duration,
-    seen: Mutex<BTreeMap<String, Seen>>,
+    seen: BTreeMap<String, Seen>,
 }
 
 #[derive(Clone, Debug)]
 struct Seen {
     revision: u64,
-    value: Bytes,
+    value: Vec<u8>,
     since: Duration,
     last: Duration,
 }
@@ -31,21 +26,20 @@ impl Outlived {
     /// Of leases with this term.
     #[must_use]
     pub fn of_term(term: Duration) -> Self {
-        Self { term, seen: Mutex::default() }
+        Self { term, seen: BTreeMap::new() }
     }
 
-    /// Whether this entry has been looked at for two terms, at least once in two terms, and was the same each time. A look that is longer
+    /// Whether this key has been looked at for two terms, at least once in two terms, and was the same each time. A look that is longer
     /// ago says nothing: in a bucket that was made again revisions start over.
-    pub fn stays(&self, now: Duration, entry: &Entry) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() >= KEYS_MAX && !seen.contains_key(&entry.key) {
-            seen.clear();
+    pub fn stays(&mut self, now: Duration, key: &str, revision: u64, value: &[u8]) -> bool {
+        if self.seen.len() >= KEYS_MAX && !self.seen.contains_key(key) {
+            self.seen.clear();
         }
-        let fresh = Seen { revision: entry.revision, value: entry.value.clone(), since: now, last: now };
-        let known = seen.entry(entry.key.clone()).or_insert_with(|| fresh.clone());
-        let same = known.revision == entry.revision && known.value == entry.value && now <= known.last + 2 * self.term;
+        let fresh = || Seen { revision, value: value.to_vec(), since: now, last: now };
+        let known = self.seen.entry(key.to_owned()).or_insert_with(fresh);
+        let same = known.revision == revision && known.value == value && now <= known.last + 2 * self.term;
         if !same {
-            *known = fresh;
+            *known = fresh();
         }
         known.last = now;
         now >= known.since + 2 * self.term
@@ -58,7 +52,6 @@ mod tests {
 
     #[test]
     fn a_key_outlives_its_term_when_it_is_the_same_for_two() {
-        let entry = |revision, value: &'static str| Entry { key: "lead".to_owned(), value: value.into(), revision };
         // Seconds, revision, value, and whether it has stayed for two terms of 10 s.
         let table = [
             (0, 5, "a", false),
@@ -73,18 +66,18 @@ mod tests {
             (63, 6, "b", false),
             (83, 6, "b", true),
         ];
-        let outlived = Outlived::of_term(Duration::from_secs(10));
+        let mut outlived = Outlived::of_term(Duration::from_secs(10));
         for (now, revision, value, stays) in table {
-            assert_eq!(outlived.stays(Duration::from_secs(now), &entry(revision, value)), stays, "at {now} s");
+            assert_eq!(outlived.stays(Duration::from_secs(now), "lead", revision, value.as_bytes()), stays, "at {now} s");
         }
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let outlived = Outlived::of_term(Duration::from_secs(10));
+        let mut outlived = Outlived::of_term(Duration::from_secs(10));
         for number in 0..3 * KEYS_MAX {
-            outlived.stays(Duration::ZERO, &Entry { key: number.to_string(), value: Bytes::new(), revision: 1 });
+            outlived.stays(Duration::ZERO, &number.to_string(), 1, b"");
         }
-        assert!(outlived.seen.lock().expect("nobody panicked").len() <= KEYS_MAX);
+        assert!(outlived.seen.len() <= KEYS_MAX);
     }
 }

@@ -1,0 +1,59 @@
+//! From the actor to the bus and to the node's other services.
+
+use std::time::Duration;
+
+use actors::{Delivery, Sender};
+use bus::Message;
+use contract::messages::registrar::{FleetDigest, FleetSeen};
+use contract::messages::{backoff_tracker, throttler};
+use contract::subject::Fleet;
+use contract::{Command, Envelope, Meta, NodeName};
+use serde::Serialize;
+use tracing::debug;
+
+/// How long a service behind the bus may take to note how the fleet stands: it does so at once. What is lost is told again before long.
+const NOTED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Whom of the node's services a registrar tells how the fleet stands.
+#[derive(Clone, Debug)]
+pub struct Neighbours {
+    /// The node's back-off tracker.
+    pub tracker: Sender<backoff_tracker::SeeFleet>,
+    /// The node's throttler.
+    pub throttler: Sender<throttler::SeeFleet>,
+}
+
+impl Neighbours {
+    /// Tells both. What is returned waits for those behind the bus.
+    pub(crate) fn tell(&self, meta: &Meta, seen: &FleetSeen, delivery: Delivery) -> impl Future<Output = ()> + use<> {
+        let tracker = tell(&self.tracker, meta, backoff_tracker::SeeFleet(seen.clone()), delivery);
+        let throttler = tell(&self.throttler, meta, throttler::SeeFleet(seen.clone()), delivery);
+        async move {
+            futures::join!(tracker, throttler);
+        }
+    }
+}
+
+fn tell<C: Command>(to: &Sender<C>, meta: &Meta, body: C, delivery: Delivery) -> impl Future<Output = ()> + use<C> {
+    let unposted = to.post(Envelope { meta: meta.clone(), body });
+    // A mailbox without room is not waited for.
+    let call = unposted.filter(|_| delivery == Delivery::Bus).map(|envelope| to.call(envelope, NOTED_WITHIN));
+    async move {
+        if let Some(call) = call
+            && let Err(error) = call.await
+        {
+            debug!(%error, service = C::SERVICE.name(), "a service was not told how the fleet stands");
+        }
+    }
+}
+
+/// As MessagePack with named fields, so that it can grow.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    // Maps, texts and numbers in memory always encode.
+    rmp_serde::to_vec_named(value).unwrap_or_default()
+}
+
+/// The digest as a message, below the registrar's own token.
+pub(crate) fn digest_message(fleet: &Fleet, registrar: &NodeName, digest: &FleetDigest) -> Message {
+    Message::new(fleet.digest(registrar), encode(digest))
+}

@@ -1,0 +1,114 @@
+//! The lease of a budget's leader, as the core asks for it, renews it, loses it and gives it back.
+
+use std::time::Duration;
+
+use clock::{Now, Random};
+use contract::PermitId;
+use throttler::core::budget::{BudgetPolicy, Budgets, Effect, Input, LEADER_LEASE, Office};
+
+const OWNER: &str = "hub";
+
+/// What the core does about leases, in a few letters.
+fn told(effects: &[Effect]) -> Vec<&'static str> {
+    let of_lease = |effect: &Effect| match effect {
+        Effect::Campaign { .. } => Some("campaign"),
+        Effect::KeepLease { .. } => Some("keep"),
+        Effect::DropLease { in_good_order: true, .. } => Some("drop in good order"),
+        Effect::DropLease { in_good_order: false, .. } => Some("drop"),
+        _ => None,
+    };
+    effects.iter().filter_map(of_lease).collect()
+}
+
+struct Node {
+    core: Budgets,
+    permit: PermitId,
+}
+
+impl Node {
+    fn new() -> Self {
+        let core = Budgets::new("n1".parse().unwrap(), BudgetPolicy::default(), Random::seeded(1));
+        Self { core, permit: PermitId::random(&mut Random::seeded(2)) }
+    }
+
+    fn step(&mut self, at_ms: u64, input: Input) -> Vec<&'static str> {
+        told(&self.core.step(Now { monotonic: ms(at_ms), wall: Duration::ZERO }, input))
+    }
+
+    fn want(&mut self, at_ms: u64) -> Vec<&'static str> {
+        self.step(at_ms, Input::Want { owner: OWNER.to_owned(), permit: self.permit })
+    }
+
+    fn release(&mut self, at_ms: u64) -> Vec<&'static str> {
+        self.step(at_ms, Input::Release { permit: self.permit, limits: Vec::new(), served: Some(true) })
+    }
+
+    fn elected(&mut self, at_ms: u64, asked_ms: u64) -> Vec<&'static str> {
+        let office = Office { epoch: 7, first: true, until: ms(asked_ms) + LEADER_LEASE };
+        self.step(at_ms, Input::Elected { owner: OWNER.to_owned(), office })
+    }
+
+    fn kept(&mut self, at_ms: u64, asked_ms: u64) -> Vec<&'static str> {
+        self.step(at_ms, Input::LeaseKept { owner: OWNER.to_owned(), epoch: 7, until: ms(asked_ms) + LEADER_LEASE })
+    }
+
+    fn unknown(&mut self, at_ms: u64, asked_ms: u64) -> Vec<&'static str> {
+        self.step(at_ms, Input::LeaseUnknown { owner: OWNER.to_owned(), asked: ms(asked_ms) })
+    }
+
+    fn leads(&self) -> bool {
+        self.core.led().next().is_some()
+    }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn a_lease_is_renewed_each_second_and_soon_after_a_renewal_that_failed_and_ends_without_one() {
+    let mut node = Node::new();
+    assert_eq!(node.want(1_000), ["campaign"]);
+    assert_eq!(node.elected(1_100, 1_050), [""; 0]);
+    assert!(node.leads());
+    assert_eq!(node.step(2_050, Input::Tick), ["keep"]);
+    assert_eq!(node.kept(2_100, 2_050), [""; 0]);
+    assert_eq!(node.step(3_050, Input::Tick), ["keep"]);
+    assert_eq!(node.unknown(3_060, 3_050), [""; 0]);
+    assert_eq!(node.step(3_300, Input::Tick), [""; 0]);
+    assert_eq!(node.step(3_310, Input::Tick), ["keep"], "a quarter of a second after it failed");
+    assert_eq!(node.step(5_049, Input::Tick), ["keep"], "no answer came");
+    assert!(node.leads());
+    node.step(5_050, Input::Tick);
+    assert!(!node.leads(), "three seconds after the last renewal was asked for");
+    assert_eq!(node.kept(5_060, 3_310), ["drop"], "it comes too late, and nobody leads by it");
+}
+
+#[test]
+fn a_lease_whose_taking_was_heard_of_too_late_is_led_by_nobody() {
+    let mut node = Node::new();
+    node.want(1_000);
+    node.elected(4_050, 1_050);
+    assert!(!node.leads());
+}
+
+#[test]
+fn a_leader_that_nobody_needs_gives_the_lease_back_in_good_order_and_what_comes_late_otherwise() {
+    let mut node = Node::new();
+    node.want(1_000);
+    node.elected(1_100, 1_000);
+    assert_eq!(node.release(1_200), [""; 0]);
+    let mut at = 1_200;
+    let dropped = loop {
+        at += 500;
+        let effects = node.step(at, Input::Tick);
+        match effects[..] {
+            [] => {}
+            ["keep"] => drop(node.kept(at, at)),
+            _ => break effects,
+        }
+    };
+    assert_eq!((dropped, node.leads()), (vec!["drop in good order"], false));
+    assert!((60_000..62_000).contains(&at), "after {at} ms");
+    assert_eq!(node.kept(at + 10, at - 500), ["drop"], "somebody else's permits may be out by now");
+}

@@ -1,0 +1,357 @@
+//! One lease, as the process sees it that wants it.
+
+use std::time::Duration;
+
+/// How long a lease lasts and when its holder acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long it lasts without a renewal.
+    pub term: Duration,
+    /// How often it is renewed, counted from one question to the next. Well below the term, so that some may fail.
+    pub renew_every: Duration,
+    /// When it is renewed again after a renewal of which nothing is known.
+    pub renew_again: Duration,
+    /// A question that has no answer by then counts as one without.
+    pub answer_within: Duration,
+}
+
+/// What has come to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The process wants the lease. Nothing follows while it is held or asked for.
+    Acquire,
+    /// A question has been answered: one of [`Effect::Take`] or [`Effect::Renew`], or a look at who holds the lease.
+    Answered {
+        /// When it was asked, on the process's clock.
+        asked: Duration,
+        /// What came of it.
+        answer: Answer,
+    },
+    /// The process does not want the lease any more.
+    Release,
+    /// Time went by: see [`Lease::next_due`].
+    Tick,
+}
+
+/// What the bucket says of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The process holds it, in this turn. A renewal keeps the epoch; taken anew, it is higher than any before.
+    Held {
+        /// Which turn.
+        epoch: u64,
+    },
+    /// Somebody else holds it, or nobody does any more.
+    Taken,
+    /// Nothing is known: the bus failed.
+    Unknown,
+}
+
+/// What is to be done, and what has become of the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Take the lease if nobody holds it, and give the answer back.
+    Take,
+    /// Renew the lease of this epoch, and give the answer back.
+    Renew {
+        /// Which turn.
+        epoch: u64,
+    },
+    /// Give the lease of this epoch back, so that the next holder need not wait for its end. Nothing is awaited.
+    Release {
+        /// Which turn.
+        epoch: u64,
+    },
+    /// From now on the process acts for all.
+    Won {
+        /// Which turn.
+        epoch: u64,
+    },
+    /// From now on it does not.
+    Lost {
+        /// Which turn.
+        epoch: u64,
+    },
+}
+
+/// The state of one lease. At no time do two processes hold it whose clocks run evenly, whatever is lost or late; only a bucket that loses
+/// the key may give it to a second one until the first one's term is over, and then epochs tell them apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    terms: Terms,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Asked {
+        at: Duration,
+    },
+    Held {
+        epoch: u64,
+        /// When the newest question was asked that was answered well.
+        asked: Duration,
+        renew_at: Duration,
+    },
+}
+
+impl Lease {
+    /// Neither held nor wanted.
+    #[must_use]
+    pub fn new(terms: Terms) -> Self {
+        debug_assert!(terms.renew_every < terms.term, "a lease is renewed before it ends");
+        Self { terms, state: State::Free }
+    }
+
+    /// Takes one input and says what follows from it.
+    pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match input {
+            Input::Acquire => self.acquire(now, &mut effects),
+            // The process stood still until the term was over.
+            Input::Answered { asked, answer: Answer::Held { .. } } if asked + self.terms.term <= now => self.hear_nothing(now, asked),
+            Input::Answered { asked, answer: Answer::Held { epoch } } => self.hold(asked, epoch, &mut effects),
+            Input::Answered { asked, answer: Answer::Taken } => self.is_anothers(asked, &mut effects),
+            Input::Answered { asked, answer: Answer::Unknown } => self.hear_nothing(now, asked),
+            Input::Release => self.release(&mut effects),
+            Input::Tick => {}
+        }
+        self.let_time_work(now, &mut effects);
+        self.assert_invariants(now);
+        effects
+    }
+
+    /// Whether the process may act for all at this time, and in which turn.
+    #[must_use]
+    pub fn epoch(&self, now: Duration) -> Option<u64> {
+        match self.state {
+            State::Held { epoch, .. } if self.until().is_some_and(|until| now < until) => Some(epoch),
+            _ => None,
+        }
+    }
+
+    /// When the lease ends without a further renewal; none while it is not held.
+    #[must_use]
+    pub fn until(&self) -> Option<Duration> {
+        match self.state {
+            State::Held { asked, .. } => Some(asked + self.terms.term),
+            _ => None,
+        }
+    }
+
+    /// Until when the answer to [`Effect::Take`] is waited for; none if nothing was asked.
+    #[must_use]
+    pub fn answer_due(&self) -> Option<Duration> {
+        match self.state {
+            State::Asked { at } => Some(at + self.terms.answer_within),
+            _ => None,
+        }
+    }
+
+    /// When the next tick has something to do.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Duration> {
+        match self.state {
+            State::Held { renew_at, .. } => self.until().map(|until| until.min(renew_at)),
+            _ => None,
+        }
+    }
+
+    fn acquire(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        let is_free = matches!(self.state, State::Free | State::Asked { .. });
+        if is_free && self.answer_due().is_none_or(|due| due <= now) {
+            self.state = State::Asked { at: now };
+            effects.push(Effect::Take);
+        }
+    }
+
+    fn hold(&mut self, asked: Duration, epoch: u64, effects: &mut Vec<Effect>) {
+        match self.state {
+            // It came too late: nobody here wants it any more.
+            State::Free => return effects.push(Effect::Release { epoch }),
+            State::Held { epoch: held, asked: before, renew_at } if held == epoch => {
+                self.state = State::Held { epoch, asked: before.max(asked), renew_at };
+                return;
+            }
+            // An earlier turn's answer that is late.
+            State::Held { epoch: held, .. } if held > epoch => return,
+            State::Held { epoch: held, .. } => effects.push(Effect::Lost { epoch: held }),
+            // Of an earlier question: that turn may have been given back since. If it was not, the later answer says so.
+            State::Asked { at } if asked < at => return,
+            State::Asked { .. } => {}
+        }
+        self.state = State::Held { epoch, asked, renew_at: asked + self.terms.renew_every };
+        effects.push(Effect::Won { epoch });
+    }
+
+    fn is_anothers(&mut self, asked: Duration, effects: &mut Vec<Effect>) {
+        match self.state {
+            // What was answered to a later question is newer.
+            State::Held { asked: later, .. } if asked < later => {}
+            State::Held { epoch, .. } => {
+                self.state = State::Free;
+                effects.push(Effect::Lost { epoch });
+            }
+            State::Asked { at } if asked < at => {}
+            State::Asked { .. } | State::Free => self.state = State::Free,
+        }
+    }
+
+    fn hear_nothing(&mut self, now: Duration, asked: Duration) {
+        match &mut self.state {
+            State::Held { renew_at, .. } => *renew_at = (*renew_at).min(now + self.terms.renew_again),
+            State::Asked { at } if asked < *at => {}
+            State::Asked { .. } | State::Free => self.state = State::Free,
+        }
+    }
+
+    fn release(&mut self, effects: &mut Vec<Effect>) {
+        if let State::Held { epoch, .. } = self.state {
+            effects.extend([Effect::Lost { epoch }, Effect::Release { epoch }]);
+        }
+        self.state = State::Free;
+    }
+
+    fn let_time_work(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        let until = self.until();
+        let State::Held { epoch, renew_at, .. } = &mut self.state else { return };
+        let epoch = *epoch;
+        if until.is_some_and(|until| until <= now) {
+            self.state = State::Free;
+            effects.push(Effect::Lost { epoch });
+        } else if *renew_at <= now {
+            *renew_at = now + self.terms.renew_every;
+            effects.push(Effect::Renew { epoch });
+        }
+    }
+
+    /// What is held has not ended, and is renewed in time.
+    fn assert_invariants(&self, now: Duration) {
+        if let State::Held { asked, renew_at, .. } = self.state {
+            debug_assert!(now < asked + self.terms.term, "an ended lease is not held");
+            debug_assert!(now < renew_at && renew_at <= now.max(asked) + self.terms.renew_every, "a held lease is renewed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERMS: Terms = Terms { term: s(10), renew_every: s(3), renew_again: s(1), answer_within: s(2) };
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    const fn held(asked: u64, epoch: u64) -> Input {
+        Input::Answered { asked: s(asked), answer: Answer::Held { epoch } }
+    }
+
+    const fn taken(asked: u64) -> Input {
+        Input::Answered { asked: s(asked), answer: Answer::Taken }
+    }
+
+    const fn unknown(asked: u64) -> Input {
+        Input::Answered { asked: s(asked), answer: Answer::Unknown }
+    }
+
+    /// What comes when, in seconds, and what follows.
+    fn play(story: &[(u64, Input, &[Effect])]) -> Lease {
+        let mut lease = Lease::new(TERMS);
+        for (at, input, effects) in story {
+            assert_eq!(lease.step(s(*at), *input), *effects, "{input:?} at {at} s");
+        }
+        lease
+    }
+
+    #[test]
+    fn it_is_won_renewed_and_given_back() {
+        let lease = play(&[
+            (0, Input::Acquire, &[Effect::Take]),
+            (0, Input::Acquire, &[]),
+            (1, held(0, 7), &[Effect::Won { epoch: 7 }]),
+            (1, Input::Acquire, &[]),
+            (3, Input::Tick, &[Effect::Renew { epoch: 7 }]),
+            (4, held(3, 7), &[]),
+            (6, Input::Tick, &[Effect::Renew { epoch: 7 }]),
+            (7, Input::Release, &[Effect::Lost { epoch: 7 }, Effect::Release { epoch: 7 }]),
+            // It had been renewed all the same.
+            (8, held(6, 7), &[Effect::Release { epoch: 7 }]),
+        ]);
+        assert_eq!((lease.epoch(s(8)), lease.next_due()), (None, None));
+    }
+
+    #[test]
+    fn a_term_is_counted_from_the_question_and_ends_without_a_renewal() {
+        let mut lease = play(&[
+            (5, Input::Acquire, &[Effect::Take]),
+            (7, held(5, 1), &[Effect::Won { epoch: 1 }]),
+            (8, Input::Tick, &[Effect::Renew { epoch: 1 }]),
+            (10, unknown(8), &[]),
+            (11, Input::Tick, &[Effect::Renew { epoch: 1 }]),
+            (14, Input::Tick, &[Effect::Renew { epoch: 1 }]),
+        ]);
+        assert_eq!((lease.epoch(s(14)), lease.next_due()), (Some(1), Some(s(15))));
+        assert_eq!(lease.epoch(s(15)), None, "also before its time is looked at");
+        assert_eq!(lease.step(s(15), Input::Tick), [Effect::Lost { epoch: 1 }]);
+        assert_eq!(lease.step(s(16), held(14, 1)), [Effect::Release { epoch: 1 }], "too late");
+    }
+
+    #[test]
+    fn a_question_without_an_answer_is_asked_again_when_that_is_overdue() {
+        play(&[
+            (0, Input::Acquire, &[Effect::Take]),
+            (1, Input::Acquire, &[]),
+            (2, Input::Acquire, &[Effect::Take]),
+            // Of the first question: the second is still under way.
+            (3, unknown(0), &[]),
+            (3, Input::Acquire, &[]),
+            (3, unknown(2), &[]),
+            (3, Input::Acquire, &[Effect::Take]),
+            (4, taken(3), &[]),
+            (4, Input::Acquire, &[Effect::Take]),
+        ]);
+    }
+
+    #[test]
+    fn a_late_answer_brings_back_no_turn_that_was_given_back() {
+        play(&[
+            (0, Input::Acquire, &[Effect::Take]),
+            (0, held(0, 5), &[Effect::Won { epoch: 5 }]),
+            (3, Input::Tick, &[Effect::Renew { epoch: 5 }]),
+            (4, Input::Release, &[Effect::Lost { epoch: 5 }, Effect::Release { epoch: 5 }]),
+            (5, Input::Acquire, &[Effect::Take]),
+            (6, held(3, 5), &[]),
+            (6, held(5, 8), &[Effect::Won { epoch: 8 }]),
+        ]);
+    }
+
+    #[test]
+    fn a_turn_that_is_over_when_its_answer_comes_was_never_won() {
+        play(&[
+            (0, Input::Acquire, &[Effect::Take]),
+            (10, held(0, 5), &[]),
+            (10, Input::Acquire, &[Effect::Take]),
+            (11, held(10, 9), &[Effect::Won { epoch: 9 }]),
+        ]);
+    }
+
+    #[test]
+    fn what_another_holds_is_lost_unless_it_was_said_before_the_last_renewal() {
+        play(&[
+            (0, Input::Acquire, &[Effect::Take]),
+            (0, held(0, 4), &[Effect::Won { epoch: 4 }]),
+            (3, Input::Tick, &[Effect::Renew { epoch: 4 }]),
+            (4, held(3, 4), &[]),
+            (4, taken(2), &[]),
+            (5, taken(5), &[Effect::Lost { epoch: 4 }]),
+            (5, Input::Acquire, &[Effect::Take]),
+            (5, held(5, 6), &[Effect::Won { epoch: 6 }]),
+            // Taken anew: a turn of its own. Late words of the one before change nothing.
+            (6, held(6, 9), &[Effect::Lost { epoch: 6 }, Effect::Won { epoch: 9 }]),
+            (6, held(5, 6), &[]),
+        ]);
+    }
+}

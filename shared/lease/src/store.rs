@@ -1,0 +1,286 @@
+//! The keys of leases in a bucket.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bus::{BucketSpec, BusRef, KeyValue, KeyValueError};
+use bytes::Bytes;
+use clock::Clock;
+use contract::NodeName;
+use contract::know::{StoredLease, decode, encode_as};
+use contract::version::FIRST;
+use tokio::sync::OnceCell;
+
+use crate::outlived::Outlived;
+
+/// What the leases of one process in one bucket are made of.
+pub struct LeaseParts {
+    /// The bus.
+    pub bus: BusRef,
+    /// The bucket.
+    pub bucket: BucketSpec,
+    /// The node that holds what is taken.
+    pub holder: NodeName,
+    /// Names this process, should another one have the node's name.
+    pub instance: String,
+    /// How long a lease lasts without a renewal.
+    pub term: Duration,
+    /// The process's clock.
+    pub clock: Clock,
+}
+
+/// The leases of one process in one bucket. Nothing has a limit of its own: callers wait as long as they want to. What they do not wait for may
+/// have been done all the same; then the next look says so.
+pub struct LeaseStore {
+    parts: LeaseParts,
+    /// In which version leases are written.
+    version: AtomicU32,
+    bucket: OnceCell<Arc<dyn KeyValue>>,
+    /// Leases of others that this process was kept from taking.
+    outlived: Mutex<Outlived>,
+    /// What this process holds, as far as it knows; forgotten when its term is over.
+    held: Mutex<BTreeMap<String, Own>>,
+}
+
+/// A lease that was taken or renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Which turn: higher than any before, also than those of a bucket that was lost, where the server says when it was made.
+    pub epoch: u64,
+    /// The revision at which it stands.
+    pub revision: u64,
+    /// When it was asked for, on this process's clock: its term counts from then.
+    pub asked: Duration,
+}
+
+/// What a look at a key shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// Nobody holds the lease.
+    Free,
+    /// This process does: an answer was lost.
+    Mine {
+        /// Where it stands.
+        revision: u64,
+    },
+    /// Somebody else does.
+    Theirs {
+        /// Who: another node, or another process of this node's name.
+        holder: NodeName,
+        /// In which turn.
+        epoch: u64,
+    },
+    /// Something that is not this lease is in its place, or it is just changing.
+    Unreadable,
+}
+
+/// What taking a lease has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is this process's.
+    Now(Held),
+    /// It is not: see who has it.
+    Not(Looked),
+}
+
+/// A lease to be given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    key: String,
+    revision: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    held: Held,
+    until: Duration,
+}
+
+impl LeaseStore {
+    /// Touches the bus only when something is asked.
+    #[must_use]
+    pub fn new(parts: LeaseParts) -> Self {
+        let outlived = Mutex::new(Outlived::of_term(parts.term));
+        Self { parts, version: AtomicU32::new(FIRST), bucket: OnceCell::new(), outlived, held: Mutex::default() }
+    }
+
+    /// The node that holds what is taken here.
+    #[must_use]
+    pub fn holder(&self) -> &NodeName {
+        &self.parts.holder
+    }
+
+    /// Leases are written in this version from now on.
+    pub fn write_in(&self, version: u32) {
+        self.version.store(version, Ordering::Relaxed);
+    }
+
+    /// The bucket, opened at the first call.
+    ///
+    /// # Errors
+    /// As [`bus::Bus::bucket`].
+    pub async fn bucket(&self) -> Result<Arc<dyn KeyValue>, KeyValueError> {
+        let open = || async { Ok(self.parts.bus.bucket(&self.parts.bucket).await?) };
+        self.bucket.get_or_try_init(open).await.cloned()
+    }
+
+    /// Who holds a lease; `of`: what the key is a hash of, else empty. A key that stays for two terms without a sign of its holder was
+    /// written without a TTL: it is deleted.
+    ///
+    /// # Errors
+    /// As [`KeyValue::get`].
+    pub async fn look(&self, key: &str, of: &str) -> Result<Looked, KeyValueError> {
+        let bucket = self.bucket().await?;
+        let Some(entry) = bucket.get(key).await? else { return Ok(Looked::Free) };
+        let lease = decode::<StoredLease>(&entry.value).ok().filter(|lease| lease.of == of);
+        if locked(&self.outlived).stays(self.now(), key, entry.revision, &entry.value) {
+            tracing::warn!(key, of, revision = entry.revision, "a lease stays though nobody renews it: it is deleted");
+            return match bucket.delete(key, Some(entry.revision)).await {
+                Ok(()) => Ok(Looked::Free),
+                Err(KeyValueError::Conflict { .. }) => Ok(Looked::Unreadable),
+                Err(error) => Err(error),
+            };
+        }
+        if lease.as_ref().is_some_and(|lease| self.is_mine(lease)) {
+            return Ok(Looked::Mine { revision: entry.revision });
+        }
+        Ok(lease.map_or(Looked::Unreadable, |lease| {
+            let epoch = lease.epoch_at(entry.revision);
+            Looked::Theirs { holder: lease.holder, epoch }
+        }))
+    }
+
+    /// Takes a lease that nobody holds; none if somebody does. `bucket_made_s`: as the bucket's status says, so that epochs rise when it was
+    /// lost; 0 where they need not.
+    ///
+    /// # Errors
+    /// As [`KeyValue::create`], without the conflict.
+    pub async fn create(&self, key: &str, of: &str, bucket_made_s: u64) -> Result<Option<Held>, KeyValueError> {
+        let bucket = self.bucket().await?;
+        let (asked, lease) = (self.now(), self.own(of, 0, bucket_made_s));
+        let created = bucket.create(key, self.encoded(&lease), Some(self.parts.term)).await;
+        self.written(key, asked, &lease, created)
+    }
+
+    /// Takes a lease in one round trip if nobody holds it, past a key that has outlived its term.
+    ///
+    /// # Errors
+    /// As [`LeaseStore::create`] and [`LeaseStore::look`].
+    pub async fn take(&self, key: &str, of: &str) -> Result<Taken, KeyValueError> {
+        if let Some(held) = self.create(key, of, 0).await? {
+            return Ok(Taken::Now(held));
+        }
+        match self.look(key, of).await? {
+            Looked::Free => Ok(self.create(key, of, 0).await?.map_or(Taken::Not(Looked::Unreadable), Taken::Now)),
+            looked => Ok(Taken::Not(looked)),
+        }
+    }
+
+    /// Takes this process's own lease anew, as [`Looked::Mine`] found it: in a new turn, as nobody knows what was done in the one before.
+    /// None if it is somebody else's by now.
+    ///
+    /// # Errors
+    /// As [`KeyValue::update`], without the conflict.
+    pub async fn regain(&self, key: &str, of: &str, revision: u64, bucket_made_s: u64) -> Result<Option<Held>, KeyValueError> {
+        let bucket = self.bucket().await?;
+        let (asked, lease) = (self.now(), self.own(of, 0, bucket_made_s));
+        let updated = bucket.update(key, self.encoded(&lease), revision, Some(self.parts.term)).await;
+        self.written(key, asked, &lease, updated)
+    }
+
+    /// Renews a lease of this process's; none if it is somebody else's by now, or nobody's. A renewal whose answer was lost has moved the
+    /// revision on: then the lease is this process's all the same.
+    ///
+    /// # Errors
+    /// As [`KeyValue::update`] and [`KeyValue::get`], without the conflict.
+    pub async fn renew(&self, key: &str, of: &str, epoch: u64) -> Result<Option<Held>, KeyValueError> {
+        let bucket = self.bucket().await?;
+        let (asked, lease) = (self.now(), self.own(of, epoch, 0));
+        if let Some(revision) = self.revision_of(key, epoch) {
+            let updated = bucket.update(key, self.encoded(&lease), revision, Some(self.parts.term)).await;
+            if let Some(held) = self.written(key, asked, &lease, updated)? {
+                return Ok(Some(held));
+            }
+        }
+        let Some(entry) = bucket.get(key).await? else { return Ok(None) };
+        let mine = |found: &StoredLease| self.is_mine(found) && found.of == of && found.epoch_at(entry.revision) == epoch;
+        if !decode::<StoredLease>(&entry.value).is_ok_and(|found| mine(&found)) {
+            return Ok(None);
+        }
+        let updated = bucket.update(key, self.encoded(&lease), entry.revision, Some(self.parts.term)).await;
+        self.written(key, asked, &lease, updated)
+    }
+
+    /// A lease that this process does not want any more, to be deleted now or later; none if it does not hold it in this turn. `epoch`: none
+    /// for whichever it is.
+    #[must_use]
+    pub fn give_up(&self, key: &str, epoch: Option<u64>) -> Option<Owned> {
+        let mut own = locked(&self.held);
+        let revision = own.get(key).filter(|own| epoch.is_none_or(|epoch| own.held.epoch == epoch)).map(|own| own.held.revision)?;
+        own.remove(key);
+        Some(Owned { key: key.to_owned(), revision })
+    }
+
+    /// Gives a lease back. Where this fails it is somebody else's by now, or ends by itself.
+    ///
+    /// # Errors
+    /// As [`KeyValue::delete`].
+    pub async fn delete(&self, owned: &Owned) -> Result<(), KeyValueError> {
+        self.bucket().await?.delete(&owned.key, Some(owned.revision)).await
+    }
+
+    /// What this process writes under its lease of that epoch, for a key beside it that says that somebody has held it.
+    #[must_use]
+    pub fn record(&self, of: &str, epoch: u64) -> Bytes {
+        self.encoded(&self.own(of, epoch, 0))
+    }
+
+    /// What a write of `lease` has come to; none: somebody else was quicker.
+    fn written(
+        &self,
+        key: &str,
+        asked: Duration,
+        lease: &StoredLease,
+        written: Result<u64, KeyValueError>,
+    ) -> Result<Option<Held>, KeyValueError> {
+        let revision = match written {
+            Ok(revision) => revision,
+            Err(KeyValueError::Conflict { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let held = Held { epoch: lease.epoch_at(revision), revision, asked };
+        let now = self.now();
+        let mut own = locked(&self.held);
+        own.retain(|_, own| now < own.until);
+        own.insert(key.to_owned(), Own { held, until: asked + self.parts.term });
+        Ok(Some(held))
+    }
+
+    fn revision_of(&self, key: &str, epoch: u64) -> Option<u64> {
+        locked(&self.held).get(key).filter(|own| own.held.epoch == epoch).map(|own| own.held.revision)
+    }
+
+    fn own(&self, of: &str, epoch: u64, bucket_made_s: u64) -> StoredLease {
+        let (holder, instance) = (self.parts.holder.clone(), self.parts.instance.clone());
+        StoredLease { holder, instance, of: of.to_owned(), epoch, bucket_made_s }
+    }
+
+    fn is_mine(&self, lease: &StoredLease) -> bool {
+        lease.holder == self.parts.holder && lease.instance == self.parts.instance
+    }
+
+    fn encoded(&self, lease: &StoredLease) -> Bytes {
+        // A name that is too long for a value has no lease that anybody could read: looks call it unreadable.
+        encode_as(self.version.load(Ordering::Relaxed), lease).unwrap_or_default().into()
+    }
+
+    fn now(&self) -> Duration {
+        self.parts.clock.now().monotonic
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,161 @@
+//! What the keys in a bucket promise: one holder, an end, a way past what strangers wrote, and answers that were lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::memory::MemoryBus;
+use bus::{Bus as _, KeyValue};
+use bytes::Bytes;
+use clock::Clock;
+use contract::know::{StoredLease, decode, encode};
+use lease::{Held, LeaseStore, Looked, Taken};
+
+use crate::{KEY, TERM, bucket, store_of};
+
+const OF: &str = "";
+
+struct World {
+    clock: Clock,
+    bus: MemoryBus,
+    bucket: Arc<dyn KeyValue>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+        let bus = MemoryBus::new(clock.clone());
+        let bucket = bus.bucket(&bucket()).await.unwrap();
+        Self { clock, bus, bucket }
+    }
+
+    fn store(&self, node: &str, instance: &str) -> LeaseStore {
+        store_of(&self.bus, &self.clock, node, instance)
+    }
+
+    async fn stored(&self) -> Option<StoredLease> {
+        Some(decode(&self.bucket.get(KEY).await.unwrap()?.value).unwrap())
+    }
+}
+
+async fn take(store: &LeaseStore) -> Option<Held> {
+    match store.take(KEY, OF).await.unwrap() {
+        Taken::Now(held) => Some(held),
+        Taken::Not(_) => None,
+    }
+}
+
+async fn later(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_holds_it_until_its_term_is_over_or_it_is_given_back() {
+    let world = World::new().await;
+    let (a, b) = (world.store("a", "1"), world.store("b", "2"));
+    let first = take(&a).await.unwrap();
+    let theirs = Looked::Theirs { holder: "a".parse().unwrap(), epoch: first.epoch };
+    assert_eq!(b.take(KEY, OF).await.unwrap(), Taken::Not(theirs.clone()));
+    later(9).await;
+    let renewed = a.renew(KEY, OF, first.epoch).await.unwrap().unwrap();
+    assert_eq!((renewed.epoch, renewed.asked - first.asked), (first.epoch, Duration::from_secs(9)));
+    later(9).await;
+    assert_eq!(b.look(KEY, OF).await.unwrap(), theirs);
+    later(1).await;
+    assert_eq!(b.look(KEY, OF).await.unwrap(), Looked::Free, "ten seconds after the renewal");
+    assert_eq!(a.renew(KEY, OF, first.epoch).await.unwrap(), None, "what has ended is not renewed");
+    // Created over the marker of what has expired, and then of what was deleted.
+    let second = take(&b).await.unwrap();
+    assert!(second.epoch > first.epoch);
+    assert_eq!(b.give_up(KEY, Some(first.epoch)), None, "of another turn");
+    let owned = b.give_up(KEY, Some(second.epoch)).unwrap();
+    assert_eq!(b.give_up(KEY, None), None, "it was given up");
+    b.delete(&owned).await.unwrap();
+    assert!(take(&a).await.unwrap().epoch > second.epoch);
+    assert!(b.delete(&owned).await.is_err(), "what is somebody else's by now stays");
+    assert_eq!(world.stored().await.unwrap().holder, "a".parse().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_lost_costs_nobody_the_lease() {
+    let world = World::new().await;
+    // What the second does, the first has asked for and not heard of.
+    let (a, unheard) = (world.store("a", "1"), world.store("a", "1"));
+    let held = take(&a).await.unwrap();
+    assert!(unheard.renew(KEY, OF, held.epoch).await.unwrap().is_some());
+    let renewed = a.renew(KEY, OF, held.epoch).await.unwrap().unwrap();
+    assert!(renewed.epoch == held.epoch && renewed.revision > held.revision + 1);
+    // Of a taking nobody knows what was done by it: it is another turn.
+    let (b, unheard) = (world.store("b", "2"), world.store("b", "2"));
+    later(10).await;
+    let lost = take(&unheard).await.unwrap();
+    let Taken::Not(Looked::Mine { revision }) = b.take(KEY, OF).await.unwrap() else { panic!("it is its own") };
+    assert_eq!(revision, lost.revision);
+    let regained = b.regain(KEY, OF, revision, 0).await.unwrap().unwrap();
+    assert!(regained.epoch > lost.epoch);
+    assert_eq!(b.renew(KEY, OF, lost.epoch).await.unwrap(), None, "that turn is over");
+    assert_eq!(b.regain(KEY, OF, revision, 0).await.unwrap(), None, "it stands at another revision");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_process_of_the_nodes_name_is_somebody_else() {
+    let world = World::new().await;
+    let (a, double) = (world.store("a", "1"), world.store("a", "2"));
+    let held = take(&a).await.unwrap();
+    let theirs = Looked::Theirs { holder: "a".parse().unwrap(), epoch: held.epoch };
+    assert_eq!(double.take(KEY, OF).await.unwrap(), Taken::Not(theirs));
+    assert_eq!(double.renew(KEY, OF, held.epoch).await.unwrap(), None);
+    assert_eq!(a.look(KEY, OF).await.unwrap(), Looked::Mine { revision: held.revision });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_stays_for_two_terms_is_taken_and_one_that_is_renewed_is_not() {
+    let of = |node: &str, of: &str| StoredLease { of: of.to_owned(), ..StoredLease::of_node(node.parse().unwrap()) };
+    let values: [(&str, Bytes); 4] = [
+        ("rubbish", "rubbish".into()),
+        ("another's name", encode(&of("n9", "")).unwrap().into()),
+        ("its own name", encode(&StoredLease { instance: "1".to_owned(), ..of("a", "") }).unwrap().into()),
+        ("another lease's", encode(&of("n9", "somebody's")).unwrap().into()),
+    ];
+    for (what, value) in values {
+        // Whether the key in the way ends by itself, whether it is written anew, and after how many terms the lease is taken.
+        for (ends, renewed, taken) in [(false, false, Some(2)), (false, true, None), (true, false, Some(1))] {
+            let world = World::new().await;
+            let a = world.store("a", "1");
+            world.bucket.put(KEY, value.clone(), ends.then_some(TERM)).await.unwrap();
+            let mut taken_after = None;
+            for terms in 0..4 {
+                if taken_after.is_none() && take(&a).await.is_some() {
+                    taken_after = Some(terms);
+                }
+                if renewed {
+                    world.bucket.put(KEY, value.clone(), None).await.unwrap();
+                }
+                tokio::time::sleep(TERM).await;
+            }
+            assert_eq!(taken_after, taken, "{what}, ends {ends}, renewed {renewed}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn epochs_rise_when_the_bucket_is_lost_and_its_age_is_said() {
+    let world = World::new().await;
+    let (a, b) = (world.store("a", "1"), world.store("b", "2"));
+    let made_s = async || world.bus.bucket(&bucket()).await.unwrap().status().await.unwrap().made_at.as_secs();
+    let mut epochs = Vec::new();
+    for _ in 0..100 {
+        let held = a.create(KEY, OF, made_s().await).await.unwrap().unwrap();
+        epochs.push(held.epoch);
+        a.delete(&a.give_up(KEY, None).unwrap()).await.unwrap();
+    }
+    later(1).await;
+    world.bus.lose_bucket("leases");
+    epochs.push(b.create(KEY, OF, made_s().await).await.unwrap().unwrap().epoch);
+    assert!(epochs.is_sorted_by(|before, after| before < after), "{epochs:?}");
+    // A renewal keeps the turn, though it says no more when the bucket was made.
+    let last = epochs[100];
+    assert_eq!(b.renew(KEY, OF, last).await.unwrap().unwrap().epoch, last);
+    assert_eq!(world.stored().await.unwrap().epoch, last);
+    let theirs = Looked::Theirs { holder: "b".parse().unwrap(), epoch: last };
+    assert_eq!(a.look(KEY, OF).await.unwrap(), theirs);
+}
