@@ -109,8 +109,9 @@ impl Lease {
         let mut effects = Vec::new();
         match input {
             Input::Acquire => self.acquire(now, &mut effects),
-            // The process stood still until the term was over.
-            Input::Answered { asked, answer: Answer::Held { .. } } if asked + self.terms.term <= now => self.hear_nothing(now, asked),
+            Input::Answered { asked, answer: Answer::Held { epoch } } if asked + self.terms.term <= now => {
+                self.hear_of_an_ended_turn(now, asked, epoch, &mut effects);
+            }
             Input::Answered { asked, answer: Answer::Held { epoch } } => self.hold(asked, epoch, &mut effects),
             Input::Answered { asked, answer: Answer::Taken } => self.is_anothers(asked, &mut effects),
             Input::Answered { asked, answer: Answer::Unknown } => self.hear_nothing(now, asked),
@@ -183,6 +184,14 @@ impl Lease {
         }
         self.state = State::Held { epoch, asked, renew_at: asked + self.terms.renew_every };
         effects.push(Effect::Won { epoch });
+    }
+
+    /// The process stood still until the term was over. What it does not hold goes back: its key may have no end.
+    fn hear_of_an_ended_turn(&mut self, now: Duration, asked: Duration, epoch: u64, effects: &mut Vec<Effect>) {
+        if !matches!(self.state, State::Held { epoch: held, .. } if held == epoch) {
+            effects.push(Effect::Release { epoch });
+        }
+        self.hear_nothing(now, asked);
     }
 
     fn is_anothers(&mut self, asked: Duration, effects: &mut Vec<Effect>) {
@@ -332,7 +341,7 @@ mod tests {
     fn a_turn_that_is_over_when_its_answer_comes_was_never_won() {
         play(&[
             (0, Input::Acquire, &[Effect::Take]),
-            (10, held(0, 5), &[]),
+            (10, held(0, 5), &[Effect::Release { epoch: 5 }]),
             (10, Input::Acquire, &[Effect::Take]),
             (11, held(10, 9), &[Effect::Won { epoch: 9 }]),
         ]);

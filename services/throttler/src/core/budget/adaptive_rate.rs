@@ -73,18 +73,21 @@ const SETTLES: Duration = Duration::from_secs(1);
 const JUDGED_FOR: Duration = Duration::from_millis(500);
 const JUDGED_BY: u32 = 8;
 /// so many if any failed,
-const JUDGED_BY_IF_SOME_FAIL: u32 = 12;
+const JUDGED_BY_IF_SOME_FAIL: u32 = 18;
 /// or so many in any case.
 const JUDGED_BY_AT_MOST: u32 = 24;
 /// A cut that could not be judged for so long, because less than [`USED`] of the rate was asked for, is taken back.
 const JUDGED_WITHIN: Duration = Duration::from_secs(10);
 /// The registry was overloaded if no more than this part of the failing share is left.
-const STILL_FAILING: f64 = 0.5;
+const STILL_FAILING: f64 = 0.4;
 /// So many cuts in a row are made before it is said to fail by chance: what a registry served in a second may be twice what it can do, where
 /// it counts by the second.
 const CUTS: u32 = 2;
 /// One cut is enough where so many failed before it, and no more after it.
 const PLAIN_SHARE: f64 = 0.42;
+/// So it is after a cut of the first rate, which had not been doubling, if this part of the failing share is left: an overloaded registry would
+/// fail far fewer.
+const AS_MANY: f64 = 0.8;
 /// It fails by chance if about as many fail as before: if more do, it can do less than was supposed.
 const AS_BEFORE: f64 = 1.3;
 const AS_BEFORE_AND: f64 = 0.1;
@@ -371,7 +374,9 @@ impl AdaptiveRate {
 
     /// Leaves what was served in the last second, and no more of the rate than `left`.
     fn cut(&mut self, now: Duration, left: f64, judgement: Judgement) {
-        let goodput = self.served.in_a_second(now);
+        let served = self.served.in_a_second(now);
+        // At the first rate little was served so far, whatever the registry can do.
+        let goodput = if self.rate <= start(self.cap) { served.max(self.rate * (1.0 - judgement.share)) } else { served };
         let least = if left == CUT_FIRST { self.rate * CUT_MOST } else { 0.0 };
         self.rate = (goodput * OF_SERVED).min(self.rate * left).max(floor(self.cap)).max(least).min(self.rate);
         self.recent.clear();
@@ -392,7 +397,7 @@ impl AdaptiveRate {
         if share <= before * STILL_FAILING {
             self.recent.clear();
             self.enter(now, Phase::Growing { clean: 0 });
-        } else if (judgement.cuts >= CUTS || (before >= PLAIN_SHARE && share <= before))
+        } else if (judgement.cuts >= CUTS || (before >= PLAIN_SHARE && share <= before) || self.is_plain_at_first(judgement, share))
             && served > 0
             && share <= before * AS_BEFORE + AS_BEFORE_AND
             && now >= self.no_chance_until
@@ -408,6 +413,11 @@ impl AdaptiveRate {
     fn is_used(&self, now: Duration) -> bool {
         let lasted = now.saturating_sub(self.step.since).as_secs_f64();
         f64::from(self.step.granted) >= self.rate * lasted * USED
+    }
+
+    /// Whether one cut is enough to see that as many fail at less than half of the first rate.
+    fn is_plain_at_first(&self, judgement: Judgement, share: f64) -> bool {
+        judgement.before <= start(self.cap) && share >= judgement.share * AS_MANY
     }
 
     /// Raises the rate if enough of it was used and the step was good; whether it was, once a step is over.
