@@ -1,6 +1,6 @@
 //! The node's own knowledge of failures.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
 #[derive(Debug)]
 pub struct Tracker {
     delays: Delays<BackoffKey>,
-    causes: BTreeMap<BackoffKey, Cause>,
+    causes: Causes,
     reported: VecDeque<(AttemptId, BackoffKey)>,
     counts: BackoffCounts,
 }
@@ -41,11 +41,49 @@ pub(crate) struct Cause {
     pub(crate) topics: Vec<Arc<Topic>>,
 }
 
+/// The causes by key, and the keys by what they are about: of all that fail, a success releases few.
+#[derive(Debug, Default)]
+struct Causes {
+    by_key: BTreeMap<BackoffKey, Cause>,
+    by_topic: BTreeMap<TopicId, BTreeSet<BackoffKey>>,
+}
+
+impl Causes {
+    fn get(&self, key: &BackoffKey) -> Option<&Cause> {
+        self.by_key.get(key)
+    }
+
+    fn insert(&mut self, key: BackoffKey, cause: Cause) {
+        self.remove(&key);
+        for topic in &cause.topics {
+            self.by_topic.entry(topic.id()).or_default().insert(key.clone());
+        }
+        self.by_key.insert(key, cause);
+    }
+
+    fn remove(&mut self, key: &BackoffKey) {
+        let Some(cause) = self.by_key.remove(key) else { return };
+        for topic in &cause.topics {
+            if let Some(keys) = self.by_topic.get_mut(&topic.id()) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_topic.remove(&topic.id());
+                }
+            }
+        }
+    }
+
+    fn of_topic(&self, topic: TopicId) -> impl Iterator<Item = (&BackoffKey, &Cause)> {
+        let keys = self.by_topic.get(&topic).into_iter().flatten();
+        keys.filter_map(|key| Some((key, self.by_key.get(key)?)))
+    }
+}
+
 impl Tracker {
     /// Nothing has failed yet.
     #[must_use]
     pub fn new(policy: BackoffPolicy) -> Self {
-        Self { delays: Delays::new(policy), causes: BTreeMap::new(), reported: VecDeque::new(), counts: BackoffCounts::default() }
+        Self { delays: Delays::new(policy), causes: Causes::default(), reported: VecDeque::new(), counts: BackoffCounts::default() }
     }
 
     /// May this be tried now? If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt.
@@ -139,8 +177,7 @@ impl Tracker {
 
     /// The keys that failed by a topic.
     pub(super) fn failed_by(&self, topic: TopicId) -> Vec<(BackoffKey, Cause)> {
-        let by_topic = |(_, cause): &(&BackoffKey, &Cause)| cause.topics.iter().any(|own| own.id() == topic);
-        self.causes.iter().filter(by_topic).map(|(key, cause)| (key.clone(), cause.clone())).collect()
+        self.causes.of_topic(topic).map(|(key, cause)| (key.clone(), cause.clone())).collect()
     }
 
     /// Every key that has a delay, with its cause if that is known.
@@ -297,7 +334,7 @@ mod tests {
         node.fail(0, &key("busybox"));
         let peek = CheckBackoff { key: key("busybox"), peek: true, target: None };
         assert_eq!(node.tracker.check(at_seconds(11), &peek), BackoffAnswer::Clear);
-        assert!(node.tracker.causes.contains_key(&key("busybox")));
+        assert!(node.tracker.causes.get(&key("busybox")).is_some());
         assert_eq!(node.tracker.counts(at_seconds(11)).refused_total, 0);
     }
 
@@ -331,7 +368,7 @@ mod tests {
             node.tracker.report(now, ReportAttempt { key: key(&number.to_string()), attempt, failure: Some(failure("x")) });
         }
         let counts = node.tracker.counts(Now::default().after(Duration::from_millis(MAX_KEYS as u64)));
-        assert_eq!((counts.known, counts.evicted_total, node.tracker.causes.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
+        assert_eq!((counts.known, counts.evicted_total, node.tracker.causes.by_key.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
         assert_eq!(node.check(1, &key("0")), BackoffAnswer::Clear);
     }
 

@@ -260,9 +260,7 @@ impl BackoffTracker {
                     LeaseName::Lead(..) => Lease::Lead,
                     LeaseName::Slot(..) => Lease::Gate,
                 });
-                // Some run out without being given back.
-                sharing.leases.retain(|_, (_, until)| now < *until);
-                sharing.leases.insert(name, (revision, now + PROBE_DEADLINE));
+                sharing.hold(now, name, revision);
                 self.step(Input::Lease(name, LeaseAnswer::Won), context);
             }
             Err(KeyValueError::Conflict { .. }) => {

@@ -19,6 +19,8 @@ use crate::reader::Reader;
 
 /// Leases of others remembered to say who probes; each is out for 15 s.
 const HOLDERS_REMEMBERED: usize = 1_024;
+/// Leases of this node that are not looked through for those that have run out.
+const LEASES_LEAST: usize = 64;
 /// The least delay of a message is forgotten after so long, in case a server's clock was set back.
 const SERVER_TIME_KEPT: Duration = Duration::from_secs(60);
 /// The most that a message counts as delayed: beyond it, it is rather a clock that was set.
@@ -59,6 +61,8 @@ pub(crate) struct Sharing {
     clears: VecDeque<(String, StoredClear, Duration)>,
     /// Leases of this node's: the revision that gives them back, and when they have run out.
     pub(crate) leases: BTreeMap<LeaseName, (u64, Duration)>,
+    /// How many there may be before those that have run out are looked for.
+    leases_most: usize,
     /// Leases of others that stood in the way of this node's.
     pub(crate) outlived: Arc<Outlived>,
     /// Leases asked for, and whether they were freed since.
@@ -118,6 +122,7 @@ impl Sharing {
             said_again_at: Duration::ZERO,
             clears: VecDeque::new(),
             leases: BTreeMap::new(),
+            leases_most: LEASES_LEAST,
             outlived: Arc::new(Outlived::of_term(PROBE_DEADLINE)),
             asked: BTreeMap::new(),
             holders: Holders::default(),
@@ -128,6 +133,16 @@ impl Sharing {
             paused_here: BTreeSet::new(),
             unstored_pauses: BTreeMap::new(),
         }
+    }
+
+    /// This node holds a lease from now on. Some run out without being given back: they are looked for when there are twice as many as
+    /// there were after the last look, so that a lease costs the same however many there are.
+    pub(crate) fn hold(&mut self, now: Duration, name: LeaseName, revision: u64) {
+        if self.leases.len() >= self.leases_most {
+            self.leases.retain(|_, (_, until)| now < *until);
+            self.leases_most = (2 * self.leases.len()).max(LEASES_LEAST);
+        }
+        self.leases.insert(name, (revision, now + PROBE_DEADLINE));
     }
 
     /// Puts a write into the queue; what has no room is written again later.

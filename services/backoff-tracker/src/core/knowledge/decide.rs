@@ -41,6 +41,7 @@ enum Leave {
 impl Knowledge {
     /// Decides, asks for leases, and moves the wish on.
     pub(super) fn decide(&mut self, now: Duration, id: WishId, wish: &mut Wish, effects: &mut Vec<Effect>) -> Verdict {
+        wish.awaits = None;
         let lenient = self.is_lenient(now, &wish.aim.target.view);
         if let Some(held) = self.still_held(now, &wish.aim).filter(|_| !lenient) {
             wish.state = State::Held;
@@ -66,12 +67,28 @@ impl Knowledge {
         if let Some(verdict) = self.by_local_rule(now, wish, &binding) {
             return verdict;
         }
+        let quiet = self.quiet(now, wish);
+        if binding.is_empty() && quiet.is_some() && self.wishes.is_behind(id, wish.aim.endpoint) {
+            // Of those that wait for a slot the first alone takes its lead as well: the others could not use it in time.
+            if !matches!(wish.state, State::Released { .. }) {
+                wish.state = State::Held;
+            }
+            wish.awaits = Some(wish.aim.endpoint);
+            wish.wake = Some(now + PROBE_DEADLINE);
+            return Verdict::Wait;
+        }
         let (duty, leave) = match binding.first() {
             Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, self.others_first(wish), effects)),
             None if self.resolved_lately(now, wish) => (Duty::None, Leave::Given),
             None => (Duty::Lead, self.abreast(now, id, wish.aim.image, LeaseName::Lead, self.others_first(wish), effects)),
         };
-        let quiet = self.quiet(now, wish);
+        let awaits = match (&leave, duty) {
+            (Leave::Given, _) => quiet.map(|_| wish.aim.endpoint),
+            (Leave::Until(_), Duty::Lead) if quiet.is_some() => Some(wish.aim.endpoint),
+            (_, Duty::Probe(topic)) => Some(topic),
+            (_, Duty::Lead) => Some(wish.aim.image),
+            (_, Duty::None) => None,
+        };
         let leave = match leave {
             Leave::Given if quiet.is_some() => self.abreast(now, id, wish.aim.endpoint, LeaseName::Slot, Duration::ZERO, effects),
             Leave::Given if duty == Duty::None => self.in_its_turn(now, wish),
@@ -89,7 +106,8 @@ impl Knowledge {
         if !matches!(wish.state, State::Released { .. }) {
             wish.state = State::Held;
         }
-        wish.wake = Some(wake);
+        wish.awaits = awaits;
+        wish.wake = Some(self.wishes.wake_of(now, id, wish, wake));
         Verdict::Wait
     }
 

@@ -1,6 +1,6 @@
 //! Who may go ahead: leases by compare-and-set, as far as this node knows of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::AttemptId;
@@ -80,8 +80,9 @@ impl Standing {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     known: BTreeMap<LeaseName, Lease>,
-    /// From then on none is held by this node, and whoever is refused need not look for one among those of all others.
-    mine_until: Duration,
+    /// Those of this node by the wish that holds them, and those that were asked for: of all that are known few are.
+    mine: BTreeMap<WishId, BTreeSet<LeaseName>>,
+    asked: BTreeSet<LeaseName>,
     swept: Duration,
 }
 
@@ -104,7 +105,7 @@ impl Leases {
             return Standing::Wait(from);
         }
         self.has_room(now);
-        self.known.insert(name, Lease::Asked { by, at: now });
+        self.put(name, Lease::Asked { by, at: now });
         Standing::Ask
     }
 
@@ -113,9 +114,16 @@ impl Leases {
         let Some(Lease::Asked { by, at }) = self.known.get(&name).copied() else { return None };
         // Counted from the question: the server's own count began later.
         let until = at.min(now) + PROBE_DEADLINE;
-        self.mine_until = self.mine_until.max(until);
-        self.known.insert(name, Lease::Mine { by, until });
+        self.put(name, Lease::Mine { by, until });
         Some(by)
+    }
+
+    /// Which wish waits for the bus's answer.
+    pub(super) fn asker(&self, name: LeaseName) -> Option<WishId> {
+        match self.known.get(&name) {
+            Some(Lease::Asked { by, .. }) => Some(*by),
+            _ => None,
+        }
     }
 
     /// Whether an answer of the bus is still waited for.
@@ -126,7 +134,7 @@ impl Leases {
     /// Nobody here wants it any more: it is given back.
     pub(super) fn give_up_mine(&mut self, now: Duration, name: LeaseName) {
         if matches!(self.known.get(&name), Some(Lease::Mine { .. })) {
-            self.known.insert(name, Lease::Free { since: now });
+            self.put(name, Lease::Free { since: now });
         }
     }
 
@@ -134,14 +142,14 @@ impl Leases {
     pub(super) fn taken(&mut self, now: Duration, name: LeaseName, left: Duration) {
         let mine = matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until);
         if !mine && (self.known.contains_key(&name) || self.has_room(now)) {
-            self.known.insert(name, Lease::Theirs { until: now + left.min(PROBE_DEADLINE) });
+            self.put(name, Lease::Theirs { until: now + left.min(PROBE_DEADLINE) });
         }
     }
 
     /// Somebody gave it back.
     pub(super) fn freed(&mut self, now: Duration, name: LeaseName) {
         if matches!(self.known.get(&name), Some(Lease::Theirs { .. })) {
-            self.known.insert(name, Lease::Free { since: now });
+            self.put(name, Lease::Free { since: now });
         }
     }
 
@@ -151,7 +159,7 @@ impl Leases {
             Lease::Mine { by: holder, until } if *holder == by && now < *until => Some(*until),
             _ => None,
         };
-        self.known.values().filter_map(until).min()
+        self.of(by).filter_map(|name| until(self.known.get(&name)?)).min()
     }
 
     /// Whether this node holds it, for whichever wish.
@@ -169,22 +177,20 @@ impl Leases {
 
     /// Forgets the leases of a wish; returns those that are still held and have to be given back.
     pub(super) fn drop_of(&mut self, now: Duration, by: WishId, which: impl Fn(LeaseName) -> bool) -> Vec<LeaseName> {
-        if now >= self.mine_until {
-            return vec![];
-        }
         let held = |lease: &Lease| matches!(lease, Lease::Mine { by: holder, until } if *holder == by && now < *until);
-        let mine: Vec<LeaseName> = self.known.iter().filter(|(name, lease)| held(lease) && which(**name)).map(|(name, _)| *name).collect();
+        let mine: Vec<LeaseName> = self.of(by).filter(|name| self.known.get(name).is_some_and(held) && which(*name)).collect();
         for name in &mine {
-            self.known.insert(*name, Lease::Free { since: now });
+            self.put(*name, Lease::Free { since: now });
         }
         mine
     }
 
     /// Questions that the bus has not answered in time are given up. Returns the wishes that asked.
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<WishId> {
-        let late: Vec<(LeaseName, WishId)> = self.known.iter().filter_map(|(name, lease)| late(now, *name, lease)).collect();
+        let late: Vec<(LeaseName, WishId)> = self.asked.iter().filter_map(|name| late(now, *name, self.known.get(name)?)).collect();
         for (name, _) in &late {
             self.known.remove(name);
+            self.asked.remove(name);
         }
         late.into_iter().map(|(_, by)| by).collect()
     }
@@ -204,6 +210,36 @@ impl Leases {
             Lease::Mine { until, .. } | Lease::Theirs { until } => now < *until + PROBE_DEADLINE,
             Lease::Free { since } => now < *since + PROBE_DEADLINE,
         });
+        let known = &self.known;
+        self.mine.retain(|_, held| {
+            held.retain(|name| known.contains_key(name));
+            !held.is_empty()
+        });
+    }
+
+    /// Those of this node that a wish holds, whether or not they have run out.
+    fn of(&self, by: WishId) -> impl Iterator<Item = LeaseName> {
+        self.mine.get(&by).into_iter().flatten().copied()
+    }
+
+    fn put(&mut self, name: LeaseName, lease: Lease) {
+        match self.known.insert(name, lease) {
+            Some(Lease::Mine { by, .. }) => {
+                if let Some(held) = self.mine.get_mut(&by) {
+                    held.remove(&name);
+                    if held.is_empty() {
+                        self.mine.remove(&by);
+                    }
+                }
+            }
+            Some(Lease::Asked { .. }) => drop(self.asked.remove(&name)),
+            Some(Lease::Theirs { .. } | Lease::Free { .. }) | None => {}
+        }
+        match lease {
+            Lease::Mine { by, .. } => drop(self.mine.entry(by).or_default().insert(name)),
+            Lease::Asked { .. } => drop(self.asked.insert(name)),
+            Lease::Theirs { .. } | Lease::Free { .. } => {}
+        }
     }
 }
 

@@ -36,6 +36,9 @@ mod target;
 mod topic;
 mod tried;
 mod wish;
+mod wishes;
+#[cfg(test)]
+mod wishes_tests;
 mod words;
 
 use std::time::Duration;
