@@ -1,7 +1,7 @@
 //! An agent of the built program, and somebody who asks it for images through its socket.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use actors::{Delivery, Sender, Wiring};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bus::socket::SocketBus;
 use clock::Random;
-use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 use contract::subject::Fleet;
 use contract::{Envelope, Meta};
 use tempfile::TempDir;
@@ -29,10 +29,16 @@ const NODE: &str = "n1";
 /// A running agent; killed when dropped.
 pub(crate) struct RunningAgent {
     id: u32,
-    ensure: Sender<EnsureImage>,
-    random: RefCell<Random>,
+    socket: PathBuf,
+    asker: Asker,
     _child: Child,
     _folder: TempDir,
+}
+
+/// Somebody who asks an agent for images, through a connection of its own.
+pub(crate) struct Asker {
+    ensure: Sender<EnsureImage>,
+    random: RefCell<Random>,
 }
 
 impl RunningAgent {
@@ -41,11 +47,14 @@ impl RunningAgent {
         let folder = TempDir::with_prefix("bench-")?;
         let child = started(&program::fleetpull()?, folder.path(), NODE, arguments, environment).await?;
         let socket = folder.path().join("store/state").join(NODE).join("agent.sock");
-        let bus = Arc::new(SocketBus::connect(&socket).await.context("the agent's socket does not answer")?);
-        let wiring = Wiring { bus, fleet: Fleet::default(), node: NODE.parse()?, delivery: Delivery::Bus };
+        let asker = Asker::connect(&socket).await?;
         let id = child.id().context("the agent has ended")?;
-        let random = RefCell::new(Random::from_system());
-        Ok(Self { id, ensure: Sender::remote(wiring), random, _child: child, _folder: folder })
+        Ok(Self { id, socket, asker, _child: child, _folder: folder })
+    }
+
+    /// Another one who asks it.
+    pub(crate) async fn asker(&self) -> Result<Asker> {
+        Asker::connect(&self.socket).await
     }
 
     /// Its process.
@@ -55,12 +64,25 @@ impl RunningAgent {
 
     /// Makes sure that a present image is there.
     pub(crate) async fn pull_present(&self, image: &str) -> Result<()> {
+        let outcome = self.asker.pull(image, CALL_LIMIT).await?;
+        ensure!(outcome.outcome == OutcomeKind::Present, "{image} should be there: {}", outcome.message);
+        Ok(())
+    }
+}
+
+impl Asker {
+    async fn connect(socket: &Path) -> Result<Self> {
+        let bus = Arc::new(SocketBus::connect(socket).await.context("the agent's socket does not answer")?);
+        let wiring = Wiring { bus, fleet: Fleet::default(), node: NODE.parse()?, delivery: Delivery::Bus };
+        Ok(Self { ensure: Sender::remote(wiring), random: RefCell::new(Random::from_system()) })
+    }
+
+    /// Asks for an image, and waits so long.
+    pub(crate) async fn pull(&self, image: &str, limit: Duration) -> Result<PullOutcome> {
         let policy = Some(PullPolicy::IfNotPresent);
         let body = EnsureImage { image: image.to_owned(), policy, ..EnsureImage::default() };
         let meta = Meta::root(&mut self.random.borrow_mut());
-        let outcome = self.ensure.call(Envelope { meta, body }, CALL_LIMIT).await?;
-        ensure!(outcome.outcome == OutcomeKind::Present, "{image} should be there: {}", outcome.message);
-        Ok(())
+        Ok(self.ensure.call(Envelope { meta, body }, limit).await?)
     }
 }
 

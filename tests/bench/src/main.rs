@@ -17,6 +17,7 @@ mod present_nats;
 mod process;
 mod program;
 mod propagation;
+mod queue;
 mod recorder;
 mod registry;
 mod report;
@@ -68,6 +69,8 @@ enum Name {
     Events,
     /// What the recorder adds to a pull of a present image, beside none.
     Recorder,
+    /// What a pull costs an agent while 20 to 2,000 others wait on the node.
+    Queue,
     /// What the export of traces costs an agent, beside none.
     Traces,
     /// An agent whose collector is gone or hangs, beside one whose collector is there.
@@ -95,6 +98,7 @@ impl Name {
             Self::Idle => "idle",
             Self::Events => "events",
             Self::Recorder => "recorder",
+            Self::Queue => "queue",
             Self::Traces => "traces",
             Self::Collector => "collector",
             Self::Week => "week",
@@ -111,6 +115,7 @@ impl Name {
             Self::Idle => idle::measure().await?,
             Self::Events => events::measure().await?,
             Self::Recorder => recorder::measure().await?,
+            Self::Queue => queue::measure().await?,
             Self::Traces => traces::measure().await?,
             Self::Collector => collector::measure(Duration::from_secs(seconds)).await?,
             Self::Week => week::measure().await?,
