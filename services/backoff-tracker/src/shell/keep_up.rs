@@ -15,8 +15,9 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
+use super::sharing::Sharing;
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BUS_ANSWER, Fault, Input, TopicId};
+use crate::core::knowledge::{BUS_ANSWER, Fault, Input};
 use crate::inbound::{self, Stored};
 use crate::outbound::{self, WRITES_WAITING, Write};
 
@@ -31,6 +32,8 @@ const SNAPSHOTS_APART: Duration = Duration::from_secs(2);
 const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
 /// All nodes read all when a bus comes back, or was wiped: over this at most.
 const LONGEST_SPREAD: Duration = Duration::from_secs(30);
+/// After a connection was lost the nodes come back one after the other, and read as they come: over this at most.
+const LONGEST_SPREAD_OF_RECONNECT: Duration = Duration::from_secs(10);
 /// Few miss the same message: over this at most.
 const LONGEST_SPREAD_OF_GAP: Duration = Duration::from_secs(2);
 /// How long a snapshot may take, also when the way is opened: some ten MiB over a slow line, or a bucket that somebody has filled.
@@ -66,10 +69,21 @@ impl Handler<BusIs> for BackoffTracker {
             BusHealth::Connected if !self.greeted() => {}
             BusHealth::Connected => self.bus_is_back(context),
             BusHealth::Degraded { .. } | BusHealth::Disconnected { .. } => {
+                if let Some(sharing) = &mut self.sharing {
+                    sharing.disconnected = matches!(health, BusHealth::Disconnected { .. });
+                }
                 self.step(Input::BusGone, context);
                 self.find_the_bus(context);
             }
         }
+    }
+}
+
+/// What the bus holds under this node's own name.
+fn of_itself(heard: Input) -> Option<Input> {
+    match heard {
+        Input::Heard { report, age } => Some(Input::Stored { report, age }),
+        _ => None,
     }
 }
 
@@ -156,12 +170,10 @@ impl BackoffTracker {
                 if inbound::is_gone(message) {
                     continue;
                 }
-                if let Some(own) = read.as_ref().filter(|key| key.node == sharing.node) {
-                    inputs.push(Input::Stored(TopicId(own.topic)));
-                    continue;
-                }
+                let own = read.as_ref().is_some_and(|key| key.node == sharing.node);
                 let stored = Stored { age, at: Some(stamp) };
                 match read.and_then(|key| sharing.reader.heard(key, &message.payload, stored, known)) {
+                    Some(heard) if own => inputs.extend(of_itself(heard)),
                     Some(heard) => inputs.push(heard),
                     None => sharing.refuse(now, key, &message.payload),
                 }
@@ -192,11 +204,11 @@ impl BackoffTracker {
     /// The bus can be reached again.
     fn bus_is_back(&mut self, context: &mut Context<Self>) {
         self.step(Input::BusBack, context);
-        if let Some(sharing) = &mut self.sharing {
-            // What was begun before may hang for as long as it may.
-            sharing.catching_up = false;
-        }
-        self.catch_up(LONGEST_SPREAD, context);
+        let Some(sharing) = &mut self.sharing else { return };
+        // What was begun before may hang for as long as it may.
+        sharing.catching_up = false;
+        let longest = if sharing.disconnected { LONGEST_SPREAD_OF_RECONNECT } else { LONGEST_SPREAD };
+        self.catch_up(longest, context);
     }
 
     /// Whether the bus has said before how it is.
@@ -257,6 +269,7 @@ impl BackoffTracker {
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
         let known = |topic| knowledge.topic(topic);
         sharing.counts.snapshots += 1;
+        sharing.disconnected = false;
         sharing.caught_up_at = Some(now.monotonic);
         let status = &found.reports.status;
         if let Some(asked) = inbound::stored_at(status, Duration::ZERO) {
@@ -275,52 +288,56 @@ impl BackoffTracker {
         let mut entries: Vec<_> = found.reports.entries.iter().collect();
         entries.sort_by_key(|stored| stored.entry.revision);
         for stored in entries {
-            // Later a node knows better than the server what it has said: its last word may not be there.
+            // Later a node knows better than the server what it has found out: its last report may not be there.
             let read = ReportKey::read(&stored.entry.key);
-            if let Some(own) = read.as_ref().filter(|key| !anew && key.node == sharing.node) {
-                inputs.push(Input::Stored(TopicId(own.topic)));
-                continue;
-            }
+            let own = !anew && read.as_ref().is_some_and(|key| key.node == sharing.node);
             let when = Stored { age: stored.age, at: inbound::stored_at(status, stored.age) };
             match read.and_then(|key| sharing.reader.heard(key, &stored.entry.value, when, known)) {
+                Some(heard) if own => inputs.extend(of_itself(heard)),
                 Some(heard) => inputs.push(heard),
                 None => sharing.refuse(now.monotonic, &stored.entry.key, &stored.entry.value),
             }
         }
-        let again = wiped || sharing.owes_words();
+        let owes = sharing.owes_words();
         if anew && knowledge.has(Fault::StartsAnew) {
             inputs.clear();
         }
         inputs.extend(self.pauses_found(&found.pauses, context));
+        inputs.push(Input::CaughtUp);
         self.step_all(now.monotonic, inputs, context);
-        if again {
-            self.say_again(now.monotonic);
+        if wiped {
+            self.restore(now.monotonic);
+        } else if owes {
+            self.clear_again(now.monotonic);
         }
     }
 
-    fn say_again(&mut self, now: Duration) {
+    /// Publishes again what the bus has lost.
+    fn restore(&mut self, now: Duration) {
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
-        for (report, age) in knowledge.own_reports(now) {
+        for (report, age) in knowledge.reports_to_restore(now) {
             sharing.write(Write::Report { report, date: now.saturating_sub(age) });
         }
         sharing.clear_again(now);
+    }
+
+    fn clear_again(&mut self, now: Duration) {
+        self.sharing.iter_mut().for_each(|sharing| sharing.clear_again(now));
     }
 
     /// Says again what the bus did not take, although it is there: now and then, as it may be full.
     fn say_what_was_not_taken(&mut self, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Core::Sharing(knowledge) = &self.core else { return };
-        let Some(sharing) =
-            self.sharing.as_mut().filter(|sharing| !knowledge.is_alone() && sharing.said_again_at + SAID_AGAIN_EVERY <= now)
-        else {
-            return;
-        };
+        let may = |sharing: &&mut Sharing| !knowledge.is_alone() && !sharing.catching_up && sharing.said_again_at + SAID_AGAIN_EVERY <= now;
+        let Some(sharing) = self.sharing.as_mut().filter(may) else { return };
         let (owes_pauses, owes_reports) = (!sharing.unstored_pauses.is_empty(), sharing.owes_words());
         if owes_pauses || owes_reports {
             sharing.said_again_at = now;
         }
         if owes_reports {
-            self.say_again(now);
+            self.step(Input::CaughtUp, context);
+            self.clear_again(now);
         }
         if owes_pauses {
             self.store_unstored_pauses(context);

@@ -3,6 +3,7 @@
 
 mod clears;
 mod node;
+mod reconnecting;
 mod rules;
 mod stages;
 mod turns;

@@ -31,8 +31,17 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn of(alive: usize) -> Self {
-        let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
-        core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0) });
+        Self::named("me", alive, 0)
+    }
+
+    /// One of several that are looked at.
+    pub(crate) fn of_rank(alive: usize, rank: usize) -> Self {
+        Self::named(&format!("me{rank}"), alive, rank)
+    }
+
+    fn named(name: &str, alive: usize, rank: usize) -> Self {
+        let mut core = Knowledge::new(name.parse().unwrap(), BackoffPolicy::default());
+        core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(rank) });
         let (random, now) = (Random::seeded(1), Duration::ZERO);
         Self { core, random, now, told: None, published: vec![], ages: vec![], bus_answers: true, abandoned: 0 }
     }

@@ -355,7 +355,10 @@ impl Simulation {
 
     fn hear(&mut self, node: usize, spread: &Spread) {
         let input = match spread {
-            Spread::Report { report, date } => Input::Heard { report: Arc::clone(report), age: self.now.saturating_sub(*date) },
+            Spread::Report { report, date } => {
+                let (report, age) = (Arc::clone(report), self.now.saturating_sub(*date));
+                if report.reporter == self.nodes[node].name { Input::Stored { report, age } } else { Input::Heard { report, age } }
+            }
             Spread::Taken { name, holder, until } => {
                 Input::LeaseTaken { name: *name, holder: self.nodes[*holder].name.clone(), left: until.saturating_sub(self.now) }
             }
@@ -379,6 +382,7 @@ impl Simulation {
                 self.hear(node, &spread);
             }
             self.step(node, Input::BusBack);
+            self.step(node, Input::CaughtUp);
         }
     }
 

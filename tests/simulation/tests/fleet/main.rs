@@ -20,6 +20,7 @@ mod leases;
 mod node;
 mod plan;
 mod quota;
+mod reconnecting;
 mod registry;
 mod seeds;
 mod stages;
@@ -186,6 +187,28 @@ fn outages_behind_the_manifest_are_no_storms() {
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The bus is back, and each node has failed by itself meanwhile. What they publish does not grow with the fleet.
+#[test]
+fn a_bus_that_is_back_after_minutes_is_not_told_what_all_nodes_have_failed() {
+    let back = reconnecting::BACK_AT;
+    for nodes in if seeds_asked().is_some() { vec![20, 300] } else { vec![20, 60] } {
+        for outage in [Mood::Refused, Mood::Unavailable] {
+            let heals_at = back + Duration::from_secs(60);
+            let story = world::run(reconnecting::plan(1, nodes, outage, heals_at), Planted::default());
+            let served = reconnecting::served(&story, heals_at);
+            let probes = story.asked.iter().filter(|one| one.at >= back && one.got != Mood::Well).count();
+            let down = reconnecting::most_reports_on_a_key(&story, back, heals_at);
+            let healed = reconnecting::most_reports_on_a_key(&story, heals_at, plan::ENDS);
+            eprintln!("{outage:?}, {nodes} nodes: {down} reports on a key, {probes} of them of probes, {healed} after healing; {served:?}");
+            assert_eq!(floor::too_soon(&story), []);
+            assert!(down <= 3 + probes, "{outage:?}, {nodes} nodes: {down} reports on a key, {probes} probes");
+            // Each node that has published a failure publishes that it is over for itself.
+            assert!(healed <= down + 5, "{outage:?}, {nodes} nodes: {healed} reports on a key after healing, {down} before");
+            assert!(served.is_some_and(|served| served <= Duration::from_secs(12)), "{outage:?}, {nodes} nodes: served after {served:?}");
+        }
+    }
 }
 
 /// What is broken on purpose, and which invariant is to show it.

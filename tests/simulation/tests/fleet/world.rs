@@ -1,7 +1,9 @@
 //! A run: nodes, bus, registry and callers on one paused runtime.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,9 +15,10 @@ use backoff_tracker::core::knowledge::{About, Topic};
 use bus::Bus as _;
 use bus::memory::MemoryBus;
 use clock::{Clock, Jumps, Random};
-use contract::know::{AboutKind, Found, LEASES, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
+use contract::know::{AboutKind, Found, LEASES, REPORTS, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
 use contract::subject::Fleet;
 use contract::{AttemptId, NodeName, View};
+use futures::StreamExt as _;
 use throttler::core::budget::BudgetPolicy;
 use tokio::runtime::Builder;
 
@@ -49,6 +52,8 @@ pub struct Story {
     pub leases: Leases,
     /// Whose message was lost or late, and when, in the order of time.
     pub disturbed: Vec<(Duration, usize)>,
+    /// When the bus has stored which report, by its key.
+    pub reports: Vec<(Duration, String)>,
     /// How often each kind of fault acted.
     pub counts: BTreeMap<&'static str, u64>,
     /// Over all of it, in order.
@@ -95,7 +100,11 @@ struct World {
     restarts: Vec<(usize, Duration)>,
     wanted: BTreeMap<(usize, &'static str), Duration>,
     counts: BTreeMap<&'static str, u64>,
+    reports: Reports,
 }
+
+/// When the bus has stored which report.
+type Reports = Rc<RefCell<Vec<(Duration, String)>>>;
 
 async fn live(plan: Plan, planted: Planted) -> Story {
     let clock = Clock::simulated(WALL);
@@ -122,8 +131,10 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         restarts: Vec::new(),
         wanted: BTreeMap::new(),
         counts: BTreeMap::new(),
+        reports: Rc::default(),
         plan,
     };
+    world.watch_reports(clock.clone()).await;
     let mut acts = world.plan.acts.clone();
     if let Some(quota) = quota {
         world.registry.set_quota(quota);
@@ -139,6 +150,21 @@ async fn live(plan: Plan, planted: Planted) -> Story {
 }
 
 impl World {
+    /// Takes note of each report that is stored.
+    async fn watch_reports(&self, clock: Clock) {
+        let fleet = Fleet::default();
+        let mut stored = self.hub.subscribe(&format!("{}.>", fleet.knowledge(REPORTS)), None).await.expect("the bus is open");
+        let reports = Rc::clone(&self.reports);
+        actix::spawn(async move {
+            while let Some(message) = stored.next().await {
+                let is_gone = message.headers.get("Nats-Marker-Reason").is_some();
+                if let (Some(key), false) = (fleet.key_of(REPORTS, &message.subject), is_gone) {
+                    reports.borrow_mut().push((clock.now().monotonic, key.to_owned()));
+                }
+            }
+        });
+    }
+
     async fn act(&mut self, now: Duration, act: Act) {
         match act {
             Act::Start(node) => self.start(now, node).await,
@@ -326,8 +352,8 @@ impl World {
         }
         hash.add(&format!("{there:?}{:?}", self.counts));
         let (leases, disturbed) = (self.weather.leases(|leases, _| std::mem::take(leases)), self.weather.disturbed());
-        let Self { plan, budget, quota, wanted, restarts, counts, .. } = self;
-        Story { plan, budget, quota, asked, there, wanted, restarts, leases, disturbed, counts, hash: hash.0 }
+        let Self { plan, budget, quota, wanted, restarts, counts, reports, .. } = self;
+        Story { plan, budget, quota, asked, there, wanted, restarts, leases, disturbed, reports: reports.take(), counts, hash: hash.0 }
     }
 }
 

@@ -166,7 +166,8 @@ impl Knowledge {
             (entry.topic.id(), step)
         });
         let (duty, until) = (going.duty, going.until);
-        let going = Going { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..going };
+        let away = going.by_own_rule && self.unpublished.is_catching_up();
+        let going = Going { begun: now, deadline, exempt: elected || released, away, steps: steps.collect(), ..going };
         wish.wake = Some(now + UNANSWERED_AFTER);
         wish.state = State::Going(going);
         Verdict::Clear { duty, answer_by: deadline, until }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use contract::NodeName;
 
 use super::target::place;
+use super::unpublished::ENOUGH_REPORTERS;
 
 /// Pulls a second that a registry's budget allows by default.
 pub const BUDGET_PER_SECOND: u32 = 200;
@@ -21,6 +22,11 @@ const OF_BUDGET_BY_CHANCE: f64 = 0.7;
 const BETWEEN_TURNS: Duration = Duration::from_millis(2);
 /// Nodes that go on by themselves, without a bus, are so far apart at least: nobody says who of them goes first.
 const LEAST_SPREAD_ALONE: Duration = Duration::from_secs(5);
+/// For each node beyond those that all may publish so long it takes until all have published what they found out without a bus: few are early, and most have heard of
+/// those when their turn comes.
+const PUBLISHING_OF_ONE: Duration = Duration::from_millis(100);
+/// However many nodes: nobody waits longer than this for its turn to publish. The first three of ten thousand are then seconds apart.
+const LONGEST_PUBLISHING: Duration = Duration::from_secs(10);
 /// However many nodes: nobody waits longer than this for its turn to ask.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
 
@@ -59,6 +65,15 @@ impl Fleet {
         let share = if self.ranked() { OF_BUDGET_BY_RANK } else { OF_BUDGET_BY_CHANCE };
         let all = Duration::from_secs_f64(self.alive as f64 / (f64::from(BUDGET_PER_SECOND) * share));
         all.max(LEAST_SPREAD_ALONE).mul_f64(self.place(node, purpose))
+    }
+
+    /// How much later than the first this node publishes what each node may have found out by itself. The turns are exponentially denser
+    /// towards the end, as for the answers to a multicast (RFC 5401, 3.1): however many nodes have it, a few publish before the others hear.
+    pub(super) fn turn_to_publish(&self, node: &NodeName, purpose: u128) -> Duration {
+        let others = self.alive.saturating_sub(ENOUGH_REPORTERS);
+        let all = PUBLISHING_OF_ONE.saturating_mul(u32::try_from(others).unwrap_or(u32::MAX)).min(LONGEST_PUBLISHING);
+        let steepness = (self.alive.max(1) as f64).ln() + 1.0;
+        all.mul_f64((1.0 + self.place(node, purpose) * steepness.exp_m1()).ln() / steepness)
     }
 
     /// In `[0, 1)`, another order for each purpose, so that nobody is always first.

@@ -70,8 +70,13 @@ pub enum Input {
         /// Age of what it tells.
         age: Duration,
     },
-    /// The bus has stored what this node says of a topic: in its place among the reports of [`Input::Heard`].
-    Stored(TopicId),
+    /// The bus holds this report under this node's name: in its place among the reports of [`Input::Heard`].
+    Stored {
+        /// The report.
+        report: Arc<Report>,
+        /// Age of what it tells.
+        age: Duration,
+    },
     /// The bus answers [`Effect::AcquireLease`].
     Lease(LeaseName, LeaseAnswer),
     /// Somebody holds a lease, for this long at most.
@@ -116,6 +121,8 @@ pub enum Input {
     BusGone,
     /// It can again.
     BusBack,
+    /// All that the bus holds was heard: what this node could not publish may be, as far as it changes anything.
+    CaughtUp,
     /// Time has passed: see [`super::Knowledge::next_wake`].
     Tick,
 }

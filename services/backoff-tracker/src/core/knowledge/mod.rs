@@ -35,6 +35,7 @@ mod retry_pauses;
 mod target;
 mod topic;
 mod tried;
+mod unpublished;
 mod wish;
 mod words;
 

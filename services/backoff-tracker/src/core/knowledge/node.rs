@@ -24,6 +24,7 @@ use super::retry_pauses::RetryPauses;
 use super::target::Aim;
 use super::topic::{Topic, TopicId};
 use super::tried::Tried;
+use super::unpublished::Unpublished;
 use super::wish::{Going, State, Wish};
 use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
@@ -74,6 +75,7 @@ pub struct Knowledge {
     pub(super) wishes: BTreeMap<WishId, Box<Wish>>,
     pub(super) tried: Tried,
     pub(super) openings: Openings,
+    pub(super) unpublished: Unpublished,
     /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
     pub(super) misses: u32,
     missed_since: Duration,
@@ -100,6 +102,7 @@ impl Knowledge {
             wishes: BTreeMap::new(),
             tried: Tried::default(),
             openings: Openings::default(),
+            unpublished: Unpublished::default(),
             misses: 0,
             missed_since: Duration::ZERO,
             missed_last: Duration::ZERO,
@@ -143,7 +146,7 @@ impl Knowledge {
     /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
-        self.wishes.values().filter_map(|wish| wish.wake).min()
+        self.wishes.values().filter_map(|wish| wish.wake).chain(self.unpublished.next_due()).min()
     }
 
     /// The entries of all topics that anybody says fail, for lists.
@@ -191,10 +194,11 @@ impl Knowledge {
         self.alone.is_some()
     }
 
-    /// All that this node has said and what others may still want to know, with how long ago it was so.
+    /// What this node publishes again where the bus has forgotten all reports, with how long ago it was so: each node its share of what
+    /// tells everything.
     #[must_use]
-    pub fn own_reports(&self, now: Duration) -> Vec<(Arc<Report>, Duration)> {
-        self.replica.words_of(&self.node).into_iter().map(|(report, date)| (report, now.saturating_sub(date))).collect()
+    pub fn reports_to_restore(&self, now: Duration) -> Vec<(Arc<Report>, Duration)> {
+        self.replica.to_restore(&self.node).into_iter().map(|(report, date)| (report, now.saturating_sub(date))).collect()
     }
 
     /// What happened so far.
@@ -258,8 +262,8 @@ impl Knowledge {
             }
             Input::Resolved { wish, attempt, outcome } => self.resolved(now, wish, attempt, outcome, effects),
             Input::Heard { report, age } => self.heard(now, report, age, effects),
-            Input::Stored(topic) => {
-                self.own_is_stored(now, topic, effects);
+            Input::Stored { report, age } => {
+                self.own_is_stored(now, &report, age, effects);
                 vec![]
             }
             Input::Lease(name, answer) => self.lease(now, name, answer, effects),
@@ -286,9 +290,17 @@ impl Knowledge {
                 self.lenience.pause(now, registry, left, by);
                 self.wishes.keys().copied().collect()
             }
-            Input::BusGone => self.set_alone(Some(Alone { since: now, lost: now })),
+            Input::BusGone => {
+                self.unpublished.lose_the_bus();
+                self.set_alone(Some(Alone { since: now, lost: now }))
+            }
             Input::BusBack => self.set_alone(None),
-            Input::Tick => self.tick(now),
+            Input::CaughtUp => self.caught_up(now),
+            Input::Tick => {
+                let mut touched = self.publish_due(now, effects);
+                touched.extend(self.tick(now));
+                touched
+            }
         }
     }
 

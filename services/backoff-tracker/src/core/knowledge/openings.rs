@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use contract::{AttemptId, TraceContext};
 
+use super::Duty;
 use super::cadence;
 use super::entry::{Binding, Entry};
 use super::input::Effect;
@@ -18,7 +19,6 @@ use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
 use super::topic::{Topic, TopicId};
 use super::wish::Going;
-use super::{Duty, MAX_TOPICS_OF_ONE};
 
 /// Open entries that are remembered: those of every registry and bad tag of a fleet. At one more none is known, and what opens then may be
 /// told once more.
@@ -62,8 +62,6 @@ pub enum EntryNewsKind {
 #[derive(Debug, Default)]
 pub(super) struct Openings {
     open: BTreeMap<TopicId, Open>,
-    /// Own reports that have not come back from the bus, and whether what this node said before said the same.
-    unstored: BTreeMap<TopicId, bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,11 +86,6 @@ impl Openings {
         self.open.insert(topic, open);
     }
 
-    /// Whether the node's own report is to be left out of account.
-    fn is_without_own(&self, topic: TopicId) -> bool {
-        self.unstored.get(&topic).is_some_and(|said_before| !said_before)
-    }
-
     /// Cleared by an operator: it is not released.
     pub(super) fn forget(&mut self, topic: TopicId) {
         self.open.remove(&topic);
@@ -100,23 +93,12 @@ impl Openings {
 }
 
 impl Knowledge {
-    /// The node says something: what that changes is told when the bus has stored it.
-    pub(super) fn say_unstored(&mut self, report: &Report) {
-        let fails = |report: &Report| report.finding.trouble().is_some();
-        let said_before = self.replica.word(report.topic.id(), &self.node).is_some_and(|word| fails(word) && fails(report));
-        if self.openings.unstored.len() >= MAX_TOPICS_OF_ONE {
-            self.openings.unstored.clear();
-        }
-        self.openings.unstored.insert(report.topic.id(), said_before);
-    }
-
-    /// The bus has stored what this node says of a topic.
-    pub(super) fn own_is_stored(&mut self, now: Duration, topic: TopicId, effects: &mut Vec<Effect>) {
-        if self.openings.unstored.remove(&topic).is_none() {
+    /// The bus holds a report of this node's. What it changes is told now.
+    pub(super) fn own_is_stored(&mut self, now: Duration, report: &Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
+        if !self.is_stored(report, now.saturating_sub(age)) {
             return;
         }
-        let Some(report) = self.replica.word(topic, &self.node).cloned() else { return };
-        if let Some(news) = self.follow(now, &report) {
+        if let Some(news) = self.follow(now, report) {
             effects.push(Effect::Announce(Box::new(news)));
         }
     }
@@ -171,14 +153,6 @@ impl Knowledge {
         let own = self.replica.word(probed, &self.node).filter(|own| matches!(own.finding, Finding::Failed(_)));
         if let (Some(entry), Some(own)) = (self.entry(now, topic.id()), own) {
             effects.push(Effect::Announce(Box::new(EntryNews::of(EntryNewsKind::Probed, &entry, own))));
-        }
-    }
-
-    fn entry_as_stored(&self, now: Duration, topic: TopicId) -> Option<Entry> {
-        if self.openings.is_without_own(topic) {
-            self.replica.entry_without(topic, &self.node, self.eyes(now))
-        } else {
-            self.entry(now, topic)
         }
     }
 }

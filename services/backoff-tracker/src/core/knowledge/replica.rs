@@ -8,7 +8,7 @@ use contract::{FailureClass, NodeName, TraceContext};
 
 use super::cadence;
 use super::derived::Derived;
-use super::entry::{Binding, Entry, Eyes, Heard};
+use super::entry::{Binding, CORROBORATION_WINDOW, Entry, Eyes, Heard};
 use super::report::{Finding, MAX_MESSAGE_BYTES, Report};
 use super::reporters::{ReporterId, Reporters};
 use super::topic::{Topic, TopicId};
@@ -36,6 +36,8 @@ pub const MAX_TOPICS_OF_ONE: usize = 512;
 /// Reports in all, 40 MiB at the most. At one more the oldest word of whoever says the most goes.
 pub const MAX_REPORTS: usize = 32_768;
 
+/// Of each topic so many failures are published again where the bus has lost all reports: as many as any class needs.
+const RESTORED: usize = 3;
 /// Topics remembered as cleared, and images, as long as reports are kept. At one more the oldest is forgotten.
 const MAX_CLEARED: usize = 4_096;
 
@@ -54,6 +56,14 @@ pub struct ReplicaCounts {
     pub clamped_total: u64,
     /// Reporters found at fault.
     pub contradicted_total: u64,
+}
+
+/// What this node reports itself, where an entry is derived.
+#[derive(Clone, Copy)]
+enum Own<'a> {
+    AsHeard,
+    /// This, or nothing.
+    Is(Option<&'a Heard>),
 }
 
 /// A kind of failure: of a class, in a view.
@@ -149,10 +159,47 @@ impl Replica {
         self.topics.iter().filter(|(_, words)| of_image(words)).map(|(topic, _)| *topic).collect()
     }
 
-    /// All that a node has said, with when it was so.
-    pub(super) fn words_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
+    /// What a node publishes again where the bus has lost all reports, with when it was so: of each topic the newest success is published
+    /// by its node, and the failures that stand by the last three.
+    pub(super) fn to_restore(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
         let Some(by) = self.reporters.find(node) else { return vec![] };
-        self.heard_of(by).map(|heard| (Arc::clone(&heard.report), heard.date)).collect()
+        let is_needed = |heard: &&Heard| {
+            let Some(words) = self.topics.get(&heard.report.topic.id()) else { return false };
+            let newest = words.newest_success().map(|success| &success.report.reporter);
+            let since = words.succeeded_at().max(self.cleared_at(heard.report.topic.id(), words));
+            let later = |other: &&Heard| (other.date, &other.report.reporter) > (heard.date, node);
+            match heard.claim {
+                None => newest == Some(node),
+                Some(_) => since.is_none_or(|since| heard.date > since) && words.troubles_since(since).filter(later).count() < RESTORED,
+            }
+        };
+        self.heard_of(by).filter(is_needed).map(|heard| (Arc::clone(&heard.report), heard.date)).collect()
+    }
+
+    /// A node's last report on a topic, as it is held.
+    pub(super) fn heard(&self, topic: TopicId, node: &NodeName) -> Option<&Heard> {
+        self.topics.get(&topic)?.of(self.reporters.find(node)?)
+    }
+
+    /// The node's report on a topic counts no more; what it has published before does, if anything.
+    pub(super) fn take_back(&mut self, topic: TopicId, node: &NodeName, stored: Option<Heard>) {
+        if let Some(by) = self.reporters.find(node) {
+            self.forget(topic, by);
+        }
+        if let Some(stored) = stored {
+            let by = self.reporters.spoke(node, topic, stored.date);
+            self.oldest_expires = self.oldest_expires.min(expires(&stored));
+            self.topics.entry(topic).or_default().insert(by, stored);
+        }
+    }
+
+    /// How many other nodes report a failure that stands, and near enough to the node's own to be the same.
+    pub(super) fn other_reporters(&self, topic: TopicId, node: &NodeName, eyes: Eyes<'_>) -> usize {
+        let Some((words, own)) = self.topics.get(&topic).zip(self.heard(topic, node)) else { return 0 };
+        let since = words.succeeded_at().max(self.cleared_at(topic, words));
+        let trusted = |heard: &&Heard| !self.distrusted(eyes.now, &heard.report.reporter, &heard.report.topic);
+        let same = |heard: &&Heard| heard.report.reporter != *node && heard.date + CORROBORATION_WINDOW >= own.date;
+        words.troubles_since(since).filter(|heard| same(heard) && trusted(heard)).count()
     }
 
     /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
@@ -162,30 +209,35 @@ impl Replica {
         entry.filter(|entry| entry.matters(eyes.now))
     }
 
-    /// The same without what this node says.
-    pub(super) fn entry_without(&self, topic: TopicId, node: &NodeName, eyes: Eyes<'_>) -> Option<Entry> {
-        let words = self.topics.get(&topic).filter(|words| words.fails())?;
-        self.derive_without(topic, words, Some(node), eyes).filter(|entry| entry.matters(eyes.now))
+    /// The same with this report of the node in place of its last, or none of it.
+    pub(super) fn entry_instead(&self, topic: TopicId, stored: Option<&Heard>, eyes: Eyes<'_>) -> Option<Entry> {
+        let words = self.topics.get(&topic)?;
+        self.derive_with(topic, words, Own::Is(stored), eyes).filter(|entry| entry.matters(eyes.now))
     }
 
     fn derive(&self, topic: TopicId, words: &Words, eyes: Eyes<'_>) -> Option<Entry> {
-        self.derive_without(topic, words, None, eyes)
+        self.derive_with(topic, words, Own::AsHeard, eyes)
     }
 
-    fn derive_without(&self, topic: TopicId, words: &Words, without: Option<&NodeName>, eyes: Eyes<'_>) -> Option<Entry> {
+    fn derive_with(&self, topic: TopicId, words: &Words, own: Own<'_>, eyes: Eyes<'_>) -> Option<Entry> {
         let nobody = BTreeMap::new();
         let of_kind = words.any().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
         let counts = |heard: &Heard| {
             let reporter = &heard.report.reporter;
             let believed = of_kind.is_empty() || eyes.credulous || reporter == eyes.node;
             let heard = believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now));
-            heard && without.is_none_or(|node| reporter != node)
+            heard && (matches!(own, Own::AsHeard) || reporter != eyes.node)
         };
-        let success = words.succeeded_for(counts);
+        let (instead, own) = match own {
+            Own::AsHeard => (None, self.reporters.find(eyes.node).and_then(|by| words.failing_of(by))),
+            Own::Is(stored) => (stored, stored.filter(|stored| stored.claim.is_some())),
+        };
+        let success = words.succeeded_for(counts).max(instead.filter(|stored| stored.claim.is_none()).map(|stored| stored.date));
         let since = success.max(self.cleared_at(topic, words));
-        let own = self.reporters.find(eyes.node).and_then(|by| words.failing_of(by));
-        let mine = without.is_none() && own.is_some_and(|own| since.is_none_or(|since| own.date > since));
-        let mut entry = Entry::derive(words.troubles_since(since).filter(|heard| counts(heard)), mine, success, eyes)?;
+        let stands = |heard: &&Heard| heard.claim.is_some() && since.is_none_or(|since| heard.date > since);
+        let mine = own.as_ref().is_some_and(stands);
+        let standing = words.troubles_since(since).filter(|heard| counts(heard)).chain(instead.filter(stands));
+        let mut entry = Entry::derive(standing, mine, success, eyes)?;
         if entry.is_unconfirmed() && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }

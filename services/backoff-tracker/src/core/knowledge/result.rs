@@ -329,9 +329,7 @@ impl Knowledge {
         let in_time = going.deadline.is_none_or(|deadline| now <= deadline);
         let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(going.begun) };
         let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, finding });
-        self.say_unstored(&report);
-        self.replica.hear(now, Arc::clone(&report), age);
-        effects.push(Effect::Publish(report, age));
+        self.hand_over(now, going, report, age, effects);
     }
 }
 

@@ -65,6 +65,8 @@ pub(super) struct Going {
     pub(super) others_answered: bool,
     /// Whether the node's own rule allowed it, without the fleet's leave: then that rule moves by its failure.
     pub(super) by_own_rule: bool,
+    /// Whether it did so while the bus was lost, or before the node had read what others published meanwhile.
+    pub(super) away: bool,
     /// Whether the fleet elected it, or released it: kubelet's rule does not grow by its failure.
     pub(super) exempt: bool,
 }
@@ -83,6 +85,7 @@ impl Going {
             told_unanswered: false,
             others_answered: false,
             by_own_rule: false,
+            away: false,
             exempt: false,
         }
     }
