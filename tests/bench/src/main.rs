@@ -17,6 +17,7 @@ mod present_nats;
 mod process;
 mod program;
 mod propagation;
+mod reconnect;
 mod recorder;
 mod registry;
 mod report;
@@ -40,7 +41,7 @@ use report::{Format, Report};
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
 struct Arguments {
-    /// Which benchmarks; all if none is named.
+    /// Which benchmarks; all but `reconnect` if none is named.
     #[arg(value_enum, value_name = "NAME")]
     names: Vec<Name>,
     /// How figures are written to stdout. `json` is one object a line and nothing else.
@@ -49,6 +50,9 @@ struct Arguments {
     /// How long `collector` watches each of its three agents, in seconds; 600 are the ten minutes that are promised.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
+    /// How many nodes `reconnect` has.
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(3..=20_000))]
+    nodes: u64,
 }
 
 /// The benchmarks.
@@ -76,6 +80,8 @@ enum Name {
     Week,
     /// How soon 1,000 replicas go by what one node found out, beside a bare fan-out.
     Propagation,
+    /// 5,000 nodes whose bus is back after a minute while a registry is down: messages a second, slow consumers, reports. Takes 4 minutes.
+    Reconnect,
 }
 
 /// What a benchmark found.
@@ -99,10 +105,16 @@ impl Name {
             Self::Collector => "collector",
             Self::Week => "week",
             Self::Propagation => "propagation",
+            Self::Reconnect => "reconnect",
         }
     }
 
-    async fn measure(self, seconds: u64) -> Result<Found> {
+    /// Whether it is measured if none is named.
+    fn is_usual(&self) -> bool {
+        *self != Self::Reconnect
+    }
+
+    async fn measure(self, seconds: u64, nodes: u64) -> Result<Found> {
         Ok(Found::Figures(match self {
             Self::EmbeddedPull => embedded_pull::measure().await?,
             Self::Present => present::measure().await?,
@@ -114,6 +126,7 @@ impl Name {
             Self::Traces => traces::measure().await?,
             Self::Collector => collector::measure(Duration::from_secs(seconds)).await?,
             Self::Week => week::measure().await?,
+            Self::Reconnect => reconnect::measure(usize::try_from(nodes)?).await?,
             Self::Propagation => return Ok(Found::Propagation(propagation::measure().await?)),
         }))
     }
@@ -124,13 +137,14 @@ fn main() -> ExitCode {
     if cfg!(debug_assertions) {
         report::remark("this is a debug build, whose figures say nothing: run `cargo xtask bench`");
     }
-    let names = if arguments.names.is_empty() { Name::value_variants().to_vec() } else { arguments.names };
+    let names =
+        if arguments.names.is_empty() { Name::value_variants().iter().copied().filter(Name::is_usual).collect() } else { arguments.names };
     let mut report = Report::new(arguments.output);
     let mut unmeasured = 0;
     for name in names {
         report::remark(&format!("{} ...", name.as_str()));
         // A system for each, so that nothing of one runs on beside the next.
-        match actix::System::new().block_on(name.measure(arguments.seconds)) {
+        match actix::System::new().block_on(name.measure(arguments.seconds, arguments.nodes)) {
             Ok(Found::Figures(figures)) => report.add(name.as_str(), figures),
             Ok(Found::Propagation(propagation)) => report.add_propagation(name.as_str(), &propagation),
             Err(error) => {

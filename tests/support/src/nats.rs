@@ -188,8 +188,9 @@ impl NatsServer {
         self.process().log()
     }
 
-    /// Where it tells over HTTP how it is, while it runs as part of a cluster.
-    fn monitor(&self) -> Option<u16> {
+    /// The port on which it tells over HTTP how it is, while it runs and is configured to.
+    #[must_use]
+    pub fn monitor(&self) -> Option<u16> {
         self.process.as_ref().and_then(ServerProcess::monitor)
     }
 

@@ -193,12 +193,12 @@ impl Replica {
         }
     }
 
-    /// How many other nodes report a failure that stands, and near enough to the node's own to be the same.
-    pub(super) fn other_reporters(&self, topic: TopicId, node: &NodeName, eyes: Eyes<'_>) -> usize {
-        let Some((words, own)) = self.topics.get(&topic).zip(self.heard(topic, node)) else { return 0 };
+    /// How many other nodes report a failure that stands, and near enough to one of then to be the same.
+    pub(super) fn other_reporters(&self, topic: TopicId, date: Duration, eyes: Eyes<'_>) -> usize {
+        let Some(words) = self.topics.get(&topic) else { return 0 };
         let since = words.succeeded_at().max(self.cleared_at(topic, words));
         let trusted = |heard: &&Heard| !self.distrusted(eyes.now, &heard.report.reporter, &heard.report.topic);
-        let same = |heard: &&Heard| heard.report.reporter != *node && heard.date + CORROBORATION_WINDOW >= own.date;
+        let same = |heard: &&Heard| heard.report.reporter != *eyes.node && heard.date + CORROBORATION_WINDOW >= date;
         words.troubles_since(since).filter(|heard| same(heard) && trusted(heard)).count()
     }
 
@@ -211,7 +211,8 @@ impl Replica {
 
     /// The same with this report of the node in place of its last, or none of it.
     pub(super) fn entry_instead(&self, topic: TopicId, stored: Option<&Heard>, eyes: Eyes<'_>) -> Option<Entry> {
-        let words = self.topics.get(&topic)?;
+        let nothing = Words::default();
+        let words = self.topics.get(&topic).unwrap_or(&nothing);
         self.derive_with(topic, words, Own::Is(stored), eyes).filter(|entry| entry.matters(eyes.now))
     }
 
