@@ -130,7 +130,9 @@ pub(crate) async fn measure(nodes: usize) -> Result<Vec<Figure>> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let (seen, load) = (published.take(), load.end());
     let begun_since = std::mem::take(&mut *registry.begun_since.lock().unwrap_or_else(PoisonError::into_inner));
-    let from_away = published::nodes_on_a_key(seen.iter().filter(|report| report.at < healed && !begun_since.contains(&report.attempt)));
+    let from_away = published::nodes_on_a_key(
+        seen.iter().filter(|report| report.at >= back && report.at < healed && !begun_since.contains(&report.attempt)),
+    );
     let on_a_key = published::reports_on_a_key(seen.iter().filter(|report| report.at >= back && report.at < healed));
     let after_healing = published::reports_on_a_key(seen.iter().filter(|report| report.at >= healed));
     let dropped: u64 = fleet.iter().map(|node| node.bus.dropped()).sum();
