@@ -102,7 +102,10 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(TopicId) -> Opti
         retry_after: report.retry_after_ms.map(Duration::from_millis),
         repository: report.repository,
         in_a_row: report.in_a_row,
+        failing_for: Duration::from_millis(report.failing_for_ms),
+        early: report.early,
     };
+    let elected = report.elected_ms_before.map(Duration::from_millis);
     let finding = match report.found {
         Found::Succeeded => Finding::Succeeded,
         Found::Failed => Finding::Failed(trouble.bounded()),
@@ -110,7 +113,7 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(TopicId) -> Opti
         Found::Unknown => return None,
     };
     let (age_ms, said_ms) = (report.age_ms, report.said_ms);
-    let report = Arc::new(Report { reporter: key.node, topic, attempt: report.attempt, trace: report.trace, finding });
+    let report = Arc::new(Report { reporter: key.node, topic, attempt: report.attempt, trace: report.trace, elected, finding });
     Some(Read { report, age_ms, said_ms })
 }
 

@@ -184,6 +184,9 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
         retry_after_ms: trouble.retry_after.map(milliseconds),
         repository: trouble.repository.clone(),
         in_a_row: if trouble.in_a_row > 1 { trouble.in_a_row } else { 0 },
+        failing_for_ms: milliseconds(trouble.failing_for),
+        elected_ms_before: report.elected.map(milliseconds),
+        early: trouble.early,
         age_ms: milliseconds(said.age),
         said_ms: said.server_ms,
     };
@@ -245,7 +248,7 @@ mod tests {
         let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
         let topic = Arc::new(Topic::new(View::default(), about));
         let finding = Finding::Failed(Trouble { message: "404".to_owned(), step: 1, ..Trouble::default() });
-        let report = Report { reporter: "n1".parse().unwrap(), topic, attempt: AttemptId::from(1), trace: None, finding };
+        let report = Report { reporter: "n1".parse().unwrap(), topic, attempt: AttemptId::from(1), trace: None, elected: None, finding };
         Write::Report { report: Arc::new(report), date: Duration::ZERO }
     }
 

@@ -24,6 +24,7 @@ struct Said {
     reporter: u8,
     about: u8,
     age_ms: u64,
+    elected_ms: Option<u64>,
     finding: Finding,
 }
 
@@ -45,13 +46,19 @@ fn abouts() -> [About; 8] {
 }
 
 fn finding() -> impl Strategy<Value = Finding> {
-    let trouble = (any::<u32>(), proptest::option::of(any::<u64>()), 0..3_u8).prop_map(|(step, retry_after, repository)| Trouble {
-        message: "m".to_owned(),
-        step,
-        retry_after: retry_after.map(Duration::from_millis),
-        repository: repository.to_string(),
-        in_a_row: step,
-    });
+    let of_run = (any::<bool>(), 0..700_000_u64);
+    let trouble =
+        (any::<u32>(), proptest::option::of(any::<u64>()), 0..3_u8, of_run).prop_map(|(step, retry_after, repository, (early, ms))| {
+            Trouble {
+                message: "m".to_owned(),
+                step,
+                retry_after: retry_after.map(Duration::from_millis),
+                repository: repository.to_string(),
+                in_a_row: step,
+                failing_for: Duration::from_millis(ms),
+                early,
+            }
+        });
     prop_oneof![
         2 => Just(Finding::Succeeded),
         4 => trouble.clone().prop_map(|trouble| Finding::Failed(trouble.bounded())),
@@ -60,26 +67,28 @@ fn finding() -> impl Strategy<Value = Finding> {
 }
 
 fn said(reporters: u8) -> impl Strategy<Value = Vec<Said>> {
-    let one = (0..reporters, 0..ABOUTS, 0..400_000_u64, finding()).prop_map(|(reporter, about, age_ms, finding)| Said {
-        reporter,
-        about,
-        age_ms,
-        finding,
-    });
+    let elected = prop_oneof![2 => Just(None), 2 => Just(Some(0)), 1 => proptest::option::of(0..700_000_u64), 1 => proptest::option::of(any::<u64>())];
+    let one = (0..reporters, 0..ABOUTS, 0..400_000_u64, elected, finding())
+        .prop_map(|(reporter, about, age_ms, elected_ms, finding)| Said { reporter, about, age_ms, elected_ms, finding });
     proptest::collection::vec(one, 0..30)
 }
 
 /// One report of each reporter on each topic, as a bucket keeps them.
 fn last_words(said: Vec<Said>) -> Vec<(Arc<Report>, Duration)> {
-    let mut random = Random::seeded(5);
     let words: BTreeMap<(u8, u8), Said> = said.into_iter().map(|said| ((said.reporter, said.about), said)).collect();
+    reports(words.into_values())
+}
+
+fn reports(said: impl Iterator<Item = Said>) -> Vec<(Arc<Report>, Duration)> {
+    let mut random = Random::seeded(5);
     let report = |said: Said| {
         let topic = Arc::new(Topic::new(View::default(), abouts()[usize::from(said.about)].clone()));
         let reporter = format!("n{}", said.reporter).parse().unwrap();
         let attempt = AttemptId::random(&mut random);
-        (Arc::new(Report { reporter, topic, attempt, trace: None, finding: said.finding }), Duration::from_millis(said.age_ms))
+        let elected = said.elected_ms.map(Duration::from_millis);
+        (Arc::new(Report { reporter, topic, attempt, trace: None, elected, finding: said.finding }), Duration::from_millis(said.age_ms))
     };
-    words.into_values().map(report).collect()
+    said.map(report).collect()
 }
 
 fn replica(words: &[(Arc<Report>, Duration)]) -> Knowledge {
@@ -105,6 +114,15 @@ fn asked_for(words: &[(Arc<Report>, Duration)], topic: &Topic) -> Duration {
     let asked =
         words.iter().filter(|(report, _)| report.topic.id() == topic.id()).filter_map(|(report, _)| report.finding.trouble()?.retry_after);
     asked.map(|asked| asked.min(LONGEST_RETRY_AFTER) + Duration::from_secs(2)).max().unwrap_or_default()
+}
+
+/// Which of two that are equally old stands.
+fn weight(finding: &Finding) -> u8 {
+    match finding {
+        Finding::Unanswered(_) => 0,
+        Finding::Failed(_) => 1,
+        Finding::Succeeded => 2,
+    }
 }
 
 /// All of an entry that anybody goes by.
@@ -135,6 +153,27 @@ proptest! {
         shuffled.sort_by_key(|(place, _)| *place);
         let shuffled: Vec<_> = shuffled.into_iter().map(|(_, word)| word).collect();
         prop_assert_eq!(shown(&replica(&words)), shown(&replica(&shuffled)));
+    }
+
+    /// A node that joins late hears of each node and topic what was said last; others have heard all, in whatever order. One node alone has
+    /// success here: whom two have contradicted, who joins late does not know.
+    #[test]
+    fn who_joins_late_derives_what_the_others_have(said in said(4), order in proptest::collection::vec(any::<u64>(), 30)) {
+        let words = reports(said.into_iter().filter(|said| said.reporter == 0 || said.finding != Finding::Succeeded));
+        let mut shuffled: Vec<(u64, (Arc<Report>, Duration))> = order.iter().copied().zip(words.iter().cloned()).collect();
+        shuffled.sort_by_key(|(place, _)| *place);
+        let shuffled: Vec<_> = shuffled.into_iter().map(|(_, word)| word).collect();
+        let mut last: BTreeMap<_, (Arc<Report>, Duration)> = BTreeMap::new();
+        for (report, age) in &words {
+            let key = |report: &Report, age: Duration| (std::cmp::Reverse(age), weight(&report.finding), report.attempt);
+            let kept = last.entry((report.reporter.clone(), report.topic.id())).or_insert_with(|| (Arc::clone(report), *age));
+            if key(report, *age) > key(&kept.0, kept.1) {
+                *kept = (Arc::clone(report), *age);
+            }
+        }
+        let last: Vec<_> = last.into_values().collect();
+        prop_assert_eq!(shown(&replica(&words)), shown(&replica(&shuffled)), "another order");
+        prop_assert_eq!(shown(&replica(&words)), shown(&replica(&last)), "late");
     }
 
     #[test]

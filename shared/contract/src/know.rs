@@ -182,6 +182,15 @@ pub struct StoredReport {
     /// How often in a row the node has failed so without knowing of a success in between; 0: once.
     #[serde(default, skip_serializing_if = "is_default")]
     pub in_a_row: u32,
+    /// How long before this attempt the first of those began, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failing_for_ms: u64,
+    /// How long before this attempt the node's last one was that it made for all and that came to the same; 0: this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elected_ms_before: Option<u64>,
+    /// Whether that one was made before the entry's time.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub early: bool,
     /// How long ago it was when this was written, in milliseconds.
     #[serde(default, skip_serializing_if = "is_default")]
     pub age_ms: u64,

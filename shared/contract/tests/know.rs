@@ -28,6 +28,9 @@ fn report() -> StoredReport {
         retry_after_ms: Some(20_000),
         repository: "registry.example/a".to_owned(),
         in_a_row: 0,
+        failing_for_ms: 0,
+        elected_ms_before: None,
+        early: false,
         age_ms: 1_500,
         said_ms: None,
     }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BUS_ANSWER, Fault, Input, TopicId};
+use crate::core::knowledge::{BUS_ANSWER, Fault, Input, LONGEST_BUS_ANSWER, TopicId};
 use crate::inbound::{self, Stored};
 use crate::outbound::{self, WRITES_WAITING, Write};
 
@@ -129,6 +129,21 @@ impl BackoffTracker {
         tasks::spawn("bus-health", tell_health(health, context.address().downgrade()));
         self.take_snapshot(found, context);
         self.step(Input::BusBack, context);
+        self.ask_the_bus(context, |_, _, _| ());
+    }
+
+    /// Asks the bus for anything: how long that takes shows how long its answers are to be waited for, and a slow bus is not a lost one.
+    fn ask_the_bus(&mut self, context: &mut Context<Self>, then: impl FnOnce(&mut Self, bool, &mut Context<Self>) + 'static) {
+        let Some(link) = self.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()) else { return };
+        let (leases, asked) = (Arc::clone(&link.leases), self.clock.now().monotonic);
+        let asking = async move { timeout(LONGEST_BUS_ANSWER, leases.get("try.anybody")).await.is_ok_and(|answer| answer.is_ok()) };
+        context.spawn(asking.into_actor(self).map(move |answered, tracker, context| {
+            if answered {
+                let took = tracker.clock.now().monotonic.saturating_sub(asked);
+                tracker.step(Input::RoundTrip(took), context);
+            }
+            then(tracker, answered, context);
+        }));
     }
 
     /// Takes in what has been said.
@@ -211,15 +226,12 @@ impl BackoffTracker {
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| alone && !sharing.pinging && sharing.link.is_some()) else { return };
         sharing.pinging = true;
         context.run_later(TRIED_EVERY, |tracker, context| {
-            let Some(link) = tracker.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()) else { return };
-            let leases = Arc::clone(&link.leases);
-            let asking = async move { timeout(BUS_ANSWER, leases.get("try.anybody")).await.is_ok_and(|answer| answer.is_ok()) };
-            context.spawn(asking.into_actor(tracker).map(|answered, tracker, context| {
+            tracker.ask_the_bus(context, |tracker, answered, context| {
                 if let Some(sharing) = &mut tracker.sharing {
                     sharing.pinging = false;
                 }
                 if answered { tracker.bus_is_back(context) } else { tracker.find_the_bus(context) }
-            }));
+            });
         });
     }
 
@@ -354,7 +366,8 @@ impl BackoffTracker {
         }
         if is_behind {
             // What is told of may be on its way still.
-            context.run_later(BUS_ANSWER, move |tracker, context| {
+            let Core::Sharing(knowledge) = &self.core else { return };
+            context.run_later(knowledge.answer_within(), move |tracker, context| {
                 let Some(sharing) = tracker.sharing.as_mut().filter(|sharing| sharing.followed.sequence < told) else { return };
                 sharing.counts.gaps += 1;
                 tracker.catch_up(LONGEST_SPREAD_OF_GAP, context);

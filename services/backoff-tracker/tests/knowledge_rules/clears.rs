@@ -23,7 +23,8 @@ fn clear(age: Duration) -> Input {
 fn hear(node: &mut Node, reporter: &str, age: Duration) {
     let attempt = AttemptId::random(&mut node.random);
     let topic = Arc::new(Topic::new(view(), image()));
-    let report = Report { reporter: reporter.parse().unwrap(), topic, attempt, trace: None, finding: failed(1) };
+    let report =
+        Report { reporter: reporter.parse().unwrap(), topic, attempt, trace: None, elected: Some(Duration::ZERO), finding: failed(1) };
     node.give(Input::Heard { report: Arc::new(report), age });
 }
 

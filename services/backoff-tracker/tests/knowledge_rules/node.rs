@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, Effect, Failure, Finding, Held, Input, Knowledge, LeaseAnswer, Outcome, Report, Target, Topic, Trouble, Verdict, View, WishId,
+    About, Effect, Failure, Finding, Held, Input, Knowledge, LeaseAnswer, Outcome, PROBE_DEADLINE, Report, Target, Topic, Trouble, Verdict,
+    View, WishId,
 };
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::BackoffKey;
@@ -25,6 +26,8 @@ pub(crate) struct Node {
     pub(crate) ages: Vec<Duration>,
     /// Whether the bus gives every lease, or answers nothing.
     pub(crate) bus_answers: bool,
+    /// Whether another node has whatever lease is asked for.
+    pub(crate) others_hold: bool,
     /// How often an attempt was to end, or leave to lapse.
     pub(crate) abandoned: usize,
 }
@@ -34,7 +37,7 @@ impl Node {
         let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
         core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0) });
         let (random, now) = (Random::seeded(1), Duration::ZERO);
-        Self { core, random, now, told: None, published: vec![], ages: vec![], bus_answers: true, abandoned: 0 }
+        Self { core, random, now, told: None, published: vec![], ages: vec![], bus_answers: true, others_hold: false, abandoned: 0 }
     }
 
     pub(crate) fn give(&mut self, input: Input) {
@@ -55,7 +58,8 @@ impl Node {
             return;
         }
         for name in asked {
-            self.give(Input::Lease(name, LeaseAnswer::Won));
+            let answer = if self.others_hold { LeaseAnswer::Lost(PROBE_DEADLINE) } else { LeaseAnswer::Won };
+            self.give(Input::Lease(name, answer));
         }
     }
 
@@ -84,6 +88,7 @@ impl Node {
             topic: Arc::new(Topic::new(view(), about)),
             attempt: AttemptId::random(&mut self.random),
             trace: None,
+            elected: Some(Duration::ZERO),
             finding,
         };
         self.give(Input::Heard { report: Arc::new(report), age });
@@ -152,6 +157,14 @@ pub(crate) fn image() -> About {
 
 pub(crate) fn failed(step: u32) -> Finding {
     Finding::Failed(Trouble { message: "ErrImagePull: no".to_owned(), step, repository: "a".to_owned(), ..Trouble::default() })
+}
+
+/// The same of who has failed for so long.
+pub(crate) fn failing(step: u32, failing_for: Duration) -> Finding {
+    match failed(step) {
+        Finding::Failed(trouble) => Finding::Failed(Trouble { failing_for, ..trouble }),
+        other => other,
+    }
 }
 
 pub(crate) fn limited(seconds: u64) -> Finding {

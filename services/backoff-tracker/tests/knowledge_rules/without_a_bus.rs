@@ -6,7 +6,7 @@ use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Out
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, CheckBackoff, ReportAttempt};
 use contract::{AttemptId, FailureClass, Stage};
 
-use super::node::{Node, WISH, at, endpoint, failed, failure, image, key, limited, target};
+use super::node::{Node, WISH, at, endpoint, failed, failing, failure, image, key, limited, target};
 
 #[test]
 fn without_a_bus_what_was_known_holds_until_the_next_try_and_for_the_seconds_that_a_server_takes_to_restart() {
@@ -42,7 +42,7 @@ fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rul
         for second in 0..=(gone as u64) {
             node.until(second as f64);
             for reporter in ["n1", "n2", "n3"].into_iter().filter(|_| second % 5 == 0) {
-                node.hear(reporter, image(), failed(3));
+                node.hear(reporter, image(), failing(3, node.now));
             }
         }
         node.give(Input::BusGone);
@@ -100,7 +100,8 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
 fn who_has_tried_for_all_and_is_alone_tries_no_more_often_than_by_kubelets_rule() {
     for (tries, took, ends, held) in [(1, 10.0, 18.0, 5.0), (2, 10.0, 28.0, 20.0), (2, 0.1, 16.0, 14.0), (8, 10.0, 88.0, 12.0)] {
         let mut node = Node::of(5);
-        let others_fail = |node: &mut Node| ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(3)));
+        let others_fail =
+            |node: &mut Node| ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failing(3, node.now)));
         others_fail(&mut node);
         node.ask();
         for tried in 1..=tries {

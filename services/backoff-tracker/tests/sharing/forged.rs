@@ -42,6 +42,9 @@ pub(crate) fn report(node: &str, image: &str) -> (String, StoredReport) {
         retry_after_ms: None,
         repository: String::new(),
         in_a_row: 0,
+        failing_for_ms: 0,
+        elected_ms_before: None,
+        early: false,
         age_ms: 0,
         said_ms: None,
     };

@@ -40,10 +40,10 @@ async fn what_waited_is_as_old_as_it_is_whoever_reads_it_and_when() {
     let fleet = Nodes::start(3).await;
     let waited = |milliseconds: u64, ms: u64| Some(milliseconds - ms);
     let (key, word) = report("n8", IMAGE);
-    put(&fleet, &key, encode(&word).unwrap()).await;
+    put(&fleet, &key, encode(&StoredReport { elected_ms_before: Some(0), ..word }).unwrap()).await;
     let (key, word) = report("n9", IMAGE);
     let said_ms = waited(milliseconds(&fleet), 20_000);
-    put(&fleet, &key, encode(&StoredReport { age_ms: 1_000, said_ms, step: 3, ..word }).unwrap()).await;
+    put(&fleet, &key, encode(&StoredReport { age_ms: 1_000, said_ms, step: 1, ..word }).unwrap()).await;
     // What n8 said, which does not say when, is the newer word.
     let held = fleet.nodes[0].held(IMAGE).await;
     assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n8"));

@@ -56,8 +56,9 @@ impl Knowledge {
             wish.wake = Some(until);
             return Verdict::Held(self.paused(now, wish, until));
         }
-        let binding = self.binding(now, &wish.aim);
-        if let Some(entry) = not_due(now, &binding) {
+        let mut binding = self.binding(now, &wish.aim);
+        let unconfirmed_until = wish.wait_for_confirmation(now, &mut binding);
+        if let Some(entry) = binding.iter().filter(|entry| now < entry.due_at()).max_by_key(|entry| entry.next_try) {
             self.lease_waits.pause(now, &wish.aim.ids);
             wish.state = State::Held;
             wish.wake = Some(entry.next_try);
@@ -80,12 +81,17 @@ impl Knowledge {
         let until = binding.iter().map(|entry| entry.topic.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
         let wake = match leave {
             Leave::Given => return self.go(now, id, wish, Going { until, ..Going::by_clearance(duty) }),
-            Leave::Until(wake) => wake,
+            Leave::Until(wake) => wake.min(unconfirmed_until),
             Leave::HeldByAnother(topic, wake) => match self.waits_until(now, wish, topic, quiet) {
                 ends if ends <= now => return self.go(now, id, wish, Going { by_own_rule: true, ..Going::by_clearance(Duty::None) }),
-                ends => wake.min(ends),
+                ends => wake.min(ends).min(unconfirmed_until),
             },
         };
+        if let Some(entry) = binding.iter().find(|entry| entry.is_unconfirmed() && self.leases.runs_out(now, id).is_none()) {
+            wish.state = State::Held;
+            wish.wake = Some(wake);
+            return Verdict::Held(Held { next_try: unconfirmed_until, ..held(now, entry) });
+        }
         if !matches!(wish.state, State::Released { .. }) {
             wish.state = State::Held;
         }
@@ -95,21 +101,17 @@ impl Knowledge {
 
     /// Whether leave was given that was not used yet, for want of a permit, and others have failed meanwhile. Who asks for all is not
     /// meant: it has a lease, and little time. Nor is whom the bus has just left without an answer: it goes by its own rule, and if there
-    /// is no leader of the budget for it either, it has waited long enough. And a lone voice takes nobody's leave.
+    /// is no leader of the budget for it either, it has waited long enough.
     pub(super) fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
         let State::Going(Going { attempt: None, deadline: None, .. }) = &wish.state else { return false };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
         let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
-        bound && not_due(now, &self.binding(now, &wish.aim)).is_some_and(|entry| !entry.is_unconfirmed())
+        bound && self.binding(now, &wish.aim).iter().any(|entry| now < entry.due_at())
     }
 
     /// What binds this node in trying an image.
     pub(super) fn binding(&self, now: Duration, aim: &Aim) -> Vec<Entry> {
-        let mut binding: Vec<Entry> = aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).filter(binds).collect();
-        if !self.has(Fault::BelievesAnybody) {
-            hear_once(&mut binding);
-        }
-        binding
+        aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).filter(binds).collect()
     }
 
     /// Whether nothing of a view is refused by what is shared.
@@ -162,11 +164,14 @@ impl Knowledge {
         self.lease_waits.forget(&wish.aim.ids);
         let steps = wish.aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| {
             // What binds nobody yet is the same first failure, seen by one more node.
-            let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
+            let is_first = entry.binding == Binding::Reporters || entry.is_unconfirmed();
+            let step = if is_first { entry.step } else { entry.step + 1 };
             (entry.topic.id(), step)
         });
         let (duty, until) = (going.duty, going.until);
-        let going = Going { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..going };
+        let is_for_all = deadline.is_some() && !going.by_own_rule;
+        let early = matches!(duty, Duty::Probe(topic) if self.entry(now, topic).is_some_and(|entry| entry.early));
+        let going = Going { begun: now, deadline, is_for_all, early, exempt: elected || released, steps: steps.collect(), ..going };
         wish.wake = Some(now + UNANSWERED_AFTER);
         wish.state = State::Going(going);
         Verdict::Clear { duty, answer_by: deadline, until }
@@ -216,7 +221,7 @@ impl Knowledge {
     fn is_released(&self, now: Duration, wish: &Wish) -> bool {
         let since = |floor: &Floor| if may_be_overload(floor.class) { Duration::ZERO } else { floor.began };
         let lately =
-            |since: Duration, topic: &TopicId| self.replica.succeeded_at(*topic).is_some_and(|at| at >= since && now <= at + RELEASES_FOR);
+            |since: Duration, topic: &TopicId| self.replica.closed_at(*topic).is_some_and(|at| at >= since && now <= at + RELEASES_FOR);
         let failed = |key| self.floors.under(now, key);
         wish.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| lately(since(floor), topic)))
     }
@@ -231,14 +236,14 @@ impl Knowledge {
         not_before: Duration,
         effects: &mut Vec<Effect>,
     ) -> Leave {
-        let due = binding.iter().map(|entry| entry.next_try).max().unwrap_or_default();
+        let due = binding.iter().map(Entry::due_at).max().unwrap_or_default();
         let sits_back = binding.iter().map(|entry| self.sits_back(entry)).max().unwrap_or_default();
         let turn = self.fleet.turn(&self.node, purpose(entry.topic.id(), entry.step));
         let name = LeaseName::Probe(entry.topic.id(), entry.epoch());
         let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn, effects);
         match standing {
             Standing::Held => Leave::Given,
-            Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
+            Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now, self.leases.answer_within())),
             Standing::Wait(until) => Leave::HeldByAnother(entry.topic.id(), until),
         }
     }
@@ -247,14 +252,13 @@ impl Knowledge {
     fn waits_until(&mut self, now: Duration, wish: &Wish, topic: TopicId, quiet: Option<Stage>) -> Duration {
         let topic = if topic == wish.aim.endpoint && quiet == Some(Stage::Blob) { wish.aim.blobs } else { topic };
         let entries = wish.aim.ids.iter().filter_map(|topic| self.entry(now, *topic));
-        let failures: Vec<_> =
-            entries.flat_map(|entry| [Some((entry.failed_at, entry.newest.reporter.clone())), entry.before]).flatten().collect();
-        self.lease_waits.until(now, topic, self.replica.succeeded_at(topic), &failures)
+        let failures: Vec<_> = entries.flat_map(|entry| entry.tries).collect();
+        self.lease_waits.until(now, topic, self.replica.closed_at(topic), &failures)
     }
 
     /// How long this node leaves the probe of an entry to others.
     fn sits_back(&self, entry: &Entry) -> Duration {
-        match (entry.mine, entry.newest.reporter == self.node) {
+        match (entry.mine, entry.counted_from.reporter == self.node) {
             (_, true) => LAST_PROBER_SITS_BACK,
             (true, false) => REPORTERS_SIT_BACK,
             (false, false) => Duration::ZERO,
@@ -280,7 +284,7 @@ impl Knowledge {
             let standing = self.want(now, id, name, not_before, turn, effects);
             match standing {
                 Standing::Held => return Leave::Given,
-                Standing::Ask | Standing::Asked(_) => return Leave::Until(standing.look_again(now)),
+                Standing::Ask | Standing::Asked(_) => return Leave::Until(standing.look_again(now, self.leases.answer_within())),
                 Standing::Wait(until) => wake = wake.min(until),
             }
             match self.leases.taken_at(name) {
@@ -338,13 +342,13 @@ impl Knowledge {
     }
 
     fn resolved_lately(&self, now: Duration, wish: &Wish) -> bool {
-        self.replica.succeeded_at(wish.aim.image).is_some_and(|at| now < at + RESOLVED_LATELY)
+        self.replica.closed_at(wish.aim.image).is_some_and(|at| now < at + RESOLVED_LATELY)
     }
 
     /// The last stage that nobody is known to have had an answer of lately, of those that this pull needs and that are seen. An image of
     /// which a pull needed no blob shows that others may need none either.
     fn quiet(&self, now: Duration, wish: &Wish) -> Option<Stage> {
-        let lately = |topic, within| self.replica.succeeded_at(topic).is_some_and(|at| now < at + within);
+        let lately = |topic, within| self.replica.closed_at(topic).is_some_and(|at| now < at + within);
         let aim = &wish.aim;
         if aim.target.shows_blobs && !lately(aim.blobs, QUIET_AFTER) && !lately(aim.content, RESOLVED_LATELY) {
             return Some(Stage::Blob);
@@ -355,18 +359,6 @@ impl Knowledge {
 
 fn binds(entry: &Entry) -> bool {
     entry.binding == Binding::Everybody
-}
-
-/// What one node alone says holds a wish for [`HEARD_ONCE`] in all, however many things it says one after the other.
-fn hear_once(binding: &mut [Entry]) {
-    let lone = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.failing_since));
-    let first: Vec<_> = binding.iter().filter_map(lone).collect();
-    for entry in binding.iter_mut() {
-        let of_same = first.iter().filter(|(reporter, _)| lone(entry).is_some_and(|(own, _)| own == *reporter));
-        if let Some(since) = of_same.map(|(_, since)| *since).min() {
-            entry.next_try = entry.next_try.min(since + HEARD_ONCE);
-        }
-    }
 }
 
 /// Of what binds, what does so the longest.

@@ -9,8 +9,11 @@ use std::time::Duration;
 use contract::{AttemptId, NodeName};
 
 use super::cadence;
+use super::course::Course;
+use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
 use super::topic::{Reach, Topic};
+use super::words::Successes;
 
 /// How long a lead, a probe or a slot may take to have the manifest resolved. A node that comes back later drops its result.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
@@ -18,11 +21,9 @@ pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
 /// second it stays under ten seconds.
 pub const HEARD_ONCE: Duration = Duration::from_secs(4);
 /// An entry outlives its next try by this, so that a prober that died does not release everybody.
-const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
+pub(super) const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
 /// Failures further apart are not the same failure, where several nodes must say so.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
-/// A planted fault doubles delays so often: to hours.
-const LAST_DOUBLING: u32 = 12;
 /// A registry that served somebody lately is down all the same if so many attempts failed since, in a row, of so many nodes.
 const DOWN_FAILURES: u64 = 30;
 const DOWN_NODES: usize = 3;
@@ -35,8 +36,10 @@ pub(super) struct Heard {
     pub(super) report: Arc<Report>,
     /// When it was so, on this node's clock.
     pub(super) date: Duration,
-    /// Since when this reporter has had nothing else to say.
+    /// Since when this reporter has had nothing else to say, as it says.
     pub(super) failing_since: Duration,
+    /// When its last attempt on behalf of all began, or was answered, of those that came to the same.
+    pub(super) elected_at: Option<Duration>,
     /// What it says of a failure; none: it says that the topic is in order. Kept beside the report, as thousands are gone through.
     pub(super) claim: Option<Claim>,
 }
@@ -46,20 +49,26 @@ pub(super) struct Heard {
 pub(super) struct Claim {
     /// Whether the attempt is over; else it has had no answer so far.
     is_over: bool,
-    step: u32,
+    pub(super) step: u32,
     in_a_row: u32,
+    pub(super) early: bool,
     pub(super) retry_after: Option<Duration>,
 }
 
 impl Heard {
-    pub(super) fn new(report: Arc<Report>, date: Duration, failing_since: Duration) -> Self {
-        let claim = report.finding.trouble().map(|trouble| Claim {
+    pub(super) fn new(report: Arc<Report>, date: Duration) -> Self {
+        let trouble = report.finding.trouble();
+        let claim = trouble.map(|trouble| Claim {
             is_over: matches!(report.finding, Finding::Failed(_)),
             step: trouble.step,
             in_a_row: trouble.in_a_row,
+            early: trouble.early,
             retry_after: trouble.retry_after,
         });
-        Self { report, date, failing_since, claim }
+        let before = |by: Duration| date.saturating_sub(by.min(KEPT_FOR));
+        let failing_since = before(trouble.map(|trouble| trouble.failing_for).unwrap_or_default());
+        let elected_at = report.elected.filter(|ago| *ago <= KEPT_FOR).map(before);
+        Self { report, date, failing_since, elected_at, claim }
     }
 }
 
@@ -76,6 +85,10 @@ pub(super) struct Eyes<'a> {
     pub(super) credulous: bool,
     /// Another: each step is twice as long as it was, and twice as long again at the next.
     pub(super) endless: bool,
+    /// Another: whoever fails puts the next try off.
+    pub(super) postponed_by_anybody: bool,
+    /// Another: one node's success is enough.
+    pub(super) closed_by_anybody: bool,
 }
 
 /// Whom an entry binds.
@@ -98,8 +111,12 @@ pub struct Entry {
     pub newest: Arc<Report>,
     /// When that was, on this node's clock.
     pub failed_at: Duration,
-    /// The newest failure of another node: when it was, and whose.
-    pub before: Option<(Duration, NodeName)>,
+    /// The attempt from which the next try is counted: the last probe, or what opened the entry.
+    pub(super) counted_from: Arc<Report>,
+    /// The last that two nodes did for all, or that they reported at all: when, and whose.
+    pub(super) tries: Vec<(Duration, NodeName)>,
+    /// Whether it is due before its time, as one node had success.
+    pub(super) early: bool,
     /// When the oldest failure since the last success was.
     pub failing_since: Duration,
     /// How many nodes say so, this one included.
@@ -110,19 +127,25 @@ pub struct Entry {
     pub next_try: Duration,
     /// Whether this node is one of the reporters.
     pub mine: bool,
+    unconfirmed: bool,
 }
 
 impl Entry {
     /// The failure that opened the present epoch. Who probes holds the lease of its name.
     #[must_use]
     pub fn epoch(&self) -> AttemptId {
-        self.newest.attempt
+        self.counted_from.attempt
     }
 
-    /// Whether one other node alone reports it. Such an entry delays attempts by [`HEARD_ONCE`] at most and refuses none: that node may
-    /// itself be the cause.
+    /// Whether one other node alone reports it. Then another of those that wait confirms it at once, or shows that it is not so, and it delays
+    /// an attempt by [`HEARD_ONCE`] at most: the reporter may itself be the cause.
     pub(super) fn is_unconfirmed(&self) -> bool {
-        self.reporters == 1 && !self.mine
+        self.unconfirmed
+    }
+
+    /// When one may try for all: what one other node alone reports, at once.
+    pub(super) fn due_at(&self) -> Duration {
+        if self.is_unconfirmed() { self.failing_since } else { self.next_try }
     }
 
     /// Whether it was not so long ago that nobody cares.
@@ -130,46 +153,39 @@ impl Entry {
         now <= self.next_try + OUTLIVES
     }
 
-    /// Derives it from the failures that stand, whether one of them is this node's, and the newest success of anybody; none if nothing
-    /// fails.
-    pub(super) fn derive<'a>(
-        standing: impl Iterator<Item = &'a Heard>,
-        mine: bool,
-        success: Option<Duration>,
-        eyes: Eyes<'_>,
-    ) -> Option<Self> {
+    /// Derives it from the failures that stand, whether one of them is this node's, and the successes of all; none if nothing fails.
+    pub(super) fn derive<'a>(standing: impl Iterator<Item = &'a Heard>, mine: bool, successes: Successes, eyes: Eyes<'_>) -> Option<Self> {
         let standing: Vec<&Heard> = standing.collect();
         let by_reporter = |one: &Heard, other: &Heard| one.report.reporter.cmp(&other.report.reporter);
         let newest = *standing.iter().max_by(|one, other| one.date.cmp(&other.date).then_with(|| by_reporter(one, other)))?;
-        Self::of(&standing, newest, mine, success, eyes)
+        Self::of(&standing, newest, mine, successes, eyes)
     }
 
-    fn of(standing: &[&Heard], newest: &Heard, mine: bool, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
+    fn of(standing: &[&Heard], newest: &Heard, mine: bool, successes: Successes, eyes: Eyes<'_>) -> Option<Self> {
         let topic = Arc::clone(&newest.report.topic);
         let reporters = standing.len();
+        let success = successes.closed_at;
         let degraded = is_degraded(&topic, standing, newest, success, eyes);
         let shared = eyes.credulous || (!degraded && corroborated(&topic, standing, newest, success, mine, eyes));
-        let others = standing.iter().filter(|heard| heard.report.reporter != newest.report.reporter);
-        let before = others.max_by_key(|heard| (heard.date, &heard.report.reporter));
-        let step = step(standing);
-        let next_try = if shared && reporters == 1 && !mine && !eyes.credulous {
-            // The first step of the one who says so, counted from when it began to.
-            newest.failing_since + cadence::delay(&topic, 1, None).min(HEARD_ONCE)
-        } else {
-            let doubled = if eyes.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
-            newest.date + rest(&topic, step, standing, newest) * doubled
-        };
+        let course = Course::of(&topic, standing, eyes);
+        let unconfirmed = reporters == 1 && !mine && !eyes.credulous;
+        let confirmed_by = newest.failing_since + cadence::delay(&topic, 1, None).min(HEARD_ONCE);
+        let next_try = if unconfirmed { confirmed_by } else { course.next_try };
+        let early = successes.lone().filter(|success| course.may_be_early(*success) && *success < next_try);
         Some(Self {
             binding: if shared { Binding::Everybody } else { Binding::Reporters },
             newest: Arc::clone(&newest.report),
             failed_at: newest.date,
-            before: before.map(|heard| (heard.date, heard.report.reporter.clone())),
+            tries: course.tries(standing),
+            counted_from: Arc::clone(&course.from.report),
             failing_since: standing.iter().map(|heard| heard.failing_since).min()?,
             topic,
             reporters,
-            step,
-            next_try,
+            step: course.step,
+            early: early.is_some(),
+            next_try: early.unwrap_or(next_try),
             mine,
+            unconfirmed,
         })
     }
 }
@@ -210,37 +226,4 @@ fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opt
             failed >= needed || unanswered > UNANSWERED_AMONG_ANSWERS || (!answering && failed + unanswered >= needed)
         }
     }
-}
-
-/// The highest step that two nodes vouch for, or one more: a single node's claim moves it by one at most.
-fn step(standing: &[&Heard]) -> u32 {
-    let (mut highest, mut second) = (0, 0);
-    for claim in standing.iter().filter_map(|heard| heard.claim).map(|claim| claim.step) {
-        second = second.max(claim.min(highest));
-        highest = highest.max(claim);
-    }
-    if standing.len() > 1 { highest.min(second.saturating_add(1)) } else { highest }
-}
-
-/// How long the topic rests: as the registry asked when two nodes say so, and as the newest alone says as far as that is no longer
-/// than without.
-fn rest(topic: &Topic, step: u32, standing: &[&Heard], newest: &Heard) -> Duration {
-    let unasked = cadence::delay(topic, step, None);
-    let asked = |asked| cadence::delay(topic, step, Some(asked));
-    let vouched = retry_after(standing, newest).map(asked);
-    let alone = newest.claim.and_then(|claim| claim.retry_after).map(|after| asked(after).min(unasked));
-    vouched.max(alone).unwrap_or(unasked)
-}
-
-/// What the registry asked for, if it said so to two nodes or if only one has asked it: counted from the newest failure.
-fn retry_after(standing: &[&Heard], newest: &Heard) -> Option<Duration> {
-    let until = |heard: &&Heard| heard.claim.and_then(|claim| claim.retry_after).map(|asked| clamp(heard, asked));
-    let mut until: Vec<Duration> = standing.iter().filter_map(until).collect();
-    until.sort_unstable();
-    let vouched = if standing.len() > 1 { until.iter().rev().nth(1) } else { until.last() };
-    vouched.map(|until| until.saturating_sub(newest.date)).filter(|left| !left.is_zero())
-}
-
-fn clamp(heard: &Heard, asked: Duration) -> Duration {
-    heard.date + asked.min(cadence::LONGEST_RETRY_AFTER)
 }

@@ -9,6 +9,12 @@ pub enum Fault {
     SuccessIgnored,
     /// One node's word counts as everybody's, also after others have contradicted it.
     BelievesAnybody,
+    /// Whoever fails puts the next try off, whether it tried for all or for itself.
+    AnybodyPostpones,
+    /// One node's success closes an entry, whoever it is.
+    AnybodyCloses,
+    /// An answer of the bus is waited for as long as on a quick one, however slow it is.
+    BusTakenForQuick,
     /// Delays double at each step, without end.
     StepsGrow,
     /// What a node reads at its start is thrown away.

@@ -112,6 +112,8 @@ pub enum Input {
         /// Who paused.
         by: String,
     },
+    /// A question took this long to the bus and back.
+    RoundTrip(Duration),
     /// The bus cannot be reached.
     BusGone,
     /// It can again.

@@ -8,8 +8,14 @@ use contract::AttemptId;
 use super::entry::PROBE_DEADLINE;
 use super::topic::TopicId;
 
-/// How long an answer of the bus is waited for before one goes ahead without it.
+/// How long an answer of the bus is waited for before one goes ahead without it, on a quick bus and where nothing was measured.
 pub const BUS_ANSWER: Duration = Duration::from_millis(250);
+/// Round trips of the bus that an answer may take: more than one takes by chance. A slow bus is not a lost one.
+const ROUND_TRIPS: u32 = 3;
+/// Nobody waits longer than this for an answer, however slow the bus was before.
+pub const LONGEST_BUS_ANSWER: Duration = Duration::from_secs(3);
+/// A longer round trip counts at once, a shorter one by an eighth.
+const SHARE_OF_NEW: u32 = 8;
 /// So many answers missing in a row mean that the bus is gone: it is not asked any more until it is back.
 pub const MISSES_TO_GONE: u32 = 3;
 /// Leases remembered before those that ran out are forgotten; of others' no more than these. Whoever wants one that is not
@@ -68,10 +74,10 @@ pub(super) enum Standing {
 
 impl Standing {
     /// When an answer that is waited for is overdue.
-    pub(super) fn look_again(self, now: Duration) -> Duration {
+    pub(super) fn look_again(self, now: Duration, answer: Duration) -> Duration {
         match self {
             Self::Asked(overdue) => overdue,
-            _ => now + BUS_ANSWER,
+            _ => now + answer,
         }
     }
 }
@@ -83,9 +89,42 @@ pub(super) struct Leases {
     /// From then on none is held by this node, and whoever is refused need not look for one among those of all others.
     mine_until: Duration,
     swept: Duration,
+    /// What a question takes to the bus and back, as far as was seen.
+    round_trip: Duration,
+    /// Questions that were given up, by when they were asked: how late their answers come shows how slow the bus is.
+    given_up: BTreeMap<LeaseName, Duration>,
+    /// A planted fault: what was seen of the bus is ignored.
+    pub(super) takes_bus_for_quick: bool,
 }
 
 impl Leases {
+    /// How long an answer of the bus is waited for.
+    pub(super) fn answer_within(&self) -> Duration {
+        if self.takes_bus_for_quick {
+            return BUS_ANSWER;
+        }
+        (self.round_trip * ROUND_TRIPS).clamp(BUS_ANSWER, LONGEST_BUS_ANSWER)
+    }
+
+    /// A question took this long to the bus and back.
+    pub(super) fn measured(&mut self, round_trip: Duration) {
+        let before = self.round_trip;
+        let round_trip = round_trip.min(LONGEST_BUS_ANSWER);
+        let falls = before - before.min(before / SHARE_OF_NEW) + round_trip / SHARE_OF_NEW;
+        self.round_trip = if round_trip >= before { round_trip } else { falls };
+    }
+
+    /// An answer has come.
+    pub(super) fn answered(&mut self, now: Duration, name: LeaseName) {
+        let asked = match self.known.get(&name) {
+            Some(Lease::Asked { at, .. }) => Some(*at),
+            _ => self.given_up.remove(&name),
+        };
+        if let Some(at) = asked {
+            self.measured(now.saturating_sub(at));
+        }
+    }
+
     /// Asks for the lease if it may be had: not before `not_before`, and after one was given back or ran out only `stagger`
     /// later, so that not everybody asks at once.
     pub(super) fn want(&mut self, now: Duration, name: LeaseName, by: WishId, not_before: Duration, stagger: Duration) -> Standing {
@@ -93,7 +132,7 @@ impl Leases {
             Some(Lease::Mine { by: holder, until }) if now < *until => {
                 return if *holder == by { Standing::Held } else { Standing::Wait(*until) };
             }
-            Some(Lease::Asked { at, .. }) => return Standing::Asked(*at + BUS_ANSWER),
+            Some(Lease::Asked { at, .. }) => return Standing::Asked(*at + self.answer_within()),
             Some(Lease::Theirs { until }) if now < *until => return Standing::Wait(*until),
             Some(Lease::Theirs { until } | Lease::Mine { until, .. }) => *until + stagger,
             Some(Lease::Free { since }) => *since + stagger,
@@ -182,9 +221,13 @@ impl Leases {
 
     /// Questions that the bus has not answered in time are given up. Returns the wishes that asked.
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<WishId> {
-        let late: Vec<(LeaseName, WishId)> = self.known.iter().filter_map(|(name, lease)| late(now, *name, lease)).collect();
+        let within = self.answer_within();
+        let late: Vec<(LeaseName, WishId)> = self.known.iter().filter_map(|(name, lease)| late(now, within, *name, lease)).collect();
+        self.given_up.retain(|_, at| now < *at + PROBE_DEADLINE);
         for (name, _) in &late {
-            self.known.remove(name);
+            if let Some(Lease::Asked { at, .. }) = self.known.remove(name) {
+                self.given_up.insert(*name, at);
+            }
         }
         late.into_iter().map(|(_, by)| by).collect()
     }
@@ -207,9 +250,9 @@ impl Leases {
     }
 }
 
-fn late(now: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, WishId)> {
+fn late(now: Duration, within: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, WishId)> {
     match lease {
-        Lease::Asked { by, at } if *at + BUS_ANSWER <= now => Some((name, *by)),
+        Lease::Asked { by, at } if *at + within <= now => Some((name, *by)),
         _ => None,
     }
 }

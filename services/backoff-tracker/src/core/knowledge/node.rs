@@ -112,6 +112,7 @@ impl Knowledge {
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = Some(fault);
+        self.leases.takes_bus_for_quick = fault == Fault::BusTakenForQuick;
         self
     }
 
@@ -173,6 +174,12 @@ impl Knowledge {
         self.misses
     }
 
+    /// How long an answer of the bus is waited for, by what it took before.
+    #[must_use]
+    pub fn answer_within(&self) -> Duration {
+        self.leases.answer_within()
+    }
+
     /// Whether a wish is known here.
     #[must_use]
     pub fn wants(&self, wish: WishId) -> bool {
@@ -212,7 +219,8 @@ impl Knowledge {
         let said = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
         let (alive, alive_in_zone) = (said(self.fleet.alive), said(self.fleet.in_zone.unwrap_or_default()));
         let endless = self.has(Fault::StepsGrow);
-        Eyes { node: &self.node, now, alive_in_zone, alive, credulous, endless }
+        let (postponed_by_anybody, closed_by_anybody) = (self.has(Fault::AnybodyPostpones), self.has(Fault::AnybodyCloses));
+        Eyes { node: &self.node, now, alive_in_zone, alive, credulous, endless, postponed_by_anybody, closed_by_anybody }
     }
 
     /// A target with what can bind it.
@@ -286,6 +294,10 @@ impl Knowledge {
                 self.lenience.pause(now, registry, left, by);
                 self.wishes.keys().copied().collect()
             }
+            Input::RoundTrip(took) => {
+                self.leases.measured(took);
+                vec![]
+            }
             Input::BusGone => self.set_alone(Some(Alone { since: now, lost: now })),
             Input::BusBack => self.set_alone(None),
             Input::Tick => self.tick(now),
@@ -321,13 +333,16 @@ impl Knowledge {
         let (topic, succeeded) = (report.topic.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
         // Who fails while others succeed is found at fault by that success, but may have failed as all did: it tries once more.
-        let released = if succeeded { self.released_by(now, topic, answered_at) } else { vec![] };
+        let at_fault = succeeded && self.replica.at_fault(now, &self.node, Some(&report.topic));
         if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.hear(now, Arc::clone(&report), age) {
             return vec![];
         }
         self.other_is_stored(now, &report);
         if succeeded {
-            self.release(released);
+            if !at_fault {
+                let closed_at = self.replica.closed_at(topic).unwrap_or_default();
+                self.cause_is_gone(topic, closed_at);
+            }
             self.abandon_hanging(now, topic, answered_at, effects);
         }
         self.wishes_touching(topic)
@@ -373,19 +388,11 @@ impl Knowledge {
         effects.extend(self.leases.drop_of(now, id, |_| true).into_iter().map(Effect::ReleaseLease));
     }
 
-    /// The local rule ends where another has shown that what this node failed by is in order.
-    pub(super) fn cause_is_gone(&mut self, now: Duration, topic: TopicId) {
-        let released = self.released_by(now, topic, now);
+    /// The local rule ends where what this node failed by is over, unless this node is known to be the one at fault.
+    pub(super) fn cause_is_gone(&mut self, topic: TopicId, closed_at: Duration) {
+        let released = self.local.failed_by(topic).into_iter().filter(|(_, cause)| cause.at < closed_at);
+        let released = released.map(|(key, _)| key).collect();
         self.release(released);
-    }
-
-    /// What the local rule knows to fail because of a topic that was answered later, unless this node is known to be the one at fault.
-    fn released_by(&self, now: Duration, topic: TopicId, answered_at: Duration) -> Vec<BackoffKey> {
-        let released = self.local.failed_by(topic).into_iter().filter(|(_, cause)| {
-            let at_fault = self.replica.at_fault(now, &self.node, cause.topics.iter().find(|own| own.id() == topic));
-            !at_fault && cause.at < answered_at
-        });
-        released.map(|(key, _)| key).collect()
     }
 
     fn release(&mut self, released: Vec<BackoffKey>) {
@@ -397,6 +404,7 @@ impl Knowledge {
     }
 
     fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<WishId> {
+        self.leases.answered(now, name);
         // An answer that comes too late is as good as none: its wish went ahead without.
         if self.leases.is_asked(name) {
             self.misses = 0;
@@ -491,11 +499,11 @@ impl Knowledge {
         going.told_unanswered = true;
         let stage = going.stage();
         let endpoint = wish.aim.stage_topic(stage);
-        let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= going.begun);
+        let answered_since = self.replica.closed_at(endpoint.id()).is_some_and(|at| at >= going.begun);
         if let (Some(_), false) = (going.attempt, answered_since) {
             let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
             let message = format!("{of} from {} for {} s", wish.aim.target.endpoint, UNANSWERED_AFTER.as_secs());
-            let trouble = Trouble { message, step: going.step_of(endpoint.id()), ..Trouble::default() }.bounded();
+            let trouble = Trouble { message, ..self.run(going, endpoint.id()) }.bounded();
             self.publish(now, going, endpoint, Finding::Unanswered(trouble), effects);
         }
     }

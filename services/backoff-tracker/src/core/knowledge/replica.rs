@@ -71,6 +71,11 @@ struct Distrust {
 }
 
 impl Distrust {
+    /// Whether others do not believe it: who failed together with another was not wrong.
+    fn silences(self, now: Duration) -> bool {
+        self.holds(now) && !self.together
+    }
+
     fn holds(self, now: Duration) -> bool {
         let pardoned = self.sound_at.is_some_and(|sound| sound >= self.contradicted_at) && self.pardons <= PARDONS;
         now < self.contradicted_at + CONTRADICTED_FOR && !pardoned
@@ -107,14 +112,13 @@ impl Replica {
             self.counts.stale_total += 1;
             return false;
         }
-        let failing = known.filter(|known| known.claim.is_some()).map(|known| known.failing_since);
-        let failing_since = failing.map_or(date, |since| since.min(date));
         if report.finding == Finding::Succeeded {
-            self.pardon(now, &report, date, failing.is_some());
+            let over = known.is_some_and(|known| known.claim.is_some());
+            self.pardon(now, &report, date, over);
         }
         self.derived.forget(topic);
         let by = self.reporters.spoke(&report.reporter, topic, date);
-        let heard = Heard::new(report, date, failing_since);
+        let heard = Heard::new(report, date);
         self.oldest_expires = self.oldest_expires.min(expires(&heard));
         self.topics.entry(topic).or_default().insert(by, heard);
         self.contradict(now, topic);
@@ -178,14 +182,17 @@ impl Replica {
         let counts = |heard: &Heard| {
             let reporter = &heard.report.reporter;
             let believed = of_kind.is_empty() || eyes.credulous || reporter == eyes.node;
-            let heard = believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now));
+            let heard = believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.silences(eyes.now));
             heard && without.is_none_or(|node| reporter != node)
         };
-        let success = words.succeeded_for(counts);
-        let since = success.max(self.cleared_at(topic, words));
+        let mut successes = words.succeeded_for(counts);
+        if eyes.closed_by_anybody {
+            successes.closed_at = successes.newest;
+        }
+        let since = successes.closed_at.max(self.cleared_at(topic, words));
         let own = self.reporters.find(eyes.node).and_then(|by| words.failing_of(by));
         let mine = without.is_none() && own.is_some_and(|own| since.is_none_or(|since| own.date > since));
-        let mut entry = Entry::derive(words.troubles_since(since).filter(|heard| counts(heard)), mine, success, eyes)?;
+        let mut entry = Entry::derive(words.troubles_since(since).filter(|heard| counts(heard)), mine, successes, eyes)?;
         if entry.is_unconfirmed() && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }
@@ -201,11 +208,18 @@ impl Replica {
     /// Whether others have shown a reporter to be at fault for any kind of failure in the view: then it is not believed alone.
     fn doubtful(&self, now: Duration, report: &Report) -> bool {
         let view = report.topic.view_id();
-        let holds = |class| self.distrust.get(&(view, class)).and_then(|nodes| nodes.get(&report.reporter)).is_some_and(|of| of.holds(now));
+        let holds =
+            |class| self.distrust.get(&(view, class)).and_then(|nodes| nodes.get(&report.reporter)).is_some_and(|of| of.silences(now));
         FailureClass::ALL.into_iter().any(holds)
     }
 
-    /// When a topic was last seen in order.
+    /// When what had failed of a topic was over: the node that tried for all had success, or two nodes had.
+    #[must_use]
+    pub fn closed_at(&self, topic: TopicId) -> Option<Duration> {
+        self.topics.get(&topic)?.successes().closed_at
+    }
+
+    /// When a topic was last seen in order, by anybody.
     #[must_use]
     pub fn succeeded_at(&self, topic: TopicId) -> Option<Duration> {
         self.topics.get(&topic)?.succeeded_at()
@@ -221,16 +235,32 @@ impl Replica {
     #[must_use]
     pub fn is_doubted(&self, topic: TopicId) -> bool {
         let Some(words) = self.topics.get(&topic).filter(|words| words.fails()) else { return false };
-        let since = self.succeeded_at(topic).max(self.cleared_at(topic, words));
+        let since = self.closed_at(topic).max(self.cleared_at(topic, words));
         words.troubles_since(since).next().is_some()
     }
 
     /// Whether what a node said of a topic last is a failure that nothing has answered since.
     pub(super) fn is_standing(&self, topic: TopicId, node: &NodeName) -> bool {
-        let Some(words) = self.topics.get(&topic) else { return false };
-        let own = self.reporters.find(node).and_then(|by| words.failing_of(by));
-        let since = words.succeeded_at().max(self.cleared_at(topic, words));
-        own.is_some_and(|own| since.is_none_or(|since| own.date > since))
+        self.standing(topic, node).is_some()
+    }
+
+    /// That word.
+    fn standing(&self, topic: TopicId, node: &NodeName) -> Option<&Heard> {
+        let words = self.topics.get(&topic)?;
+        let since = words.successes().closed_at.max(self.cleared_at(topic, words));
+        words.failing_of(self.reporters.find(node)?).filter(|own| since.is_none_or(|since| own.date > since))
+    }
+
+    /// What a failure of a node that began now would hide of those before it: when the first began, and the last that was for all, and
+    /// whether that was early.
+    pub(super) fn run_of(&self, topic: TopicId, node: &NodeName) -> Option<(Duration, Option<Duration>, bool)> {
+        let own = self.standing(topic, node)?;
+        Some((own.failing_since, own.elected_at, own.claim.is_some_and(|claim| claim.early)))
+    }
+
+    /// When a node was last answered on behalf of all, of the successes that its last word is one of.
+    pub(super) fn answered_for_all(&self, topic: TopicId, node: &NodeName) -> Option<Duration> {
+        self.topics.get(&topic)?.of(self.reporters.find(node)?).filter(|own| own.claim.is_none())?.elected_at
     }
 
     /// A node's last word on a topic.
@@ -293,7 +323,8 @@ impl Replica {
 
     /// Whose failure stands although another has succeeded since keeps its kind of failure to itself for a while.
     fn contradict(&mut self, now: Duration, topic: TopicId) {
-        let (Some(success), Some(words)) = (self.succeeded_at(topic), self.topics.get_mut(&topic)) else { return };
+        let Some(words) = self.topics.get_mut(&topic) else { return };
+        let Some(success) = words.two_succeeded_at() else { return };
         if !words.contradicts(success, CONTRADICTED_APART) {
             return;
         }
@@ -303,17 +334,17 @@ impl Replica {
             let distrust = self.distrust.get(&kind(&report.topic)).and_then(|nodes| nodes.get(&report.reporter));
             distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
         };
-        let at_fault = |heard: &&Heard| heard.failing_since < success && !known(&heard.report);
+        let at_fault = |heard: &&Heard| heard.failing_since < success && (together || !known(&heard.report));
         let at_fault: Vec<Arc<Report>> = words.troubles().filter(at_fault).map(|heard| Arc::clone(&heard.report)).collect();
         for report in at_fault {
             let sound_at = self.sound_at(&report);
-            let held = self.distrusted(now, &report.reporter, &report.topic);
+            let silent = self.distrust.get(&kind(&report.topic)).and_then(|of| of.get(&report.reporter)).is_some_and(|of| of.silences(now));
             let nodes = self.distrust.entry(kind(&report.topic)).or_default();
             let distrust = nodes.entry(report.reporter.clone()).or_default();
             distrust.sound_at = distrust.sound_at.max(sound_at);
-            distrust.together = together || (held && distrust.together);
-            distrust.contradicted_at = success;
-            if distrust.holds(now) != held {
+            distrust.together |= together;
+            distrust.contradicted_at = distrust.contradicted_at.max(success);
+            if distrust.silences(now) != silent {
                 self.derived.forget_all();
             }
             self.counts.contradicted_total += 1;

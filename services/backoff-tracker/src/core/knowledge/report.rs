@@ -23,6 +23,9 @@ pub struct Report {
     pub attempt: AttemptId,
     /// The span of that attempt.
     pub trace: Option<TraceContext>,
+    /// How long before this one its node's last attempt began, or was answered, that it made for all, by a lease, and that came to the same;
+    /// zero: this one.
+    pub elected: Option<Duration>,
     /// What it showed.
     pub finding: Finding,
 }
@@ -51,6 +54,10 @@ pub struct Trouble {
     pub repository: String,
     /// How often in a row this node has failed so, as far as it knows of no success in between; 1 is the first.
     pub in_a_row: u32,
+    /// How long before this attempt the first of those began.
+    pub failing_for: Duration,
+    /// Whether the last that was made for all was made before the entry's time, as one node had said that it succeeds.
+    pub early: bool,
 }
 
 impl Trouble {

@@ -188,7 +188,7 @@ impl Knowledge {
     }
 
     fn tell_success(&mut self, now: Duration, topic: &Arc<Topic>, watched: bool, going: &Going, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        let known = self.replica.succeeded_at(topic.id());
+        let known = self.replica.closed_at(topic.id());
         let lately = if topic.about().may_be_overloaded() { SERVED_TOLD_LATELY } else { TOLD_LATELY };
         let stale = known.is_none_or(|at| at + lately <= now);
         let own_doubt = self.replica.word(topic.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
@@ -196,7 +196,9 @@ impl Knowledge {
             return vec![];
         }
         self.publish(now, going, Arc::clone(topic), Finding::Succeeded, effects);
-        self.cause_is_gone(now, topic.id());
+        if !self.replica.at_fault(now, &self.node, Some(topic)) {
+            self.cause_is_gone(topic.id(), now);
+        }
         self.wishes_touching(topic.id())
     }
 
@@ -267,7 +269,7 @@ impl Knowledge {
         let may_be_overloaded = || topics.iter().filter(|topic| topic.about().may_be_overloaded());
         let at_fault = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
             && may_be_overloaded().any(|topic| self.replica.at_fault(now, &self.node, Some(topic)));
-        let served = may_be_overloaded().filter_map(|topic| self.replica.succeeded_at(topic.id())).max()?;
+        let served = may_be_overloaded().filter_map(|topic| self.replica.closed_at(topic.id())).max()?;
         let longest = match now.saturating_sub(served) {
             ago if ago <= SERVED_LATELY => LONGEST_PAUSE,
             ago if ago <= SERVED_WITHIN => LONGEST_PAUSE_LATER,
@@ -283,7 +285,15 @@ impl Knowledge {
             Some(before) if self.replica.is_standing(topic.id(), &self.node) => before.in_a_row.saturating_add(1),
             _ => 1,
         };
-        Trouble { message, step: going.step_of(topic.id()), retry_after: failure.retry_after, repository, in_a_row }.bounded()
+        Trouble { message, retry_after: failure.retry_after, repository, in_a_row, ..self.run(going, topic.id()) }.bounded()
+    }
+
+    /// What a report of a failure says of those before it, which it replaces.
+    pub(super) fn run(&self, going: &Going, topic: TopicId) -> Trouble {
+        let before = self.replica.run_of(topic, &self.node);
+        let failing_for = before.map(|(since, _, _)| going.begun.saturating_sub(since)).unwrap_or_default();
+        let early = if going.is_for_all { going.early } else { before.is_some_and(|(_, _, early)| early) };
+        Trouble { step: going.step_of(topic), failing_for, early, ..Trouble::default() }
     }
 
     /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
@@ -328,10 +338,24 @@ impl Knowledge {
         let Some((attempt, trace)) = going.attempt else { return };
         let in_time = going.deadline.is_none_or(|deadline| now <= deadline);
         let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(going.begun) };
-        let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, finding });
+        let elected = self.elected(now, going, topic.id(), &finding).filter(|_| in_time || finding != Finding::Succeeded);
+        let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, elected, finding });
         self.say_unstored(&report);
         self.replica.hear(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));
+    }
+}
+
+impl Knowledge {
+    /// How long ago, seen from this attempt, the node's last one was for all, of those that its report replaces; zero: this one.
+    fn elected(&self, now: Duration, going: &Going, topic: TopicId, finding: &Finding) -> Option<Duration> {
+        if going.is_for_all {
+            return Some(Duration::ZERO);
+        }
+        match finding {
+            Finding::Succeeded => self.replica.answered_for_all(topic, &self.node).map(|at| now.saturating_sub(at)),
+            _ => self.replica.run_of(topic, &self.node)?.1.map(|at| going.begun.saturating_sub(at)),
+        }
     }
 }
 

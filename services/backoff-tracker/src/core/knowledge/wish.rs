@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{BackoffKey, OTHER_KEYS_MOST};
-use contract::{AttemptId, Stage, TraceContext};
+use contract::{AttemptId, NodeName, Stage, TraceContext};
 
+use super::cadence;
+use super::entry::{Entry, HEARD_ONCE};
 use super::input::{Duty, Verdict};
 use super::target::Aim;
 use super::topic::TopicId;
+
+/// So many nodes a wish waits for, each once; what more of them say alone holds it no longer.
+const MOST_UNCONFIRMED: usize = 3;
 
 /// A wish and how far it is.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub(super) struct Wish {
     pub(super) unanswered: bool,
     /// Whether an attempt of it was abandoned because it hung while others were answered.
     pub(super) abandoned: bool,
+    /// Since when it waits for what one node alone says to be confirmed, by that node: once for each.
+    pub(super) unconfirmed: Vec<(NodeName, Duration)>,
     /// What was last told.
     pub(super) told: Option<Verdict>,
     /// When to look at it again, if nothing happens before.
@@ -67,6 +74,10 @@ pub(super) struct Going {
     pub(super) by_own_rule: bool,
     /// Whether the fleet elected it, or released it: kubelet's rule does not grow by its failure.
     pub(super) exempt: bool,
+    /// Whether it is made for all, by a lease.
+    pub(super) is_for_all: bool,
+    /// Whether it probes an entry before its time, as one node had success.
+    pub(super) early: bool,
 }
 
 impl Going {
@@ -84,6 +95,8 @@ impl Going {
             others_answered: false,
             by_own_rule: false,
             exempt: false,
+            is_for_all: false,
+            early: false,
         }
     }
 
@@ -121,6 +134,7 @@ impl Wish {
             failed: None,
             unanswered: false,
             abandoned: false,
+            unconfirmed: Vec::new(),
             told: None,
             wake: None,
         }
@@ -152,6 +166,28 @@ impl Wish {
         if let Some((_, key)) = shortest.filter(|(left, _)| *left < held(&self.key)) {
             std::mem::swap(&mut self.key, key);
         }
+    }
+
+    /// Leaves out what one node alone says if it has waited for that node's word already; returns until when it waits.
+    pub(super) fn wait_for_confirmation(&mut self, now: Duration, binding: &mut Vec<Entry>) -> Duration {
+        let mut ends = Duration::MAX;
+        binding.retain(|entry| {
+            if !entry.is_unconfirmed() {
+                return true;
+            }
+            let reporter = &entry.newest.reporter;
+            let known = self.unconfirmed.iter().find(|(of, _)| of == reporter).map(|(_, since)| *since);
+            if known.is_none() && self.unconfirmed.len() >= MOST_UNCONFIRMED {
+                return false;
+            }
+            let until = known.unwrap_or(now) + cadence::delay(&entry.topic, 1, None).min(HEARD_ONCE);
+            if known.is_none() {
+                self.unconfirmed.push((reporter.clone(), now));
+            }
+            ends = if now < until { ends.min(until) } else { ends };
+            now < until
+        });
+        ends
     }
 
     /// The stage that its attempt waits for, if one is under way.

@@ -16,8 +16,33 @@ pub(super) struct Words {
     failing: Vec<(ReporterId, Heard)>,
     /// The newest success, and whose.
     success: Option<(Duration, ReporterId)>,
+    /// The newest success of another node.
+    second: Option<(Duration, ReporterId)>,
+    /// The newest success that a node had on behalf of all.
+    elected: Option<(Duration, ReporterId)>,
     /// The newest success at which all who say that it fails were found to be contradicted, if nobody said so since.
     contradicted: Option<Duration>,
+}
+
+/// When a topic was seen in order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Successes {
+    /// By anybody.
+    pub(super) newest: Option<Duration>,
+    /// By the node that tried for all, or by a second node: one other may be wrong, or lie.
+    pub(super) closed_at: Option<Duration>,
+}
+
+impl Successes {
+    fn of(newest: Option<(Duration, ReporterId)>, second: Option<(Duration, ReporterId)>, elected: Option<(Duration, ReporterId)>) -> Self {
+        let date = |success: Option<(Duration, ReporterId)>| success.map(|(date, _)| date);
+        Self { newest: date(newest), closed_at: date(elected).max(date(second)) }
+    }
+
+    /// What one node alone has seen since.
+    pub(super) fn lone(self) -> Option<Duration> {
+        self.newest.filter(|newest| self.closed_at.is_none_or(|closed| closed < *newest))
+    }
 }
 
 impl Words {
@@ -40,17 +65,35 @@ impl Words {
             }
             self.contradicted = None;
         }
-        match self.success {
-            _ if succeeded && self.succeeded_at().is_none_or(|newest| newest <= date) => self.success = Some((date, by)),
-            Some((_, newest)) if newest == by => self.find_success(),
-            _ => {}
+        if self.is_one_of_the_newest(by) {
+            self.find_success();
+        } else if succeeded {
+            self.rank(by, date);
         }
+    }
+
+    /// Takes a success into account without looking at all others.
+    fn rank(&mut self, by: ReporterId, date: Duration) {
+        if self.success.is_none_or(|(newest, _)| newest <= date) {
+            self.second = self.success.replace((date, by));
+        } else if self.second.is_none_or(|(second, _)| second <= date) {
+            self.second = Some((date, by));
+        }
+        if let Some(elected) = self.sound.get(&by).and_then(|heard| heard.elected_at)
+            && self.elected.is_none_or(|(newest, _)| newest <= elected)
+        {
+            self.elected = Some((elected, by));
+        }
+    }
+
+    fn is_one_of_the_newest(&self, by: ReporterId) -> bool {
+        [self.success, self.second, self.elected].into_iter().flatten().any(|(_, newest)| newest == by)
     }
 
     pub(super) fn remove(&mut self, by: ReporterId) {
         self.fails_no_more(by);
         self.sound.remove(&by);
-        if self.success.is_some_and(|(_, newest)| newest == by) {
+        if self.is_one_of_the_newest(by) {
             self.find_success();
         }
     }
@@ -101,13 +144,26 @@ impl Words {
         self.sound.get(&self.success?.1)
     }
 
-    /// The newest success of those that count.
-    pub(super) fn succeeded_for(&self, counts: impl Fn(&Heard) -> bool) -> Option<Duration> {
-        let (date, by) = self.success?;
-        if self.sound.get(&by).is_some_and(&counts) {
-            return Some(date);
+    /// The newest success of those that count, and when what failed before counts as over.
+    pub(super) fn succeeded_for(&self, counts: impl Fn(&Heard) -> bool) -> Successes {
+        let all_count = || [self.success, self.second, self.elected].into_iter().flatten();
+        if all_count().all(|(_, by)| self.sound.get(&by).is_some_and(&counts)) {
+            return Successes::of(self.success, self.second, self.elected);
         }
-        self.sound.values().filter(|heard| counts(heard)).map(|heard| heard.date).max()
+        let mut dates: Vec<Duration> = self.sound.values().filter(|heard| counts(heard)).map(|heard| heard.date).collect();
+        dates.sort_unstable_by_key(|date| std::cmp::Reverse(*date));
+        let elected = self.sound.values().filter(|heard| counts(heard)).filter_map(|heard| heard.elected_at).max();
+        Successes { newest: dates.first().copied(), closed_at: elected.max(dates.get(1).copied()) }
+    }
+
+    /// The same of all.
+    pub(super) fn successes(&self) -> Successes {
+        Successes::of(self.success, self.second, self.elected)
+    }
+
+    /// When the second of two nodes had success.
+    pub(super) fn two_succeeded_at(&self) -> Option<Duration> {
+        self.second.map(|(date, _)| date)
     }
 
     /// Whether it is to be found who is contradicted by a success: where all were, it is done anew once in `apart`.
@@ -132,6 +188,9 @@ impl Words {
     }
 
     fn find_success(&mut self) {
-        self.success = self.sound.iter().map(|(by, heard)| (heard.date, *by)).max();
+        let all = || self.sound.iter().map(|(by, heard)| (heard.date, *by));
+        self.success = all().max();
+        self.second = all().filter(|one| Some(*one) != self.success).max();
+        self.elected = self.sound.iter().filter_map(|(by, heard)| Some((heard.elected_at?, *by))).max();
     }
 }
