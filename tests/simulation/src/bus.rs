@@ -8,8 +8,33 @@ use backoff_tracker::core::knowledge::{LeaseAnswer, LeaseName, Report};
 use clock::Random;
 use throttler::core::budget::{self, LEADER_LEASE};
 
-/// One way takes from half of this to one and a half times this.
-const ONE_WAY: Duration = Duration::from_millis(1);
+/// How long a way to the server and back takes, at least and at most. Half of it is one way.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundTrip {
+    /// The least.
+    pub least: Duration,
+    /// The most.
+    pub most: Duration,
+}
+
+impl RoundTrip {
+    /// Always about the same: from three quarters of it to five quarters.
+    #[must_use]
+    pub fn about(usual: Duration) -> Self {
+        Self { least: usual.mul_f64(0.75), most: usual.mul_f64(1.25) }
+    }
+
+    fn one_way(self, random: &mut Random) -> Duration {
+        (self.least + (self.most - self.least).mul_f64(random.fraction())) / 2
+    }
+}
+
+impl Default for RoundTrip {
+    /// Within a data centre.
+    fn default() -> Self {
+        Self { least: Duration::from_millis(1), most: Duration::from_millis(3) }
+    }
+}
 
 /// What a node sends to the server.
 #[derive(Clone, Debug)]
@@ -80,24 +105,25 @@ pub(crate) struct Bus {
     epoch: u64,
     up: Vec<Duration>,
     down: Vec<Duration>,
+    round_trip: RoundTrip,
     /// How many leases were given.
     pub(crate) granted: u64,
 }
 
 impl Bus {
-    pub(crate) fn new(nodes: usize) -> Self {
+    pub(crate) fn new(nodes: usize, round_trip: RoundTrip) -> Self {
         let lines = vec![Duration::ZERO; nodes];
-        Self { leases: BTreeMap::new(), budgets: BTreeMap::new(), epoch: 0, up: lines.clone(), down: lines, granted: 0 }
+        Self { leases: BTreeMap::new(), budgets: BTreeMap::new(), epoch: 0, up: lines.clone(), down: lines, round_trip, granted: 0 }
     }
 
     /// When what a node sends now is at the server.
     pub(crate) fn arrives_up(&mut self, now: Duration, node: usize, random: &mut Random) -> Duration {
-        arrives(&mut self.up[node], now, random)
+        arrives(&mut self.up[node], now + self.round_trip.one_way(random))
     }
 
     /// When what the server sends now is at a node.
     pub(crate) fn arrives_down(&mut self, now: Duration, node: usize, random: &mut Random) -> Duration {
-        arrives(&mut self.down[node], now, random)
+        arrives(&mut self.down[node], now + self.round_trip.one_way(random))
     }
 
     /// Gives a lease to one.
@@ -147,7 +173,7 @@ impl Bus {
     }
 }
 
-fn arrives(line: &mut Duration, now: Duration, random: &mut Random) -> Duration {
-    *line = (now + ONE_WAY.mul_f64(0.5 + random.fraction())).max(*line);
+fn arrives(line: &mut Duration, at: Duration) -> Duration {
+    *line = at.max(*line);
     *line
 }

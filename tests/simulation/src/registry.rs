@@ -147,7 +147,13 @@ impl Registry {
     /// The longest that a node which is well waited for its image; none if one never got it.
     #[must_use]
     pub fn longest_wait(&self) -> Option<Duration> {
-        let well = (0..self.served.len()).filter(|node| !self.scenario.is_sick(*node));
+        self.longest_wait_of_first(self.served.len())
+    }
+
+    /// The same of so many nodes alone: those after them lie.
+    #[must_use]
+    pub fn longest_wait_of_first(&self, count: usize) -> Option<Duration> {
+        let well = (0..count.min(self.served.len())).filter(|node| !self.scenario.is_sick(*node));
         well.map(|node| Some(self.served[node]?.saturating_sub(self.asked[node]?))).max_by_key(|wait| wait.unwrap_or(Duration::MAX))?
     }
 

@@ -54,6 +54,7 @@ fn a_registry_that_refuses_is_asked_by_ten_thousand_nodes_no_more_often() {
     assert!(figures.failing_requests <= 100 && figures.served == 10_000, "{figures:?}");
     // The longest step between two probes, a second for lease and permit, and what the budget takes, of which a part is left free.
     assert!(figures.last_served_after_recovery_s <= Some(9.8 + 10_000.0 / (200.0 * 0.9)), "{figures:?}");
+    assert!(figures.last_served_after_recovery_s <= Some(8.8 + 1.2 * 10_000.0 / 200.0), "{figures:?}");
 }
 
 #[test]
@@ -141,9 +142,9 @@ fn a_brownout_costs_seconds_and_no_more_requests_than_chance_fails() {
 fn a_limit_of_one_address_holds_nobody_else() {
     let (_, figures) = storm_of(Scenario::PartialLimit, 1_000, Duration::from_secs(7 * 60));
     assert_eq!((figures.served, figures.refused_on_healthy_nodes), (1_000, 0), "{figures:?}");
-    // The others are delayed once, by the first failure, for 4 s.
-    assert!(figures.last_served_s <= Some(12.0) && figures.last_served_after_recovery_s <= Some(62.0), "{figures:?}");
-    assert_eq!(figures.failing_requests, 200 * 5, "each limited node asks as often as it was told");
+    // The others take what the budget takes: none of them is delayed by what the limited ones are told.
+    assert!(figures.last_served_s <= Some(8.0) && figures.last_served_after_recovery_s <= Some(62.0), "{figures:?}");
+    assert!(figures.failing_requests <= 200 * 5, "each limited node asks no more often than it was told: {figures:?}");
 }
 
 #[test]

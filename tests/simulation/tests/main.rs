@@ -3,4 +3,5 @@
 
 mod bars;
 mod command;
+mod evidence;
 mod faulty_bus;

@@ -16,6 +16,7 @@ use throttler::core::budget as fleet_budget;
 
 use self::budget::Word;
 use self::node::{Node, Tried, WISH, key, outcome, refused, served, target};
+pub use crate::bus::RoundTrip;
 use crate::bus::{Bus, Letter, Spread, Upward};
 use crate::kubelet::ASKED_WITHIN;
 use crate::policy::Policy;
@@ -33,8 +34,14 @@ pub struct Options {
     pub policy: Policy,
     /// A rule of every core broken on purpose.
     pub fault: Option<Fault>,
-    /// The last node forges failures of the image all the time.
+    /// The last node says all the time what is not so: see [`liar`].
     pub liar: bool,
+    /// So many of the last nodes report one after the other, all the time, that they do not reach the registry.
+    pub sick_rack: usize,
+    /// Nobody asks for a permit of the fleet's budget.
+    pub without_budget: bool,
+    /// How quick the bus is.
+    pub round_trip: RoundTrip,
     /// When nodes first ask, if not all at the start: nodes of even number at the start, the others then.
     pub second_wave: Option<Duration>,
     /// Nodes that are well first ask within this, one by one, so that the registry is idle for each.
@@ -75,6 +82,7 @@ enum Event {
     At(usize, Spread),
     Answered(usize, AttemptId, Reply),
     Lie(u64),
+    Complain(u64),
     BusBack,
 }
 
@@ -130,6 +138,9 @@ impl Simulation {
         if options.liar {
             queue.plan(Duration::ZERO, Event::Lie(0));
         }
+        if options.sick_rack > 0 {
+            queue.plan(Duration::ZERO, Event::Complain(0));
+        }
         if let Some((_, back)) = options.bus_gone {
             queue.plan(back, Event::BusBack);
         }
@@ -140,7 +151,7 @@ impl Simulation {
             random,
             scenario,
             registry: Registry::new(scenario, nodes.len(), options.policy.answer_time_out, seed),
-            bus: Bus::new(nodes.len()),
+            bus: Bus::new(nodes.len(), options.round_trip),
             by_name: nodes.iter().enumerate().map(|(rank, node)| (node.name.clone(), rank)).collect(),
             nodes,
             options,
@@ -181,6 +192,7 @@ impl Simulation {
             Event::At(node, spread) => self.hear(node, &spread),
             Event::Answered(node, attempt, reply) => self.answered(node, attempt, &reply),
             Event::Lie(number) => self.lie(number),
+            Event::Complain(number) => self.complain(number),
             Event::BusBack => self.catch_up(),
         }
     }
@@ -235,7 +247,7 @@ impl Simulation {
             return self.throttle(node, throttle::Input::Tick);
         };
         self.throttle(node, throttle::Input::Acquire { permit, image });
-        if throttled && self.options.policy.shares {
+        if throttled && self.options.policy.shares && !self.options.without_budget {
             self.want(node, permit);
         }
     }
@@ -263,7 +275,8 @@ impl Simulation {
     fn granted_here(&mut self, node: usize, permit: PermitId) {
         let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && !tried.throttled) else { return };
         tried.throttled = true;
-        if self.options.policy.shares { self.want(node, permit) } else { self.attempt(node, permit, None) }
+        let asks = self.options.policy.shares && !self.options.without_budget;
+        if asks { self.want(node, permit) } else { self.attempt(node, permit, None) }
     }
 
     /// Begins an attempt, or ends it at once with the throttler's words.

@@ -52,6 +52,8 @@ impl Node {
             core = core.with_fault(fault);
         }
         core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(rank) });
+        // The shell measures it when it opens the buckets.
+        core.step(Duration::ZERO, Input::RoundTrip((options.round_trip.least + options.round_trip.most) / 2));
         if !options.policy.shares {
             core.step(Duration::ZERO, Input::BusGone);
         }

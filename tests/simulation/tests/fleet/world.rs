@@ -273,6 +273,9 @@ impl World {
             retry_after_ms: Some(FORGED_RETRY_AFTER_MS),
             repository: String::new(),
             in_a_row: 0,
+            failing_for_ms: 0,
+            elected_ms_before: None,
+            early: false,
             age_ms: 0,
             said_ms: None,
         };
