@@ -2,7 +2,7 @@
 //!
 //! | phase | what it means | the rate |
 //! |---|---|---|
-//! | `Doubling` | nothing is known yet, or nothing fails | doubles while no answer fails |
+//! | `Doubling` | nothing is known yet, or nothing fails | doubles while few answers fail |
 //! | `Judging` | several nodes failed, so the rate was cut to what was served | stays until enough answers show what the cut changed |
 //! | `Growing` | fewer failed after the cut: the registry was overloaded | grows, the faster the longer nothing fails, until the next cut |
 //! | `Chance` | as many failed after the cut: requests fail by chance | doubles again, and is not cut as long as they do |
@@ -83,10 +83,10 @@ const STILL_FAILING: f64 = 0.4;
 /// So many cuts in a row are made before it is said to fail by chance: what a registry served in a second may be twice what it can do, where
 /// it counts by the second.
 const CUTS: u32 = 2;
-/// One cut is enough where so many failed before it, and no more after it.
+/// One cut is enough where so many failed before it, and no more after it;
 const PLAIN_SHARE: f64 = 0.42;
-/// So it is after a cut of the first rate, which had not been doubling, if this part of the failing share is left: an overloaded registry would
-/// fail far fewer.
+/// and after a cut of the first rate, which had not been doubling, if this part of the failing share is left: an overloaded registry would fail
+/// far fewer.
 const AS_MANY: f64 = 0.8;
 /// It fails by chance if about as many fail as before: if more do, it can do less than was supposed.
 const AS_BEFORE: f64 = 1.3;
