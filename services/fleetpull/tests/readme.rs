@@ -1,4 +1,5 @@
-//! The documents are true: every command line in them parses, every link and every folder of the code map is there.
+//! The documents are true: every command line in them parses, every link, every folder of the code map and every path of the architecture
+//! page is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -84,23 +85,67 @@ fn every_example_of_the_help_texts_parses() {
 }
 
 #[test]
-fn every_link_of_the_readme_leads_somewhere() {
-    let readme = read("README.md");
-    let targets = readme.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    for target in targets.filter(|target| !target.starts_with("http") && !target.starts_with('#')) {
-        assert!(root().join(target).exists(), "{target} is not there");
+fn every_link_of_the_readmes_leads_somewhere() {
+    for (page, folder) in [("README.md", ""), ("services/README.md", "services")] {
+        let text = read(page);
+        // What follows a # is a place on the page.
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for target in targets.filter(|target| !target.starts_with("http")) {
+            assert!(root().join(folder).join(target).exists(), "{page}: {target} is not there");
+        }
     }
+}
+
+/// The crates that ship, each with the folder that it lies in.
+fn shipped() -> Vec<(&'static str, String)> {
+    let mut crates = Vec::new();
+    for folder in ["services", "shared"] {
+        let entries = std::fs::read_dir(root().join(folder)).unwrap().map(Result::unwrap);
+        let folders = entries.filter(|entry| entry.path().is_dir());
+        crates.extend(folders.map(|entry| (folder, entry.file_name().into_string().unwrap())));
+    }
+    crates
 }
 
 #[test]
 fn the_code_map_is_the_tree() {
     let readme = read("README.md");
-    for folder in ["services", "shared"] {
-        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            assert!(readme.contains(&format!("\n  {name}/ ")), "{folder}/{name} is not in the code map");
+    for (folder, name) in shipped() {
+        assert!(readme.contains(&format!("\n  {name}/ ")), "{folder}/{name} is not in the code map");
+    }
+}
+
+/// The paths that a page names in backticks, each with the name that follows it and `::`, if one does. Blocks of code name none.
+fn named_paths(page: &str) -> Vec<(&str, Option<&str>)> {
+    let prose = page.split("```").step_by(2);
+    let spans = prose.flat_map(|part| part.split('`').skip(1).step_by(2));
+    let named = spans.map(|span| span.split_once("::").map_or((span, None), |(path, name)| (path, Some(name))));
+    let of_repository = |path: &str| ["services/", "shared/", "tests/", "config/", "deploy/"].iter().any(|folder| path.starts_with(folder));
+    named.filter(|(path, _)| path.contains('/') && (path.ends_with(".rs") || path.ends_with('/') || of_repository(path))).collect()
+}
+
+#[test]
+fn the_architecture_page_names_what_is_there() {
+    let page = read("services/README.md");
+    let paths = named_paths(&page);
+    assert!(paths.len() >= 150, "only {} paths were found", paths.len());
+    for (path, name) in paths {
+        assert!(root().join(path).exists(), "{path} is not there");
+        if let Some(name) = name {
+            let is_named = read(path).split(|character: char| !character.is_alphanumeric() && character != '_').any(|word| word == name);
+            assert!(is_named, "{path} has no {name}");
         }
     }
+    for (folder, name) in shipped() {
+        assert!(page.contains(&format!("`{folder}/{name}/`")), "{folder}/{name} is not on the page");
+    }
+}
+
+#[test]
+fn paths_are_found_outside_of_blocks_alone() {
+    let page = "`shared/bus/`, `a.rs` and `tests/x.rs::look`\n```text\n`shared/none/`\n```\n`cmd.<node>`, `x/y`, `config/z.toml`";
+    let expected = [("shared/bus/", None), ("tests/x.rs", Some("look")), ("config/z.toml", None)];
+    assert_eq!(named_paths(page), expected);
 }
 
 /// The crates of others that a section of a manifest names.
