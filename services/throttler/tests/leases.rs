@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clock::{Now, Random};
 use contract::PermitId;
-use throttler::core::budget::{BudgetPolicy, Budgets, Effect, Input, LEADER_LEASE, Office};
+use contract::messages::throttler::RegistryLimit;
+use throttler::core::budget::{BudgetCall, BudgetPolicy, Budgets, Effect, Input, LEADER_LEASE, Office};
 
 const OWNER: &str = "hub";
 
@@ -111,4 +112,32 @@ fn a_leader_that_nobody_needs_gives_the_lease_back_in_good_order_and_what_comes_
     assert_eq!((dropped, node.leads()), (vec!["drop in good order"], false));
     assert!((60_000..62_000).contains(&at), "after {at} ms");
     assert_eq!(node.kept(at + 10, at - 500), ["drop"], "somebody else's permits may be out by now");
+}
+
+/// A whole fleet may lose the bus for longer than nodes look whether a leader knows of their pulls; then the one that leads next may have
+/// been elected by nodes that have not pulled, and whoever knows what is left of the quota wants nothing more.
+#[test]
+fn a_node_that_wants_nothing_tells_the_leader_that_it_finds_when_the_bus_is_back_what_is_left_of_a_quota() {
+    let mut node = Node::new();
+    node.want(1_000);
+    node.step(1_000, Input::Lead { owner: OWNER.to_owned(), leader: Some(("n8".parse().unwrap(), 8)) });
+    let window_ms = 6 * 3_600_000;
+    let limits = vec![RegistryLimit { limit: 100, remaining: 0, window_ms, ..RegistryLimit::default() }];
+    node.step(1_100, Input::Release { permit: node.permit, limits, served: Some(true) });
+    node.step(1_200, Input::BusGone);
+    let mut at = 1_200;
+    while at < 40_000 {
+        at += 500;
+        node.step(at, Input::Tick);
+    }
+    assert_eq!(node.step(at + 100, Input::Tick), [""; 0], "it looks for nobody");
+    assert_eq!(node.step(at + 500, Input::BusBack), ["campaign"], "it looks who leads");
+    let leader = Some(("n9".parse().unwrap(), 9));
+    let now = Now { monotonic: ms(at + 700), wall: Duration::ZERO };
+    let effects = node.core.step(now, Input::Lead { owner: OWNER.to_owned(), leader });
+    let told = effects.iter().find_map(|effect| match effect {
+        Effect::Call { to, call: BudgetCall::Renew(renew), .. } if to.as_str() == "n9" => Some(renew.known.limits.clone()),
+        _ => None,
+    });
+    assert_eq!(told.map(|limits| limits.len()), Some(1), "{effects:?}");
 }

@@ -106,7 +106,8 @@ fn one_lease(story: &Story) -> [Finding; 3] {
     let most = 20.0 + 2.0 * lasts / shortest_round(story.plan.outage);
     let (count, twice) = (failing(story).count(), story.leases.held_twice());
     let without = failing(story)
-        .filter(|one| !story.leases.may_go(one.node, one.at) && !held_by_retry_after(story, one) && !held_by_lost_leader(story, one));
+        .filter(|one| !story.leases.may_go(one.node, one.at) && !held_by_retry_after(story, one))
+        .filter(|one| !held_by_lost_leader(story, one) && !held_by_full_budget(story, one));
     let without: Vec<_> = without.map(|one| (one.node, one.at)).collect();
     let found = |what, value: usize, at_most, at| Finding { invariant: Invariant::OneLease, what, value: value as f64, at_most, at };
     [
@@ -130,6 +131,14 @@ fn held_by_lost_leader(story: &Story, one: &Asked) -> bool {
     let from = one.at.saturating_sub(GOES_WITHOUT + LOST_LEADER);
     let lost = |(_, began, _): &(usize, Duration, Duration)| (from..=one.at).contains(began);
     story.leases.was_unanswered(one.node, from, one.at) && story.plan.away.iter().any(lost)
+}
+
+/// The same of one that waited while as many pulls as the budget allows at once were under way, which end after ten seconds where a registry
+/// hangs. While any node is silent, one permit fewer is given out.
+fn held_by_full_budget(story: &Story, one: &Asked) -> bool {
+    let Some(asked) = story.leases.last_unanswered(one.node, one.at) else { return false };
+    let same = |other: &&Asked| other.budget() == one.budget();
+    one.at <= asked + GOES_WITHOUT + full(story.budget.at_once.saturating_sub(1), asked, one.at, story.asked.iter().filter(same))
 }
 
 /// Between two tries of the fleet, the time in which there was no server aside: nobody could be asked then who goes first.
@@ -212,18 +221,24 @@ fn slow_first_pulls(story: &Story, image: &str, from: Duration) -> f64 {
 
 /// For how long as many attempts as may be under way at once were so, while the fleet healed: nobody could be let go then.
 fn all_permits_out(story: &Story) -> f64 {
-    let healing = |one: &&Asked| one.at >= HEALS_AT && one.at < CALM_FROM && one.image == story.plan.app;
-    let ends = story.asked.iter().filter(healing).filter_map(|one| Some([(one.at, 1_i64), (one.over?, -1)]));
+    let healing = story.asked.iter().filter(|one| one.at >= HEALS_AT && one.at < CALM_FROM && one.image == story.plan.app);
+    full(story.budget.at_once, HEALS_AT, CALM_FROM, healing).as_secs_f64()
+}
+
+/// For how long between these times as many of these attempts as may be under way at once were so.
+fn full<'a>(at_once: usize, from: Duration, to: Duration, attempts: impl Iterator<Item = &'a Asked>) -> Duration {
+    let ends = attempts.filter_map(|one| Some([(one.at, 1_i64), (one.over?, -1)]));
     let mut ends: Vec<(Duration, i64)> = ends.flatten().collect();
     ends.sort_unstable();
-    let (mut under_way, mut since, mut all_out) = (0, HEALS_AT, Duration::ZERO);
+    let (mut under_way, mut since, mut all_out) = (0, from, Duration::ZERO);
     for (at, change) in ends {
-        if story.budget.at_once > 0 && under_way >= story.budget.at_once as i64 {
+        let at = at.clamp(from, to);
+        if at_once > 0 && under_way >= at_once as i64 {
             all_out += at - since;
         }
         (under_way, since) = (under_way + change, at);
     }
-    all_out.as_secs_f64()
+    all_out
 }
 
 fn others_unharmed(story: &Story) -> Finding {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long after a question for a lease that nobody answered a node may go ahead without: it waits a quarter of a second for the answer,
-/// and then for a permit of the budget, whose messages may be lost as well.
-pub const GOES_WITHOUT: Duration = Duration::from_secs(5);
+/// and then for a permit of the budget, whose messages may be lost as well: then it asks again after five seconds, and has its answer within
+/// half a second.
+pub const GOES_WITHOUT: Duration = Duration::from_millis(250 + 5_000 + 500);
 
 /// What nodes know of their leases.
 #[derive(Clone, Debug, Default)]
@@ -50,11 +51,24 @@ impl Leases {
         self.unanswered.get(&node).into_iter().flatten().any(|asked| from <= *asked && *asked <= to)
     }
 
+    /// When a node last asked for a lease before `at` and nobody answered.
+    pub fn last_unanswered(&self, node: usize, at: Duration) -> Option<Duration> {
+        self.unanswered.get(&node).into_iter().flatten().filter(|asked| **asked <= at).max().copied()
+    }
+
     /// Whether a node may ask for all then: it holds a lease, or nobody answered when it asked for one.
     pub fn may_go(&self, node: usize, at: Duration) -> bool {
         let holds = self.held.iter().any(|held| held.node == node && held.from <= at && at <= held.until);
         let asked = self.unanswered.get(&node).into_iter().flatten();
         holds || asked.clone().any(|asked| *asked <= at && at <= *asked + GOES_WITHOUT)
+    }
+
+    /// What a node knew of its leases around a time, in lines.
+    pub fn told(&self, node: usize, near: impl Fn(Duration) -> bool) -> Vec<String> {
+        let held = self.held.iter().filter(|held| held.node == node && (near(held.from) || near(held.until)));
+        let unanswered = self.unanswered.get(&node).into_iter().flatten().filter(|asked| near(**asked));
+        let held = held.map(|held| format!("n{node} holds {} from {:?} to {:?}", held.key, held.from, held.until));
+        held.chain(unanswered.map(|asked| format!("n{node} asked for a lease at {asked:?}, without an answer"))).collect()
     }
 
     /// Who was told that it has a lease while another had it, and when.

@@ -75,7 +75,7 @@ const KINDS: [&str; 20] = [
     "clock set",
 ];
 
-/// `cargo xtask test` asks for so many, beside the large ones. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer.
+/// `cargo xtask test` asks for so many, beside the large ones. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer, `FLEET_FIRST=7000` others.
 const SEEDS: u64 = 500;
 /// Fleets as large as is promised for.
 const LARGE: u64 = 5;
@@ -95,7 +95,8 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
     let fleets: Vec<Fleet> = if let Some(seeds) = seeds_asked() {
         // Those that take the longest first.
         let large = (1..=large).map(|seed| Fleet { seed: LARGE_SEEDS + seed, nodes: LARGE_NODES });
-        let fixed = (1..=seeds).map(|seed| Fleet { seed, nodes: 50 });
+        let first = number("FLEET_FIRST", 1);
+        let fixed = (first..first + seeds).map(|seed| Fleet { seed, nodes: 50 });
         let of_tree = seeds::of_tree(seeds / OF_TREE);
         eprintln!("seeds that come from the sources: {of_tree:?}");
         large.chain(fixed).chain(of_tree.into_iter().map(|seed| Fleet { seed, nodes: 50 })).collect()

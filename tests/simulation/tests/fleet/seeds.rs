@@ -134,6 +134,9 @@ fn around(story: &Story, node: usize, at: Duration) -> String {
     for (node, from, to) in meanwhile {
         let _ = writeln!(text, "    n{node} away from {from:?} to {to:?}");
     }
+    for lease in story.leases.told(node, near) {
+        let _ = writeln!(text, "    {lease}");
+    }
     for one in story.asked.iter().filter(|one| near(one.at) || (one.node == node && one.at >= at)) {
         let over = one.over.map(|over| over.as_secs_f64());
         let _ = writeln!(

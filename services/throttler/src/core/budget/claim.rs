@@ -49,8 +49,6 @@ pub(super) struct Return {
     pub(super) used: bool,
     pub(super) told: Option<Vec<RegistryLimit>>,
     pub(super) served: Option<bool>,
-    /// A leader has it, but who leads after it may not.
-    pub(super) taken: bool,
     pub(super) since: Duration,
     /// When the leader is told next.
     pub(super) ask_at: Duration,
@@ -59,7 +57,7 @@ pub(super) struct Return {
 
 impl Return {
     pub(super) fn new(now: Duration, used: bool, told: Option<Vec<RegistryLimit>>) -> Self {
-        Self { used, told, served: None, taken: false, since: now, ask_at: now, asked: None }
+        Self { used, told, served: None, since: now, ask_at: now, asked: None }
     }
 }
 

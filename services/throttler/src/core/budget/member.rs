@@ -35,6 +35,8 @@ const ANSWER_USUAL: Duration = Duration::from_millis(50);
 const GRANT_LATE: Duration = Duration::from_millis(40);
 /// So often a wish is asked for anew because of late grants; when all are late, that is how it is.
 const LATE_GRANTS: u8 = 2;
+/// Who has pulled under a quota and wants nothing more asks so often whether its leader still knows of it.
+const WITNESSED_EVERY: Duration = Duration::from_secs(2);
 /// Who finds no leader asks for the lease so often.
 const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 
@@ -60,6 +62,8 @@ pub(super) struct Member {
     remembered: Remembered,
     /// The epoch of the leader that was told of it.
     told_epoch: u64,
+    /// Until when it asks whether whoever leads knows what it knows of a quota, though it wants nothing.
+    witness_until: Option<Duration>,
     renew_at: Duration,
     renew_asked: Option<Duration>,
     campaign_at: Option<Duration>,
@@ -115,6 +119,7 @@ impl Member {
             returns: BTreeMap::new(),
             remembered: Remembered::default(),
             told_epoch: 0,
+            witness_until: None,
             renew_at: now,
             renew_asked: None,
             campaign_at: None,
@@ -180,6 +185,8 @@ impl Member {
         }
         let from = now + self.spread();
         self.campaign_at = self.campaign_at.map(|at| at.min(from));
+        // Whoever leads now may have been elected by nodes that know nothing.
+        self.bear_witness(now);
         self.tick(now)
     }
 
@@ -241,7 +248,7 @@ impl Member {
             (BudgetCall::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
             (BudgetCall::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
                 if self.hear(now, asked, epoch) {
-                    self.returned(now, back.permit);
+                    self.returns.remove(&back.permit);
                 }
             }
             (_, _) => {}
@@ -294,14 +301,15 @@ impl Member {
         let claims = self.may_go().into_iter().filter_map(|permit| self.claims.get(&permit));
         let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + ANSWER_WITHIN }));
         let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + ANSWER_WITHIN)));
-        let renew = (self.leader.is_some() && !self.held().is_empty()).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
+        let renews = !self.held().is_empty() || self.witness_until.is_some();
+        let renew = (self.leader.is_some() && renews).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
         let alone = Some(self.heard + self.alone_after).filter(|at| *at > now);
         asks.chain(returns).chain(renew).chain(campaign).chain(alone).chain([now + CAMPAIGN_EVERY]).min()
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.claims.is_empty() && self.returns.is_empty()
+        self.claims.is_empty() && self.returns.is_empty() && self.witness_until.is_none()
     }
 
     pub(super) fn holds(&self, permit: PermitId) -> bool {
@@ -477,13 +485,13 @@ impl Member {
     fn call_renew(&mut self, now: Duration, epoch: u64, leader: &NodeName, wanted: &mut Vec<Wanted>) {
         let permits = self.held();
         let news = self.told_epoch != epoch && !self.remembered.is_empty();
-        if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news) {
+        if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news && self.witness_until.is_none()) {
             return;
         }
         let untold = self.claims.iter().filter(|(_, claim)| !claim.told_sent);
         let told = untold.filter_map(|(permit, claim)| Some(PermitLimits { permit: *permit, limits: claim.told.clone()? })).collect();
         let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
-        (self.renew_asked, self.renew_at) = (Some(now), now + RENEW_EVERY);
+        (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { WITNESSED_EVERY } else { RENEW_EVERY });
         let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, told, known };
         wanted.push(Wanted::Call(leader.clone(), BudgetCall::Renew(renew)));
     }

@@ -8,8 +8,8 @@ use contract::messages::throttler::RegistryLimit;
 use super::super::claim::{Return, Stage, Wanted};
 use super::{Member, RETURNS_MAX};
 
-/// Who has pulled under a quota asks so often whether its leader still knows of it.
-const WITNESSED_EVERY: Duration = Duration::from_secs(2);
+/// So long after a pull, or after the bus came back: by then a leader that died has a successor, which has been told.
+const WITNESS_FOR: Duration = Duration::from_secs(10);
 
 impl Member {
     pub(in crate::core::budget) fn release(
@@ -24,20 +24,20 @@ impl Member {
         if let Some(limits) = &told {
             self.remembered.learn_first_hand(now, limits);
         }
+        if claim.stage != Stage::Waiting {
+            self.bear_witness(now);
+        }
         if self.returns.len() < RETURNS_MAX {
             self.returns.insert(permit, Return { served, ..Return::new(now, claim.stage != Stage::Waiting, told) });
         }
         self.tick(now)
     }
 
-    /// A leader has a permit back. Under a quota it is told so again for a while: if it dies, nobody else may know of this pull, and a
-    /// node that wants nothing looks for no leader. One will do, as a node tells the next leader all that it knows.
-    pub(super) fn returned(&mut self, now: Duration, permit: PermitId) {
-        let Some(back) = self.returns.remove(&permit) else { return };
-        if back.used && !self.known(now).limits.is_empty() {
-            self.returns.retain(|_, other| !other.taken);
-            let ask_at = now + WITNESSED_EVERY;
-            self.returns.insert(permit, Return { told: None, served: None, taken: true, ask_at, asked: None, ..back });
+    /// Whoever leads is asked for a while whether it knows of a quota what this node knows: if a leader dies, nobody else may know of
+    /// this node's pull, and a node that wants nothing looks for no leader.
+    pub(super) fn bear_witness(&mut self, now: Duration) {
+        if !self.known(now).limits.is_empty() {
+            self.witness_until = Some(now + WITNESS_FOR);
         }
     }
 }
