@@ -68,7 +68,7 @@ fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> V
     let mut lanes = stages::lanes(executables, &tree(root));
     let mut examples = command::cargo(root);
     examples.args(["test", "--locked", "--workspace", "--doc"]);
-    lanes[0].push(Job::new("examples", examples));
+    lanes[1].push(Job::new("examples", examples));
     lanes.iter_mut().flatten().for_each(|job| allow_missing(&mut job.command, !must_have_all));
     lanes
 }

@@ -1,8 +1,8 @@
 //! Which executable runs when.
 //!
 //! Two lanes run at the same time. Outages, which take minutes because agents wait and not because they work, are first in the first
-//! lane, many at once; tests of single crates and of the program follow. Simulated fleets are in the second: they need nothing but CPU,
-//! and get what the first leaves.
+//! lane, many at once; the other tests of the program follow. Simulated fleets are in the second: they need nothing but CPU, and get what
+//! the first leaves. Tests of single crates follow them.
 
 use super::executables::Executable;
 use super::lanes::Job;
@@ -41,18 +41,17 @@ pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
                 }
             }
             (_, "test") => {
-                let mut all = executable.command(false);
+                let mut all = executable.command(true);
                 all.args(["--test-threads", AT_ONCE]);
                 crates.push(Job::new("crates", all));
             }
-            _ => unit.push(Job::new("unit", executable.command(false))),
+            _ => unit.push(Job::new("unit", executable.command(true))),
         }
     }
     // The longest first: what is short fills the end.
     simulated.sort_by_key(|job| job.stage != "fleet");
-    // Outages first, beside simulated fleets alone, which run at the lowest priority: if agents get no core, they send more requests than
-    // the bars allow.
-    vec![waiting.into_iter().chain(unit).chain(crates).chain(program).collect(), simulated]
+    // Beside agents all runs at the lowest priority: if they get no core, they send more requests than the bars allow.
+    vec![waiting.into_iter().chain(program).collect(), simulated.into_iter().chain(unit).chain(crates).collect()]
 }
 
 /// Simulated fleets, which say how often each kind of fault acted.
@@ -92,17 +91,20 @@ mod tests {
             [
                 vec![
                     "outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --skip outage::overload::an_overloaded --test-threads 7".to_owned(),
-                    "unit: bus-0".to_owned(),
-                    "unit: simulation-0".to_owned(),
-                    "crates: all-0 --test-threads 4".to_owned(),
-                    "crates: new-target-0 --test-threads 4".to_owned(),
                     format!("program: all-0 {skips}"),
                     "program: all-0 outage::observe --test-threads 1".to_owned(),
                     "program: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
                     "program: all-0 nonsense::flood --test-threads 1".to_owned(),
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
                 ],
-                vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
+                vec![
+                    "fleet: nice -n 19 fleet-0 --nocapture".to_owned(),
+                    "storm: nice -n 19 storm-0 --nocapture".to_owned(),
+                    "unit: nice -n 19 bus-0".to_owned(),
+                    "unit: nice -n 19 simulation-0".to_owned(),
+                    "crates: nice -n 19 all-0 --test-threads 4".to_owned(),
+                    "crates: nice -n 19 new-target-0 --test-threads 4".to_owned(),
+                ],
             ]
         );
     }
