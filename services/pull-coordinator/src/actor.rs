@@ -1,13 +1,13 @@
 //! The actix shell: a mailbox, a clock, the core, and what the core wants done.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle, WrapFuture as _};
-use actors::{Ask, Gravestone, Later, MAILBOX_CAPACITY, later};
+use actix::{Actor, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle};
+use actors::{Ask, Gravestone, Later, MAILBOX_CAPACITY, Pending, PendingHandle, later};
 use clock::{Clock, Now, Random};
 use contract::messages::backoff_tracker::ResolveAttempt;
 use contract::messages::pull_coordinator::{
@@ -57,12 +57,16 @@ pub struct PullCoordinator {
     pub(crate) callers: BTreeMap<RequestId, Caller>,
     pub(crate) looks_after_callers: bool,
     pub(crate) flights: BTreeMap<FlightId, Flying>,
+    /// Those of which the runtime shows a progress: as many as the node pulls at once.
+    pub(crate) at_runtime: BTreeSet<FlightId>,
     pub(crate) surroundings: Option<Rc<Surroundings>>,
     wishes: Option<WishStoreRef>,
     /// Who waits for which writing of wishes to be over.
     until_written: Vec<(u64, oneshot::Sender<()>)>,
     /// When the core wants to be woken, on its own clock.
     alarm: Option<(Duration, SpawnHandle)>,
+    /// What is waited for: several answers for each flight, which may wait for hours.
+    pub(crate) pending: Pending<Self>,
     /// What came of effects while they were carried out.
     pub(crate) at_once: VecDeque<Input>,
     /// By request, until its failure is recorded.
@@ -83,9 +87,9 @@ type Told = Shared<LocalBoxFuture<'static, ()>>;
 #[derive(Default)]
 pub(crate) struct Flying {
     pub(crate) progress: Progress,
-    pub(crate) work: Option<SpawnHandle>,
+    pub(crate) work: Option<PendingHandle>,
     /// Look out for the manifest, and for its size.
-    pub(crate) lookouts: Vec<SpawnHandle>,
+    pub(crate) lookouts: Vec<PendingHandle>,
     pub(crate) times: Times,
 }
 
@@ -112,10 +116,12 @@ impl PullCoordinator {
             callers: BTreeMap::new(),
             looks_after_callers: false,
             flights: BTreeMap::new(),
+            at_runtime: BTreeSet::new(),
             surroundings: None,
             wishes: None,
             until_written: Vec::new(),
             alarm: None,
+            pending: Pending::default(),
             at_once: VecDeque::new(),
             entries_of_failures: BTreeMap::new(),
             instruments: Instruments::default(),
@@ -155,32 +161,28 @@ impl PullCoordinator {
             if let (Some(traces), Some(seen)) = (&mut self.traces, seen) {
                 traces.after(seen, &effects, &self.core);
             }
-            let landed = effects.iter().any(ends_flights);
+            let mut landed: Vec<FlightId> = effects.iter().filter_map(ended_flight).collect();
+            landed.dedup();
             for effect in effects {
                 self.count_effect(now, &effect);
                 self.perform(effect, context);
             }
-            if landed {
-                self.forget_what_is_over(now, context);
-            }
+            landed.into_iter().for_each(|flight| self.forget_if_over(now, flight));
             // What follows from one input is done before the next.
             next = self.at_once.pop_front();
         }
         self.set_alarm(now, context);
     }
 
-    fn forget_what_is_over(&mut self, now: Now, context: &mut Context<Self>) {
-        let (core, instruments) = (&self.core, &self.instruments);
-        self.flights.retain(|flight, flying| {
-            let lives = core.is_flying(*flight);
-            if !lives {
-                flying.times.count_end(now, instruments);
-                flying.lookouts.drain(..).for_each(|lookout| {
-                    context.cancel_future(lookout);
-                });
-            }
-            lives
-        });
+    fn forget_if_over(&mut self, now: Now, flight: FlightId) {
+        if self.core.is_flying(flight) {
+            return;
+        }
+        self.at_runtime.remove(&flight);
+        if let Some(mut flying) = self.flights.remove(&flight) {
+            flying.times.count_end(now, &self.instruments);
+            flying.lookouts.drain(..).for_each(PendingHandle::cancel);
+        }
     }
 
     /// Wakes the core when it wants to be woken.
@@ -218,14 +220,13 @@ impl PullCoordinator {
                 self.then_as_resolved(leave, context, move |answer| Input::LeaveAnswered { flight, turn, answer });
             }
             Effect::Resolve { resolve, trace } => self.tell(*resolve, trace, context),
-            Effect::Withdraw { wish, trace } => self.withdraw(wish, trace, context),
+            Effect::Withdraw { wish, trace, .. } => self.withdraw(wish, trace, context),
             Effect::KeepWishes { wishes } => {
                 let keep = keep(self.wishes.clone(), wishes);
-                let handle = keep.into_actor(self).map(|error, coordinator, context| {
+                self.pending.spawn(context, keep, |error, coordinator, context| {
                     coordinator.feed(Input::WishesKept { error }, context);
                     coordinator.wishes_written();
                 });
-                context.spawn(handle);
             }
             Effect::Inspect { request, reference, platform } => {
                 let status = self.status(reference, platform);
@@ -255,13 +256,13 @@ impl PullCoordinator {
                 let work = self.then(status, context, move |found| Input::Verified { flight, found });
                 self.flights.entry(flight).or_default().work = Some(work);
             }
-            Effect::Cancel { flight } => self.cancel(flight, context),
-            Effect::Release { permit, word, trace } => {
-                context.spawn(self.outbound.release(trace, permit, word).into_actor(self));
+            Effect::Cancel { flight } => self.cancel(flight),
+            Effect::Release { permit, word, trace, .. } => {
+                self.pending.spawn(context, self.outbound.release(trace, permit, word), |(), _, _| {});
             }
             Effect::Report { request, report, trace } => self.report(request, report, trace, context),
             Effect::Record { request, event } => self.record(request, event, context),
-            Effect::Answer { request, outcome } => self.answer(request, outcome, context),
+            Effect::Answer { request, outcome } => self.answer(request, outcome),
         }
     }
 
@@ -274,7 +275,7 @@ impl PullCoordinator {
     fn tell(&mut self, resolve: ResolveAttempt, trace: TraceContext, context: &mut Context<Self>) {
         let wish = resolve.wish;
         let told = self.outbound.resolve(trace, resolve).shared();
-        context.spawn(told.clone().into_actor(self));
+        self.pending.spawn(context, told.clone(), |(), _, _| {});
         self.telling.insert(wish, told);
     }
 
@@ -287,7 +288,7 @@ impl PullCoordinator {
             }
             outbound.withdraw(trace, wish).await;
         };
-        context.spawn(withdraw.into_actor(self));
+        self.pending.spawn(context, withdraw, |(), _, _| {});
     }
 
     /// Runs `work` beside the mailbox and feeds what comes of it.
@@ -296,8 +297,8 @@ impl PullCoordinator {
         work: impl Future<Output = T> + 'static,
         context: &mut Context<Self>,
         input: impl FnOnce(T) -> Input + 'static,
-    ) -> SpawnHandle {
-        context.spawn(work.into_actor(self).map(move |result, coordinator, context| coordinator.feed(input(result), context)))
+    ) -> PendingHandle {
+        self.pending.spawn(context, work, move |result, coordinator, context| coordinator.feed(input(result), context))
     }
 
     /// The same for what is decided by whether tags are resolved.
@@ -307,10 +308,10 @@ impl PullCoordinator {
         context: &mut Context<Self>,
         input: impl FnOnce(T) -> Input + 'static,
     ) {
-        context.spawn(work.into_actor(self).map(move |result, coordinator, context| {
+        self.pending.spawn(context, work, move |result, coordinator, context| {
             coordinator.learn_what_is_resolved(context);
             coordinator.feed(input(result), context);
-        }));
+        });
     }
 
     fn status(
@@ -340,13 +341,13 @@ impl PullCoordinator {
         }
     }
 
-    fn answer(&mut self, request: RequestId, outcome: PullOutcome, context: &mut Context<Self>) {
+    fn answer(&mut self, request: RequestId, outcome: PullOutcome) {
         self.entries_of_failures.remove(&request);
         // Who has gone was counted then.
         let Some(caller) = self.callers.remove(&request) else { return };
         self.answered.count(&outcome);
         if let Some(alarm) = caller.alarm {
-            context.cancel_future(alarm);
+            alarm.cancel();
         }
         caller.answer.give(Ok(outcome));
     }
@@ -397,8 +398,8 @@ impl Handler<Ask<EnsureImage>> for PullCoordinator {
         self.last_request += 1;
         let request = RequestId(self.last_request);
         let alarm = envelope.body.timeout_ms.map(|limit| {
-            context
-                .run_later(Duration::from_millis(limit), move |coordinator, context| coordinator.feed(Input::TimeOver { request }, context))
+            let over = move |coordinator: &mut Self, context: &mut Context<Self>| coordinator.feed(Input::TimeOver { request }, context);
+            self.pending.run_later(context, Duration::from_millis(limit), over)
         });
         let trace = self.enter(request, &envelope);
         self.callers.insert(request, Caller { answer, alarm, carried: envelope.meta.carried });
@@ -466,9 +467,12 @@ impl Handler<Ask<ExplainImage>> for PullCoordinator {
     }
 }
 
-/// Whether a flight may be over with this: its permit or its place with the fleet is given back.
-fn ends_flights(effect: &Effect) -> bool {
-    matches!(effect, Effect::Release { .. } | Effect::Withdraw { .. })
+/// The flight that may be over with this: its permit or its place with the fleet is given back.
+fn ended_flight(effect: &Effect) -> Option<FlightId> {
+    match effect {
+        Effect::Release { flight, .. } | Effect::Withdraw { flight, .. } => Some(*flight),
+        _ => None,
+    }
 }
 
 /// Whether somebody who says so means this wish: its id, or its image however spelled.

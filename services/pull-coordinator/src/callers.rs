@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{AsyncContext as _, Context, SpawnHandle};
-use actors::{Answer, Ask};
+use actix::{AsyncContext as _, Context};
+use actors::{Answer, Ask, PendingHandle};
 use contract::Carried;
 use contract::messages::pull_coordinator::EnsureImage;
 
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Caller {
     pub(crate) answer: Answer<Ask<EnsureImage>>,
     /// Rings when its own time is over.
-    pub(crate) alarm: Option<SpawnHandle>,
+    pub(crate) alarm: Option<PendingHandle>,
     /// What came along with its trace.
     pub(crate) carried: Option<Arc<Carried>>,
 }
@@ -42,7 +42,7 @@ impl PullCoordinator {
         for request in abandoned.collect::<Vec<RequestId>>() {
             let Some(caller) = self.callers.remove(&request) else { continue };
             if let Some(alarm) = caller.alarm {
-                context.cancel_future(alarm);
+                alarm.cancel();
             }
             self.answered.abandoned_total += 1;
             self.feed(Input::CallerGone { request }, context);

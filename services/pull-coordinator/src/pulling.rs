@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use actix::{AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
+use actix::Context;
+use actors::PendingHandle;
 use contract::messages::backoff_tracker::BeginAttempt;
 use contract::{PermitId, Stage};
 use runtimes::{Progress, PullRequest};
@@ -36,6 +37,7 @@ impl PullCoordinator {
         if start.one_blob_first {
             progress.ask_for_one_blob_first();
         }
+        self.at_runtime.insert(flight);
         let mut lookouts = Vec::new();
         if self.surroundings.is_some() {
             lookouts.extend(self.look_out(&start, progress.clone(), context));
@@ -49,15 +51,16 @@ impl PullCoordinator {
         (flying.work, flying.lookouts) = (Some(work), lookouts);
     }
 
-    pub(crate) fn cancel(&mut self, flight: FlightId, context: &mut Context<Self>) {
+    pub(crate) fn cancel(&mut self, flight: FlightId) {
+        self.at_runtime.remove(&flight);
         let Flying { work, lookouts, .. } = self.flights.remove(&flight).unwrap_or_default();
         for under_way in work.into_iter().chain(lookouts) {
-            context.cancel_future(under_way);
+            under_way.cancel();
         }
     }
 
     /// Says when the registry has given the manifest, and what it told of its limits with it.
-    fn look_out(&self, start: &Start, progress: Progress, context: &mut Context<Self>) -> [SpawnHandle; 4] {
+    fn look_out(&self, start: &Start, progress: Progress, context: &mut Context<Self>) -> [PendingHandle; 4] {
         let flight = start.flight;
         let (token, blob) = (progress.clone(), progress.clone());
         let token = async move { token.when_token_given().await };
@@ -77,12 +80,12 @@ impl PullCoordinator {
             in_haste: start.in_haste,
         };
         let head = beside.head();
-        let limits = context.spawn(beside.clone().learn_limits(head.clone()).into_actor(self));
+        let limits = self.pending.spawn(context, beside.clone().learn_limits(head.clone()), |(), _, _| {});
         [limits, token, blob, self.then(beside.until_seen(head), context, move |()| Input::Resolved { flight, seen: true })]
     }
 
     /// Says how much is still to come once that is known, and how much room there is for it.
-    fn measure(&self, flight: FlightId, progress: Progress, context: &mut Context<Self>) -> SpawnHandle {
+    fn measure(&self, flight: FlightId, progress: Progress, context: &mut Context<Self>) -> PendingHandle {
         let runtime = self.runtime.clone();
         let measure = async move {
             progress.when_sized().await;
@@ -127,10 +130,11 @@ impl PullCoordinator {
 
     /// Who asks with Always may join only a flight whose tag is not resolved yet; the runtime says so in its progress.
     pub(crate) fn learn_what_is_resolved(&mut self, context: &mut Context<Self>) {
-        let resolved: Vec<FlightId> =
-            self.flights.iter().filter(|(_, flying)| flying.progress.snapshot().resolved).map(|(flight, _)| *flight).collect();
-        let awaiting: Vec<FlightId> =
-            self.flights.iter().filter(|(_, flying)| flying.progress.awaits_blob()).map(|(flight, _)| *flight).collect();
+        let of_those = |shows: fn(&Progress) -> bool| {
+            let flying = |flight: &&FlightId| self.flights.get(flight).is_some_and(|flying| shows(&flying.progress));
+            self.at_runtime.iter().filter(flying).copied().collect::<Vec<FlightId>>()
+        };
+        let (resolved, awaiting) = (of_those(|progress| progress.snapshot().resolved), of_those(Progress::awaits_blob));
         for flight in awaiting {
             self.feed(Input::BlobAwaited { flight }, context);
         }

@@ -1,6 +1,6 @@
 //! What failed is reported, and then recorded: the event says which back-off entry the failure belongs to.
 
-use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
+use actix::Context;
 use contract::messages::backoff_tracker::ReportAttempt;
 use contract::{EventReason, PullEvent, TraceContext};
 use futures::FutureExt as _;
@@ -20,7 +20,7 @@ impl PullCoordinator {
             tell
         });
         let report = self.outbound.report(trace, report);
-        context.spawn(report.into_actor(self).map(move |reported, coordinator, context| {
+        self.pending.spawn(context, report, move |reported, coordinator, context| {
             if let Some(tell) = tell {
                 // What was abandoned records nothing.
                 let _ = tell.send(reported.entry.clone());
@@ -29,7 +29,7 @@ impl PullCoordinator {
                 traces.opened(request, reported.entry);
             }
             coordinator.feed(Input::Reported { request, next_try_ms: reported.next_try_ms }, context);
-        }));
+        });
     }
 
     pub(crate) fn record(&mut self, request: RequestId, event: PullEvent, context: &mut Context<Self>) {

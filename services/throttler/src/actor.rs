@@ -108,7 +108,6 @@ impl Throttler {
 
     fn queue(&mut self, input: Input) {
         let now = self.clock.now();
-        self.answers.retain(|_, waiting| !waiting.answer.is_closed());
         for effect in self.core.step(now, input) {
             match effect {
                 Effect::Grant { permit } => {
@@ -139,6 +138,11 @@ impl Throttler {
         }
     }
 
+    /// Its asker died.
+    pub(crate) fn fleet_forgot(&mut self, permit: PermitId) {
+        self.wishes.remove(&permit);
+    }
+
     pub(crate) fn fleet_refused(&mut self, permit: PermitId, text: String) {
         self.counting.ended(self.clock.now().monotonic, permit);
         self.wishes.remove(&permit);
@@ -149,12 +153,12 @@ impl Throttler {
     pub(crate) fn answer_long_waits(&mut self) {
         let Some(sharing) = &self.sharing else { return };
         let now = self.clock.now();
-        let too_long = |(permit, waiting): (&PermitId, &Waiting)| {
-            let wait = sharing.core.wait_of(now, *permit)?;
-            self.wishes.get(permit).filter(|wish| !wish.told)?;
-            (wait.wait? > waiting.patience).then(|| (*permit, queued(wait)))
+        let too_long = |(permit, wait): (PermitId, budget::BudgetWait)| {
+            let patience = self.answers.get(&permit)?.patience;
+            self.wishes.get(&permit).filter(|wish| !wish.told)?;
+            (wait.wait? > patience).then(|| (permit, queued(wait)))
         };
-        let told: Vec<_> = self.answers.iter().filter_map(too_long).collect();
+        let told: Vec<_> = sharing.core.known_waits(now).filter_map(too_long).collect();
         for (permit, answer) in told {
             if let Some(wish) = self.wishes.get_mut(&permit) {
                 wish.told = true;
@@ -238,9 +242,6 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
             Some(owner) => {
                 self.wishes.entry(permit).or_insert(Wish { image, told: false });
                 self.share(budget::Input::Want { owner, permit }, context);
-                // Those whose askers died are forgotten by the core.
-                let sharing = self.sharing.as_ref();
-                self.wishes.retain(|permit, _| sharing.is_some_and(|sharing| sharing.core.knows(*permit)));
             }
             None => self.step(Input::Acquire { permit, image }, context),
         }
@@ -260,7 +261,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
     }
 }
 
-/// Where does a permit stand now?
+/// Where does a permit stand now? Its asker's patience is over.
 struct Standing(PermitId);
 
 impl actix::Message for Standing {
@@ -271,6 +272,10 @@ impl Handler<Standing> for Throttler {
     type Result = MessageResult<Standing>;
 
     fn handle(&mut self, Standing(permit): Standing, _: &mut Self::Context) -> Self::Result {
+        // It may have been asked for again meanwhile.
+        if self.answers.get(&permit).is_some_and(|waiting| waiting.answer.is_closed()) {
+            self.answers.remove(&permit);
+        }
         MessageResult(self.standing(permit))
     }
 }

@@ -1,6 +1,6 @@
 //! What the node's metrics count of waits, as the shell sees it: the cores know nothing of metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::{PermitId, TraceContext};
@@ -15,6 +15,8 @@ const MEASURED_MOST: usize = 2_000;
 pub(crate) struct Counting {
     instruments: Instruments,
     waits: BTreeMap<PermitId, Wait>,
+    /// The same by the time since when each waits.
+    since: BTreeSet<(Duration, PermitId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,40 +29,51 @@ struct Wait {
 
 impl Counting {
     pub(crate) fn of(instruments: Instruments) -> Self {
-        Self { instruments, waits: BTreeMap::new() }
+        Self { instruments, ..Self::default() }
     }
 
     /// A pull asks for its turn, maybe again.
     pub(crate) fn asked(&mut self, now: Duration, permit: PermitId, for_permit: bool, trace: TraceContext) {
-        if self.waits.len() < MEASURED_MOST {
-            self.waits.entry(permit).or_insert(Wait { for_permit, since: now, trace });
-        } else if !self.waits.contains_key(&permit) {
-            let oldest = self.waits.iter().min_by_key(|(_, wait)| wait.since).map(|(permit, _)| *permit);
-            self.waits.retain(|permit, _| Some(*permit) != oldest);
-            self.waits.insert(permit, Wait { for_permit, since: now, trace });
+        if self.waits.contains_key(&permit) {
+            return;
         }
+        if self.waits.len() >= MEASURED_MOST
+            && let Some((_, oldest)) = self.since.pop_first()
+        {
+            self.waits.remove(&oldest);
+        }
+        self.since.insert((now, permit));
+        self.waits.insert(permit, Wait { for_permit, since: now, trace });
     }
 
     /// The fleet lets it go: now it waits for the node.
     pub(crate) fn permit_given(&mut self, now: Duration, permit: PermitId) {
         let Some(wait) = self.waits.get_mut(&permit).filter(|wait| wait.for_permit) else { return };
         self.instruments.waited(Cause::Permit, now.saturating_sub(wait.since), wait.trace);
+        self.since.remove(&(wait.since, permit));
+        self.since.insert((now, permit));
         (wait.for_permit, wait.since) = (false, now);
     }
 
     /// The node lets it go.
     pub(crate) fn slot_given(&mut self, now: Duration, permit: PermitId) {
-        if let Some(Wait { since, trace, .. }) = self.waits.remove(&permit) {
+        if let Some(Wait { since, trace, .. }) = self.take(permit) {
             self.instruments.waited(Cause::Slot, now.saturating_sub(since), trace);
         }
     }
 
     /// It does not wait any more: it was refused, or given up.
     pub(crate) fn ended(&mut self, now: Duration, permit: PermitId) {
-        if let Some(Wait { for_permit, since, trace }) = self.waits.remove(&permit) {
+        if let Some(Wait { for_permit, since, trace }) = self.take(permit) {
             let cause = if for_permit { Cause::Permit } else { Cause::Slot };
             self.instruments.waited(cause, now.saturating_sub(since), trace);
         }
+    }
+
+    fn take(&mut self, permit: PermitId) -> Option<Wait> {
+        let wait = self.waits.remove(&permit)?;
+        self.since.remove(&(wait.since, permit));
+        Some(wait)
     }
 
     /// The node has taken the lease of a budget.
@@ -118,6 +131,6 @@ mod tests {
         for second in 0..2 * MEASURED_MOST as u64 {
             counting.asked(Duration::from_secs(second), PermitId::random(&mut random), false, TraceContext::root(&mut random));
         }
-        assert_eq!(counting.waits.len(), MEASURED_MOST);
+        assert_eq!((counting.waits.len(), counting.since.len()), (MEASURED_MOST, MEASURED_MOST));
     }
 }

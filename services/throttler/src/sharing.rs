@@ -79,6 +79,7 @@ impl Throttler {
                 Effect::Reply { reply, .. } => answer = Some(reply),
                 Effect::Granted { permit, .. } => self.fleet_granted(permit),
                 Effect::Refused { permit, text } => self.fleet_refused(permit, text),
+                Effect::Lapsed { permit } => self.fleet_forgot(permit),
                 Effect::RateChanged { owner, rate, before } => self.tell_rate(&owner, rate, before, context),
                 effect => self.carry_to_the_bus(effect, context),
             }
@@ -157,8 +158,12 @@ impl Throttler {
                 let leases = Arc::clone(&sharing.leases);
                 context.spawn(wrap_future(async move { leases.release(&owner, epoch, in_good_order).await }));
             }
-            Effect::Reply { .. } | Effect::Granted { .. } | Effect::RanOut { .. } | Effect::Refused { .. } | Effect::RateChanged { .. } => {
-            }
+            Effect::Reply { .. }
+            | Effect::Granted { .. }
+            | Effect::Lapsed { .. }
+            | Effect::RanOut { .. }
+            | Effect::Refused { .. }
+            | Effect::RateChanged { .. } => {}
         }
     }
 

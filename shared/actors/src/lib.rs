@@ -3,6 +3,7 @@
 //! - [`Ask`] is the actix message of every command; [`Sender`] sends it to an actor in this process, or over the bus.
 //! - [`serve`] takes commands from the bus to an actor.
 //! - [`later`] lets an actor answer in a later turn.
+//! - [`Pending`] lets an actor wait for thousands of futures, each of which costs only when it is woken.
 //! - [`Gravestone`] reports the panic of an actor: actix neither restarts an actor that panicked nor tells anybody.
 
 mod abandoned;
@@ -11,6 +12,7 @@ mod bucket;
 mod gather;
 mod gravestone;
 mod later;
+mod pending;
 mod sender;
 mod serve;
 mod wire;
@@ -20,5 +22,6 @@ pub use bucket::bucket_spec;
 pub use gather::{PERSON, Patience, gather};
 pub use gravestone::Gravestone;
 pub use later::{Answer, Later, later};
+pub use pending::{Pending, PendingHandle};
 pub use sender::{Delivery, Sender, Wiring};
 pub use serve::{MAX_STANDING_REQUESTS, Served, serve, serve_as_leader, serve_everywhere};

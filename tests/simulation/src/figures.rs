@@ -13,7 +13,7 @@ pub struct Figures {
     pub requests: u64,
     /// Answered with 400 and above, refused, or left hanging.
     pub failing_requests: u64,
-    /// The most requests in any sliding second.
+    /// The most pulls begun in any sliding second: what the budget limits.
     pub peak_per_second: u64,
     /// Nodes that got the image.
     pub served: u64,
@@ -26,12 +26,13 @@ pub struct Figures {
     pub refused_on_healthy_nodes: u64,
 }
 
-/// The most requests in any sliding second. They come in the order of time.
+/// The most pulls begun in any sliding second. Requests come in the order of time.
 pub(crate) fn peak_per_second(requests: &[Request]) -> u64 {
+    let begun: Vec<Duration> = requests.iter().filter(|request| request.begins).map(|request| request.at).collect();
     let mut first = 0;
     let mut peak = 0;
-    for (index, request) in requests.iter().enumerate() {
-        while requests[first].at + Duration::from_secs(1) <= request.at {
+    for (index, at) in begun.iter().enumerate() {
+        while begun[first] + Duration::from_secs(1) <= *at {
             first += 1;
         }
         peak = peak.max(index - first + 1);
@@ -49,7 +50,8 @@ mod tests {
     use super::*;
 
     fn peak(at_ms: &[u64]) -> u64 {
-        let requests: Vec<Request> = at_ms.iter().map(|at| Request { at: Duration::from_millis(*at), failing: false }).collect();
+        let begun = |at: &u64| Request { at: Duration::from_millis(*at), begins: true, failing: false };
+        let requests: Vec<Request> = at_ms.iter().map(begun).collect();
         peak_per_second(&requests)
     }
 

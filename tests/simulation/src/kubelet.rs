@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::{BackoffPolicy, Delays};
 use clock::Random;
+use contract::Stage;
 
 use crate::queue::Queue;
 use crate::registry::Registry;
@@ -18,7 +19,7 @@ pub const RUNTIME_TIME_OUT: Duration = Duration::from_secs(30);
 
 enum Event {
     Look(usize),
-    Answered(usize, Answer),
+    Answered(usize, Stage, Answer),
 }
 
 /// Runs the scenario; the registry holds the figures.
@@ -28,6 +29,7 @@ pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Regist
     let mut registry = Registry::new(scenario, nodes, RUNTIME_TIME_OUT, seed);
     let mut delays: Vec<Delays<()>> = vec![Delays::new(BackoffPolicy::default()); nodes];
     let mut queue = Queue::default();
+    let stages = scenario.stages();
     for node in 0..nodes {
         queue.plan(ASKED_WITHIN.mul_f64(random.fraction()), Event::Look(node));
     }
@@ -38,15 +40,24 @@ pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Regist
             }
             Event::Look(node) => {
                 registry.wanted(now, node);
-                let reply = registry.request(now, node);
-                queue.plan(now + reply.takes, Event::Answered(node, reply.answer));
+                ask(&mut registry, &mut queue, now, (node, stages.first()));
             }
-            Event::Answered(_, Answer::Served) => {}
-            Event::Answered(node, _) => {
+            Event::Answered(node, stage, Answer::Served) => {
+                ask(&mut registry, &mut queue, now, (node, stages.iter().find(|next| **next > stage)));
+            }
+            Event::Answered(node, ..) => {
                 delays[node].next((), now);
                 queue.plan(now + LOOK_AGAIN.mul_f64(1.0 + random.fraction() / 2.0), Event::Look(node));
             }
         }
     }
     registry
+}
+
+/// Asks a stage, if there is one left.
+fn ask(registry: &mut Registry, queue: &mut Queue<Event>, now: Duration, (node, stage): (usize, Option<&Stage>)) {
+    if let Some(stage) = stage {
+        let reply = registry.request(now, node, *stage);
+        queue.plan(now + reply.takes, Event::Answered(node, *stage, reply.answer));
+    }
 }

@@ -81,6 +81,10 @@ enum Choice {
     Brownout,
     PartialLimit,
     Slow,
+    BlobsDown,
+    BlobsHang,
+    TokensDown,
+    TokensHang,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -106,6 +110,10 @@ impl Choice {
             Self::Brownout => vec![Scenario::Brownout],
             Self::PartialLimit => vec![Scenario::PartialLimit],
             Self::Slow => vec![Scenario::Slow],
+            Self::BlobsDown => vec![Scenario::BlobsDown],
+            Self::BlobsHang => vec![Scenario::BlobsHang],
+            Self::TokensDown => vec![Scenario::TokensDown],
+            Self::TokensHang => vec![Scenario::TokensHang],
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clock::Random;
+use contract::Stage;
 use contract::messages::throttler::RegistryLimit;
 
 use crate::figures::{Figures, peak_per_second, round};
@@ -35,6 +36,8 @@ pub struct Registry {
 pub struct Request {
     /// When it came.
     pub at: Duration,
+    /// Whether it is the first of a pull.
+    pub begins: bool,
     /// Whether it was answered with 400 and above, refused, or left hanging.
     pub failing: bool,
 }
@@ -78,22 +81,23 @@ impl Registry {
         self.asked[node].get_or_insert(now);
     }
 
-    /// A request: what it gets and how long that takes.
-    pub fn request(&mut self, now: Duration, node: usize) -> Reply {
+    /// A request to a stage: what it gets and how long that takes. Whom the last stage serves has its image.
+    pub fn request(&mut self, now: Duration, node: usize, stage: Stage) -> Reply {
         let (answer, limits) = match self.scenario.quota() {
             Some(quota) => self.count(now, quota),
-            None => (self.answer(now, node), Vec::new()),
+            None => (self.answer(now, node, stage), Vec::new()),
         };
-        self.requests.push(Request { at: now, failing: answer != Answer::Served });
-        if answer == Answer::Served {
+        let stages = self.scenario.stages();
+        self.requests.push(Request { at: now, begins: stages.first() == Some(&stage), failing: answer != Answer::Served });
+        if answer == Answer::Served && stages.last() == Some(&stage) {
             self.served[node].get_or_insert(now);
         }
         Reply { takes: if answer == Answer::Nothing { self.time_out } else { self.scenario.answer_takes() }, answer, limits }
     }
 
     /// What the scenario says, as far as the registry can do it.
-    fn answer(&mut self, now: Duration, node: usize) -> Answer {
-        let answer = self.scenario.answer(now, node);
+    fn answer(&mut self, now: Duration, node: usize, stage: Stage) -> Answer {
+        let answer = self.scenario.answer(now, node, stage);
         if answer != Answer::Served {
             return answer;
         }
@@ -192,11 +196,27 @@ mod tests {
         for node in [0, 5] {
             registry.wanted(Duration::ZERO, node);
         }
-        assert_eq!(registry.request(Duration::ZERO, 0).answer, Answer::Refused);
+        assert_eq!(registry.request(Duration::ZERO, 0, Stage::Manifest).answer, Answer::Refused);
         assert_eq!(registry.figures(Duration::from_secs(60)).refused_on_healthy_nodes, 1);
-        assert_eq!(registry.request(Duration::from_secs(9), 5).answer, Answer::Served);
+        assert_eq!(registry.request(Duration::from_secs(9), 5, Stage::Manifest).answer, Answer::Served);
         let figures = registry.figures(Duration::from_secs(60));
         assert_eq!((figures.refused_on_healthy_nodes, figures.served, figures.failing_requests), (0, 1, 1));
+    }
+
+    #[test]
+    fn each_stage_answers_for_itself_and_the_last_serves_the_image() {
+        let heals = Scenario::BlobsDown.recovers_at().unwrap_or_default();
+        let all = |registry: &mut Registry, now| {
+            Scenario::BlobsDown.stages().iter().map(|stage| registry.request(now, 0, *stage).answer).collect()
+        };
+        let mut registry = Registry::new(Scenario::BlobsDown, 1, TIME_OUT, 1);
+        registry.wanted(Duration::ZERO, 0);
+        let answers: Vec<Answer> = all(&mut registry, Duration::ZERO);
+        assert_eq!((answers, registry.last_served()), (vec![Answer::Served, Answer::Served, Answer::Overloaded], None));
+        let answers: Vec<Answer> = all(&mut registry, heals);
+        assert_eq!((answers, registry.last_served()), (vec![Answer::Served; 3], Some(heals)));
+        let figures = registry.figures(heals + TIME_OUT);
+        assert_eq!((figures.requests, figures.failing_requests, figures.peak_per_second), (6, 1, 1), "two pulls, a second each");
     }
 
     #[test]
@@ -204,12 +224,12 @@ mod tests {
         let mut registry = Registry::new(Scenario::HubQuota, 300, TIME_OUT, 1);
         let left = |reply: &Reply| reply.limits.first().map(|limit| (limit.limit, limit.remaining, limit.window_ms));
         for node in 0..100 {
-            let reply = registry.request(Duration::from_secs(1), node);
+            let reply = registry.request(Duration::from_secs(1), node, Stage::Manifest);
             assert_eq!((reply.answer, left(&reply)), (Answer::Served, Some((100, 99 - node as u64, 21_600_000))));
         }
-        let over = registry.request(Duration::from_secs(21_600), 100);
+        let over = registry.request(Duration::from_secs(21_600), 100, Stage::Manifest);
         assert_eq!((over.answer, left(&over)), (Answer::RateLimited { retry_after: None }, Some((100, 0, 21_600_000))));
-        assert_eq!(registry.request(Duration::from_secs(21_601), 100).answer, Answer::Served);
+        assert_eq!(registry.request(Duration::from_secs(21_601), 100, Stage::Manifest).answer, Answer::Served);
         assert_eq!(registry.failing(), 1);
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use contract::Stage;
 use serde::Serialize;
 
 /// When the trouble of most scenarios ends.
@@ -56,6 +57,14 @@ pub enum Scenario {
     PartialLimit,
     /// An image of its own for each node, of a registry whose answers take 3 s.
     Slow,
+    /// Tokens and manifests are served; blobs get 503 for 11 minutes.
+    BlobsDown,
+    /// The same, with blobs that are asked for and do not come.
+    BlobsHang,
+    /// The token server answers 503 for 11 minutes. Without a token nothing is served.
+    TokensDown,
+    /// The same, without an answer.
+    TokensHang,
 }
 
 /// What a registry does with a request.
@@ -105,12 +114,25 @@ impl Scenario {
             Self::Brownout => "brownout",
             Self::PartialLimit => "partial-limit",
             Self::Slow => "slow",
+            Self::BlobsDown => "blobs-down",
+            Self::BlobsHang => "blobs-hang",
+            Self::TokensDown => "tokens-down",
+            Self::TokensHang => "tokens-hang",
         }
     }
 
-    /// What the registry does with a request of a node at an instant, its quota aside.
+    /// The stages of a registry that a pull asks one after the other. Where none fails by itself, the manifest stands for all.
     #[must_use]
-    pub fn answer(self, now: Duration, node: usize) -> Answer {
+    pub fn stages(self) -> &'static [Stage] {
+        match self {
+            Self::BlobsDown | Self::BlobsHang | Self::TokensDown | Self::TokensHang => &[Stage::Token, Stage::Manifest, Stage::Blob],
+            _ => &[Stage::Manifest],
+        }
+    }
+
+    /// What a stage of the registry does with a request of a node at an instant, its quota aside.
+    #[must_use]
+    pub fn answer(self, now: Duration, node: usize, stage: Stage) -> Answer {
         let troubled = self.recovers_at().is_none_or(|healed| now < healed);
         match self {
             Self::BadTag | Self::LateTag if troubled => Answer::NotFound,
@@ -118,6 +140,10 @@ impl Scenario {
             Self::BlackHole if troubled => Answer::Nothing,
             Self::RateLimit if troubled => Answer::RateLimited { retry_after: Some(RETRY_AFTER) },
             Self::SickNode if self.is_sick(node) => Answer::Refused,
+            Self::BlobsDown if troubled && stage == Stage::Blob => Answer::Overloaded,
+            Self::BlobsHang if troubled && stage == Stage::Blob => Answer::Nothing,
+            Self::TokensDown if troubled && stage == Stage::Token => Answer::Overloaded,
+            Self::TokensHang if troubled && stage == Stage::Token => Answer::Nothing,
             Self::PartialLimit if troubled && self.is_limited(node) => Answer::RateLimited { retry_after: Some(RETRY_AFTER) },
             _ => Answer::Served,
         }
@@ -128,7 +154,9 @@ impl Scenario {
     pub fn recovers_at(self) -> Option<Duration> {
         match self {
             Self::BadTag | Self::HubQuota | Self::RollOut | Self::SickNode | Self::Overload | Self::OverloadProxy | Self::Slow => None,
-            Self::LateTag | Self::Down | Self::BlackHole => Some(HEALS_AT),
+            Self::LateTag | Self::Down | Self::BlackHole | Self::BlobsDown | Self::BlobsHang | Self::TokensDown | Self::TokensHang => {
+                Some(HEALS_AT)
+            }
             Self::RateLimit | Self::PartialLimit => Some(LIMITED_FOR),
             Self::Brownout => Some(BROWNOUT_FOR),
         }

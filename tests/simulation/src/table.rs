@@ -46,7 +46,7 @@ pub(crate) fn of(storm: &Storm) -> String {
     };
     row("requests", &|side| Some(side.requests as f64), None);
     row("failing requests", &|side| Some(side.failing_requests as f64), Some(Figure::Failing));
-    row("most requests in a second", &|side| Some(side.peak_per_second as f64), Some(Figure::Peak));
+    row("most pulls begun in a second", &|side| Some(side.peak_per_second as f64), Some(Figure::Peak));
     row("nodes served", &|side| Some(side.served as f64), None);
     row("last served, s", &|side| side.last_served_s, Some(Figure::LastServedAtAll));
     row("last served after recovery, s", &|side| side.last_served_after_recovery_s, Some(Figure::LastServed));
@@ -87,7 +87,9 @@ fn bars_of(scenario: Scenario, nodes: f64, release: f64) -> Vec<Bar> {
     match scenario {
         Scenario::BadTag => vec![bar(Figure::Failing, 40.0)],
         Scenario::LateTag => vec![bar(Figure::LastServed, 70.0 + release)],
-        Scenario::Down | Scenario::BlackHole => vec![bar(Figure::Failing, 100.0), bar(Figure::LastServed, 10.0 + release)],
+        Scenario::Down | Scenario::BlackHole | Scenario::BlobsDown | Scenario::BlobsHang | Scenario::TokensDown | Scenario::TokensHang => {
+            vec![bar(Figure::Failing, 100.0), bar(Figure::LastServed, 10.0 + release)]
+        }
         Scenario::RateLimit => vec![],
         Scenario::HubQuota => vec![bar(Figure::Failing, 0.0)],
         Scenario::RollOut => vec![bar(Figure::Failing, 0.0), bar(Figure::Refused, 0.0)],

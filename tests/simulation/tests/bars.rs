@@ -152,3 +152,15 @@ fn a_slow_registry_is_asked_at_the_cap_and_nobody_asks_twice() {
     assert_eq!((figures.served, figures.requests, figures.failing_requests), (1_000, 1_000, 0), "{figures:?}");
     assert!(figures.last_served_s <= Some(12.5) && figures.peak_per_second >= 170, "{figures:?}");
 }
+
+/// The token server and the blobs behind a manifest that is served: as dear as a registry that is down, and no dearer.
+#[test]
+fn a_stage_that_is_down_costs_100_requests_and_all_are_served_15_s_after_it() {
+    for scenario in [Scenario::BlobsDown, Scenario::BlobsHang, Scenario::TokensDown, Scenario::TokensHang] {
+        let (run, figures) = storm(scenario, 1_000);
+        let name = scenario.name();
+        assert!(figures.served == 1_000 && figures.last_served_after_recovery_s <= Some(15.0), "{name}: {figures:?}");
+        assert!(figures.failing_requests <= 100 && figures.refused_on_healthy_nodes == 0, "{name}: {figures:?}");
+        assert!(run.most_hanging <= 3, "{name}: {} hung at once", run.most_hanging);
+    }
+}

@@ -36,7 +36,8 @@ fn json_is_one_object_a_scenario_with_these_keys_and_nothing_else() {
     let names: Vec<&str> = rows.iter().map(|row| row["scenario"].as_str().unwrap()).collect();
     let troubles = ["bad-tag", "late-tag", "down", "black-hole", "rate-limit", "hub-quota", "roll-out", "sick-node"];
     let degraded = ["overload", "overload-proxy", "brownout", "partial-limit", "slow"];
-    assert_eq!(names, [troubles.as_slice(), degraded.as_slice()].concat());
+    let stages = ["blobs-down", "blobs-hang", "tokens-down", "tokens-hang"];
+    assert_eq!(names, [troubles.as_slice(), degraded.as_slice(), stages.as_slice()].concat());
     for row in &rows {
         assert_eq!(keys(row), ["fleetpull", "kubelet", "minutes", "nodes", "scenario", "seed"]);
         assert_eq!((&row["nodes"], &row["minutes"], &row["seed"]), (&20.into(), &12.into(), &1.into()));
@@ -75,7 +76,7 @@ fn figures_follow_the_settings() {
 
 #[test]
 fn with_sharing_off_it_is_as_by_kubelets_rule() {
-    for scenario in ["bad-tag", "late-tag", "down", "black-hole"] {
+    for scenario in ["bad-tag", "late-tag", "down", "black-hole", "blobs-down", "blobs-hang", "tokens-down", "tokens-hang"] {
         let row = rows(&["--scenario", scenario, "--nodes", "200", "--set", "fleet.share=off"]).remove(0);
         for figure in ["requests", "failing_requests", "peak_per_second", "served"] {
             let [ours, kubelet] = ["fleetpull", "kubelet"].map(|side| row[side][figure].as_f64().unwrap());

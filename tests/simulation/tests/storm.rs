@@ -32,14 +32,16 @@ fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
     let most_failing = match scenario {
         Scenario::BadTag | Scenario::LateTag | Scenario::RateLimit => 40,
         Scenario::HubQuota | Scenario::RollOut => 0,
-        Scenario::Down | Scenario::BlackHole => 100,
+        Scenario::Down | Scenario::BlackHole | Scenario::BlobsDown | Scenario::BlobsHang | Scenario::TokensDown | Scenario::TokensHang => {
+            100
+        }
         // Of a thousand nodes: see `bars`.
         Scenario::Overload | Scenario::OverloadProxy | Scenario::Brownout | Scenario::PartialLimit | Scenario::Slow => u64::MAX,
         Scenario::SickNode => u64::MAX,
     };
     must(figures.failing_requests <= most_failing, format!("{} failing requests", figures.failing_requests));
-    must(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND), format!("{} requests in a second", figures.peak_per_second));
-    if scenario == Scenario::BlackHole {
+    must(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND), format!("{} pulls begun in a second", figures.peak_per_second));
+    if matches!(scenario, Scenario::BlackHole | Scenario::BlobsHang | Scenario::TokensHang) {
         must(run.most_hanging <= 3, format!("{} resolutions hung at once", run.most_hanging));
     }
     if let Some(last) = figures.last_served_after_recovery_s {
@@ -52,13 +54,17 @@ fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
         must(last <= most, format!("the last node was served after {last} s, not {most}"));
         must(figures.served == nodes as u64, format!("{} of {nodes} nodes served", figures.served));
     }
-    if matches!(scenario, Scenario::SickNode | Scenario::Down | Scenario::BlackHole) {
+    if OUTAGES.contains(&scenario) || scenario == Scenario::SickNode {
         must(figures.refused_on_healthy_nodes == 0, format!("{} healthy nodes held", figures.refused_on_healthy_nodes));
     }
     broken
 }
 
-const STORMS: [Scenario; 8] = [
+/// A registry, or a stage of it, that nobody is served by for a while.
+const OUTAGES: [Scenario; 6] =
+    [Scenario::Down, Scenario::BlackHole, Scenario::BlobsDown, Scenario::BlobsHang, Scenario::TokensDown, Scenario::TokensHang];
+
+const STORMS: [Scenario; 12] = [
     Scenario::BadTag,
     Scenario::LateTag,
     Scenario::Down,
@@ -67,6 +73,10 @@ const STORMS: [Scenario; 8] = [
     Scenario::HubQuota,
     Scenario::RollOut,
     Scenario::SickNode,
+    Scenario::BlobsDown,
+    Scenario::BlobsHang,
+    Scenario::TokensDown,
+    Scenario::TokensHang,
 ];
 
 #[test]
@@ -81,7 +91,9 @@ fn every_storm_stays_within_its_bars_whatever_the_seed() {
 
 #[test]
 fn failing_requests_do_not_grow_with_the_fleet() {
-    for (scenario, many) in [(Scenario::BadTag, 1_000), (Scenario::Down, 1_000), (Scenario::BlackHole, 300)] {
+    let of_a_stage = [(Scenario::BlobsDown, 1_000), (Scenario::BlobsHang, 300), (Scenario::TokensDown, 1_000), (Scenario::TokensHang, 300)];
+    let of_all = [(Scenario::BadTag, 1_000), (Scenario::Down, 1_000), (Scenario::BlackHole, 300)];
+    for (scenario, many) in of_all.into_iter().chain(of_a_stage) {
         let (small, large) = (run(scenario, 60, 3, Options::default()), run(scenario, many, 3, Options::default()));
         assert_eq!(broken(scenario, many, &large), Vec::<String>::new(), "{}", scenario.name());
         let (small, large) = (small.registry.failing(), large.registry.failing());
@@ -141,6 +153,9 @@ fn each_planted_fault_is_found() {
         (Fault::LeasesIgnored, Scenario::BadTag, plain(Fault::LeasesIgnored)),
         (Fault::LeasesIgnored, Scenario::BlackHole, plain(Fault::LeasesIgnored)),
         (Fault::SuccessIgnored, Scenario::Down, plain(Fault::SuccessIgnored)),
+        (Fault::LeasesIgnored, Scenario::BlobsHang, plain(Fault::LeasesIgnored)),
+        (Fault::LeasesIgnored, Scenario::TokensDown, plain(Fault::LeasesIgnored)),
+        (Fault::SuccessIgnored, Scenario::BlobsDown, plain(Fault::SuccessIgnored)),
         (Fault::BelievesAnybody, Scenario::SickNode, liar(Some(Fault::BelievesAnybody))),
     ];
     for (fault, scenario, options) in planted {

@@ -1,6 +1,6 @@
 //! The state machine.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use image::{Platform, Reference};
 
 use super::alarms::{Alarm, Alarms};
 use super::bounds;
-use super::flight::{Flight, FlightStage};
+use super::flight::{Flight, FlightKey, FlightStage};
 use super::outcomes::{self, present_fact};
 use super::request::{Fact, Request, Stage, default_policy, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, Input, RequestId};
@@ -54,6 +54,8 @@ pub struct Coordinator {
     pub(super) wishes: Wishes,
     pub(super) requests: BTreeMap<RequestId, Request>,
     pub(super) flights: BTreeMap<FlightId, Flight>,
+    /// The same by what they are for.
+    pub(super) flights_of: BTreeMap<FlightKey, BTreeSet<FlightId>>,
     /// Requests whose image cannot be parsed: their answer comes after their event.
     unparsed: BTreeMap<RequestId, PullOutcome>,
     pub(super) last_flight: u64,
@@ -88,6 +90,7 @@ impl Coordinator {
             wishes: Wishes::default(),
             requests: BTreeMap::new(),
             flights: BTreeMap::new(),
+            flights_of: BTreeMap::new(),
             unparsed: BTreeMap::new(),
             last_flight: 0,
             landed: 0,

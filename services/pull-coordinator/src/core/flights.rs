@@ -34,8 +34,8 @@ impl Coordinator {
             platform: request.platform.as_ref().map(ToString::to_string),
             login: target.as_ref().map(|target| (target.scope.clone(), target.fingerprint.clone())),
         };
-        let joinable = |flight: &Flight| flight.key == key && !(always && flight.resolved);
-        let joined = self.flights.iter().rev().find(|(_, flight)| joinable(flight)).map(|(flight, _)| *flight);
+        let joinable = |flight: &&FlightId| self.flights.get(flight).is_some_and(|flight| !(always && flight.resolved));
+        let joined = self.flights_of.get(&key).and_then(|same| same.iter().rev().find(joinable)).copied();
         if target.is_none() {
             self.note_pulling(now, id, effects);
         }
@@ -91,6 +91,7 @@ impl Coordinator {
         if !shares {
             effects.push(acquire(id, &flight));
         }
+        self.flights_of.entry(flight.key.clone()).or_default().insert(id);
         self.flights.insert(id, flight);
         if shares {
             self.await_leave(now, id, effects);
@@ -255,14 +256,20 @@ impl Coordinator {
     /// Ends a flight and says who waited for it. Its permit goes back, and so does its wish for leave.
     fn take_off(&mut self, id: FlightId, word: RegistryWord, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some(flight) = self.flights.remove(&id) else { return Vec::new() };
+        if let Some(same) = self.flights_of.get_mut(&flight.key) {
+            same.remove(&id);
+            if same.is_empty() {
+                self.flights_of.remove(&flight.key);
+            }
+        }
         for alarm in [Alarm::Patience(id), Alarm::Manifest(id), Alarm::Leave(id)] {
             self.alarms.clear(alarm);
         }
         if flight.wants_permit() {
-            effects.push(Effect::Release { permit: flight.permit, word, trace: flight.trace });
+            effects.push(Effect::Release { flight: id, permit: flight.permit, word, trace: flight.trace });
         }
         if let Some(fleet) = flight.fleet.as_ref().filter(|fleet| fleet.is_known) {
-            effects.push(Effect::Withdraw { wish: fleet.wish, trace: flight.trace });
+            effects.push(Effect::Withdraw { flight: id, wish: fleet.wish, trace: flight.trace });
         }
         flight.callers
     }

@@ -1,5 +1,7 @@
 //! What holds after each step, asserted in builds with debug assertions.
 
+use std::collections::BTreeSet;
+
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
 use super::flight::FlightStage;
@@ -25,7 +27,9 @@ impl Coordinator {
             }
             debug_assert!(request.recording || request.events.is_empty(), "events of {id:?} wait for one that is being recorded");
         }
+        debug_assert_eq!(self.flights_of.values().map(BTreeSet::len).sum::<usize>(), self.flights.len(), "each flight is found by its key");
         for (id, flight) in &self.flights {
+            debug_assert!(self.flights_of.get(&flight.key).is_some_and(|same| same.contains(id)), "{id:?} is found by its key");
             debug_assert!(id.0 <= self.last_flight, "{id:?} was numbered");
             debug_assert!(!flight.callers.is_empty(), "somebody wants {id:?}");
             let on_it = |caller| self.requests.get(caller).is_some_and(|request| request.stage == Stage::Flying(*id));

@@ -183,7 +183,7 @@ impl Coordinator {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
         if std::mem::take(&mut fleet.has_permit) {
-            effects.push(Effect::Release { permit: flight.permit, word: RegistryWord::default(), trace: flight.trace });
+            effects.push(Effect::Release { flight: id, permit: flight.permit, word: RegistryWord::default(), trace: flight.trace });
             flight.permit = PermitId::random(&mut self.random);
             flight.turn_since = None;
         }
@@ -314,7 +314,7 @@ impl Coordinator {
     fn give_wish_back(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
-        effects.push(Effect::Withdraw { wish: fleet.wish, trace: flight.trace });
+        effects.push(Effect::Withdraw { flight: id, wish: fleet.wish, trace: flight.trace });
         fleet.wish = WishId::random(&mut self.random);
         fleet.is_known = false;
         fleet.lapsed = true;
@@ -363,7 +363,7 @@ impl Coordinator {
     fn begin_anew(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         effects.push(Effect::Cancel { flight: id });
-        effects.push(Effect::Release { permit: flight.permit, word: RegistryWord::default(), trace: flight.trace });
+        effects.push(Effect::Release { flight: id, permit: flight.permit, word: RegistryWord::default(), trace: flight.trace });
         flight.permit = PermitId::random(&mut self.random);
         flight.attempt = AttemptId::random(&mut self.random);
         flight.trace = flight.trace.child(&mut self.random);
@@ -377,7 +377,7 @@ impl Coordinator {
     fn go_on_alone(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
-        effects.push(Effect::Withdraw { wish: fleet.wish, trace: flight.trace });
+        effects.push(Effect::Withdraw { flight: id, wish: fleet.wish, trace: flight.trace });
         fleet.is_known = false;
         fleet.lapsed = true;
         fleet.answer_by = None;

@@ -282,6 +282,8 @@ pub enum Effect {
     },
     /// Tell the back-off tracker that a flight's wish for leave is over, after all that was told of it.
     Withdraw {
+        /// Of which flight.
+        flight: FlightId,
         /// Which.
         wish: WishId,
         /// Within this span.
@@ -346,6 +348,8 @@ pub enum Effect {
     },
     /// Give the permit back.
     Release {
+        /// Of which flight.
+        flight: FlightId,
         /// Which.
         permit: PermitId,
         /// What the pull has shown of the registry.

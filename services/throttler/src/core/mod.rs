@@ -3,6 +3,7 @@
 mod bucket;
 pub mod budget;
 mod queue;
+mod waiters;
 
 pub use bucket::TokenBucket;
 pub use queue::{Effect, Input, OnExhausted, PERMIT_LEASE, Queue, ThrottlePolicy};

@@ -8,6 +8,7 @@ use contract::PermitId;
 use contract::messages::throttler::PermitCounts;
 
 use super::bucket::TokenBucket;
+use super::waiters::{Waiter, Waiters};
 
 /// How long a permit lasts without a renewal, and a place in the queue without being asked for again. Long enough for a holder
 /// that is paused for seconds, short enough that a dead one's slot is back before anybody calls.
@@ -82,7 +83,7 @@ pub struct Queue {
     policy: ThrottlePolicy,
     bucket: Option<TokenBucket>,
     granted: BTreeMap<PermitId, Held>,
-    waiting: Vec<(PermitId, Held)>,
+    waiting: Waiters,
     counts: PermitCounts,
 }
 
@@ -92,12 +93,18 @@ struct Held {
     heard: Duration,
 }
 
+impl From<Waiter> for Held {
+    fn from(Waiter { image, heard, .. }: Waiter) -> Self {
+        Self { image, heard }
+    }
+}
+
 impl Queue {
     /// Nobody pulls yet and the bucket is full.
     #[must_use]
     pub fn new(policy: ThrottlePolicy) -> Self {
         let bucket = (policy.per_second > 0.0).then(|| TokenBucket::full(policy.per_second, policy.burst));
-        Self { policy, bucket, granted: BTreeMap::new(), waiting: Vec::new(), counts: PermitCounts::default() }
+        Self { policy, bucket, granted: BTreeMap::new(), waiting: Waiters::default(), counts: PermitCounts::default() }
     }
 
     /// Takes one input and says what follows from it.
@@ -109,7 +116,7 @@ impl Queue {
             Input::Acquire { permit, image } => self.acquire(now, permit, image, &mut effects),
             Input::Release { permit } => {
                 self.granted.remove(&permit);
-                self.waiting.retain(|(waiting, _)| *waiting != permit);
+                self.waiting.remove(permit);
             }
             Input::Tick => {}
         }
@@ -126,18 +133,15 @@ impl Queue {
         let ThrottlePolicy { slots, queue, .. } = self.policy;
         debug_assert!(slots == 0 || self.granted.len() <= slots, "{} permits of {slots} slots", self.granted.len());
         debug_assert!(self.waiting.len() <= queue, "{} wait, {queue} may", self.waiting.len());
-        debug_assert!(self.waiting.iter().all(|(permit, _)| !self.granted.contains_key(permit)), "who has a permit does not wait");
+        debug_assert!(self.granted.keys().all(|permit| !self.waiting.contains(*permit)), "who has a permit does not wait");
+        self.waiting.assert_invariants();
     }
 
     /// When to tick next at the latest; none when nothing is pending.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
-        let expiry = self
-            .granted
-            .values()
-            .chain(self.waiting.iter().map(|(_, held)| held))
-            .map(|held| (held.heard + PERMIT_LEASE).saturating_sub(now.monotonic))
-            .min();
+        let heard = self.granted.values().map(|held| held.heard).chain(self.waiting.silent_since()).min();
+        let expiry = heard.map(|heard| (heard + PERMIT_LEASE).saturating_sub(now.monotonic));
         let token = match &self.bucket {
             Some(bucket) if !self.waiting.is_empty() && self.slot_is_free() => bucket.ready_in(now.monotonic),
             _ => None,
@@ -148,7 +152,7 @@ impl Queue {
     /// How many wait before this one; none if it does not wait.
     #[must_use]
     pub fn ahead_of(&self, permit: PermitId) -> Option<u64> {
-        self.waiting.iter().position(|(waiting, _)| *waiting == permit).map(|position| position as u64)
+        self.waiting.ahead_of(permit)
     }
 
     /// Whether this permit is out.
@@ -167,26 +171,25 @@ impl Queue {
         if let Some(held) = self.granted.get_mut(&permit) {
             held.heard = now;
             effects.push(Effect::Grant { permit });
-        } else if let Some((_, held)) = self.waiting.iter_mut().find(|(waiting, _)| *waiting == permit) {
-            held.heard = now;
+        } else if self.waiting.hear(now, permit) {
         } else if self.waiting.len() >= self.policy.queue {
             self.refuse(permit, format!("{} pulls wait already on this node: try again later", self.waiting.len()), effects);
         } else {
-            self.waiting.push((permit, Held { image, heard: now }));
+            self.waiting.push(now, permit, image);
         }
     }
 
     fn admit(&mut self, now: Duration, effects: &mut Vec<Effect>) {
-        while !self.waiting.is_empty() && self.slot_is_free() {
+        while let Some(permit) = self.next_turn().filter(|_| self.slot_is_free()) {
             let allowed = self.bucket.as_mut().is_none_or(|bucket| bucket.take(now));
             let hopeless = self.bucket.as_ref().is_some_and(|bucket| bucket.ready_in(now).is_none());
             if !allowed && self.policy.on_exhausted == OnExhausted::Wait && !hopeless {
                 return;
             }
-            let (permit, held) = self.waiting.remove(self.next_turn());
+            let Some(waiter) = self.waiting.remove(permit) else { return };
             if allowed {
                 self.counts.granted_total += 1;
-                self.granted.insert(permit, held);
+                self.granted.insert(permit, waiter.into());
                 effects.push(Effect::Grant { permit });
             } else {
                 self.refuse(permit, QPS_EXCEEDED.to_owned(), effects);
@@ -196,8 +199,9 @@ impl Queue {
 
     /// The first in the queue whose image nobody pulls now; else the first. So one image that is wanted again and again does not
     /// hold back the others.
-    fn next_turn(&self) -> usize {
-        self.waiting.iter().position(|(_, waiting)| self.granted.values().all(|held| held.image != waiting.image)).unwrap_or(0)
+    fn next_turn(&self) -> Option<PermitId> {
+        let nobody_pulls = |waiter: &&Waiter| self.granted.values().all(|held| held.image != waiter.image);
+        self.waiting.iter().find(nobody_pulls).or_else(|| self.waiting.iter().next()).map(|waiter| waiter.permit)
     }
 
     fn slot_is_free(&self) -> bool {
@@ -213,7 +217,7 @@ impl Queue {
         let before = self.granted.len();
         self.granted.retain(|_, held| now.saturating_sub(held.heard) < PERMIT_LEASE);
         self.counts.reclaimed_total += (before - self.granted.len()) as u64;
-        self.waiting.retain(|(_, held)| now.saturating_sub(held.heard) < PERMIT_LEASE);
+        self.waiting.expire(now, PERMIT_LEASE);
     }
 }
 

@@ -321,7 +321,7 @@ impl World {
                     pull.ran_out = true;
                 }
             }
-            Effect::RateChanged { .. } => {}
+            Effect::RateChanged { .. } | Effect::Lapsed { .. } => {}
             Effect::Refused { permit, .. } => {
                 self.nodes[at].wants.remove(&permit);
                 self.seen.refused += 1;

@@ -71,7 +71,7 @@ impl Simulation {
         match effect {
             Effect::Call { to, asked, call } => self.post(node, &to, Letter::Call { from: node, asked, call }),
             // Answered where it is called: see `open`.
-            Effect::Reply { .. } | Effect::RanOut { .. } | Effect::RateChanged { .. } => {}
+            Effect::Reply { .. } | Effect::Lapsed { .. } | Effect::RanOut { .. } | Effect::RateChanged { .. } => {}
             Effect::Turn { to, turn } => self.post(node, &to, Letter::Told(Input::Turn(turn))),
             Effect::Campaign { owner } => self.send(node, Upward::Campaign(owner, asked)),
             Effect::KeepLease { owner, epoch } => self.send(node, Upward::Keep(owner, epoch, asked)),

@@ -1,5 +1,6 @@
 //! The same storm with the real cores: what each node knows, who goes ahead, who waits.
 
+mod attempt;
 mod budget;
 mod liar;
 mod node;
@@ -9,22 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Effect, Fault, Input, LeaseAnswer, LeaseName, Verdict};
-use clock::{Now, Random};
-use contract::{AttemptId, NodeName, PermitId};
-use throttler::core as throttle;
+use clock::Random;
+use contract::{AttemptId, NodeName, Stage, Target};
 use throttler::core::budget as fleet_budget;
 
-use self::budget::Word;
-use self::node::{Node, Tried, WISH, key, outcome, refused, served, target};
+use self::node::{Node, key, target};
 use crate::bus::{Bus, Letter, Spread, Upward};
 use crate::kubelet::ASKED_WITHIN;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::registry::{Registry, Reply};
-use crate::scenario::{Answer, Scenario};
-
-/// Who waits for a permit or uses one says so again this often: three times within the time after which it lapses.
-const RENEW_EVERY: Duration = Duration::from_secs(10);
+use crate::scenario::Scenario;
 
 /// How a run differs from the plain storm.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +69,7 @@ enum Event {
     AtServer(usize, Upward),
     Reply(usize, LeaseName, LeaseAnswer),
     At(usize, Spread),
-    Answered(usize, AttemptId, Reply),
+    Answered(usize, AttemptId, Stage, Reply),
     Lie(u64),
     BusBack,
 }
@@ -157,6 +153,7 @@ impl Simulation {
         match event {
             Event::Ask(node) => {
                 self.registry.wanted(self.now, node);
+                self.nodes[node].asked_at = self.now;
                 self.ask(node);
             }
             // A tick that was planned for later than the one that counts now is void.
@@ -179,7 +176,7 @@ impl Simulation {
             Event::AtServer(node, upward) => self.at_server(node, upward),
             Event::Reply(node, name, answer) => self.step(node, Input::Lease(name, answer)),
             Event::At(node, spread) => self.hear(node, &spread),
-            Event::Answered(node, attempt, reply) => self.answered(node, attempt, &reply),
+            Event::Answered(node, attempt, stage, reply) => self.answered(node, attempt, stage, &reply),
             Event::Lie(number) => self.lie(number),
             Event::BusBack => self.catch_up(),
         }
@@ -187,7 +184,12 @@ impl Simulation {
 
     fn step(&mut self, node: usize, input: Input) {
         self.note(node, &input);
-        for effect in self.nodes[node].core.step(self.now, input) {
+        let effects = self.nodes[node].core.step(self.now, input);
+        self.follow(node, effects);
+    }
+
+    fn follow(&mut self, node: usize, effects: Vec<Effect>) {
+        for effect in effects {
             self.carry_out(node, effect);
         }
         let at = &mut self.nodes[node];
@@ -202,7 +204,7 @@ impl Simulation {
 
     fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
-            Effect::Tell(_, Verdict::Clear { answer_by, .. }) => self.acquire(node, answer_by),
+            Effect::Tell(_, Verdict::Clear { answer_by, until, .. }) => self.acquire(node, answer_by, until),
             Effect::Tell(..) | Effect::Announce(_) => {}
             Effect::Abandon(_) => {
                 self.give_up(node);
@@ -217,99 +219,9 @@ impl Simulation {
     /// Asks for leave, for the first time or because an attempt was to end without a word.
     fn ask(&mut self, node: usize) {
         let image = self.scenario.image_of(node);
-        self.step(node, Input::Ask { wish: WISH, key: key(image), target: target(image) });
-    }
-
-    /// Asks the node's own bucket and slots.
-    fn acquire(&mut self, node: usize, answer_by: Option<Duration>) {
-        self.give_up(node);
-        let permit = PermitId::random(&mut self.random);
-        self.nodes[node].tried = Some(Tried { permit, answer_by, throttled: false, attempt: None });
-        self.throttle(node, throttle::Input::Acquire { permit, image: key(self.scenario.image_of(node)).image });
-    }
-
-    /// Who waits or pulls asks again, so that its place is kept.
-    fn renew(&mut self, node: usize) {
-        let image = key(self.scenario.image_of(node)).image;
-        let Some((permit, throttled)) = self.nodes[node].tried.as_ref().map(|tried| (tried.permit, tried.throttled)) else {
-            return self.throttle(node, throttle::Input::Tick);
-        };
-        self.throttle(node, throttle::Input::Acquire { permit, image });
-        if throttled && self.options.policy.shares {
-            self.want(node, permit);
-        }
-    }
-
-    fn throttle(&mut self, node: usize, input: throttle::Input) {
-        let now = Now { monotonic: self.now, wall: self.now };
-        for effect in self.nodes[node].throttle.step(now, input) {
-            match effect {
-                throttle::Effect::Grant { permit } => self.granted_here(node, permit),
-                throttle::Effect::Refuse { permit, text } => self.attempt(node, permit, Some(text)),
-            }
-        }
-        let at = &mut self.nodes[node];
-        let again = at.tried.is_some().then_some(RENEW_EVERY);
-        let wake = at.throttle.wake_in(now).into_iter().chain(again).min().map(|wait| self.now + wait);
-        if let Some(wake) = wake
-            && at.throttle_tick.is_none_or(|tick| wake < tick)
-        {
-            at.throttle_tick = Some(wake);
-            self.queue.plan(wake, Event::Throttle(node));
-        }
-    }
-
-    /// The node's own bucket and slots let it go; the fleet's budget is next, where there is one.
-    fn granted_here(&mut self, node: usize, permit: PermitId) {
-        let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && !tried.throttled) else { return };
-        tried.throttled = true;
-        if self.options.policy.shares { self.want(node, permit) } else { self.attempt(node, permit, None) }
-    }
-
-    /// Begins an attempt, or ends it at once with the throttler's words.
-    fn attempt(&mut self, node: usize, permit: PermitId, refusal: Option<String>) {
-        let attempt = AttemptId::random(&mut self.random);
-        let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && tried.attempt.is_none()) else { return };
-        tried.attempt = Some(attempt);
-        let answer_by = tried.answer_by.unwrap_or(Duration::MAX);
-        self.step(node, Input::Started { wish: WISH, attempt, trace: None });
-        if let Some(text) = refusal {
-            self.give_up(node);
-            self.step(node, Input::Resolved { wish: WISH, attempt, outcome: refused(text) });
-            return;
-        }
-        let reply = self.registry.request(self.now, node);
-        if reply.answer == Answer::Nothing {
-            self.hanging.insert(attempt);
-            self.most_hanging = self.most_hanging.max(self.hanging.len());
-        }
-        let ends = (self.now + reply.takes).min(answer_by).max(self.now);
-        self.queue.plan(ends, Event::Answered(node, attempt, reply));
-    }
-
-    fn answered(&mut self, node: usize, attempt: AttemptId, reply: &Reply) {
-        self.hanging.remove(&attempt);
-        let permit = self.nodes[node].tried.as_ref().filter(|tried| tried.attempt == Some(attempt)).map(|tried| tried.permit);
-        if let Some(permit) = permit {
-            let served = served(reply);
-            if served == Some(true) {
-                self.told(node, permit, reply.limits.clone());
-            }
-            self.give_up_with(node, (reply.limits.clone(), served));
-        }
-        self.step(node, Input::Resolved { wish: WISH, attempt, outcome: outcome(reply.answer) });
-    }
-
-    /// Gives back what a node has of an attempt that the registry has not answered.
-    fn give_up(&mut self, node: usize) {
-        self.give_up_with(node, Word::default());
-    }
-
-    fn give_up_with(&mut self, node: usize, word: Word) {
-        if let Some(tried) = self.nodes[node].tried.take() {
-            self.throttle(node, throttle::Input::Release { permit: tried.permit });
-            self.give_back(node, tried.permit, word);
-        }
+        let shows_blobs = self.scenario.stages().contains(&Stage::Blob);
+        let target = Target { shows_blobs, ..target(image) };
+        self.step(node, Input::Ask { wish: self.nodes[node].wish, key: key(image), target });
     }
 
     fn send(&mut self, node: usize, upward: Upward) {

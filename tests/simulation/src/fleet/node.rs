@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Failure, Input, Knowledge, Outcome, Target, View, WishId};
 use clock::{Now, Random};
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::{AttemptFailure, BackoffKey};
 use contract::{AttemptId, FailureClass, NodeName, PermitId, Stage};
 use throttler::core::budget::Budgets;
 
@@ -13,9 +13,6 @@ use crate::registry::Reply;
 use crate::scenario::Answer;
 
 const REGISTRY: &str = "registry.example";
-/// One wish a node.
-pub(super) const WISH: WishId = WishId(1);
-
 /// Keeps the chance of each node apart from that of other seeds.
 const OTHER_CHANCE: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -30,6 +27,10 @@ pub(super) struct Node {
     pub(super) budget_tick: Option<Duration>,
     /// Who leads the budget, heard before this node wanted anything of it.
     pub(super) heard_leader: Option<(NodeName, u64)>,
+    /// One wish at a time: of each run of its standing pull another.
+    pub(super) wish: WishId,
+    /// When that run began.
+    pub(super) asked_at: Duration,
     /// What its wish is at.
     pub(super) tried: Option<Tried>,
 }
@@ -38,6 +39,10 @@ pub(super) struct Node {
 pub(super) struct Tried {
     pub(super) permit: PermitId,
     pub(super) answer_by: Option<Duration>,
+    /// The stage that its leave is for.
+    pub(super) until: Stage,
+    /// That stage has answered: the fleet does not wait for it.
+    pub(super) told: bool,
     /// The node's own bucket and slots have let it go.
     pub(super) throttled: bool,
     /// None as long as it waits.
@@ -59,22 +64,42 @@ impl Node {
         let random = Random::seeded(seed.wrapping_mul(OTHER_CHANCE).wrapping_add(rank as u64));
         let mut budgets = Budgets::new(name.clone(), options.policy.budget, random);
         budgets.step(Now::default(), throttler::core::budget::Input::Fleet { alive: alive as u64 });
-        Some(Self { name, core, tick: None, throttle, throttle_tick: None, budgets, budget_tick: None, heard_leader: None, tried: None })
+        Some(Self {
+            name,
+            core,
+            tick: None,
+            throttle,
+            throttle_tick: None,
+            budgets,
+            budget_tick: None,
+            heard_leader: None,
+            wish: WishId(1),
+            asked_at: Duration::ZERO,
+            tried: None,
+        })
     }
 }
 
-pub(super) fn outcome(answer: Answer) -> Outcome {
-    let failure = |class, authoritative, cause: &str| Failure { class, authoritative, cause: cause.to_owned(), ..Failure::default() };
-    match answer {
-        Answer::Served => Outcome::Reached(Stage::Manifest),
-        Answer::NotFound => Outcome::Failed(failure(FailureClass::NotFound, true, "ErrImagePull: manifest unknown")),
-        Answer::RateLimited { retry_after } => {
-            Outcome::Failed(Failure { retry_after, ..failure(FailureClass::RateLimited, true, "ErrImagePull: too many requests") })
-        }
-        Answer::Refused => Outcome::Failed(failure(FailureClass::RegistryUnavailable, false, "ErrImagePull: connection refused")),
-        Answer::Overloaded => Outcome::Failed(failure(FailureClass::RegistryUnavailable, false, "ErrImagePull: 503 of a proxy")),
-        Answer::Nothing => Outcome::Failed(failure(FailureClass::RegistryUnavailable, false, "ErrImagePull: i/o timeout")),
-    }
+/// How an attempt has failed by the answer of a stage, if it has.
+pub(super) fn failure(answer: Answer, stage: Stage) -> Option<AttemptFailure> {
+    let (class, authoritative, cause) = match answer {
+        Answer::Served => return None,
+        Answer::NotFound => (FailureClass::NotFound, true, "manifest unknown"),
+        Answer::RateLimited { .. } => (FailureClass::RateLimited, true, "too many requests"),
+        Answer::Refused => (FailureClass::RegistryUnavailable, false, "connection refused"),
+        Answer::Overloaded => (FailureClass::RegistryUnavailable, false, "503 of a proxy"),
+        Answer::Nothing => (FailureClass::RegistryUnavailable, false, "i/o timeout"),
+    };
+    let retry_after = if let Answer::RateLimited { retry_after } = answer { retry_after } else { None };
+    let retry_after_ms = retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+    Some(AttemptFailure {
+        class,
+        authoritative,
+        cause: format!("ErrImagePull: {cause}"),
+        stage,
+        retry_after_ms,
+        ..AttemptFailure::default()
+    })
 }
 
 /// Whether the registry could do what was asked, as the pull coordinator tells it.

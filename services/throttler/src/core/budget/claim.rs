@@ -12,9 +12,22 @@ use super::BudgetCall;
 pub(super) enum Wanted {
     Call(NodeName, BudgetCall),
     Campaign,
-    Granted { permit: PermitId, alone: bool },
-    RanOut { permit: PermitId, at: Duration },
-    Refused { permit: PermitId, text: String },
+    Granted {
+        permit: PermitId,
+        alone: bool,
+    },
+    RanOut {
+        permit: PermitId,
+        at: Duration,
+    },
+    /// Nobody has asked for it again: its asker died.
+    Lapsed {
+        permit: PermitId,
+    },
+    Refused {
+        permit: PermitId,
+        text: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +55,35 @@ pub(super) struct Claim {
     pub(super) overran: bool,
     /// Grants of it that came too late.
     pub(super) late: u8,
+}
+
+impl Claim {
+    /// One that waits from now on.
+    pub(super) fn new(number: u64, now: Duration) -> Self {
+        Self {
+            stage: Stage::Waiting,
+            number,
+            wanted: now,
+            ask_at: now,
+            asked: None,
+            ahead: 0,
+            turn_at: None,
+            told: None,
+            told_sent: false,
+            overran: false,
+            late: 0,
+        }
+    }
+
+    /// Whether it waits and the leader has said when its turn is.
+    pub(super) fn is_placed(&self) -> bool {
+        self.stage == Stage::Waiting && self.turn_at.is_some()
+    }
+
+    /// Whether there are limits that the leader was not told.
+    pub(super) fn is_untold(&self) -> bool {
+        self.told.is_some() && !self.told_sent
+    }
 }
 
 #[derive(Debug)]

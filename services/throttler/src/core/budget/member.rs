@@ -13,6 +13,7 @@ use contract::messages::throttler::{
 use contract::{NodeName, PermitId};
 
 use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
+use super::claims::Claims;
 use super::fault::Fault;
 use super::pace::Pace;
 use super::remembered::Remembered;
@@ -57,7 +58,7 @@ pub(super) struct Member {
     unheard: (u64, u32),
     /// The least time that an answer took.
     quickest: Duration,
-    claims: BTreeMap<PermitId, Claim>,
+    claims: Claims,
     returns: BTreeMap<PermitId, Return>,
     remembered: Remembered,
     /// The epoch of the leader that was told of it.
@@ -115,7 +116,7 @@ impl Member {
             missed: None,
             unheard: (0, 0),
             quickest: ANSWER_USUAL,
-            claims: BTreeMap::new(),
+            claims: Claims::default(),
             returns: BTreeMap::new(),
             remembered: Remembered::default(),
             told_epoch: 0,
@@ -147,31 +148,25 @@ impl Member {
             self.look_first(now);
         }
         self.numbers += 1;
-        let fresh = Claim {
-            number: self.numbers,
-            stage: Stage::Waiting,
-            wanted: now,
-            ask_at: now,
-            asked: None,
-            ahead: 0,
-            turn_at: None,
-            told: None,
-            told_sent: false,
-            overran: false,
-            late: 0,
-        };
-        let claim = self.claims.entry(permit).or_insert(fresh);
-        claim.wanted = now;
-        match claim.stage {
-            Stage::Held { .. } | Stage::Alone => vec![Wanted::Granted { permit, alone: claim.stage == Stage::Alone }],
-            Stage::Waiting => self.tick(now),
+        let known = self.claims.change(permit, |claim| {
+            claim.wanted = now;
+            claim.stage
+        });
+        if known.is_none() {
+            self.claims.insert(permit, Claim::new(self.numbers, now));
+        }
+        match known {
+            Some(stage @ (Stage::Held { .. } | Stage::Alone)) => vec![Wanted::Granted { permit, alone: stage == Stage::Alone }],
+            Some(Stage::Waiting) | None => self.tick(now),
         }
     }
 
     pub(super) fn report(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Wanted> {
         self.remembered.learn_first_hand(now, &limits);
-        let Some(claim) = self.claims.get_mut(&permit) else { return Vec::new() };
-        (claim.told, claim.told_sent) = (Some(limits), false);
+        let told = self.claims.change(permit, |claim| (claim.told, claim.told_sent) = (Some(limits), false));
+        if told.is_none() {
+            return Vec::new();
+        }
         self.renew_at = now;
         self.tick(now)
     }
@@ -224,8 +219,8 @@ impl Member {
 
     /// The leader has called: ask now.
     pub(super) fn turn(&mut self, now: Duration, permit: PermitId) -> Vec<Wanted> {
-        match self.claims.get_mut(&permit) {
-            Some(claim) if claim.stage == Stage::Waiting => (claim.ask_at, claim.asked) = (now, None),
+        match self.claims.get(permit).map(|claim| claim.stage) {
+            Some(Stage::Waiting) => drop(self.claims.change(permit, |claim| (claim.ask_at, claim.asked) = (now, None))),
             Some(_) => {}
             // Not wanted any more: the leader is told, as its word of it was lost.
             None if self.returns.len() < RETURNS_MAX => {
@@ -274,9 +269,8 @@ impl Member {
         self.call_renew(now, epoch, &leader, &mut wanted);
         let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
         for permit in self.may_go() {
-            let Some(claim) = self.claims.get_mut(&permit) else { continue };
-            if claim.asked.is_none() && claim.ask_at <= now {
-                claim.asked = Some(now);
+            if self.claims.get(permit).is_some_and(|claim| claim.asked.is_none() && claim.ask_at <= now) {
+                self.claims.change(permit, |claim| claim.asked = Some(now));
                 let (owner, node) = (self.owner.clone(), self.node.clone());
                 let ask = GrantBudget { owner, node, permit, known: known.clone() };
                 wanted.push(Wanted::Call(leader.clone(), BudgetCall::Grant(ask)));
@@ -298,10 +292,10 @@ impl Member {
             return None;
         }
         let asked = |asked: Option<Duration>| asked.map(|asked| asked + ANSWER_WITHIN);
-        let claims = self.may_go().into_iter().filter_map(|permit| self.claims.get(&permit));
+        let claims = self.may_go().into_iter().filter_map(|permit| self.claims.get(permit));
         let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + ANSWER_WITHIN }));
         let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + ANSWER_WITHIN)));
-        let renews = !self.held().is_empty() || self.witness_until.is_some();
+        let renews = self.claims.in_flight_count() > 0 || self.witness_until.is_some();
         let renew = (self.leader.is_some() && renews).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
         let alone = Some(self.heard + self.alone_after).filter(|at| *at > now);
@@ -312,34 +306,37 @@ impl Member {
         self.claims.is_empty() && self.returns.is_empty() && self.witness_until.is_none()
     }
 
-    pub(super) fn holds(&self, permit: PermitId) -> bool {
-        self.claims.contains_key(&permit)
+    /// How many claims were looked at since this was asked last.
+    #[cfg(test)]
+    pub(super) fn take_looked_at(&self) -> usize {
+        self.claims.take_looked_at()
     }
 
     pub(super) fn wait_of(&self, now: Duration, permit: PermitId) -> Option<BudgetWait> {
-        let claim = self.claims.get(&permit).filter(|claim| claim.stage == Stage::Waiting)?;
+        let claim = self.claims.get(permit).filter(|claim| claim.stage == Stage::Waiting)?;
         if claim.turn_at.is_none() && !self.may_go().contains(&permit) {
             return None;
         }
         Some(BudgetWait { ahead: claim.ahead, wait: claim.turn_at.map(|at| at.saturating_sub(now)) })
     }
 
+    /// How long those have to wait that a leader has told.
+    pub(super) fn known_waits(&self, now: Duration) -> impl Iterator<Item = (PermitId, BudgetWait)> {
+        self.claims.placed().filter_map(move |permit| Some((permit, self.wait_of(now, permit)?)))
+    }
+
     /// The wishes that wait for the fleet, in the order of their coming: no more than the node has slots for, as permits that wait for
     /// a slot keep others from pulling, and begin together when slots get free.
     fn may_go(&self) -> Vec<PermitId> {
-        let waiting = self.claims.iter().filter(|(_, claim)| claim.stage == Stage::Waiting);
-        let mut waiting: Vec<(u64, PermitId)> = waiting.map(|(permit, claim)| (claim.number, *permit)).collect();
-        waiting.sort_unstable();
-        if self.slots > 0 {
-            waiting.truncate(self.slots.saturating_sub(self.in_flight() as usize));
-        }
-        waiting.into_iter().map(|(_, permit)| permit).collect()
+        let most = if self.slots > 0 { self.slots.saturating_sub(self.claims.in_flight_count()) } else { usize::MAX };
+        self.claims.waiting().take(most).collect()
     }
 
     pub(super) fn assert_invariants(&self) {
         debug_assert!(self.returns.len() <= RETURNS_MAX, "returns are bounded");
-        debug_assert!(self.returns.keys().all(|permit| !self.claims.contains_key(permit)), "what is wanted is not returned");
+        debug_assert!(self.returns.keys().all(|permit| !self.claims.contains(*permit)), "what is wanted is not returned");
         debug_assert!(self.misses < MISSES_TO_GONE, "a leader that missed so many questions counts as gone");
+        self.claims.assert_invariants();
     }
 
     /// Whether no leader was reached for so long that the node goes by its own share.
@@ -348,11 +345,11 @@ impl Member {
     }
 
     pub(super) fn in_flight(&self) -> u64 {
-        self.claims.values().filter(|claim| claim.stage != Stage::Waiting).count() as u64
+        self.claims.in_flight_count() as u64
     }
 
     pub(super) fn waiting(&self) -> u64 {
-        self.claims.len() as u64 - self.in_flight()
+        self.claims.waiting_count() as u64
     }
 
     /// What this node knew of limits as their leader.
@@ -382,9 +379,7 @@ impl Member {
         }
         let ask_at = now + self.hold_off();
         self.renew_at = ask_at;
-        for claim in self.claims.values_mut() {
-            (claim.asked, claim.ask_at, claim.told_sent) = (None, ask_at, false);
-        }
+        self.claims.change_all(|claim| (claim.asked, claim.ask_at, claim.told_sent) = (None, ask_at, false));
         self.returns.values_mut().for_each(|back| (back.asked, back.ask_at) = (None, ask_at));
     }
 
@@ -419,9 +414,8 @@ impl Member {
             BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => 0,
         };
         let counts = self.hear(now, asked, epoch);
-        if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.asked == Some(asked)) {
-            claim.asked = None;
-            claim.ask_at = now + CALL_LATE;
+        if self.claims.get(permit).is_some_and(|claim| claim.asked == Some(asked)) {
+            self.claims.change(permit, |claim| (claim.asked, claim.ask_at) = (None, now + CALL_LATE));
         }
         if !counts {
             return;
@@ -432,28 +426,33 @@ impl Member {
                 self.told_epoch = epoch;
                 let took = now.saturating_sub(asked);
                 let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
-                if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage == Stage::Waiting) {
-                    if took > self.quickest + GRANT_LATE && claim.late < LATE_GRANTS {
-                        (claim.late, claim.ask_at) = (claim.late + 1, now);
-                        return;
+                let is_late = took > self.quickest + GRANT_LATE;
+                let late = self.claims.change_waiting(permit, |claim| {
+                    let late = claim.late;
+                    if is_late && late < LATE_GRANTS {
+                        (claim.late, claim.ask_at) = (late + 1, now);
+                    } else {
+                        claim.stage = Stage::Held { until };
                     }
-                    self.quickest = if claim.late < LATE_GRANTS { self.quickest.min(took) } else { took };
-                    claim.stage = Stage::Held { until };
+                    late
+                });
+                if let Some(late) = late.filter(|late| !(is_late && *late < LATE_GRANTS)) {
+                    self.quickest = if late < LATE_GRANTS { self.quickest.min(took) } else { took };
                     wanted.push(Wanted::Granted { permit, alone: false });
                 }
             }
             BudgetAnswer::Queued { ahead, wait_ms, known, .. } => {
                 self.remembered.learn(now, &known);
                 self.told_epoch = epoch;
-                if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage == Stage::Waiting) {
-                    let wait = Duration::from_millis(wait_ms);
+                let wait = Duration::from_millis(wait_ms);
+                self.claims.change_waiting(permit, |claim| {
                     (claim.ahead, claim.turn_at) = (ahead, Some(now + wait));
                     claim.ask_at = now + (wait + CALL_LATE).min(ASK_AGAIN);
-                }
+                });
             }
             BudgetAnswer::Refused { text, .. } => {
-                if self.claims.get(&permit).is_some_and(|claim| claim.stage == Stage::Waiting) {
-                    self.claims.remove(&permit);
+                if self.claims.get(permit).is_some_and(|claim| claim.stage == Stage::Waiting) {
+                    self.claims.remove(permit);
                     wanted.push(Wanted::Refused { permit, text });
                 }
             }
@@ -471,13 +470,11 @@ impl Member {
         self.told_epoch = renewed.epoch;
         self.remembered.learn(now, &renewed.known);
         for told in &renew.told {
-            if let Some(claim) = self.claims.get_mut(&told.permit) {
-                claim.told_sent = true;
-            }
+            self.claims.change(told.permit, |claim| claim.told_sent = true);
         }
         for permit in renewed.kept {
-            if let Some(claim) = self.claims.get_mut(&permit).filter(|claim| claim.stage != Stage::Waiting) {
-                claim.stage = Stage::Held { until: asked.min(now) + FLEET_PERMIT_LEASE };
+            if self.claims.get(permit).is_some_and(|claim| claim.stage != Stage::Waiting) {
+                self.claims.change(permit, |claim| claim.stage = Stage::Held { until: asked.min(now) + FLEET_PERMIT_LEASE });
             }
         }
     }
@@ -488,8 +485,8 @@ impl Member {
         if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news && self.witness_until.is_none()) {
             return;
         }
-        let untold = self.claims.iter().filter(|(_, claim)| !claim.told_sent);
-        let told = untold.filter_map(|(permit, claim)| Some(PermitLimits { permit: *permit, limits: claim.told.clone()? })).collect();
+        let limits = |permit| Some(PermitLimits { permit, limits: self.claims.get(permit)?.told.clone()? });
+        let told = self.claims.untold().filter_map(limits).collect();
         let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
         (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { WITNESSED_EVERY } else { RENEW_EVERY });
         let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, told, known };
@@ -497,7 +494,6 @@ impl Member {
     }
 
     fn held(&self) -> Vec<PermitId> {
-        let held = self.claims.iter().filter(|(_, claim)| claim.stage != Stage::Waiting);
-        held.map(|(permit, _)| *permit).take(BUDGET_PERMITS_PER_NODE).collect()
+        self.claims.in_flight().take(BUDGET_PERMITS_PER_NODE).collect()
     }
 }

@@ -13,6 +13,9 @@
 
 mod adaptive_rate;
 mod claim;
+mod claims;
+#[cfg(test)]
+mod claims_tests;
 mod fault;
 mod leader;
 mod line;

@@ -157,6 +157,8 @@ impl Budgets {
         let has_lease = |owner: &String| self.leases.get(owner).is_some_and(|lease| lease.until().is_some());
         debug_assert!(self.fault == Some(Fault::NoFence) || self.leads.keys().all(has_lease), "who leads a budget has its lease");
         debug_assert!(self.owners.values().all(|owner| self.members.contains_key(owner)), "a permit is one of a known budget");
+        let claimed = self.members.values().map(|(_, member)| member.waiting() + member.in_flight()).sum::<u64>();
+        debug_assert_eq!(self.owners.len() as u64, claimed, "each permit's budget is known, and of no other");
         debug_assert!(self.alive.iter().is_sorted_by(|(at, most), (later, less)| at <= later && most > less), "the known sizes fall");
         self.members.values().for_each(|(_, member)| member.assert_invariants());
         self.leads.values().for_each(|lead| lead.core.assert_invariants());
@@ -179,6 +181,11 @@ impl Budgets {
         member.wait_of(now.monotonic, permit)
     }
 
+    /// How long those wishes have to wait of which a leader has said so.
+    pub fn known_waits(&self, now: Now) -> impl Iterator<Item = (PermitId, BudgetWait)> {
+        self.members.values().flat_map(move |(_, member)| member.known_waits(now.monotonic))
+    }
+
     /// Whether this permit is one of the fleet's.
     #[must_use]
     pub fn knows(&self, permit: PermitId) -> bool {
@@ -199,6 +206,12 @@ impl Budgets {
             forgotten_total: self.forgotten_total,
             ..own
         }
+    }
+
+    /// How many claims were looked at since this was asked last.
+    #[cfg(test)]
+    pub(super) fn take_looked_at(&self) -> usize {
+        self.members.values().map(|(_, member)| member.take_looked_at()).sum()
     }
 
     /// What this node leads.
@@ -440,8 +453,6 @@ impl Budgets {
         for owner in due {
             self.lease(now, &owner, lease::Input::Tick, effects);
         }
-        let members = &self.members;
-        self.owners.retain(|permit, owner| members.get(owner).is_some_and(|(_, member)| member.holds(*permit)));
     }
 
     fn tell(&mut self, now: Duration, permit: PermitId, act: impl FnOnce(&mut Member) -> Vec<Wanted>, work: &mut VecDeque<Work>) {
@@ -494,6 +505,10 @@ impl Budgets {
                 Work::Wanted(owner, Wanted::Campaign) => drop(self.lease(now, &owner, lease::Input::Acquire, effects)),
                 Work::Wanted(owner, Wanted::Granted { permit, alone }) => effects.push(Effect::Granted { owner, permit, alone }),
                 Work::Wanted(_, Wanted::RanOut { permit, at }) => effects.push(Effect::RanOut { permit, at }),
+                Work::Wanted(_, Wanted::Lapsed { permit }) => {
+                    self.owners.remove(&permit);
+                    effects.push(Effect::Lapsed { permit });
+                }
                 Work::Wanted(_, Wanted::Refused { permit, text }) => {
                     self.owners.remove(&permit);
                     effects.push(Effect::Refused { permit, text });

@@ -196,6 +196,11 @@ pub enum Effect {
         /// Without the fleet's permit, as no leader is reached.
         alone: bool,
     },
+    /// Nobody has asked for a wish or its permit again within 30 s: it is forgotten. Its leader is told by the core itself.
+    Lapsed {
+        /// Which.
+        permit: PermitId,
+    },
     /// A permit ran out while its pull goes on: it could not be renewed. Nothing is to be done; it is counted.
     RanOut {
         /// Which.

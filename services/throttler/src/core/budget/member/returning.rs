@@ -19,7 +19,7 @@ impl Member {
         limits: Vec<RegistryLimit>,
         served: Option<bool>,
     ) -> Vec<Wanted> {
-        let Some(claim) = self.claims.remove(&permit) else { return Vec::new() };
+        let Some(claim) = self.claims.remove(permit) else { return Vec::new() };
         let told = if limits.is_empty() { claim.told.filter(|_| !claim.told_sent) } else { Some(limits) };
         if let Some(limits) = &told {
             self.remembered.learn_first_hand(now, limits);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contract::PermitId;
 
-use super::super::claim::{Claim, Return, Stage, Wanted};
+use super::super::claim::{Return, Stage, Wanted};
 use super::super::{ANSWER_WITHIN, Alone, MISSES_TO_GONE};
 use super::{Member, RETURNS_MAX};
 
@@ -35,22 +35,14 @@ impl Member {
         }
         if slept > SLEPT {
             // Their askers slept as well.
-            self.claims.values_mut().for_each(|claim| claim.wanted = (claim.wanted + slept).min(now));
+            self.claims.change_all(|claim| claim.wanted = (claim.wanted + slept).min(now));
         }
-        for (permit, claim) in &mut self.claims {
-            if let Stage::Held { until } = claim.stage {
-                let over = until <= now;
-                if over && !claim.overran {
-                    self.overrun_total += 1;
-                    wanted.push(Wanted::RanOut { permit: *permit, at: until });
-                }
-                claim.overran = over;
-            }
-        }
-        let over = |claim: &Claim| now >= claim.wanted + WISH_LAPSES_AFTER;
-        let dead: Vec<PermitId> = self.claims.iter().filter(|(_, claim)| over(claim)).map(|(permit, _)| *permit).collect();
+        self.see_what_ran_out(now, wanted);
+        let dead: Vec<PermitId> =
+            now.checked_sub(WISH_LAPSES_AFTER).map(|since| self.claims.unwanted_since(since).collect()).unwrap_or_default();
         for permit in dead {
-            let Some(claim) = self.claims.remove(&permit) else { continue };
+            let Some(claim) = self.claims.remove(permit) else { continue };
+            wanted.push(Wanted::Lapsed { permit });
             if self.returns.len() < RETURNS_MAX {
                 self.returns.insert(permit, Return::new(now, claim.stage != Stage::Waiting, claim.told));
             }
@@ -59,14 +51,33 @@ impl Member {
         self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
     }
 
+    fn see_what_ran_out(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
+        let in_flight: Vec<PermitId> = self.claims.in_flight().collect();
+        for permit in in_flight {
+            let Some(claim) = self.claims.get(permit) else { continue };
+            let Stage::Held { until } = claim.stage else { continue };
+            let (before, over) = (claim.overran, until <= now);
+            if over && !before {
+                self.overrun_total += 1;
+                wanted.push(Wanted::RanOut { permit, at: until });
+            }
+            if over != before {
+                self.claims.change(permit, |claim| claim.overran = over);
+            }
+        }
+    }
+
     /// What was asked and not answered in time is asked again; after three times in a row the leader counts as gone. If the lease names
     /// it all the same, it is asked less and less often, and the lease is looked up after each time: there may be another by then.
     pub(super) fn count_misses(&mut self, now: Duration) {
         let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + ANSWER_WITHIN);
         let ask_at = now + self.hold_off();
         let mut missed = false;
-        for claim in self.claims.values_mut().filter(|claim| late(claim.asked)) {
-            (claim.asked, claim.ask_at, missed) = (None, ask_at, true);
+        let asked: Vec<PermitId> = self.claims.asked().collect();
+        for permit in asked.into_iter().filter(|permit| self.claims.get(*permit).is_some_and(|claim| late(claim.asked))).collect::<Vec<_>>()
+        {
+            missed = true;
+            self.claims.change(permit, |claim| (claim.asked, claim.ask_at) = (None, ask_at));
         }
         for back in self.returns.values_mut().filter(|back| late(back.asked)) {
             (back.asked, back.ask_at, missed) = (None, ask_at, true);
@@ -110,8 +121,7 @@ impl Member {
             if in_flight >= most || !(self.alone_pace.take(now) || in_flight == 0) {
                 return;
             }
-            if let Some(claim) = self.claims.get_mut(&permit) {
-                claim.stage = Stage::Alone;
+            if self.claims.change(permit, |claim| claim.stage = Stage::Alone).is_some() {
                 self.alone_total += 1;
                 wanted.push(Wanted::Granted { permit, alone: true });
             }

@@ -1,0 +1,167 @@
+//! A node's claims on one budget. Thousands may wait, of which each message concerns few: those are found without a look at the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use contract::PermitId;
+
+use super::claim::{Claim, Stage};
+
+/// Counts of no more than this are counted anew after each step, where assertions are on.
+const COUNTED_ANEW: usize = 64;
+
+/// All claims of a node.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    all: BTreeMap<PermitId, Claim>,
+    /// Those that wait for the fleet, in the order of their coming.
+    waiting: BTreeSet<(u64, PermitId)>,
+    /// Those that wait and know their turn.
+    placed: BTreeSet<PermitId>,
+    /// Those that may pull: as many as the node pulls at once.
+    in_flight: BTreeSet<PermitId>,
+    /// Those that the leader was asked for and has not answered.
+    asked: BTreeSet<PermitId>,
+    /// Those with limits that the leader was not told.
+    untold: BTreeSet<PermitId>,
+    /// By the time when somebody on this node asked for each last.
+    wanted: BTreeSet<(Duration, PermitId)>,
+    /// How many claims were looked at.
+    #[cfg(test)]
+    looked_at: std::cell::Cell<usize>,
+}
+
+impl Claims {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn contains(&self, permit: PermitId) -> bool {
+        self.all.contains_key(&permit)
+    }
+
+    pub(super) fn get(&self, permit: PermitId) -> Option<&Claim> {
+        self.look();
+        self.all.get(&permit)
+    }
+
+    /// One more. None has this permit yet.
+    pub(super) fn insert(&mut self, permit: PermitId, claim: Claim) {
+        self.look();
+        self.enter(permit, &claim);
+        self.all.insert(permit, claim);
+    }
+
+    pub(super) fn remove(&mut self, permit: PermitId) -> Option<Claim> {
+        self.look();
+        let claim = self.all.remove(&permit)?;
+        self.leave(permit, &claim);
+        Some(claim)
+    }
+
+    /// Changes a claim, if it is there.
+    pub(super) fn change<T>(&mut self, permit: PermitId, change: impl FnOnce(&mut Claim) -> T) -> Option<T> {
+        let mut claim = self.remove(permit)?;
+        let result = change(&mut claim);
+        self.insert(permit, claim);
+        Some(result)
+    }
+
+    /// The same for one that waits for the fleet.
+    pub(super) fn change_waiting<T>(&mut self, permit: PermitId, change: impl FnOnce(&mut Claim) -> T) -> Option<T> {
+        self.get(permit).filter(|claim| claim.stage == Stage::Waiting)?;
+        self.change(permit, change)
+    }
+
+    /// Changes all of them: for what happens seldom.
+    pub(super) fn change_all(&mut self, change: impl Fn(&mut Claim)) {
+        let all: Vec<PermitId> = self.all.keys().copied().collect();
+        for permit in all {
+            self.change(permit, &change);
+        }
+    }
+
+    /// Those that wait for the fleet, in the order of their coming.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = PermitId> {
+        self.waiting.iter().inspect(|_| self.look()).map(|(_, permit)| *permit)
+    }
+
+    pub(super) fn waiting_count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Those that wait and know their turn.
+    pub(super) fn placed(&self) -> impl Iterator<Item = PermitId> {
+        self.placed.iter().inspect(|_| self.look()).copied()
+    }
+
+    /// Those that may pull.
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = PermitId> {
+        self.in_flight.iter().inspect(|_| self.look()).copied()
+    }
+
+    pub(super) fn in_flight_count(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Those that the leader was asked for and has not answered.
+    pub(super) fn asked(&self) -> impl Iterator<Item = PermitId> {
+        self.asked.iter().inspect(|_| self.look()).copied()
+    }
+
+    /// Those with limits that the leader was not told.
+    pub(super) fn untold(&self) -> impl Iterator<Item = PermitId> {
+        self.untold.iter().inspect(|_| self.look()).copied()
+    }
+
+    /// Those that nobody has asked for since then.
+    pub(super) fn unwanted_since(&self, since: Duration) -> impl Iterator<Item = PermitId> {
+        self.wanted.iter().take_while(move |(wanted, _)| *wanted <= since).inspect(|_| self.look()).map(|(_, permit)| *permit)
+    }
+
+    pub(super) fn assert_invariants(&self) {
+        let all = self.all.len();
+        debug_assert_eq!(self.waiting.len() + self.in_flight.len(), all, "each claim waits or may pull");
+        debug_assert_eq!(self.wanted.len(), all, "each claim was wanted last at one time");
+        if all <= COUNTED_ANEW {
+            let count = |which: fn(&Claim) -> bool| self.all.values().filter(|claim| which(claim)).count();
+            debug_assert_eq!(self.placed.len(), count(Claim::is_placed), "who knows its turn is found");
+            debug_assert_eq!(self.asked.len(), count(|claim| claim.asked.is_some()), "who was asked for is found");
+            debug_assert_eq!(self.untold.len(), count(Claim::is_untold), "who has news is found");
+        }
+    }
+
+    fn enter(&mut self, permit: PermitId, claim: &Claim) {
+        match claim.stage {
+            Stage::Waiting => drop(self.waiting.insert((claim.number, permit))),
+            Stage::Held { .. } | Stage::Alone => drop(self.in_flight.insert(permit)),
+        }
+        self.wanted.insert((claim.wanted, permit));
+        for (set, is_in) in
+            [(&mut self.placed, claim.is_placed()), (&mut self.asked, claim.asked.is_some()), (&mut self.untold, claim.is_untold())]
+        {
+            if is_in {
+                set.insert(permit);
+            }
+        }
+    }
+
+    fn leave(&mut self, permit: PermitId, claim: &Claim) {
+        self.waiting.remove(&(claim.number, permit));
+        self.wanted.remove(&(claim.wanted, permit));
+        for set in [&mut self.in_flight, &mut self.placed, &mut self.asked, &mut self.untold] {
+            set.remove(&permit);
+        }
+    }
+
+    fn look(&self) {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
+    }
+
+    /// How many claims were looked at since this was asked last.
+    #[cfg(test)]
+    pub(super) fn take_looked_at(&self) -> usize {
+        self.looked_at.take()
+    }
+}

@@ -1,0 +1,92 @@
+//! Who waits for the node's own turn, in the order of coming; of thousands that wait, each message concerns one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use contract::PermitId;
+
+/// Those that wait.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    last_number: u64,
+    by_number: BTreeMap<u64, Waiter>,
+    numbers: BTreeMap<PermitId, u64>,
+    /// By the time when each was heard of last.
+    heard: BTreeSet<(Duration, PermitId)>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter {
+    pub(super) permit: PermitId,
+    pub(super) image: String,
+    pub(super) heard: Duration,
+}
+
+impl Waiters {
+    pub(super) fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
+    pub(super) fn contains(&self, permit: PermitId) -> bool {
+        self.numbers.contains_key(&permit)
+    }
+
+    /// Comes last. None waits with this permit yet.
+    pub(super) fn push(&mut self, now: Duration, permit: PermitId, image: String) {
+        self.last_number += 1;
+        self.numbers.insert(permit, self.last_number);
+        self.heard.insert((now, permit));
+        self.by_number.insert(self.last_number, Waiter { permit, image, heard: now });
+    }
+
+    /// Asks again, and keeps its place. False: it does not wait.
+    pub(super) fn hear(&mut self, now: Duration, permit: PermitId) -> bool {
+        let Some(waiter) = self.numbers.get(&permit).and_then(|number| self.by_number.get_mut(number)) else { return false };
+        self.heard.remove(&(waiter.heard, permit));
+        self.heard.insert((now, permit));
+        waiter.heard = now;
+        true
+    }
+
+    pub(super) fn remove(&mut self, permit: PermitId) -> Option<Waiter> {
+        let waiter = self.by_number.remove(&self.numbers.remove(&permit)?)?;
+        self.heard.remove(&(waiter.heard, permit));
+        Some(waiter)
+    }
+
+    /// In the order of their coming.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Waiter> {
+        self.by_number.values()
+    }
+
+    /// How many came before it; none if it does not wait.
+    pub(super) fn ahead_of(&self, permit: PermitId) -> Option<u64> {
+        let number = self.numbers.get(&permit)?;
+        Some(self.by_number.range(..number).count() as u64)
+    }
+
+    /// When the one was heard of that was not for the longest.
+    pub(super) fn silent_since(&self) -> Option<Duration> {
+        self.heard.first().map(|(heard, _)| *heard)
+    }
+
+    /// Forgets those that were not heard of for so long.
+    pub(super) fn expire(&mut self, now: Duration, after: Duration) {
+        while let Some((heard, permit)) = self.heard.first().copied() {
+            if now.saturating_sub(heard) < after {
+                return;
+            }
+            self.remove(permit);
+        }
+    }
+
+    pub(super) fn assert_invariants(&self) {
+        let all = self.by_number.len();
+        debug_assert_eq!((self.numbers.len(), self.heard.len()), (all, all), "who waits is found by permit and by time");
+    }
+}

@@ -1,0 +1,170 @@
+//! What a node does with its leave, as a pull coordinator does: its turn, a request to stage after stage, and what it says of them.
+
+use std::time::Duration;
+
+use backoff_tracker::core::knowledge::{Failure, Input, Outcome};
+use clock::Now;
+use contract::messages::backoff_tracker::{AttemptFailure, ReportAttempt};
+use contract::{AttemptId, PermitId, Stage};
+use throttler::core as throttle;
+
+use super::budget::Word;
+use super::node::{Tried, failure, key, refused, served};
+use super::{Event, Simulation};
+use crate::registry::Reply;
+use crate::scenario::Answer;
+
+/// Who waits for a permit or uses one says so again this often: three times within the time after which it lapses.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// A standing pull asks for leave again no sooner than so long after it did.
+const RUN_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
+/// The same where nothing says when.
+const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+impl Simulation {
+    /// Asks the node's own bucket and slots.
+    pub(super) fn acquire(&mut self, node: usize, answer_by: Option<Duration>, until: Stage) {
+        self.give_up(node);
+        let permit = PermitId::random(&mut self.random);
+        self.nodes[node].tried = Some(Tried { permit, answer_by, until, told: false, throttled: false, attempt: None });
+        self.throttle(node, throttle::Input::Acquire { permit, image: key(self.scenario.image_of(node)).image });
+    }
+
+    /// Who waits or pulls asks again, so that its place is kept.
+    pub(super) fn renew(&mut self, node: usize) {
+        let image = key(self.scenario.image_of(node)).image;
+        let Some((permit, throttled)) = self.nodes[node].tried.as_ref().map(|tried| (tried.permit, tried.throttled)) else {
+            return self.throttle(node, throttle::Input::Tick);
+        };
+        self.throttle(node, throttle::Input::Acquire { permit, image });
+        if throttled && self.options.policy.shares {
+            self.want(node, permit);
+        }
+    }
+
+    fn throttle(&mut self, node: usize, input: throttle::Input) {
+        let now = Now { monotonic: self.now, wall: self.now };
+        for effect in self.nodes[node].throttle.step(now, input) {
+            match effect {
+                throttle::Effect::Grant { permit } => self.granted_here(node, permit),
+                throttle::Effect::Refuse { permit, text } => self.attempt(node, permit, Some(text)),
+            }
+        }
+        let at = &mut self.nodes[node];
+        let again = at.tried.is_some().then_some(RENEW_EVERY);
+        let wake = at.throttle.wake_in(now).into_iter().chain(again).min().map(|wait| self.now + wait);
+        if let Some(wake) = wake
+            && at.throttle_tick.is_none_or(|tick| wake < tick)
+        {
+            at.throttle_tick = Some(wake);
+            self.queue.plan(wake, Event::Throttle(node));
+        }
+    }
+
+    /// The node's own bucket and slots let it go; the fleet's budget is next, where there is one.
+    fn granted_here(&mut self, node: usize, permit: PermitId) {
+        let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && !tried.throttled) else { return };
+        tried.throttled = true;
+        if self.options.policy.shares { self.want(node, permit) } else { self.attempt(node, permit, None) }
+    }
+
+    /// Begins an attempt, or ends it at once with the throttler's words.
+    pub(super) fn attempt(&mut self, node: usize, permit: PermitId, refusal: Option<String>) {
+        let attempt = AttemptId::random(&mut self.random);
+        let wish = self.nodes[node].wish;
+        let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && tried.attempt.is_none()) else { return };
+        tried.attempt = Some(attempt);
+        self.step(node, Input::Started { wish, attempt, trace: None });
+        if let Some(text) = refusal {
+            self.give_up(node);
+            self.step(node, Input::Resolved { wish, attempt, outcome: refused(text) });
+        } else if let Some(first) = self.scenario.stages().first() {
+            self.ask_stage(node, attempt, *first);
+        }
+    }
+
+    fn ask_stage(&mut self, node: usize, attempt: AttemptId, stage: Stage) {
+        let Some(tried) = self.nodes[node].tried.as_ref().filter(|tried| tried.attempt == Some(attempt)) else { return };
+        let answer_by = tried.answer_by.unwrap_or(Duration::MAX);
+        let reply = self.registry.request(self.now, node, stage);
+        if reply.answer == Answer::Nothing {
+            self.hanging.insert(attempt);
+            self.most_hanging = self.most_hanging.max(self.hanging.len());
+        }
+        let ends = (self.now + reply.takes).min(answer_by).max(self.now);
+        self.queue.plan(ends, Event::Answered(node, attempt, stage, reply));
+    }
+
+    /// What comes of an attempt that was given up counts for nothing.
+    pub(super) fn answered(&mut self, node: usize, attempt: AttemptId, stage: Stage, reply: &Reply) {
+        self.hanging.remove(&attempt);
+        let Some(tried) = self.nodes[node].tried.as_ref().filter(|tried| tried.attempt == Some(attempt)) else { return };
+        let (permit, told) = (tried.permit, tried.told);
+        let next = self.scenario.stages().iter().find(|next| **next > stage).filter(|_| reply.answer == Answer::Served);
+        if let Some(next) = next {
+            self.reached(node, attempt, stage);
+            return self.ask_stage(node, attempt, *next);
+        }
+        let served = served(reply);
+        if served == Some(true) {
+            self.told(node, permit, reply.limits.clone());
+        }
+        self.give_up_with(node, (reply.limits.clone(), served));
+        let failure = failure(reply.answer, stage);
+        match &failure {
+            None => self.resolve(node, attempt, Outcome::Reached(stage)),
+            Some(failure) if !told => self.resolve(node, attempt, Outcome::Failed(Failure::from(failure))),
+            Some(_) => {}
+        }
+        if self.scenario.stages().len() > 1 {
+            self.land(node, attempt, failure, told);
+        }
+    }
+
+    /// A stage has answered. When that is the one that the leave was for, the fleet does not wait for the attempt any more.
+    fn reached(&mut self, node: usize, attempt: AttemptId, stage: Stage) {
+        if let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| stage >= tried.until) {
+            (tried.told, tried.answer_by) = (true, None);
+        }
+        self.resolve(node, attempt, Outcome::Reached(stage));
+    }
+
+    fn resolve(&mut self, node: usize, attempt: AttemptId, outcome: Outcome) {
+        self.step(node, Input::Resolved { wish: self.nodes[node].wish, attempt, outcome });
+    }
+
+    /// The pull is over, and is reported for who wanted it; if it has failed, it still stands.
+    fn land(&mut self, node: usize, attempt: AttemptId, failure: Option<AttemptFailure>, told: bool) {
+        let has_failed = failure.is_some();
+        if !has_failed {
+            self.resolve(node, attempt, Outcome::Reached(Stage::Whole));
+        }
+        self.step(node, Input::Withdraw(self.nodes[node].wish));
+        let now = Now { monotonic: self.now, wall: self.now };
+        let report = ReportAttempt { key: key(self.scenario.image_of(node)), attempt, failure };
+        let (reported, effects) = self.nodes[node].core.report(now, report);
+        self.follow(node, effects);
+        if has_failed {
+            self.nodes[node].wish.0 += 1;
+            let next = match reported.next_try_ms {
+                // The tracker says when if it is asked for leave.
+                Some(_) if !told => self.nodes[node].asked_at + RUN_EVERY_AT_LEAST,
+                Some(left) => self.now + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),
+                None => self.now + RUN_AGAIN_AFTER,
+            };
+            self.queue.plan(next.max(self.now), Event::Ask(node));
+        }
+    }
+
+    /// Gives back what a node has of an attempt that the registry has not answered.
+    pub(super) fn give_up(&mut self, node: usize) {
+        self.give_up_with(node, Word::default());
+    }
+
+    fn give_up_with(&mut self, node: usize, word: Word) {
+        if let Some(tried) = self.nodes[node].tried.take() {
+            self.throttle(node, throttle::Input::Release { permit: tried.permit });
+            self.give_back(node, tried.permit, word);
+        }
+    }
+}
