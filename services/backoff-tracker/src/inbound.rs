@@ -6,7 +6,9 @@ use std::time::Duration;
 use actix::Addr;
 use actors::{Served, Wiring};
 use bus::{BucketStatus, BusError, Message};
-use contract::know::{AboutKind, Found, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode};
+use contract::know::{
+    AboutKind, Found, MAX_TOPICS_CLEARED, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode,
+};
 use contract::messages::backoff_tracker::{
     AwaitLeave, BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, PauseSharing, ReportAttempt, ResolveAttempt,
     SeeFleet, WithdrawWish,
@@ -21,8 +23,6 @@ use time::format_description::well_known::Rfc3339;
 use crate::actor::BackoffTracker;
 use crate::core::knowledge::{About, Finding, Input, LONGEST, LeaseName, PROBE_DEADLINE, Report, Topic, TopicId, Trouble};
 
-/// Topics that one clear may name; an image has a handful.
-const MAX_TOPICS_CLEARED: usize = 64;
 const NANOSECONDS_IN_MILLISECOND: i128 = 1_000_000;
 
 /// Takes this service's commands from the bus until what is returned is dropped.

@@ -1,7 +1,8 @@
 //! One pull request from first check to outcome, and single flight.
 //!
-//! [`core`] decides; the shell around it is an actor that takes `ensure`, `list` and `explain`, and asks the back-off tracker, the
-//! throttler, the event recorder and the runtime.
+//! [`core`] decides; the shell around it is an actor that takes the commands of
+//! [`contract::messages::pull_coordinator`] (served in `inbound`), and asks the back-off tracker, the throttler, the event recorder and the
+//! runtime.
 
 pub mod core;
 

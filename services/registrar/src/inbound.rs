@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn a_digest_says_who_published_it_by_its_subject() {
         let fleet = Fleet::default();
-        let digest = FleetDigest { registrar: "n2".to_owned(), ..FleetDigest::default() };
+        let digest = FleetDigest { reports_sequence: 7, ..FleetDigest::default() };
         let message = digest_message(&fleet, &"n1.example".parse().unwrap(), &digest);
         assert_eq!(message.subject, "fleetpull.v1.digest.n1_2eexample");
         assert_eq!(read_digest(&message), Some(("n1.example".parse().unwrap(), digest)));

@@ -16,6 +16,7 @@ use contract::messages::registrar::{FleetSeen, ListNodes, NodeList, Place};
 use contract::messages::{backoff_tracker, throttler};
 use contract::subject::Fleet;
 use contract::{CallError, Envelope, Meta, NodeName, Service};
+use futures::StreamExt as _;
 use registrar::{CountRegistrar, Leave, Neighbours, Registrar, RegistrarParts};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
@@ -60,10 +61,6 @@ async fn start_beside(delivery: Delivery, neighbours: Option<Neighbours>, bus: B
 impl Agent {
     fn place(&self) -> Place {
         self.seen.borrow().place
-    }
-
-    fn registrar_heard(&self) -> Option<String> {
-        self.seen.borrow().digest.as_ref().map(|digest| digest.registrar.clone())
     }
 
     /// When the bucket of reports was made, as the digest says it.
@@ -296,11 +293,14 @@ fn on_a_real_server_one_is_registrar_and_another_follows_it() {
     let server = NatsServer::start(NatsConfig::default());
     real(async {
         let mut agents = fleet_on(&server, 3).await;
+        let mut digests = agents[0].bus.subscribe(&Fleet::default().digests(), None).await.unwrap();
         let all = "all know their place";
         until(all, || async { places(&agents) == all_known(3) }).await;
         let first = registrar_of(&agents).await;
         assert_eq!(first.len(), 1);
-        assert!(agents.iter().all(|agent| agent.registrar_heard() == Some(format!("n{}", first[0]))));
+        let digest = tokio::time::timeout(LIMIT, digests.next()).await.unwrap().unwrap();
+        assert_eq!(digest.subject, Fleet::default().digest(&format!("n{}", first[0]).parse().unwrap()));
+        assert!(agents.iter().all(|agent| agent.seen.borrow().digest.is_some()));
         agents.remove(first[0]).crash().await;
         until("another one is registrar", || async { registrar_of(&agents).await.len() == 1 }).await;
         until("the dead one does not count", || async {

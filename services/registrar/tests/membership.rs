@@ -137,7 +137,9 @@ impl World {
                     self.lease.holder = None;
                 }
             }
-            Effect::Publish(digest) => {
+            Effect::Publish(mut digest) => {
+                // As the shell adds what only its bus says: here that tells whose digest it is.
+                digest.reports_created = name(index).to_string();
                 for to in 0..self.agents.len() {
                     if !self.bus_is_gone && !self.chance(self.lost) {
                         inputs.push_back((to, Input::DigestHeard(name(index), digest.clone())));
@@ -335,7 +337,7 @@ fn a_new_registrar_is_believed_with_its_first_digest() {
     }
     world.run(1);
     let registrar = name(world.registrars()[0]).to_string();
-    assert_eq!(world.seen[other].clone().unwrap().digest.unwrap().registrar, registrar);
+    assert_eq!(world.seen[other].clone().unwrap().digest.unwrap().reports_created, registrar);
 }
 
 /// The agents of a fleet that read these versions.

@@ -1,7 +1,8 @@
 //! The node's share of pulls: how many begin in a second and how many run at once; and the fleet's budget for each registry.
 //!
-//! [`core`] decides; the shell around it is an actor that takes `acquire`, `release` and `count`, and, for a budget that the node
-//! leads, what other nodes ask.
+//! [`core`] decides; the shell around it is an actor that takes the commands of
+//! [`contract::messages::throttler`] (served in `inbound`): permits and counts from its own node, and, for a budget that the node leads,
+//! what other nodes ask.
 
 pub mod core;
 

@@ -23,6 +23,8 @@ pub struct FleetParts {
     pub fleet: Fleet,
     /// The node's name.
     pub node: NodeName,
+    /// Different for each start of the node: the leases that it takes name it.
+    pub instance: String,
     /// The budget of each owner.
     pub budget: BudgetPolicy,
     /// Chance, for ids and for spreading.
@@ -44,8 +46,7 @@ pub(crate) struct Sharing {
 
 impl Sharing {
     pub(crate) fn new(parts: FleetParts, slots: usize, clock: Clock) -> Self {
-        let FleetParts { bus, fleet, node, budget, mut random, fault } = parts;
-        let instance = format!("{:032x}", random.id());
+        let FleetParts { bus, fleet, node, instance, budget, mut random, fault } = parts;
         let leases = Arc::new(Leases::new(Arc::clone(&bus), &fleet, node.clone(), instance, clock));
         let core = Budgets::new(node, budget, Random::seeded(random.word())).with_slots(slots).with_fault(fault);
         Self { core, bus, fleet, random, leases, was_connected: false }

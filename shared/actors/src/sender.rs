@@ -123,8 +123,8 @@ impl<C: Command> Sender<C> {
         self.0.wiring.bus.publish(message).await.map_err(|error| CallError::Bus { reason: error.to_string() })
     }
 
-    async fn past_this_process(self, mut envelope: Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
-        match (&self.0.local, self.over_the_bus(&mut envelope, timeout).await) {
+    async fn past_this_process(self, envelope: Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
+        match (&self.0.local, self.over_the_bus(&envelope, timeout).await) {
             (Some(local), Err(CallError::Bus { reason })) => {
                 tracing::debug!(service = C::SERVICE.name(), reason, "the bus did not carry a command; asking in this process");
                 ask(local, envelope).await
@@ -145,8 +145,7 @@ impl<C: Command> Sender<C> {
         }
     }
 
-    async fn over_the_bus(&self, envelope: &mut Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
-        envelope.meta.deadline = Some(timeout);
+    async fn over_the_bus(&self, envelope: &Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
         let message = wire::encode_command(self.subject(&envelope.body), envelope)?;
         match self.0.wiring.bus.request(message, timeout).await {
             Ok(reply) => wire::decode_reply(&reply),

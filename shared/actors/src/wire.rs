@@ -1,7 +1,5 @@
 //! Commands and replies as bus messages: MessagePack with named fields, so that messages can grow.
 
-use std::time::Duration;
-
 use bus::{Headers, Message};
 use clock::Random;
 use contract::subject::is_from;
@@ -35,7 +33,6 @@ pub(crate) fn decode_command<C: Command>(message: &Message, random: &mut Random)
             .unwrap_or_else(|| MessageId::random(random)),
         trace: header(headers::TRACEPARENT).and_then(TraceContext::parse).unwrap_or_else(|| TraceContext::fresh(random)),
         carried: Carried::of(header(headers::TRACESTATE), header(headers::BAGGAGE)),
-        deadline: header(headers::DEADLINE_MS).and_then(|text| text.parse().ok()).map(Duration::from_millis),
     };
     Ok(Envelope { meta, body })
 }
@@ -83,9 +80,6 @@ fn meta_headers(meta: &Meta) -> Headers {
         }
     }
     headers.set(headers::MESSAGE_ID, meta.message_id.to_string());
-    if let Some(deadline) = meta.deadline {
-        headers.set(headers::DEADLINE_MS, deadline.as_millis().to_string());
-    }
     headers
 }
 
@@ -140,7 +134,7 @@ mod tests {
         let mut random = Random::seeded(1);
         let trace = TraceContext::root(&mut random);
         let carried = Carried::of(Some("vendor=1"), Some("team=a"));
-        let meta = Meta { carried, deadline: Some(Duration::from_millis(250)), ..Meta::within(trace, &mut random) };
+        let meta = Meta { carried, ..Meta::within(trace, &mut random) };
         Envelope {
             meta,
             body: AcquirePermit { permit: PermitId::random(&mut random), image: "busybox".to_owned(), patience_ms: 10, budget: None },

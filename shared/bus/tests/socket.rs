@@ -69,7 +69,7 @@ async fn a_request_is_answered_with_headers_and_payload() {
     let answer = within(client.request(question, LIMIT)).await.unwrap();
     assert_eq!(answer.payload, vec![7; 500_000]);
     assert_eq!(answer.headers.get("traceparent"), Some("00-1"));
-    assert_eq!(answer.headers.get("fleetpull-deadline-ms"), Some("20000"));
+    assert_eq!(answer.headers.get(bus::DEADLINE_HEADER), Some("20000"));
 }
 
 #[tokio::test]

@@ -69,21 +69,19 @@ pub struct Meta {
     pub trace: TraceContext,
     /// What came along with that, to be passed on.
     pub carried: Option<Arc<Carried>>,
-    /// How long the sender waits for an answer.
-    pub deadline: Option<Duration>,
 }
 
 impl Meta {
     /// The first message of a new trace, whose root is made by the receiver.
     #[must_use]
     pub fn root(random: &mut Random) -> Self {
-        Self { message_id: MessageId::random(random), trace: TraceContext::fresh(random), carried: None, deadline: None }
+        Self { message_id: MessageId::random(random), trace: TraceContext::fresh(random), carried: None }
     }
 
     /// A message within `trace`.
     #[must_use]
     pub fn within(trace: TraceContext, random: &mut Random) -> Self {
-        Self { message_id: MessageId::random(random), trace: trace.child(random), carried: None, deadline: None }
+        Self { message_id: MessageId::random(random), trace: trace.child(random), carried: None }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The headers of our messages. Names are case-sensitive on NATS: they are spelled here and nowhere else.
+//! The headers that services and their senders set and read. Names are case-sensitive on NATS. What the bus alone sets and reads (how long
+//! a caller waits, whether it answers probes) is spelled in `bus`.
 
 /// W3C trace context of the sender.
 pub const TRACEPARENT: &str = "traceparent";
@@ -12,8 +13,6 @@ pub const CONTENT_TYPE: &str = "Content-Type";
 pub const VERSION: &str = "fleetpull-version";
 /// The id of the message; the same for a message that is sent again.
 pub const MESSAGE_ID: &str = "fleetpull-message-id";
-/// How many milliseconds the sender still waits for an answer.
-pub const DEADLINE_MS: &str = "fleetpull-deadline-ms";
 /// Set on an answer that is a refusal: the words (NATS services API).
 pub const SERVICE_ERROR: &str = "Nats-Service-Error";
 /// Set on an answer that is a refusal: the code (NATS services API).

@@ -27,6 +27,9 @@ use crate::{AttemptId, FailureClass, NodeName, TraceContext, View};
 
 /// The most bytes of one stored value: a message and a repository of 1 KiB each, and names. A larger one is neither sent nor read.
 pub const MAX_STORED_BYTES: usize = 8 * 1024;
+/// The most topics of one [`StoredClear`]: so many are named and so many are read. With the longest name of an image and a kilobyte of
+/// who cleared it, they fit into [`MAX_STORED_BYTES`].
+pub const MAX_TOPICS_CLEARED: usize = 180;
 /// How deep a value may nest; ours stay at three.
 const MAX_DEPTH: usize = 16;
 /// The last version that has a number in one byte, as MessagePack writes it.
@@ -353,7 +356,7 @@ pub struct StoredPause {
 pub struct StoredClear {
     /// The image, normalised: also each node's own back-off for it.
     pub image: Option<String>,
-    /// Topics, as 32 hex digits each.
+    /// Topics, as 32 hex digits each, at most [`MAX_TOPICS_CLEARED`].
     pub topics: Vec<String>,
     /// Who cleared.
     pub by: String,

@@ -1,11 +1,14 @@
 //! Pauses and clears.
 
 use backoff_tracker::Share;
+use backoff_tracker::core::knowledge::{About, Topic};
 use contract::EventReason::{self, BackoffCleared, SharingPaused, SharingResumed};
+use contract::know::{AboutKind, MAX_TOPICS_CLEARED, ReportKey, StoredAbout, StoredReport, encode};
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};
 use contract::{FailureClass, PullEvent};
 
-use super::fleet::{Node, Nodes, not_found, pass, refused};
+use super::fleet::{Node, Nodes, not_found, pass, refused, target};
+use super::forged;
 
 const IMAGE: &str = "r.example/a:1";
 
@@ -191,6 +194,37 @@ async fn whatever_holds_an_image_back_is_gone_after_its_clear() {
                 assert!(left.iter().all(|entry| entry.binds != "everybody"), "{name}, by key: {by_key}: {left:?}");
             }
         }
+    }
+}
+
+/// A report that the registry does not answer in a zone, and its key.
+fn silent_in(zone: &str) -> (String, StoredReport) {
+    let (_, report) = forged::report("n9", IMAGE);
+    let endpoint = target(IMAGE).endpoint;
+    let about = StoredAbout { kind: AboutKind::Endpoint, endpoint: endpoint.clone(), zone: zone.to_owned(), ..StoredAbout::default() };
+    let topic = Topic::new(report.view.clone(), About::Endpoint { endpoint, zone: zone.to_owned() });
+    let key = ReportKey { node: "n9".parse().unwrap(), class: Some(topic.class()), topic: topic.id().0 }.text();
+    (key, StoredReport { about, ..report })
+}
+
+/// A registry fails by entries of each zone, so a fleet of many zones has many of one image: as many as a clear names, other nodes read.
+#[actix::test]
+async fn a_clear_of_a_registry_in_many_zones_reaches_every_node_in_full() {
+    tokio::time::pause();
+    let fleet = Nodes::start(2).await;
+    for zone in 0..MAX_TOPICS_CLEARED {
+        let (key, report) = silent_in(&format!("z{zone}"));
+        forged::put(&fleet, &key, encode(&report).unwrap()).await;
+    }
+    let listed = ListBackoffs { what: Some(IMAGE.to_owned()), ..ListBackoffs::default() };
+    for node in &fleet.nodes {
+        assert_eq!(node.put(listed.clone()).await.entries.len(), MAX_TOPICS_CLEARED);
+    }
+    let cleared = fleet.nodes[0].put(ClearBackoff { what: IMAGE.to_owned(), by: "ops@desk".to_owned() }).await;
+    assert_eq!(cleared.cleared.len(), MAX_TOPICS_CLEARED);
+    pass(5).await;
+    for node in &fleet.nodes {
+        assert_eq!(node.put(listed.clone()).await.entries, []);
     }
 }
 

@@ -47,7 +47,7 @@ pub struct SqliteStore {
 /// What a host needs to tell one start of a machine from the next, and one incarnation of a node from the next.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The machine's boot id; empty: it cannot be told.
+    /// The machine's boot id; another one at each start if it cannot be told.
     pub boot: String,
     /// The incarnation of a state directory that has none yet.
     pub new_incarnation: String,

@@ -37,7 +37,7 @@ use crate::cli::RegistryArgs;
 use crate::configuration::Configuration;
 use crate::node::fleet_key::{keep_key, read_key_file};
 use crate::node::{
-    Membership, Node, NodeOptions, NodeParts, Policies, Sharing, keep_free, node_name, open_bus, open_shared_runtime, own_name,
+    Membership, Node, NodeOptions, NodeParts, Policies, Sharing, boot_id, keep_free, node_name, open_bus, open_shared_runtime, own_name,
 };
 
 /// How long the start waits for the bus. One that is there takes milliseconds; without it the agent starts alone.
@@ -175,11 +175,6 @@ fn durability(settings: &Settings, state: &StateDir, node: &NodeName, clock: &Cl
         sync_every: settings.events.fsync_interval,
         stream: settings.nats.is_wanted().then_some(limits),
     })
-}
-
-/// Another one after each start of the machine; empty: it cannot be told.
-fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 /// Takes the name: on this machine by the lock, on the bus by asking. On a bus where another agent has it, this one is set aside.

@@ -1,5 +1,6 @@
 //! The services of one node, composed on any bus with any runtime.
 
+mod boot;
 mod connection;
 pub mod fleet_key;
 mod local_agent;
@@ -9,6 +10,7 @@ mod runtime;
 mod sharing;
 mod spread;
 
+pub use boot::boot_id;
 pub use connection::{connect_client, connect_nats, open_bus, shown_bus};
 pub use local_agent::{LocalAgent, SOCKET_FILE, local_agent};
 pub use membership::Membership;

@@ -15,9 +15,7 @@ use throttler::core::budget::{Alone, BudgetPolicy};
 use throttler::{FleetParts, Throttler};
 
 use super::Actors;
-
-/// Where the kernel says which boot this is.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+use super::boot::boot_id;
 
 /// What it takes to share. A node without it goes by kubelet's rule alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,7 +84,8 @@ impl Sharing {
             },
         };
         let (bus, fleet, node) = (wiring.bus.clone(), wiring.fleet.clone(), wiring.node.clone());
-        let parts = FleetParts { bus, fleet, node, budget, random: Random::from_system(), fault: None };
+        let instance = self.instance.clone();
+        let parts = FleetParts { bus, fleet, node, instance, budget, random: Random::from_system(), fault: None };
         Throttler::sharing(policy, clock, gravestone, parts)
     }
 
@@ -120,11 +119,6 @@ impl Sharing {
             gravestone,
         }
     }
-}
-
-/// Tells this boot of this host from all others. Where the kernel does not say, this process is a host of its own.
-fn boot_id() -> String {
-    std::fs::read_to_string(BOOT_ID).map_or_else(|_| format!("{:032x}", Random::from_system().id()), |id| id.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use contract::{FailureClass, NodeName, TraceContext, View};
 use image::Reference;
 use serde::Serialize;
 
-use super::refusal::short_trace;
 use super::{given, one_line, table, trace_link, units};
 
 /// How much of a shared key names it in a list: 2^48 are enough for ten thousand entries to differ. Hex digits.
@@ -397,12 +396,6 @@ fn short_view(view: &View) -> String {
 fn full_view(view: &View) -> String {
     let boot = if view.boot.is_empty() { String::new() } else { format!(", on the host booted as {}", view.boot) };
     format!("scope {}, registry {}, route {}{boot}; nodes with another view know nothing of it", view.scope, view.registry, view.route)
-}
-
-/// The trace of an entry in short, for a sentence.
-#[must_use]
-pub fn trace_of(entry: &BackoffEntry) -> String {
-    entry.trace.map(|trace| short_trace(&trace.trace_id_hex())).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -326,7 +326,7 @@ impl Membership {
         let led = self.leading.is_some();
         self.lease(now, lease::Input::Release, effects);
         if led {
-            let farewell = FleetDigest { registrar: self.member.node.to_string(), leaves: true, ..FleetDigest::default() };
+            let farewell = FleetDigest { leaves: true, ..FleetDigest::default() };
             effects.push(Effect::Publish(farewell));
         }
     }
@@ -354,8 +354,7 @@ impl Membership {
             if let Some((version, apart)) = leading.roster.version(now) {
                 (leading.version, leading.apart) = (Some(version), apart);
             }
-            let (registrar, version) = (self.member.node.to_string(), leading.version);
-            effects.push(Effect::Publish(FleetDigest { registrar, alive, version, ..FleetDigest::default() }));
+            effects.push(Effect::Publish(FleetDigest { alive, version: leading.version, ..FleetDigest::default() }));
         }
     }
 

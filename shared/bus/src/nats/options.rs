@@ -82,12 +82,6 @@ impl NatsOptions {
         }
     }
 
-    /// Whether they name a server at all.
-    #[must_use]
-    pub fn names_a_server(&self) -> bool {
-        self.urls.is_some() || self.context.is_some()
-    }
-
     /// The servers for showing: URLs without their logins, else the context.
     #[must_use]
     pub fn redacted(&self) -> String {

@@ -79,8 +79,6 @@ pub const REGISTRAR_LEASE: &str = "registrar";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetDigest {
-    /// Who publishes it.
-    pub registrar: String,
     /// Nodes alive by zone.
     pub alive: BTreeMap<String, u64>,
     /// The last sequence of the bucket of reports.

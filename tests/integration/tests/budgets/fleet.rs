@@ -131,8 +131,8 @@ impl Node {
         let node: NodeName = format!("n{number}").parse().expect("a name");
         let fleet = subject::Fleet::default();
         let gravestone = actors::Gravestone::of;
-        let random = Random::seeded(number as u64);
-        let parts = FleetParts { bus: Arc::clone(&bus), fleet: fleet.clone(), node: node.clone(), budget, random, fault: None };
+        let (instance, random) = (format!("{number:x}"), Random::seeded(number as u64));
+        let parts = FleetParts { bus: Arc::clone(&bus), fleet: fleet.clone(), node: node.clone(), instance, budget, random, fault: None };
         let throttler = Throttler::sharing(UNLIMITED, clock.clone(), gravestone("throttler"), parts).start();
         let wiring = Wiring { bus: Arc::clone(&bus), fleet, node, delivery: Delivery::Local };
         let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");

@@ -164,7 +164,7 @@ fn no_header_can_do_harm() {
         for buses in Buses::each().await {
             let node = TestNode::start(Plan { bus: buses.node.clone(), ..Plan::with(ScriptedRuntime::new()) }).await;
             for sample in samples(&mut Random::seeded(1)) {
-                for name in [headers::TRACEPARENT, headers::MESSAGE_ID, headers::DEADLINE_MS, headers::CONTENT_TYPE, headers::TRACESTATE] {
+                for name in [headers::TRACEPARENT, headers::MESSAGE_ID, bus::DEADLINE_HEADER, headers::CONTENT_TYPE, headers::TRACESTATE] {
                     for value in ["", "-1", "00-0-0-00", "\u{e9}\u{1f4e6}", "99999999999999999999999999999999999999999", &"f".repeat(9_000)]
                     {
                         let lines = [(name, value.to_owned())].into_iter().collect();

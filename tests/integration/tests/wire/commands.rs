@@ -60,7 +60,7 @@ fn check_headers(messages: &[Message], trace_id: &str) {
             ids.insert(header(headers::TRACEPARENT).to_owned());
         }
         assert_eq!((header(headers::CONTENT_TYPE), header(headers::VERSION)), ("application/msgpack", "1"));
-        assert!(header(headers::DEADLINE_MS).parse::<u64>().is_ok());
+        assert!(header(bus::DEADLINE_HEADER).parse::<u64>().is_ok());
         assert!(message.reply_to.is_some(), "a command is a request");
         ids.insert(header(headers::MESSAGE_ID).to_owned());
     }

@@ -119,6 +119,7 @@ impl Node {
             bus: bus.clone(),
             fleet: fleet.clone(),
             node: name.clone(),
+            instance: format!("{:032x}", Random::from_system().id()),
             budget,
             random: Random::from_system(),
             fault: planted.budget,

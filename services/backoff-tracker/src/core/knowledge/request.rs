@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::TraceContext;
+use contract::know::MAX_TOPICS_CLEARED;
 use contract::messages::backoff_tracker::{self as told, BackoffAnswer, BackoffEntry, BackoffKey, CheckBackoff};
 use image::Reference;
 
@@ -23,9 +24,6 @@ use crate::sought::Sought;
 
 /// Reporters named of one entry; more say nothing more.
 const REPORTERS_NAMED: usize = 10;
-
-/// The most topics of one clear: what one stored value holds.
-const TOPICS_CLEARED: usize = 200;
 
 /// What a clear comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,11 +143,11 @@ impl Knowledge {
         let mut named = self.entries(now);
         named.retain(|entry| sought.names(&self.listed(now, entry)));
         named.sort_by_key(|entry| (entry.binding == Binding::Reporters, Reverse(entry.next_try)));
-        named.truncate(TOPICS_CLEARED);
+        named.truncate(MAX_TOPICS_CLEARED);
         let of_image =
             self.replica.topics_of_image(&image).into_iter().filter(|topic| named.iter().all(|entry| entry.topic.id() != *topic));
         let mut topics: Vec<TopicId> = named.iter().map(|entry| entry.topic.id()).chain(of_image).collect();
-        topics.truncate(TOPICS_CLEARED);
+        topics.truncate(MAX_TOPICS_CLEARED);
         Some(Clearing { image: Some(image), topics })
     }
 
