@@ -12,9 +12,13 @@ mod real_nats;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actors::bucket_spec;
+use bus::Bus as _;
 use bus::memory::MemoryBus;
 use clock::Clock;
+use contract::know::{SharedBucket, StoredLease, decode};
 use contract::messages::throttler::{BudgetState, PermitAnswer};
+use contract::subject;
 use fleet::{Fleet, Registry};
 use integration::paused;
 use throttler::core::budget::{Alone, BudgetPolicy};
@@ -46,6 +50,23 @@ fn nodes_share_one_rate_and_one_leader() {
         assert!(begun.iter().max() < Some(&Duration::from_secs(3)), "{:?}", begun.iter().max());
         let states = fleet.states().await;
         assert_eq!(states.iter().flatten().filter(|state| state.leads).count(), 1, "{states:?}");
+    });
+}
+
+/// By its instance a lease names the same start of the node as lists of nodes do.
+#[test]
+fn a_leaders_lease_names_the_instance_that_its_node_was_started_as() {
+    paused(async {
+        let (bus, clock) = on_memory();
+        let fleet = Fleet::start(2, POLICY, &clock, |_| Arc::new(bus.connect())).await;
+        assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
+        let bucket = bus.bucket(&bucket_spec(SharedBucket::leaders(&subject::Fleet::default()))).await.unwrap();
+        let stored = bucket.snapshot(None).await.unwrap().entries;
+        let leases: Vec<StoredLease> = stored.iter().map(|held| decode(&held.entry.value).unwrap()).collect();
+        assert!(!leases.is_empty(), "somebody leads");
+        for lease in leases {
+            assert_eq!(lease.instance, format!("start-of-{}", lease.holder));
+        }
     });
 }
 

@@ -131,7 +131,7 @@ impl Node {
         let node: NodeName = format!("n{number}").parse().expect("a name");
         let fleet = subject::Fleet::default();
         let gravestone = actors::Gravestone::of;
-        let (instance, random) = (format!("{number:x}"), Random::seeded(number as u64));
+        let (instance, random) = (format!("start-of-{node}"), Random::seeded(number as u64));
         let parts = FleetParts { bus: Arc::clone(&bus), fleet: fleet.clone(), node: node.clone(), instance, budget, random, fault: None };
         let throttler = Throttler::sharing(UNLIMITED, clock.clone(), gravestone("throttler"), parts).start();
         let wiring = Wiring { bus: Arc::clone(&bus), fleet, node, delivery: Delivery::Local };

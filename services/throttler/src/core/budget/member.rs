@@ -36,8 +36,8 @@ const ANSWER_USUAL: Duration = Duration::from_millis(50);
 const GRANT_LATE: Duration = Duration::from_millis(40);
 /// So often a wish is asked for anew because of late grants; when all are late, that is how it is.
 const LATE_GRANTS: u8 = 2;
-/// Who has pulled under a quota and wants nothing more asks so often whether its leader still knows of it.
-const WITNESSED_EVERY: Duration = Duration::from_secs(2);
+/// A node that has pulled under a quota and wants nothing more renews this often, so that a new leader is told of the quota.
+const CHECK_LEADER_EVERY: Duration = Duration::from_secs(2);
 /// Who finds no leader asks for the lease so often.
 const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 
@@ -63,8 +63,8 @@ pub(super) struct Member {
     remembered: Remembered,
     /// The epoch of the leader that was told of it.
     told_epoch: u64,
-    /// Until when it asks whether whoever leads knows what it knows of a quota, though it wants nothing.
-    witness_until: Option<Duration>,
+    /// Until then it tells the leader, whichever node that is, what it knows of a quota, though it wants nothing.
+    check_leader_until: Option<Duration>,
     renew_at: Duration,
     renew_asked: Option<Duration>,
     campaign_at: Option<Duration>,
@@ -120,7 +120,7 @@ impl Member {
             returns: BTreeMap::new(),
             remembered: Remembered::default(),
             told_epoch: 0,
-            witness_until: None,
+            check_leader_until: None,
             renew_at: now,
             renew_asked: None,
             campaign_at: None,
@@ -180,8 +180,8 @@ impl Member {
         }
         let from = now + self.spread();
         self.campaign_at = self.campaign_at.map(|at| at.min(from));
-        // Whoever leads now may have been elected by nodes that know nothing.
-        self.bear_witness(now);
+        // A leader elected meanwhile may know of no quota.
+        self.check_that_leader_knows_quota(now);
         self.tick(now)
     }
 
@@ -295,7 +295,7 @@ impl Member {
         let claims = self.may_go().into_iter().filter_map(|permit| self.claims.get(permit));
         let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + ANSWER_WITHIN }));
         let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + ANSWER_WITHIN)));
-        let renews = self.claims.in_flight_count() > 0 || self.witness_until.is_some();
+        let renews = self.claims.in_flight_count() > 0 || self.check_leader_until.is_some();
         let renew = (self.leader.is_some() && renews).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
         let alone = Some(self.heard + self.alone_after).filter(|at| *at > now);
@@ -303,7 +303,7 @@ impl Member {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.claims.is_empty() && self.returns.is_empty() && self.witness_until.is_none()
+        self.claims.is_empty() && self.returns.is_empty() && self.check_leader_until.is_none()
     }
 
     /// How many claims were looked at since this was asked last.
@@ -482,13 +482,13 @@ impl Member {
     fn call_renew(&mut self, now: Duration, epoch: u64, leader: &NodeName, wanted: &mut Vec<Wanted>) {
         let permits = self.held();
         let news = self.told_epoch != epoch && !self.remembered.is_empty();
-        if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news && self.witness_until.is_none()) {
+        if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news && self.check_leader_until.is_none()) {
             return;
         }
         let limits = |permit| Some(PermitLimits { permit, limits: self.claims.get(permit)?.told.clone()? });
         let told = self.claims.untold().filter_map(limits).collect();
         let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
-        (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { WITNESSED_EVERY } else { RENEW_EVERY });
+        (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { RENEW_EVERY });
         let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, told, known };
         wanted.push(Wanted::Call(leader.clone(), BudgetCall::Renew(renew)));
     }

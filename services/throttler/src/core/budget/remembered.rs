@@ -53,6 +53,11 @@ impl Remembered {
         KnownLimits { none_told: self.none_told, limits: current.map(left).collect() }
     }
 
+    /// Whether a window is known that is not over.
+    pub(super) fn is_limited(&self, now: Duration) -> bool {
+        self.limits.iter().any(|(_, over)| now < *over)
+    }
+
     pub(super) fn is_used_up(&self, now: Duration) -> bool {
         self.limits.iter().any(|(limit, over)| now < *over && limit.remaining == 0)
     }

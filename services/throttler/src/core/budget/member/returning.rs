@@ -8,8 +8,8 @@ use contract::messages::throttler::RegistryLimit;
 use super::super::claim::{Return, Stage, Wanted};
 use super::{Member, RETURNS_MAX};
 
-/// So long after a pull, or after the bus came back: by then a leader that died has a successor, which has been told.
-const WITNESS_FOR: Duration = Duration::from_secs(10);
+/// Time after a pull, or after the bus came back, for which it does so: by then a leader that died has a successor that was told.
+const CHECK_LEADER_FOR: Duration = Duration::from_secs(10);
 
 impl Member {
     pub(in crate::core::budget) fn release(
@@ -25,7 +25,7 @@ impl Member {
             self.remembered.learn_first_hand(now, limits);
         }
         if claim.stage != Stage::Waiting {
-            self.bear_witness(now);
+            self.check_that_leader_knows_quota(now);
         }
         if self.returns.len() < RETURNS_MAX {
             self.returns.insert(permit, Return { served, ..Return::new(now, claim.stage != Stage::Waiting, told) });
@@ -33,11 +33,11 @@ impl Member {
         self.tick(now)
     }
 
-    /// Whoever leads is asked for a while whether it knows of a quota what this node knows: if a leader dies, nobody else may know of
-    /// this node's pull, and a node that wants nothing looks for no leader.
-    pub(super) fn bear_witness(&mut self, now: Duration) {
-        if !self.known(now).limits.is_empty() {
-            self.witness_until = Some(now + WITNESS_FOR);
+    /// Keeps a node that knows a quota in contact with the leader for a while. If the leader dies, no other node may know of this node's
+    /// pull, and a node that wants nothing does not look for the next leader.
+    pub(super) fn check_that_leader_knows_quota(&mut self, now: Duration) {
+        if self.remembered.is_limited(now) {
+            self.check_leader_until = Some(now + CHECK_LEADER_FOR);
         }
     }
 }

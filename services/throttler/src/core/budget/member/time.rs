@@ -47,7 +47,7 @@ impl Member {
                 self.returns.insert(permit, Return::new(now, claim.stage != Stage::Waiting, claim.told));
             }
         }
-        self.witness_until = self.witness_until.filter(|until| now < *until);
+        self.check_leader_until = self.check_leader_until.filter(|until| now < *until);
         self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
     }
 
