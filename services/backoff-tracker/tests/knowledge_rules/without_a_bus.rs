@@ -220,6 +220,26 @@ fn leave_of_whom_the_bus_has_just_left_without_an_answer_does_not_lapse() {
     }
 }
 
+/// The bus is back by then, or it has gone on without a permit: leave that is half a minute old says nothing of the registry.
+#[test]
+fn leave_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_when_the_next_attempt_is_due() {
+    let mut node = Node::of(20);
+    node.bus_answers = false;
+    node.until(1.0);
+    node.ask();
+    node.until(1.25);
+    assert!(node.is_clear(), "{:?}", node.told);
+    for reporter in ["n1", "n2", "n3"] {
+        node.hear(reporter, endpoint(), failed(3));
+    }
+    node.until(16.2);
+    let due = node.core.entries(node.now).iter().all(|entry| entry.next_try < node.now);
+    assert!(due && !node.core.entries(node.now).is_empty(), "{:?}", node.core.entries(node.now));
+    assert_eq!(node.abandoned, 0);
+    node.until(20.0);
+    assert_eq!(node.abandoned, 1);
+}
+
 #[test]
 fn what_nobody_knew_before_holds_nobody_without_a_bus() {
     let mut node = Node::of(1_000);

@@ -9,7 +9,7 @@ use contract::messages::backoff_tracker::{BackoffCounts, BackoffKey};
 use contract::{FailureClass, NodeName, Stage, Target};
 
 use super::UNANSWERED_AFTER;
-use super::alone::Alone;
+use super::alone::{Alone, BACK_WITHIN};
 use super::entry::{Binding, Entry, Eyes};
 use super::fault::Fault;
 use super::fleet::Fleet;
@@ -476,8 +476,8 @@ impl Knowledge {
     fn watch(&mut self, now: Duration, wish: &mut Wish, effects: &mut Vec<Effect>) {
         let State::Going(going) = &mut wish.state else { return };
         if going.attempt.is_none() {
-            // It waits in a queue of this node: its silence says nothing.
-            wish.wake = None;
+            // It waits in a queue of this node: its silence says nothing. See `has_lapsed`.
+            wish.wake = going.by_own_rule.then_some(going.begun + BACK_WITHIN).filter(|at| now < *at);
             return;
         }
         let late_at = going.begun + UNANSWERED_AFTER;
