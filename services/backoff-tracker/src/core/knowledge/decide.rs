@@ -103,7 +103,7 @@ impl Knowledge {
         let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
         let (binding, outdated) = (self.binding(now, &wish.aim), *by_own_rule && now >= *begun + BACK_WITHIN);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
-        bound && (not_due(now, &binding).is_some_and(|entry| fails(&entry)) || outdated && binding.iter().any(fails))
+        bound && (not_due(now, &binding).is_some_and(fails) || outdated && binding.iter().any(fails))
     }
 
     /// What binds this node in trying an image.
