@@ -79,6 +79,25 @@ fn no_more_at_once_than_allowed() {
     assert_eq!((seen.served, seen.most_at_once), (40, 5));
 }
 
+/// Where each answer takes long, it is waited for as long: a leader that is slow to reach is better than none.
+#[test]
+fn a_slow_bus_slows_and_starves_nobody() {
+    let ways = [2, 20, 100, 200, 400, 800].map(Duration::from_millis);
+    for (at_once, per_second, far_nodes) in [(0, 3.0, 6), (0, 3.0, 2), (0, 200.0, 6), (3, 3.0, 6), (3, 200.0, 6), (3, 200.0, 2)] {
+        for (one_way, seed) in ways.into_iter().flat_map(|way| (0..5).map(move |seed| (way, seed))) {
+            let policy = BudgetPolicy { per_second, at_once, ..BudgetPolicy::default() };
+            let plan = Plan { nodes: 6, wishes_per_node: 3, policy, one_way, far_nodes, ..Plan::default() };
+            let seen = World::run(plan, seed);
+            let said = format!("{at_once} at once, {per_second} a second, {far_nodes} are {one_way:?} away, seed {seed}");
+            assert_eq!((seen.served, seen.alone), (18, 0), "{said}");
+            let (most, last) = (most_in_a_second(&seen.begun), *seen.begun.last().expect("somebody began"));
+            assert!(last <= Duration::from_secs(12) + one_way * 30, "{said}: the last began at {last:?}");
+            // Answers that come late begin what was granted in another second.
+            assert!(most as f64 <= per_second * 2.0, "{said}: {most} began within a second");
+        }
+    }
+}
+
 #[test]
 fn a_leader_of_a_bucket_that_was_wiped_hears_itself() {
     let wished_within = Duration::from_secs(60);
@@ -104,6 +123,8 @@ fn troubled(fault: Option<Fault>) -> Plan {
         loss: 0.02,
         doubling: 0.05,
         delay_most: Duration::from_millis(4),
+        one_way: Duration::ZERO,
+        far_nodes: 0,
         troubles: 8,
         first_cut_for: Duration::ZERO,
         wiped_at: None,
@@ -294,8 +315,8 @@ fn who_leads_no_more_tells_the_next_leader_what_it_knew_as_one() {
     assert_eq!(told.map(|limit| (limit.limit, limit.remaining)), Some((6, 0)), "{effects:?}");
 }
 
-/// What a node comes to in a minute whose leader gives each answer a second late: how often it asked, and when it went.
-fn with_a_late_leader(answer: impl Fn() -> BudgetAnswer) -> (usize, Vec<u64>) {
+/// What a node comes to in a minute whose leader gives each answer so late: how often it asked, and when it went.
+fn with_a_late_leader(late_ms: u64, answer: impl Fn() -> BudgetAnswer) -> (usize, Vec<u64>) {
     let (mut random, owner, leader) = (Random::seeded(1), world::OWNER.to_owned(), "n9".parse::<NodeName>().unwrap());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
     let mut happened = VecDeque::from(node.step(at(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
@@ -314,7 +335,7 @@ fn with_a_late_leader(answer: impl Fn() -> BudgetAnswer) -> (usize, Vec<u64>) {
                 }
                 Effect::Call { asked, call: call @ BudgetCall::Grant(_), .. } => {
                     asked_in_all += 1;
-                    under_way.push_back((ms + 1_000, asked, call));
+                    under_way.push_back((ms + late_ms, asked, call));
                 }
                 Effect::Granted { alone, .. } => went.extend(alone.then_some(ms)),
                 _ => {}
@@ -328,15 +349,17 @@ fn with_a_late_leader(answer: impl Fn() -> BudgetAnswer) -> (usize, Vec<u64>) {
 #[test]
 fn who_is_told_late_to_wait_waits_and_does_not_ask_the_more() {
     let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
-    let (asked, went) = with_a_late_leader(queued);
-    assert_eq!(went, [0; 0]);
-    assert!((8..=60).contains(&asked), "asked {asked} times in a minute");
+    for late_ms in [1_000, 3_000] {
+        let (asked, went) = with_a_late_leader(late_ms, queued);
+        assert_eq!(went, [0; 0]);
+        assert!((8..=60).contains(&asked), "asked {asked} times in a minute, each answer {late_ms} ms late");
+    }
 }
 
 #[test]
 fn whose_grants_all_come_too_late_goes_alone() {
     let granted = || BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default() };
-    let (_, went) = with_a_late_leader(granted);
+    let (_, went) = with_a_late_leader(2_600, granted);
     assert!(matches!(went[..], [15_000..=16_000]), "{went:?}");
 }
 

@@ -32,6 +32,10 @@ pub(crate) struct Plan {
     pub(crate) loss: f64,
     pub(crate) doubling: f64,
     pub(crate) delay_most: Duration,
+    /// What each message takes at least of the nodes that are far from the server, a node's to itself as well: it goes by the bus.
+    pub(crate) one_way: Duration,
+    /// So many nodes, the last, are far from the server.
+    pub(crate) far_nodes: usize,
     /// How many crashes, partitions and stalls in the first minute.
     pub(crate) troubles: usize,
     /// The first node is cut off for so long from the beginning.
@@ -59,6 +63,8 @@ impl Default for Plan {
             loss: 0.0,
             doubling: 0.0,
             delay_most: Duration::from_millis(2),
+            one_way: Duration::ZERO,
+            far_nodes: 0,
             troubles: 0,
             first_cut_for: Duration::ZERO,
             wiped_at: None,
@@ -338,7 +344,9 @@ impl World {
         let copies = if self.random.fraction() < self.plan.doubling { 2 } else { 1 };
         for copy in 0..copies {
             let most = self.plan.delay_most * if copy == 0 { 1 } else { 1_000 };
-            let after = most.mul_f64(self.random.fraction());
+            let far = (self.plan.nodes - self.plan.far_nodes)..self.plan.nodes;
+            let way = if far.contains(&from) || far.contains(&to) { self.plan.one_way } else { Duration::ZERO };
+            let after = way + most.mul_f64(self.random.fraction());
             let incarnation = self.nodes[to].incarnation;
             self.later(after, Event::Deliver(to, incarnation, Box::new(letter.clone())));
         }

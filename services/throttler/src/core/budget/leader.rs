@@ -13,14 +13,14 @@ use super::adaptive_rate::{AdaptiveRate, RegistryAnswer};
 use super::fault::Fault;
 use super::line::{Line, Waiter};
 use super::pace::Pace;
-use super::permits::{Permits, Stage};
+use super::permits::{Permit, Permits, Stage};
 use super::quota::{Allowance, Out, Quota};
 use super::rate::{Rate, RateCause};
+use super::round_trips::RoundTrips;
 use super::{ASK_AGAIN, BudgetPolicy, FLEET_PERMIT_LEASE};
 
-/// A permit that was called out begins at once; one that is fetched later than this takes another turn of the rate, so that calls
-/// that were held up do not begin together.
-const FRESH: Duration = Duration::from_millis(40);
+/// So many more turns of the rate a permit takes that is fetched late: whoever comes later than others each time has a slow line.
+const LATE_TURNS: u8 = 3;
 /// A late copy of a question must not get a permit after the permit was returned; messages are late by seconds.
 const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
 /// So many returned permits are remembered: 15 s of returns at twice the default rate.
@@ -85,6 +85,8 @@ pub(super) struct Leader {
     /// When lapses were looked for last.
     looked: Option<Duration>,
     pull_takes: Duration,
+    /// How long after a call a permit is fetched.
+    fetches: RoundTrips,
     turns: Vec<(NodeName, BudgetTurn)>,
     /// Others were told of a quota as if this node had pulled once more, so it may: when a leader dies, nobody else knows of its
     /// own pulls.
@@ -119,6 +121,7 @@ impl Leader {
             last_step: now,
             looked: None,
             pull_takes: PULL_EXPECTED,
+            fetches: RoundTrips::expected(Duration::ZERO),
             turns: Vec::new(),
             own_pull_told: false,
             others_heard: None,
@@ -202,12 +205,18 @@ impl Leader {
         }
         if let Some(permit) = self.permits.get(ask.permit) {
             match permit.stage() {
-                Stage::Called(place, waiter) if now > permit.granted + FRESH => {
-                    self.line.put(*place, waiter.clone());
+                Stage::Called(place, waiter) => {
+                    let took = self.fetches.saw(now, permit.granted);
+                    if !self.takes_another_turn(permit, took) {
+                        return self.claimed(now, ask);
+                    }
+                    self.line.put(*place, waiter.clone().that_came_late());
                     self.permits.remove(ask.permit);
                 }
-                Stage::Claimed if now > permit.turn + FRESH && permit.node == ask.node => return self.claimed_late(now, ask),
-                Stage::Called(..) | Stage::Claimed => return self.claimed(now, ask),
+                Stage::Claimed => {
+                    let late = permit.node == ask.node && self.takes_another_turn(permit, now.saturating_sub(permit.turn));
+                    return if late { self.claimed_late(now, ask) } else { self.claimed(now, ask) };
+                }
             }
         }
         if let Err(full) = self.line.join(now, &ask.node, ask.permit) {
@@ -222,6 +231,11 @@ impl Leader {
         let ahead = self.line.ahead_of(ask.permit).unwrap_or_default();
         let wait_ms = self.wait(now, ahead, &ask.node).as_millis() as u64;
         BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
+    }
+
+    /// Whether a permit that is fetched so long after its turn takes another, so that those that were held up do not begin together.
+    fn takes_another_turn(&self, permit: &Permit, after: Duration) -> bool {
+        permit.late < LATE_TURNS && self.fetches.is_held_up(after)
     }
 
     pub(super) fn renew(&mut self, now: Duration, renew: &RenewBudget) -> BudgetRenewed {

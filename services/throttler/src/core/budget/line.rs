@@ -50,7 +50,15 @@ pub(super) enum Full {
 pub(super) struct Waiter {
     pub(super) node: NodeName,
     pub(super) permit: PermitId,
+    /// So often it was called, came late and took another turn.
+    pub(super) late: u8,
     heard: Duration,
+}
+
+impl Waiter {
+    pub(super) fn that_came_late(self) -> Self {
+        Self { late: self.late.saturating_add(1), ..self }
+    }
 }
 
 /// Fair queueing by start tags: a node's first wish is in the present round, each further one in a later round.
@@ -110,7 +118,7 @@ impl Line {
         self.last_rounds.insert(node.clone(), round);
         self.numbers += 1;
         let place = Place { round, number: self.numbers };
-        self.put(place, Waiter { node: node.clone(), permit, heard: now });
+        self.put(place, Waiter { node: node.clone(), permit, late: 0, heard: now });
         Ok(())
     }
 

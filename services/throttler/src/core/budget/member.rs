@@ -17,9 +17,10 @@ use super::claims::Claims;
 use super::fault::Fault;
 use super::pace::Pace;
 use super::remembered::Remembered;
+use super::round_trips::RoundTrips;
 use super::{
-    ALONE_AFTER, ANSWER_COUNTS, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE,
-    MISSES_TO_GONE, RENEW_EVERY,
+    ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE, MISSES_TO_GONE,
+    RENEW_EVERY,
 };
 
 /// A place in the leader's line is asked for again this long after it should have been called.
@@ -30,11 +31,9 @@ const RETURNS_MAX: usize = 1_000;
 /// is over, or who led by a bucket that was lost leads no more, and another has been found though a question and its answer are lost.
 const LOOKS_FIRST: Duration = Duration::from_secs(8);
 /// Of a leader that has not answered yet, an answer is expected within this.
-const ANSWER_USUAL: Duration = Duration::from_millis(50);
-/// A grant that took longer than others by more than this begins too late to count in its own second: it is asked for again, and has
-/// another turn.
-const GRANT_LATE: Duration = Duration::from_millis(40);
-/// So often a wish is asked for anew because of late grants; when all are late, that is how it is.
+const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
+/// A grant that was held up begins too late to count in its own second: it is asked for again, and has another turn. So often; when all
+/// are late, that is how it is.
 const LATE_GRANTS: u8 = 2;
 /// A node that has pulled under a quota and wants nothing more renews this often, so that a new leader is told of the quota.
 const CHECK_LEADER_EVERY: Duration = Duration::from_secs(2);
@@ -56,8 +55,8 @@ pub(super) struct Member {
     missed: Option<Duration>,
     /// Misses since the leader of this epoch was heard: each makes the next question wait longer.
     unheard: (u64, u32),
-    /// The least time that an answer took.
-    quickest: Duration,
+    /// What a leader's answers take.
+    round_trips: RoundTrips,
     claims: Claims,
     returns: BTreeMap<PermitId, Return>,
     remembered: Remembered,
@@ -115,7 +114,7 @@ impl Member {
             misses: 0,
             missed: None,
             unheard: (0, 0),
-            quickest: ANSWER_USUAL,
+            round_trips: RoundTrips::expected(ANSWER_EXPECTED),
             claims: Claims::default(),
             returns: BTreeMap::new(),
             remembered: Remembered::default(),
@@ -233,7 +232,8 @@ impl Member {
 
     /// What came of a call that was made at `asked`.
     pub(super) fn replied(&mut self, now: Duration, asked: Duration, call: &BudgetCall, reply: BudgetReply) -> Vec<Wanted> {
-        if (now > asked + ANSWER_COUNTS || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
+        self.round_trips.saw(now, asked);
+        if (now > asked + self.round_trips.counts() || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
             // A grant may have come back to the leader by now. One that is heard so late is as good as none, unless it says to wait.
             return self.tick(now);
         }
@@ -291,10 +291,11 @@ impl Member {
         if self.is_idle() {
             return None;
         }
-        let asked = |asked: Option<Duration>| asked.map(|asked| asked + ANSWER_WITHIN);
+        let within = self.round_trips.within();
+        let asked = |asked: Option<Duration>| asked.map(|asked| asked + within);
         let claims = self.may_go().into_iter().filter_map(|permit| self.claims.get(permit));
-        let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + ANSWER_WITHIN }));
-        let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + ANSWER_WITHIN)));
+        let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + within }));
+        let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + within)));
         let renews = self.claims.in_flight_count() > 0 || self.check_leader_until.is_some();
         let renew = (self.leader.is_some() && renews).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
@@ -396,7 +397,7 @@ impl Member {
         }
         self.fence = (epoch, now);
         self.heard = now;
-        if now <= asked + ANSWER_COUNTS {
+        if now <= asked + self.round_trips.counts() {
             // One that is later may answer as late again: it is asked no more often than before.
             (self.misses, self.missed, self.unheard, self.went_alone) = (0, None, (epoch, 0), false);
         }
@@ -426,7 +427,7 @@ impl Member {
                 self.told_epoch = epoch;
                 let took = now.saturating_sub(asked);
                 let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
-                let is_late = took > self.quickest + GRANT_LATE;
+                let is_late = self.round_trips.is_held_up(took);
                 let late = self.claims.change_waiting(permit, |claim| {
                     let late = claim.late;
                     if is_late && late < LATE_GRANTS {
@@ -436,8 +437,7 @@ impl Member {
                     }
                     late
                 });
-                if let Some(late) = late.filter(|late| !(is_late && *late < LATE_GRANTS)) {
-                    self.quickest = if late < LATE_GRANTS { self.quickest.min(took) } else { took };
+                if late.is_some_and(|late| !is_late || late >= LATE_GRANTS) {
                     wanted.push(Wanted::Granted { permit, alone: false });
                 }
             }

@@ -7,6 +7,7 @@
 //! What holds among nodes that reach a leader, whatever is lost, late, doubled, cut off or dead:
 //! - permits in use are never more than `at_once`, but for pulls that went on after their permit had run out (counted);
 //! - no sliding second sees more grants than `per_second`, and than the registry turns out to be able to do ([`AdaptiveRate`]);
+//!   pulls begin within 80 ms of the same time after their grants, but for those of nodes that are slow to reach: twice as many may begin;
 //! - never more pulls are let go than the registry has said are left, permits that are out included.
 //!
 //! Who reaches no leader for [`ALONE_AFTER`] goes on by its share of the budget, at least one at a time, and is counted.
@@ -26,6 +27,7 @@ mod permits;
 mod quota;
 mod rate;
 mod remembered;
+mod round_trips;
 mod step;
 
 use std::time::Duration;
@@ -49,9 +51,9 @@ pub const LEADER_LEASE: Duration = Duration::from_secs(3);
 pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
 /// How long the bucket of leases may take to answer; a leader renews its lease three times within it.
 pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// How long a leader's answer is waited for.
+/// How long a leader's answer is waited for at least; longer where answers take longer.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
-/// An answer that is later still counts until then, where each message takes long but comes: it was asked again meanwhile.
+/// An answer that is later still counts until then at least, where each message takes long but comes: it was asked again meanwhile.
 pub const ANSWER_COUNTS: Duration = Duration::from_millis(500);
 /// One that comes until then grants nothing, but a leader that says so late who has to wait is not gone: its line is slow, or it has many
 /// to answer.

@@ -9,8 +9,8 @@ use super::FLEET_PERMIT_LEASE;
 use super::line::{COUNTED_ANEW, Place, Waiter};
 use super::quota::Out;
 
-/// Who is called and does not come loses the turn.
-const CALLED_FOR: Duration = Duration::from_secs(1);
+/// Who is called and does not come loses the turn. On a slow bus the call takes up to a second, and the answer as well.
+const CALLED_FOR: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
@@ -26,6 +26,8 @@ pub(super) struct Permit {
     pub(super) granted: Duration,
     /// When it may have begun last.
     pub(super) turn: Duration,
+    /// So often it was fetched late and took another turn.
+    pub(super) late: u8,
     heard: Duration,
     stage: Stage,
     /// The registry's word in this pull is known.
@@ -86,7 +88,7 @@ impl Permits {
     /// It may begin now, should its holder not have heard of it before. If it has, it began before: so it counts from then on.
     pub(super) fn grant_again(&mut self, now: Duration, id: PermitId) {
         if let Some(permit) = self.permits.get_mut(&id) {
-            permit.turn = now;
+            (permit.turn, permit.late) = (now, permit.late.saturating_add(1));
         }
     }
 
@@ -99,12 +101,13 @@ impl Permits {
 
     /// One more. None has this id yet.
     pub(super) fn insert(&mut self, now: Duration, id: PermitId, node: NodeName, stage: Stage) {
-        self.add(id, Permit { node, granted: now, turn: now, heard: now, stage, told: false, inherited: false });
+        let late = if let Stage::Called(_, waiter) = &stage { waiter.late } else { 0 };
+        self.add(id, Permit { node, granted: now, turn: now, late, heard: now, stage, told: false, inherited: false });
     }
 
     /// One that a leader before has granted.
     pub(super) fn inherit(&mut self, now: Duration, id: PermitId, node: NodeName) {
-        self.add(id, Permit { node, granted: now, turn: now, heard: now, stage: Stage::Claimed, told: false, inherited: true });
+        self.add(id, Permit { node, granted: now, turn: now, late: 0, heard: now, stage: Stage::Claimed, told: false, inherited: true });
     }
 
     fn add(&mut self, id: PermitId, permit: Permit) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::PermitId;
 
 use super::super::claim::{Return, Stage, Wanted};
-use super::super::{ANSWER_WITHIN, Alone, MISSES_TO_GONE};
+use super::super::{Alone, MISSES_TO_GONE};
 use super::{Member, RETURNS_MAX};
 
 /// A wish of the node that nobody has asked for again is over: its asker died. As long as the node's own permits last.
@@ -23,7 +23,7 @@ impl Member {
     pub(super) fn hold_off(&self) -> Duration {
         match self.unheard.1.checked_sub(MISSES_TO_GONE) {
             None => Duration::ZERO,
-            Some(further) => (ANSWER_WITHIN * (1 << further.min(3))).min(HOLD_OFF_MAX),
+            Some(further) => (self.round_trips.within() * (1 << further.min(3))).min(HOLD_OFF_MAX),
         }
     }
 
@@ -70,7 +70,8 @@ impl Member {
     /// What was asked and not answered in time is asked again; after three times in a row the leader counts as gone. If the lease names
     /// it all the same, it is asked less and less often, and the lease is looked up after each time: there may be another by then.
     pub(super) fn count_misses(&mut self, now: Duration) {
-        let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + ANSWER_WITHIN);
+        let within = self.round_trips.within();
+        let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + within);
         let ask_at = now + self.hold_off();
         let mut missed = false;
         let asked: Vec<PermitId> = self.claims.asked().collect();
@@ -85,7 +86,7 @@ impl Member {
         if late(self.renew_asked) {
             (self.renew_asked, self.renew_at, missed) = (None, ask_at, true);
         }
-        if missed && self.missed.is_none_or(|at| now >= at + ANSWER_WITHIN / 2) {
+        if missed && self.missed.is_none_or(|at| now >= at + within / 2) {
             self.missed = Some(now);
             self.misses += 1;
             self.unheard.1 = self.unheard.1.saturating_add(1);
