@@ -96,7 +96,7 @@ fn without_the_bus(case: Case, lose: fn(&mut Outage<'_>), find: fn(&mut Outage<'
     elsewhere.known_to(&outage.agents);
     let kubelet = beside.figures();
     kubelet.hold_for(&outage, failing);
-    outage.all_stored_within(kubelet.served_within(), healed);
+    outage.all_stored_within(kubelet.served_within(outage.left_alone(healed)), healed);
     drop(command);
 }
 

@@ -145,9 +145,14 @@ impl<'a> Outage<'a> {
 
     /// How soon after healing all must be served: what the registry has asked for comes first.
     pub(crate) fn within(&self, healed: Healed) -> Duration {
+        self.left_alone(healed) + self.case.served_within()
+    }
+
+    /// For how long after healing the registry still has asked to be left alone.
+    pub(crate) fn left_alone(&self, healed: Healed) -> Duration {
         let limited = self.registry.requests().into_iter().filter(|request| request.status == Some(429));
         let asked_until = limited.map(|request| request.at + self.case.asks_for()).max();
-        asked_until.unwrap_or_default().saturating_sub(healed.at) + self.case.served_within()
+        asked_until.unwrap_or_default().saturating_sub(healed.at)
     }
 
     /// Waits until the image is in each node's store; tells how long after healing the last fetched it, by the registry's clock.

@@ -52,9 +52,10 @@ impl Figures {
         assert!(failing <= at_most, "{}: {failing} failing requests, {self:?}", play());
     }
 
-    /// Who is served so soon after healing is served as soon as by kubelet's rule.
-    pub(crate) fn served_within(self) -> Duration {
-        self.served + LOOKS_WITHIN
+    /// Who is served so soon after healing is served as soon as by kubelet's rule. What the registry still asks to be left alone for, which
+    /// that rule does not hear, comes first.
+    pub(crate) fn served_within(self, left_alone: Duration) -> Duration {
+        self.served.max(left_alone) + LOOKS_WITHIN
     }
 }
 

@@ -110,7 +110,7 @@ fn who_kept_it_is_served(outage: &Outage<'_>, healed: Healed) -> Duration {
 
 /// The others are served by then too, or as soon as by kubelet's rule.
 fn who_lost_it_is_served(outage: &Outage<'_>, healed: Healed, within: Duration, beside: Beside) {
-    let within = within.max(beside.figures().served_within());
+    let within = within.max(beside.figures().served_within(Duration::ZERO));
     are_served("who lost the bus", HALF + 1..=NODES, outage, healed, within);
 }
 

@@ -40,7 +40,7 @@ fn slow(case: Case, each_byte: Duration) {
     let (healed, failing) = outage.heals();
     let kubelet = beside.figures();
     kubelet.hold_for(&outage, failing);
-    outage.all_stored_within(kubelet.served_within(), healed);
+    outage.all_stored_within(kubelet.served_within(outage.left_alone(healed)), healed);
     elsewhere.found_missing_by(&outage.agents[0]);
     outage.ways[0].take(Duration::ZERO);
     elsewhere.known_to(&outage.agents);
