@@ -5,12 +5,14 @@
 #![allow(clippy::disallowed_methods, reason = "this crate is where clocks are read")]
 
 mod random;
+mod round_trips;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use random::Random;
+pub use round_trips::RoundTrips;
 use tokio::time::Instant;
 
 /// One reading of the clock.

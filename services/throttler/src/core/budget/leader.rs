@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use clock::RoundTrips;
 use contract::messages::throttler::{
     BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetTurn, BudgetWaiter, GrantBudget, KnownLimits, PermitLimits, RegistryLimit,
     RenewBudget, ReturnBudget,
@@ -16,8 +17,7 @@ use super::pace::Pace;
 use super::permits::{Permit, Permits, Stage};
 use super::quota::{Allowance, Out, Quota};
 use super::rate::{Rate, RateCause};
-use super::round_trips::RoundTrips;
-use super::{ASK_AGAIN, BudgetPolicy, FLEET_PERMIT_LEASE};
+use super::{ASK_AGAIN, BudgetPolicy, FLEET_PERMIT_LEASE, HELD_UP};
 
 /// So many more turns of the rate a permit takes that is fetched late: whoever comes later than others each time has a slow line.
 const LATE_TURNS: u8 = 3;
@@ -235,7 +235,7 @@ impl Leader {
 
     /// Whether a permit that is fetched so long after its turn takes another, so that those that were held up do not begin together.
     fn takes_another_turn(&self, permit: &Permit, after: Duration) -> bool {
-        permit.late < LATE_TURNS && self.fetches.is_held_up(after)
+        permit.late < LATE_TURNS && after > self.fetches.usual() + HELD_UP
     }
 
     pub(super) fn renew(&mut self, now: Duration, renew: &RenewBudget) -> BudgetRenewed {

@@ -6,6 +6,7 @@ mod time;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clock::RoundTrips;
 use contract::messages::throttler::{
     BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetReturned, GrantBudget, KnownLimits, PermitLimits, RegistryLimit,
     RenewBudget, ReturnBudget,
@@ -17,10 +18,9 @@ use super::claims::Claims;
 use super::fault::Fault;
 use super::pace::Pace;
 use super::remembered::Remembered;
-use super::round_trips::RoundTrips;
 use super::{
-    ALONE_AFTER, ANSWER_WITHIN, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply, FLEET_PERMIT_LEASE, LEADER_LEASE, MISSES_TO_GONE,
-    RENEW_EVERY,
+    ALONE_AFTER, ANSWER_COUNTS_MOST, ANSWER_WITHIN, ANSWER_WITHIN_MOST, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply,
+    FLEET_PERMIT_LEASE, HELD_UP, LEADER_LEASE, MISSES_TO_GONE, RENEW_EVERY,
 };
 
 /// A place in the leader's line is asked for again this long after it should have been called.
@@ -184,6 +184,16 @@ impl Member {
         self.tick(now)
     }
 
+    /// How long an answer is waited for until it is asked for again.
+    fn within(&self) -> Duration {
+        self.round_trips.within(ANSWER_WITHIN, ANSWER_WITHIN_MOST)
+    }
+
+    /// How long after the question an answer still counts.
+    fn counts(&self) -> Duration {
+        (self.within() * 2).min(ANSWER_COUNTS_MOST)
+    }
+
     /// It has not heard a leader for long. There may be one again, so it looks for it before it goes alone.
     fn look_first(&mut self, now: Duration) {
         self.heard = self.heard.max((now + LOOKS_FIRST).saturating_sub(ALONE_AFTER));
@@ -233,7 +243,7 @@ impl Member {
     /// What came of a call that was made at `asked`.
     pub(super) fn replied(&mut self, now: Duration, asked: Duration, call: &BudgetCall, reply: BudgetReply) -> Vec<Wanted> {
         self.round_trips.saw(now, asked);
-        if (now > asked + self.round_trips.counts() || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
+        if (now > asked + self.counts() || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
             // A grant may have come back to the leader by now. One that is heard so late is as good as none, unless it says to wait.
             return self.tick(now);
         }
@@ -291,7 +301,7 @@ impl Member {
         if self.is_idle() {
             return None;
         }
-        let within = self.round_trips.within();
+        let within = self.within();
         let asked = |asked: Option<Duration>| asked.map(|asked| asked + within);
         let claims = self.may_go().into_iter().filter_map(|permit| self.claims.get(permit));
         let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + within }));
@@ -397,7 +407,7 @@ impl Member {
         }
         self.fence = (epoch, now);
         self.heard = now;
-        if now <= asked + self.round_trips.counts() {
+        if now <= asked + self.counts() {
             // One that is later may answer as late again: it is asked no more often than before.
             (self.misses, self.missed, self.unheard, self.went_alone) = (0, None, (epoch, 0), false);
         }
@@ -427,7 +437,7 @@ impl Member {
                 self.told_epoch = epoch;
                 let took = now.saturating_sub(asked);
                 let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
-                let is_late = self.round_trips.is_held_up(took);
+                let is_late = took > self.round_trips.usual() + HELD_UP;
                 let late = self.claims.change_waiting(permit, |claim| {
                     let late = claim.late;
                     if is_late && late < LATE_GRANTS {

@@ -27,7 +27,6 @@ mod permits;
 mod quota;
 mod rate;
 mod remembered;
-mod round_trips;
 mod step;
 
 use std::time::Duration;
@@ -51,10 +50,14 @@ pub const LEADER_LEASE: Duration = Duration::from_secs(3);
 pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
 /// How long the bucket of leases may take to answer; a leader renews its lease three times within it.
 pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// How long a leader's answer is waited for at least; longer where answers take longer.
+/// How long a leader's answer is waited for: twice as long as it usually takes, within these.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
-/// An answer that is later still counts until then at least, where each message takes long but comes: it was asked again meanwhile.
-pub const ANSWER_COUNTS: Duration = Duration::from_millis(500);
+const ANSWER_WITHIN_MOST: Duration = Duration::from_secs(2);
+/// An answer counts for twice as long as it is waited for, as it was asked again meanwhile; but half a second is left of a permit's lease to
+/// renew it.
+const ANSWER_COUNTS_MOST: Duration = Duration::from_millis(FLEET_PERMIT_LEASE.as_millis() as u64 - 500);
+/// What took longer than usual by more than this was held up: it says of a time that is over.
+const HELD_UP: Duration = Duration::from_millis(40);
 /// One that comes until then grants nothing, but a leader that says so late who has to wait is not gone: its line is slow, or it has many
 /// to answer.
 pub const ANSWER_HEARD: Duration = Duration::from_secs(5);

@@ -23,7 +23,7 @@ impl Member {
     pub(super) fn hold_off(&self) -> Duration {
         match self.unheard.1.checked_sub(MISSES_TO_GONE) {
             None => Duration::ZERO,
-            Some(further) => (self.round_trips.within() * (1 << further.min(3))).min(HOLD_OFF_MAX),
+            Some(further) => (self.within() * (1 << further.min(3))).min(HOLD_OFF_MAX),
         }
     }
 
@@ -70,7 +70,7 @@ impl Member {
     /// What was asked and not answered in time is asked again; after three times in a row the leader counts as gone. If the lease names
     /// it all the same, it is asked less and less often, and the lease is looked up after each time: there may be another by then.
     pub(super) fn count_misses(&mut self, now: Duration) {
-        let within = self.round_trips.within();
+        let within = self.within();
         let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + within);
         let ask_at = now + self.hold_off();
         let mut missed = false;
