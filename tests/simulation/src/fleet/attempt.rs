@@ -20,14 +20,69 @@ const RENEW_EVERY: Duration = Duration::from_secs(10);
 const RUN_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
 /// The same where nothing says when.
 const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Who has its permit when its leave is nearly over keeps it for so long while it asks for another.
+const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(100);
 
 impl Simulation {
-    /// Asks the node's own bucket and slots.
-    pub(super) fn acquire(&mut self, node: usize, answer_by: Option<Duration>, until: Stage) {
+    /// Leave was given: who has no permit asks the node's own bucket and slots.
+    pub(super) fn cleared(&mut self, node: usize, answer_by: Option<Duration>, until: Stage) {
+        let given = self.now;
+        let tried = Tried {
+            permit: PermitId::random(&mut self.random),
+            given,
+            answer_by,
+            until,
+            told: false,
+            lapsed: false,
+            asks_again: false,
+            throttled: false,
+            attempt: None,
+        };
+        let held = self.nodes[node].tried.as_ref().filter(|tried| tried.asks_again).map(|tried| tried.permit);
+        if let Some(permit) = held {
+            self.nodes[node].tried = Some(Tried { permit, throttled: true, ..tried });
+            return self.attempt(node, permit, None);
+        }
         self.give_up(node);
-        let permit = PermitId::random(&mut self.random);
-        self.nodes[node].tried = Some(Tried { permit, answer_by, until, told: false, throttled: false, attempt: None });
+        let permit = tried.permit;
+        self.nodes[node].tried = Some(tried);
+        if let Some(by) = answer_by {
+            self.queue.plan(by, Event::Due(node, permit));
+        }
         self.throttle(node, throttle::Input::Acquire { permit, image: key(self.scenario.image_of(node)).image });
+    }
+
+    /// The time of its leave is over before its turn came: others may ask in its place.
+    pub(super) fn due(&mut self, node: usize, permit: PermitId) {
+        let waits = |tried: &&mut Tried| tried.permit == permit && tried.attempt.is_none() && !tried.asks_again;
+        if let Some(tried) = self.nodes[node].tried.as_mut().filter(waits) {
+            tried.lapsed = true;
+            self.withdraw(node);
+        }
+    }
+
+    /// Its turn has come too late for its leave: it asks for another.
+    fn ask_again(&mut self, node: usize, permit: PermitId) {
+        let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| !tried.asks_again) else { return };
+        tried.asks_again = true;
+        if !tried.lapsed {
+            self.withdraw(node);
+        }
+        self.queue.plan(self.now + PATIENCE_WITH_PERMIT, Event::Patience(node, permit));
+        self.ask(node);
+    }
+
+    /// It has no other leave yet: its permit is for others.
+    pub(super) fn patience_over(&mut self, node: usize, permit: PermitId) {
+        if self.nodes[node].tried.as_ref().is_some_and(|tried| tried.permit == permit && tried.asks_again) {
+            self.give_up(node);
+        }
+    }
+
+    /// What is asked from now on is another wish.
+    fn withdraw(&mut self, node: usize) {
+        self.step(node, Input::Withdraw(self.nodes[node].wish));
+        self.nodes[node].wish.0 += 1;
     }
 
     /// Who waits or pulls asks again, so that its place is kept.
@@ -73,6 +128,9 @@ impl Simulation {
         let attempt = AttemptId::random(&mut self.random);
         let wish = self.nodes[node].wish;
         let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && tried.attempt.is_none()) else { return };
+        if refusal.is_none() && !tried.is_in_time(self.now) {
+            return self.ask_again(node, permit);
+        }
         tried.attempt = Some(attempt);
         self.step(node, Input::Started { wish, attempt, trace: None });
         if let Some(text) = refusal {
@@ -139,13 +197,12 @@ impl Simulation {
         if !has_failed {
             self.resolve(node, attempt, Outcome::Reached(Stage::Whole));
         }
-        self.step(node, Input::Withdraw(self.nodes[node].wish));
+        self.withdraw(node);
         let now = Now { monotonic: self.now, wall: self.now };
         let report = ReportAttempt { key: key(self.scenario.image_of(node)), attempt, failure };
         let (reported, effects) = self.nodes[node].core.report(now, report);
         self.follow(node, effects);
         if has_failed {
-            self.nodes[node].wish.0 += 1;
             let next = match reported.next_try_ms {
                 // The tracker says when if it is asked for leave.
                 Some(_) if !told => self.nodes[node].asked_at + RUN_EVERY_AT_LEAST,

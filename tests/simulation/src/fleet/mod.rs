@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Effect, Fault, Input, LeaseAnswer, LeaseName, Verdict};
 use clock::Random;
-use contract::{AttemptId, NodeName, Stage, Target};
+use contract::{AttemptId, NodeName, PermitId, Stage, Target};
 use throttler::core::budget as fleet_budget;
 
 use self::node::{Node, key, target};
@@ -70,6 +70,9 @@ enum Event {
     Reply(usize, LeaseName, LeaseAnswer),
     At(usize, Spread),
     Answered(usize, AttemptId, Stage, Reply),
+    /// The time of a leave is over; the patience of who asks for another.
+    Due(usize, PermitId),
+    Patience(usize, PermitId),
     Lie(u64),
     BusBack,
 }
@@ -177,6 +180,8 @@ impl Simulation {
             Event::Reply(node, name, answer) => self.step(node, Input::Lease(name, answer)),
             Event::At(node, spread) => self.hear(node, &spread),
             Event::Answered(node, attempt, stage, reply) => self.answered(node, attempt, stage, &reply),
+            Event::Due(node, permit) => self.due(node, permit),
+            Event::Patience(node, permit) => self.patience_over(node, permit),
             Event::Lie(number) => self.lie(number),
             Event::BusBack => self.catch_up(),
         }
@@ -204,7 +209,7 @@ impl Simulation {
 
     fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
-            Effect::Tell(_, Verdict::Clear { answer_by, until, .. }) => self.acquire(node, answer_by, until),
+            Effect::Tell(_, Verdict::Clear { answer_by, until, .. }) => self.cleared(node, answer_by, until),
             Effect::Tell(..) | Effect::Announce(_) => {}
             Effect::Abandon(_) => {
                 self.give_up(node);

@@ -38,15 +38,28 @@ pub(super) struct Node {
 /// An attempt, or the wait for its permit.
 pub(super) struct Tried {
     pub(super) permit: PermitId,
+    /// When its leave was given, and until when.
+    pub(super) given: Duration,
     pub(super) answer_by: Option<Duration>,
     /// The stage that its leave is for.
     pub(super) until: Stage,
     /// That stage has answered: the fleet does not wait for it.
     pub(super) told: bool,
+    /// That time is over, and its wish was given back.
+    pub(super) lapsed: bool,
+    /// It has a permit, and asks for leave once more.
+    pub(super) asks_again: bool,
     /// The node's own bucket and slots have let it go.
     pub(super) throttled: bool,
     /// None as long as it waits.
     pub(super) attempt: Option<AttemptId>,
+}
+
+impl Tried {
+    /// Whether there is time enough left for the registry to answer: half of what was given.
+    pub(super) fn is_in_time(&self, now: Duration) -> bool {
+        !self.lapsed && self.answer_by.is_none_or(|by| now <= self.given + by.saturating_sub(self.given) / 2)
+    }
 }
 
 impl Node {

@@ -189,7 +189,7 @@ impl Leases {
         let held = |lease: &Lease| matches!(lease, Lease::Mine { by: holder, until } if *holder == by && now < *until);
         let mine: Vec<LeaseName> = self.known.iter().filter(|(name, lease)| held(lease) && which(**name)).map(|(name, _)| *name).collect();
         for name in &mine {
-            self.known.insert(*name, Lease::Free { since: now });
+            self.known.remove(name);
         }
         mine
     }
