@@ -1,12 +1,12 @@
 //! What refusals link to, held against the spans that have come to the tracing backend.
 //!
 //! A refusal names the trace of the attempt that failed, and its span links to that attempt's span, of whichever node. A span waits in its
-//! agent for at most [`BATCH_DELAY`] before it is exported, so `kill -9` loses what ended shortly before it. A span may therefore be missing
-//! only if its agent was killed after the span's request had been asked, and at most [`EXPORTED_WITHIN`] after that request had ended: the
-//! span ends with the request at the latest. To whom a trace belongs is known, because each call brings a trace of its own.
+//! agent until a batch is exported, so `kill -9` loses what ended shortly before it. A span may therefore be missing only if its agent was
+//! killed after the span's request had been asked, and at most [`EXPORTED_WITHIN`] after that request had ended: the span ends with the
+//! request at the latest. To whom a trace belongs is known, because each call brings a trace of its own.
 //!
-//! How many attempts may be missing follows from the kills: an agent that failed to pull an image does not try that image again within
-//! [`EXPORTED_WITHIN`], so a kill loses at most one attempt of each image that fails.
+//! How many attempts may be missing follows from the kills: an agent does not try a missing tag again for 9 s, the first step of an entry
+//! less its jitter, so a kill loses at most one attempt of each missing tag; the registry in trouble fails [`TROUBLE`] attempts in all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,15 +19,13 @@ use serde_json::Value;
 use support::otlp::Span;
 
 use super::callers::Call;
-use super::{BAD, Kill};
+use super::{BAD, Kill, TROUBLE};
 
-/// From a span's end to its being in the backend, on a machine under load: agents wait 50 ms for a batch ([`Spans::place`]). Shorter than the
-/// shortest pause between two failing attempts of one agent for one image, 2 s.
-const EXPORTED_WITHIN: Duration = Duration::from_millis(1_900);
+/// From the end of a span's request to the backend's having the span, on a machine under load: agents wait 50 ms for a batch
+/// ([`Spans::place`]).
+const EXPORTED_WITHIN: Duration = Duration::from_millis(1_500);
 /// From the export to the backend's showing it: Jaeger has a queue of its own.
 const SHOWN_WITHIN: Duration = Duration::from_secs(20);
-/// Images that fail: tags that are missing, and one of a registry in trouble.
-const FAILING: usize = BAD + 1;
 /// The span of a request.
 const REQUEST: &str = "pull-coordinator.EnsureImage";
 
@@ -77,7 +75,8 @@ pub(super) fn hold(calls: &[Call], stored: &[StoredMessage], kills: &[Kill], bac
     wrong.extend(of_others.map(|call| format!("it is told who found out, and not by which attempt: {call:?}")));
     assert!(wrong.is_empty(), "{} contradictions, such as\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
     assert!(!found.attempts.is_empty(), "no refusal names an attempt");
-    assert!(found.lost_attempts.len() <= kills.len() * FAILING, "{} kills lost {:?}", kills.len(), found.lost_attempts);
+    let lost_most = kills.len() * BAD + usize::try_from(TROUBLE).unwrap();
+    assert!(found.lost_attempts.len() <= lost_most, "{} kills lost {:?}", kills.len(), found.lost_attempts);
 }
 
 /// The traces of attempts that events of refusals name.

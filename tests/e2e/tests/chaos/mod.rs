@@ -5,7 +5,8 @@
 //! repeats; no event is there twice; each node's events are numbered without a gap, in the order in which callers were told; what a
 //! refusal links to is in the tracing backend (`links`).
 //!
-//! The tests run three hundred pulls. `cargo xtask e2e chaos` runs ten thousand, by a seed of its own: `FLEETPULL_CHAOS_SEED` repeats one.
+//! The tests run three hundred pulls. `cargo xtask e2e chaos` runs ten thousand with a real Jaeger, by a seed of its own:
+//! `FLEETPULL_CHAOS_SEED` repeats one.
 
 #![allow(clippy::print_stderr, reason = "what was done to the fleet is what `cargo xtask e2e chaos` shows")]
 
