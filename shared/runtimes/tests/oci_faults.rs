@@ -104,8 +104,16 @@ fn answers() -> Vec<Case> {
 }
 
 fn connections() -> Vec<Case> {
+    let header = |name: &str, value: &str| Fault::new(MANIFEST, Deed::Header { name: name.to_owned(), value: value.to_owned() });
     vec![
         case("no answer", Fault::new(MANIFEST, Deed::Hang), RegistryUnavailable, "no answer within 400ms", 1),
+        case(
+            "headers of megabytes",
+            header("ratelimit-limit", &"9".repeat(2 << 20)),
+            Unknown,
+            "more headers than are read: 100, or 400 KiB",
+            0,
+        ),
         case("closed", Fault::new(MANIFEST, Deed::Close), RegistryUnavailable, "connection broke before an answer", 1),
         case("manifest cut", Fault::body(MANIFEST, BodyFault::CutAfter(20)), RegistryUnavailable, "broke after", 0),
         case("manifest stalls", Fault::body(MANIFEST, BodyFault::StallAfter(20)), RegistryUnavailable, "nothing more came for 400ms", 0),

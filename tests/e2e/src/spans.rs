@@ -2,6 +2,8 @@
 
 mod jaeger;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use support::otlp::{Collector, Span, tree};
 use tokio::runtime::Runtime;
 
@@ -46,6 +48,18 @@ impl Spans {
             Self::Receiver(collector, ..) => collector.spans().into_iter().filter(|span| span.trace_id == trace_id).collect(),
             Self::Jaeger(jaeger) => jaeger.trace(trace_id),
         }
+    }
+
+    /// The same of many traces at once, by trace id.
+    #[must_use]
+    pub fn traces(&self, trace_ids: &BTreeSet<String>) -> BTreeMap<String, Vec<Span>> {
+        let mut traces: BTreeMap<String, Vec<Span>> = BTreeMap::new();
+        let spans: Vec<Span> = match self {
+            Self::Receiver(collector, ..) => collector.spans().into_iter().filter(|span| trace_ids.contains(&span.trace_id)).collect(),
+            Self::Jaeger(jaeger) => trace_ids.iter().flat_map(|trace_id| jaeger.trace(trace_id)).collect(),
+        };
+        spans.into_iter().for_each(|span| traces.entry(span.trace_id.clone()).or_default().push(span));
+        traces
     }
 
     /// The spans that have an attribute of this value, of whichever trace.

@@ -75,7 +75,7 @@ impl Collector {
 
     /// Forgets what came so far.
     pub fn clear(&self) {
-        self.lock().spans.clear();
+        *self.lock() = Got::default();
     }
 
     /// The value of a header or of metadata that came with an export.

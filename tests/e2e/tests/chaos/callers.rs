@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use clock::Random;
+use clock::{Clock, Random};
 use contract::TraceContext;
-use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 use e2e::{ask_once, until_within};
 
 use super::Desk;
@@ -28,6 +28,11 @@ pub(super) struct Call {
     pub(super) asked: u64,
     /// What was told and when; none: the connection ended without an answer.
     pub(super) told: Option<(OutcomeKind, u64)>,
+    /// Of what was told: who made the attempt that failed, if that was another node, and the trace of that attempt.
+    pub(super) learned_by: Option<String>,
+    pub(super) learned_trace_id: Option<String>,
+    /// From asking to the answer or the end of the connection, as times since 1970.
+    pub(super) lasted: (Duration, Duration),
 }
 
 /// All callers, and how far they are.
@@ -38,11 +43,12 @@ pub(super) struct Callers {
     told: AtomicUsize,
     /// Gives each call and each answer its place.
     order: AtomicU64,
+    clock: Clock,
 }
 
 impl Callers {
     pub(super) fn new(desks: Vec<Desk>, images: Vec<String>, pulls: usize) -> Self {
-        Self { desks, images, pulls, told: AtomicUsize::new(0), order: AtomicU64::new(0) }
+        Self { desks, images, pulls, told: AtomicUsize::new(0), order: AtomicU64::new(0), clock: Clock::host() }
     }
 
     /// Lets them call, each on a thread of its own, until all of them together were told so many outcomes.
@@ -94,11 +100,15 @@ impl Callers {
             return None;
         }
         let trace = TraceContext::root(random);
+        let began = self.clock.now().wall;
         let asked = self.order.fetch_add(1, Ordering::SeqCst);
         let body = EnsureImage { image: image.to_owned(), policy: Some(PullPolicy::Always), ..EnsureImage::default() };
-        let told = ask_once(&desk.socket, &desk.node, trace, &body).await.ok();
-        let told = told.map(|outcome| (outcome.outcome, self.order.fetch_add(1, Ordering::SeqCst)));
-        Some(Call { node: desk.node.clone(), image: image.to_owned(), trace_id: trace.trace_id_hex(), asked, told })
+        let answer = ask_once(&desk.socket, &desk.node, trace, &body).await.ok();
+        let (told, lasted) = (answer.as_ref().map(|_| self.order.fetch_add(1, Ordering::SeqCst)), (began, self.clock.now().wall));
+        let PullOutcome { outcome, learned_by, learned_trace_id, .. } = answer.unwrap_or_default();
+        let (node, image, trace_id) = (desk.node.clone(), image.to_owned(), trace.trace_id_hex());
+        let told = told.map(|at| (outcome, at));
+        Some(Call { node, image, trace_id, asked, told, learned_by, learned_trace_id, lasted })
     }
 }
 

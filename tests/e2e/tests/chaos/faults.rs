@@ -7,7 +7,7 @@ use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
 use e2e::{Agent, until_within};
 
 use super::callers::{Callers, below};
-use super::{NODES, World};
+use super::{Kill, NODES, World};
 
 /// Answers from one fault to the next, and from its beginning to its end, at most.
 const BETWEEN: usize = 25;
@@ -34,15 +34,16 @@ pub(super) struct Faults {
     /// What is in force, and with how many answers it ends.
     in_force: Vec<(Fault, usize)>,
     done: Vec<Fault>,
+    kills: Vec<Kill>,
 }
 
 impl Faults {
     pub(super) fn new(random: &mut Random) -> Self {
-        Self { random: Random::seeded(random.word()), in_force: Vec::new(), done: Vec::new() }
+        Self { random: Random::seeded(random.word()), in_force: Vec::new(), done: Vec::new(), kills: Vec::new() }
     }
 
-    /// Breaks and mends until all calls are answered; then all is mended.
-    pub(super) fn rage(mut self, world: &mut World<'_>, callers: &Callers) {
+    /// Breaks and mends until all calls are answered; then all is mended. Gives the kills of agents.
+    pub(super) fn rage(mut self, world: &mut World<'_>, callers: &Callers) -> Vec<Kill> {
         let mut said = 0;
         while !callers.are_done() {
             if callers.told() >= said + SAID_EVERY {
@@ -65,6 +66,7 @@ impl Faults {
             count(|fault| matches!(fault, Fault::Silence(_))),
             count(|fault| matches!(fault, Fault::FillDisk(_)))
         );
+        self.kills
     }
 
     fn begin(&mut self, world: &mut World<'_>, told: usize) {
@@ -84,7 +86,7 @@ impl Faults {
             return;
         }
         match fault {
-            Fault::KillAgent(node) => world.agents[node] = world.agents[node].take().map(Agent::kill_and_start_again),
+            Fault::KillAgent(node) => self.kills.push(world.kill_agent(node)),
             Fault::KillServer => world.server.kill(),
             Fault::Cut(node) => world.ways[node].cut(),
             Fault::Silence(node) => world.ways[node].fall_silent(),

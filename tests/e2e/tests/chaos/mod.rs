@@ -2,14 +2,17 @@
 //! fleet's stream has in the end.
 //!
 //! Contracts: the event of each outcome that a caller was told is in the stream exactly once, or counted by the one that stands for its
-//! repeats; no event is there twice; each node's events are numbered without a gap, in the order in which callers were told.
+//! repeats; no event is there twice; each node's events are numbered without a gap, in the order in which callers were told; what a
+//! refusal links to is in the tracing backend (`links`).
 //!
-//! The tests run three hundred pulls. `cargo xtask e2e chaos` runs ten thousand, by a seed of its own: `FLEETPULL_CHAOS_SEED` repeats one.
+//! The tests run three hundred pulls. `cargo xtask e2e chaos` runs ten thousand with a real Jaeger, by a seed of its own:
+//! `FLEETPULL_CHAOS_SEED` repeats one.
 
 #![allow(clippy::print_stderr, reason = "what was done to the fleet is what `cargo xtask e2e chaos` shows")]
 
 mod callers;
 mod faults;
+mod links;
 mod verdict;
 
 use std::path::PathBuf;
@@ -17,8 +20,9 @@ use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, StoredMessage, StreamQuery, StreamSpec, StreamStart};
-use clock::Random;
+use clock::{Clock, Random};
 use contract::subject::Fleet;
+use e2e::spans::{Jaeger, Spans, named_program};
 use e2e::{Agent, Registry, Workplace, until_within};
 use practice_registry::{Fault, MadeImage};
 use support::far_away::FarAway;
@@ -43,6 +47,12 @@ const TROUBLE: u64 = 3;
 const REMEMBERED: Duration = Duration::from_secs(2);
 /// All that waits is sent within this.
 const DRAINED_WITHIN: Duration = Duration::from_secs(120);
+
+/// An agent that was killed, and between which times since 1970.
+struct Kill {
+    node: String,
+    at: (Duration, Duration),
+}
 
 /// A fleet whose parts can be broken one by one.
 struct World<'a> {
@@ -80,6 +90,14 @@ impl<'a> World<'a> {
 
     fn agent(&self, node: usize) -> &Agent<'a> {
         self.agents[node].as_ref().expect("it runs")
+    }
+
+    /// Kills it, as a crash does, and starts it again.
+    fn kill_agent(&mut self, node: usize) -> Kill {
+        let now = || Clock::host().now().wall;
+        let from = now();
+        self.agents[node] = self.agents[node].take().map(Agent::kill_and_start_again);
+        Kill { node: name(node), at: (from, now()) }
     }
 }
 
@@ -142,7 +160,9 @@ fn play(pulls: usize, seed: u64) {
         return;
     }
     eprintln!("{pulls} pulls on {NODES} nodes, FLEETPULL_CHAOS_SEED={seed}");
-    let (registry, troubled, place) = (Registry::new(), Registry::new(), Workplace::new());
+    // A real Jaeger where one is named, as `cargo xtask e2e chaos` does.
+    let backend = named_program().map_or_else(|_| Spans::receiver(), |program| Spans::Jaeger(Jaeger::start(program)));
+    let (registry, troubled, place) = (Registry::new(), Registry::new(), backend.place());
     let place = place.with("FLEETPULL_THROTTLE_QPS", "10000").with("FLEETPULL_THROTTLE_BURST", "10000");
     let place = place.with("FLEETPULL_STORE_FSYNC", "false").with("FLEETPULL_PULL_KEEP_FREE", "0B");
     let disk = |node: usize| SmallDisk::mount(&place.path(&format!("store-of-{}", name(node))).join("state"), DISK_BYTES);
@@ -150,21 +170,24 @@ fn play(pulls: usize, seed: u64) {
     let mut world = World::start(&place, disks);
     let callers = Callers::new(world.desks(), images(&registry, &troubled), pulls);
     let mut random = Random::seeded(seed);
-    let calls = std::thread::scope(|scope| {
+    let (calls, mut kills) = std::thread::scope(|scope| {
         let calling = callers.begin(scope, &mut random);
-        Faults::new(&mut random).rage(&mut world, &callers);
-        calling.into_iter().flat_map(|caller| caller.join().expect("a caller ends well")).collect::<Vec<_>>()
+        let kills = Faults::new(&mut random).rage(&mut world, &callers);
+        (calling.into_iter().flat_map(|caller| caller.join().expect("a caller ends well")).collect::<Vec<_>>(), kills)
     });
     // What was collected of repeats is said when an agent starts again.
-    for agent in &mut world.agents {
-        *agent = agent.take().map(|agent| agent.kill_and_start_again().ready());
+    for node in 0..NODES {
+        kills.push(world.kill_agent(node));
+        world.agents[node] = world.agents[node].take().map(Agent::ready);
     }
     for node in 0..NODES {
         let agent = world.agent(node);
         agent.until_state("it has the bus", |state| state == "ok");
         until_within("nothing waits", DRAINED_WITHIN, || (agent.counter("events_waiting") == 0).then_some(()));
     }
-    verdict::hold(&calls, &block_on(stored_on(&world.server)));
+    let stored = block_on(stored_on(&world.server));
+    verdict::hold(&calls, &stored);
+    links::hold(&calls, &stored, &kills, &backend);
 }
 
 #[test]

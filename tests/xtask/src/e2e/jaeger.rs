@@ -26,7 +26,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<()> {
 }
 
 /// The program; built first if it is not there.
-fn ensure(root: &Path) -> anyhow::Result<PathBuf> {
+pub(super) fn ensure(root: &Path) -> anyhow::Result<PathBuf> {
     let program = place(root);
     if program.is_file() {
         return Ok(program);

@@ -11,7 +11,8 @@ use std::path::Path;
 /// Which program.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Program {
-    /// Ten thousand pulls while agents and nats-server are killed, networks are cut and disks are full: no event is lost or doubled.
+    /// Ten thousand pulls while agents and nats-server are killed, networks are cut and disks are full: no event is lost or doubled, and
+    /// what refusals link to is in Jaeger.
     Chaos,
     /// Docker Engine: the container image is built and run, and Compose reads its file.
     Image,

@@ -13,6 +13,8 @@ use crate::oci_layout::route::Proxy;
 /// Longest quoted text of an error. Bytes.
 const TEXT_MAX_BYTES: usize = 200;
 
+/// Of an answer whose head is longer than the HTTP client reads: 408 KiB, or 100 headers.
+const HEADERS_TOO_LARGE: &str = "its answer has more headers than are read: 100, or 400 KiB of them";
 /// What to do where TLS is spoken and plain HTTP was.
 pub(super) const SPEAK_TLS: &str = "if it speaks TLS, give it server = \"https://...\" in a hosts.toml, or leave out --plain-http";
 /// What to do about an authority that is not trusted.
@@ -44,6 +46,9 @@ pub(super) fn failure(host: &str, scheme: &str, proxy: Option<&Proxy>, connect: 
     }
     if error.is_connect() && error.is_timeout() {
         return StepFailure::connection(host, format!("no connection within {connect:?}"));
+    }
+    if cause::<hyper::Error>(error).is_some_and(hyper::Error::is_parse_too_large) {
+        return StepFailure::at(host, FailureClass::Unknown, HEADERS_TOO_LARGE).advising("ask who runs the registry");
     }
     if cause::<hyper::Error>(error).is_some_and(hyper::Error::is_parse) {
         return not_http(host, scheme);

@@ -1,0 +1,156 @@
+//! What refusals link to, held against the spans that have come to the tracing backend.
+//!
+//! A refusal names the trace of the attempt that failed, and its span links to that attempt's span, of whichever node. A span waits in its
+//! agent until a batch is exported, so `kill -9` loses what ended shortly before it. A span may therefore be missing only if its agent was
+//! killed after the span's request had been asked, and at most [`EXPORTED_WITHIN`] after that request had ended: the span ends with the
+//! request at the latest. To whom a trace belongs is known, because each call brings a trace of its own.
+//!
+//! How many attempts may be missing follows from the kills: an agent does not try a missing tag again for 9 s, the first step of an entry
+//! less its jitter, so a kill loses at most one attempt of each missing tag; the registry in trouble fails [`TROUBLE`] attempts in all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bus::StoredMessage;
+use contract::messages::pull_coordinator::OutcomeKind;
+use e2e::spans::Spans;
+use e2e::{Watch, until_within};
+use serde_json::Value;
+use support::otlp::Span;
+
+use super::callers::Call;
+use super::{BAD, Kill, TROUBLE};
+
+/// From the end of a span's request to the backend's having the span, on a machine under load: agents wait 50 ms for a batch
+/// ([`Spans::place`]).
+const EXPORTED_WITHIN: Duration = Duration::from_millis(1_500);
+/// From the export to the backend's showing it: Jaeger has a queue of its own.
+const SHOWN_WITHIN: Duration = Duration::from_secs(20);
+/// The span of a request.
+const REQUEST: &str = "pull-coordinator.EnsureImage";
+
+/// What was found out.
+#[derive(Default)]
+struct Found {
+    /// Traces of attempts that refusals link to, and that are there.
+    attempts: BTreeSet<String>,
+    /// Those that a kill may have lost.
+    lost_attempts: BTreeSet<String>,
+    /// Refusals whose own span a kill may have lost.
+    lost_refusals: usize,
+    wrong: Vec<String>,
+}
+
+/// All that was called, by its trace, what was killed, and what has come.
+struct Evidence<'a> {
+    calls: BTreeMap<&'a str, &'a Call>,
+    kills: &'a [Kill],
+    spans: BTreeMap<String, Vec<Span>>,
+}
+
+/// Fails with the first links that lead nowhere.
+pub(super) fn hold(calls: &[Call], stored: &[StoredMessage], kills: &[Kill], backend: &Spans) {
+    let refusals: Vec<&Call> =
+        calls.iter().filter(|call| call.told.as_ref().is_some_and(|(kind, _)| *kind == OutcomeKind::Backoff)).collect();
+    let (naming, silent): (Vec<&Call>, Vec<&Call>) = refusals.into_iter().partition(|call| call.learned_trace_id.is_some());
+    let of_events = named_by_events(stored);
+    let (by_trace, watch) = (calls.iter().map(|call| (call.trace_id.as_str(), call)).collect::<BTreeMap<_, _>>(), Watch::start());
+    let found = until_within("refusals are looked up", SHOWN_WITHIN * 10, || {
+        let evidence = Evidence { calls: by_trace.clone(), kills, spans: spans_of(&naming, &of_events, backend) };
+        let found = evidence.look_up(&naming, &of_events);
+        (found.wrong.is_empty() || watch.elapsed() >= SHOWN_WITHIN).then_some(found)
+    });
+    eprintln!(
+        "refusals that name an attempt: {} and {} without; attempts that they or events name: {} are there, {} were lost by {} kills; {} \
+         refusals' own spans were lost so",
+        naming.len(),
+        silent.len(),
+        found.attempts.len(),
+        found.lost_attempts.len(),
+        kills.len(),
+        found.lost_refusals
+    );
+    let mut wrong = found.wrong;
+    let of_others = silent.iter().filter(|call| call.learned_by.is_some());
+    wrong.extend(of_others.map(|call| format!("it is told who found out, and not by which attempt: {call:?}")));
+    assert!(wrong.is_empty(), "{} contradictions, such as\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+    assert!(!found.attempts.is_empty(), "no refusal names an attempt");
+    let lost_most = kills.len() * BAD + usize::try_from(TROUBLE).unwrap();
+    assert!(found.lost_attempts.len() <= lost_most, "{} kills lost {:?}", kills.len(), found.lost_attempts);
+}
+
+/// The traces of attempts that events of refusals name.
+fn named_by_events(stored: &[StoredMessage]) -> BTreeSet<String> {
+    let events = stored.iter().map(|stored| serde_json::from_slice::<Value>(&stored.message.payload).unwrap());
+    let refusals = events.filter(|event| event["data"]["reason"] == "BackOff");
+    refusals.filter_map(|event| event["data"]["learned_trace_id"].as_str().map(str::to_owned)).collect()
+}
+
+/// The traces of refusals, and those that they and events name or link to.
+fn spans_of(refusals: &[&Call], of_events: &BTreeSet<String>, backend: &Spans) -> BTreeMap<String, Vec<Span>> {
+    let of_call = |call: &&Call| [Some(call.trace_id.clone()), call.learned_trace_id.clone()];
+    let named: BTreeSet<String> = refusals.iter().flat_map(of_call).flatten().chain(of_events.iter().cloned()).collect();
+    let mut spans = backend.traces(&named);
+    let links = spans.values().flatten().flat_map(|span| &span.links).map(|link| link.trace_id.clone());
+    let more = links.filter(|trace_id| !named.contains(trace_id)).collect();
+    spans.extend(backend.traces(&more));
+    spans
+}
+
+impl Evidence<'_> {
+    fn look_up(&self, refusals: &[&Call], of_events: &BTreeSet<String>) -> Found {
+        let mut found = Found::default();
+        refusals.iter().for_each(|refusal| self.refusal(refusal, &mut found));
+        of_events.iter().for_each(|learned| self.attempt(learned, "an event of a refusal", &mut found));
+        found
+    }
+
+    fn refusal(&self, refusal: &Call, found: &mut Found) {
+        let (learned, who) = (refusal.learned_trace_id.as_deref().unwrap_or_default(), format!("{refusal:?}"));
+        self.attempt(learned, &who, found);
+        let finder = refusal.learned_by.as_ref().unwrap_or(&refusal.node);
+        if self.calls.get(learned).is_some_and(|owner| owner.node != *finder) {
+            found.wrong.push(format!("the attempt is not of {finder}: {who}"));
+        }
+        let of_request = |span: &&Span| span.name == REQUEST && span.kind == "SERVER";
+        let Some(own) = self.of(&refusal.trace_id).iter().find(of_request) else {
+            if self.is_lost(refusal) {
+                found.lost_refusals += 1;
+            } else {
+                found.wrong.push(format!("its own span is missing: {who}"));
+            }
+            return;
+        };
+        if !own.links.iter().any(|link| link.trace_id == learned) {
+            found.wrong.push(format!("its span links to {:?}, and not to what was told: {who}", own.links));
+        }
+        for link in &own.links {
+            let is_there = self.of(&link.trace_id).iter().any(|span| span.span_id == link.span_id);
+            if !is_there && !self.calls.get(link.trace_id.as_str()).is_some_and(|owner| self.is_lost(owner)) {
+                found.wrong.push(format!("its span links to {link:?}, which is missing: {who}"));
+            }
+        }
+    }
+
+    /// A failed attempt of this trace has come, or a kill may have lost it.
+    fn attempt(&self, learned: &str, who: &str, found: &mut Found) {
+        let owner = self.calls.get(learned);
+        if self.of(learned).iter().any(|span| span.name == "attempt" && span.failed) {
+            found.attempts.insert(learned.to_owned());
+        } else if owner.is_some_and(|owner| self.is_lost(owner)) {
+            found.lost_attempts.insert(learned.to_owned());
+        } else {
+            found.wrong.push(format!("there is no failed attempt in {learned}, of {owner:?}: {who}"));
+        }
+    }
+
+    fn of(&self, trace_id: &str) -> &[Span] {
+        self.spans.get(trace_id).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether a kill may have lost the spans of a call.
+    fn is_lost(&self, call: &Call) -> bool {
+        let (asked, ended) = call.lasted;
+        self.kills.iter().any(|kill| kill.node == call.node && kill.at.1 >= asked && kill.at.0 <= ended + EXPORTED_WITHIN)
+    }
+}
