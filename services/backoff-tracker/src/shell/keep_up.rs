@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, Fault, Input, TopicId};
+use crate::core::knowledge::{BUS_ANSWER, Fault, Input, TopicId};
 use crate::inbound::{self, Stored};
 use crate::outbound::{self, WRITES_WAITING, Write};
 
@@ -207,35 +207,20 @@ impl BackoffTracker {
     /// While the bus is gone although it was there: asks it each second.
     pub(crate) fn find_the_bus(&mut self, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &self.core else { return };
-        let (alone, within) = (knowledge.is_alone(), knowledge.bus_answers_within());
+        let alone = knowledge.is_alone();
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| alone && !sharing.pinging && sharing.link.is_some()) else { return };
         sharing.pinging = true;
-        context.run_later(TRIED_EVERY, move |tracker, context| {
-            let asked = tracker.clock.now().monotonic;
+        context.run_later(TRIED_EVERY, |tracker, context| {
             let Some(sharing) = tracker.sharing.as_ref().filter(|sharing| sharing.link.is_some()) else { return };
             let leases = Arc::clone(&sharing.leases);
-            let asking = async move { timeout(BUS_ANSWER_MOST, leases.look("try.anybody", "")).await.is_ok_and(|answer| answer.is_ok()) };
-            context.spawn(asking.into_actor(tracker).map(move |answered, tracker, context| tracker.found(asked, answered, context)));
-            // An answer that is late says how slow the bus is; the next question does not wait for it.
-            context.run_later(within, |tracker, context| {
+            let asking = async move { timeout(BUS_ANSWER, leases.look("try.anybody", "")).await.is_ok_and(|answer| answer.is_ok()) };
+            context.spawn(asking.into_actor(tracker).map(|answered, tracker, context| {
                 if let Some(sharing) = &mut tracker.sharing {
                     sharing.pinging = false;
                 }
-                tracker.find_the_bus(context);
-            });
+                if answered { tracker.bus_is_back(context) } else { tracker.find_the_bus(context) }
+            }));
         });
-    }
-
-    /// The bus has answered what it was asked while it was gone, or has not.
-    fn found(&mut self, asked: Duration, answered: bool, context: &mut Context<Self>) {
-        if !answered {
-            return;
-        }
-        self.step(Input::Answered { asked }, context);
-        let Core::Sharing(knowledge) = &self.core else { return };
-        if knowledge.is_alone() && self.clock.now().monotonic <= asked + knowledge.bus_answers_within() {
-            self.bus_is_back(context);
-        }
     }
 
     /// Reads all reports soon, within this however many nodes there are: something was missed.
@@ -369,8 +354,7 @@ impl BackoffTracker {
         }
         if is_behind {
             // What is told of may be on its way still.
-            let Core::Sharing(knowledge) = &self.core else { return };
-            context.run_later(knowledge.bus_answers_within(), move |tracker, context| {
+            context.run_later(BUS_ANSWER, move |tracker, context| {
                 let Some(sharing) = tracker.sharing.as_mut().filter(|sharing| sharing.followed.sequence < told) else { return };
                 sharing.counts.gaps += 1;
                 tracker.catch_up(LONGEST_SPREAD_OF_GAP, context);

@@ -244,11 +244,7 @@ impl BackoffTracker {
         let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));
         // Without a limit of its own: the core waits as long as it wants to, and gives back what comes too late.
         let asking = async move { leases.take(&key, OF).await };
-        let asked = self.clock.now().monotonic;
-        context.spawn(asking.into_actor(self).map(move |answer, tracker, context| {
-            tracker.step(Input::Answered { asked }, context);
-            tracker.lease_answered(name, answer, context);
-        }));
+        context.spawn(asking.into_actor(self).map(move |answer, tracker, context| tracker.lease_answered(name, answer, context)));
     }
 
     fn lease_answered(&mut self, name: LeaseName, answer: Result<Taken, KeyValueError>, context: &mut Context<Self>) {

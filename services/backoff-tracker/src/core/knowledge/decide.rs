@@ -241,7 +241,7 @@ impl Knowledge {
         let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn, effects);
         match standing {
             Standing::Held => Leave::Given,
-            Standing::Ask(overdue) | Standing::Asked(overdue) => Leave::Until(overdue),
+            Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
             Standing::Wait(until) => Leave::HeldByAnother(entry.topic.id(), until),
         }
     }
@@ -283,7 +283,7 @@ impl Knowledge {
             let standing = self.want(now, id, name, not_before, turn, effects);
             match standing {
                 Standing::Held => return Leave::Given,
-                Standing::Ask(overdue) | Standing::Asked(overdue) => return Leave::Until(overdue),
+                Standing::Ask | Standing::Asked(_) => return Leave::Until(standing.look_again(now)),
                 Standing::Wait(until) => wake = wake.min(until),
             }
             match self.leases.taken_at(name) {
@@ -312,7 +312,7 @@ impl Knowledge {
             return Standing::Held;
         }
         let standing = self.leases.want(now, name, id, not_before, turn);
-        if matches!(standing, Standing::Ask(_)) {
+        if standing == Standing::Ask {
             effects.push(Effect::AcquireLease(name, PROBE_DEADLINE));
         }
         standing

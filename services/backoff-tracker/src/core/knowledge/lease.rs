@@ -3,18 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clock::RoundTrips;
 use contract::AttemptId;
 
 use super::entry::PROBE_DEADLINE;
 use super::topic::TopicId;
 
-/// How long an answer of the bus is waited for before one goes ahead without it: twice as long as it usually takes, within these.
+/// How long an answer of the bus is waited for before one goes ahead without it.
 pub const BUS_ANSWER: Duration = Duration::from_millis(250);
-/// See [`BUS_ANSWER`].
-pub const BUS_ANSWER_MOST: Duration = Duration::from_secs(2);
-/// Until the bus has answered, it is expected to within this.
-const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// So many answers missing in a row mean that the bus is gone: it is not asked any more until it is back.
 pub const MISSES_TO_GONE: u32 = 3;
 /// Leases remembered before those that ran out are forgotten; of others' no more than these. Whoever wants one that is not
@@ -63,43 +58,34 @@ enum Lease {
 pub(super) enum Standing {
     /// It is this wish's.
     Held,
-    /// The bus was just asked, by the caller's effect; look again then.
-    Ask(Duration),
+    /// The bus was just asked, by the caller's effect.
+    Ask,
     /// Asked, no answer yet; look again then.
     Asked(Duration),
     /// Somebody else's until then, or not yet one's turn.
     Wait(Duration),
 }
 
+impl Standing {
+    /// When an answer that is waited for is overdue.
+    pub(super) fn look_again(self, now: Duration) -> Duration {
+        match self {
+            Self::Asked(overdue) => overdue,
+            _ => now + BUS_ANSWER,
+        }
+    }
+}
+
 /// The leases that this node knows of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// What answers of the bus take.
-    answers: RoundTrips,
     known: BTreeMap<LeaseName, Lease>,
     /// From then on none is held by this node, and whoever is refused need not look for one among those of all others.
     mine_until: Duration,
     swept: Duration,
 }
 
-impl Default for Leases {
-    fn default() -> Self {
-        let answers = RoundTrips::expected(ANSWER_EXPECTED);
-        Self { answers, known: BTreeMap::new(), mine_until: Duration::ZERO, swept: Duration::ZERO }
-    }
-}
-
 impl Leases {
-    /// The bus has answered what was asked then.
-    pub(super) fn answered(&mut self, now: Duration, asked: Duration) {
-        self.answers.saw(now, asked);
-    }
-
-    /// How long an answer of the bus is waited for.
-    pub(super) fn answer_within(&self) -> Duration {
-        self.answers.within(BUS_ANSWER, BUS_ANSWER_MOST)
-    }
-
     /// Asks for the lease if it may be had: not before `not_before`, and after one was given back or ran out only `stagger`
     /// later, so that not everybody asks at once.
     pub(super) fn want(&mut self, now: Duration, name: LeaseName, by: WishId, not_before: Duration, stagger: Duration) -> Standing {
@@ -107,7 +93,7 @@ impl Leases {
             Some(Lease::Mine { by: holder, until }) if now < *until => {
                 return if *holder == by { Standing::Held } else { Standing::Wait(*until) };
             }
-            Some(Lease::Asked { at, .. }) => return Standing::Asked(*at + self.answer_within()),
+            Some(Lease::Asked { at, .. }) => return Standing::Asked(*at + BUS_ANSWER),
             Some(Lease::Theirs { until }) if now < *until => return Standing::Wait(*until),
             Some(Lease::Theirs { until } | Lease::Mine { until, .. }) => *until + stagger,
             Some(Lease::Free { since }) => *since + stagger,
@@ -119,7 +105,7 @@ impl Leases {
         }
         self.has_room(now);
         self.known.insert(name, Lease::Asked { by, at: now });
-        Standing::Ask(now + self.answer_within())
+        Standing::Ask
     }
 
     /// It is ours. Returns the wish that asked, if it is still asked for.
@@ -196,8 +182,7 @@ impl Leases {
 
     /// Questions that the bus has not answered in time are given up. Returns the wishes that asked.
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<WishId> {
-        let within = self.answer_within();
-        let late: Vec<(LeaseName, WishId)> = self.known.iter().filter_map(|(name, lease)| late(now, within, *name, lease)).collect();
+        let late: Vec<(LeaseName, WishId)> = self.known.iter().filter_map(|(name, lease)| late(now, *name, lease)).collect();
         for (name, _) in &late {
             self.known.remove(name);
         }
@@ -222,9 +207,9 @@ impl Leases {
     }
 }
 
-fn late(now: Duration, within: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, WishId)> {
+fn late(now: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, WishId)> {
     match lease {
-        Lease::Asked { by, at } if *at + within <= now => Some((name, *by)),
+        Lease::Asked { by, at } if *at + BUS_ANSWER <= now => Some((name, *by)),
         _ => None,
     }
 }
@@ -248,7 +233,7 @@ mod tests {
         let wish = WishId(1);
         assert_eq!(leases.want(second, lead(0), wish, Duration::ZERO, Duration::ZERO), Standing::Wait(second + PROBE_DEADLINE));
         let forgotten = lead(2 * LEASES_REMEMBERED);
-        assert_eq!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Ask(second + BUS_ANSWER));
+        assert_eq!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Ask);
         leases.taken(second, forgotten, PROBE_DEADLINE);
         assert!(matches!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Wait(_)));
         leases.taken(second + 2 * PROBE_DEADLINE, lead(5 * LEASES_REMEMBERED), PROBE_DEADLINE);
