@@ -165,7 +165,7 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         assert_eq!(node.effects.contains(&Effect::Abandon(WishId(1))), !observes);
         let (now, key) = (Now { monotonic: node.now, wall: Duration::ZERO }, BackoffKey { pod: None, image: "r/a:1".to_owned() });
         let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, ..AttemptFailure::default() });
-        node.core.report(now, ReportAttempt { key, attempt: hanging, failure });
+        node.core.report(now, ReportAttempt { key, attempt: hanging, attempt_span: None, failure });
         assert_eq!(node.core.own_counts(now).held > 0, observes, "what an abandoned attempt comes to counts for nothing");
     }
 }

@@ -212,10 +212,7 @@ impl PullCoordinator {
                 self.then_as_resolved(look, context, move |(target, free_bytes)| Input::LookedAround { request, target, free_bytes });
             }
             Effect::AwaitLeave { flight, turn, mut ask, trace } => {
-                // Links to it are of use only if it can be exported; if it fails, it is.
-                if let Some(span) = &mut ask.attempt_span {
-                    span.sampled = self.traces.is_some();
-                }
+                ask.attempt_span = ask.attempt_span.map(|span| self.exported_if_failed(span));
                 let leave = self.outbound.leave(trace, *ask);
                 self.then_as_resolved(leave, context, move |answer| Input::LeaveAnswered { flight, turn, answer });
             }
@@ -260,7 +257,10 @@ impl PullCoordinator {
             Effect::Release { permit, word, trace, .. } => {
                 self.pending.spawn(context, self.outbound.release(trace, permit, word), |(), _, _| {});
             }
-            Effect::Report { request, report, trace } => self.report(request, report, trace, context),
+            Effect::Report { request, mut report, trace } => {
+                report.attempt_span = report.attempt_span.map(|span| self.exported_if_failed(span));
+                self.report(request, report, trace, context);
+            }
             Effect::Record { request, event } => self.record(request, event, context),
             Effect::Answer { request, outcome } => self.answer(request, outcome),
         }
@@ -270,6 +270,11 @@ impl PullCoordinator {
         let core = &self.core;
         // What is dropped wakes who waits.
         self.until_written.retain(|(writing, _)| !core.is_written(*writing));
+    }
+
+    /// The span of an attempt as others may link to it: that is of use only if it can be exported; if it fails, it is.
+    fn exported_if_failed(&self, span: TraceContext) -> TraceContext {
+        TraceContext { sampled: self.traces.is_some(), ..span }
     }
 
     fn tell(&mut self, resolve: ResolveAttempt, trace: TraceContext, context: &mut Context<Self>) {

@@ -276,6 +276,7 @@ fn a_refused_permit_is_a_failed_pull_with_back_off_as_in_kubelet() {
     assert_eq!(names(&effects), ["Release", "Report", "Record"]);
     world.settle(effects);
     assert_eq!(world.reports()[0].failure.as_ref().unwrap().cause, "ErrImagePull: pull QPS exceeded");
+    assert_eq!(world.reports()[0].attempt_span, None, "the registry was not asked");
     assert_eq!(world.answer_to(request).message, "pull QPS exceeded");
 }
 

@@ -241,6 +241,8 @@ fn a_failure_is_told_with_all_that_the_runtime_knows() {
     world.settle(landed);
     let told = world.told()[0].failure.clone().unwrap();
     assert_eq!(world.reports()[0].failure.as_ref(), Some(&told));
+    let span = world.asked_for_leave(FLIGHT)[0].1.attempt_span;
+    assert!(span.is_some() && world.reports()[0].attempt_span == span, "of the same attempt");
     assert_eq!((told.cause.as_str(), told.class, told.authoritative), ("ErrImagePull: gone", FailureClass::NotFound, true));
     assert_eq!((told.endpoint.as_deref(), told.no_such_platform, told.retry_after_ms), (Some("mirror.example:443"), true, Some(20_000)));
     assert_eq!(world.reasons_of(request), [Pulling, Failed]);

@@ -68,7 +68,7 @@ fn which_login_a_pull_would_show_is_explained() {
 fn a_back_off_is_explained_with_its_cause_and_not_touched() {
     paused(async {
         let (node, _) = node().await;
-        node.ensure(ask("gone:v1", Always)).await;
+        let failed = node.ensure(ask("gone:v1", Always)).await;
         let refused_before = node.backoffs().await.refused_total;
         for _ in 0..2 {
             let explanation = node.explain("gone:v1", Some(Always)).await.unwrap();
@@ -79,6 +79,8 @@ fn a_back_off_is_explained_with_its_cause_and_not_touched() {
                 next_try_ms: Some(10_000),
                 cause: Some("ErrImagePull: gone".to_owned()),
                 class: Some(FailureClass::NotFound),
+                learned_ms_ago: Some(0),
+                learned_trace_id: Some(failed.trace_id.clone()),
                 verdict: "it would be refused with ImagePullBackOff for another 10.0 s".to_owned(),
                 ..Explanation::default()
             };

@@ -124,7 +124,7 @@ impl Node {
 
     async fn ends(&self, (wish, attempt): (WishId, AttemptId), image: &str, failure: Option<AttemptFailure>) {
         self.put(ResolveAttempt { wish, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
-        self.put(ReportAttempt { key: key(image), attempt, failure }).await;
+        self.put(ReportAttempt { key: key(image), attempt, attempt_span: None, failure }).await;
         self.put(WithdrawWish { wish }).await;
     }
 

@@ -5,10 +5,11 @@
 //! operator's clear alone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::BackoffKey;
-use contract::{AttemptId, FailureClass};
+use contract::{AttemptId, FailureClass, TraceContext};
 
 use super::delays::BackoffPolicy;
 use super::knowledge::TopicId;
@@ -18,16 +19,31 @@ use super::tracker::MAX_KEYS;
 #[derive(Clone, Debug)]
 pub(super) struct Floor {
     attempt: AttemptId,
-    /// When that attempt began, and when it failed.
+    /// When that attempt began.
     pub(super) began: Duration,
-    pub(super) failed_at: Duration,
-    /// How long after it the next may begin.
+    /// How long after its failure the next may begin.
     delay: Duration,
     /// What its failure was about: a success there releases the key.
     pub(super) topics: Vec<TopicId>,
+    pub(super) failure: Arc<OwnFailure>,
+}
+
+/// A failure of an attempt of this node, as refusals by the node's own back-off tell it.
+#[derive(Clone, Debug)]
+pub(super) struct OwnFailure {
+    pub(super) at: Duration,
     pub(super) class: FailureClass,
     /// `<reason>: <message>`.
     pub(super) cause: String,
+    /// The span of the attempt; none: it has none, or the registry was not asked.
+    pub(super) trace: Option<TraceContext>,
+}
+
+impl OwnFailure {
+    /// What is not known any more.
+    pub(super) fn unknown(now: Duration) -> Self {
+        Self { at: now, class: FailureClass::default(), cause: String::new(), trace: None }
+    }
 }
 
 /// An attempt that failed.
@@ -38,8 +54,7 @@ pub(super) struct FailedAttempt {
     /// The fleet had elected it, or released it: then it counts for no more than that it failed.
     pub(super) exempt: bool,
     pub(super) topics: Vec<TopicId>,
-    pub(super) class: FailureClass,
-    pub(super) cause: String,
+    pub(super) failure: Arc<OwnFailure>,
 }
 
 /// The floors of all keys.
@@ -55,10 +70,10 @@ impl Floors {
     }
 
     /// An attempt for a key has failed. The same again changes nothing.
-    pub(super) fn failed(&mut self, now: Duration, key: &BackoffKey, failed: FailedAttempt) {
-        let FailedAttempt { attempt, began, exempt, topics, class, cause } = failed;
-        let lasts = self.lasts();
-        let known = self.floors.get(key).filter(|floor| now.saturating_sub(floor.failed_at) <= lasts);
+    pub(super) fn failed(&mut self, key: &BackoffKey, failed: FailedAttempt) {
+        let FailedAttempt { attempt, began, exempt, topics, failure } = failed;
+        let (now, lasts) = (failure.at, self.lasts());
+        let known = self.floors.get(key).filter(|floor| now.saturating_sub(floor.failure.at) <= lasts);
         if known.is_some_and(|floor| floor.attempt == attempt) {
             return;
         }
@@ -67,20 +82,20 @@ impl Floors {
             Some(floor) if exempt => floor.delay,
             Some(floor) => (floor.delay * 2).min(self.policy.max),
         };
-        self.floors.insert(key.clone(), Floor { attempt, began, failed_at: now, delay, topics, class, cause });
+        self.floors.insert(key.clone(), Floor { attempt, began, delay, topics, failure });
         self.make_room(now);
     }
 
     /// How long the next attempt for a key must wait, and for what, unless it is elected or released.
     pub(super) fn under(&self, now: Duration, key: &BackoffKey) -> Option<(Duration, &Floor)> {
         let floor = self.floors.get(key)?;
-        let left = (floor.failed_at + floor.delay).saturating_sub(now);
+        let left = (floor.failure.at + floor.delay).saturating_sub(now);
         (!left.is_zero()).then_some((left, floor))
     }
 
     /// An operator has cleared what failed until then.
     pub(super) fn lift(&mut self, date: Duration, is_cleared: impl Fn(&BackoffKey, &Floor) -> bool) {
-        self.floors.retain(|key, floor| floor.failed_at > date || !is_cleared(key, floor));
+        self.floors.retain(|key, floor| floor.failure.at > date || !is_cleared(key, floor));
     }
 
     /// The key succeeded.
@@ -98,9 +113,9 @@ impl Floors {
             return;
         }
         let lasts = self.lasts();
-        self.floors.retain(|_, floor| now.saturating_sub(floor.failed_at) <= lasts);
+        self.floors.retain(|_, floor| now.saturating_sub(floor.failure.at) <= lasts);
         while self.floors.len() > MAX_KEYS {
-            let oldest = self.floors.iter().min_by_key(|(_, floor)| floor.failed_at).map(|(key, _)| key.clone());
+            let oldest = self.floors.iter().min_by_key(|(_, floor)| floor.failure.at).map(|(key, _)| key.clone());
             let Some(oldest) = oldest else { return };
             self.floors.remove(&oldest);
         }
@@ -121,8 +136,8 @@ mod tests {
         let fail = |(number, (at, exempt)): (usize, &(u64, bool))| {
             let now = Duration::from_secs(*at);
             let attempt = AttemptId::from(number as u128);
-            let (class, topics, cause) = (FailureClass::NotFound, Vec::new(), String::new());
-            floors.failed(now, &key(), FailedAttempt { attempt, began: now, exempt: *exempt, topics, class, cause });
+            let failure = Arc::new(OwnFailure { at: now, class: FailureClass::NotFound, cause: String::new(), trace: None });
+            floors.failed(&key(), FailedAttempt { attempt, began: now, exempt: *exempt, topics: Vec::new(), failure });
             floors.under(now, &key()).map_or(0, |(left, _)| left.as_secs())
         };
         failures.iter().enumerate().map(fail).collect()

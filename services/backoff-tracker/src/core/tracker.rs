@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
-use contract::AttemptId;
 use contract::messages::backoff_tracker::{
     AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffEntry, BackoffKey, CheckBackoff, Held, ReportAttempt,
 };
+use contract::{AttemptId, TraceContext};
 
 use super::delays::{BackoffPolicy, Delays, Failing};
+use super::floor::OwnFailure;
 use super::knowledge::{Topic, TopicId};
 use super::local_list;
 
@@ -37,6 +38,8 @@ pub(crate) struct Cause {
     pub(crate) failure: AttemptFailure,
     /// When it was.
     pub(crate) at: Duration,
+    /// The span of the attempt; none: it has none, or the registry was not asked.
+    pub(crate) trace: Option<TraceContext>,
     /// What others may know of it: who else succeeds there shows that the cause is gone.
     pub(crate) topics: Vec<Arc<Topic>>,
 }
@@ -59,8 +62,15 @@ impl Tracker {
         if !check.peek {
             self.counts.refused_total += 1;
         }
-        let last = self.causes.get(&check.key).map(|cause| cause.failure.clone()).unwrap_or_default();
-        BackoffAnswer::Held(Held { cause: last.cause, class: last.class, next_try_ms: milliseconds(left), ..Held::default() })
+        let learned = |cause: &Cause| Held {
+            cause: cause.failure.cause.clone(),
+            class: cause.failure.class,
+            learned_ms_ago: u64::try_from(now.monotonic.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX),
+            learned_trace: cause.trace,
+            ..Held::default()
+        };
+        let held = self.causes.get(&check.key).map(learned).unwrap_or_default();
+        BackoffAnswer::Held(Held { next_try_ms: milliseconds(left), ..held })
     }
 
     /// An attempt ended. The same report again changes nothing.
@@ -76,7 +86,7 @@ impl Tracker {
         topics: Vec<Arc<Topic>>,
         before: Option<Failing>,
     ) -> AttemptReported {
-        let ReportAttempt { key, attempt, failure } = report;
+        let ReportAttempt { key, attempt, attempt_span: trace, failure } = report;
         if !self.remember_report(attempt, &key) {
             return self.answer(now, &key);
         }
@@ -87,7 +97,7 @@ impl Tracker {
                     Some(failing) => self.delays.next_since(key.clone(), now.monotonic, failing),
                     None => self.delays.next(key.clone(), now.monotonic),
                 }
-                self.failed(now, key.clone(), Cause { failure, at: now.monotonic, topics });
+                self.failed(now, key.clone(), Cause { failure, at: now.monotonic, trace, topics });
             }
         }
         self.answer(now, &key)
@@ -95,18 +105,18 @@ impl Tracker {
 
     /// A failure that all go by, and so not by the delays of this node: it counts in them, but holds nothing. The same again changes nothing.
     pub(super) fn report_shared(&mut self, now: Now, report: ReportAttempt, topics: Vec<Arc<Topic>>, failing: Failing) {
-        let ReportAttempt { key, attempt, failure: Some(failure) } = report else { return };
+        let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
         if self.remember_report(attempt, &key) {
             self.delays.count(key.clone(), now.monotonic, failing);
-            self.failed(now, key, Cause { failure, at: now.monotonic, topics });
+            self.failed(now, key, Cause { failure, at: now.monotonic, trace, topics });
         }
     }
 
     /// A failure after which the node tries again by a pause that is kept elsewhere: it moves no delay. The same again changes nothing.
     pub(super) fn report_paused(&mut self, now: Now, report: ReportAttempt, topics: Vec<Arc<Topic>>) {
-        let ReportAttempt { key, attempt, failure: Some(failure) } = report else { return };
+        let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
         if self.remember_report(attempt, &key) {
-            self.failed(now, key, Cause { failure, at: now.monotonic, topics });
+            self.failed(now, key, Cause { failure, at: now.monotonic, trace, topics });
         }
     }
 
@@ -130,6 +140,14 @@ impl Tracker {
     /// Why a key is held, as long as it is known.
     pub(super) fn cause(&self, key: &BackoffKey) -> Option<&Cause> {
         self.causes.get(key)
+    }
+
+    /// The failure that holds a key, as far as it is known.
+    pub(super) fn failure_of(&self, now: Duration, key: &BackoffKey) -> OwnFailure {
+        self.causes.get(key).map_or_else(
+            || OwnFailure::unknown(now),
+            |cause| OwnFailure { at: cause.at, class: cause.failure.class, cause: cause.failure.cause.clone(), trace: cause.trace },
+        )
     }
 
     /// Counts a refusal.
@@ -235,7 +253,7 @@ fn shorten(cause: &mut String) {
 #[cfg(test)]
 mod tests {
     use clock::Random;
-    use contract::{FailureClass, PodRef};
+    use contract::{FailureClass, PodRef, TraceContext};
 
     use super::*;
 
@@ -254,8 +272,12 @@ mod tests {
         }
 
         fn fail(&mut self, at: u64, key: &BackoffKey) -> AttemptReported {
-            let attempt = AttemptId::random(&mut self.random);
-            self.tracker.report(at_seconds(at), ReportAttempt { key: key.clone(), attempt, failure: Some(failure("ErrImagePull: 404")) })
+            self.fail_in(at, key, None)
+        }
+
+        fn fail_in(&mut self, at: u64, key: &BackoffKey, attempt_span: Option<TraceContext>) -> AttemptReported {
+            let (attempt, failure) = (AttemptId::random(&mut self.random), Some(failure("ErrImagePull: 404")));
+            self.tracker.report(at_seconds(at), ReportAttempt { key: key.clone(), attempt, attempt_span, failure })
         }
     }
 
@@ -275,7 +297,8 @@ mod tests {
     fn a_failure_holds_its_key_and_no_other_and_keeps_its_cause() {
         let mut node = Node::new();
         assert_eq!(node.fail(0, &key("busybox")).next_try_ms, Some(10_000));
-        let held = Held { cause: "ErrImagePull: 404".to_owned(), class: FailureClass::NotFound, next_try_ms: 7_000, ..Held::default() };
+        let (cause, class) = ("ErrImagePull: 404".to_owned(), FailureClass::NotFound);
+        let held = Held { cause, class, next_try_ms: 7_000, learned_ms_ago: 3_000, ..Held::default() };
         assert_eq!(node.check(3, &key("busybox")), BackoffAnswer::Held(held));
         assert_eq!(node.check(3, &key("busybox:latest")), BackoffAnswer::Clear);
         let pod = PodRef { namespace: "a".to_owned(), name: "b".to_owned(), uid: String::new() };
@@ -302,12 +325,27 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_names_the_last_attempt_that_failed_and_says_when() {
+        let mut node = Node::new();
+        let spans = [1, 2].map(|_| TraceContext::root(&mut node.random));
+        for (at, span) in [(0, spans[0]), (10, spans[1])] {
+            node.fail_in(at, &key("busybox"), Some(span));
+            let BackoffAnswer::Held(held) = node.check(at + 3, &key("busybox")) else { panic!("not held") };
+            assert_eq!((held.learned_trace, held.learned_ms_ago), (Some(span), 3_000));
+            assert_eq!(node.tracker.list(at_seconds(at + 3))[0].trace, Some(span), "listed with it");
+        }
+        node.fail(30, &key("busybox"));
+        let BackoffAnswer::Held(held) = node.check(31, &key("busybox")) else { panic!("not held") };
+        assert_eq!(held.learned_trace, None, "the last one did not ask the registry");
+    }
+
+    #[test]
     fn success_clears_unlike_kubelet() {
         let mut node = Node::new();
         node.fail(0, &key("busybox"));
         node.fail(10, &key("busybox"));
         let attempt = AttemptId::random(&mut node.random);
-        let success = ReportAttempt { key: key("busybox"), attempt, failure: None };
+        let success = ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure: None };
         assert_eq!(node.tracker.report(at_seconds(30), success), AttemptReported::default());
         assert_eq!(node.fail(31, &key("busybox")).next_try_ms, Some(10_000));
     }
@@ -316,7 +354,7 @@ mod tests {
     fn a_report_that_comes_twice_counts_once() {
         let mut node = Node::new();
         let attempt = AttemptId::random(&mut node.random);
-        let report = ReportAttempt { key: key("busybox"), attempt, failure: Some(failure("x")) };
+        let report = ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure: Some(failure("x")) };
         assert_eq!(node.tracker.report(at_seconds(0), report.clone()).next_try_ms, Some(10_000));
         assert_eq!(node.tracker.report(at_seconds(4), report).next_try_ms, Some(6_000));
         assert_eq!(node.tracker.counts(at_seconds(4)).failures_total, 1);
@@ -327,8 +365,8 @@ mod tests {
         let mut node = Node::new();
         for number in 0..=MAX_KEYS as u64 {
             let attempt = AttemptId::random(&mut node.random);
-            let now = Now::default().after(Duration::from_millis(number));
-            node.tracker.report(now, ReportAttempt { key: key(&number.to_string()), attempt, failure: Some(failure("x")) });
+            let (key, now) = (key(&number.to_string()), Now::default().after(Duration::from_millis(number)));
+            node.tracker.report(now, ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")) });
         }
         let counts = node.tracker.counts(Now::default().after(Duration::from_millis(MAX_KEYS as u64)));
         assert_eq!((counts.known, counts.evicted_total, node.tracker.causes.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
@@ -339,8 +377,8 @@ mod tests {
     fn a_cause_is_kept_whole_up_to_its_bound() {
         let mut node = Node::new();
         let attempt = AttemptId::random(&mut node.random);
-        let huge = failure(&"é".repeat(MAX_CAUSE_BYTES));
-        node.tracker.report(at_seconds(0), ReportAttempt { key: key("busybox"), attempt, failure: Some(huge) });
+        let failure = Some(failure(&"é".repeat(MAX_CAUSE_BYTES)));
+        node.tracker.report(at_seconds(0), ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure });
         let BackoffAnswer::Held(held) = node.check(1, &key("busybox")) else { panic!("not held") };
         assert_eq!(held.cause.len(), MAX_CAUSE_BYTES);
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod clears;
+mod named;
 mod node;
 mod rules;
 mod stages;

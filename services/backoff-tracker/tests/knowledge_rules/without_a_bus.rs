@@ -327,7 +327,7 @@ fn what_failed_while_the_tracker_was_silent_is_released_by_a_success_of_another_
     node.bus_answers = false;
     let attempt = AttemptId::random(&mut node.random);
     let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, authoritative: true, ..AttemptFailure::default() });
-    let report = |attempt| ReportAttempt { key: key("r/a:1"), attempt, failure: failure.clone() };
+    let report = |attempt| ReportAttempt { key: key("r/a:1"), attempt, attempt_span: None, failure: failure.clone() };
     for _ in 0..4 {
         node.core.report(at(node.now), report(AttemptId::random(&mut node.random)));
     }

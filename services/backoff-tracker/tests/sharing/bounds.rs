@@ -27,7 +27,7 @@ async fn a_thousand_standing_wishes_refuse_no_other_pull() {
     let (wish, attempt) = ids(ROOM + 1);
     let leave = node.leave(wish, attempt, "r.example/b:1", PATIENCE_MS).await;
     assert!(matches!(leave, Leave::Granted { for_all: false, .. }), "{leave:?}");
-    let reported = node.put(ReportAttempt { key: key("r.example/b:1"), attempt, failure: Some(not_found()) }).await;
+    let reported = node.put(ReportAttempt { key: key("r.example/b:1"), attempt, attempt_span: None, failure: Some(not_found()) }).await;
     assert_eq!(reported.next_try_ms, Some(10_000), "its own rule moves");
 }
 

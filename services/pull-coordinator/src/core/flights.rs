@@ -227,6 +227,7 @@ impl Coordinator {
         let Some(flight) = self.flights.get(&id) else { return };
         let (attempt, pull_time) = (flight.attempt, flight.pull_time(now));
         let tried = flight.stage != FlightStage::Queued;
+        let attempt_span = Some(flight.trace).filter(|_| tried && result.is_err());
         // What fails after the registry has given the manifest is this node's own affair.
         let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| !fleet.told);
         self.landed += u64::from(result.is_ok());
@@ -246,7 +247,7 @@ impl Coordinator {
                 Ok((pulled, facts)) => succeeded(request, timing, pulled, facts),
                 Err(failure) => failed(request, timing, failure),
             };
-            let report = ReportAttempt { key: request.key(), attempt, failure };
+            let report = ReportAttempt { key: request.key(), attempt, attempt_span, failure };
             effects.push(Effect::Report { request: caller, report, trace: request.trace });
             request.stage = Stage::Ending { outcome, reporting: true };
             self.record(now, caller, Fact { fields: EventFields { attempt: Some(attempt), ..fact.fields }, ..fact }, effects);

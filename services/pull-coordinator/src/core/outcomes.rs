@@ -127,7 +127,7 @@ pub(super) fn throttled(request: &Request, waited: Duration, ahead: u64, budget_
     Fact { reason: EventReason::Throttled, message, fields }
 }
 
-/// Whether it is said from where the knowledge comes: kubelet's own rule says nothing.
+/// Whether an attempt is known to have failed: none has where a caller has waited in vain for clearance or the budget.
 fn known(held: &Held) -> bool {
     held.learned_by.is_some() || held.learned_trace.is_some() || held.learned_ms_ago > 0
 }

@@ -228,6 +228,9 @@ pub struct ReportAttempt {
     pub key: BackoffKey,
     /// Which attempt.
     pub attempt: AttemptId,
+    /// The span of that attempt if it has failed: what refusals by this back-off link to. None: the registry was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_span: Option<TraceContext>,
     /// None: it succeeded.
     #[serde(default)]
     pub failure: Option<AttemptFailure>,

@@ -31,6 +31,8 @@ pub(super) struct Call {
     /// Of what was told: who made the attempt that failed, if that was another node, and the trace of that attempt.
     pub(super) learned_by: Option<String>,
     pub(super) learned_trace_id: Option<String>,
+    /// What was said of it.
+    pub(super) message: String,
     /// From asking to the answer or the end of the connection, as times since 1970.
     pub(super) lasted: (Duration, Duration),
 }
@@ -105,10 +107,10 @@ impl Callers {
         let body = EnsureImage { image: image.to_owned(), policy: Some(PullPolicy::Always), ..EnsureImage::default() };
         let answer = ask_once(&desk.socket, &desk.node, trace, &body).await.ok();
         let (told, lasted) = (answer.as_ref().map(|_| self.order.fetch_add(1, Ordering::SeqCst)), (began, self.clock.now().wall));
-        let PullOutcome { outcome, learned_by, learned_trace_id, .. } = answer.unwrap_or_default();
+        let PullOutcome { outcome, learned_by, learned_trace_id, message, .. } = answer.unwrap_or_default();
         let (node, image, trace_id) = (desk.node.clone(), image.to_owned(), trace.trace_id_hex());
         let told = told.map(|at| (outcome, at));
-        Some(Call { node, image, trace_id, asked, told, learned_by, learned_trace_id, lasted })
+        Some(Call { node, image, trace_id, asked, told, learned_by, learned_trace_id, message, lasted })
     }
 }
 

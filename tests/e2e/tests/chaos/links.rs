@@ -1,6 +1,7 @@
 //! What refusals link to, held against the spans that have come to the tracing backend.
 //!
-//! A refusal names the trace of the attempt that failed, and its span links to that attempt's span, of whichever node. A span waits in its
+//! A refusal names the trace of the attempt that failed, and its span links to that attempt's span, of whichever node; so does its event.
+//! One that has waited in vain for clearance or the budget names none: nothing has failed. A span waits in its
 //! agent until a batch is exported, so `kill -9` loses what ended shortly before it. A span may therefore be missing only if its agent was
 //! killed after the span's request had been asked, and at most [`EXPORTED_WITHIN`] after that request had ended: the span ends with the
 //! request at the latest. To whom a trace belongs is known, because each call brings a trace of its own.
@@ -26,6 +27,8 @@ use super::{BAD, Kill, TROUBLE};
 const EXPORTED_WITHIN: Duration = Duration::from_millis(1_500);
 /// From the export to the backend's showing it: Jaeger has a queue of its own.
 const SHOWN_WITHIN: Duration = Duration::from_secs(20);
+/// What is said to a caller that has waited in vain: for another node to find out, or for the fleet's budget.
+const WAITED_IN_VAIN: [&str; 2] = ["no leave within", "the fleet's budget for"];
 /// The span of a request.
 const REQUEST: &str = "pull-coordinator.EnsureImage";
 
@@ -53,7 +56,8 @@ pub(super) fn hold(calls: &[Call], stored: &[StoredMessage], kills: &[Kill], bac
     let refusals: Vec<&Call> =
         calls.iter().filter(|call| call.told.as_ref().is_some_and(|(kind, _)| *kind == OutcomeKind::Backoff)).collect();
     let (naming, silent): (Vec<&Call>, Vec<&Call>) = refusals.into_iter().partition(|call| call.learned_trace_id.is_some());
-    let of_events = named_by_events(stored);
+    let events = refusals_of(stored);
+    let of_events = named_by_events(&events);
     let (by_trace, watch) = (calls.iter().map(|call| (call.trace_id.as_str(), call)).collect::<BTreeMap<_, _>>(), Watch::start());
     let found = until_within("refusals are looked up", SHOWN_WITHIN * 10, || {
         let evidence = Evidence { calls: by_trace.clone(), kills, spans: spans_of(&naming, &of_events, backend) };
@@ -61,7 +65,7 @@ pub(super) fn hold(calls: &[Call], stored: &[StoredMessage], kills: &[Kill], bac
         (found.wrong.is_empty() || watch.elapsed() >= SHOWN_WITHIN).then_some(found)
     });
     eprintln!(
-        "refusals that name an attempt: {} and {} without; attempts that they or events name: {} are there, {} were lost by {} kills; {} \
+        "refusals that name an attempt: {}, and {} that waited in vain; attempts that they or events name: {} are there, {} were lost by {} kills; {} \
          refusals' own spans were lost so",
         naming.len(),
         silent.len(),
@@ -71,19 +75,34 @@ pub(super) fn hold(calls: &[Call], stored: &[StoredMessage], kills: &[Kill], bac
         found.lost_refusals
     );
     let mut wrong = found.wrong;
-    let of_others = silent.iter().filter(|call| call.learned_by.is_some());
-    wrong.extend(of_others.map(|call| format!("it is told who found out, and not by which attempt: {call:?}")));
+    let waited = |call: &Call| call.learned_by.is_none() && WAITED_IN_VAIN.iter().any(|said| call.message.contains(said));
+    wrong.extend(silent.iter().filter(|call| !waited(call)).map(|call| format!("something has failed, and no attempt is named: {call:?}")));
+    wrong.extend(unlike_their_events(&naming, &events));
     assert!(wrong.is_empty(), "{} contradictions, such as\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
     assert!(!found.attempts.is_empty(), "no refusal names an attempt");
     let lost_most = kills.len() * BAD + usize::try_from(TROUBLE).unwrap();
     assert!(found.lost_attempts.len() <= lost_most, "{} kills lost {:?}", kills.len(), found.lost_attempts);
 }
 
-/// The traces of attempts that events of refusals name.
-fn named_by_events(stored: &[StoredMessage]) -> BTreeSet<String> {
+/// The events of refusals.
+fn refusals_of(stored: &[StoredMessage]) -> Vec<Value> {
     let events = stored.iter().map(|stored| serde_json::from_slice::<Value>(&stored.message.payload).unwrap());
-    let refusals = events.filter(|event| event["data"]["reason"] == "BackOff");
-    refusals.filter_map(|event| event["data"]["learned_trace_id"].as_str().map(str::to_owned)).collect()
+    events.filter(|event| event["data"]["reason"] == "BackOff").collect()
+}
+
+/// The traces of attempts that events of refusals name.
+fn named_by_events(events: &[Value]) -> BTreeSet<String> {
+    events.iter().filter_map(|event| event["data"]["learned_trace_id"].as_str().map(str::to_owned)).collect()
+}
+
+/// Events of refusals that name another attempt than their caller was told of, or none.
+fn unlike_their_events(refusals: &[&Call], events: &[Value]) -> Vec<String> {
+    let by_trace: BTreeMap<&str, &Call> = refusals.iter().map(|call| (call.trace_id.as_str(), *call)).collect();
+    let other = |event: &&Value| {
+        let told = event["traceparent"].as_str().and_then(|parent| by_trace.get(parent.split('-').nth(1)?));
+        told.is_some_and(|call| event["data"]["learned_trace_id"].as_str() != call.learned_trace_id.as_deref())
+    };
+    events.iter().filter(other).map(|event| format!("its caller was told of another attempt: {event}")).collect()
 }
 
 /// The traces of refusals, and those that they and events name or link to.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use actors::Delivery;
 use bus::Message;
 use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
-use contract::{PullEvent, headers};
+use contract::{EventReason, PullEvent, headers};
 use integration::{Plan, TestNode, UNLIMITED, ask, pod, real};
 use runtimes::PullFailure;
 use runtimes::scripted::ScriptedRuntime;
@@ -50,6 +50,13 @@ fn every_event_is_published_once_as_a_cloud_event() {
                 let event = &events[json["id"].as_str().unwrap()];
                 check_message(message, &json, event);
             }
+            let of = |reason| events.values().find(|event| event.reason == reason).unwrap();
+            let (failed, refused) = (of(EventReason::Failed), of(EventReason::BackOff));
+            assert_eq!(
+                refused.learned_trace.map(|attempt| attempt.trace_id),
+                Some(failed.trace.trace_id),
+                "it names the attempt that failed"
+            );
             let counts = node.event_counts().await;
             assert_eq!((counts.recorded_total, counts.published_total, counts.unpublished_total), (8, 8, 0));
         }
@@ -67,7 +74,7 @@ fn check_message(message: &Message, json: &Value, event: &PullEvent) {
     assert_eq!(message.headers.get(headers::TRACEPARENT), Some(event.trace.traceparent().as_str()));
     assert_eq!(message.headers.get(headers::CONTENT_TYPE), Some("application/cloudevents+json"));
     assert_eq!(message.headers.get(headers::MESSAGE_ID), Some(event.id.to_string().as_str()));
-    let expected = json!({
+    let mut expected = json!({
         "specversion": "1.0",
         "id": event.id.to_string(),
         "source": "/fleetpull/nodes/n1",
@@ -92,6 +99,10 @@ fn check_message(message: &Message, json: &Value, event: &PullEvent) {
             "next_try_ms": event.next_try_ms,
         },
     });
+    if let (Some(ago), Some(attempt)) = (event.learned_ms_ago, event.learned_trace) {
+        expected["data"]["learned_at"] = contract::cloud_event::rfc3339(event.time_ms - ago).into();
+        expected["data"]["learned_trace_id"] = attempt.trace_id_hex().into();
+    }
     assert_eq!(*json, expected);
 }
 

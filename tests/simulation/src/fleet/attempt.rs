@@ -199,7 +199,7 @@ impl Simulation {
         }
         self.withdraw(node);
         let now = Now { monotonic: self.now, wall: self.now };
-        let report = ReportAttempt { key: key(self.scenario.image_of(node)), attempt, failure };
+        let report = ReportAttempt { key: key(self.scenario.image_of(node)), attempt, attempt_span: None, failure };
         let (reported, effects) = self.nodes[node].core.report(now, report);
         self.follow(node, effects);
         if has_failed {

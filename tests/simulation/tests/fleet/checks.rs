@@ -8,6 +8,7 @@ use crate::budget;
 use crate::floor;
 use crate::leases::GOES_WITHOUT;
 use crate::plan::{Act, BASE, CALM_FROM, HEALS_AT, MISSPELT, Plan, TOOL};
+use crate::refusals;
 use crate::registry::{Asked, Mood, RETRY_AFTER};
 use crate::world::Story;
 
@@ -30,6 +31,8 @@ pub enum Invariant {
     Floor,
     /// Logins of their own, and wrong ones, neither block others nor keep them from sharing.
     Logins,
+    /// Each refusal names the attempt that failed.
+    Explained,
 }
 
 /// A figure of a run, and what it must not exceed.
@@ -84,6 +87,7 @@ pub fn look(story: &Story) -> Vec<Finding> {
     findings.push(kept_at_restart(story));
     findings.extend(logins(story));
     findings.push(floor(story));
+    findings.push(explained(story));
     findings
 }
 
@@ -92,6 +96,12 @@ pub fn floor(story: &Story) -> Finding {
     let too_soon = floor::too_soon(story);
     let what = "attempts quicker than kubelet's rule";
     Finding { invariant: Invariant::Floor, what, value: too_soon.len() as f64, at_most: 0.0, at: too_soon.first().copied() }
+}
+
+fn explained(story: &Story) -> Finding {
+    let unexplained = refusals::unexplained(story);
+    let (at, what) = (unexplained.first().map(|refusal| (refusal.node, refusal.at)), "refusals that name no attempt that failed");
+    Finding { invariant: Invariant::Explained, what, value: unexplained.len() as f64, at_most: 0.0, at }
 }
 
 /// Requests that failed because of the outage, of nodes that are well and know what the fleet knows.

@@ -20,6 +20,7 @@ mod leases;
 mod node;
 mod plan;
 mod quota;
+mod refusals;
 mod registry;
 mod seeds;
 mod stages;
@@ -202,6 +203,7 @@ fn planted_faults() -> Vec<(Planted, Invariant)> {
         (knows(Fault::StartsAnew), Invariant::KeptAtRestart),
         (knows(Fault::LoginsIgnored), Invariant::Logins),
         (knows(Fault::OwnRuleIgnored), Invariant::Floor),
+        (knows(Fault::AttemptsUnnamed), Invariant::Explained),
     ];
     let of_budgets = [BudgetFault::NoFence, BudgetFault::Unpaced, BudgetFault::RenewalsIgnored].map(of_budget);
     of_knowledge.into_iter().chain(of_budgets).collect()

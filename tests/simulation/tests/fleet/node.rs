@@ -25,6 +25,8 @@ use throttler::core::{OnExhausted, ThrottlePolicy};
 use throttler::{FleetParts, Throttler};
 use tokio::task::{JoinHandle, LocalSet};
 
+use crate::refusals::Refusals;
+
 /// The node's own bucket is of no interest here.
 const NO_THROTTLE: ThrottlePolicy = ThrottlePolicy { per_second: 0.0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 1_000 };
 /// How long a wish of a caller stands: longer than a run.
@@ -50,6 +52,7 @@ pub struct Parts {
     pub budget: BudgetPolicy,
     pub planted: Planted,
     pub watch: throttler::Watch,
+    pub refusals: Refusals,
 }
 
 /// All tasks of a node: its actors, their timers, and what they have asked of the bus and of the registry.
@@ -100,7 +103,7 @@ impl Node {
     }
 
     async fn begin(parts: Parts) -> Self {
-        let Parts { name, instance, bus, reader, runtime, clock, budget, planted, watch } = parts;
+        let Parts { name, instance, bus, reader, runtime, clock, budget, planted, watch, refusals } = parts;
         let fleet = Fleet::default();
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: Delivery::Local };
         let gravestone = actors::Gravestone::of;
@@ -126,12 +129,13 @@ impl Node {
         };
         let throttler = Throttler::sharing(NO_THROTTLE, clock.clone(), gravestone("throttler"), parts).watched(watch).start();
         let recorder = EventRecorder::new(EVENTS_KEPT, bus.clone(), fleet, gravestone("event-recorder")).start();
+        let recorder = refusals.before(recorder).start();
         let neighbours = Neighbours {
             check: Sender::local(wiring.clone(), tracker.clone().recipient()),
             report: Sender::local(wiring.clone(), tracker.clone().recipient()),
             acquire: Sender::local(wiring.clone(), throttler.clone().recipient()),
             release: Sender::local(wiring.clone(), throttler.clone().recipient()),
-            record: Sender::local(wiring.clone(), recorder.clone().recipient()),
+            record: Sender::local(wiring.clone(), recorder.recipient()),
         };
         let sharing = pull_coordinator::Sharing {
             neighbours: FleetNeighbours {

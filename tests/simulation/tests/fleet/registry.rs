@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clock::{Clock, Random};
 use contract::messages::throttler::RegistryLimit;
-use contract::{FailureClass, PermitId, Stage};
+use contract::{FailureClass, PermitId, Stage, TraceContext};
 use image::{Platform, Reference};
 use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 use throttler::core::budget::{Effect, FLEET_PERMIT_LEASE, RENEW_EVERY};
@@ -69,6 +69,8 @@ pub struct Asked {
     pub at: Duration,
     pub node: usize,
     pub image: String,
+    /// Of the attempt.
+    pub span: TraceContext,
     pub got: Mood,
     pub leave: Leave,
     permit: Option<PermitId>,
@@ -248,7 +250,7 @@ impl Registry {
 }
 
 impl State {
-    fn request(&mut self, node: usize, image: &str) -> (Mood, Vec<RegistryLimit>) {
+    fn request(&mut self, node: usize, image: &str, span: TraceContext) -> (Mood, Vec<RegistryLimit>) {
         let at = self.clock.now().monotonic;
         let mood = self.moods.iter().find(|(part, _)| image.contains(**part)).map_or(Mood::Well, |(_, mood)| *mood);
         let got = if self.sick.contains(&node) {
@@ -275,7 +277,8 @@ impl State {
             Some(((got, limit), window)) => (got, vec![limit], Some(window)),
             None => (got, Vec::new(), None),
         };
-        self.asked.push(Asked { at, node, image: image.to_owned(), got, leave, permit, answered: None, over: None, ran_out: None, window });
+        let (image, answered, over, ran_out) = (image.to_owned(), None, None, None);
+        self.asked.push(Asked { at, node, image, span, got, leave, permit, answered, over, ran_out, window });
         (got, limits)
     }
 }
@@ -288,9 +291,9 @@ pub struct SimulatedRuntime {
 }
 
 impl SimulatedRuntime {
-    fn request(&self, image: &str) -> (Mood, Vec<RegistryLimit>, Open<'_>) {
+    fn request(&self, image: &str, span: TraceContext) -> (Mood, Vec<RegistryLimit>, Open<'_>) {
         let mut state = self.registry.state();
-        let (got, limits) = state.request(self.node, image);
+        let (got, limits) = state.request(self.node, image, span);
         (got, limits, Open { registry: &self.registry, number: state.asked.len() - 1 })
     }
 
@@ -331,7 +334,7 @@ impl ImageRuntime for SimulatedRuntime {
             std::future::pending::<()>().await;
         }
         let image = request.reference.normalised().to_owned();
-        let (got, limits, pull) = self.request(&image);
+        let (got, limits, pull) = self.request(&image, request.trace);
         self.wait_unless(got == Mood::Hang).await;
         let failed = failure(got, &limits);
         if failed.as_ref().is_none_or(|failure| failure.stage != Stage::Token) && !matches!(got, Mood::Hang | Mood::Refused) {

@@ -25,6 +25,7 @@ use crate::leases::Leases;
 use crate::node::{Node, Parts, Planted, shared};
 use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan, TOOL};
 use crate::quota::{self, HUB};
+use crate::refusals::{AllRefusals, Refusal};
 use crate::registry::{Asked, Mood, Registry};
 
 /// Where the wall clock of the server stands at first.
@@ -47,6 +48,8 @@ pub struct Story {
     /// Which node came back when.
     pub restarts: Vec<(usize, Duration)>,
     pub leases: Leases,
+    /// In the order of time.
+    pub refusals: Vec<Refusal>,
     /// Whose message was lost or late, and when, in the order of time.
     pub disturbed: Vec<(Duration, usize)>,
     /// How often each kind of fault acted.
@@ -88,6 +91,7 @@ struct World {
     weather: Weather,
     registry: Registry,
     hostile: Hostile,
+    refusals: AllRefusals,
     nodes: BTreeMap<usize, Node>,
     /// What sets the nodes' wall clocks.
     clocks: BTreeMap<usize, Jumps>,
@@ -116,6 +120,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         weather: Weather::new(Random::seeded(plan.seed), clock.clone()),
         registry: Registry::new(clock.clone(), Random::seeded(plan.seed ^ 0xa5e7)),
         hostile,
+        refusals: AllRefusals::new(clock.clone()),
         nodes: BTreeMap::new(),
         clocks: BTreeMap::new(),
         starts: 0,
@@ -226,6 +231,7 @@ impl World {
             budget: self.budget,
             planted: self.planted,
             watch: self.registry.watch(node),
+            refusals: self.refusals.of(node),
         };
         self.nodes.insert(node, Node::start(parts).await);
         let of_node = self.wanted.range((node, "")..(node + 1, "")).map(|(wanted, _)| *wanted);
@@ -329,10 +335,12 @@ impl World {
         for one in &asked {
             hash.add(&format!("{one:?}"));
         }
-        hash.add(&format!("{there:?}{:?}", self.counts));
+        let refusals = self.refusals.take();
+        self.count("refusal", refusals.len() as u64);
+        hash.add(&format!("{there:?}{refusals:?}{:?}", self.counts));
         let (leases, disturbed) = (self.weather.leases(|leases, _| std::mem::take(leases)), self.weather.disturbed());
         let Self { plan, budget, quota, wanted, restarts, counts, .. } = self;
-        Story { plan, budget, quota, asked, there, wanted, restarts, leases, disturbed, counts, hash: hash.0 }
+        Story { plan, budget, quota, asked, there, wanted, restarts, leases, refusals, disturbed, counts, hash: hash.0 }
     }
 }
 
@@ -358,6 +366,6 @@ impl Hash {
     }
 }
 
-fn name(node: usize) -> NodeName {
+pub fn name(node: usize) -> NodeName {
     format!("n{node:04}").parse().expect("a name")
 }

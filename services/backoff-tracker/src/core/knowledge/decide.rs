@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::BackoffKey;
-use contract::{FailureClass, Stage, View};
+use contract::{Stage, View};
 
 use super::alone::BACK_WITHIN;
 use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
@@ -17,7 +17,7 @@ use super::target::Aim;
 use super::topic::{Topic, TopicId, may_be_overload};
 use super::wish::{Going, State, Wish};
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
-use crate::core::floor::Floor;
+use crate::core::floor::{Floor, OwnFailure};
 
 /// Leads of an image and slots of a registry: so many resolutions without answer are enough to know.
 const ABREAST: u8 = 3;
@@ -51,10 +51,11 @@ impl Knowledge {
             let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
             return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, going));
         }
-        if let Some(until) = self.retry_pauses.until(now, wish.aim.owner, &wish.key) {
+        if let Some((until, failure)) = self.retry_pauses.until(now, wish.aim.owner, &wish.key) {
             wish.state = State::Held;
             wish.wake = Some(until);
-            return Verdict::Held(self.paused(now, wish, until));
+            // A short pause is waited for.
+            return Verdict::Held(Held { unconfirmed: until <= now + HEARD_ONCE, ..self.held_by_own(now, &failure, until) });
         }
         let binding = self.binding(now, &wish.aim);
         if let Some(entry) = not_due(now, &binding) {
@@ -135,19 +136,23 @@ impl Knowledge {
         }
         wish.choose_key(|key| self.held_here(now, key, binding));
         let left = self.held_here(now, &wish.key, binding)?;
-        let cause = self.local.cause(&wish.key);
         wish.state = State::Fresh;
         wish.wake = Some(now + left);
-        Some(Verdict::Held(Held {
-            class: cause.map(|cause| cause.failure.class).unwrap_or_default(),
-            cause: cause.map(|cause| cause.failure.cause.clone()).unwrap_or_default(),
+        Some(Verdict::Held(self.held_by_own(now, &self.local.failure_of(now, &wish.key), now + left)))
+    }
+
+    /// A refusal by this node's own back-off.
+    fn held_by_own(&self, now: Duration, failure: &OwnFailure, next_try: Duration) -> Held {
+        Held {
+            class: failure.class,
+            cause: failure.cause.clone(),
             learned_by: self.node.clone(),
-            learned_ago: cause.map(|cause| now.saturating_sub(cause.at)).unwrap_or_default(),
-            trace: wish.failed.as_ref().filter(|failed| cause.is_some_and(|cause| cause.at == failed.at)).and_then(|failed| failed.trace),
-            next_try: now + left,
+            learned_ago: now.saturating_sub(failure.at),
+            trace: failure.trace.filter(|_| !self.has(Fault::AttemptsUnnamed)),
+            next_try,
             unconfirmed: false,
             entry: None,
-        }))
+        }
     }
 
     /// The one place where clearance is granted.
@@ -175,27 +180,6 @@ impl Knowledge {
         Verdict::Clear { duty, answer_by: deadline, until }
     }
 
-    /// What a pause of this node's own is for. A short one is waited for.
-    fn paused(&self, now: Duration, wish: &Wish, until: Duration) -> Held {
-        let told = self.replica.word(wish.aim.owner, &self.node).and_then(|word| Some((word.finding.trouble()?, word.trace)));
-        let cause = self.local.cause(&wish.key);
-        let (class, message, trace) = match (cause, told) {
-            (Some(cause), _) => (cause.failure.class, cause.failure.cause.clone(), wish.failed.as_ref().and_then(|failed| failed.trace)),
-            (None, Some((trouble, trace))) => (FailureClass::RateLimited, trouble.message.clone(), trace),
-            (None, None) => (FailureClass::RateLimited, "the registry has asked this node to stay away".to_owned(), None),
-        };
-        Held {
-            class,
-            cause: message,
-            learned_by: self.node.clone(),
-            learned_ago: cause.map(|cause| now.saturating_sub(cause.at)).unwrap_or_default(),
-            trace,
-            next_try: until,
-            unconfirmed: until <= now + HEARD_ONCE,
-            entry: None,
-        }
-    }
-
     /// How long kubelet's rule holds a wish whatever the fleet believes: as long as each of its keys.
     fn under_the_floor(&self, now: Duration, wish: &Wish) -> Option<Held> {
         if self.has(Fault::OwnRuleIgnored) {
@@ -203,21 +187,12 @@ impl Knowledge {
         }
         let floors: Option<Vec<_>> = wish.keys().map(|key| self.floors.under(now, key)).collect();
         let (left, floor) = floors?.into_iter().min_by_key(|(left, _)| *left)?;
-        Some(Held {
-            class: floor.class,
-            cause: floor.cause.clone(),
-            learned_by: self.node.clone(),
-            learned_ago: now.saturating_sub(floor.failed_at),
-            trace: None,
-            next_try: now + left,
-            unconfirmed: false,
-            entry: None,
-        })
+        Some(self.held_by_own(now, &floor.failure, now + left))
     }
 
     /// Whether what a wish failed by has lately answered somebody: since it was asked in vain, unless it may fail some and serve others.
     fn is_released(&self, now: Duration, wish: &Wish) -> bool {
-        let since = |floor: &Floor| if may_be_overload(floor.class) { Duration::ZERO } else { floor.began };
+        let since = |floor: &Floor| if may_be_overload(floor.failure.class) { Duration::ZERO } else { floor.began };
         let lately =
             |since: Duration, topic: &TopicId| self.replica.succeeded_at(*topic).is_some_and(|at| at >= since && now <= at + RELEASES_FOR);
         let failed = |key| self.floors.under(now, key);

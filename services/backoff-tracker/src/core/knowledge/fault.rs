@@ -18,4 +18,6 @@ pub enum Fault {
     /// Who logs in is taken for anybody of its scope: the 401 of one binds all, and is asked for again as if no account could be
     /// locked.
     LoginsIgnored,
+    /// Refusals by the node's own back-off name no attempt.
+    AttemptsUnnamed,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{AttemptReported, BackoffKey, ReportAttempt};
-use contract::{AttemptId, FailureClass, Stage};
+use contract::{AttemptId, FailureClass, Stage, TraceContext};
 
 use super::entry::{Binding, Entry};
 use super::input::{Effect, Outcome};
@@ -15,10 +15,10 @@ use super::node::Knowledge;
 use super::report::{Finding, Report, Trouble};
 use super::target::{Aim, Failure};
 use super::topic::{Topic, TopicId};
-use super::wish::{Going, OwnFailure, State, Wish};
+use super::wish::{Going, State, Wish};
 use super::{QUIET_AFTER, SERVED_LATELY, UNANSWERED_AFTER, cadence};
 use crate::core::delays::Failing;
-use crate::core::floor::FailedAttempt;
+use crate::core::floor::{FailedAttempt, OwnFailure};
 use crate::core::tracker::milliseconds;
 
 /// A success is not told again while one is known that is younger than this, unless it changes something.
@@ -49,7 +49,8 @@ impl Knowledge {
         let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
         let topics = self.topics_of(&report, &failure);
         if let Some(going) = self.tried.going_of(report.attempt) {
-            self.note_floor(now.monotonic, &report.key, report.attempt, &going, &failure, &topics);
+            let kept = own_failure(now.monotonic, &failure, report.attempt_span);
+            self.note_floor(&report.key, report.attempt, &going, &topics, &kept);
         }
         let own = self.tried.is_by_own_rule(report.attempt)
             || self.tried.view_of(report.attempt).is_none_or(|view| self.is_lenient(now.monotonic, view));
@@ -117,12 +118,11 @@ impl Knowledge {
         let State::Going(going) = std::mem::replace(&mut wish.state, State::Fresh) else { return vec![] };
         wish.told = None;
         wish.wake = None;
-        let late = going.deadline.is_some_and(|deadline| now > deadline);
-        self.counts.late_results_total += u64::from(late);
-        let mut touched = self.failed(now, &mut wish, &going, failure, late, effects);
-        let failed = wish.failed.as_ref().filter(|failed| self.binds(now, failed));
+        let topics = wish.aim.topics_of(&failure);
+        let mut touched = self.failed(now, &wish, &going, &failure, &topics, effects);
+        let ids = || topics.iter().map(|topic| topic.id());
         // What it held for the failed topic it keeps: who has not heard of the failure would ask in vain. The rest others may take.
-        let kept: Vec<TopicId> = failed.map(|failed| failed.topics.clone()).unwrap_or_default();
+        let kept: Vec<TopicId> = self.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
         self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.topic()), effects);
         self.wishes.insert(id, wish);
         touched.insert(id);
@@ -203,61 +203,59 @@ impl Knowledge {
     fn failed(
         &mut self,
         now: Duration,
-        wish: &mut Wish,
+        wish: &Wish,
         going: &Going,
-        failure: Failure,
-        late: bool,
+        failure: &Failure,
+        topics: &[Arc<Topic>],
         effects: &mut Vec<Effect>,
     ) -> BTreeSet<WishId> {
         let mut touched = BTreeSet::new();
-        let topics = wish.aim.topics_of(&failure);
-        let reachable = failure.shows_reachable();
-        let trace = going.attempt.and_then(|(_, trace)| trace);
+        let late = going.deadline.is_some_and(|deadline| now > deadline);
+        self.counts.late_results_total += u64::from(late);
         for topic in topics.iter().filter(|_| !late) {
             if self.replica.at_fault(now, &self.node, Some(topic)) {
                 self.replica.still_at_fault(now, &self.node, topic);
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.trouble(&wish.aim, going, topic, &failure));
+            let finding = Finding::Failed(self.trouble(&wish.aim, going, topic, failure));
             self.publish(now, going, Arc::clone(topic), finding, effects);
             touched.extend(self.wishes_touching(topic.id()));
         }
         if !late {
-            self.note_probe(now, going, &topics, effects);
+            self.note_probe(now, going, topics, effects);
         }
-        if reachable && !late {
+        if failure.shows_reachable() && !late {
             let endpoint = wish.aim.stage_topic(failure.stage);
             touched.extend(self.tell_success(now, &endpoint, true, going, effects));
         }
-        wish.failed = Some(OwnFailure { at: now, trace, topics: topics.iter().map(|topic| topic.id()).collect() });
-        if let Some((attempt, _)) = going.attempt {
-            self.tried.failed(attempt, &wish.aim, topics.clone(), going);
-            self.note_floor(now, &wish.key, attempt, going, &failure, &topics);
-            self.note_retry_pause(now, wish, &failure, &topics);
-            self.move_own_delay(now, wish, going, &failure, topics);
+        if let Some((attempt, span)) = going.attempt {
+            let own = own_failure(now, failure, span);
+            self.tried.failed(attempt, &wish.aim, topics.to_vec(), going);
+            self.note_floor(&wish.key, attempt, going, topics, &own);
+            self.note_retry_pause(now, wish, failure, topics, &own);
+            self.move_own_delay(now, wish, going, failure, topics.to_vec());
         }
         touched
     }
 
     /// Kubelet's rule as a floor: whatever the fleet comes to believe, the next attempt of this key is not sooner.
-    fn note_floor(&mut self, now: Duration, key: &BackoffKey, attempt: AttemptId, going: &Going, failure: &Failure, topics: &[Arc<Topic>]) {
+    fn note_floor(&mut self, key: &BackoffKey, attempt: AttemptId, going: &Going, topics: &[Arc<Topic>], failure: &Arc<OwnFailure>) {
         let topics = topics.iter().map(|topic| topic.id()).collect();
-        let Trouble { message: cause, .. } = Trouble { message: failure.cause.clone(), ..Trouble::default() }.bounded();
-        let failed = FailedAttempt { attempt, began: going.begun, exempt: going.exempt, topics, class: failure.class, cause };
-        self.floors.failed(now, key, failed);
+        let failed = FailedAttempt { attempt, began: going.begun, exempt: going.exempt, topics, failure: Arc::clone(failure) };
+        self.floors.failed(key, failed);
     }
 
     /// At a registry that serves others the node asks again after a pause; where it was told for how long, with no pull sooner.
-    fn note_retry_pause(&mut self, now: Duration, wish: &Wish, failure: &Failure, topics: &[Arc<Topic>]) {
+    fn note_retry_pause(&mut self, now: Duration, wish: &Wish, failure: &Failure, topics: &[Arc<Topic>], own: &Arc<OwnFailure>) {
         if self.is_alone() || self.is_lenient(now, &wish.aim.target.view) {
             return;
         }
         if let (Some(asked), Some(owner)) = (failure.retry_after, topics.iter().find(|topic| topic.id() == wish.aim.owner)) {
-            self.retry_pauses.stay_away(now, owner.id(), now + cadence::delay(owner, 1, Some(asked)));
+            self.retry_pauses.stay_away(owner.id(), now + cadence::delay(owner, 1, Some(asked)), own);
         }
         if let Some(longest) = self.longest_pause(now, &wish.key, topics) {
-            self.retry_pauses.failed(now, &wish.key, topics.iter().map(|topic| topic.id()).collect(), longest);
+            self.retry_pauses.failed(&wish.key, topics.iter().map(|topic| topic.id()).collect(), longest, own);
         }
     }
 
@@ -289,14 +287,15 @@ impl Knowledge {
     /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
     /// must not try more often than kubelet would.
     fn move_own_delay(&mut self, now: Duration, wish: &Wish, going: &Going, failure: &Failure, topics: Vec<Arc<Topic>>) {
-        let Some((attempt, _)) = going.attempt else { return };
+        let Some((attempt, attempt_span)) = going.attempt else { return };
         let lenient = self.is_lenient(now, &wish.aim.target.view);
         let failing = |since: Duration| Failing { since, took: now.saturating_sub(going.begun) };
-        let failed = wish.failed.as_ref().filter(|_| !going.by_own_rule && !lenient);
-        let report = ReportAttempt { key: wish.key.clone(), attempt, failure: Some(failure.told()) };
-        if let Some(entry) = failed.and_then(|failed| self.binding_of(now, failed.topics.iter().copied())) {
+        let by_fleet = !going.by_own_rule && !lenient;
+        let report = ReportAttempt { key: wish.key.clone(), attempt, attempt_span, failure: Some(failure.told()) };
+        let entry = self.binding_of(now, topics.iter().map(|topic| topic.id())).filter(|_| by_fleet);
+        if let Some(entry) = entry {
             self.local.report_shared(at(now), report, topics, failing(entry.failing_since));
-        } else if failed.is_some() && !self.is_alone() && self.longest_pause(now, &wish.key, &topics).is_some() {
+        } else if by_fleet && !self.is_alone() && self.longest_pause(now, &wish.key, &topics).is_some() {
             self.local.report_paused(at(now), report, topics);
         } else {
             let was_held = !lenient && (going.by_own_rule || self.is_alone());
@@ -309,11 +308,6 @@ impl Knowledge {
     fn failing_for_others(&self, now: Duration, topics: &[Arc<Topic>]) -> Option<Duration> {
         let entries = topics.iter().filter_map(|topic| self.entry(now, topic.id()));
         entries.filter(|entry| entry.reporters > usize::from(entry.mine)).map(|entry| entry.failing_since).min()
-    }
-
-    /// Whether the fleet goes by this failure; else the local rule does.
-    fn binds(&self, now: Duration, failed: &OwnFailure) -> bool {
-        self.binding_of(now, failed.topics.iter().copied()).is_some()
     }
 
     /// The entry of this node's own making by which all go, of those topics.
@@ -338,6 +332,12 @@ impl Knowledge {
 /// The monotonic time alone, which is all that deciding needs.
 pub(super) fn at(now: Duration) -> Now {
     Now { monotonic: now, wall: Duration::ZERO }
+}
+
+/// A failure as this node's own back-off keeps it.
+fn own_failure(now: Duration, failure: &Failure, trace: Option<TraceContext>) -> Arc<OwnFailure> {
+    let Trouble { message: cause, .. } = Trouble { message: failure.cause.clone(), ..Trouble::default() }.bounded();
+    Arc::new(OwnFailure { at: now, class: failure.class, cause, trace })
 }
 
 impl Going {

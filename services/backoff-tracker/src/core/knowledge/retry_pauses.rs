@@ -4,11 +4,13 @@
 //! would ask again at once. `Retry-After` holds all pulls of the node that got it, as the registry says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::BackoffKey;
 
 use super::topic::TopicId;
+use crate::core::floor::OwnFailure;
 use crate::core::tracker::MAX_KEYS;
 
 /// After the first failure of an image; twice as long after each further one.
@@ -22,13 +24,20 @@ const MAX_BUDGETS: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct RetryPauses {
     /// Until when the registry has asked this node to stay away, by the topic of the budget.
-    budgets: BTreeMap<TopicId, Duration>,
+    budgets: BTreeMap<TopicId, StayAway>,
     keys: BTreeMap<BackoffKey, Pause>,
+}
+
+#[derive(Debug)]
+struct StayAway {
+    until: Duration,
+    failure: Arc<OwnFailure>,
 }
 
 #[derive(Debug)]
 struct Pause {
     until: Duration,
+    failure: Arc<OwnFailure>,
     length: Duration,
     /// In a row.
     failures: u32,
@@ -36,27 +45,30 @@ struct Pause {
 }
 
 impl RetryPauses {
-    /// The registry has asked this node to stay away until then.
-    pub(super) fn stay_away(&mut self, now: Duration, budget: TopicId, until: Duration) {
-        self.budgets.retain(|_, ends| now < *ends);
-        let ends = self.budgets.entry(budget).or_default();
-        *ends = until.max(*ends);
+    /// The registry has asked this node to stay away until then, by a failure. The longest that it asks for counts.
+    pub(super) fn stay_away(&mut self, budget: TopicId, until: Duration, failure: &Arc<OwnFailure>) {
+        self.budgets.retain(|_, asked| failure.at < asked.until);
+        if self.budgets.get(&budget).is_none_or(|asked| asked.until < until) {
+            self.budgets.insert(budget, StayAway { until, failure: Arc::clone(failure) });
+        }
         if self.budgets.len() > MAX_BUDGETS
-            && let Some(first) = self.budgets.iter().min_by_key(|(_, ends)| **ends).map(|(budget, _)| *budget)
+            && let Some(first) = self.budgets.iter().min_by_key(|(_, asked)| asked.until).map(|(budget, _)| *budget)
         {
             self.budgets.remove(&first);
         }
     }
 
     /// An image failed by these topics, while others were served. No pause is longer than `longest`.
-    pub(super) fn failed(&mut self, now: Duration, key: &BackoffKey, topics: Vec<TopicId>, longest: Duration) {
+    pub(super) fn failed(&mut self, key: &BackoffKey, topics: Vec<TopicId>, longest: Duration, failure: &Arc<OwnFailure>) {
+        let now = failure.at;
         let known = self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER);
         let length = known.map_or(FIRST, |pause| (pause.length * 2).min(longest));
         if self.keys.len() >= MAX_KEYS {
             self.keys.retain(|_, pause| now < pause.until);
         }
         if self.keys.len() < MAX_KEYS {
-            self.keys.insert(key.clone(), Pause { until: now + length, length, failures: self.failures(now, key) + 1, topics });
+            let (until, failure, failures) = (now + length, Arc::clone(failure), self.failures(now, key) + 1);
+            self.keys.insert(key.clone(), Pause { until, failure, length, failures, topics });
         }
     }
 
@@ -65,11 +77,12 @@ impl RetryPauses {
         self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER).map_or(0, |pause| pause.failures)
     }
 
-    /// Until when an image is not tried, which is counted on this budget.
-    pub(super) fn until(&self, now: Duration, budget: TopicId, key: &BackoffKey) -> Option<Duration> {
-        let of_budget = self.budgets.get(&budget).copied();
-        let of_key = self.keys.get(key).map(|pause| pause.until);
-        of_budget.max(of_key).filter(|until| now < *until)
+    /// Until when an image is not tried, which is counted on this budget, and because of what.
+    pub(super) fn until(&self, now: Duration, budget: TopicId, key: &BackoffKey) -> Option<(Duration, Arc<OwnFailure>)> {
+        let of_budget = self.budgets.get(&budget).map(|asked| (asked.until, &asked.failure));
+        let of_key = self.keys.get(key).map(|pause| (pause.until, &pause.failure));
+        let longest = of_budget.into_iter().chain(of_key).max_by_key(|(until, _)| *until)?;
+        (now < longest.0).then(|| (longest.0, Arc::clone(longest.1)))
     }
 
     /// The image was pulled.
@@ -86,9 +99,19 @@ impl RetryPauses {
 
 #[cfg(test)]
 mod tests {
+    use contract::FailureClass;
+
     use super::*;
 
     const BUDGET: TopicId = TopicId(7);
+
+    fn at(at: Duration) -> Arc<OwnFailure> {
+        Arc::new(OwnFailure { at, class: FailureClass::RateLimited, cause: String::new(), trace: None })
+    }
+
+    fn until(pauses: &RetryPauses, now: Duration, budget: TopicId, image: &str) -> Option<Duration> {
+        pauses.until(now, budget, &key(image)).map(|(until, _)| until)
+    }
 
     fn key(image: &str) -> BackoffKey {
         BackoffKey { pod: None, image: image.to_owned() }
@@ -100,30 +123,31 @@ mod tests {
         let mut now = Duration::from_secs(100);
         let mut fail = |pauses: &mut RetryPauses, after: u64| {
             now += Duration::from_secs(after);
-            pauses.failed(now, &key("a"), vec![BUDGET], Duration::from_secs(4));
-            pauses.until(now, BUDGET, &key("a")).map(|until| (until - now).as_secs())
+            pauses.failed(&key("a"), vec![BUDGET], Duration::from_secs(4), &at(now));
+            until(pauses, now, BUDGET, "a").map(|until| (until - now).as_secs())
         };
         assert_eq!([0, 1, 2, 4, 4].map(|after| fail(&mut pauses, after)), [Some(1), Some(2), Some(4), Some(4), Some(4)]);
         assert_eq!(fail(&mut pauses, 605), Some(1));
         pauses.succeeded(&key("a"));
         assert_eq!(fail(&mut pauses, 1), Some(1));
-        assert_eq!(pauses.until(now, BUDGET, &key("b")), None);
-        assert_eq!(pauses.until(now + Duration::from_secs(2), BUDGET, &key("a")), None);
+        assert_eq!(until(&pauses, now, BUDGET, "b"), None);
+        assert_eq!(until(&pauses, now + Duration::from_secs(2), BUDGET, "a"), None);
     }
 
     #[test]
     fn retry_after_holds_all_images_of_the_budget_until_it_is_over_or_cleared() {
         let (mut pauses, now) = (RetryPauses::default(), Duration::from_secs(100));
-        let until = now + Duration::from_secs(60);
-        pauses.stay_away(now, BUDGET, until);
-        pauses.stay_away(now, BUDGET, now + Duration::from_secs(1));
-        assert_eq!(pauses.until(now, BUDGET, &key("a")), Some(until), "the longest that was asked for");
-        assert_eq!(pauses.until(now, TopicId(8), &key("a")), None);
-        assert_eq!(pauses.until(until, BUDGET, &key("a")), None);
+        let ends = now + Duration::from_secs(60);
+        pauses.stay_away(BUDGET, ends, &at(now));
+        pauses.stay_away(BUDGET, now + Duration::from_secs(1), &at(now + Duration::from_millis(1)));
+        assert_eq!(until(&pauses, now, BUDGET, "a"), Some(ends), "the longest that was asked for");
+        assert_eq!(pauses.until(now, BUDGET, &key("a")).map(|(_, failure)| failure.at), Some(now), "by what asked for it");
+        assert_eq!(until(&pauses, now, TopicId(8), "a"), None);
+        assert_eq!(until(&pauses, ends, BUDGET, "a"), None);
         pauses.clear(|topic| *topic == BUDGET, |_| false);
-        assert_eq!(pauses.until(now, BUDGET, &key("a")), None);
+        assert_eq!(until(&pauses, now, BUDGET, "a"), None);
         for number in 0..1_000 {
-            pauses.stay_away(now, TopicId(number), until);
+            pauses.stay_away(TopicId(number), ends, &at(now));
         }
         assert_eq!(pauses.budgets.len(), MAX_BUDGETS);
     }

@@ -18,8 +18,6 @@ pub(super) struct Wish {
     pub(super) other_keys: Vec<BackoffKey>,
     pub(super) aim: Aim,
     pub(super) state: State,
-    /// The node's own last failure: the cause of a refusal by the local rule.
-    pub(super) failed: Option<OwnFailure>,
     /// Whether the bus did not answer for it: then it goes ahead once without.
     pub(super) unanswered: bool,
     /// Whether an attempt of it was abandoned because it hung while others were answered.
@@ -102,28 +100,9 @@ impl Going {
     }
 }
 
-/// How the node itself failed.
-#[derive(Clone, Debug)]
-pub(super) struct OwnFailure {
-    pub(super) at: Duration,
-    pub(super) trace: Option<TraceContext>,
-    /// What it was about; a success of another on one of these means that the cause is gone.
-    pub(super) topics: Vec<TopicId>,
-}
-
 impl Wish {
     pub(super) fn new(key: BackoffKey, aim: Aim) -> Self {
-        Self {
-            key,
-            other_keys: Vec::new(),
-            aim,
-            state: State::Fresh,
-            failed: None,
-            unanswered: false,
-            abandoned: false,
-            told: None,
-            wake: None,
-        }
+        Self { key, other_keys: Vec::new(), aim, state: State::Fresh, unanswered: false, abandoned: false, told: None, wake: None }
     }
 
     /// Takes the keys of those who want it now; whether they are others than before.

@@ -1,0 +1,116 @@
+//! A refusal by this node's own back-off names the attempt that failed here, whichever flight or caller is refused.
+
+use std::time::Duration;
+
+use backoff_tracker::core::knowledge::{Failure, Finding, Held, Input, Outcome, Target, Verdict, WishId};
+use contract::messages::backoff_tracker::{self as told, AttemptFailure, BackoffAnswer, BackoffKey, CheckBackoff, ReportAttempt};
+use contract::{AttemptId, FailureClass, PodRef, TraceContext};
+
+use super::node::{Node, at, endpoint, failure, image, key, target};
+
+const IMAGE: &str = "r/a:1";
+
+/// A flight of its own is cleared, fails so and is over, as the pull coordinator tells it; the span of its attempt.
+fn fails(node: &mut Node, number: u64, failure: &Failure) -> TraceContext {
+    let (wish, attempt, span) = (WishId(number), AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
+    node.give(Input::Ask { wish, key: key(IMAGE), target: target() });
+    assert!(node.is_clear(), "{number}: {:?}", node.told);
+    node.give(Input::Begun { wish, attempt, trace: Some(span) });
+    node.give(Input::Resolved { wish, attempt, outcome: Outcome::Failed(failure.clone()) });
+    report(node, attempt, key(IMAGE), span, failure);
+    node.give(Input::Withdraw(wish));
+    span
+}
+
+fn report(node: &mut Node, attempt: AttemptId, key: BackoffKey, span: TraceContext, failure: &Failure) {
+    let Failure { class, cause, authoritative, retry_after, .. } = failure.clone();
+    let retry_after_ms = retry_after.map(|after| u64::try_from(after.as_millis()).unwrap());
+    let failure = Some(AttemptFailure { class, cause, authoritative, retry_after_ms, ..AttemptFailure::default() });
+    node.core.report(at(node.now), ReportAttempt { key, attempt, attempt_span: Some(span), failure });
+}
+
+/// What another flight is told that wants an image now.
+fn refused(node: &mut Node, number: u64, key: BackoffKey, target: Target) -> Held {
+    node.told = None;
+    node.give(Input::Ask { wish: WishId(number), key, target });
+    let held = node.held().clone();
+    node.give(Input::Withdraw(WishId(number)));
+    held
+}
+
+/// What a call is told before it asks for clearance.
+fn checked(node: &mut Node, key: BackoffKey) -> BackoffAnswer {
+    node.core.check(at(node.now), &CheckBackoff { key, peek: false, target: Some(target()) })
+}
+
+fn held(answer: BackoffAnswer) -> told::Held {
+    match answer {
+        BackoffAnswer::Held(held) => held,
+        other => panic!("not held but {other:?}"),
+    }
+}
+
+#[test]
+fn what_kubelets_rule_holds_names_the_attempt_to_every_caller_and_later_flight() {
+    let mut node = Node::of(1_000);
+    let span = fails(&mut node, 1, &failure(FailureClass::NodeLocal));
+    let pod = Some(PodRef { name: "p".to_owned(), ..PodRef::default() });
+    let of_pod = BackoffKey { pod, ..key(IMAGE) };
+    let (attempt, joined) = (AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
+    report(&mut node, attempt, of_pod.clone(), joined, &failure(FailureClass::NodeLocal));
+    node.until(2.0);
+    for (key, span) in [(key(IMAGE), span), (of_pod, joined)] {
+        let refusal = refused(&mut node, 2, key.clone(), target());
+        assert_eq!((refusal.trace, refusal.learned_ago, refusal.entry), (Some(span), Duration::from_secs(2), None), "{key:?}");
+        let refusal = held(checked(&mut node, key.clone()));
+        assert_eq!((refusal.learned_trace, refusal.learned_ms_ago, refusal.learned_by), (Some(span), 2_000, None), "{key:?}");
+    }
+}
+
+#[test]
+fn what_is_held_by_the_floor_alone_names_the_attempt() {
+    let mut node = Node::of(1_000);
+    node.give(Input::BusGone);
+    fails(&mut node, 1, &failure(FailureClass::NotFound));
+    node.until(10.0);
+    let span = fails(&mut node, 2, &failure(FailureClass::NotFound));
+    node.give(Input::BusBack);
+    // Others have it: that releases this node for ten seconds, in which nobody asks. Kubelet's rule is not over.
+    node.until(11.0);
+    node.hear("n1", image(), Finding::Succeeded);
+    node.until(22.0);
+    node.hear("n1", endpoint(), Finding::Succeeded);
+    assert_eq!(checked(&mut node, key(IMAGE)), BackoffAnswer::Clear, "by what is shared, and by the delay that was lifted");
+    let refusal = refused(&mut node, 3, key(IMAGE), target());
+    let said = (refusal.trace, refusal.learned_ago, refusal.next_try);
+    assert_eq!(said, (Some(span), Duration::from_secs(12), Duration::from_secs(30)), "{refusal:?}");
+}
+
+/// The registry serves others: no entry and no delay holds the image, and a check forgets why it failed.
+#[test]
+fn a_pause_at_a_registry_that_serves_others_names_the_attempt_and_what_it_got() {
+    let unavailable = Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
+    let mut node = Node::of(1_000);
+    node.hear("n1", endpoint(), Finding::Succeeded);
+    node.until(0.5);
+    let span = fails(&mut node, 1, &unavailable);
+    assert_eq!(checked(&mut node, key(IMAGE)), BackoffAnswer::Clear);
+    let refusal = refused(&mut node, 2, key(IMAGE), target());
+    assert_eq!((refusal.trace, refusal.class, refusal.unconfirmed), (Some(span), unavailable.class, true), "{refusal:?}");
+    assert_eq!(refusal.cause, unavailable.cause);
+}
+
+#[test]
+fn a_registry_that_asked_this_node_to_stay_away_holds_other_images_by_the_attempt_that_it_refused() {
+    let mut node = Node::of(1_000);
+    node.hear("n1", endpoint(), Finding::Succeeded);
+    node.until(0.5);
+    let limited = Failure { retry_after: Some(Duration::from_secs(60)), ..failure(FailureClass::RateLimited) };
+    let span = fails(&mut node, 1, &limited);
+    node.until(3.0);
+    let other = Target { reference: "r/b:1".to_owned(), repository: "b".to_owned(), ..target() };
+    let refusal = refused(&mut node, 2, key("r/b:1"), other);
+    assert_eq!((refusal.trace, refusal.class, refusal.unconfirmed), (Some(span), FailureClass::RateLimited, false), "{refusal:?}");
+    assert_eq!((refusal.learned_ago, refusal.cause), (Duration::from_millis(2_500), limited.cause));
+    assert!(matches!(node.told, Some(Verdict::Held(_))));
+}

@@ -1,0 +1,121 @@
+//! Refusals: each names the attempt that failed, of this node or of another.
+//!
+//! A standing pull that is held says so by an event, and what holds it has failed. The attempt that an event names is one that the registry
+//! saw: of the node that is said to have found out, begun before, and not the one by which that node has its image. It may go on, as nodes
+//! tell of attempts that have no answer for long.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix::{Actor, Addr, Context, Handler, MessageResult};
+use actors::Ask;
+use clock::Clock;
+use contract::messages::event_recorder::{EventRecorded, RecordEvent};
+use contract::{CallError, EventReason, TraceContext};
+use event_recorder::EventRecorder;
+
+use crate::registry::{Asked, Mood};
+use crate::world::{Story, name};
+
+/// A refusal, as its event tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub at: Duration,
+    pub node: usize,
+    pub image: String,
+    /// The other node that found out; none: this one did.
+    pub learned_by: Option<String>,
+    pub learned: Option<TraceContext>,
+}
+
+/// Refusals of all nodes, as they say them.
+#[derive(Clone)]
+pub struct AllRefusals {
+    clock: Clock,
+    said: Rc<RefCell<Vec<Refusal>>>,
+}
+
+/// Those of one node.
+pub struct Refusals {
+    all: AllRefusals,
+    node: usize,
+}
+
+impl AllRefusals {
+    /// By the time of the registry.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, said: Rc::default() }
+    }
+
+    pub fn of(&self, node: usize) -> Refusals {
+        Refusals { all: self.clone(), node }
+    }
+
+    pub fn take(&self) -> Vec<Refusal> {
+        self.said.take()
+    }
+}
+
+impl Refusals {
+    /// What is put before a node's recorder: it looks at each event and passes it on.
+    pub fn before(self, recorder: Addr<EventRecorder>) -> Tap {
+        Tap { refusals: self, recorder }
+    }
+}
+
+pub struct Tap {
+    refusals: Refusals,
+    recorder: Addr<EventRecorder>,
+}
+
+impl Actor for Tap {
+    type Context = Context<Self>;
+}
+
+impl Handler<Ask<RecordEvent>> for Tap {
+    type Result = MessageResult<Ask<RecordEvent>>;
+
+    fn handle(&mut self, Ask(record): Ask<RecordEvent>, _: &mut Self::Context) -> Self::Result {
+        let event = &record.body.event;
+        if event.reason == EventReason::BackOff {
+            let Refusals { all, node } = &self.refusals;
+            all.said.borrow_mut().push(Refusal {
+                at: all.clock.now().monotonic,
+                node: *node,
+                image: event.image.clone(),
+                learned_by: event.learned_by.as_ref().map(ToString::to_string),
+                learned: event.learned_trace,
+            });
+        }
+        let passed_on = self.recorder.try_send(Ask(record)).map(|()| EventRecorded {});
+        MessageResult(passed_on.map_err(|error| CallError::Refused { reason: error.to_string() }))
+    }
+}
+
+/// Refusals that name no attempt, or one that has not failed.
+pub fn unexplained(story: &Story) -> Vec<&Refusal> {
+    let attempts: BTreeMap<TraceContext, &Asked> = story.asked.iter().map(|one| (unsampled(one.span), one)).collect();
+    let liar = name(story.plan.liar).to_string();
+    // What is forged names what it likes.
+    let honest = story.refusals.iter().filter(|refusal| refusal.learned_by.as_deref() != Some(liar.as_str()));
+    honest
+        .filter(|refusal| {
+            let named = refusal.learned.and_then(|learned| attempts.get(&unsampled(learned)));
+            !named.is_some_and(|attempt| explains(story, refusal, attempt))
+        })
+        .collect()
+}
+
+fn explains(story: &Story, refusal: &Refusal, attempt: &Asked) -> bool {
+    let finder = refusal.learned_by.clone().unwrap_or_else(|| name(refusal.node).to_string());
+    let there = story.there.get(&(attempt.node, attempt.image.clone()));
+    let served = attempt.got == Mood::Well && attempt.over.is_some_and(|over| over <= refusal.at && there == Some(&over));
+    name(attempt.node).as_str() == finder && attempt.at <= refusal.at && !served
+}
+
+/// Whether links to it are of use is not what tells one from another.
+fn unsampled(span: TraceContext) -> TraceContext {
+    TraceContext { sampled: false, ..span }
+}
