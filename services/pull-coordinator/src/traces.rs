@@ -29,8 +29,9 @@ const STANDING: &str = "image.wait";
 /// The open spans of one node.
 #[derive(Debug)]
 pub(crate) struct Traces {
-    requests: BTreeMap<RequestId, Request>,
-    flights: BTreeMap<FlightId, Flight>,
+    /// Boxed: the maps are empty again after most requests, and give their room back.
+    requests: BTreeMap<RequestId, Box<Request>>,
+    flights: BTreeMap<FlightId, Box<Flight>>,
     standing: BTreeMap<WishId, Rc<Standing>>,
     /// The attempt that has just failed.
     failed: Span,
@@ -80,7 +81,7 @@ impl Traces {
         let (span, ids) = Self::enter_question(REQUEST, asker);
         span.set("rpc.method", "pull-coordinator/ensure");
         words::describe_ask(&span, ask);
-        self.requests.insert(request, Request::new(span, ids));
+        self.requests.insert(request, Box::new(Request::new(span, ids)));
         ids
     }
 
@@ -244,7 +245,7 @@ impl Traces {
         self.requests.entry(id).or_insert_with(|| {
             let ids = core.run_span(id);
             let standing = ids.and_then(|(within, _)| standing.values().find(|standing| standing.ids == within));
-            Request::run(ids, standing.cloned())
+            Box::new(Request::run(ids, standing.cloned()))
         })
     }
 
@@ -252,7 +253,7 @@ impl Traces {
         let requests = &self.requests;
         self.flights.entry(id).or_insert_with(|| {
             let first = core.callers_of(id).first();
-            Flight::new(first.copied(), first.and_then(|first| requests.get(first)).map(|first| first.ids))
+            Box::new(Flight::new(first.copied(), first.and_then(|first| requests.get(first)).map(|first| first.ids)))
         })
     }
 

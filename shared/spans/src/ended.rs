@@ -9,8 +9,8 @@ use opentelemetry::{KeyValue, Value};
 /// The most attributes, events and links of one span, each: as OpenTelemetry has it.
 const EACH_MAX: usize = 128;
 
-/// As many as the span of a request has.
-const ATTRIBUTES_USUAL: usize = 10;
+/// As many as the span of a request has; others have one or two.
+pub(crate) const ATTRIBUTES_OF_A_REQUEST: usize = 10;
 
 /// What the span is to its parent, as OpenTelemetry counts kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,12 +87,7 @@ impl Said {
     pub(crate) fn set(&mut self, key: &'static str, value: Value) {
         match self.attributes.iter_mut().find(|attribute| attribute.key.as_str() == key) {
             Some(attribute) => attribute.value = value,
-            None => {
-                if self.attributes.capacity() == 0 {
-                    self.attributes.reserve(ATTRIBUTES_USUAL);
-                }
-                push(&mut self.attributes, KeyValue::new(key, value), &mut self.dropped[0]);
-            }
+            None => push(&mut self.attributes, KeyValue::new(key, value), &mut self.dropped[0]),
         }
     }
 

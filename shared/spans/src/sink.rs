@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clock::Now;
 use contract::TraceContext;
@@ -15,6 +16,9 @@ pub trait Sink: fmt::Debug + Send + Sync {
     /// What time it is.
     fn now(&self) -> Now;
 
+    /// [`Now::monotonic`] alone.
+    fn monotonic(&self) -> Duration;
+
     /// Whether a request that enters this process as this span is exported whatever becomes of it.
     fn is_sampled(&self, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool;
 
@@ -22,7 +26,7 @@ pub trait Sink: fmt::Debug + Send + Sync {
     fn began_unsampled(&self, trace_id: u128, is_first: bool);
 
     /// A span has ended.
-    fn ended(&self, span: Ended);
+    fn ended(&self, span: Box<Ended>);
 }
 
 /// The part of a subscriber by which spans find their sink.

@@ -12,7 +12,7 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags
 use opentelemetry::{Context, KeyValue, Value};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::ended::{Ended, Kind, Link, Parent, Said};
+use crate::ended::{ATTRIBUTES_OF_A_REQUEST, Ended, Kind, Link, Parent, Said};
 use crate::sink::{Sink, ToSink};
 use crate::{TARGET, links};
 
@@ -93,6 +93,9 @@ impl Span {
         let parent = above.map(|caller| Parent { span_id: caller.span_id, is_remote: true });
         let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, caller), ..own };
         let span = Self::begin(sink, name, kind, ids, parent, above.and(entry.carried));
+        if let Some(mut said) = span.said() {
+            said.attributes.reserve(ATTRIBUTES_OF_A_REQUEST);
+        }
         if let Some(caller) = unsampled {
             span.link(caller, links::CALLER);
         }
@@ -218,7 +221,7 @@ impl Open {
     }
 
     fn lasted(&self) -> Duration {
-        self.sink.now().monotonic.saturating_sub(self.began.monotonic)
+        self.sink.monotonic().saturating_sub(self.began.monotonic)
     }
 
     fn context(&self) -> SpanContext {
@@ -231,7 +234,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let said = std::mem::take(self.said.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let ended = Ended {
+        let ended = Box::new(Ended {
             name: std::mem::take(&mut self.name),
             kind: self.kind,
             ids: self.ids,
@@ -240,7 +243,7 @@ impl Drop for Open {
             began: self.began.wall,
             took: said.took.unwrap_or_else(|| self.lasted()),
             said,
-        };
+        });
         self.sink.ended(ended);
     }
 }

@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::{Event, Subscriber, dispatcher};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter, format};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
@@ -54,7 +54,9 @@ pub fn log_through(level: &str, json: bool, writer: impl for<'a> MakeWriter<'a> 
 
 /// The same, with the export of spans; lines that are written within a span carry its ids.
 pub fn log_and_export(level: &str, json: bool, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, exporting: Exporting) {
-    let spans = exporting.layer().with_filter(filter_fn(is_exported));
+    // Without the level every line of every crate, down to traces, would be looked at before it is left out.
+    let ours = filter_fn(is_exported).with_max_level_hint(LevelFilter::INFO);
+    let spans = exporting.layer().with_filter(ours);
     let registry = tracing_subscriber::registry().with(spans);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     let log_filter = filter(level, "info");

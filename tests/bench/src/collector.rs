@@ -18,6 +18,8 @@ use crate::process;
 
 /// Between two pulls.
 const EVERY: Duration = Duration::from_millis(1);
+/// In ticks.
+const EACH_SECOND: u128 = 1_000;
 /// Memory is looked at so often within the time.
 const LOOKS: u32 = 10;
 /// The bars: no slower, as far as two runs are alike; no growth in the second half, as far as an allocator rests.
@@ -44,7 +46,7 @@ impl Seen {
     }
 }
 
-/// `lasts`: of each of the three.
+/// Three agents at once, each asked once a tick: what else the machine does meets all of them.
 pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     let service = AnsweringAtOnce::start()?;
     let (collector, there) = Collector::http().await;
@@ -52,10 +54,15 @@ pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     let url = |listener: &TcpListener| -> Result<String> { Ok(format!("http://{}", listener.local_addr()?)) };
     let (hangs, gone) = (url(&silent)?, url(&closed)?);
     drop(closed);
-    let reference = watched(&service.endpoint, &there, lasts, || collector.clear()).await?;
+    let mut watched = Vec::new();
+    for url in [&there, &gone, &hangs] {
+        watched.push(Watched::start(&service.endpoint, url).await?);
+    }
+    watch(&mut watched, lasts, || collector.clear()).await?;
+    let mut seen = watched.into_iter().map(Watched::seen);
+    let Some(reference) = seen.next() else { return Ok(Vec::new()) };
     let mut figures = Vec::new();
-    for (what, url) in [("gone", gone), ("hanging", hangs)] {
-        let seen = watched(&service.endpoint, &url, lasts, || {}).await?;
+    for (what, seen) in ["gone", "hanging"].into_iter().zip(seen) {
         let named = |of: &str| format!("collector {what}, {} s: {of}", lasts.as_secs());
         figures.extend([
             Figure::new(named("median of a pull"), Unit::Microseconds, seen.median_us)
@@ -71,23 +78,47 @@ pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-async fn watched(endpoint: &str, collector: &str, lasts: Duration, looked: impl Fn()) -> Result<Seen> {
+/// Every agent is asked once a tick.
+async fn watch(watched: &mut [Watched], lasts: Duration, each_second: impl Fn()) -> Result<()> {
     let clock = Clock::host();
-    let cri = ["--runtime", "cri", "--runtime-endpoint", endpoint];
-    let agent = RunningAgent::start(&cri, &[("OTEL_EXPORTER_OTLP_ENDPOINT", collector)]).await?;
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (mut latencies, mut resident) = (Vec::new(), Vec::new());
     let pulls = lasts.as_millis() / EVERY.as_millis();
     for number in 0..pulls {
         ticks.tick().await;
-        latencies.push(timed(&clock, &mut async || agent.pull_present(IMAGE).await).await?);
+        for one in &mut *watched {
+            one.latencies.push(timed(&clock, &mut async || one.agent.pull_present(IMAGE).await).await?);
+        }
         if (number + 1) % (pulls / u128::from(LOOKS)).max(1) == 0 {
-            resident.push(process::resident_bytes(agent.id())?);
-            looked();
+            for one in &mut *watched {
+                one.resident.push(process::resident_bytes(one.agent.id())?);
+            }
+        }
+        if number % EACH_SECOND == 0 {
+            each_second();
         }
     }
-    latencies.sort_unstable();
-    let p99_us = microseconds(latencies[latencies.len() * 99 / 100]);
-    Ok(Seen { median_us: microseconds(median(&latencies)), p99_us, resident })
+    Ok(())
+}
+
+/// An agent, and what was seen of it so far.
+struct Watched {
+    agent: RunningAgent,
+    latencies: Vec<Duration>,
+    /// Bytes.
+    resident: Vec<u64>,
+}
+
+impl Watched {
+    async fn start(endpoint: &str, collector: &str) -> Result<Self> {
+        let cri = ["--runtime", "cri", "--runtime-endpoint", endpoint];
+        let agent = RunningAgent::start(&cri, &[("OTEL_EXPORTER_OTLP_ENDPOINT", collector)]).await?;
+        Ok(Self { agent, latencies: Vec::new(), resident: Vec::new() })
+    }
+
+    fn seen(mut self) -> Seen {
+        self.latencies.sort_unstable();
+        let p99_us = microseconds(self.latencies[self.latencies.len() * 99 / 100]);
+        Seen { median_us: microseconds(median(&self.latencies)), p99_us, resident: self.resident }
+    }
 }

@@ -1,4 +1,5 @@
 //! The queue of spans, and the thread that exports them.
+#![expect(clippy::vec_box, reason = "a span is 300 bytes and moves from hand to hand, as a pointer")]
 
 use std::collections::VecDeque;
 use std::sync::mpsc::sync_channel;
@@ -46,7 +47,7 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    spans: VecDeque<Ended>,
+    spans: VecDeque<Box<Ended>>,
     counts: Counts,
     on_their_way: usize,
     /// How many callers wait until the queue is empty.
@@ -77,7 +78,7 @@ impl Queue {
     }
 
     /// Takes a span, or counts it as dropped. Never waits for the collector.
-    pub(crate) fn push(&self, span: Ended) {
+    pub(crate) fn push(&self, span: Box<Ended>) {
         let mut state = self.lock();
         if state.spans.len() >= self.size {
             state.counts.dropped += 1;
@@ -139,7 +140,7 @@ impl Queue {
     }
 
     /// Waits until there is a batch: it is full, its delay is over, or a flush is asked for.
-    fn next_batch(&self) -> Vec<Ended> {
+    fn next_batch(&self) -> Vec<Box<Ended>> {
         let is_empty = |state: &mut State| state.spans.is_empty();
         let state = self.changed.wait_while(self.lock(), is_empty).unwrap_or_else(PoisonError::into_inner);
         let may_wait = |state: &mut State| state.spans.len() < self.batch && state.flushing == 0;
@@ -170,8 +171,8 @@ impl Ready {
         Ok(Self { runtime, exporter, scope: InstrumentationScope::builder(SCOPE).build(), limit: options.timeout })
     }
 
-    fn export(&self, batch: Vec<Ended>) -> Result<(), String> {
-        let batch = batch.into_iter().map(|span| span_data(span, &self.scope)).collect();
+    fn export(&self, batch: Vec<Box<Ended>>) -> Result<(), String> {
+        let batch = batch.into_iter().map(|span| span_data(*span, &self.scope)).collect();
         let exported = async { tokio::time::timeout(self.limit, self.exporter.export(batch)).await };
         match self.runtime.block_on(exported) {
             Ok(Ok(())) => Ok(()),

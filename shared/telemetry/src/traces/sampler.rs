@@ -11,7 +11,8 @@ use super::convert::kind_of;
 
 /// Asks the sampler that is set, once a request.
 pub(crate) fn is_sampled(set: &Sampler, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool {
-    let caller = caller.map(remote);
+    // The others do not look at it.
+    let caller = caller.filter(|_| matches!(set, Sampler::ParentBased(_))).map(remote);
     let decided = set.should_sample(caller.as_ref(), TraceId::from(trace_id), name, &kind_of(kind), &[], &[]);
     decided.decision == SamplingDecision::RecordAndSample
 }

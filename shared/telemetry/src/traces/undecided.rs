@@ -2,8 +2,9 @@
 //!
 //! What was sampled is exported when it ends. What was not waits until the last span of its trace in this process has ended: if by
 //! then something of it was marked to be kept, or took too long, all of it is exported.
+#![expect(clippy::vec_box, reason = "a span is 300 bytes and moves from hand to hand, as a pointer")]
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,8 +32,8 @@ pub(crate) struct Deciding {
 
 #[derive(Debug, Default)]
 struct Undecided {
-    /// By trace id.
-    traces: BTreeMap<u128, Waiting>,
+    /// By trace id. A map that keeps its room: it is empty again after most requests.
+    traces: HashMap<u128, Waiting>,
     /// How many traces began.
     begun: u64,
 }
@@ -45,7 +46,7 @@ struct Waiting {
     /// How many of its spans have not ended.
     open: usize,
     kept: bool,
-    spans: Vec<Ended>,
+    spans: Vec<Box<Ended>>,
 }
 
 impl Deciding {
@@ -58,7 +59,7 @@ impl Deciding {
     }
 
     /// The spans that are to be exported now.
-    fn decide(&self, span: Ended) -> Vec<Ended> {
+    fn decide(&self, span: Box<Ended>) -> Vec<Box<Ended>> {
         let keep = span.said.keep || span.took > self.keep_slow;
         let mut undecided = self.lock();
         let trace_id = span.ids.trace_id;
@@ -95,6 +96,10 @@ impl Sink for Deciding {
         self.clock.now()
     }
 
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
     fn is_sampled(&self, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool {
         is_sampled(&self.set, trace_id, name, kind, caller)
     }
@@ -116,7 +121,7 @@ impl Sink for Deciding {
         undecided.traces.insert(trace_id, Waiting { number, open: 1, ..Waiting::default() });
     }
 
-    fn ended(&self, span: Ended) {
+    fn ended(&self, span: Box<Ended>) {
         if span.ids.sampled {
             self.queue.push(span);
         } else {
