@@ -36,6 +36,7 @@ mod target;
 mod topic;
 mod tried;
 mod wish;
+mod wishes;
 mod words;
 
 use std::time::Duration;
