@@ -118,9 +118,12 @@ impl Leases {
         Some(by)
     }
 
-    /// Whether an answer of the bus is still waited for.
-    pub(super) fn is_asked(&self, name: LeaseName) -> bool {
-        matches!(self.known.get(&name), Some(Lease::Asked { .. }))
+    /// Which wish still waits for an answer of the bus.
+    pub(super) fn asker(&self, name: LeaseName) -> Option<WishId> {
+        match self.known.get(&name) {
+            Some(Lease::Asked { by, .. }) => Some(*by),
+            _ => None,
+        }
     }
 
     /// Nobody here wants it any more: it is given back.

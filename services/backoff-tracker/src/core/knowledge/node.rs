@@ -32,8 +32,8 @@ use crate::core::floor::Floors;
 
 /// An attempt that had no answer for so long hangs, if others had one meanwhile: a registry that is slow answers within.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
-/// Wishes of one node at once: more pods than a node can have. One more is refused.
-pub const MAX_WISHES: usize = 1_000;
+/// Wishes of one node at once: a thousand standing pulls, and a thousand others in the node's queue. One more is refused.
+pub const MAX_WISHES: usize = 2_048;
 /// What happened so far, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnowledgeCounts {
@@ -133,9 +133,7 @@ impl Knowledge {
         for input in inputs {
             touched.extend(self.take(now, input, &mut effects));
         }
-        for wish in touched {
-            self.look(now, wish, &mut effects);
-        }
+        self.look_at_all(now, touched, &mut effects);
         self.assert_invariants();
         effects
     }
@@ -406,7 +404,7 @@ impl Knowledge {
 
     fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<WishId> {
         // An answer that comes too late is as good as none: its wish went ahead without.
-        if self.leases.is_asked(name) {
+        if self.leases.asker(name).is_some() {
             self.misses = 0;
         }
         match answer {
@@ -423,8 +421,9 @@ impl Knowledge {
                 }
             },
             LeaseAnswer::Lost(left) => {
+                let asker = self.leases.asker(name);
                 self.leases.taken(now, name, left);
-                self.wishes_of_lease(name)
+                asker.into_iter().chain(self.wishes_of_lease(name)).collect()
             }
         }
     }
@@ -457,7 +456,17 @@ impl Knowledge {
         due.into_iter().collect()
     }
 
-    pub(super) fn look(&mut self, now: Duration, id: WishId, effects: &mut Vec<Effect>) {
+    /// Looks at those that something touches, and at whom that makes the next to have a lease.
+    pub(super) fn look_at_all(&mut self, now: Duration, touched: impl IntoIterator<Item = WishId>, effects: &mut Vec<Effect>) {
+        for wish in touched {
+            self.look(now, wish, effects);
+        }
+        while let Some(wish) = self.wishes.take_now_first() {
+            self.look(now, wish, effects);
+        }
+    }
+
+    fn look(&mut self, now: Duration, id: WishId, effects: &mut Vec<Effect>) {
         self.with_wish(id, |knowledge, wish| {
             if knowledge.has_lapsed(now, wish) {
                 // Until its turn at the registry comes nobody wants an answer, and what nobody waits for must not take a lease.
@@ -510,8 +519,9 @@ impl Knowledge {
         effects.extend(self.leases.drop_of(now, id, which).into_iter().map(Effect::ReleaseLease));
     }
 
+    /// Whom it concerns what becomes of a lease.
     fn wishes_of_lease(&self, name: LeaseName) -> Vec<WishId> {
-        self.wishes.touching(name.topic())
+        self.wishes.first_in_queue(name.topic()).into_iter().collect()
     }
 }
 

@@ -64,9 +64,7 @@ impl Knowledge {
             }
             None => self.local.report_about(now, report, topics, None),
         };
-        for wish in touched {
-            self.look(now.monotonic, wish, &mut effects);
-        }
+        self.look_at_all(now.monotonic, touched, &mut effects);
         (reported, effects)
     }
 

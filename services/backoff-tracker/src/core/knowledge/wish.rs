@@ -28,6 +28,8 @@ pub(super) struct Wish {
     pub(super) told: Option<Verdict>,
     /// When to look at it again, if nothing happens before.
     pub(super) wake: Option<Duration>,
+    /// What the lease is about that it waits for. Of all wishes that wait for one, the first alone is looked at when something becomes of it.
+    pub(super) awaits: Option<TopicId>,
 }
 
 /// How far a wish is.
@@ -123,6 +125,7 @@ impl Wish {
             abandoned: false,
             told: None,
             wake: None,
+            awaits: None,
         }
     }
 
