@@ -11,6 +11,8 @@ use crate::core::knowledge::{self, Duty, Knowledge, MAX_WISHES, TopicId, Verdict
 
 /// The longest that an answer is held back, whatever the caller's patience: well before its wish would lapse.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS / 2);
+/// Who waits for so long need not have the answer to the millisecond.
+const IN_NO_HASTE: Duration = Duration::from_secs(2);
 /// Who is not heard of for so long wishes no more.
 const LAPSES_AFTER: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS);
 
@@ -141,7 +143,9 @@ impl Wishes {
 
     /// Holds the answer to a wish back; whoever waited before gets none.
     pub(super) fn hold_back(&mut self, now: Duration, id: WishId, patience: Duration, answer: Answer<actors::Ask<AwaitLeave>>) {
-        let held_back = HeldBack { answer: Some(answer), until: now + patience.min(LONGEST_PATIENCE) };
+        let until = now + patience.min(LONGEST_PATIENCE);
+        let until = if patience >= IN_NO_HASTE { clock::common_moment(until) } else { until };
+        let held_back = HeldBack { answer: Some(answer), until };
         self.change(id, |wish| wish.waiting = Some(held_back));
     }
 
