@@ -25,7 +25,8 @@ pub(crate) async fn abandoned(bus: &BusRef, request: &Message, clock: &Clock) {
     }
     let (mut seen, mut look_after) = (Seen::default(), LOOK_EVERY);
     loop {
-        tokio::time::sleep(look_after).await;
+        let now = clock.now().monotonic;
+        tokio::time::sleep(clock::common_moment(now + look_after).saturating_sub(now)).await;
         let asker = bus.asker(request).await;
         match seen.hear(clock.now().monotonic, asker) {
             Verdict::Gone => return,

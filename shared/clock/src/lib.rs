@@ -38,6 +38,17 @@ impl Now {
     }
 }
 
+/// Between two common moments.
+const COMMON_MOMENTS_APART_MS: u128 = 100;
+
+/// The last common moment until `at`, by a clock's monotonic time. A node on which thousands wait for what is in no haste is woken for all
+/// of them together at these, instead of for each.
+#[must_use]
+pub fn common_moment(at: Duration) -> Duration {
+    let milliseconds = at.as_millis();
+    Duration::from_millis(u64::try_from(milliseconds - milliseconds % COMMON_MOMENTS_APART_MS).unwrap_or(u64::MAX))
+}
+
 /// A source of [`Now`]. Clones share one origin.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
@@ -214,6 +225,15 @@ mod tests {
         assert_eq!(clock.now(), Now::default());
         hand.advance(Duration::from_millis(1_500));
         assert_eq!(other.now(), Now::default().after(Duration::from_millis(1_500)));
+    }
+
+    #[test]
+    fn a_common_moment_is_at_most_a_tenth_of_a_second_earlier() {
+        let millis = Duration::from_millis;
+        for (at, common) in [(0, 0), (99, 0), (100, 100), (10_023, 10_000), (10_199, 10_100)] {
+            assert_eq!(common_moment(millis(at)), millis(common), "{at}");
+        }
+        assert_eq!(common_moment(Duration::from_micros(100_999)), millis(100));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! An agent of the built program, and somebody who asks it for images through its socket.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use actors::{Delivery, Sender, Wiring};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bus::socket::SocketBus;
 use clock::Random;
-use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 use contract::subject::Fleet;
 use contract::{Envelope, Meta};
 use tempfile::TempDir;
@@ -29,10 +30,16 @@ const NODE: &str = "n1";
 /// A running agent; killed when dropped.
 pub(crate) struct RunningAgent {
     id: u32,
-    ensure: Sender<EnsureImage>,
-    random: RefCell<Random>,
+    socket: PathBuf,
+    asker: Asker,
     _child: Child,
     _folder: TempDir,
+}
+
+/// Somebody who asks an agent for images, through a connection of its own.
+pub(crate) struct Asker {
+    ensure: Sender<EnsureImage>,
+    random: RefCell<Random>,
 }
 
 impl RunningAgent {
@@ -41,11 +48,14 @@ impl RunningAgent {
         let folder = TempDir::with_prefix("bench-")?;
         let child = started(&program::fleetpull()?, folder.path(), NODE, arguments, environment).await?;
         let socket = folder.path().join("store/state").join(NODE).join("agent.sock");
-        let bus = Arc::new(SocketBus::connect(&socket).await.context("the agent's socket does not answer")?);
-        let wiring = Wiring { bus, fleet: Fleet::default(), node: NODE.parse()?, delivery: Delivery::Bus };
+        let asker = Asker::connect(&socket).await?;
         let id = child.id().context("the agent has ended")?;
-        let random = RefCell::new(Random::from_system());
-        Ok(Self { id, ensure: Sender::remote(wiring), random, _child: child, _folder: folder })
+        Ok(Self { id, socket, asker, _child: child, _folder: folder })
+    }
+
+    /// Another one who asks it.
+    pub(crate) async fn asker(&self) -> Result<Asker> {
+        Asker::connect(&self.socket).await
     }
 
     /// Its process.
@@ -55,12 +65,37 @@ impl RunningAgent {
 
     /// Makes sure that a present image is there.
     pub(crate) async fn pull_present(&self, image: &str) -> Result<()> {
-        let policy = Some(PullPolicy::IfNotPresent);
-        let body = EnsureImage { image: image.to_owned(), policy, ..EnsureImage::default() };
-        let meta = Meta::root(&mut self.random.borrow_mut());
-        let outcome = self.ensure.call(Envelope { meta, body }, CALL_LIMIT).await?;
+        let outcome = self.asker.pull(image, CALL_LIMIT).await?;
         ensure!(outcome.outcome == OutcomeKind::Present, "{image} should be there: {}", outcome.message);
         Ok(())
+    }
+}
+
+impl Asker {
+    async fn connect(socket: &Path) -> Result<Self> {
+        let bus = Arc::new(SocketBus::connect(socket).await.context("the agent's socket does not answer")?);
+        let wiring = Wiring { bus, fleet: Fleet::default(), node: NODE.parse()?, delivery: Delivery::Bus };
+        Ok(Self { ensure: Sender::remote(wiring), random: RefCell::new(Random::from_system()) })
+    }
+
+    /// Asks for an image, and waits so long.
+    pub(crate) async fn pull(&self, image: &str, limit: Duration) -> Result<PullOutcome> {
+        self.ask(EnsureImage { image: image.to_owned(), ..EnsureImage::default() }, limit).await
+    }
+
+    /// Lets a pull stand for so long, without waiting for it.
+    pub(crate) async fn stand(&self, image: &str, limit: Duration) -> Result<()> {
+        let wait_ms = u64::try_from(limit.as_millis()).ok();
+        let outcome =
+            self.ask(EnsureImage { image: image.to_owned(), wait_ms, detach: true, ..EnsureImage::default() }, CALL_LIMIT).await?;
+        ensure!(outcome.stands, "{image} should be waited for: {}", outcome.message);
+        Ok(())
+    }
+
+    async fn ask(&self, ask: EnsureImage, limit: Duration) -> Result<PullOutcome> {
+        let body = EnsureImage { policy: Some(PullPolicy::IfNotPresent), ..ask };
+        let meta = Meta::root(&mut self.random.borrow_mut());
+        Ok(self.ensure.call(Envelope { meta, body }, limit).await?)
     }
 }
 
@@ -70,7 +105,9 @@ pub(crate) async fn started(binary: &Path, folder: &Path, node: &str, more: &[&s
     let said = UnixDatagram::bind(&notify).context("no socket can be made")?;
     let mut command = program::apart(binary, folder);
     command.args(["run", "--node", node, "--store"]).arg(folder.join("store")).args(more);
+    let log = folder.join("agent.log");
     command.envs(environment.iter().copied()).env("NOTIFY_SOCKET", &notify).stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(File::create(&log).context("no log can be written")?);
     let mut agent = command.spawn().context("the agent does not start")?;
     let ready = async {
         let mut message = [0; 1024];
@@ -81,13 +118,11 @@ pub(crate) async fn started(binary: &Path, folder: &Path, node: &str, more: &[&s
             }
         }
     };
-    tokio::select! {
+    let started = tokio::select! {
         biased;
         ended = agent.wait() => Err(anyhow!("the agent has ended: {}", ended?)),
-        ready = timeout(READY_LIMIT, ready) => {
-            ready.context("the agent does not say that it is ready")??;
-            Ok(())
-        }
-    }?;
+        ready = timeout(READY_LIMIT, ready) => ready.context("the agent does not say that it is ready")?,
+    };
+    started.with_context(|| fs::read_to_string(&log).unwrap_or_default())?;
     Ok(agent)
 }

@@ -21,6 +21,7 @@ mod recorder;
 mod registry;
 mod report;
 mod traces;
+mod waiting;
 mod week;
 
 use std::process::ExitCode;
@@ -49,6 +50,9 @@ struct Arguments {
     /// How long `collector` watches each of its three agents, in seconds; 600 are the ten minutes that are promised.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
+    /// How many pulls wait while `waiting` measures others; the first is what the last is held against.
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = waiting::USUAL)]
+    waiting: Vec<usize>,
 }
 
 /// The benchmarks.
@@ -68,6 +72,8 @@ enum Name {
     Events,
     /// What the recorder adds to a pull of a present image, beside none.
     Recorder,
+    /// What a pull costs an agent while 20 to 2,000 others wait on its node.
+    Waiting,
     /// What the export of traces costs an agent, beside none.
     Traces,
     /// An agent whose collector is gone or hangs, beside one whose collector is there.
@@ -95,6 +101,7 @@ impl Name {
             Self::Idle => "idle",
             Self::Events => "events",
             Self::Recorder => "recorder",
+            Self::Waiting => "waiting",
             Self::Traces => "traces",
             Self::Collector => "collector",
             Self::Week => "week",
@@ -102,7 +109,7 @@ impl Name {
         }
     }
 
-    async fn measure(self, seconds: u64) -> Result<Found> {
+    async fn measure(self, arguments: &Arguments) -> Result<Found> {
         Ok(Found::Figures(match self {
             Self::EmbeddedPull => embedded_pull::measure().await?,
             Self::Present => present::measure().await?,
@@ -111,8 +118,9 @@ impl Name {
             Self::Idle => idle::measure().await?,
             Self::Events => events::measure().await?,
             Self::Recorder => recorder::measure().await?,
+            Self::Waiting => waiting::measure(&arguments.waiting).await?,
             Self::Traces => traces::measure().await?,
-            Self::Collector => collector::measure(Duration::from_secs(seconds)).await?,
+            Self::Collector => collector::measure(Duration::from_secs(arguments.seconds)).await?,
             Self::Week => week::measure().await?,
             Self::Propagation => return Ok(Found::Propagation(propagation::measure().await?)),
         }))
@@ -124,13 +132,13 @@ fn main() -> ExitCode {
     if cfg!(debug_assertions) {
         report::remark("this is a debug build, whose figures say nothing: run `cargo xtask bench`");
     }
-    let names = if arguments.names.is_empty() { Name::value_variants().to_vec() } else { arguments.names };
+    let names = if arguments.names.is_empty() { Name::value_variants().to_vec() } else { arguments.names.clone() };
     let mut report = Report::new(arguments.output);
     let mut unmeasured = 0;
     for name in names {
         report::remark(&format!("{} ...", name.as_str()));
         // A system for each, so that nothing of one runs on beside the next.
-        match actix::System::new().block_on(name.measure(arguments.seconds)) {
+        match actix::System::new().block_on(name.measure(&arguments)) {
             Ok(Found::Figures(figures)) => report.add(name.as_str(), figures),
             Ok(Found::Propagation(propagation)) => report.add_propagation(name.as_str(), &propagation),
             Err(error) => {

@@ -31,6 +31,7 @@ Examples:
   cargo xtask test back_off            the tests with that in their names
   cargo xtask lint                     what CI checks besides the tests
   cargo xtask bench --output json      the benchmarks beside their references
+  cargo xtask bench waiting            what a pull costs an agent while 20 to 2,000 others wait
   cargo xtask e2e chaos                10,000 pulls under faults: no event is lost or doubled
   cargo xtask e2e image                Docker Engine builds the image and runs it
   cargo xtask e2e jaeger               a real Jaeger shows the trees and links of real pulls

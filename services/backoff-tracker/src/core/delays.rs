@@ -1,7 +1,7 @@
 //! Growing delays by key, as client-go's `flowcontrol.Backoff` has them (there without the bound on the number of keys).
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// From where to where a delay grows.
@@ -49,6 +49,8 @@ const SHORTEST_STEP: Duration = Duration::from_secs(1);
 pub struct Delays<K: Ord> {
     policy: BackoffPolicy,
     entries: BTreeMap<K, Delay>,
+    /// By the time of the last failure of each.
+    by_age: BTreeSet<(Duration, K)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +65,7 @@ impl<K: Ord + Clone> Delays<K> {
     /// No key has failed yet.
     #[must_use]
     pub fn new(policy: BackoffPolicy) -> Self {
-        Self { policy, entries: BTreeMap::new() }
+        Self { policy, entries: BTreeMap::new(), by_age: BTreeSet::new() }
     }
 
     /// The key's delay, 0 if it has none.
@@ -79,7 +81,7 @@ impl<K: Ord + Clone> Delays<K> {
     /// than twice the most.
     pub fn next(&mut self, key: K, now: Duration) {
         let backoff = self.grown(&key, now, self.policy.max);
-        self.entries.insert(key, Delay { backoff, hold: backoff, updated: now });
+        self.insert(key, Delay { backoff, hold: backoff, updated: now });
     }
 
     /// The same for a key that others found failing, so that it was not tried here: it is held no longer than if it had been tried since
@@ -99,7 +101,7 @@ impl<K: Ord + Clone> Delays<K> {
         let hold = self.held(&key, now).unwrap_or_default();
         let (most, _) = self.policy.of(failing, now);
         let backoff = self.grown(&key, now, most.max(self.get(&key)));
-        self.entries.insert(key, Delay { backoff, hold, updated: now });
+        self.insert(key, Delay { backoff, hold, updated: now });
     }
 
     /// How long the key is still held; none if it may be tried (at the very end of the delay it may).
@@ -110,7 +112,7 @@ impl<K: Ord + Clone> Delays<K> {
     {
         let delay = self.entries.get(key)?;
         let since = now.saturating_sub(delay.updated);
-        (!self.expired(delay, now) && since < delay.hold).then(|| delay.hold - since)
+        (!self.expired(delay.updated, now) && since < delay.hold).then(|| delay.hold - since)
     }
 
     /// Whether a try of the key by this rule failed last, so that it was held.
@@ -133,14 +135,19 @@ impl<K: Ord + Clone> Delays<K> {
     where
         K: Borrow<Q>,
     {
-        self.entries.remove(key);
+        if let Some((key, delay)) = self.entries.remove_entry(key) {
+            self.by_age.remove(&(delay.updated, key));
+        }
     }
 
     /// Forgets what has expired; returns those keys.
     pub fn collect_garbage(&mut self, now: Duration) -> Vec<K> {
-        let gone: Vec<K> = self.entries.iter().filter(|(_, delay)| self.expired(delay, now)).map(|(key, _)| key.clone()).collect();
-        for key in &gone {
-            self.entries.remove(key);
+        let mut gone = Vec::new();
+        while self.by_age.first().is_some_and(|(updated, _)| self.expired(*updated, now))
+            && let Some((_, key)) = self.by_age.pop_first()
+        {
+            self.entries.remove(&key);
+            gone.push(key);
         }
         gone
     }
@@ -148,7 +155,7 @@ impl<K: Ord + Clone> Delays<K> {
     /// The key whose last failure is the longest ago.
     #[must_use]
     pub fn oldest(&self) -> Option<K> {
-        self.entries.iter().min_by_key(|(_, delay)| delay.updated).map(|(key, _)| key.clone())
+        self.by_age.first().map(|(_, key)| key.clone())
     }
 
     /// The keys that are remembered.
@@ -177,13 +184,20 @@ impl<K: Ord + Clone> Delays<K> {
     /// The delay after one failure more: the first, or twice the last one up to `most`.
     fn grown(&self, key: &K, now: Duration, most: Duration) -> Duration {
         match self.entries.get(key) {
-            Some(delay) if !self.expired(delay, now) => (delay.backoff * 2).min(most),
+            Some(delay) if !self.expired(delay.updated, now) => (delay.backoff * 2).min(most),
             _ => self.policy.initial,
         }
     }
 
-    fn expired(&self, delay: &Delay, now: Duration) -> bool {
-        now.saturating_sub(delay.updated) > self.policy.max * 2
+    fn insert(&mut self, key: K, delay: Delay) {
+        if let Some(before) = self.entries.insert(key.clone(), delay) {
+            self.by_age.remove(&(before.updated, key.clone()));
+        }
+        self.by_age.insert((delay.updated, key));
+    }
+
+    fn expired(&self, updated: Duration, now: Duration) -> bool {
+        now.saturating_sub(updated) > self.policy.max * 2
     }
 }
 

@@ -1,6 +1,7 @@
 //! The sans-IO core: kubelet's back-off per (pod, image), cleared by success ([`Tracker`]), and what a fleet knows of failures
 //! ([`knowledge`]), which decides where the node shares.
 
+mod causes;
 mod delays;
 mod floor;
 pub mod knowledge;

@@ -1,6 +1,6 @@
 //! The node's own knowledge of failures.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use contract::messages::backoff_tracker::{
 };
 use contract::{AttemptId, TraceContext};
 
+use super::causes::Causes;
 use super::delays::{BackoffPolicy, Delays, Failing};
 use super::floor::OwnFailure;
 use super::knowledge::{Topic, TopicId};
@@ -27,7 +28,7 @@ const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
 #[derive(Debug)]
 pub struct Tracker {
     delays: Delays<BackoffKey>,
-    causes: BTreeMap<BackoffKey, Cause>,
+    causes: Causes,
     reported: VecDeque<(AttemptId, BackoffKey)>,
     counts: BackoffCounts,
 }
@@ -48,7 +49,7 @@ impl Tracker {
     /// Nothing has failed yet.
     #[must_use]
     pub fn new(policy: BackoffPolicy) -> Self {
-        Self { delays: Delays::new(policy), causes: BTreeMap::new(), reported: VecDeque::new(), counts: BackoffCounts::default() }
+        Self { delays: Delays::new(policy), causes: Causes::default(), reported: VecDeque::new(), counts: BackoffCounts::default() }
     }
 
     /// May this be tried now? If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt.
@@ -157,8 +158,7 @@ impl Tracker {
 
     /// The keys that failed by a topic.
     pub(super) fn failed_by(&self, topic: TopicId) -> Vec<(BackoffKey, Cause)> {
-        let by_topic = |(_, cause): &(&BackoffKey, &Cause)| cause.topics.iter().any(|own| own.id() == topic);
-        self.causes.iter().filter(by_topic).map(|(key, cause)| (key.clone(), cause.clone())).collect()
+        self.causes.of_topic(topic).map(|(key, cause)| (key.clone(), cause.clone())).collect()
     }
 
     /// Every key that has a delay, with its cause if that is known.
@@ -320,7 +320,7 @@ mod tests {
         node.fail(0, &key("busybox"));
         let peek = CheckBackoff { key: key("busybox"), peek: true, target: None };
         assert_eq!(node.tracker.check(at_seconds(11), &peek), BackoffAnswer::Clear);
-        assert!(node.tracker.causes.contains_key(&key("busybox")));
+        assert!(node.tracker.causes.get(&key("busybox")).is_some());
         assert_eq!(node.tracker.counts(at_seconds(11)).refused_total, 0);
     }
 

@@ -1,6 +1,6 @@
 //! The wishes that callers ask leave for, and the answers that are held back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use actors::Answer;
@@ -11,6 +11,8 @@ use crate::core::knowledge::{self, Duty, Knowledge, MAX_WISHES, TopicId, Verdict
 
 /// The longest that an answer is held back, whatever the caller's patience: well before its wish would lapse.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS / 2);
+/// Who waits for so long need not have the answer to the millisecond.
+const IN_NO_HASTE: Duration = Duration::from_secs(2);
 /// Who is not heard of for so long wishes no more.
 const LAPSES_AFTER: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS);
 
@@ -19,6 +21,8 @@ const LAPSES_AFTER: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS);
 pub(crate) struct Wishes {
     by_id: BTreeMap<WishId, Box<Wish>>,
     by_number: BTreeMap<knowledge::WishId, WishId>,
+    /// When the patience of each is over, or it lapses.
+    due: BTreeSet<(Duration, WishId)>,
     last_number: u64,
 }
 
@@ -95,14 +99,18 @@ pub(super) struct Ask {
 impl Wishes {
     /// Takes note of an ask: the wish's number, and whether the core does not know of it yet.
     pub(super) fn ask(&mut self, now: Duration, id: WishId, ask: &Ask) -> (knowledge::WishId, bool) {
-        let known = self.by_id.get_mut(&id).filter(|wish| wish.attempt == ask.attempt || wish.takes_another_attempt());
-        if let Some(wish) = known {
-            let anew = wish.attempt != ask.attempt;
-            if anew && matches!(wish.stage, Stage::Resolved | Stage::Abandoned) {
-                wish.stage = Stage::Waiting;
+        if self.by_id.get(&id).is_some_and(|wish| wish.attempt == ask.attempt || wish.takes_another_attempt()) {
+            let known = self.change(id, |wish| {
+                let anew = wish.attempt != ask.attempt;
+                if anew && matches!(wish.stage, Stage::Resolved | Stage::Abandoned) {
+                    wish.stage = Stage::Waiting;
+                }
+                (wish.attempt, wish.trace, wish.standing, wish.heard) = (ask.attempt, ask.trace, ask.standing, now);
+                (wish.number, anew)
+            });
+            if let Some(known) = known {
+                return known;
             }
-            (wish.attempt, wish.trace, wish.standing, wish.heard) = (ask.attempt, ask.trace, ask.standing, now);
-            return (wish.number, anew);
         }
         self.last_number += 1;
         let number = knowledge::WishId(self.last_number);
@@ -119,6 +127,9 @@ impl Wishes {
             held_by: None,
             heard: now,
         };
+        // One that goes on with an attempt that is over is overtaken before.
+        self.remove(id);
+        self.due.insert((wish.due(), id));
         self.by_id.insert(id, Box::new(wish));
         self.by_number.insert(number, id);
         (number, true)
@@ -132,10 +143,10 @@ impl Wishes {
 
     /// Holds the answer to a wish back; whoever waited before gets none.
     pub(super) fn hold_back(&mut self, now: Duration, id: WishId, patience: Duration, answer: Answer<actors::Ask<AwaitLeave>>) {
-        let held_back = HeldBack { answer: Some(answer), until: now + patience.min(LONGEST_PATIENCE) };
-        if let Some(wish) = self.by_id.get_mut(&id) {
-            wish.waiting = Some(held_back);
-        }
+        let until = now + patience.min(LONGEST_PATIENCE);
+        let until = if patience >= IN_NO_HASTE { clock::common_moment(until) } else { until };
+        let held_back = HeldBack { answer: Some(answer), until };
+        self.change(id, |wish| wish.waiting = Some(held_back));
     }
 
     /// Whether there is no room for a wish that is not known yet.
@@ -168,10 +179,12 @@ impl Wishes {
 
     /// The attempt under way hangs while others are answered.
     pub(super) fn abandon(&mut self, number: knowledge::WishId) {
-        if let Some(wish) = self.id_of(number).and_then(|id| self.by_id.get_mut(&id)) {
-            wish.stage = Stage::Abandoned;
-            wish.abandoned = Some(wish.attempt);
-            wish.answer(Leave::Abandoned);
+        if let Some(id) = self.id_of(number) {
+            self.change(id, |wish| {
+                wish.stage = Stage::Abandoned;
+                wish.abandoned = Some(wish.attempt);
+                wish.answer(Leave::Abandoned);
+            });
         }
     }
 
@@ -211,9 +224,7 @@ impl Wishes {
 
     /// Answers whoever waits.
     pub(super) fn answer(&mut self, id: WishId, leave: Leave) {
-        if let Some(wish) = self.by_id.get_mut(&id) {
-            wish.answer(leave);
-        }
+        self.change(id, |wish| wish.answer(leave));
     }
 
     pub(super) fn waits(&self, id: WishId) -> bool {
@@ -228,35 +239,55 @@ impl Wishes {
     /// Gives a wish up to who asks for it.
     pub(super) fn take(&mut self, id: WishId) -> Option<Box<Wish>> {
         let wish = self.by_id.remove(&id)?;
+        self.due.remove(&(wish.due(), id));
         self.by_number.remove(&wish.number);
         Some(wish)
     }
 
     /// Those whose patience is over.
     pub(super) fn impatient(&self, now: Duration) -> Vec<WishId> {
-        self.by_id.iter().filter(|(_, wish)| wish.waiting.as_ref().is_some_and(|waiting| waiting.until <= now)).map(|(id, _)| *id).collect()
+        self.due(now).filter(|id| self.waits(*id)).collect()
     }
 
     /// Those that nobody has asked for in a long time.
     pub(super) fn lapsed(&self, now: Duration) -> Vec<WishId> {
-        let silent = |wish: &Wish| wish.waiting.is_none() && wish.heard + LAPSES_AFTER <= now;
-        self.by_id.iter().filter(|(_, wish)| silent(wish)).map(|(id, _)| *id).collect()
+        self.due(now).filter(|id| !self.waits(*id)).collect()
     }
 
     /// When somebody's patience is over or a wish lapses next.
     pub(super) fn next_wake(&self) -> Option<Duration> {
-        self.by_id.values().map(|wish| wish.waiting.as_ref().map_or(wish.heard + LAPSES_AFTER, |waiting| waiting.until)).min()
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    fn due(&self, now: Duration) -> impl Iterator<Item = WishId> {
+        self.due.iter().take_while(move |(due, _)| *due <= now).map(|(_, id)| *id)
+    }
+
+    /// Changes a wish, if it is there.
+    fn change<T>(&mut self, id: WishId, change: impl FnOnce(&mut Wish) -> T) -> Option<T> {
+        let wish = self.by_id.get_mut(&id)?;
+        let before = wish.due();
+        let result = change(wish);
+        let due = wish.due();
+        if due != before {
+            self.due.remove(&(before, id));
+            self.due.insert((due, id));
+        }
+        Some(result)
     }
 
     /// Whoever answers now heard of its caller.
     pub(super) fn heard(&mut self, now: Duration, id: WishId) {
-        if let Some(wish) = self.by_id.get_mut(&id) {
-            wish.heard = now;
-        }
+        self.change(id, |wish| wish.heard = now);
     }
 }
 
 impl Wish {
+    /// When the patience of who waits is over, or it lapses.
+    fn due(&self) -> Duration {
+        self.waiting.as_ref().map_or(self.heard + LAPSES_AFTER, |waiting| waiting.until)
+    }
+
     /// Whether its caller still goes on with an attempt that is to end.
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned == Some(self.attempt)

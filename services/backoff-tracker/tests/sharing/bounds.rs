@@ -1,6 +1,7 @@
 //! Where there is no room, and who is not heard: the node goes by kubelet's rule, and says so.
 
 use backoff_tracker::Share;
+use backoff_tracker::core::knowledge::MAX_WISHES;
 use bus::Bus as _;
 use contract::messages::backoff_tracker::{BackoffAnswer, ClearBackoff, Leave, ReportAttempt};
 
@@ -8,10 +9,10 @@ use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass};
 
 const IMAGE: &str = "r.example/a:1";
 /// Wishes that a node remembers.
-const ROOM: u64 = 1_000;
+const ROOM: u64 = MAX_WISHES as u64;
 
 #[actix::test]
-async fn a_thousand_standing_wishes_refuse_no_other_pull() {
+async fn as_many_standing_wishes_as_are_remembered_refuse_no_other_pull() {
     tokio::time::pause();
     let fleet = Nodes::start(1).await;
     let node = &fleet.nodes[0];

@@ -1,6 +1,6 @@
 //! Repeats of refusals and failures become one event with a count, so that an outage of hours costs a handful of events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::{EventReason, FailureClass, PodRef, PullEvent, Repeats};
@@ -20,6 +20,13 @@ struct FoldKey {
     pod: Option<PodRef>,
     reason: EventReason,
     class: Option<FailureClass>,
+}
+
+impl FoldKey {
+    /// Before all kinds of an image: no reason is before Pulling.
+    fn first_of(image: &str) -> Self {
+        Self { image: image.to_owned(), entry: None, pod: None, reason: EventReason::Pulling, class: None }
+    }
 }
 
 #[derive(Debug)]
@@ -43,10 +50,20 @@ pub(super) enum Folded {
     Keep(u64, Box<PullEvent>),
 }
 
-/// The kinds of events that may repeat.
+impl Fold {
+    /// When what is pending is emitted; if nothing is, when the kind is forgotten.
+    fn due(&self) -> Duration {
+        self.emitted_at + if self.pending.is_some() { self.span } else { 2 * self.span }
+    }
+}
+
+/// The kinds of events that may repeat, of which an event concerns few.
 #[derive(Debug, Default)]
 pub(super) struct Folds {
     by_key: BTreeMap<FoldKey, Fold>,
+    /// Those with something pending, and the others, by when they are due.
+    pending: BTreeSet<(Duration, FoldKey)>,
+    quiet: BTreeSet<(Duration, FoldKey)>,
     last_id: u64,
 }
 
@@ -54,20 +71,19 @@ impl Folds {
     /// Takes an event. What is emitted first stands in `released`, with the ids that the store may forget.
     pub(super) fn take(&mut self, now: Duration, event: PullEvent, released: &mut Vec<(u64, PullEvent)>) -> Folded {
         match event.reason {
-            EventReason::Pulled => self.end(released, |key| key.image == event.image && key.pod == event.pod && key.entry.is_none()),
-            EventReason::BackoffReleased => self.end(released, |key| key.entry.is_some() && key.entry == event.entry),
+            EventReason::Pulled => self.end(&event.image, released, |key| key.pod == event.pod && key.entry.is_none()),
+            EventReason::BackoffReleased => self.end(&event.image, released, |key| key.entry.is_some() && key.entry == event.entry),
             _ => {}
         }
         let Some(key) = key_of(&event) else { return Folded::Emit(Box::new(event)) };
-        let Some(fold) = self.by_key.get_mut(&key) else {
+        let Some(mut fold) = self.remove(&key) else {
             self.make_room(released);
             self.last_id += 1;
-            let fold = Fold { id: self.last_id, emitted_at: now, span: FOLD_AT_FIRST, pending: None };
-            self.by_key.insert(key, fold);
+            self.insert(key, Fold { id: self.last_id, emitted_at: now, span: FOLD_AT_FIRST, pending: None });
             return Folded::Emit(Box::new(event));
         };
         let is_over = now >= fold.emitted_at + fold.span;
-        match fold.pending.take() {
+        let folded = match fold.pending.take() {
             // Quiet for as long as repeats were collected: this one says that it goes on.
             None if is_over => {
                 let was_quiet = now >= fold.emitted_at + 2 * fold.span;
@@ -82,23 +98,31 @@ impl Folds {
                 fold.pending = Some(event.clone());
                 Folded::Keep(fold.id, Box::new(event))
             }
-        }
+        };
+        self.insert(key, fold);
+        folded
     }
 
     /// Emits what was collected for long enough, and forgets kinds that do not repeat any more.
     pub(super) fn release(&mut self, now: Duration, released: &mut Vec<(u64, PullEvent)>) {
-        for fold in self.by_key.values_mut().filter(|fold| now >= fold.emitted_at + fold.span) {
-            if let Some(event) = fold.pending.take() {
-                released.push((fold.id, event));
-                (fold.emitted_at, fold.span) = (now, longer(fold.span));
+        let due = |kinds: &BTreeSet<(Duration, FoldKey)>| -> BTreeSet<FoldKey> {
+            kinds.iter().take_while(|(due, _)| *due <= now).map(|(_, key)| key.clone()).collect()
+        };
+        let (over, forgotten) = (due(&self.pending), due(&self.quiet));
+        for key in forgotten {
+            self.remove(&key);
+        }
+        for key in over {
+            if let Some(Fold { id, span, pending: Some(event), .. }) = self.remove(&key) {
+                released.push((id, event));
+                self.insert(key, Fold { id, emitted_at: now, span: longer(span), pending: None });
             }
         }
-        self.by_key.retain(|_, fold| fold.pending.is_some() || now < fold.emitted_at + 2 * fold.span);
     }
 
     /// When the next pending event is to be emitted.
     pub(super) fn next_due(&self) -> Option<Duration> {
-        self.by_key.values().filter(|fold| fold.pending.is_some()).map(|fold| fold.emitted_at + fold.span).min()
+        self.pending.first().map(|(due, _)| *due)
     }
 
     #[cfg(test)]
@@ -106,15 +130,22 @@ impl Folds {
         self.by_key.len()
     }
 
-    /// An image is there, or an entry is closed: what was collected of it is emitted, and its next failure is a first one.
-    fn end(&mut self, released: &mut Vec<(u64, PullEvent)>, is_over: impl Fn(&FoldKey) -> bool) {
-        self.by_key.retain(|key, fold| {
-            let ends = is_over(key);
-            if ends {
-                released.extend(fold.pending.take().map(|event| (fold.id, event)));
-            }
-            !ends
-        });
+    /// Each kind is found by the one time at which it is due.
+    #[cfg(test)]
+    fn assert_found_by_time(&self) {
+        let due = |is_pending: bool| self.by_key.iter().filter(move |(_, fold)| fold.pending.is_some() == is_pending);
+        let by_time = |is_pending| due(is_pending).map(|(key, fold)| (fold.due(), key.clone())).collect::<BTreeSet<_>>();
+        assert_eq!((&self.pending, &self.quiet), (&by_time(true), &by_time(false)));
+    }
+
+    /// An image is there, or an entry is closed: what was collected of it is emitted, and its next failure is a first one. All that is said
+    /// of an entry names the same image.
+    fn end(&mut self, image: &str, released: &mut Vec<(u64, PullEvent)>, is_over: impl Fn(&FoldKey) -> bool) {
+        let of_image = self.by_key.range(FoldKey::first_of(image)..).map(|(key, _)| key).take_while(|key| key.image == image);
+        let over: Vec<FoldKey> = of_image.filter(|key| is_over(key)).cloned().collect();
+        for fold in over.iter().filter_map(|key| self.remove(key)) {
+            released.extend(fold.pending.map(|event| (fold.id, event)));
+        }
     }
 
     fn make_room(&mut self, released: &mut Vec<(u64, PullEvent)>) {
@@ -122,9 +153,22 @@ impl Folds {
             return;
         }
         let quietest = self.by_key.iter().min_by_key(|(_, fold)| fold.emitted_at).map(|(key, _)| key.clone());
-        if let Some(fold) = quietest.and_then(|key| self.by_key.remove(&key)) {
+        if let Some(fold) = quietest.and_then(|key| self.remove(&key)) {
             released.extend(fold.pending.map(|event| (fold.id, event)));
         }
+    }
+
+    fn insert(&mut self, key: FoldKey, fold: Fold) {
+        let by_time = if fold.pending.is_some() { &mut self.pending } else { &mut self.quiet };
+        by_time.insert((fold.due(), key.clone()));
+        self.by_key.insert(key, fold);
+    }
+
+    fn remove(&mut self, key: &FoldKey) -> Option<Fold> {
+        let (key, fold) = self.by_key.remove_entry(key)?;
+        let by_time = if fold.pending.is_some() { &mut self.pending } else { &mut self.quiet };
+        by_time.remove(&(fold.due(), key));
+        Some(fold)
     }
 }
 
@@ -180,6 +224,7 @@ mod tests {
         }
 
         fn note(&mut self, seconds: u64, released: Vec<(u64, PullEvent)>) {
+            self.folds.assert_found_by_time();
             self.emitted.extend(released.iter().map(|(_, event)| (seconds, event.repeats.map_or(1, |repeats| repeats.count))));
         }
     }

@@ -41,6 +41,7 @@ enum Leave {
 impl Knowledge {
     /// Decides, asks for leases, and moves the wish on.
     pub(super) fn decide(&mut self, now: Duration, id: WishId, wish: &mut Wish, effects: &mut Vec<Effect>) -> Verdict {
+        wish.awaits = None;
         let lenient = self.is_lenient(now, &wish.aim.target.view);
         if let Some(held) = self.still_held(now, &wish.aim).filter(|_| !lenient) {
             wish.state = State::Held;
@@ -67,12 +68,23 @@ impl Knowledge {
         if let Some(verdict) = self.by_local_rule(now, wish, &binding) {
             return verdict;
         }
+        let quiet = self.quiet(now, wish);
+        if binding.is_empty() && quiet.is_some() && self.wishes.is_behind(id, wish.aim.endpoint) {
+            // It could not use its lead in time: those before it have their slots first.
+            return self.wait(now, id, wish, Some(wish.aim.endpoint), now + PROBE_DEADLINE);
+        }
         let (duty, leave) = match binding.first() {
             Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, self.others_first(wish), effects)),
             None if self.resolved_lately(now, wish) => (Duty::None, Leave::Given),
             None => (Duty::Lead, self.abreast(now, id, wish.aim.image, LeaseName::Lead, self.others_first(wish), effects)),
         };
-        let quiet = self.quiet(now, wish);
+        let awaits = match (&leave, duty) {
+            (Leave::Given, _) => quiet.map(|_| wish.aim.endpoint),
+            (Leave::Until(_), Duty::Lead) if quiet.is_some() => Some(wish.aim.endpoint),
+            (_, Duty::Lead) => Some(wish.aim.image),
+            (_, Duty::Probe(topic)) => Some(topic),
+            (_, Duty::None) => None,
+        };
         let leave = match leave {
             Leave::Given if quiet.is_some() => self.abreast(now, id, wish.aim.endpoint, LeaseName::Slot, Duration::ZERO, effects),
             Leave::Given if duty == Duty::None => self.in_its_turn(now, wish),
@@ -87,10 +99,18 @@ impl Knowledge {
                 ends => wake.min(ends),
             },
         };
+        self.wait(now, id, wish, awaits, wake)
+    }
+
+    /// Waits until then, or for a lease about a topic, which it may have then. Who waits behind another is not looked at for that: the
+    /// other has the lease first, and when it does not wait any more, the next one is looked at.
+    fn wait(&self, now: Duration, id: WishId, wish: &mut Wish, awaits: Option<TopicId>, wake: Duration) -> Verdict {
         if !matches!(wish.state, State::Released { .. }) {
             wish.state = State::Held;
         }
-        wish.wake = Some(wake);
+        wish.awaits = awaits;
+        let is_behind = awaits.is_some_and(|topic| self.wishes.is_behind(id, topic));
+        wish.wake = Some(if is_behind { wake.max(now + PROBE_DEADLINE) } else { wake });
         Verdict::Wait
     }
 

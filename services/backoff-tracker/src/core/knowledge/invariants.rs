@@ -12,7 +12,8 @@ impl Knowledge {
         }
         debug_assert!(self.wishes.len() <= MAX_WISHES, "images wanted are bounded");
         debug_assert!(self.misses() < MISSES_TO_GONE || self.is_alone(), "a bus that misses so many answers counts as gone");
-        for (id, wish) in &self.wishes {
+        self.wishes.assert_invariants();
+        for (id, wish) in self.wishes.iter() {
             debug_assert!(wish.wake.is_some() || matches!(wish.state, State::Going(_)), "{id:?} is looked at again");
         }
     }

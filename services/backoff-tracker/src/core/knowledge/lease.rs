@@ -1,6 +1,6 @@
 //! Who may go ahead: leases by compare-and-set, as far as this node knows of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::AttemptId;
@@ -80,8 +80,9 @@ impl Standing {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     known: BTreeMap<LeaseName, Lease>,
-    /// From then on none is held by this node, and whoever is refused need not look for one among those of all others.
-    mine_until: Duration,
+    /// Of all that are known few are this node's: by the wish that holds each, and those that the bus was asked for.
+    mine: BTreeMap<WishId, BTreeSet<LeaseName>>,
+    asked: BTreeSet<LeaseName>,
     swept: Duration,
 }
 
@@ -104,7 +105,7 @@ impl Leases {
             return Standing::Wait(from);
         }
         self.has_room(now);
-        self.known.insert(name, Lease::Asked { by, at: now });
+        self.put(name, Lease::Asked { by, at: now });
         Standing::Ask
     }
 
@@ -113,20 +114,22 @@ impl Leases {
         let Some(Lease::Asked { by, at }) = self.known.get(&name).copied() else { return None };
         // Counted from the question: the server's own count began later.
         let until = at.min(now) + PROBE_DEADLINE;
-        self.mine_until = self.mine_until.max(until);
-        self.known.insert(name, Lease::Mine { by, until });
+        self.put(name, Lease::Mine { by, until });
         Some(by)
     }
 
-    /// Whether an answer of the bus is still waited for.
-    pub(super) fn is_asked(&self, name: LeaseName) -> bool {
-        matches!(self.known.get(&name), Some(Lease::Asked { .. }))
+    /// Which wish still waits for an answer of the bus.
+    pub(super) fn asker(&self, name: LeaseName) -> Option<WishId> {
+        match self.known.get(&name) {
+            Some(Lease::Asked { by, .. }) => Some(*by),
+            _ => None,
+        }
     }
 
     /// Nobody here wants it any more: it is given back.
     pub(super) fn give_up_mine(&mut self, now: Duration, name: LeaseName) {
         if matches!(self.known.get(&name), Some(Lease::Mine { .. })) {
-            self.known.insert(name, Lease::Free { since: now });
+            self.put(name, Lease::Free { since: now });
         }
     }
 
@@ -134,14 +137,14 @@ impl Leases {
     pub(super) fn taken(&mut self, now: Duration, name: LeaseName, left: Duration) {
         let mine = matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until);
         if !mine && (self.known.contains_key(&name) || self.has_room(now)) {
-            self.known.insert(name, Lease::Theirs { until: now + left.min(PROBE_DEADLINE) });
+            self.put(name, Lease::Theirs { until: now + left.min(PROBE_DEADLINE) });
         }
     }
 
     /// Somebody gave it back.
     pub(super) fn freed(&mut self, now: Duration, name: LeaseName) {
         if matches!(self.known.get(&name), Some(Lease::Theirs { .. })) {
-            self.known.insert(name, Lease::Free { since: now });
+            self.put(name, Lease::Free { since: now });
         }
     }
 
@@ -151,7 +154,7 @@ impl Leases {
             Lease::Mine { by: holder, until } if *holder == by && now < *until => Some(*until),
             _ => None,
         };
-        self.known.values().filter_map(until).min()
+        self.of(by).filter_map(|name| until(self.known.get(&name)?)).min()
     }
 
     /// Whether this node holds it, for whichever wish.
@@ -169,23 +172,16 @@ impl Leases {
 
     /// Forgets the leases of a wish; returns those that are still held and have to be given back.
     pub(super) fn drop_of(&mut self, now: Duration, by: WishId, which: impl Fn(LeaseName) -> bool) -> Vec<LeaseName> {
-        if now >= self.mine_until {
-            return vec![];
-        }
         let held = |lease: &Lease| matches!(lease, Lease::Mine { by: holder, until } if *holder == by && now < *until);
-        let mine: Vec<LeaseName> = self.known.iter().filter(|(name, lease)| held(lease) && which(**name)).map(|(name, _)| *name).collect();
-        for name in &mine {
-            self.known.remove(name);
-        }
+        let mine: Vec<LeaseName> = self.of(by).filter(|name| self.known.get(name).is_some_and(held) && which(*name)).collect();
+        mine.iter().for_each(|name| self.remove(*name));
         mine
     }
 
     /// Questions that the bus has not answered in time are given up. Returns the wishes that asked.
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<WishId> {
-        let late: Vec<(LeaseName, WishId)> = self.known.iter().filter_map(|(name, lease)| late(now, *name, lease)).collect();
-        for (name, _) in &late {
-            self.known.remove(name);
-        }
+        let late: Vec<(LeaseName, WishId)> = self.asked.iter().filter_map(|name| late(now, *name, self.known.get(name)?)).collect();
+        late.iter().for_each(|(name, _)| self.remove(*name));
         late.into_iter().map(|(_, by)| by).collect()
     }
 
@@ -199,11 +195,42 @@ impl Leases {
     }
 
     fn forget_what_ran_out(&mut self, now: Duration) {
-        self.known.retain(|_, lease| match lease {
-            Lease::Asked { .. } => true,
-            Lease::Mine { until, .. } | Lease::Theirs { until } => now < *until + PROBE_DEADLINE,
-            Lease::Free { since } => now < *since + PROBE_DEADLINE,
-        });
+        let until = |lease: &Lease| match lease {
+            Lease::Asked { .. } => Duration::MAX,
+            Lease::Mine { until: ends, .. } | Lease::Theirs { until: ends } | Lease::Free { since: ends } => *ends + PROBE_DEADLINE,
+        };
+        let over: Vec<LeaseName> = self.known.iter().filter(|(_, lease)| until(lease) <= now).map(|(name, _)| *name).collect();
+        over.into_iter().for_each(|name| self.remove(name));
+    }
+
+    /// Those of this node that a wish holds, whether or not they have run out.
+    fn of(&self, by: WishId) -> impl Iterator<Item = LeaseName> {
+        self.mine.get(&by).into_iter().flatten().copied()
+    }
+
+    fn put(&mut self, name: LeaseName, lease: Lease) {
+        self.remove(name);
+        self.known.insert(name, lease);
+        match lease {
+            Lease::Mine { by, .. } => drop(self.mine.entry(by).or_default().insert(name)),
+            Lease::Asked { .. } => drop(self.asked.insert(name)),
+            Lease::Theirs { .. } | Lease::Free { .. } => {}
+        }
+    }
+
+    fn remove(&mut self, name: LeaseName) {
+        match self.known.remove(&name) {
+            Some(Lease::Mine { by, .. }) => {
+                if let Some(held) = self.mine.get_mut(&by) {
+                    held.remove(&name);
+                    if held.is_empty() {
+                        self.mine.remove(&by);
+                    }
+                }
+            }
+            Some(Lease::Asked { .. }) => drop(self.asked.remove(&name)),
+            Some(Lease::Theirs { .. } | Lease::Free { .. }) | None => {}
+        }
     }
 }
 

@@ -24,6 +24,8 @@ mod invariants;
 mod lease;
 mod lease_waits;
 mod lenience;
+#[cfg(test)]
+mod looks_tests;
 mod node;
 mod openings;
 mod replica;
@@ -36,6 +38,7 @@ mod target;
 mod topic;
 mod tried;
 mod wish;
+mod wishes;
 mod words;
 
 use std::time::Duration;

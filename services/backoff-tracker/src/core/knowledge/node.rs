@@ -1,6 +1,6 @@
 //! The state machine of one node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,14 +25,15 @@ use super::target::Aim;
 use super::topic::{Topic, TopicId};
 use super::tried::Tried;
 use super::wish::{Going, State, Wish};
+use super::wishes::{Fate, Wishes};
 use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
 use crate::core::floor::Floors;
 
 /// An attempt that had no answer for so long hangs, if others had one meanwhile: a registry that is slow answers within.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
-/// Wishes of one node at once: more pods than a node can have. One more is refused.
-pub const MAX_WISHES: usize = 1_000;
+/// Wishes of one node at once: a thousand standing pulls, and a thousand others in the node's queue. One more is refused.
+pub const MAX_WISHES: usize = 2_048;
 /// What happened so far, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnowledgeCounts {
@@ -70,8 +71,7 @@ pub struct Knowledge {
     /// No bus: every node for itself.
     pub(super) alone: Option<Alone>,
     pub(super) lenience: Lenience,
-    /// Boxed, as each is taken out to be looked at and put back: a map has room for eleven where it has one.
-    pub(super) wishes: BTreeMap<WishId, Box<Wish>>,
+    pub(super) wishes: Wishes,
     pub(super) tried: Tried,
     pub(super) openings: Openings,
     /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
@@ -97,7 +97,7 @@ impl Knowledge {
             fleet: Fleet::default(),
             alone: None,
             lenience: Lenience::default(),
-            wishes: BTreeMap::new(),
+            wishes: Wishes::default(),
             tried: Tried::default(),
             openings: Openings::default(),
             misses: 0,
@@ -133,9 +133,7 @@ impl Knowledge {
         for input in inputs {
             touched.extend(self.take(now, input, &mut effects));
         }
-        for wish in touched {
-            self.look(now, wish, &mut effects);
-        }
+        self.look_at_all(now, touched, &mut effects);
         self.assert_invariants();
         effects
     }
@@ -143,7 +141,7 @@ impl Knowledge {
     /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
-        self.wishes.values().filter_map(|wish| wish.wake).min()
+        self.wishes.next_wake()
     }
 
     /// The entries of all topics that anybody says fail, for lists.
@@ -176,7 +174,7 @@ impl Knowledge {
     /// Whether a wish is known here.
     #[must_use]
     pub fn wants(&self, wish: WishId) -> bool {
-        self.wishes.contains_key(&wish)
+        self.wishes.contains(wish)
     }
 
     /// The node's own counts.
@@ -232,28 +230,32 @@ impl Knowledge {
         match input {
             Input::Ask { wish, key, target } => self.ask(now, wish, key, self.aim(target), effects),
             Input::Keys { wish, key, other_keys } => {
-                let changed = self.wishes.get_mut(&wish).is_some_and(|wish| wish.set_keys(key, other_keys));
-                if changed { vec![wish] } else { vec![] }
+                let changed = self.wishes.change(wish, |wish| wish.set_keys(key, other_keys));
+                if changed == Some(true) { vec![wish] } else { vec![] }
             }
             Input::Withdraw(wish) => {
                 self.give_back(now, wish, |_| true, effects);
-                self.wishes.remove(&wish);
+                self.wishes.remove(wish);
                 vec![]
             }
             Input::Begun { wish, attempt, trace } => {
-                if let Some(Wish { state: State::Going(going), .. }) = self.wishes.get_mut(&wish).map(|wish| &mut **wish) {
-                    going.attempt = Some((attempt, trace));
-                }
+                self.wishes.change(wish, |wish| {
+                    if let State::Going(going) = &mut wish.state {
+                        going.attempt = Some((attempt, trace));
+                    }
+                });
                 vec![]
             }
             Input::Started { wish, attempt, trace } => {
-                if let Some(Wish { state: State::Going(going), wake, .. }) = self.wishes.get_mut(&wish).map(|wish| &mut **wish)
-                    && !going.told_unanswered
-                {
-                    going.attempt = Some((attempt, trace));
-                    going.begun = now;
-                    *wake = Some(now + UNANSWERED_AFTER);
-                }
+                self.wishes.change(wish, |Wish { state, wake, .. }| {
+                    if let State::Going(going) = state
+                        && !going.told_unanswered
+                    {
+                        going.attempt = Some((attempt, trace));
+                        going.begun = now;
+                        *wake = Some(now + UNANSWERED_AFTER);
+                    }
+                });
                 vec![]
             }
             Input::Resolved { wish, attempt, outcome } => self.resolved(now, wish, attempt, outcome, effects),
@@ -284,7 +286,7 @@ impl Knowledge {
             Input::Cleared { image, topics, age } => self.cleared(now, image.as_deref(), topics, age),
             Input::Pause { registry, left, by } => {
                 self.lenience.pause(now, registry, left, by);
-                self.wishes.keys().copied().collect()
+                self.wishes.ids()
             }
             Input::BusGone => self.set_alone(Some(Alone { since: now, lost: now })),
             Input::BusBack => self.set_alone(None),
@@ -293,12 +295,12 @@ impl Knowledge {
     }
 
     fn ask(&mut self, now: Duration, id: WishId, key: BackoffKey, aim: Aim, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        if self.wishes.len() >= MAX_WISHES && !self.wishes.contains_key(&id) {
+        if self.wishes.len() >= MAX_WISHES && !self.wishes.contains(id) {
             self.counts.refused_total += 1;
             effects.push(Effect::Tell(id, Verdict::Held(self.no_room(now))));
             return vec![];
         }
-        self.wishes.entry(id).or_insert_with(|| Box::new(Wish::new(key, aim)));
+        self.wishes.add(id, Wish::new(key, aim));
         vec![id]
     }
 
@@ -321,7 +323,7 @@ impl Knowledge {
         let (topic, succeeded) = (report.topic.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
         // Who fails while others succeed is found at fault by that success, but may have failed as all did: it tries once more.
-        let released = if succeeded { self.released_by(now, topic, answered_at) } else { vec![] };
+        let released = if succeeded { self.released_by(now, topic, answered_at) } else { BTreeSet::new() };
         if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.hear(now, Arc::clone(&report), age) {
             return vec![];
         }
@@ -330,7 +332,7 @@ impl Knowledge {
             self.release(released);
             self.abandon_hanging(now, topic, answered_at, effects);
         }
-        self.wishes_touching(topic)
+        self.wishes.touching(topic)
     }
 
     /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once, when it has hung for
@@ -341,22 +343,22 @@ impl Knowledge {
             Some(Stage::Blob) => wish.aim.blobs == topic,
             _ => wish.aim.endpoint == topic,
         };
-        let mut hanging = Vec::new();
-        for (id, wish) in self.wishes.iter_mut().filter(|(_, wish)| !wish.abandoned && waits_for(wish)) {
-            let lenient = self.lenience.holds(now, &wish.aim.target.view);
-            if let (false, State::Going(going)) = (lenient, &mut wish.state)
-                && going.told_unanswered
-                && answered_at >= going.begun
-            {
-                going.others_answered = true;
-                wish.wake = Some(going.begun + HANGS_AFTER);
-                hanging.push(*id);
+        for id in self.wishes.touching(topic) {
+            let hangs = |wish: &Wish| {
+                let lenient = self.lenience.holds(now, &wish.aim.target.view);
+                let silent = |going: &Going| going.told_unanswered && answered_at >= going.begun;
+                !wish.abandoned && waits_for(wish) && !lenient && matches!(&wish.state, State::Going(going) if silent(going))
+            };
+            if self.wishes.get(id).is_some_and(hangs) {
+                self.with_wish(id, |knowledge, wish| {
+                    if let State::Going(going) = &mut wish.state {
+                        going.others_answered = true;
+                        wish.wake = Some(going.begun + HANGS_AFTER);
+                    }
+                    knowledge.abandon_if_hanging(now, id, wish, effects);
+                    ((), Fate::Stays)
+                });
             }
-        }
-        for id in hanging {
-            let Some(mut wish) = self.wishes.remove(&id) else { continue };
-            self.abandon_if_hanging(now, id, &mut wish, effects);
-            self.wishes.insert(id, wish);
         }
     }
 
@@ -380,7 +382,7 @@ impl Knowledge {
     }
 
     /// What the local rule knows to fail because of a topic that was answered later, unless this node is known to be the one at fault.
-    fn released_by(&self, now: Duration, topic: TopicId, answered_at: Duration) -> Vec<BackoffKey> {
+    fn released_by(&self, now: Duration, topic: TopicId, answered_at: Duration) -> BTreeSet<BackoffKey> {
         let released = self.local.failed_by(topic).into_iter().filter(|(_, cause)| {
             let at_fault = self.replica.at_fault(now, &self.node, cause.topics.iter().find(|own| own.id() == topic));
             !at_fault && cause.at < answered_at
@@ -388,22 +390,26 @@ impl Knowledge {
         released.map(|(key, _)| key).collect()
     }
 
-    fn release(&mut self, released: Vec<BackoffKey>) {
-        for key in released {
-            self.local.clear(&key);
-            let waiting = |wish: &&mut Box<Wish>| wish.has_key(&key) && matches!(wish.state, State::Fresh | State::Held);
-            self.wishes.values_mut().filter(waiting).for_each(|wish| wish.state = State::Held);
+    fn release(&mut self, released: BTreeSet<BackoffKey>) {
+        if released.is_empty() {
+            return;
+        }
+        released.iter().for_each(|key| self.local.clear(key));
+        let waits = |wish: &Wish| matches!(wish.state, State::Fresh) && wish.keys().any(|key| released.contains(key));
+        let waiting: Vec<WishId> = self.wishes.iter().filter(|(_, wish)| waits(wish)).map(|(id, _)| id).collect();
+        for id in waiting {
+            self.wishes.change(id, |wish| wish.state = State::Held);
         }
     }
 
     fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<WishId> {
         // An answer that comes too late is as good as none: its wish went ahead without.
-        if self.leases.is_asked(name) {
+        if self.leases.asker(name).is_some() {
             self.misses = 0;
         }
         match answer {
             LeaseAnswer::Won => match self.leases.won(now, name) {
-                Some(wish) if self.wishes.contains_key(&wish) => vec![wish],
+                Some(wish) if self.wishes.contains(wish) => vec![wish],
                 asked => {
                     effects.push(Effect::ReleaseLease(name));
                     if asked.is_none() {
@@ -415,8 +421,9 @@ impl Knowledge {
                 }
             },
             LeaseAnswer::Lost(left) => {
+                let asker = self.leases.asker(name);
                 self.leases.taken(now, name, left);
-                self.wishes_of_lease(name)
+                asker.into_iter().chain(self.wishes_of_lease(name)).collect()
             }
         }
     }
@@ -425,13 +432,12 @@ impl Knowledge {
         self.alone = alone.map(|alone| self.alone.unwrap_or(alone));
         self.lease_waits.start_again();
         self.misses = 0;
-        self.wishes.keys().copied().collect()
+        self.wishes.ids()
     }
 
     fn tick(&mut self, now: Duration) -> Vec<WishId> {
         let missed = self.leases.give_up(now);
-        let mut due: BTreeSet<WishId> =
-            self.wishes.iter().filter(|(_, wish)| wish.wake.is_some_and(|wake| wake <= now)).map(|(id, _)| *id).collect();
+        let mut due: BTreeSet<WishId> = self.wishes.due(now).collect();
         if !missed.is_empty() {
             self.counts.bus_misses_total += missed.len() as u64;
             if self.misses == 0 {
@@ -444,32 +450,41 @@ impl Knowledge {
             }
         }
         for id in missed {
-            if let Some(wish) = self.wishes.get_mut(&id) {
-                wish.unanswered = true;
-            }
+            self.wishes.change(id, |wish| wish.unanswered = true);
             due.insert(id);
         }
         due.into_iter().collect()
     }
 
-    pub(super) fn look(&mut self, now: Duration, id: WishId, effects: &mut Vec<Effect>) {
-        let Some(mut wish) = self.wishes.remove(&id) else { return };
-        if self.has_lapsed(now, &wish) {
-            // Until its turn at the registry comes nobody wants an answer, and what nobody waits for must not take a lease.
-            effects.push(Effect::Abandon(id));
-            return;
+    /// Looks at those that something touches, and at whom that makes the next to have a lease.
+    pub(super) fn look_at_all(&mut self, now: Duration, touched: impl IntoIterator<Item = WishId>, effects: &mut Vec<Effect>) {
+        for wish in touched {
+            self.look(now, wish, effects);
         }
-        if matches!(wish.state, State::Going(_)) {
-            self.abandon_if_hanging(now, id, &mut wish, effects);
-            self.watch(now, &mut wish, effects);
-        } else {
-            let verdict = self.decide(now, id, &mut wish, effects);
-            if let Verdict::Held(_) = verdict {
-                self.give_back(now, id, |_| true, effects);
+        while let Some(wish) = self.wishes.take_now_first() {
+            self.look(now, wish, effects);
+        }
+    }
+
+    fn look(&mut self, now: Duration, id: WishId, effects: &mut Vec<Effect>) {
+        self.with_wish(id, |knowledge, wish| {
+            if knowledge.has_lapsed(now, wish) {
+                // Until its turn at the registry comes nobody wants an answer, and what nobody waits for must not take a lease.
+                effects.push(Effect::Abandon(id));
+                return ((), Fate::Ends);
             }
-            tell(id, &mut wish, verdict, effects);
-        }
-        self.wishes.insert(id, wish);
+            if matches!(wish.state, State::Going(_)) {
+                knowledge.abandon_if_hanging(now, id, wish, effects);
+                knowledge.watch(now, wish, effects);
+            } else {
+                let verdict = knowledge.decide(now, id, wish, effects);
+                if let Verdict::Held(_) = verdict {
+                    knowledge.give_back(now, id, |_| true, effects);
+                }
+                tell(id, wish, verdict, effects);
+            }
+            ((), Fate::Stays)
+        });
     }
 
     /// An attempt without an answer is told of, once.
@@ -504,12 +519,9 @@ impl Knowledge {
         effects.extend(self.leases.drop_of(now, id, which).into_iter().map(Effect::ReleaseLease));
     }
 
-    pub(super) fn wishes_touching(&self, topic: TopicId) -> Vec<WishId> {
-        self.wishes.iter().filter(|(_, wish)| wish.aim.touches(topic)).map(|(id, _)| *id).collect()
-    }
-
+    /// Whom it concerns what becomes of a lease.
     fn wishes_of_lease(&self, name: LeaseName) -> Vec<WishId> {
-        self.wishes_touching(name.topic())
+        self.wishes.first_in_queue(name.topic()).into_iter().collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! All that a node has heard, bounded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ impl Distrust {
 #[derive(Debug, Default)]
 pub struct Replica {
     topics: BTreeMap<TopicId, Words>,
+    /// The topics that anybody says fail, by their kind.
+    failing: BTreeMap<Kind, BTreeSet<TopicId>>,
     reporters: Reporters,
     /// Who keeps which kind of failure to itself.
     distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
@@ -116,7 +118,11 @@ impl Replica {
         let by = self.reporters.spoke(&report.reporter, topic, date);
         let heard = Heard::new(report, date, failing_since);
         self.oldest_expires = self.oldest_expires.min(expires(&heard));
-        self.topics.entry(topic).or_default().insert(by, heard);
+        let kind = kind(&heard.report.topic);
+        let words = self.topics.entry(topic).or_default();
+        words.insert(by, heard);
+        let fails = words.fails();
+        self.note_failing(kind, topic, fails);
         self.contradict(now, topic);
         self.make_room(by);
         self.counts.heard_total += 1;
@@ -246,8 +252,18 @@ impl Replica {
 
     /// Whether any topic of a view fails so.
     pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
-        let of_kind = |heard: &Heard| kind(&heard.report.topic) == (view_id, class);
-        self.topics.iter().any(|(topic, words)| words.any().is_some_and(of_kind) && self.is_doubted(*topic))
+        self.failing.get(&(view_id, class)).is_some_and(|topics| topics.iter().any(|topic| self.is_doubted(*topic)))
+    }
+
+    fn note_failing(&mut self, kind: Kind, topic: TopicId, fails: bool) {
+        if fails {
+            self.failing.entry(kind).or_default().insert(topic);
+        } else if let Some(topics) = self.failing.get_mut(&kind) {
+            topics.remove(&topic);
+            if topics.is_empty() {
+                self.failing.remove(&kind);
+            }
+        }
     }
 
     /// A node at fault that fails again so keeps that kind to itself for as long again: its trouble lasts.
@@ -365,9 +381,14 @@ impl Replica {
     fn forget(&mut self, topic: TopicId, by: ReporterId) {
         self.derived.forget(topic);
         if let Some(words) = self.topics.get_mut(&topic) {
+            let kind = words.any().map(|heard| kind(&heard.report.topic));
             words.remove(by);
+            let fails = words.fails();
             if words.is_empty() {
                 self.topics.remove(&topic);
+            }
+            if let Some(kind) = kind {
+                self.note_failing(kind, topic, fails);
             }
         }
         self.reporters.forget(by, topic);

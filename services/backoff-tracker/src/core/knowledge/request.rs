@@ -186,12 +186,14 @@ impl Knowledge {
         let touched = |wish: &super::wish::Wish| {
             Some(wish.aim.target.reference.as_str()) == image || topics.iter().any(|topic| wish.aim.touches(*topic))
         };
-        let ids: Vec<WishId> = self.wishes.iter().filter(|(_, wish)| touched(wish)).map(|(id, _)| *id).collect();
+        let ids: Vec<WishId> = self.wishes.iter().filter(|(_, wish)| touched(wish)).map(|(id, _)| id).collect();
         for id in &ids {
-            if let Some(wish) = self.wishes.get_mut(id).filter(|wish| matches!(wish.state, State::Fresh)) {
-                // In its turn with the others that are released.
-                wish.state = State::Held;
-            }
+            self.wishes.change(*id, |wish| {
+                if matches!(wish.state, State::Fresh) {
+                    // In its turn with the others that are released.
+                    wish.state = State::Held;
+                }
+            });
         }
         ids
     }

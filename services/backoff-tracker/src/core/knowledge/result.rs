@@ -16,6 +16,7 @@ use super::report::{Finding, Report, Trouble};
 use super::target::{Aim, Failure};
 use super::topic::{Topic, TopicId};
 use super::wish::{Going, State, Wish};
+use super::wishes::Fate;
 use super::{QUIET_AFTER, SERVED_LATELY, UNANSWERED_AFTER, cadence};
 use crate::core::delays::Failing;
 use crate::core::floor::{FailedAttempt, OwnFailure};
@@ -64,16 +65,14 @@ impl Knowledge {
             }
             None => self.local.report_about(now, report, topics, None),
         };
-        for wish in touched {
-            self.look(now.monotonic, wish, &mut effects);
-        }
+        self.look_at_all(now.monotonic, touched, &mut effects);
         (reported, effects)
     }
 
     /// What a failure is about. An attempt that the pull coordinator made because this tracker was silent was not cleared here, but its image
     /// is wanted here: a success of the same releases it.
     fn topics_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<Topic>> {
-        let wanted = || self.wishes.values().find(|wish| wish.has_key(&report.key)).map(|wish| wish.aim.topics_of(failure));
+        let wanted = || self.wishes.iter().find(|(_, wish)| wish.has_key(&report.key)).map(|(_, wish)| wish.aim.topics_of(failure));
         self.tried.topics_of(report.attempt).or_else(wanted).unwrap_or_default()
     }
 
@@ -91,7 +90,7 @@ impl Knowledge {
             }
             let finding = Finding::Failed(self.trouble(&aim, &going, topic, failure));
             self.publish(now, &going, Arc::clone(topic), finding, effects);
-            touched.extend(self.wishes_touching(topic.id()));
+            touched.extend(self.wishes.touching(topic.id()));
         }
         self.tried.failed(attempt, &aim, topics, &going);
         touched
@@ -107,52 +106,54 @@ impl Knowledge {
     ) -> Vec<WishId> {
         let is_current =
             |wish: &Wish| matches!(&wish.state, State::Going(going) if going.attempt.is_some_and(|(begun, _)| begun == attempt));
-        let current = self.wishes.get(&id).is_some_and(|wish| is_current(wish));
+        let current = self.wishes.get(id).is_some_and(is_current);
         let failure = match outcome {
             Outcome::Reached(stage) if current => return self.reached(now, id, stage, effects),
             Outcome::Reached(stage) => return self.reached_late(now, attempt, stage, effects),
             Outcome::Failed(_) if !current => return vec![],
             Outcome::Failed(failure) => failure,
         };
-        let Some(mut wish) = self.wishes.remove(&id) else { return vec![] };
-        let State::Going(going) = std::mem::replace(&mut wish.state, State::Fresh) else { return vec![] };
-        wish.told = None;
-        wish.wake = None;
-        let topics = wish.aim.topics_of(&failure);
-        let mut touched = self.failed(now, &wish, &going, &failure, &topics, effects);
-        let ids = || topics.iter().map(|topic| topic.id());
-        // What it held for the failed topic it keeps: who has not heard of the failure would ask in vain. The rest others may take.
-        let kept: Vec<TopicId> = self.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
-        self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.topic()), effects);
-        self.wishes.insert(id, wish);
-        touched.insert(id);
-        touched.into_iter().collect()
+        let touched = self.with_wish(id, |knowledge, wish| {
+            let State::Going(going) = std::mem::replace(&mut wish.state, State::Fresh) else { return (BTreeSet::new(), Fate::Ends) };
+            wish.told = None;
+            wish.wake = None;
+            let topics = wish.aim.topics_of(&failure);
+            let mut touched = knowledge.failed(now, wish, &going, &failure, &topics, effects);
+            let ids = || topics.iter().map(|topic| topic.id());
+            // What it held for the failed topic it keeps: who has not heard of the failure would ask in vain. The rest others may take.
+            let kept: Vec<TopicId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
+            knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.topic()), effects);
+            touched.insert(id);
+            (touched, Fate::Stays)
+        });
+        touched.into_iter().flatten().collect()
     }
 
     /// A stage has answered the attempt of a wish. When that is the one that its clearance waits for, the wish is over.
     fn reached(&mut self, now: Duration, id: WishId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        let Some(mut wish) = self.wishes.remove(&id) else { return vec![] };
-        let State::Going(going) = &mut wish.state else { return vec![] };
-        let touched = self.tell_stages(now, &wish.aim, going, stage, effects);
-        let Some((attempt, _)) = going.attempt else { return touched };
-        if going.reached.contains(&Stage::Manifest) {
-            // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
-            self.tried.resolved(attempt, &wish.aim, going);
-        }
-        if stage >= going.until {
-            self.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
-            return touched;
-        }
-        if stage != Stage::Token {
-            (going.begun, going.told_unanswered) = (now, stage >= Stage::Blob);
-            wish.wake = Some(now + UNANSWERED_AFTER);
-        }
-        if stage >= Stage::Blob {
-            // It takes as long as the image is large.
-            going.deadline = None;
-        }
-        self.wishes.insert(id, wish);
-        touched
+        self.with_wish(id, |knowledge, wish| {
+            let State::Going(going) = &mut wish.state else { return (vec![], Fate::Ends) };
+            let touched = knowledge.tell_stages(now, &wish.aim, going, stage, effects);
+            let Some((attempt, _)) = going.attempt else { return (touched, Fate::Ends) };
+            if going.reached.contains(&Stage::Manifest) {
+                // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
+                knowledge.tried.resolved(attempt, &wish.aim, going);
+            }
+            if stage >= going.until {
+                knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
+                return (touched, Fate::Ends);
+            }
+            if stage != Stage::Token {
+                (going.begun, going.told_unanswered) = (now, stage >= Stage::Blob);
+                wish.wake = Some(now + UNANSWERED_AFTER);
+            }
+            if stage >= Stage::Blob {
+                // It takes as long as the image is large.
+                going.deadline = None;
+            }
+            (touched, Fate::Stays)
+        })
+        .unwrap_or_default()
     }
 
     /// The same of an attempt whose clearance is over.
@@ -197,7 +198,7 @@ impl Knowledge {
         }
         self.publish(now, going, Arc::clone(topic), Finding::Succeeded, effects);
         self.cause_is_gone(now, topic.id());
-        self.wishes_touching(topic.id())
+        self.wishes.touching(topic.id())
     }
 
     fn failed(
@@ -220,7 +221,7 @@ impl Knowledge {
             }
             let finding = Finding::Failed(self.trouble(&wish.aim, going, topic, failure));
             self.publish(now, going, Arc::clone(topic), finding, effects);
-            touched.extend(self.wishes_touching(topic.id()));
+            touched.extend(self.wishes.touching(topic.id()));
         }
         if !late {
             self.note_probe(now, going, topics, effects);

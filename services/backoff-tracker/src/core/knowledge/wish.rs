@@ -26,6 +26,8 @@ pub(super) struct Wish {
     pub(super) told: Option<Verdict>,
     /// When to look at it again, if nothing happens before.
     pub(super) wake: Option<Duration>,
+    /// What the lease is about that it waits for. Of all wishes that wait for one, the first alone is looked at when something becomes of it.
+    pub(super) awaits: Option<TopicId>,
 }
 
 /// How far a wish is.
@@ -102,7 +104,17 @@ impl Going {
 
 impl Wish {
     pub(super) fn new(key: BackoffKey, aim: Aim) -> Self {
-        Self { key, other_keys: Vec::new(), aim, state: State::Fresh, unanswered: false, abandoned: false, told: None, wake: None }
+        Self {
+            key,
+            other_keys: Vec::new(),
+            aim,
+            state: State::Fresh,
+            unanswered: false,
+            abandoned: false,
+            told: None,
+            wake: None,
+            awaits: None,
+        }
     }
 
     /// Takes the keys of those who want it now; whether they are others than before.

@@ -1,0 +1,94 @@
+//! What a pull costs does not depend on how many images the node wants: counted in wishes that are looked at.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use clock::Random;
+use contract::messages::backoff_tracker::BackoffKey;
+use contract::{AttemptId, FailureClass, Target, View};
+
+use super::{Effect, Failure, Input, Knowledge, LeaseAnswer, Outcome, Verdict, WishId};
+use crate::core::BackoffPolicy;
+
+/// Pulls that end while it is counted.
+const ENDED: usize = 100;
+/// How often a wish is looked at for one pull from its asking to its end, however many wait.
+const LOOKED_AT_MOST: usize = 40;
+
+/// The only node of a fleet, on a bus that answers at once. Its registry has none of the images, so that nobody is known to have had a
+/// blob, and few are asked for at a time.
+struct Node {
+    now: Duration,
+    core: Knowledge,
+    random: Random,
+    last: u64,
+    cleared: VecDeque<WishId>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
+        core.step(Duration::ZERO, Input::Fleet { alive: 1, rank: Some(0) });
+        Self { now: Duration::ZERO, core, random: Random::seeded(1), last: 0, cleared: VecDeque::new() }
+    }
+
+    fn give(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            for effect in self.core.step(self.now, input) {
+                match effect {
+                    Effect::AcquireLease(name, _) => inputs.push_back(Input::Lease(name, LeaseAnswer::Won)),
+                    Effect::ReleaseLease(name) => inputs.push_back(Input::LeaseFreed(name)),
+                    Effect::Publish(report, _) => inputs.push_back(Input::Stored(report.topic.id())),
+                    Effect::Tell(wish, Verdict::Clear { .. }) => self.cleared.push_back(wish),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn want(&mut self) {
+        self.last += 1;
+        let image = format!("r/a{}:1", self.last);
+        let view = View { registry: "r".to_owned(), ..View::default() };
+        let target = Target { view, endpoint: "r:443".to_owned(), reference: image.clone(), shows_blobs: true, ..Target::default() };
+        self.give(Input::Ask { wish: WishId(self.last), key: BackoffKey { pod: None, image }, target });
+    }
+
+    /// The next image that may be pulled is not there.
+    fn fail_one(&mut self) {
+        let end = self.now + Duration::from_secs(60);
+        while self.cleared.is_empty() && self.now < end {
+            self.now = self.core.next_wake().expect("somebody waits").max(self.now);
+            self.give(Input::Tick);
+        }
+        let (wish, attempt) = (self.cleared.pop_front().expect("somebody may pull"), AttemptId::random(&mut self.random));
+        self.now += Duration::from_millis(10);
+        self.give(Input::Started { wish, attempt, trace: None });
+        let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
+        self.give(Input::Resolved { wish, attempt, outcome: Outcome::Failed(failure) });
+        self.give(Input::Withdraw(wish));
+    }
+}
+
+/// How often wishes are looked at for each pull, while so many wait.
+fn looked_at_for_a_pull(waiting: usize) -> usize {
+    let mut node = Node::new();
+    for _ in 0..waiting {
+        node.want();
+    }
+    node.fail_one();
+    node.core.wishes.looked_at = 0;
+    for _ in 0..ENDED {
+        node.fail_one();
+        node.want();
+    }
+    node.core.wishes.looked_at / ENDED
+}
+
+#[test]
+fn a_pull_costs_the_same_however_many_images_are_wanted() {
+    let (few, many) = (looked_at_for_a_pull(20), looked_at_for_a_pull(900));
+    assert!(few <= LOOKED_AT_MOST && many <= LOOKED_AT_MOST, "{few} while 20 wait, {many} while 900 do");
+}

@@ -1,0 +1,350 @@
+//! The images that a node wants. An event concerns few of a thousand: those are found without a look at the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::lease::WishId;
+use super::node::Knowledge;
+use super::topic::TopicId;
+use super::wish::Wish;
+
+/// Indexes of no more wishes than this are compared with them after each step, where assertions are on.
+const COMPARED_MOST: usize = 64;
+
+/// What becomes of a wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stays,
+    Ends,
+}
+
+/// All wishes of a node, found by id, by the time to look at them again, by topic, and by what the lease is about that they wait for.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    /// Boxed, as each is lent out to be looked at: a map has room for eleven where it has one. None: it is lent out.
+    all: BTreeMap<WishId, Option<Box<Wish>>>,
+    wakes: BTreeSet<(Duration, WishId)>,
+    /// Those that are lent out included: a wish's topics never change.
+    of_topic: BTreeMap<TopicId, BTreeSet<WishId>>,
+    /// Who waits for a lease about a topic, the longest first: it will have it next. Those that are lent out keep their place.
+    queues: BTreeMap<TopicId, BTreeSet<WishId>>,
+    /// In which queue each is.
+    queued: BTreeMap<WishId, TopicId>,
+    /// Those that have become the first of a queue since they were last taken.
+    now_first: BTreeSet<WishId>,
+    /// How many were lent out.
+    #[cfg(test)]
+    pub(super) looked_at: usize,
+}
+
+impl Wishes {
+    /// How many there are, those that are lent out included.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn contains(&self, id: WishId) -> bool {
+        self.get(id).is_some()
+    }
+
+    pub(super) fn get(&self, id: WishId) -> Option<&Wish> {
+        self.all.get(&id)?.as_deref()
+    }
+
+    /// All that are not lent out.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (WishId, &Wish)> {
+        self.all.iter().filter_map(|(id, wish)| Some((*id, wish.as_deref()?)))
+    }
+
+    /// Those of [`Self::iter`].
+    pub(super) fn ids(&self) -> Vec<WishId> {
+        self.iter().map(|(id, _)| id).collect()
+    }
+
+    /// One more. One that is there already stays as it is.
+    pub(super) fn add(&mut self, id: WishId, wish: Wish) {
+        if self.all.contains_key(&id) {
+            return;
+        }
+        for topic in &wish.aim.ids {
+            self.of_topic.entry(*topic).or_default().insert(id);
+        }
+        self.wakes.extend(wish.wake.map(|wake| (wake, id)));
+        self.queue(id, wish.awaits);
+        self.all.insert(id, Some(Box::new(wish)));
+    }
+
+    /// Changes one, if it is there, in all but its aim and what it waits for.
+    pub(super) fn change<T>(&mut self, id: WishId, change: impl FnOnce(&mut Wish) -> T) -> Option<T> {
+        let wish = self.all.get_mut(&id)?.as_deref_mut()?;
+        let before = wish.wake;
+        let result = change(wish);
+        if wish.wake != before {
+            before.map(|wake| self.wakes.remove(&(wake, id)));
+            self.wakes.extend(wish.wake.map(|wake| (wake, id)));
+        }
+        Some(result)
+    }
+
+    fn lend(&mut self, id: WishId) -> Option<Box<Wish>> {
+        let wish = self.all.get_mut(&id)?.take()?;
+        #[cfg(test)]
+        {
+            self.looked_at += 1;
+        }
+        if let Some(wake) = wish.wake {
+            self.wakes.remove(&(wake, id));
+        }
+        Some(wish)
+    }
+
+    fn give_back(&mut self, id: WishId, wish: Box<Wish>) {
+        if let Some(lent @ None) = self.all.get_mut(&id) {
+            self.wakes.extend(wish.wake.map(|wake| (wake, id)));
+            let awaits = wish.awaits;
+            *lent = Some(wish);
+            self.queue(id, awaits);
+        }
+    }
+
+    /// Waits for a lease about this topic from now on, and for no other.
+    fn queue(&mut self, id: WishId, awaits: Option<TopicId>) {
+        let before = self.queued.get(&id).copied();
+        if before == awaits {
+            return;
+        }
+        if let Some(topic) = before {
+            self.leave_queue(id, topic);
+        }
+        if let Some(topic) = awaits {
+            self.queued.insert(id, topic);
+            self.queues.entry(topic).or_default().insert(id);
+        }
+    }
+
+    fn leave_queue(&mut self, id: WishId, topic: TopicId) {
+        self.queued.remove(&id);
+        self.now_first.remove(&id);
+        let Some(queue) = self.queues.get_mut(&topic) else { return };
+        let was_first = queue.first() == Some(&id);
+        queue.remove(&id);
+        match queue.first() {
+            Some(next) if was_first => drop(self.now_first.insert(*next)),
+            Some(_) => {}
+            None => drop(self.queues.remove(&topic)),
+        }
+    }
+
+    /// One is wanted no more.
+    pub(super) fn remove(&mut self, id: WishId) {
+        if let Some(wish) = self.lend(id) {
+            self.forget(id, &wish);
+        }
+    }
+
+    fn forget(&mut self, id: WishId, wish: &Wish) {
+        self.all.remove(&id);
+        self.queue(id, None);
+        for topic in &wish.aim.ids {
+            if let Some(wishes) = self.of_topic.get_mut(topic) {
+                wishes.remove(&id);
+                if wishes.is_empty() {
+                    self.of_topic.remove(topic);
+                }
+            }
+        }
+    }
+
+    /// Those that may be bound by a topic.
+    pub(super) fn touching(&self, topic: TopicId) -> Vec<WishId> {
+        self.of_topic.get(&topic).into_iter().flatten().copied().filter(|id| self.contains(*id)).collect()
+    }
+
+    /// Those that are to be looked at by now.
+    pub(super) fn due(&self, now: Duration) -> impl Iterator<Item = WishId> {
+        self.wakes.iter().take_while(move |(wake, _)| *wake <= now).map(|(_, id)| *id)
+    }
+
+    /// When to look at one again.
+    pub(super) fn next_wake(&self) -> Option<Duration> {
+        self.wakes.first().map(|(wake, _)| *wake)
+    }
+
+    /// Who is to have a lease about this topic next: what happens to the lease concerns no other.
+    pub(super) fn first_in_queue(&self, topic: TopicId) -> Option<WishId> {
+        self.queues.get(&topic)?.first().copied()
+    }
+
+    /// Whether another waits longer for a lease about this topic.
+    pub(super) fn is_behind(&self, id: WishId, topic: TopicId) -> bool {
+        self.first_in_queue(topic).is_some_and(|first| first < id)
+    }
+
+    /// One that has become the first of its queue, each once.
+    pub(super) fn take_now_first(&mut self) -> Option<WishId> {
+        self.now_first.pop_first()
+    }
+
+    /// What the indexes say against what there is.
+    pub(super) fn assert_invariants(&self) {
+        if self.len() > COMPARED_MOST {
+            return;
+        }
+        let wakes: BTreeSet<_> = self.iter().filter_map(|(id, wish)| Some((wish.wake?, id))).collect();
+        debug_assert_eq!(self.wakes, wakes, "each is found when it is to be looked at");
+        let mut of_topic: BTreeMap<TopicId, BTreeSet<WishId>> = BTreeMap::new();
+        for (id, wish) in self.iter() {
+            for topic in &wish.aim.ids {
+                of_topic.entry(*topic).or_default().insert(id);
+            }
+        }
+        debug_assert_eq!(self.of_topic, of_topic, "each is found by its topics");
+        let queued: BTreeMap<_, _> = self.iter().filter_map(|(id, wish)| Some((id, wish.awaits?))).collect();
+        debug_assert_eq!(self.queued, queued, "who waits for a lease is in its queue");
+        let in_queues = self.queues.iter().flat_map(|(topic, queue)| queue.iter().map(|id| (*id, *topic)));
+        debug_assert_eq!(in_queues.collect::<BTreeMap<_, _>>(), queued, "and in no other");
+        debug_assert_eq!(self.iter().count(), self.len(), "none is lent out between steps");
+    }
+}
+
+impl Knowledge {
+    /// Does this with a wish beside everything else. Meanwhile it is not found.
+    pub(super) fn with_wish<T>(&mut self, id: WishId, act: impl FnOnce(&mut Self, &mut Wish) -> (T, Fate)) -> Option<T> {
+        let mut wish = self.wishes.lend(id)?;
+        let (result, fate) = act(self, &mut wish);
+        match fate {
+            Fate::Stays => self.wishes.give_back(id, wish),
+            Fate::Ends => self.wishes.forget(id, &wish),
+        }
+        Some(result)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use contract::messages::backoff_tracker::BackoffKey;
+    use contract::{Target, View};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::core::BackoffPolicy;
+    use crate::core::knowledge::target::Aim;
+
+    /// Ids, images and times are few, so that they meet.
+    const IDS: u64 = 6;
+    const IMAGES: usize = 3;
+    const TIMES: u64 = 5;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Add(u64, usize, Option<u64>),
+        Change(u64, Option<u64>),
+        /// Looked at beside everything else: when again, whether it waits for a lease about its registry then, and whether it is over.
+        With(u64, Option<u64>, bool, bool),
+        Remove(u64),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        let (id, wake) = (0..IDS, proptest::option::of(0..TIMES));
+        prop_oneof![
+            3 => (id.clone(), 0..IMAGES, wake.clone()).prop_map(|(id, image, wake)| Act::Add(id, image, wake)),
+            2 => (id.clone(), wake.clone()).prop_map(|(id, wake)| Act::Change(id, wake)),
+            3 => (id.clone(), wake, any::<bool>(), any::<bool>()).prop_map(|(id, wake, waits, over)| Act::With(id, wake, waits, over)),
+            1 => id.prop_map(Act::Remove),
+        ]
+    }
+
+    /// Two images of one registry share most of their topics.
+    fn aim(image: usize) -> Aim {
+        let view = View { registry: format!("r{}", image / 2), ..View::default() };
+        Aim::new(Target { view, reference: format!("r/a:{image}"), repository: "a".to_owned(), ..Target::default() })
+    }
+
+    fn seconds(wake: Option<u64>) -> Option<Duration> {
+        wake.map(Duration::from_secs)
+    }
+
+    /// What is known of a wish without an index: its image, when to look at it again, and whether it waits for a lease.
+    type Known = (usize, Option<u64>, bool);
+    type Model = BTreeMap<u64, Known>;
+
+    /// Who waits the longest for a lease about this topic.
+    fn first(model: &Model, topic: TopicId) -> Option<WishId> {
+        model.iter().find(|(_, (image, _, waits))| *waits && aim(*image).endpoint == topic).map(|(id, _)| WishId(*id))
+    }
+
+    fn compare(wishes: &Wishes, model: &Model) {
+        let ids = |found: &dyn Fn(usize, Option<u64>) -> bool| -> Vec<WishId> {
+            model.iter().filter(|(_, (image, wake, _))| found(*image, *wake)).map(|(id, _)| WishId(*id)).collect()
+        };
+        assert_eq!((wishes.len(), wishes.ids()), (model.len(), ids(&|_, _| true)));
+        assert_eq!(wishes.next_wake(), model.values().filter_map(|(_, wake, _)| seconds(*wake)).min());
+        for now in 0..TIMES {
+            let due: BTreeSet<WishId> = wishes.due(Duration::from_secs(now)).collect();
+            assert_eq!(due.into_iter().collect::<Vec<_>>(), ids(&|_, wake| wake.is_some_and(|wake| wake <= now)), "due at {now}");
+        }
+        for topic in (0..IMAGES).flat_map(|image| aim(image).ids) {
+            assert_eq!(wishes.touching(topic), ids(&|image, _| aim(image).touches(topic)), "{topic:?}");
+            assert_eq!(wishes.first_in_queue(topic), first(model, topic), "{topic:?}");
+        }
+        wishes.assert_invariants();
+    }
+
+    fn perform(knowledge: &mut Knowledge, model: &mut Model, act: &Act) {
+        match act.clone() {
+            Act::Add(id, image, wake) => {
+                let mut wish = Wish::new(BackoffKey { pod: None, image: "a:1".to_owned() }, aim(image));
+                wish.wake = seconds(wake);
+                knowledge.wishes.add(WishId(id), wish);
+                model.entry(id).or_insert((image, wake, false));
+            }
+            Act::Change(id, wake) => {
+                let changed = knowledge.wishes.change(WishId(id), |wish| wish.wake = seconds(wake));
+                assert_eq!(changed, model.get_mut(&id).map(|known| known.1 = wake));
+            }
+            Act::With(id, wake, waits, over) => {
+                let looked = knowledge.with_wish(WishId(id), |knowledge, wish| {
+                    wish.wake = seconds(wake);
+                    wish.awaits = waits.then_some(wish.aim.endpoint);
+                    let wishes = &mut knowledge.wishes;
+                    let found = wish.aim.ids.iter().flat_map(|topic| wishes.touching(*topic)).chain(wishes.due(Duration::MAX));
+                    assert!(found.chain(wishes.ids()).all(|found| found != WishId(id)), "what is lent out is not found");
+                    assert_eq!(wishes.change(WishId(id), |_| ()), None);
+                    ((), if over { Fate::Ends } else { Fate::Stays })
+                });
+                assert_eq!(looked.is_some(), model.contains_key(&id));
+                if over {
+                    model.remove(&id);
+                } else if let Some(known) = model.get_mut(&id) {
+                    (known.1, known.2) = (wake, waits);
+                }
+            }
+            Act::Remove(id) => {
+                knowledge.wishes.remove(WishId(id));
+                model.remove(&id);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn wishes_are_found_as_by_a_look_at_all_of_them(acts in proptest::collection::vec(act(), 0..60)) {
+            let mut knowledge = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
+            let mut model = Model::new();
+            for act in &acts {
+                let topics = || (0..IMAGES).map(|image| aim(image).endpoint);
+                let before: Vec<_> = topics().filter_map(|topic| first(&model, topic)).collect();
+                perform(&mut knowledge, &mut model, act);
+                compare(&knowledge.wishes, &model);
+                let after = topics().filter_map(|topic| first(&model, topic));
+                let came_first: BTreeSet<WishId> = after.filter(|id| !before.contains(id)).collect();
+                let told: BTreeSet<WishId> = std::iter::from_fn(|| knowledge.wishes.take_now_first()).collect();
+                prop_assert!(told.is_subset(&came_first), "{told:?} of {came_first:?}");
+                let acted = match act { Act::Add(id, ..) | Act::Change(id, _) | Act::With(id, ..) | Act::Remove(id) => WishId(*id) };
+                // Who has just begun to wait was looked at.
+                prop_assert!(came_first.iter().all(|id| *id == acted || told.contains(id)), "{told:?} of {came_first:?}");
+            }
+        }
+    }
+}

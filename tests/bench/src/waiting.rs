@@ -1,0 +1,186 @@
+//! `waiting`: what a pull costs an agent while others wait on the node, in time of a core.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use contract::messages::pull_coordinator::OutcomeKind;
+use futures::future::try_join_all;
+use practice_registry::{MadeImage, Options, PracticeRegistry};
+use support::nats::{NatsConfig, NatsServer, current_program};
+use tokio::sync::Notify;
+
+use crate::agent::{Asker, RunningAgent};
+use crate::figure::{Bar, Figure, Unit};
+use crate::process;
+use crate::report::remark;
+
+/// How many pulls wait, each of an image of its own. The first is what the last is held against.
+pub(crate) const USUAL: [usize; 4] = [20, 100, 400, 2_000];
+/// Pulls that end before the measurement begins.
+const BEFORE: usize = 100;
+/// Pulls whose cost is measured.
+const MEASURED: usize = 200;
+/// Pulls that begin in a second: the node's own work, which is the same however many wait, is the same for each pull.
+const PER_SECOND: &str = "50";
+/// The fleet's budget, of which a twentieth is enough: more is let go only when images are served.
+const FLEET_PER_SECOND: &str = "1200";
+/// How many callers share one connection: a connection takes 1,024 requests at a time.
+const OF_ONE_CONNECTION: usize = 500;
+/// Bytes of a small image's only layer.
+const LAYER_BYTES: u64 = 4_096;
+/// Standing pulls of images that are not there: as many as a node may have.
+const STANDING: usize = 1_000;
+/// How long they are watched, once each has failed.
+const WATCHED: Duration = Duration::from_secs(30);
+/// How often it is looked whether each has.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Longer than anybody waits.
+const CALL_LIMIT: Duration = Duration::from_secs(600);
+const TAG: &str = "v1";
+/// The bars: how much more a pull may cost while 2,000 wait than while 20 do, and milliseconds.
+const MOST_GROWTH: f64 = 1.2;
+const MOST_FAILING_MS: f64 = 2.0;
+const MOST_NEW_MS: f64 = 4.0;
+
+/// What is pulled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    /// An image that is not there: the registry answers 404.
+    Missing,
+    /// A small image that the node has not.
+    New,
+}
+
+pub(crate) async fn measure(waiting: &[usize]) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (what, called, most) in [(What::Missing, "failing pull", MOST_FAILING_MS), (What::New, "small new image", MOST_NEW_MS)] {
+        let (mut first, mut last) = (None, None);
+        for &waiting in waiting {
+            let spent = of_a_pull(what, waiting).await.with_context(|| format!("{called} while {waiting} wait"))?;
+            let figure = Figure::new(format!("CPU of a {called}, {waiting} wait"), Unit::Milliseconds, spent);
+            remark(&format!("{}: {}", figure.what, figure.unit.shown(spent)));
+            figures.push(figure.with_bar(Bar::Value(most)));
+            let (fewest, least) = *first.get_or_insert((waiting, spent));
+            let grown = Figure::new(format!("the same beside {fewest}"), Unit::Milliseconds, spent);
+            last = Some(grown.beside(format!("{fewest} wait"), least).with_bar(Bar::Ratio(MOST_GROWTH)));
+        }
+        figures.extend(last);
+    }
+    figures.push(standing().await.context("an agent with standing pulls")?);
+    Ok(figures)
+}
+
+/// What standing pulls of images that are not there cost an agent, their attempts included.
+async fn standing() -> Result<Figure> {
+    let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
+    let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
+    let agent = RunningAgent::start(&["--nats", &server.url()], &[("FLEETPULL_THROTTLE_QPS", PER_SECOND)]).await?;
+    let asker = agent.asker().await?;
+    for number in 0..STANDING as u64 {
+        asker.stand(&image(registry.host(), number), CALL_LIMIT).await?;
+    }
+    tokio::time::timeout(CALL_LIMIT, async {
+        while registry.counts().requests < STANDING as u64 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    })
+    .await
+    .context("some standing pulls do not begin")?;
+    let (before, requests) = (process::cpu_time(agent.id())?, registry.counts().requests);
+    tokio::time::sleep(WATCHED).await;
+    let spent = process::cpu_time(agent.id())?.saturating_sub(before);
+    remark(&format!("{} requests of {STANDING} standing pulls in {} s", registry.counts().requests - requests, WATCHED.as_secs()));
+    let percent = spent.div_duration_f64(WATCHED) * 100.0;
+    Ok(Figure::new(format!("agent with {STANDING} standing pulls (404)"), Unit::PercentOfCore, percent))
+}
+
+/// The milliseconds of a core that a pull takes on an agent on which so many wait all the time: each caller that is answered asks for
+/// another image.
+async fn of_a_pull(what: What, waiting: usize) -> Result<f64> {
+    let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
+    if what == What::New {
+        let images = 0..(waiting + BEFORE + MEASURED) as u64;
+        images.for_each(|number| drop(registry.add_image(&name(number), TAG, &MadeImage::of_layers([LAYER_BYTES]).seeded(number + 1))));
+    }
+    let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
+    let environment = [
+        ("FLEETPULL_THROTTLE_QPS", PER_SECOND),
+        ("FLEETPULL_BUDGET_PULLS_PER_SECOND", FLEET_PER_SECOND),
+        ("FLEETPULL_PULL_QUEUE", "10000"),
+        ("FLEETPULL_THROTTLE_MAX_WAIT", "1h"),
+    ];
+    let agent = RunningAgent::start(&["--nats", &server.url()], &environment).await?;
+    let mut askers = Vec::new();
+    for _ in 0..waiting.div_ceil(OF_ONE_CONNECTION) {
+        askers.push(agent.asker().await?);
+    }
+    let (progress, host) = (Rc::new(Progress::default()), registry.host());
+    let callers = (0..waiting).map(|caller| ask_on(&askers[caller % askers.len()], host, what, &progress));
+    let measured = async {
+        progress.until(BEFORE).await;
+        let before = process::cpu_time(agent.id())?;
+        progress.until(BEFORE + MEASURED).await;
+        let spent = process::cpu_time(agent.id())?.saturating_sub(before);
+        anyhow::Ok(spent.as_secs_f64() * 1e3 / MEASURED as f64)
+    };
+    tokio::select! {
+        biased;
+        measured = measured => measured,
+        failed = try_join_all(callers) => Err(failed.err().unwrap_or_else(|| anyhow!("the callers have ended"))),
+    }
+}
+
+/// Asks for one image after the other.
+async fn ask_on(asker: &Asker, host: &str, what: What, progress: &Progress) -> Result<()> {
+    loop {
+        let image = image(host, progress.next_image());
+        let outcome = asker.pull(&image, CALL_LIMIT).await?;
+        let expected = if what == What::New { OutcomeKind::Pulled } else { OutcomeKind::Failed };
+        anyhow::ensure!(outcome.outcome == expected, "{image}: {:?} {}", outcome.outcome, outcome.message);
+        progress.ended();
+    }
+}
+
+/// Repositories, as images of one would share blobs.
+fn name(number: u64) -> String {
+    format!("team/app{number}")
+}
+
+fn image(host: &str, number: u64) -> String {
+    format!("{host}/{}:{TAG}", name(number))
+}
+
+/// How many pulls have begun and ended.
+#[derive(Default)]
+struct Progress {
+    asked: Cell<u64>,
+    ended: Cell<usize>,
+    /// Whom to wake at which count.
+    awaited: RefCell<Option<(usize, Rc<Notify>)>>,
+}
+
+impl Progress {
+    fn next_image(&self) -> u64 {
+        self.asked.replace(self.asked.get() + 1)
+    }
+
+    fn ended(&self) {
+        self.ended.set(self.ended.get() + 1);
+        if let Some((count, reached)) = &*self.awaited.borrow()
+            && self.ended.get() >= *count
+        {
+            reached.notify_one();
+        }
+    }
+
+    /// Until so many have ended.
+    async fn until(&self, count: usize) {
+        let reached = Rc::new(Notify::new());
+        *self.awaited.borrow_mut() = Some((count, Rc::clone(&reached)));
+        if self.ended.get() < count {
+            reached.notified().await;
+        }
+    }
+}
