@@ -23,9 +23,6 @@ use crate::counting::Counting;
 use crate::recording::Recording;
 use crate::sharing::{FleetParts, Sharing};
 
-/// Patience of so long is not counted to the millisecond.
-const IN_NO_HASTE: Duration = Duration::from_secs(2);
-
 /// Is shown what the budgets decide, and when by the monotonic clock.
 pub type Watch = Box<dyn Fn(Duration, &budget::Effect)>;
 
@@ -191,12 +188,6 @@ impl Throttler {
         });
     }
 
-    /// For how long an answer is held back, given the asker's patience: who waits for long need not have it to the millisecond.
-    fn until_answered(&self, patience: Duration) -> Duration {
-        let now = self.clock.now().monotonic;
-        if patience < IN_NO_HASTE { patience } else { clock::common_moment(now + patience).saturating_sub(now) }
-    }
-
     /// Where a permit stands that is not granted yet.
     fn standing(&self, permit: PermitId) -> PermitAnswer {
         let of_fleet = self.sharing.as_ref().and_then(|sharing| sharing.core.wait_of(self.clock.now(), permit));
@@ -244,7 +235,8 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
         if !self.core.is_granted(permit) {
             self.counting.asked(self.clock.now().monotonic, permit, budget.is_some(), acquire.meta.trace);
         }
-        let patience = self.until_answered(Duration::from_millis(patience_ms).min(PERMIT_LEASE / 2));
+        let now = self.clock.monotonic();
+        let patience = clock::end_of_wait(now, Duration::from_millis(patience_ms).min(PERMIT_LEASE / 2)).saturating_sub(now);
         let (answer, mut answered) = oneshot::channel();
         self.answers.insert(permit, Waiting { answer, patience });
         match budget {

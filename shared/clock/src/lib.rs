@@ -41,8 +41,17 @@ impl Now {
 /// Between two common moments.
 const COMMON_MOMENTS_APART_MS: u128 = 100;
 
-/// The last common moment until `at`, by a clock's monotonic time. A node on which thousands wait for what is in no haste is woken for all
-/// of them together at these, instead of for each.
+/// A wait of so long need not end to the millisecond.
+const LONG_WAIT: Duration = Duration::from_secs(2);
+
+/// When a wait that begins now ends, by a clock's monotonic time: a long one at a common moment, up to 0.1 s early.
+#[must_use]
+pub fn end_of_wait(now: Duration, wait: Duration) -> Duration {
+    if wait < LONG_WAIT { now + wait } else { common_moment(now + wait) }
+}
+
+/// The last common moment until `at`, by a clock's monotonic time. A node on which thousands wait is woken at these for all of them
+/// together, instead of for each.
 #[must_use]
 pub fn common_moment(at: Duration) -> Duration {
     let milliseconds = at.as_millis();
@@ -234,6 +243,14 @@ mod tests {
             assert_eq!(common_moment(millis(at)), millis(common), "{at}");
         }
         assert_eq!(common_moment(Duration::from_micros(100_999)), millis(100));
+    }
+
+    #[test]
+    fn a_long_wait_ends_at_a_common_moment_and_a_short_one_to_the_millisecond() {
+        let millis = Duration::from_millis;
+        for (wait, end) in [(0, 10_023), (1_999, 12_022), (2_000, 12_000), (5_050, 15_000)] {
+            assert_eq!(end_of_wait(millis(10_023), millis(wait)), millis(end), "{wait}");
+        }
     }
 
     #[test]

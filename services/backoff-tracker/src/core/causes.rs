@@ -39,6 +39,15 @@ impl Causes {
         }
     }
 
+    /// Forgets the oldest beyond so many.
+    pub(super) fn keep_at_most(&mut self, most: usize) {
+        while self.by_key.len() > most {
+            let oldest = self.by_key.iter().min_by_key(|(_, cause)| cause.at).map(|(key, _)| key.clone());
+            let Some(oldest) = oldest else { return };
+            self.remove(&oldest);
+        }
+    }
+
     /// The keys that failed by a topic.
     pub(super) fn of_topic(&self, topic: TopicId) -> impl Iterator<Item = (&BackoffKey, &Cause)> {
         let keys = self.by_topic.get(&topic).into_iter().flatten();

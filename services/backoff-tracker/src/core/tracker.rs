@@ -213,6 +213,8 @@ impl Tracker {
             self.clear(&oldest);
             self.counts.evicted_total += 1;
         }
+        // A failure after which another rule pauses has a cause and no delay.
+        self.causes.keep_at_most(MAX_KEYS);
     }
 
     fn collect_garbage(&mut self, now: Now) {
@@ -371,6 +373,20 @@ mod tests {
         let counts = node.tracker.counts(Now::default().after(Duration::from_millis(MAX_KEYS as u64)));
         assert_eq!((counts.known, counts.evicted_total, node.tracker.causes.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
         assert_eq!(node.check(1, &key("0")), BackoffAnswer::Clear);
+    }
+
+    #[test]
+    fn causes_without_a_delay_are_bounded_and_the_oldest_goes() {
+        let mut node = Node::new();
+        for number in 0..MAX_KEYS as u64 + 3 {
+            let attempt = AttemptId::random(&mut node.random);
+            let (key, now) = (key(&number.to_string()), Now::default().after(Duration::from_millis(number)));
+            let report = ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")) };
+            node.tracker.report_paused(now, report, Vec::new());
+        }
+        assert_eq!(node.tracker.causes.len(), MAX_KEYS);
+        let known = |number: usize| node.tracker.cause(&key(&number.to_string())).is_some();
+        assert_eq!((known(2), known(3)), (false, true));
     }
 
     #[test]

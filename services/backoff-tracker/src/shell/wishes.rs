@@ -11,8 +11,6 @@ use crate::core::knowledge::{self, Duty, Knowledge, MAX_WISHES, TopicId, Verdict
 
 /// The longest that an answer is held back, whatever the caller's patience: well before its wish would lapse.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS / 2);
-/// Who waits for so long need not have the answer to the millisecond.
-const IN_NO_HASTE: Duration = Duration::from_secs(2);
 /// Who is not heard of for so long wishes no more.
 const LAPSES_AFTER: Duration = Duration::from_millis(LEAVE_LAPSES_AFTER_MS);
 
@@ -99,18 +97,19 @@ pub(super) struct Ask {
 impl Wishes {
     /// Takes note of an ask: the wish's number, and whether the core does not know of it yet.
     pub(super) fn ask(&mut self, now: Duration, id: WishId, ask: &Ask) -> (knowledge::WishId, bool) {
-        if self.by_id.get(&id).is_some_and(|wish| wish.attempt == ask.attempt || wish.takes_another_attempt()) {
-            let known = self.change(id, |wish| {
-                let anew = wish.attempt != ask.attempt;
-                if anew && matches!(wish.stage, Stage::Resolved | Stage::Abandoned) {
-                    wish.stage = Stage::Waiting;
-                }
-                (wish.attempt, wish.trace, wish.standing, wish.heard) = (ask.attempt, ask.trace, ask.standing, now);
-                (wish.number, anew)
-            });
-            if let Some(known) = known {
-                return known;
+        let known = self.change(id, |wish| {
+            let anew = wish.attempt != ask.attempt;
+            if anew && !wish.takes_another_attempt() {
+                return None;
             }
+            if anew && matches!(wish.stage, Stage::Resolved | Stage::Abandoned) {
+                wish.stage = Stage::Waiting;
+            }
+            (wish.attempt, wish.trace, wish.standing, wish.heard) = (ask.attempt, ask.trace, ask.standing, now);
+            Some((wish.number, anew))
+        });
+        if let Some(known) = known.flatten() {
+            return known;
         }
         self.last_number += 1;
         let number = knowledge::WishId(self.last_number);
@@ -127,7 +126,7 @@ impl Wishes {
             held_by: None,
             heard: now,
         };
-        // One that goes on with an attempt that is over is overtaken before.
+        // The caller has given one with another attempt up before (`overtaken`).
         self.remove(id);
         self.due.insert((wish.due(), id));
         self.by_id.insert(id, Box::new(wish));
@@ -143,9 +142,7 @@ impl Wishes {
 
     /// Holds the answer to a wish back; whoever waited before gets none.
     pub(super) fn hold_back(&mut self, now: Duration, id: WishId, patience: Duration, answer: Answer<actors::Ask<AwaitLeave>>) {
-        let until = now + patience.min(LONGEST_PATIENCE);
-        let until = if patience >= IN_NO_HASTE { clock::common_moment(until) } else { until };
-        let held_back = HeldBack { answer: Some(answer), until };
+        let held_back = HeldBack { answer: Some(answer), until: clock::end_of_wait(now, patience.min(LONGEST_PATIENCE)) };
         self.change(id, |wish| wish.waiting = Some(held_back));
     }
 
