@@ -121,6 +121,32 @@ fn a_bus_that_answers_too_late_each_time_is_gone() {
 }
 
 #[test]
+fn a_bus_that_takes_its_time_each_time_is_waited_for() {
+    let mut node = Node::new();
+    let answers = |node: &mut Node| {
+        let (asked, names) = (node.now, node.asked());
+        node.until(asked + 400 * MS);
+        node.give(Input::Answered { asked });
+        names.into_iter().for_each(|name| node.give(Input::Lease(name, LeaseAnswer::Won)));
+    };
+    for number in 0..3 {
+        node.ask(number, &format!("r/a:{number}"));
+        answers(&mut node);
+    }
+    node.give(Input::BusBack);
+    node.ask(9, "r/b:9");
+    answers(&mut node);
+    assert!(!node.is_clear(9), "the lease for the registry is asked for too, and its answer is waited for");
+    answers(&mut node);
+    assert!(node.is_clear(9) && !node.core.is_alone(), "{:?}", node.effects);
+    node.ask(10, "r/c:10");
+    node.until(node.now + 750 * MS);
+    assert!(!node.is_clear(10), "twice as long as answers took");
+    node.until(node.now + 100 * MS);
+    assert!(node.is_clear(10), "and no longer");
+}
+
+#[test]
 fn whom_the_bus_does_not_answer_tries_no_more_often_than_kubelet() {
     let mut node = Node::new();
     let mut random = Random::seeded(1);

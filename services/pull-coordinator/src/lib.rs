@@ -9,6 +9,8 @@ pub mod core;
 #[cfg(feature = "shell")]
 mod actor;
 #[cfg(feature = "shell")]
+mod answering;
+#[cfg(feature = "shell")]
 mod beside;
 #[cfg(feature = "shell")]
 mod callers;

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod failures;
+mod far_away;
 mod logins;
 mod options;
 mod reconnecting;

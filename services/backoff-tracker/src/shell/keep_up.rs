@@ -16,12 +16,14 @@ use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BUS_ANSWER, Fault, Input, TopicId};
+use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, Fault, Input, TopicId};
 use crate::inbound::{self, Stored};
 use crate::outbound::{self, WRITES_WAITING, Write};
 
 /// How often a bus that is not there, or does not answer, is tried again.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
+/// So many answers, one after the other, say how slow the bus is.
+const TIMED_BY: usize = 3;
 /// How often at least a bus that cannot do this is tried again, on average after three quarters of it: a whole fleet asks it, until
 /// somebody has changed what is set.
 const REFUSED_TRIED_EVERY: Duration = Duration::from_secs(4);
@@ -129,6 +131,7 @@ impl BackoffTracker {
         tasks::spawn("bus-health", tell_health(health, context.address().downgrade()));
         self.take_snapshot(found, context);
         self.step(Input::BusBack, context);
+        self.time_the_bus(TIMED_BY, context);
     }
 
     /// Takes in what has been said.
@@ -207,20 +210,63 @@ impl BackoffTracker {
     /// While the bus is gone although it was there: asks it each second.
     pub(crate) fn find_the_bus(&mut self, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &self.core else { return };
-        let alone = knowledge.is_alone();
+        let (alone, within) = (knowledge.is_alone(), knowledge.bus_answers_within());
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| alone && !sharing.pinging && sharing.link.is_some()) else { return };
         sharing.pinging = true;
-        context.run_later(TRIED_EVERY, |tracker, context| {
-            let Some(sharing) = tracker.sharing.as_ref().filter(|sharing| sharing.link.is_some()) else { return };
-            let leases = Arc::clone(&sharing.leases);
-            let asking = async move { timeout(BUS_ANSWER, leases.look("try.anybody", "")).await.is_ok_and(|answer| answer.is_ok()) };
-            context.spawn(asking.into_actor(tracker).map(|answered, tracker, context| {
+        context.run_later(TRIED_EVERY, move |tracker, context| {
+            let asked = tracker.clock.now().monotonic;
+            let Some(asking) = tracker.ask_the_bus() else { return };
+            context.spawn(asking.into_actor(tracker).map(move |answered, tracker, context| tracker.found(asked, answered, context)));
+            // An answer that is late says how slow the bus is; the next question does not wait for it.
+            context.run_later(within, |tracker, context| {
                 if let Some(sharing) = &mut tracker.sharing {
                     sharing.pinging = false;
                 }
-                if answered { tracker.bus_is_back(context) } else { tracker.find_the_bus(context) }
-            }));
+                tracker.find_the_bus(context);
+            });
         });
+    }
+
+    /// Whether the bus answers a small question, in time for whoever waits the longest. None without a way to it.
+    fn ask_the_bus(&self) -> Option<impl Future<Output = bool> + use<>> {
+        let sharing = self.sharing.as_ref().filter(|sharing| sharing.link.is_some())?;
+        let leases = Arc::clone(&sharing.leases);
+        Some(async move { timeout(BUS_ANSWER_MOST, leases.look("try.anybody", "")).await.is_ok_and(|answer| answer.is_ok()) })
+    }
+
+    /// Learns how long answers of the bus take, by so many questions one after the other. Without it each of them would be learned from an
+    /// answer that came too late, and each such answer is a request at a registry that no other node knows of.
+    fn time_the_bus(&mut self, questions: usize, context: &mut Context<Self>) {
+        let Some(left) = questions.checked_sub(1) else { return };
+        let asked = self.clock.now().monotonic;
+        let Some(asking) = self.ask_the_bus() else { return };
+        context.spawn(asking.into_actor(self).map(move |answered, tracker, context| {
+            if answered {
+                tracker.step(Input::Answered { asked }, context);
+                tracker.time_the_bus(left, context);
+            }
+        }));
+    }
+
+    /// The bus is timed again when an answer was missed: it may have become slow.
+    pub(crate) fn time_the_bus_if_it_missed(&mut self, context: &mut Context<Self>) {
+        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
+        let misses = knowledge.counts().bus_misses_total;
+        if std::mem::replace(&mut sharing.misses_timed, misses) != misses {
+            self.time_the_bus(TIMED_BY, context);
+        }
+    }
+
+    /// The bus has answered what it was asked while it was gone, or has not.
+    fn found(&mut self, asked: Duration, answered: bool, context: &mut Context<Self>) {
+        if !answered {
+            return;
+        }
+        self.step(Input::Answered { asked }, context);
+        let Core::Sharing(knowledge) = &self.core else { return };
+        if knowledge.is_alone() && self.clock.now().monotonic <= asked + knowledge.bus_answers_within() {
+            self.bus_is_back(context);
+        }
     }
 
     /// Reads all reports soon, within this however many nodes there are: something was missed.
@@ -354,7 +400,8 @@ impl BackoffTracker {
         }
         if is_behind {
             // What is told of may be on its way still.
-            context.run_later(BUS_ANSWER, move |tracker, context| {
+            let Core::Sharing(knowledge) = &self.core else { return };
+            context.run_later(knowledge.bus_answers_within(), move |tracker, context| {
                 let Some(sharing) = tracker.sharing.as_mut().filter(|sharing| sharing.followed.sequence < told) else { return };
                 sharing.counts.gaps += 1;
                 tracker.catch_up(LONGEST_SPREAD_OF_GAP, context);

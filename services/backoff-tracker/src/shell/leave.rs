@@ -11,7 +11,7 @@ use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, AwaitLeave, BeginAttempt, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish,
 };
 use contract::{TraceContext, WishId};
-use lease::Taken;
+use lease::{Held, Looked};
 use metrics::Lease;
 
 use super::wishes::{self, Stage};
@@ -231,6 +231,7 @@ impl BackoffTracker {
             }
         }
         self.find_the_bus(context);
+        self.time_the_bus_if_it_missed(context);
         self.set_alarm(context);
     }
 
@@ -243,16 +244,20 @@ impl BackoffTracker {
         sharing.leases.write_in(sharing.version());
         let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));
         // Without a limit of its own: the core waits as long as it wants to, and gives back what comes too late.
-        let asking = async move { leases.take(&key, OF).await };
-        context.spawn(asking.into_actor(self).map(move |answer, tracker, context| tracker.lease_answered(name, answer, context)));
+        let asking = async move { leases.create(&key, OF, 0).await };
+        let asked = self.clock.now().monotonic;
+        context.spawn(asking.into_actor(self).map(move |answer, tracker, context| {
+            tracker.step(Input::Answered { asked }, context);
+            tracker.lease_answered(name, answer, context);
+        }));
     }
 
-    fn lease_answered(&mut self, name: LeaseName, answer: Result<Taken, KeyValueError>, context: &mut Context<Self>) {
+    fn lease_answered(&mut self, name: LeaseName, answer: Result<Option<Held>, KeyValueError>, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Some(sharing) = &mut self.sharing else { return };
         let freed_since = sharing.asked.remove(&name).unwrap_or_default();
         match answer {
-            Ok(Taken::Now(_)) => {
+            Ok(Some(_)) => {
                 self.instruments.lease_taken(match name {
                     LeaseName::Probe(..) => Lease::Probe,
                     LeaseName::Lead(..) => Lease::Lead,
@@ -260,10 +265,11 @@ impl BackoffTracker {
                 });
                 self.step(Input::Lease(name, LeaseAnswer::Won), context);
             }
-            Ok(Taken::Not(_)) => {
+            Ok(None) => {
                 let lost = Input::Lease(name, LeaseAnswer::Lost(PROBE_DEADLINE));
                 let freed = freed_since.then_some(Input::LeaseFreed(name));
                 self.step_all(now, [lost].into_iter().chain(freed), context);
+                self.look_at_holder(name, context);
             }
             Err(error) => {
                 tracing::debug!(%error, "the bus gave no lease");
@@ -274,6 +280,18 @@ impl BackoffTracker {
                 }
             }
         }
+    }
+
+    /// Looks at a lease that somebody else has: one that has outlived its term is deleted, and free then.
+    fn look_at_holder(&mut self, name: LeaseName, context: &mut Context<Self>) {
+        let Some(sharing) = &self.sharing else { return };
+        let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));
+        let looking = async move { leases.look(&key, OF).await };
+        context.spawn(looking.into_actor(self).map(move |looked, tracker, context| {
+            if matches!(looked, Ok(Looked::Free)) {
+                tracker.step(Input::LeaseFreed(name), context);
+            }
+        }));
     }
 
     fn release(&mut self, name: LeaseName) {

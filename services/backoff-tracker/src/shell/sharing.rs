@@ -53,6 +53,8 @@ pub(crate) struct Sharing {
     pub(crate) greeted: bool,
     /// Whether the bus is being asked whether it is there.
     pub(crate) pinging: bool,
+    /// Answers that had been missed when the bus was timed last.
+    pub(crate) misses_timed: u64,
     /// Reports that did not reach the bus when own words were last written again.
     pub(crate) unsent_seen: u64,
     /// When own words were last offered again while the bus was there.
@@ -118,6 +120,7 @@ impl Sharing {
             caught_up_at: None,
             greeted: false,
             pinging: false,
+            misses_timed: 0,
             unsent_seen: 0,
             said_again_at: Duration::ZERO,
             clears: VecDeque::new(),

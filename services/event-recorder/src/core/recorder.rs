@@ -4,6 +4,10 @@
 //! could not be stored waits in memory, and is published for those who listen. The
 //! stream is asked what it has whenever it is not known: after each start, and after each append without an answer.
 
+mod delivering;
+mod loading;
+mod writing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +18,7 @@ use contract::{EventReason, EventSequence, MessageId, NodeName, PullEvent, Trace
 use super::folding::{Folded, Folds};
 use super::journal::text_bytes;
 use super::outbox::Outbox;
-use super::step::{Batch, Effect, Input, Slot, StreamMark, StreamRead, Token};
+use super::step::{Batch, Effect, Input, Slot, StreamMark, Token};
 
 /// Events that are offered to the stream at a time.
 pub const WINDOW: usize = 256;
@@ -22,8 +26,6 @@ pub const WINDOW: usize = 256;
 const QUEUE_MOST: usize = 1_024;
 /// A stream, or a store, that has failed is tried again after this.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// So many events are forgotten at a time, unless something else is written.
-const REMOVED_TOGETHER: usize = 64;
 /// What a store needs beside an event's texts, roughly.
 pub const EVENT_OVERHEAD_BYTES: u64 = 512;
 
@@ -305,232 +307,6 @@ impl Recorder {
             TraceContext::root(&mut self.random),
         );
         self.store(event);
-    }
-
-    fn write(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if self.writing.is_some() || self.write_again_at.is_some_and(|at| now.monotonic < at) {
-            return;
-        }
-        let is_urgent = !self.waiting.is_empty() || !self.batch.put.is_empty() || !self.batch.folds.is_empty() || !self.flushes.is_empty();
-        let is_idle = self.in_flight.is_empty() && self.queue.is_empty();
-        if self.batch.is_empty() || !(is_urgent || is_idle || self.batch.remove.len() >= REMOVED_TOGETHER) {
-            return;
-        }
-        self.write_again_at = None;
-        let batch = std::mem::take(&mut self.batch);
-        self.writing = Some((batch.clone(), std::mem::take(&mut self.waiting)));
-        effects.push(Effect::Write(batch));
-    }
-
-    fn written(&mut self, now: Now, result: Result<(), String>, effects: &mut Vec<Effect>) {
-        let Some((batch, waiting)) = self.writing.take() else { return };
-        // Also of what could not be stored: it is in memory, and a pull does not fail for that.
-        effects.extend(waiting.into_iter().map(Effect::Answer));
-        if self.delivery != Delivery::Ready || result.is_err() {
-            effects.extend(batch.put.iter().filter(|event| number_of(event) > self.published).cloned().map(Effect::Publish));
-            self.published = batch.put.last().map_or(self.published, number_of).max(self.published);
-        } else if batch.put.first().is_some_and(|first| number_of(first) <= self.published) {
-            // They were published while they could not be stored, perhaps hours ago: the stream has them, and forgets ids after minutes.
-            self.reopen(now);
-        }
-        if result.is_err() {
-            self.counts.write_failures_total += 1;
-            self.write_again_at = Some(now.monotonic + RETRY_EVERY);
-            self.write_later(batch);
-        }
-    }
-
-    /// What could not be written is part of the next batch, as far as it is still wanted.
-    fn write_later(&mut self, failed: Batch) {
-        let newer = std::mem::take(&mut self.batch);
-        let mut batch = failed;
-        batch.put.extend(newer.put);
-        let outbox = &self.outbox;
-        batch.put.retain(|event| outbox.contains(number_of(event)));
-        batch.remove.extend(newer.remove);
-        batch.folds.retain(|(id, _)| !newer.folds.iter().any(|(known, _)| known == id));
-        batch.folds.extend(newer.folds);
-        batch.mark = newer.mark.or(batch.mark);
-        // Nothing of this is in the store: what waits must not outgrow the memory.
-        while batch.put.len() > QUEUE_MOST {
-            let number = number_of(&batch.put.remove(0));
-            if !self.in_flight.contains_key(&number) && self.outbox.remove(number) {
-                self.queue.remove(&number);
-                self.counts.dropped_total += 1;
-                self.dropped_unsaid += 1;
-            }
-        }
-        self.batch = batch;
-    }
-
-    fn loaded(&mut self, now: Now, result: Result<Vec<Arc<PullEvent>>, String>) {
-        let (Some(stored_until), Some(after)) = (self.loading_until.take(), self.unloaded_after) else { return };
-        let Ok(events) = result else { return self.fail(now) };
-        let is_all = events.len() < QUEUE_MOST;
-        let events: BTreeMap<u64, Arc<PullEvent>> = events.into_iter().map(|event| (number_of(&event), event)).collect();
-        let last = events.last_key_value().map_or(after, |(number, _)| *number);
-        let until = if is_all { last.max(stored_until) } else { last };
-        self.drop_missing(after, until.min(stored_until), &events);
-        let (outbox, in_flight) = (&self.outbox, &self.in_flight);
-        self.queue.extend(events.into_iter().filter(|(number, _)| outbox.contains(*number) && !in_flight.contains_key(number)));
-        let unwritten = self.first_unwritten().unwrap_or(u64::MAX);
-        self.unloaded_after = self.outbox.next_after(until).filter(|next| *next < unwritten).map(|_| until);
-        if self.unloaded_after.is_none() {
-            self.queue_unwritten();
-        }
-    }
-
-    /// What should be in the store and is not cannot be sent.
-    fn drop_missing(&mut self, after: u64, until: u64, found: &BTreeMap<u64, Arc<PullEvent>>) {
-        let mut at = after;
-        while let Some(number) = self.outbox.next_after(at).filter(|number| *number <= until) {
-            if !found.contains_key(&number) && !self.in_flight.contains_key(&number) && !self.queue.contains_key(&number) {
-                self.outbox.remove(number);
-                self.counts.dropped_total += 1;
-                self.dropped_unsaid += 1;
-            }
-            at = number;
-        }
-    }
-
-    /// The first event that waits to be written or is being written: all after it do so too.
-    fn first_unwritten(&self) -> Option<u64> {
-        let being = self.writing.as_ref().and_then(|(batch, _)| batch.put.first());
-        being.or(self.batch.put.first()).map(number_of)
-    }
-
-    /// Events that the store does not have yet are in memory.
-    fn queue_unwritten(&mut self) {
-        let being = self.writing.iter().flat_map(|(batch, _)| batch.put.iter());
-        let unwritten: Vec<Arc<PullEvent>> = being.chain(&self.batch.put).cloned().collect();
-        for event in unwritten {
-            let number = number_of(&event);
-            if self.outbox.contains(number) && !self.in_flight.contains_key(&number) {
-                self.queue.insert(number, event);
-            }
-        }
-    }
-
-    fn opened(&mut self, now: Now, result: Result<StreamMark, String>, effects: &mut Vec<Effect>) {
-        match result {
-            Ok(stream) => {
-                let is_known = stream.created == self.mark.created && stream.sequence >= self.mark.sequence;
-                let after = if is_known { self.mark.sequence } else { 0 };
-                if !is_known {
-                    self.set_mark(StreamMark { created: stream.created, sequence: 0 });
-                }
-                self.acknowledged = after;
-                self.delivery = Delivery::Reading(BTreeSet::new());
-                effects.push(Effect::ReadStream { after });
-            }
-            Err(_) => self.fail(now),
-        }
-    }
-
-    fn read(&mut self, now: Now, result: Result<StreamRead, String>, effects: &mut Vec<Effect>) {
-        let Delivery::Reading(has) = &mut self.delivery else { return };
-        match result {
-            Ok(StreamRead { numbers, next }) => {
-                has.extend(numbers.into_iter().filter(|number| self.outbox.contains(*number)));
-                if let Some(next) = next {
-                    effects.push(Effect::ReadStream { after: next - 1 });
-                    return;
-                }
-                let has = std::mem::take(has);
-                self.delivery = Delivery::Ready;
-                self.counts.appended_total += has.len() as u64;
-                has.into_iter().for_each(|number| self.forget(number));
-            }
-            Err(_) => self.fail(now),
-        }
-    }
-
-    fn fail(&mut self, now: Now) {
-        self.counts.stream_failures_total += 1;
-        self.delivery = Delivery::Closed(now.monotonic + RETRY_EVERY);
-    }
-
-    /// What the stream has is read again before anything more is offered.
-    fn reopen(&mut self, now: Now) {
-        self.delivery = if self.in_flight.is_empty() { Delivery::Closed(now.monotonic) } else { Delivery::Ending };
-    }
-
-    fn appended(&mut self, now: Now, number: u64, result: Result<u64, String>) {
-        let Some(event) = self.in_flight.remove(&number) else { return };
-        match result {
-            Ok(sequence) => {
-                self.counts.appended_total += 1;
-                self.acknowledged = self.acknowledged.max(sequence);
-                self.forget(number);
-                if self.dropped_unsaid > 0 {
-                    let message = format!(
-                        "{} events of this node were dropped: more than events.outbox_max waited for NATS, or they could not be stored",
-                        self.dropped_unsaid
-                    );
-                    self.dropped_unsaid = 0;
-                    self.say_lost(now, message);
-                }
-            }
-            Err(_) => {
-                if self.outbox.contains(number) {
-                    self.queue.insert(number, event);
-                }
-                self.delivery = Delivery::Failing;
-            }
-        }
-        if !self.in_flight.is_empty() {
-            return;
-        }
-        match self.delivery {
-            Delivery::Failing => self.fail(now),
-            Delivery::Ending => self.reopen(now),
-            // All that was offered is there. What was published alone is looked for behind the mark.
-            Delivery::Ready if self.acknowledged > self.mark.sequence && !self.waits_published() => {
-                self.set_mark(StreamMark { created: self.mark.created.clone(), sequence: self.acknowledged });
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether the stream may have events by their publication alone: no answer has said so.
-    fn waits_published(&self) -> bool {
-        self.outbox.next_after(0).is_some_and(|first| first <= self.published)
-    }
-
-    fn set_mark(&mut self, mark: StreamMark) {
-        self.mark = mark.clone();
-        self.batch.mark = Some(mark);
-    }
-
-    fn deliver(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        match self.delivery {
-            Delivery::Closed(at) if now.monotonic >= at => {
-                self.delivery = Delivery::Opening;
-                effects.push(Effect::OpenStream);
-            }
-            Delivery::Ready => self.offer(effects),
-            _ => {}
-        }
-    }
-
-    fn offer(&mut self, effects: &mut Vec<Effect>) {
-        while self.in_flight.len() < WINDOW {
-            let Some((number, event)) = self.next_to_offer() else { break };
-            self.queue.remove(&number);
-            self.in_flight.insert(number, Arc::clone(&event));
-            effects.push(Effect::Append(event));
-        }
-        if let Some(after) = self.unloaded_after.filter(|_| self.loading_until.is_none() && self.queue.is_empty()) {
-            self.loading_until = Some(self.first_unwritten().unwrap_or(self.next_number) - 1);
-            effects.push(Effect::Load { after, limit: QUEUE_MOST });
-        }
-    }
-
-    /// The first in the queue, unless it is still to be written: a number that the stream has must be known after a crash.
-    fn next_to_offer(&self) -> Option<(u64, Arc<PullEvent>)> {
-        let (number, event) = self.queue.first_key_value()?;
-        let is_stored = self.first_unwritten().is_none_or(|first| *number < first);
-        is_stored.then(|| (*number, Arc::clone(event)))
     }
 
     fn answer_flushes(&mut self, effects: &mut Vec<Effect>) {

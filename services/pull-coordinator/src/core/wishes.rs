@@ -1,18 +1,19 @@
 //! Standing wishes: they go on, run after run, until the image is there, their time is over, or somebody ends them.
 
+mod keeping;
+mod status;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::Held;
-use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishState, WishStatus};
+use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKind, PullOutcome, PullPolicy, WishStatus};
 use contract::{FailureClass, TraceContext, WishId};
 use image::{Platform, Reference};
 
 use super::alarms::Alarm;
 use super::bounds;
 use super::coordinator::Coordinator;
-use super::flight::{FleetSide, FlightStage};
 use super::outcomes;
 use super::request::{Stage, default_policy, milliseconds};
 use super::step::{Effect, KeptWish, RequestId};
@@ -235,24 +236,6 @@ impl Coordinator {
         self.alarms.set(Alarm::Wish(id), until);
     }
 
-    /// The agent began again: what stood, stands for the rest of its time.
-    pub(super) fn wishes_loaded(&mut self, now: Now, wishes: Vec<KeptWish>) {
-        for kept in wishes.into_iter().take(WISHES_MAX) {
-            if self.wishes.standing.contains_key(&kept.wish) || wait_of(&kept.ask).is_none() {
-                continue;
-            }
-            // By a clock that is not set yet it is never more than the whole.
-            let whole = kept.until_ms.saturating_sub(kept.since_ms);
-            let left = Duration::from_millis(kept.until_ms.saturating_sub(now.wall_ms()).min(whole));
-            let (id, trace) = (kept.wish, TraceContext::root(&mut self.random));
-            self.keep(kept, now.monotonic.saturating_add(left), trace);
-            if let Some(wish) = self.wishes.standing.get_mut(&id) {
-                wish.written = true;
-            }
-            self.alarms.set(Alarm::Wish(id), now.monotonic);
-        }
-    }
-
     /// A wish's next run is due, or its time is over.
     pub(super) fn wish_due(&mut self, now: Now, id: WishId, effects: &mut Vec<Effect>) {
         let Some(wish) = self.wishes.standing.get(&id) else { return };
@@ -354,131 +337,10 @@ impl Coordinator {
         effects.push(Effect::Answer { request: caller, outcome });
     }
 
-    fn write_wishes(&mut self, effects: &mut Vec<Effect>) {
-        if !self.policy.writes_wishes || !self.wishes.changed || self.wishes.writing {
-            return;
-        }
-        (self.wishes.changed, self.wishes.writing) = (false, true);
-        self.wishes.writings += 1;
-        let mut wishes = Vec::with_capacity(self.wishes.standing.len());
-        for (id, wish) in &mut self.wishes.standing {
-            wish.in_writing = true;
-            wishes.push(KeptWish { wish: *id, ask: wish.ask.clone(), since_ms: wish.since_ms, until_ms: wish.until_ms });
-        }
-        effects.push(Effect::KeepWishes { wishes });
-    }
-
-    pub(super) fn wishes_kept(&mut self, error: Option<&str>, effects: &mut Vec<Effect>) {
-        if !std::mem::take(&mut self.wishes.writing) {
-            return;
-        }
-        for (id, wish) in self.wishes.standing.iter_mut().filter(|(_, wish)| wish.in_writing) {
-            wish.in_writing = false;
-            wish.written |= error.is_none();
-            for (request, message) in wish.detached.drain(..) {
-                let message = error.map_or(message, words::wish_not_kept);
-                effects.push(Effect::Answer { request, outcome: stands(*id, wish.trace, message) });
-            }
-        }
-        self.write_wishes(effects);
-    }
-
-    /// Which writing of wishes will have what stands now; none when there is none under way.
-    #[must_use]
-    pub fn writing_of_wishes(&self) -> Option<u64> {
-        self.wishes.writing.then_some(self.wishes.writings + u64::from(self.wishes.changed))
-    }
-
-    /// Whether that writing is over, however it ended.
-    #[must_use]
-    pub fn is_written(&self, writing: u64) -> bool {
-        self.wishes.writings > writing || (self.wishes.writings == writing && !self.wishes.writing)
-    }
-
-    fn wish_status(&self, now: Now, id: WishId, wish: &Wish) -> WishStatus {
-        let flight = wish.run.and_then(|run| self.requests.get(&run)).and_then(|request| match request.stage {
-            Stage::Flying(flight) => self.flights.get(&flight),
-            _ => None,
-        });
-        let held = flight.and_then(|flight| flight.fleet.as_ref()?.held_now(now.monotonic));
-        let state = match flight.map(|flight| &flight.stage) {
-            Some(FlightStage::Pulling | FlightStage::Verifying(_)) => WishState::Pulling,
-            _ if wish.run.is_none() || held.is_some() => WishState::Held,
-            _ => WishState::Waiting,
-        };
-        let status = WishStatus {
-            wish: id,
-            image: wish.ask.image.clone(),
-            pod: wish.ask.pod.clone(),
-            platform: wish.ask.platform.clone(),
-            state,
-            since_ms: now.wall_ms().saturating_sub(wish.since_ms),
-            left_ms: milliseconds(wish.until.saturating_sub(now.monotonic)),
-            callers: u32::try_from(self.wishes.callers.values().filter(|other| **other == id).count()).unwrap_or(u32::MAX),
-            tries: wish.tries,
-            cause: String::new(),
-            class: None,
-            next_try_ms: None,
-            learned_by: None,
-            learned_ms_ago: None,
-            learned_trace_id: None,
-        };
-        match (held, &wish.last) {
-            (Some(held), _) => held_by(status, held),
-            (None, Some((last, ended))) => failed_with(status, last, milliseconds(now.monotonic.saturating_sub(*ended))),
-            (None, None) => match flight.and_then(|flight| Some((&flight.stage, flight.fleet.as_ref()?))) {
-                Some((stage, fleet)) => waiting_for(now, status, stage, fleet),
-                None => status,
-            },
-        }
-    }
-
     /// How the wishes ended that nobody waited for any more.
     #[must_use]
     pub fn ended_unheard(&self) -> AnswerCounts {
         self.wishes.ended_unheard
-    }
-}
-
-/// A wish that waits for the fleet while nobody says what holds it.
-fn waiting_for(now: Now, status: WishStatus, stage: &FlightStage, fleet: &FleetSide) -> WishStatus {
-    let awaits_leave = *stage == FlightStage::AwaitingLeave;
-    match (fleet.held_lately(now.monotonic), fleet.budget_wait) {
-        (Some(held), _) if awaits_leave => held_by(status, held),
-        (_, Some(wait)) => WishStatus { cause: words::no_budget(&fleet.target.view.registry, wait), ..status },
-        _ if awaits_leave && fleet.answered => WishStatus { cause: words::NO_WORD.to_owned(), ..status },
-        _ => status,
-    }
-}
-
-/// A wish that the fleet knows something of.
-fn held_by(status: WishStatus, held: Held) -> WishStatus {
-    WishStatus {
-        cause: held.cause,
-        class: Some(held.class),
-        next_try_ms: Some(held.next_try_ms),
-        learned_by: held.learned_by.map(String::from),
-        learned_ms_ago: Some(held.learned_ms_ago),
-        learned_trace_id: held.learned_trace.map(|trace| trace.trace_id_hex()),
-        ..status
-    }
-}
-
-/// A wish whose last run ended so, that long ago.
-fn failed_with(status: WishStatus, last: &PullOutcome, age_ms: u64) -> WishStatus {
-    let cause = match (last.outcome, last.reason) {
-        (OutcomeKind::Failed, Some(reason)) => format!("{reason}: {}", last.message),
-        _ => last.message.clone(),
-    };
-    let resting = status.state == WishState::Held;
-    WishStatus {
-        cause,
-        class: last.class,
-        next_try_ms: last.next_try_ms.filter(|_| resting).map(|left| left.saturating_sub(age_ms)),
-        learned_by: last.learned_by.clone(),
-        learned_ms_ago: last.learned_ms_ago.map(|ago| ago + age_ms),
-        learned_trace_id: last.learned_trace_id.clone(),
-        ..status
     }
 }
 

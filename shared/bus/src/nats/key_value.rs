@@ -3,6 +3,7 @@
 //! Writes are messages with headers rather than the client library's calls, which drop the time to live of a key that is
 //! put over a marker or updated.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -124,11 +125,23 @@ impl KeyValue for NatsKeyValue {
         self.check(key, &value, ttl)?;
         let mut expected = 0;
         for _ in 0..CREATE_ATTEMPTS {
-            match self.put_if(key, value.clone(), Some(expected), ttl).await {
+            // What is there is asked for right behind the write, so that a refusal takes one round trip.
+            let mut put = pin!(self.put_if(key, value.clone(), Some(expected), ttl));
+            let mut pending = pin!(self.newest(key));
+            let (put, newest) = tokio::select! {
+                biased;
+                put = &mut put => (put, None),
+                newest = &mut pending => (put.await, Some(newest)),
+            };
+            match put {
                 Err(KeyValueError::Conflict { .. }) => {}
                 done => return done,
             }
-            expected = match self.newest(key).await? {
+            let newest = match newest {
+                Some(newest) => newest,
+                None => pending.await,
+            };
+            expected = match newest? {
                 Some(Stored { value: Some(_), .. }) => break,
                 Some(Stored { value: None, revision }) => revision,
                 None => 0,

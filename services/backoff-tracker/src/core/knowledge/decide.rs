@@ -236,7 +236,7 @@ impl Knowledge {
         let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn, effects);
         match standing {
             Standing::Held => Leave::Given,
-            Standing::Ask | Standing::Asked(_) => Leave::Until(standing.look_again(now)),
+            Standing::Ask(overdue) | Standing::Asked(overdue) => Leave::Until(overdue),
             Standing::Wait(until) => Leave::HeldByAnother(entry.topic.id(), until),
         }
     }
@@ -278,7 +278,7 @@ impl Knowledge {
             let standing = self.want(now, id, name, not_before, turn, effects);
             match standing {
                 Standing::Held => return Leave::Given,
-                Standing::Ask | Standing::Asked(_) => return Leave::Until(standing.look_again(now)),
+                Standing::Ask(overdue) | Standing::Asked(overdue) => return Leave::Until(overdue),
                 Standing::Wait(until) => wake = wake.min(until),
             }
             match self.leases.taken_at(name) {
@@ -307,7 +307,7 @@ impl Knowledge {
             return Standing::Held;
         }
         let standing = self.leases.want(now, name, id, not_before, turn);
-        if standing == Standing::Ask {
+        if matches!(standing, Standing::Ask(_)) {
             effects.push(Effect::AcquireLease(name, PROBE_DEADLINE));
         }
         standing

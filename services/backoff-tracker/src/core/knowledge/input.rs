@@ -72,6 +72,11 @@ pub enum Input {
     },
     /// The bus has stored what this node says of a topic: in its place among the reports of [`Input::Heard`].
     Stored(TopicId),
+    /// The bus has answered something that this node asked then, however late: how slow it is.
+    Answered {
+        /// When it was asked.
+        asked: Duration,
+    },
     /// The bus answers [`Effect::AcquireLease`].
     Lease(LeaseName, LeaseAnswer),
     /// Somebody holds a lease, for this long at most.

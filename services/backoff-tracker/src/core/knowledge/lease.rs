@@ -3,13 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use clock::RoundTrips;
 use contract::AttemptId;
 
 use super::entry::PROBE_DEADLINE;
 use super::topic::TopicId;
 
-/// How long an answer of the bus is waited for before one goes ahead without it.
+/// How long an answer of the bus is waited for before one goes ahead without it: twice as long as it usually takes, within these.
 pub const BUS_ANSWER: Duration = Duration::from_millis(250);
+/// See [`BUS_ANSWER`].
+pub const BUS_ANSWER_MOST: Duration = Duration::from_secs(2);
+/// Until the bus has answered, it is expected to within this.
+const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// So many answers missing in a row mean that the bus is gone: it is not asked any more until it is back.
 pub const MISSES_TO_GONE: u32 = 3;
 /// Leases remembered before those that ran out are forgotten; of others' no more than these. Whoever wants one that is not
@@ -58,27 +63,19 @@ enum Lease {
 pub(super) enum Standing {
     /// It is this wish's.
     Held,
-    /// The bus was just asked, by the caller's effect.
-    Ask,
+    /// The bus was just asked, by the caller's effect; look again then.
+    Ask(Duration),
     /// Asked, no answer yet; look again then.
     Asked(Duration),
     /// Somebody else's until then, or not yet one's turn.
     Wait(Duration),
 }
 
-impl Standing {
-    /// When an answer that is waited for is overdue.
-    pub(super) fn look_again(self, now: Duration) -> Duration {
-        match self {
-            Self::Asked(overdue) => overdue,
-            _ => now + BUS_ANSWER,
-        }
-    }
-}
-
 /// The leases that this node knows of.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Leases {
+    /// What answers of the bus take.
+    answers: RoundTrips,
     known: BTreeMap<LeaseName, Lease>,
     /// Of all that are known few are this node's: by the wish that holds each, and those that the bus was asked for.
     mine: BTreeMap<WishId, BTreeSet<LeaseName>>,
@@ -86,7 +83,24 @@ pub(super) struct Leases {
     swept: Duration,
 }
 
+impl Default for Leases {
+    fn default() -> Self {
+        let answers = RoundTrips::expected(ANSWER_EXPECTED);
+        Self { answers, known: BTreeMap::new(), mine: BTreeMap::new(), asked: BTreeSet::new(), swept: Duration::ZERO }
+    }
+}
+
 impl Leases {
+    /// The bus has answered what was asked then.
+    pub(super) fn answered(&mut self, now: Duration, asked: Duration) {
+        self.answers.saw(now, asked);
+    }
+
+    /// How long an answer of the bus is waited for.
+    pub(super) fn answer_within(&self) -> Duration {
+        self.answers.within(BUS_ANSWER, BUS_ANSWER_MOST)
+    }
+
     /// Asks for the lease if it may be had: not before `not_before`, and after one was given back or ran out only `stagger`
     /// later, so that not everybody asks at once.
     pub(super) fn want(&mut self, now: Duration, name: LeaseName, by: WishId, not_before: Duration, stagger: Duration) -> Standing {
@@ -94,7 +108,7 @@ impl Leases {
             Some(Lease::Mine { by: holder, until }) if now < *until => {
                 return if *holder == by { Standing::Held } else { Standing::Wait(*until) };
             }
-            Some(Lease::Asked { at, .. }) => return Standing::Asked(*at + BUS_ANSWER),
+            Some(Lease::Asked { at, .. }) => return Standing::Asked(*at + self.answer_within()),
             Some(Lease::Theirs { until }) if now < *until => return Standing::Wait(*until),
             Some(Lease::Theirs { until } | Lease::Mine { until, .. }) => *until + stagger,
             Some(Lease::Free { since }) => *since + stagger,
@@ -106,7 +120,7 @@ impl Leases {
         }
         self.has_room(now);
         self.put(name, Lease::Asked { by, at: now });
-        Standing::Ask
+        Standing::Ask(now + self.answer_within())
     }
 
     /// It is ours. Returns the wish that asked, if it is still asked for.
@@ -180,7 +194,8 @@ impl Leases {
 
     /// Questions that the bus has not answered in time are given up. Returns the wishes that asked.
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<WishId> {
-        let late: Vec<(LeaseName, WishId)> = self.asked.iter().filter_map(|name| late(now, *name, self.known.get(name)?)).collect();
+        let within = self.answer_within();
+        let late: Vec<(LeaseName, WishId)> = self.asked.iter().filter_map(|name| late(now, within, *name, self.known.get(name)?)).collect();
         late.iter().for_each(|(name, _)| self.remove(*name));
         late.into_iter().map(|(_, by)| by).collect()
     }
@@ -234,9 +249,9 @@ impl Leases {
     }
 }
 
-fn late(now: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, WishId)> {
+fn late(now: Duration, within: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, WishId)> {
     match lease {
-        Lease::Asked { by, at } if *at + BUS_ANSWER <= now => Some((name, *by)),
+        Lease::Asked { by, at } if *at + within <= now => Some((name, *by)),
         _ => None,
     }
 }
@@ -260,7 +275,7 @@ mod tests {
         let wish = WishId(1);
         assert_eq!(leases.want(second, lead(0), wish, Duration::ZERO, Duration::ZERO), Standing::Wait(second + PROBE_DEADLINE));
         let forgotten = lead(2 * LEASES_REMEMBERED);
-        assert_eq!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Ask);
+        assert_eq!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Ask(second + BUS_ANSWER));
         leases.taken(second, forgotten, PROBE_DEADLINE);
         assert!(matches!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Wait(_)));
         leases.taken(second + 2 * PROBE_DEADLINE, lead(5 * LEASES_REMEMBERED), PROBE_DEADLINE);

@@ -49,7 +49,7 @@ pub use entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 pub use fault::Fault;
 pub use fleet::BUDGET_PER_SECOND;
 pub use input::{Duty, Effect, Held, Input, LeaseAnswer, Outcome, Verdict};
-pub use lease::{BUS_ANSWER, LeaseName, MISSES_TO_GONE, WishId};
+pub use lease::{BUS_ANSWER, BUS_ANSWER_MOST, LeaseName, MISSES_TO_GONE, WishId};
 pub use lenience::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use node::{Knowledge, KnowledgeCounts, MAX_WISHES};
 pub use openings::{EntryNews, EntryNewsKind};

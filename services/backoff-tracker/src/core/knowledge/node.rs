@@ -166,6 +166,12 @@ impl Knowledge {
         self.replica.topic(id)
     }
 
+    /// How long an answer of the bus is waited for: longer where it is slow.
+    #[must_use]
+    pub fn bus_answers_within(&self) -> Duration {
+        self.leases.answer_within()
+    }
+
     /// Answers of the bus that did not come, one after the other.
     pub(super) fn misses(&self) -> u32 {
         self.misses
@@ -262,6 +268,10 @@ impl Knowledge {
             Input::Heard { report, age } => self.heard(now, report, age, effects),
             Input::Stored(topic) => {
                 self.own_is_stored(now, topic, effects);
+                vec![]
+            }
+            Input::Answered { asked } => {
+                self.leases.answered(now, asked);
                 vec![]
             }
             Input::Lease(name, answer) => self.lease(now, name, answer, effects),

@@ -1,0 +1,67 @@
+//! Batches: written one at a time, and again after a failure.
+
+use clock::Now;
+
+use super::{Delivery, QUEUE_MOST, RETRY_EVERY, Recorder, number_of};
+use crate::core::step::{Batch, Effect};
+
+/// So many events are forgotten at a time, unless something else is written.
+const REMOVED_TOGETHER: usize = 64;
+
+impl Recorder {
+    pub(super) fn write(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.writing.is_some() || self.write_again_at.is_some_and(|at| now.monotonic < at) {
+            return;
+        }
+        let is_urgent = !self.waiting.is_empty() || !self.batch.put.is_empty() || !self.batch.folds.is_empty() || !self.flushes.is_empty();
+        let is_idle = self.in_flight.is_empty() && self.queue.is_empty();
+        if self.batch.is_empty() || !(is_urgent || is_idle || self.batch.remove.len() >= REMOVED_TOGETHER) {
+            return;
+        }
+        self.write_again_at = None;
+        let batch = std::mem::take(&mut self.batch);
+        self.writing = Some((batch.clone(), std::mem::take(&mut self.waiting)));
+        effects.push(Effect::Write(batch));
+    }
+
+    pub(super) fn written(&mut self, now: Now, result: Result<(), String>, effects: &mut Vec<Effect>) {
+        let Some((batch, waiting)) = self.writing.take() else { return };
+        // Also of what could not be stored: it is in memory, and a pull does not fail for that.
+        effects.extend(waiting.into_iter().map(Effect::Answer));
+        if self.delivery != Delivery::Ready || result.is_err() {
+            effects.extend(batch.put.iter().filter(|event| number_of(event) > self.published).cloned().map(Effect::Publish));
+            self.published = batch.put.last().map_or(self.published, number_of).max(self.published);
+        } else if batch.put.first().is_some_and(|first| number_of(first) <= self.published) {
+            // They were published while they could not be stored, perhaps hours ago: the stream has them, and forgets ids after minutes.
+            self.reopen(now);
+        }
+        if result.is_err() {
+            self.counts.write_failures_total += 1;
+            self.write_again_at = Some(now.monotonic + RETRY_EVERY);
+            self.write_later(batch);
+        }
+    }
+
+    /// What could not be written is part of the next batch, as far as it is still wanted.
+    fn write_later(&mut self, failed: Batch) {
+        let newer = std::mem::take(&mut self.batch);
+        let mut batch = failed;
+        batch.put.extend(newer.put);
+        let outbox = &self.outbox;
+        batch.put.retain(|event| outbox.contains(number_of(event)));
+        batch.remove.extend(newer.remove);
+        batch.folds.retain(|(id, _)| !newer.folds.iter().any(|(known, _)| known == id));
+        batch.folds.extend(newer.folds);
+        batch.mark = newer.mark.or(batch.mark);
+        // Nothing of this is in the store: what waits must not outgrow the memory.
+        while batch.put.len() > QUEUE_MOST {
+            let number = number_of(&batch.put.remove(0));
+            if !self.in_flight.contains_key(&number) && self.outbox.remove(number) {
+                self.queue.remove(&number);
+                self.counts.dropped_total += 1;
+                self.dropped_unsaid += 1;
+            }
+        }
+        self.batch = batch;
+    }
+}

@@ -1,0 +1,102 @@
+//! Questions about pulls: what runs, what stands, what would happen; and the end of what stands.
+
+use actix::{Handler, MessageResult, ResponseFuture};
+use actors::Ask;
+use contract::CallError;
+use contract::messages::pull_coordinator::{
+    CancelWish, ExplainImage, Explanation, LayerStatus, ListPulls, ListWishes, PullList, PullState, PullStatus, WishList, WishStatus,
+    WishesCancelled,
+};
+use image::Reference;
+use tokio::sync::oneshot;
+use tracing::Instrument as _;
+
+use crate::actor::PullCoordinator;
+use crate::core::{FlightView, Input};
+use crate::explain::Asked;
+
+impl Handler<Ask<ListPulls>> for PullCoordinator {
+    type Result = MessageResult<Ask<ListPulls>>;
+
+    fn handle(&mut self, _: Ask<ListPulls>, _: &mut Self::Context) -> Self::Result {
+        let pulls = self.core.flights(self.clock.now()).into_iter().map(|view| self.pull_status(view)).collect();
+        MessageResult(Ok(PullList { pulls, answered: self.answered.and(self.core.ended_unheard()) }))
+    }
+}
+
+impl Handler<Ask<ListWishes>> for PullCoordinator {
+    type Result = MessageResult<Ask<ListWishes>>;
+
+    fn handle(&mut self, _: Ask<ListWishes>, _: &mut Self::Context) -> Self::Result {
+        MessageResult(Ok(WishList { wishes: self.core.wishes(self.clock.now()) }))
+    }
+}
+
+impl Handler<Ask<CancelWish>> for PullCoordinator {
+    type Result = ResponseFuture<Result<WishesCancelled, CallError>>;
+
+    fn handle(&mut self, Ask(envelope): Ask<CancelWish>, context: &mut Self::Context) -> Self::Result {
+        let mut cancelled = self.core.wishes(self.clock.now());
+        cancelled.retain(|wish| is_meant(wish, &envelope.body.what));
+        for wish in &cancelled {
+            self.feed(Input::WishCancelled { wish: wish.wish, by: envelope.body.by.clone() }, context);
+        }
+        // Else it would stand again after a crash that comes in between.
+        let writing = self.core.writing_of_wishes().filter(|_| !cancelled.is_empty());
+        let written = writing.map(|writing| {
+            let (until, written) = oneshot::channel();
+            self.until_written.push((writing, until));
+            written
+        });
+        Box::pin(async move {
+            if let Some(written) = written {
+                let _ = written.await;
+            }
+            Ok(WishesCancelled { cancelled })
+        })
+    }
+}
+
+impl Handler<Ask<ExplainImage>> for PullCoordinator {
+    type Result = ResponseFuture<Result<Explanation, CallError>>;
+
+    fn handle(&mut self, Ask(envelope): Ask<ExplainImage>, _: &mut Self::Context) -> Self::Result {
+        let in_flight = Reference::parse(&envelope.body.image).is_ok_and(|reference| self.core.is_in_flight(&reference));
+        let asked = Asked {
+            runtime: self.runtime.clone(),
+            outbound: self.outbound.clone(),
+            surroundings: self.surroundings.clone(),
+            waits_for_fleet: self.core.waits_for_fleet().unwrap_or_default(),
+        };
+        let (span, trace) = self.enter_question("pull-coordinator.ExplainImage", &envelope.meta);
+        Box::pin(crate::explain::explain(asked, envelope.body, in_flight, trace).instrument(span.as_tracing()))
+    }
+}
+
+impl PullCoordinator {
+    fn pull_status(&self, view: FlightView) -> PullStatus {
+        let progress = self.flights.get(&view.flight).map(|flying| flying.progress.snapshot()).unwrap_or_default();
+        let (done_bytes, total_bytes) = progress.bytes();
+        let layer = |layer: runtimes::LayerProgress| LayerStatus {
+            digest: layer.digest,
+            done_bytes: layer.done_bytes,
+            total_bytes: layer.total_bytes,
+        };
+        PullStatus {
+            image: view.image,
+            state: if view.pulling { PullState::Pulling } else { PullState::Waiting },
+            since_ms: u64::try_from(view.since.as_millis()).unwrap_or(u64::MAX),
+            callers: u32::try_from(view.callers).unwrap_or(u32::MAX),
+            done_bytes,
+            total_bytes,
+            layers: progress.layers.into_iter().map(layer).collect(),
+        }
+    }
+}
+
+/// Whether somebody who says so means this wish: its id, or its image however spelled.
+fn is_meant(wish: &WishStatus, what: &str) -> bool {
+    let normalised = |image: &str| Reference::parse(image).ok().map(|reference| reference.normalised().to_owned());
+    let same_image = || normalised(&wish.image).is_some_and(|image| normalised(what) == Some(image));
+    wish.wish.to_string() == what || wish.image == what || same_image()
+}

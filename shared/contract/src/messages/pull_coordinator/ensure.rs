@@ -1,0 +1,179 @@
+//! A pull that is asked for, and how it ended.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::open::{UnknownText, open_text};
+use crate::{Command, FailureClass, PodRef, Reason, Service, WishId};
+
+/// When to ask the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum PullPolicy {
+    /// Always.
+    Always,
+    /// Only if the image is not on the node.
+    IfNotPresent,
+    /// Never.
+    Never,
+}
+
+impl PullPolicy {
+    /// The word as Kubernetes writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::IfNotPresent => "IfNotPresent",
+            Self::Never => "Never",
+        }
+    }
+}
+
+impl fmt::Display for PullPolicy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl FromStr for PullPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Always, Self::IfNotPresent, Self::Never]
+            .into_iter()
+            .find(|policy| policy.as_str().eq_ignore_ascii_case(text))
+            .ok_or_else(|| format!("{text:?} is not a pull policy; it is one of Always, IfNotPresent, Never"))
+    }
+}
+
+/// Make sure that an image is on this node. The answer comes when it is known, however long that takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnsureImage {
+    /// The image as asked for.
+    pub image: String,
+    /// None: as Kubernetes sets it (Always for `latest`, else IfNotPresent).
+    #[serde(default)]
+    pub policy: Option<PullPolicy>,
+    /// `os/arch[/variant]`; none for the node's own.
+    #[serde(default)]
+    pub platform: Option<String>,
+    /// For whom. Without one, all callers on a node are one nameless pod.
+    #[serde(default)]
+    pub pod: Option<PodRef>,
+    /// How long the caller waits; its time-out ends only its own wait.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+    /// The wish stands on the node for so long, in milliseconds, until the image is there: failures and refusals do not end it. None:
+    /// the answer is kubelet's, at once.
+    #[serde(default)]
+    pub wait_ms: Option<u64>,
+    /// The id of a standing wish, chosen by the asker, to ask for it again after a lost answer and to cancel it; none: the agent chooses.
+    #[serde(default)]
+    pub wish: Option<WishId>,
+    /// Answer as soon as the wish is kept, instead of when it is over.
+    #[serde(default)]
+    pub detach: bool,
+}
+
+impl Command for EnsureImage {
+    type Reply = PullOutcome;
+    const SERVICE: Service = Service::PullCoordinator;
+    const VERB: &'static str = "ensure";
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutcomeKind {
+    /// Pulled just now.
+    Pulled,
+    /// It was there already.
+    Present,
+    /// It was tried, or could not be tried.
+    #[default]
+    Failed,
+    /// Not tried: too soon after a failure.
+    Backoff,
+    /// What a newer version wrote.
+    Unknown(UnknownText),
+}
+
+open_text!(OutcomeKind);
+
+impl OutcomeKind {
+    /// Every kind that this version writes.
+    pub const ALL: [Self; 4] = [Self::Pulled, Self::Present, Self::Failed, Self::Backoff];
+
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Pulled => "pulled",
+            Self::Present => "present",
+            Self::Failed => "failed",
+            Self::Backoff => "backoff",
+            Self::Unknown(text) => text.as_str(),
+        }
+    }
+}
+
+/// The answer to [`EnsureImage`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullOutcome {
+    /// How it ended.
+    pub outcome: OutcomeKind,
+    /// Kubelet's word; none on success and on a time-out.
+    #[serde(default)]
+    pub reason: Option<Reason>,
+    /// Kubelet's message, letter for letter; empty after a successful pull.
+    pub message: String,
+    /// What the failure is about; none on success.
+    #[serde(default)]
+    pub class: Option<FailureClass>,
+    /// The runtime's name for the image; empty on failure.
+    #[serde(default)]
+    pub image_ref: String,
+    /// The manifest's digest, if the runtime says it.
+    #[serde(default)]
+    pub digest: Option<String>,
+    /// `os/arch[/variant]`, if the runtime says it.
+    #[serde(default)]
+    pub platform: Option<String>,
+    /// The image's size; 0 when unknown.
+    #[serde(default)]
+    pub size_bytes: u64,
+    /// How long the pull itself took.
+    #[serde(default)]
+    pub duration_ms: u64,
+    /// How long it waited before that.
+    #[serde(default)]
+    pub waiting_ms: u64,
+    /// Milliseconds until the next try is allowed, after a failure.
+    #[serde(default)]
+    pub next_try_ms: Option<u64>,
+    /// Which login was used, by its entry and file, never its user; empty when none was needed.
+    #[serde(default)]
+    pub auth: String,
+    /// 32 hex digits.
+    #[serde(default)]
+    pub trace_id: String,
+    /// The caller's time was over first. The pull goes on if somebody else wants it.
+    #[serde(default)]
+    pub timed_out: bool,
+    /// On a refusal, which node found out; none: this one.
+    #[serde(default)]
+    pub learned_by: Option<String>,
+    /// How long ago that was, in milliseconds.
+    #[serde(default)]
+    pub learned_ms_ago: Option<u64>,
+    /// The trace of the attempt that failed, 32 hex digits.
+    #[serde(default)]
+    pub learned_trace_id: Option<String>,
+    /// The standing wish that was kept, if it was one.
+    #[serde(default)]
+    pub wish: Option<WishId>,
+    /// The wish is kept and stands, and this is all that was to be waited for: `outcome` says nothing. Only after `detach`.
+    #[serde(default)]
+    pub stands: bool,
+}

@@ -1,0 +1,108 @@
+//! Pulls that go on until their image is there.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Command, FailureClass, PodRef, Service, WishId};
+
+/// The wishes that stand on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListWishes {}
+
+impl Command for ListWishes {
+    type Reply = WishList;
+    const SERVICE: Service = Service::PullCoordinator;
+    const VERB: &'static str = "wishes";
+}
+
+/// The answer to [`ListWishes`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WishList {
+    /// The oldest first.
+    pub wishes: Vec<WishStatus>,
+}
+
+/// How one standing wish stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WishStatus {
+    /// Names it in `cancel`.
+    pub wish: WishId,
+    /// The image as asked for.
+    pub image: String,
+    /// For whom.
+    #[serde(default)]
+    pub pod: Option<PodRef>,
+    /// Which platform, if one was named.
+    #[serde(default)]
+    pub platform: Option<String>,
+    /// What it is doing.
+    #[serde(default)]
+    pub state: WishState,
+    /// For how long it stands.
+    #[serde(default)]
+    pub since_ms: u64,
+    /// For how long it still stands.
+    #[serde(default)]
+    pub left_ms: u64,
+    /// How many callers wait for it; a wish goes on without any.
+    #[serde(default)]
+    pub callers: u32,
+    /// How often it was tried or refused so far.
+    #[serde(default)]
+    pub tries: u64,
+    /// What holds it, held it last, or why its last try failed: `<reason>: <message>`. Without a class, what it waits for in words;
+    /// empty while it waits for nothing but its node.
+    #[serde(default)]
+    pub cause: String,
+    /// The class of that cause.
+    #[serde(default)]
+    pub class: Option<FailureClass>,
+    /// Milliseconds until the next try, by whomever.
+    #[serde(default)]
+    pub next_try_ms: Option<u64>,
+    /// Which node found out; none: this one.
+    #[serde(default)]
+    pub learned_by: Option<String>,
+    /// How long ago that was, in milliseconds.
+    #[serde(default)]
+    pub learned_ms_ago: Option<u64>,
+    /// The trace of the attempt that failed, 32 hex digits.
+    #[serde(default)]
+    pub learned_trace_id: Option<String>,
+}
+
+/// What a standing wish is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WishState {
+    /// A failure holds it back.
+    Held,
+    /// The runtime is at work.
+    Pulling,
+    /// It waits for its turn, and whatever a newer version does.
+    #[default]
+    #[serde(other)]
+    Waiting,
+}
+
+/// End standing wishes. Their callers are answered; the pull goes on if somebody else wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelWish {
+    /// The id of a wish, or an image: all its wishes.
+    pub what: String,
+    /// Who ends them, `user@host`; empty: an older version does not say.
+    #[serde(default)]
+    pub by: String,
+}
+
+impl Command for CancelWish {
+    type Reply = WishesCancelled;
+    const SERVICE: Service = Service::PullCoordinator;
+    const VERB: &'static str = "cancel";
+}
+
+/// The answer to [`CancelWish`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WishesCancelled {
+    /// As they stood; empty: nothing matched.
+    pub cancelled: Vec<WishStatus>,
+}
