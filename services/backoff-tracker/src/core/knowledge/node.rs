@@ -470,6 +470,7 @@ impl Knowledge {
         self.with_wish(id, |knowledge, wish| {
             if knowledge.has_lapsed(now, wish) {
                 // Until its turn at the registry comes nobody wants an answer, and what nobody waits for must not take a lease.
+                knowledge.give_back(now, id, |_| true, effects);
                 effects.push(Effect::Abandon(id));
                 return ((), Fate::Ends);
             }
