@@ -52,12 +52,11 @@ impl Simulation {
         self.throttle(node, throttle::Input::Acquire { permit, image: key(self.image_of(node)).image });
     }
 
-    /// The time of its leave is over before its turn came: others may ask in its place.
+    /// The time of its leave is over before its turn came: others may ask in its place. It still hears that others fail.
     pub(super) fn due(&mut self, node: usize, permit: PermitId) {
         let waits = |tried: &&mut Tried| tried.permit == permit && tried.attempt.is_none() && !tried.asks_again;
         if let Some(tried) = self.nodes[node].tried.as_mut().filter(waits) {
             tried.lapsed = true;
-            self.withdraw(node);
         }
     }
 
@@ -65,9 +64,7 @@ impl Simulation {
     fn ask_again(&mut self, node: usize, permit: PermitId) {
         let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| !tried.asks_again) else { return };
         tried.asks_again = true;
-        if !tried.lapsed {
-            self.withdraw(node);
-        }
+        self.withdraw(node);
         self.queue.plan(self.now + PATIENCE_WITH_PERMIT, Event::Patience(node, permit));
         self.ask(node);
     }

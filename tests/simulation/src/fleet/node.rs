@@ -45,7 +45,7 @@ pub(super) struct Tried {
     pub(super) until: Stage,
     /// That stage has answered: the fleet does not wait for it.
     pub(super) told: bool,
-    /// That time is over, and its wish was given back.
+    /// That time is over.
     pub(super) lapsed: bool,
     /// It has a permit, and asks for leave once more.
     pub(super) asks_again: bool,
