@@ -363,9 +363,9 @@ fn a_permit_that_comes_when_leave_is_nearly_over_asks_again_with_the_permit_in_h
 fn a_permit_in_hand_goes_back_when_leave_does_not_come() {
     let (mut world, _) = allowed(granted_for_all());
     world.let_pass(15_000);
-    assert_eq!(world.count("Withdraw"), 1, "others may lead while it waits for the node");
+    assert_eq!(world.count("Withdraw"), 0, "the tracker lets others lead, and says if others fail");
     assert_eq!(names(&world.grant(FLIGHT)), ["Recheck"]);
-    world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) });
+    assert_eq!(names(&world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) })), ["Withdraw", "AwaitLeave"]);
     assert_eq!(names(&world.leave(FLIGHT, Some(Leave::Waiting { held: None }))), ["Release"]);
     world.let_pass(1_000);
     assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["AcquirePermit", "AwaitLeave"]);
@@ -401,10 +401,18 @@ fn leave_that_is_lost_with_the_permit_in_hand_is_asked_for_again_there() {
         world.pass(5_000);
         assert_eq!(names(&world.grant(FLIGHT)), ["Recheck"]);
         assert_eq!(world.leave(FLIGHT, Some(answer)), []);
-        assert_eq!(names(&world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) })), ["AwaitLeave"]);
+        assert_eq!(names(&world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) })), ["Withdraw", "AwaitLeave"]);
         let asked = world.asked_for_leave(FLIGHT);
         assert_ne!(asked[1].1.attempt, asked[2].1.attempt);
     }
+}
+
+#[test]
+fn who_waits_in_the_queue_for_longer_than_its_leave_lasts_still_hears_that_others_fail() {
+    let (mut world, _) = allowed(granted_for_all());
+    world.let_pass(20_000);
+    assert_eq!(names(&world.leave(FLIGHT, Some(Leave::Abandoned))), ["Cancel", "Release", "AwaitLeave"]);
+    assert_eq!(names(&world.leave(FLIGHT, granted_for_all())), ["AcquirePermit", "AwaitLeave"]);
 }
 
 #[test]

@@ -64,13 +64,11 @@ pub fn svg(storm: &Storm, traffic: &Traffic) -> String {
     for (number, (name, figures, requests)) in panels.into_iter().enumerate() {
         let foot = TOP + PANEL_HEIGHT + number * (PANEL_HEIGHT + BETWEEN);
         if let Some(recovers_at) = storm.scenario.recovers_at() {
-            let width = scale.x(recovers_at.as_secs_f64()) - LEFT as f64;
+            let from = scale.x(storm.scenario.breaks_at().as_secs_f64());
+            let (width, top) = (scale.x(recovers_at.as_secs_f64()) - from, foot - PANEL_HEIGHT);
             line(
                 &mut svg,
-                &format!(
-                    "<rect class=\"trouble\" x=\"{LEFT}\" y=\"{}\" width=\"{width:.1}\" height=\"{PANEL_HEIGHT}\"/>",
-                    foot - PANEL_HEIGHT
-                ),
+                &format!("<rect class=\"trouble\" x=\"{from:.1}\" y=\"{top}\" width=\"{width:.1}\" height=\"{PANEL_HEIGHT}\"/>"),
             );
         }
         grid(&mut svg, &scale, foot as f64);

@@ -22,6 +22,8 @@ pub struct Registry {
     scenario: Scenario,
     /// How long whoever asks waits for an answer that does not come.
     time_out: Duration,
+    /// When the trouble begins.
+    breaks_at: Duration,
     requests: Vec<Request>,
     counted: Option<Window>,
     /// The present second, and how many were answered in it.
@@ -67,6 +69,7 @@ impl Registry {
         Self {
             scenario,
             time_out,
+            breaks_at: scenario.breaks_at(),
             requests: Vec::new(),
             counted: None,
             second: (0, 0),
@@ -74,6 +77,12 @@ impl Registry {
             served: vec![None; nodes],
             asked: vec![None; nodes],
         }
+    }
+
+    /// With trouble that begins then.
+    #[must_use]
+    pub fn that_breaks_at(self, breaks_at: Duration) -> Self {
+        Self { breaks_at, ..self }
     }
 
     /// A node wants its image from now on.
@@ -97,7 +106,7 @@ impl Registry {
 
     /// What the scenario says, as far as the registry can do it.
     fn answer(&mut self, now: Duration, node: usize, stage: Stage) -> Answer {
-        let answer = self.scenario.answer(now, node, stage);
+        let answer = if now < self.breaks_at { Answer::Served } else { self.scenario.answer(now, node, stage) };
         if answer != Answer::Served {
             return answer;
         }

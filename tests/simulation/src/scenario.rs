@@ -8,6 +8,8 @@ use serde::Serialize;
 
 /// When the trouble of most scenarios ends.
 const HEALS_AT: Duration = Duration::from_secs(11 * 60);
+/// When the registry of `roll-out-down` and its like stops serving: the rate has reached its cap, and two nodes of three still wait.
+const BREAKS_AT: Duration = Duration::from_secs(3);
 /// How long the registry limits its rate.
 const LIMITED_FOR: Duration = Duration::from_secs(5 * 60);
 /// What it asks for meanwhile.
@@ -24,6 +26,14 @@ const LIMITED_EACH: usize = 5;
 /// How long an attempt takes that is answered, or refused, and of `slow`.
 const ANSWER_TAKES: Duration = Duration::from_millis(50);
 const SLOW_ANSWER: Duration = Duration::from_secs(3);
+/// What the budget lets go in a second: nine tenths of 200, see the throttler's pace.
+const LET_GO_PER_SECOND: f64 = 180.0;
+/// How long a failure takes to be with all nodes: the bus's two ways, with what delays them.
+const TOLD_WITHIN: Duration = Duration::from_millis(10);
+/// Silence of a registry that answered this quickly is noticed within this.
+const SILENCE_TAKES: Duration = Duration::from_millis(250);
+/// So many failures in a row say that a registry which has just served is down: fewer may be chance, or too many requests.
+const FAILURES_TO_KNOW: u64 = 30;
 /// New images of `roll-out`.
 const ROLLED_OUT: usize = 20;
 
@@ -45,6 +55,12 @@ pub enum Scenario {
     HubQuota,
     /// 20 new images on a registry that is well, each wanted by a twentieth of the nodes.
     RollOut,
+    /// An image of its own for each node, of a registry that serves for 3 s; then a proxy answers 503 in its place, until 11 minutes are over.
+    RollOutDown,
+    /// The same, with the registry's own 503 and error body.
+    RollOutErrors,
+    /// The same, without an answer.
+    RollOutHang,
     /// 5 nodes cannot reach a registry that is well. They do reach the bus, so that what they say is heard.
     SickNode,
     /// An image of its own for each node, of a registry that answers 50 a second, and 429 with Retry-After 1 beyond.
@@ -81,6 +97,8 @@ pub enum Answer {
     },
     /// 503 without a word of the registry's own.
     Overloaded,
+    /// 503 with the registry's own error body.
+    Unavailable,
     /// The connection is refused.
     Refused,
     /// Taken, and never answered.
@@ -108,6 +126,9 @@ impl Scenario {
             Self::RateLimit => "rate-limit",
             Self::HubQuota => "hub-quota",
             Self::RollOut => "roll-out",
+            Self::RollOutDown => "roll-out-down",
+            Self::RollOutErrors => "roll-out-errors",
+            Self::RollOutHang => "roll-out-hang",
             Self::SickNode => "sick-node",
             Self::Overload => "overload",
             Self::OverloadProxy => "overload-proxy",
@@ -130,14 +151,22 @@ impl Scenario {
         }
     }
 
-    /// What a stage of the registry does with a request of a node at an instant, its quota aside.
+    /// When the trouble begins, of which [`Self::answer`] tells.
+    #[must_use]
+    pub fn breaks_at(self) -> Duration {
+        if matches!(self, Self::RollOutDown | Self::RollOutErrors | Self::RollOutHang) { BREAKS_AT } else { Duration::ZERO }
+    }
+
+    /// What a stage of the registry does with a request of a node once the trouble has begun, its quota aside.
     #[must_use]
     pub fn answer(self, now: Duration, node: usize, stage: Stage) -> Answer {
         let troubled = self.recovers_at().is_none_or(|healed| now < healed);
         match self {
             Self::BadTag | Self::LateTag if troubled => Answer::NotFound,
             Self::Down if troubled => Answer::Refused,
-            Self::BlackHole if troubled => Answer::Nothing,
+            Self::BlackHole | Self::RollOutHang if troubled => Answer::Nothing,
+            Self::RollOutDown if troubled => Answer::Overloaded,
+            Self::RollOutErrors if troubled => Answer::Unavailable,
             Self::RateLimit if troubled => Answer::RateLimited { retry_after: Some(RETRY_AFTER) },
             Self::SickNode if self.is_sick(node) => Answer::Refused,
             Self::BlobsDown if troubled && stage == Stage::Blob => Answer::Overloaded,
@@ -149,14 +178,33 @@ impl Scenario {
         }
     }
 
+    /// How many requests fail before anybody can know that a registry has stopped serving in the middle of a roll-out: what the budget lets
+    /// go until the first failure is told, or until silence is, and as many as it takes to know.
+    #[must_use]
+    pub fn fail_unknown(self) -> u64 {
+        let let_go = |within: Duration| (LET_GO_PER_SECOND * within.as_secs_f64()).ceil() as u64;
+        match self {
+            Self::RollOutDown | Self::RollOutErrors => let_go(ANSWER_TAKES + TOLD_WITHIN) + FAILURES_TO_KNOW,
+            Self::RollOutHang => let_go(ANSWER_TAKES + TOLD_WITHIN + SILENCE_TAKES),
+            _ => 0,
+        }
+    }
+
     /// When the trouble ends, if it does and is everybody's.
     #[must_use]
     pub fn recovers_at(self) -> Option<Duration> {
         match self {
             Self::BadTag | Self::HubQuota | Self::RollOut | Self::SickNode | Self::Overload | Self::OverloadProxy | Self::Slow => None,
-            Self::LateTag | Self::Down | Self::BlackHole | Self::BlobsDown | Self::BlobsHang | Self::TokensDown | Self::TokensHang => {
-                Some(HEALS_AT)
-            }
+            Self::LateTag
+            | Self::Down
+            | Self::BlackHole
+            | Self::RollOutDown
+            | Self::RollOutErrors
+            | Self::RollOutHang
+            | Self::BlobsDown
+            | Self::BlobsHang
+            | Self::TokensDown
+            | Self::TokensHang => Some(HEALS_AT),
             Self::RateLimit | Self::PartialLimit => Some(LIMITED_FOR),
             Self::Brownout => Some(BROWNOUT_FOR),
         }
@@ -207,7 +255,14 @@ impl Scenario {
     pub fn image_of(self, node: usize) -> usize {
         match self {
             Self::RollOut => node % ROLLED_OUT,
-            Self::Overload | Self::OverloadProxy | Self::Brownout | Self::PartialLimit | Self::Slow => node,
+            Self::RollOutDown
+            | Self::RollOutErrors
+            | Self::RollOutHang
+            | Self::Overload
+            | Self::OverloadProxy
+            | Self::Brownout
+            | Self::PartialLimit
+            | Self::Slow => node,
             _ => 0,
         }
     }

@@ -90,6 +90,9 @@ fn bars_of(scenario: Scenario, nodes: f64, release: f64) -> Vec<Bar> {
         Scenario::Down | Scenario::BlackHole | Scenario::BlobsDown | Scenario::BlobsHang | Scenario::TokensDown | Scenario::TokensHang => {
             vec![bar(Figure::Failing, 100.0), bar(Figure::LastServed, 10.0 + release)]
         }
+        Scenario::RollOutDown | Scenario::RollOutErrors | Scenario::RollOutHang => {
+            vec![bar(Figure::Failing, 100.0 + scenario.fail_unknown() as f64), bar(Figure::LastServed, 10.0 + release)]
+        }
         Scenario::RateLimit => vec![],
         Scenario::HubQuota => vec![bar(Figure::Failing, 0.0)],
         Scenario::RollOut => vec![bar(Figure::Failing, 0.0), bar(Figure::Refused, 0.0)],

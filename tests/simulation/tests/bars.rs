@@ -10,6 +10,8 @@ use simulation::registry::BUDGET_PER_SECOND;
 use simulation::scenario::Scenario;
 
 const END: Duration = Duration::from_secs(30 * 60);
+/// An outage is over after 11 minutes, and its release within half a minute.
+const OUTAGE_END: Duration = Duration::from_secs(12 * 60);
 
 fn storm(scenario: Scenario, nodes: usize) -> (Run, Figures) {
     storm_of(scenario, nodes, END)
@@ -85,6 +87,22 @@ fn a_roll_out_takes_what_the_budget_takes() {
     let last = run.registry.last_served().unwrap();
     // The budget alone takes 5 s, and 2 s until it is at its cap.
     assert!(last <= Duration::from_millis(7_500), "{last:?}");
+}
+
+/// Whatever the fleet's size and the outage's second, and however many images: what nobody could know, and then the probes of an outage that
+/// began before the pulls.
+#[test]
+fn an_outage_in_the_middle_of_a_roll_out_costs_as_much_as_one_before_it_and_all_are_served_15_s_after_it() {
+    for scenario in [Scenario::RollOutDown, Scenario::RollOutErrors, Scenario::RollOutHang] {
+        for (seed, breaks_at_ms, images) in [(1, 3_000, 1_000), (2, 1_500, 1_000), (3, 4_500, 1_000), (4, 3_000, 20), (5, 3_000, 200)] {
+            let options = Options { breaks_at: Some(Duration::from_millis(breaks_at_ms)), images: Some(images), ..Options::default() };
+            let figures = fleet::run(scenario, 1_000, OUTAGE_END, seed, options).registry.figures(OUTAGE_END);
+            let what = format!("{} from {breaks_at_ms} ms on, {images} images, seed {seed}: {figures:?}", scenario.name());
+            assert!(figures.failing_requests <= 100 + scenario.fail_unknown(), "{what}");
+            assert!(figures.served == 1_000 && figures.last_served_after_recovery_s <= Some(15.0), "{what}");
+            assert!(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND) && figures.refused_on_healthy_nodes == 0, "{what}");
+        }
+    }
 }
 
 /// What the storms are held against: kubelet's own rule, run through the same trouble.

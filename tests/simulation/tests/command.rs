@@ -34,10 +34,11 @@ const SIDE: [&str; 7] = [
 fn json_is_one_object_a_scenario_with_these_keys_and_nothing_else() {
     let rows = rows(&["--scenario", "all", "--nodes", "20", "--minutes", "12"]);
     let names: Vec<&str> = rows.iter().map(|row| row["scenario"].as_str().unwrap()).collect();
-    let troubles = ["bad-tag", "late-tag", "down", "black-hole", "rate-limit", "hub-quota", "roll-out", "sick-node"];
+    let troubles = ["bad-tag", "late-tag", "down", "black-hole", "rate-limit", "hub-quota"];
+    let roll_outs = ["roll-out", "roll-out-down", "roll-out-errors", "roll-out-hang", "sick-node"];
     let degraded = ["overload", "overload-proxy", "brownout", "partial-limit", "slow"];
     let stages = ["blobs-down", "blobs-hang", "tokens-down", "tokens-hang"];
-    assert_eq!(names, [troubles.as_slice(), degraded.as_slice(), stages.as_slice()].concat());
+    assert_eq!(names, [troubles.as_slice(), roll_outs.as_slice(), degraded.as_slice(), stages.as_slice()].concat());
     for row in &rows {
         assert_eq!(keys(row), ["fleetpull", "kubelet", "minutes", "nodes", "scenario", "seed"]);
         assert_eq!((&row["nodes"], &row["minutes"], &row["seed"]), (&20.into(), &12.into(), &1.into()));

@@ -17,6 +17,8 @@ const LONGEST_STEP_S: f64 = 8.0;
 const LATE_TAG_S: f64 = 65.0;
 
 fn run(scenario: Scenario, nodes: usize, seed: u64, options: Options) -> Run {
+    // A few nodes have their images before an outage in the middle of a roll-out of a thousand begins.
+    let options = if nodes < 200 { Options { breaks_at: Some(scenario.breaks_at() / 3), ..options } } else { options };
     fleet::run(scenario, nodes, END, seed, options)
 }
 
@@ -35,6 +37,7 @@ fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
         Scenario::Down | Scenario::BlackHole | Scenario::BlobsDown | Scenario::BlobsHang | Scenario::TokensDown | Scenario::TokensHang => {
             100
         }
+        Scenario::RollOutDown | Scenario::RollOutErrors | Scenario::RollOutHang => 100 + scenario.fail_unknown(),
         // Of a thousand nodes: see `bars`.
         Scenario::Overload | Scenario::OverloadProxy | Scenario::Brownout | Scenario::PartialLimit | Scenario::Slow => u64::MAX,
         Scenario::SickNode => u64::MAX,
@@ -61,10 +64,19 @@ fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
 }
 
 /// A registry, or a stage of it, that nobody is served by for a while.
-const OUTAGES: [Scenario; 6] =
-    [Scenario::Down, Scenario::BlackHole, Scenario::BlobsDown, Scenario::BlobsHang, Scenario::TokensDown, Scenario::TokensHang];
+const OUTAGES: [Scenario; 9] = [
+    Scenario::Down,
+    Scenario::BlackHole,
+    Scenario::RollOutDown,
+    Scenario::RollOutErrors,
+    Scenario::RollOutHang,
+    Scenario::BlobsDown,
+    Scenario::BlobsHang,
+    Scenario::TokensDown,
+    Scenario::TokensHang,
+];
 
-const STORMS: [Scenario; 12] = [
+const STORMS: [Scenario; 15] = [
     Scenario::BadTag,
     Scenario::LateTag,
     Scenario::Down,
@@ -72,6 +84,9 @@ const STORMS: [Scenario; 12] = [
     Scenario::RateLimit,
     Scenario::HubQuota,
     Scenario::RollOut,
+    Scenario::RollOutDown,
+    Scenario::RollOutErrors,
+    Scenario::RollOutHang,
     Scenario::SickNode,
     Scenario::BlobsDown,
     Scenario::BlobsHang,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use backoff_tracker::core::knowledge::{Duty, Failure, Finding, Input, Outcome, Target, Verdict, WishId};
 use contract::{FailureClass, Stage};
 
-use super::node::{Node, WISH, endpoint, failure, image, key, target};
+use super::node::{Node, WISH, endpoint, failed, failure, image, key, target};
 
 const SECOND_WISH: WishId = WishId(8);
 
@@ -78,5 +78,39 @@ fn a_node_whose_last_attempt_failed_lets_others_ask_for_all_first() {
         assert_eq!(node.is_clear(), !fails, "{:?}", node.told);
         node.until(60.2 + after);
         assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Lead, until: Stage::Manifest, .. })), "{:?}", node.told);
+    }
+}
+
+fn three_others_fail(node: &mut Node) {
+    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(1)));
+}
+
+/// In a roll-out each node may lead for an image of its own, and wait for the fleet's budget: when the registry goes down, all of them would
+/// ask it in vain. So they would if they heard of nothing more when their lease has run out.
+#[test]
+fn a_lead_that_was_not_used_yet_lapses_when_others_fail_also_after_its_lease() {
+    for second in [1.0, 20.0] {
+        let mut node = Node::of(20);
+        node.ask();
+        node.until(second);
+        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Lead, .. })), "{:?}", node.told);
+        three_others_fail(&mut node);
+        assert_eq!(node.abandoned, 1, "after {second} s");
+        node.ask();
+        assert_eq!(node.held().learned_by.as_str(), "n3");
+    }
+}
+
+#[test]
+fn a_probe_that_was_not_used_yet_does_not_lapse_before_its_lease() {
+    for (second, lapses) in [(10.0, 0), (40.0, 1)] {
+        let mut node = Node::of(20);
+        three_others_fail(&mut node);
+        node.ask();
+        node.until(10.0);
+        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Probe(_), .. })), "{:?}", node.told);
+        node.until(second);
+        three_others_fail(&mut node);
+        assert_eq!(node.abandoned, lapses, "after {second} s");
     }
 }

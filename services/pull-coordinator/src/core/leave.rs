@@ -119,7 +119,6 @@ impl Coordinator {
                 fleet.lapsed = true;
                 flight.attempt = AttemptId::random(&mut self.random);
             }
-            _ if fleet.lapsed => {}
             _ => self.ask_after(now, id, WATCH_EVERY, effects),
         }
     }
@@ -301,16 +300,20 @@ impl Coordinator {
         match &mut flight.fleet {
             Some(fleet) if !fleet.is_in_time(now.monotonic) => {
                 fleet.has_permit = true;
-                if !fleet.lapsed {
-                    self.give_wish_back(id, effects);
-                }
+                self.give_wish_back(id, effects);
                 self.await_leave(now, id, effects);
             }
             _ => self.start_pull(id, effects),
         }
     }
 
-    /// Others may lead or probe in its place. What is asked from now on is another wish, whatever overtakes what on the way.
+    fn lapse(&mut self, id: FlightId) {
+        if let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) {
+            (fleet.lapsed, fleet.answer_by) = (true, None);
+        }
+    }
+
+    /// What is asked from now on is another wish, whatever overtakes what on the way.
     fn give_wish_back(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
@@ -330,7 +333,8 @@ impl Coordinator {
         let Some(flight) = self.flights.get(&id) else { return };
         let Some((given, by)) = flight.fleet.as_ref().and_then(|fleet| fleet.answer_by) else { return };
         match flight.stage {
-            FlightStage::Queued | FlightStage::Rechecking => self.give_wish_back(id, effects),
+            // Others may lead or probe in its place; that others fail it still hears.
+            FlightStage::Queued | FlightStage::Rechecking => self.lapse(id),
             // A runtime that does not show what comes may have it for long, and a pull that asks for no blob waits for none: neither is
             // ended on a guess.
             FlightStage::Pulling if flight.resolved && !(flight.seen && flight.awaits_blob) => {}
@@ -352,7 +356,7 @@ impl Coordinator {
     /// It is time to ask for leave again, or after it.
     pub(super) fn leave_due(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
-        if flight.fleet.as_ref().is_none_or(|fleet| fleet.asking || fleet.told || fleet.lapsed) {
+        if flight.fleet.as_ref().is_none_or(|fleet| fleet.asking || fleet.told) {
             return;
         }
         self.ask_leave(now, id, PATIENCE, effects);

@@ -49,15 +49,14 @@ impl Simulation {
         if let Some(by) = answer_by {
             self.queue.plan(by, Event::Due(node, permit));
         }
-        self.throttle(node, throttle::Input::Acquire { permit, image: key(self.scenario.image_of(node)).image });
+        self.throttle(node, throttle::Input::Acquire { permit, image: key(self.image_of(node)).image });
     }
 
-    /// The time of its leave is over before its turn came: others may ask in its place.
+    /// The time of its leave is over before its turn came: others may ask in its place. It still hears that others fail.
     pub(super) fn due(&mut self, node: usize, permit: PermitId) {
         let waits = |tried: &&mut Tried| tried.permit == permit && tried.attempt.is_none() && !tried.asks_again;
         if let Some(tried) = self.nodes[node].tried.as_mut().filter(waits) {
             tried.lapsed = true;
-            self.withdraw(node);
         }
     }
 
@@ -65,9 +64,7 @@ impl Simulation {
     fn ask_again(&mut self, node: usize, permit: PermitId) {
         let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| !tried.asks_again) else { return };
         tried.asks_again = true;
-        if !tried.lapsed {
-            self.withdraw(node);
-        }
+        self.withdraw(node);
         self.queue.plan(self.now + PATIENCE_WITH_PERMIT, Event::Patience(node, permit));
         self.ask(node);
     }
@@ -87,7 +84,7 @@ impl Simulation {
 
     /// Who waits or pulls asks again, so that its place is kept.
     pub(super) fn renew(&mut self, node: usize) {
-        let image = key(self.scenario.image_of(node)).image;
+        let image = key(self.image_of(node)).image;
         let Some((permit, throttled)) = self.nodes[node].tried.as_ref().map(|tried| (tried.permit, tried.throttled)) else {
             return self.throttle(node, throttle::Input::Tick);
         };
@@ -199,7 +196,7 @@ impl Simulation {
         }
         self.withdraw(node);
         let now = Now { monotonic: self.now, wall: self.now };
-        let report = ReportAttempt { key: key(self.scenario.image_of(node)), attempt, attempt_span: None, failure };
+        let report = ReportAttempt { key: key(self.image_of(node)), attempt, attempt_span: None, failure };
         let (reported, effects) = self.nodes[node].core.report(now, report);
         self.follow(node, effects);
         if has_failed {

@@ -37,6 +37,10 @@ pub struct Options {
     pub one_by_one: Option<Duration>,
     /// No message gets through in this time, and what was said meanwhile is caught up with at its end.
     pub bus_gone: Option<(Duration, Duration)>,
+    /// When the registry's trouble begins, if not when the scenario says.
+    pub breaks_at: Option<Duration>,
+    /// How many images the nodes want, one each, if not as many as the scenario says.
+    pub images: Option<usize>,
 }
 
 /// A run that is over.
@@ -138,7 +142,8 @@ impl Simulation {
             queue,
             random,
             scenario,
-            registry: Registry::new(scenario, nodes.len(), options.policy.answer_time_out, seed),
+            registry: Registry::new(scenario, nodes.len(), options.policy.answer_time_out, seed)
+                .that_breaks_at(options.breaks_at.unwrap_or_else(|| scenario.breaks_at())),
             bus: Bus::new(nodes.len()),
             by_name: nodes.iter().enumerate().map(|(rank, node)| (node.name.clone(), rank)).collect(),
             nodes,
@@ -221,9 +226,13 @@ impl Simulation {
         }
     }
 
+    fn image_of(&self, node: usize) -> usize {
+        self.options.images.map_or_else(|| self.scenario.image_of(node), |images| node % images)
+    }
+
     /// Asks for leave, for the first time or because an attempt was to end without a word.
     fn ask(&mut self, node: usize) {
-        let image = self.scenario.image_of(node);
+        let image = self.image_of(node);
         let shows_blobs = self.scenario.stages().contains(&Stage::Blob);
         let target = Target { shows_blobs, ..target(image) };
         self.step(node, Input::Ask { wish: self.nodes[node].wish, key: key(image), target });

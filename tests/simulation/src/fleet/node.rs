@@ -45,7 +45,7 @@ pub(super) struct Tried {
     pub(super) until: Stage,
     /// That stage has answered: the fleet does not wait for it.
     pub(super) told: bool,
-    /// That time is over, and its wish was given back.
+    /// That time is over.
     pub(super) lapsed: bool,
     /// It has a permit, and asks for leave once more.
     pub(super) asks_again: bool,
@@ -101,6 +101,7 @@ pub(super) fn failure(answer: Answer, stage: Stage) -> Option<AttemptFailure> {
         Answer::RateLimited { .. } => (FailureClass::RateLimited, true, "too many requests"),
         Answer::Refused => (FailureClass::RegistryUnavailable, false, "connection refused"),
         Answer::Overloaded => (FailureClass::RegistryUnavailable, false, "503 of a proxy"),
+        Answer::Unavailable => (FailureClass::RegistryUnavailable, true, "503 of the registry"),
         Answer::Nothing => (FailureClass::RegistryUnavailable, false, "i/o timeout"),
     };
     let retry_after = if let Answer::RateLimited { retry_after } = answer { retry_after } else { None };
@@ -121,7 +122,7 @@ pub(super) fn served(reply: &Reply) -> Option<bool> {
         Answer::Served | Answer::NotFound => Some(true),
         Answer::RateLimited { .. } if !reply.limits.is_empty() => None,
         Answer::RateLimited { retry_after } => retry_after.is_none_or(|after| after <= Duration::from_secs(10)).then_some(false),
-        Answer::Overloaded | Answer::Refused | Answer::Nothing => Some(false),
+        Answer::Overloaded | Answer::Unavailable | Answer::Refused | Answer::Nothing => Some(false),
     }
 }
 

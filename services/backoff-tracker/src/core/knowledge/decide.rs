@@ -114,12 +114,15 @@ impl Knowledge {
         Verdict::Wait
     }
 
-    /// Whether leave was given that was not used yet, for want of a permit, and others have failed meanwhile. Who asks for all is not
-    /// meant: it has a lease, and little time. Nor is whom the bus has just left without an answer: it goes by its own rule, and if there
-    /// is no leader of the budget for it either, it has waited long enough. After `BACK_WITHIN` it has gone on without a permit, or the bus
-    /// is back: then it asks again while anything fails, also if the next attempt is due. And a lone voice takes nobody's leave.
+    /// Whether leave that was given was not used yet, for want of a permit, and others have failed meanwhile. A prober's is not meant: it asks
+    /// for all, and a liar would take its turn away again and again. Nor is whom the bus has just left without an answer: it goes by its own
+    /// rule, and if there is no leader of the budget for it either, it has waited long enough. After `BACK_WITHIN` it has gone on without a
+    /// permit, or the bus is back: then it asks again while anything fails, also if the next attempt is due. And a lone voice takes nobody's
+    /// leave.
     pub(super) fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
-        let State::Going(Going { attempt: None, deadline: None, begun, by_own_rule, .. }) = &wish.state else { return false };
+        let State::Going(Going { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &wish.state else {
+            return false;
+        };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
         let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
         let (binding, outdated) = (self.binding(now, &wish.aim), *by_own_rule && now >= *begun + BACK_WITHIN);

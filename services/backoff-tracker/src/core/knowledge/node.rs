@@ -13,7 +13,7 @@ use super::alone::{Alone, BACK_WITHIN};
 use super::entry::{Binding, Entry, Eyes};
 use super::fault::Fault;
 use super::fleet::Fleet;
-use super::input::{Effect, Held, Input, LeaseAnswer, Verdict};
+use super::input::{Duty, Effect, Held, Input, LeaseAnswer, Verdict};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, WishId};
 use super::lease_waits::LeaseWaits;
 use super::lenience::Lenience;
@@ -480,6 +480,7 @@ impl Knowledge {
         self.with_wish(id, |knowledge, wish| {
             if knowledge.has_lapsed(now, wish) {
                 // Until its turn at the registry comes nobody wants an answer, and what nobody waits for must not take a lease.
+                knowledge.give_back(now, id, |_| true, effects);
                 effects.push(Effect::Abandon(id));
                 return ((), Fate::Ends);
             }
@@ -502,7 +503,12 @@ impl Knowledge {
         let State::Going(going) = &mut wish.state else { return };
         if going.attempt.is_none() {
             // It waits in a queue of this node: its silence says nothing. See `has_lapsed`.
-            wish.wake = going.by_own_rule.then_some(going.begun + BACK_WITHIN).filter(|at| now < *at);
+            if going.deadline.is_some_and(|deadline| now >= deadline) {
+                // Others may ask for all in its place.
+                (going.duty, going.deadline) = (Duty::None, None);
+            }
+            let outdated = going.by_own_rule.then_some(going.begun + BACK_WITHIN).filter(|at| now < *at);
+            wish.wake = outdated.into_iter().chain(going.deadline).min();
             return;
         }
         let late_at = going.begun + UNANSWERED_AFTER;

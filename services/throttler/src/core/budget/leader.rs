@@ -17,6 +17,7 @@ use super::pace::Pace;
 use super::permits::{Permit, Permits, Stage};
 use super::quota::{Allowance, Out, Quota};
 use super::rate::{Rate, RateCause};
+use super::silence::{self, Silence};
 use super::{ASK_AGAIN, BudgetPolicy, FLEET_PERMIT_LEASE, HELD_UP};
 
 /// So many more turns of the rate a permit takes that is fetched late: whoever comes later than others each time has a slow line.
@@ -69,6 +70,7 @@ pub(super) struct Leader {
     paced: f64,
     /// What the registry turns out to be able to do; none: the owner sets no cap.
     adaptive: Option<AdaptiveRate>,
+    silence: Silence,
     quota: Quota,
     line: Line,
     permits: Permits,
@@ -110,6 +112,7 @@ impl Leader {
             pace: Pace::new(policy.per_second),
             paced: policy.per_second,
             adaptive: adapts.then(|| AdaptiveRate::new(now, policy.per_second)),
+            silence: Silence::default(),
             quota: Quota::new(fault),
             line: Line::default(),
             permits: Permits::default(),
@@ -173,6 +176,8 @@ impl Leader {
     /// The registry has answered a pull.
     fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, served: bool) {
         let answer = if served { RegistryAnswer::Served } else { RegistryAnswer::Failed };
+        // A failure comes at once, or when somebody's patience is over.
+        self.silence.answered(now, granted.filter(|_| served).map(|granted| now.saturating_sub(granted)));
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.answered(now, node, granted, answer);
             self.set_pace();
@@ -320,6 +325,7 @@ impl Leader {
         let turn = (!self.line.is_empty()).then(|| match self.quota.allows(now, self.out()) {
             _ if self.learns(now) => self.learns_until,
             _ if self.is_full() => now + Duration::from_secs(1),
+            Allowance::Yes if self.is_silent(now) => self.silence.ends().unwrap_or(now),
             Allowance::Yes if self.may_pull_itself(now) => now + self.pace.ready_in(now, 0),
             Allowance::Yes => now + self.pace.ready_in(now, 0).max(OWN_PULL_LOOKED_AT),
             Allowance::But(_) | Allowance::No(_) => now + Duration::from_millis(500),
@@ -420,7 +426,7 @@ impl Leader {
     }
 
     fn admit(&mut self, now: Duration) {
-        if self.learns(now) || !self.leads(now) {
+        if self.learns(now) || !self.leads(now) || self.is_silent(now) {
             return;
         }
         self.admit_late(now);
@@ -444,6 +450,12 @@ impl Leader {
                 adaptive.granted(now);
             }
         }
+    }
+
+    /// Whether the registry, which has answered until now, answers nobody.
+    fn is_silent(&self, now: Duration) -> bool {
+        let Some(unanswered) = self.silence.unanswered(now) else { return false };
+        self.permits.open_of(unanswered).take(silence::PULLS).count() == silence::PULLS
     }
 
     fn may_pull_itself(&self, now: Duration) -> bool {

@@ -27,6 +27,7 @@ mod permits;
 mod quota;
 mod rate;
 mod remembered;
+mod silence;
 mod step;
 
 use std::time::Duration;

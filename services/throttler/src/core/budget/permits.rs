@@ -1,6 +1,7 @@
 //! The permits that a leader has out, and what is asked of them with each message: counted as they change, never by looking at all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use contract::{NodeName, PermitId};
@@ -147,6 +148,12 @@ impl Permits {
 
     pub(super) fn out(&self) -> Out {
         Out { open: self.open.len() as u64, since: self.open.first().map(|(granted, _)| *granted) }
+    }
+
+    /// Those that were let go in a time, and of which the registry's word is not known.
+    pub(super) fn open_of(&self, time: Range<Duration>) -> impl Iterator<Item = PermitId> {
+        let first = |granted| (granted, PermitId::from(0_u128));
+        self.open.range(first(time.start)..first(time.end.max(time.start))).map(|(_, id)| *id)
     }
 
     pub(super) fn held_by(&self, node: &NodeName) -> u64 {

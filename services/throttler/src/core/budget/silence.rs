@@ -1,0 +1,161 @@
+//! Whether a registry that answered has fallen silent: then nothing more is let go until it answers, or until it is known to be down.
+//!
+//! A registry that hangs says nothing, so no failure slows the budget down: at 200 pulls a second 400 are sent in the two seconds after which
+//! an attempt counts as unanswered. That nobody is answered any more shows sooner, where answers have come one after the other before.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+/// It is silent when nothing has come for as long as the last so many answers took to come,
+const ANSWERS: usize = 20;
+/// for so many times as long as an answer takes,
+const ANSWER_TIMES: u32 = 2;
+/// and in any case for so long: answers come together now and then.
+const LEAST: Duration = Duration::from_millis(250);
+/// So many pulls must have waited for that long.
+pub(super) const PULLS: usize = 10;
+/// After so long the back-off tracker knows of it: it says after 2 s that an attempt is unanswered. A registry whose answers are seen only
+/// when its pulls end is held up no longer.
+const HELD_FOR: Duration = Duration::from_millis(2_500);
+/// The usual length of an answer follows the last one by this share.
+const USUAL_FOLLOWS: u32 = 8;
+
+/// When a registry's answers came.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Silence {
+    /// Oldest first.
+    answers: VecDeque<Duration>,
+    /// How long they take.
+    usual: Duration,
+}
+
+impl Silence {
+    /// A pull was answered; `took`: how long after it was let go, if that is known and says how long answers take.
+    pub(super) fn answered(&mut self, now: Duration, took: Option<Duration>) {
+        if self.answers.len() == ANSWERS {
+            self.answers.pop_front();
+        }
+        self.answers.push_back(now);
+        if let Some(took) = took {
+            self.usual = (self.usual * (USUAL_FOLLOWS - 1) + took) / USUAL_FOLLOWS;
+        }
+    }
+
+    /// When pulls were let go that should have been answered by now; none: the registry is not silent, or has been for too long.
+    pub(super) fn unanswered(&self, now: Duration) -> Option<Range<Duration>> {
+        let (last, patience) = (*self.answers.back()?, self.patience()?);
+        let is_silent = now >= last + patience && now < last + patience + HELD_FOR;
+        is_silent.then(|| last.saturating_sub(patience)..now.saturating_sub(patience))
+    }
+
+    /// When it is over if no answer comes.
+    pub(super) fn ends(&self) -> Option<Duration> {
+        Some(*self.answers.back()? + self.patience()? + HELD_FOR)
+    }
+
+    /// How long nothing comes before it counts as silence; none: too few answers came to say.
+    fn patience(&self) -> Option<Duration> {
+        let (first, last) = (self.answers.front()?, self.answers.back()?);
+        let came_within = last.saturating_sub(*first);
+        (self.answers.len() == ANSWERS).then(|| came_within.max(self.usual * ANSWER_TIMES).max(LEAST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Random;
+    use contract::PermitId;
+    use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, ReturnBudget};
+
+    use super::super::BudgetPolicy;
+    use super::super::leader::{Leader, Office};
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// After so many answers, so far apart, each of which took so long: how long after the last one it is silent, and until when, in ms.
+    fn silence(answers: u32, apart: Duration, took: Duration) -> Option<(u128, u128)> {
+        let mut silence = Silence::default();
+        (1..=answers).for_each(|number| silence.answered(apart * number, Some(took)));
+        let (last, ends) = (apart * answers, silence.ends()?);
+        let begins = (0..).map(|number| last + MS * number).find(|at| silence.unanswered(*at).is_some())?;
+        assert!(silence.unanswered(ends - MS).is_some() && silence.unanswered(ends).is_none());
+        Some(((begins - last).as_millis(), (ends - last).as_millis()))
+    }
+
+    #[test]
+    fn a_registry_is_silent_when_it_answered_often_and_does_no_more() {
+        assert_eq!(silence(19, 5 * MS, 50 * MS), None, "too few have come");
+        assert_eq!(silence(100, 5 * MS, 50 * MS), Some((250, 2_750)));
+        assert_eq!(silence(100, 100 * MS, 50 * MS), Some((1_900, 4_400)), "few answers come in a second");
+        assert!(silence(200, 5 * MS, 3_000 * MS) >= Some((5_900, 8_400)), "an answer takes 3 s");
+    }
+
+    #[test]
+    fn an_answer_ends_it() {
+        let mut silence = Silence::default();
+        (1..=20).for_each(|number| silence.answered(5 * MS * number, None));
+        assert_eq!(silence.unanswered(400 * MS), Some(Duration::ZERO..150 * MS), "those let go then should have been answered");
+        silence.answered(401 * MS, None);
+        assert_eq!(silence.unanswered(402 * MS), None);
+    }
+    /// A leader without a rate, so that nothing but silence holds a pull.
+    struct Budget {
+        leader: Leader,
+        random: Random,
+    }
+
+    impl Budget {
+        fn new() -> Self {
+            let policy = BudgetPolicy { per_second: 0.0, at_once: 1_000, ..BudgetPolicy::default() };
+            let office = Office { epoch: 1, first: true, until: Duration::from_secs(60) };
+            let leader = Leader::new(Duration::ZERO, "leader".parse().expect("a name"), "owner", policy, office, None);
+            Self { leader, random: Random::seeded(1) }
+        }
+
+        /// The permit that one more node asks for, and whether it has it.
+        fn ask(&mut self, now: Duration) -> (GrantBudget, bool) {
+            let permit = PermitId::random(&mut self.random);
+            let node = format!("n{permit}").parse().expect("a name");
+            let ask =
+                GrantBudget { owner: "owner".to_owned(), node, permit, known: KnownLimits { none_told: true, ..KnownLimits::default() } };
+            let has_it = matches!(self.leader.ask(now, &ask), BudgetAnswer::Granted { .. });
+            (ask, has_it)
+        }
+
+        fn is_answered(&mut self, now: Duration, ask: GrantBudget, served: bool) {
+            let GrantBudget { owner, node, permit, .. } = ask;
+            self.leader.give_back(now, &ReturnBudget { owner, node, permit, used: true, told: None, served: Some(served) });
+        }
+    }
+
+    #[test]
+    fn a_registry_that_falls_silent_is_asked_no_more_until_it_answers_or_is_known_to_be_down() {
+        for served in [Some(true), Some(false), None] {
+            let mut budget = Budget::new();
+            let mut now = Duration::ZERO;
+            for _ in 0..40 {
+                now += 5 * MS;
+                let (ask, has_it) = budget.ask(now);
+                assert!(has_it);
+                budget.is_answered(now, ask, true);
+            }
+            let (last, mut hang) = (now, Vec::new());
+            loop {
+                now += 5 * MS;
+                match budget.ask(now) {
+                    (ask, true) => hang.push(ask),
+                    (_, false) => break,
+                }
+            }
+            assert_eq!(now - last, 305 * MS, "ten hang for as long as nothing came: {}", hang.len());
+            match served {
+                Some(served) => budget.is_answered(now, hang.remove(0), served),
+                None => now = last + 2_750 * MS,
+            }
+            budget.leader.tick(now);
+            assert_eq!(budget.leader.waiting(), 0, "{served:?}");
+        }
+    }
+}
