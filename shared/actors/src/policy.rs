@@ -1,5 +1,6 @@
 //! The fleet policy as the bus has it: read at the start, heard as it changes, and read again in case a change was not heard.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use contract::policy::{FleetPolicy, POLICY_KEY, StoredPolicy};
 use contract::subject::Fleet;
 use futures::stream::unfold;
 use futures::{Stream, StreamExt as _};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 
 use crate::bucket_spec;
 
@@ -49,7 +50,10 @@ pub struct PolicyFollower {
     health: HealthChanges,
     /// Whether the bus has said how it is: the first word is no change.
     greeted: bool,
-    look_at: Instant,
+    /// Until it is to be looked at.
+    look_in: Pin<Box<Sleep>>,
+    /// Whether that is because the bus came back.
+    looks_soon: bool,
     known: Known,
 }
 
@@ -133,14 +137,15 @@ impl PolicyFollower {
     pub fn new(bus: BusRef, fleet: Fleet, random: Random) -> Self {
         let health = bus.health_changes();
         let known = Known::default();
-        Self { bus, fleet, random, bucket: None, news: None, health, greeted: false, look_at: Instant::now(), known }
+        let look_in = Box::pin(sleep(Duration::ZERO));
+        Self { bus, fleet, random, bucket: None, news: None, health, greeted: false, look_in, looks_soon: false, known }
     }
 
     /// The policy that is there when a service starts, if the bus answers in time; what comes later is among [`Self::changes`].
     pub async fn first(&mut self) -> Option<Followed> {
         let first = self.look_within(FIRST_WITHIN).await;
         if self.known.revision.is_none() {
-            self.look_at = Instant::now();
+            self.look_in = Box::pin(sleep(Duration::ZERO));
         }
         first
     }
@@ -185,7 +190,8 @@ impl PolicyFollower {
             Ok(Err(KeyValueError::Bus(BusError::Unsupported { .. }))) => REFUSED_LOOK_AGAIN,
             Ok(Err(_)) | Err(_) => LOOK_AGAIN,
         };
-        self.look_at = Instant::now() + again.mul_f64(0.5 + self.random.fraction());
+        self.look_in = Box::pin(sleep(again.mul_f64(0.5 + self.random.fraction())));
+        self.looks_soon = false;
         match looked {
             Ok(Ok(followed)) => followed,
             Ok(Err(error)) => {
@@ -211,7 +217,7 @@ impl PolicyFollower {
             return self.known.found(revision, &message.payload);
         }
         if self.known.revision != Some(revision) {
-            self.look_at = Instant::now();
+            self.look_in = Box::pin(sleep(Duration::ZERO));
         }
         None
     }
@@ -234,11 +240,12 @@ impl PolicyFollower {
                 }
                 health = self.health.next() => {
                     let (is_connected, greeted) = (health? == BusHealth::Connected, std::mem::replace(&mut self.greeted, true));
-                    if is_connected && greeted {
-                        self.look_at = self.look_at.min(Instant::now() + LOOK_SPREAD.mul_f64(self.random.fraction()));
+                    // A bus that comes and goes does not put it off again and again.
+                    if is_connected && greeted && !std::mem::replace(&mut self.looks_soon, true) {
+                        self.look_in = Box::pin(sleep(LOOK_SPREAD.mul_f64(self.random.fraction())));
                     }
                 }
-                () = sleep_until(self.look_at) => {
+                () = self.look_in.as_mut() => {
                     if let Some(followed) = self.look_within(ANSWER_WITHIN).await {
                         return Some(followed);
                     }

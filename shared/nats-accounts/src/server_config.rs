@@ -191,8 +191,8 @@ fn group_lines(text: &mut String, group: &Group, explain: bool) {
 }
 
 const LIMITS: &str =
-    "    # The six buckets take 54 MiB, the stream of events 1 GiB (events.stream_max_bytes); three times that in a cluster.
-    jetstream: { max_mem: 0, max_file: 4GB, max_streams: 8, max_bytes_required: true }
+    "    # The seven buckets take 54 MiB, the stream of events 1 GiB (events.stream_max_bytes); three times that in a cluster.
+    jetstream: { max_mem: 0, max_file: 4GB, max_streams: 9, max_bytes_required: true }
     # Of connections in all, and of each its subscriptions (an agent has some 50) and the bytes of a message.
     limits { max_connections: 20000, max_subscriptions: 1000, max_payload: 1MB }
 ";

@@ -225,8 +225,9 @@ impl World {
     /// the middle: it may start anew without a line, when it cannot know better.
     fn settings_of(&self, node: usize) -> BudgetPolicy {
         let crashes = self.plan.acts.iter().any(|(_, act)| matches!(act, Act::Crash(crashed) if *crashed == node));
-        let times = if self.is_by_policy() && !crashes { 4 } else { 1 };
-        BudgetPolicy { per_second: self.budget.per_second * f64::from(times), at_once: self.budget.at_once * times as usize, ..self.budget }
+        let times: u8 = if self.is_by_policy() && !crashes { 4 } else { 1 };
+        let per_second = self.budget.per_second * f64::from(times);
+        BudgetPolicy { per_second, at_once: self.budget.at_once * usize::from(times), ..self.budget }
     }
 
     async fn start(&mut self, now: Duration, node: usize) {
