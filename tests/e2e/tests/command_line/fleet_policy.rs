@@ -93,8 +93,8 @@ fn what_is_no_policy_or_comes_too_late_changes_nothing_and_says_what_to_do() {
         ("[budget]\npulls_per_second = -1.0\n", "say 0.01 to 100000"),
         ("[budget]\npulls_per_second = 1e9\n", "say 0.01 to 100000"),
         ("[budget]\npuls_at_once = 1\n", "unknown field `puls_at_once`"),
-        (&many, "100 are the most"),
-        (&long, "name it as images do"),
+        (many.as_str(), "100 are the most"),
+        (long.as_str(), "name it as images do"),
     ] {
         write(&fleet, "bad.toml", text);
         for command in ["set", "diff"] {
