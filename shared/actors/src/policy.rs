@@ -62,8 +62,8 @@ pub struct PolicyFollower {
 struct Known {
     /// Which one is followed; 0: it is known that there is none.
     revision: Option<u64>,
-    /// Which one cannot be followed.
-    refused: u64,
+    /// What stood there last, and at which revision, whether it can be followed or not.
+    seen: (u64, Vec<u8>),
     /// In which bucket it was found; empty: that was not looked up yet.
     created: String,
     /// Which bucket took its place, and has none.
@@ -73,15 +73,16 @@ struct Known {
 impl Known {
     /// What stands at a revision, if it is another than before and can be followed. What cannot is said once.
     fn found(&mut self, revision: u64, value: &[u8]) -> Option<Followed> {
-        if self.revision == Some(revision) || revision == self.refused {
+        if self.has_seen(revision, value) {
             return None;
         }
+        self.seen = (revision, value.to_vec());
         let read = decode::<StoredPolicy>(value).map_err(|error| error.to_string());
         let read = read.and_then(|stored| stored.policy.check().map_err(|error| error.to_string()).map(|()| stored));
         match read {
             Ok(StoredPolicy { policy, by }) => {
                 tracing::info!(revision, by, "the fleet policy is followed");
-                (self.revision, self.refused) = (Some(revision), 0);
+                self.revision = Some(revision);
                 Some(Followed { policy, revision })
             }
             Err(error) => {
@@ -92,7 +93,6 @@ impl Known {
                     followed,
                     "the fleet policy cannot be followed, the one before is kept (0: none): set one with `fleetpull policy set`"
                 );
-                self.refused = revision;
                 self.none_at_first()
             }
         }
@@ -115,8 +115,13 @@ impl Known {
             return None;
         }
         tracing::info!("there is no fleet policy any more: the nodes' own settings count");
-        (self.revision, self.refused) = (None, 0);
+        *self = Self::default();
         self.none_at_first()
+    }
+
+    /// In a bucket that was made anew revisions begin anew: another value may stand at the same one.
+    fn has_seen(&self, revision: u64, value: &[u8]) -> bool {
+        self.seen.0 == revision && self.seen.1 == value
     }
 
     fn followed(&self) -> u64 {
@@ -172,7 +177,7 @@ impl PolicyFollower {
             }
         };
         match bucket.get(POLICY_KEY).await? {
-            Some(entry) if self.known.revision == Some(entry.revision) && !self.known.created.is_empty() => Ok(None),
+            Some(entry) if self.known.has_seen(entry.revision, &entry.value) && !self.known.created.is_empty() => Ok(None),
             Some(entry) => {
                 self.known.created = bucket.status().await?.created;
                 Ok(self.known.found(entry.revision, &entry.value))
@@ -348,7 +353,9 @@ mod tests {
         assert_eq!(follower.known.followed(), 3);
         follower.news = None;
         let bucket = hub.bucket(&spec()).await.expect("a bucket");
-        bucket.put(POLICY_KEY, stored(8.0).into(), None).await.expect("it is stored");
-        assert_eq!(next(&mut follower, 91).await, Some((Some(8.0), 1)), "revisions begin anew there");
+        for rate in [8.0, 9.0, 10.0] {
+            bucket.put(POLICY_KEY, stored(rate).into(), None).await.expect("it is stored");
+        }
+        assert_eq!(next(&mut follower, 91).await, Some((Some(10.0), 3)), "revisions begin anew there");
     }
 }
