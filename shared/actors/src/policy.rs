@@ -192,7 +192,7 @@ impl PolicyFollower {
         let looked = timeout(within, self.look()).await;
         let again = match &looked {
             Ok(Ok(_)) => LOOK_EVERY,
-            Ok(Err(KeyValueError::Bus(BusError::Unsupported { .. }))) => REFUSED_LOOK_AGAIN,
+            Ok(Err(KeyValueError::Bus(BusError::Unsupported { .. } | BusError::Forbidden { .. }))) => REFUSED_LOOK_AGAIN,
             Ok(Err(_)) | Err(_) => LOOK_AGAIN,
         };
         self.look_in = Box::pin(sleep(again.mul_f64(0.5 + self.random.fraction())));
