@@ -20,6 +20,7 @@ use crate::shell::{Recording, SharedBus, Sharing, Wishes};
 pub struct BackoffTracker {
     pub(crate) core: Core,
     pub(crate) clock: Dating,
+    /// By the node's own settings.
     pub(crate) share: Share,
     pub(crate) sharing: Option<Sharing>,
     pub(crate) wishes: Wishes,
@@ -159,6 +160,7 @@ impl Actor for BackoffTracker {
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
         self.begin_sharing(context);
+        self.follow_policy(context);
     }
 }
 

@@ -195,6 +195,12 @@ impl Throttler {
         of_fleet.map_or(PermitAnswer::Queued { ahead, budget_wait_ms: None }, queued)
     }
 
+    /// Whether a pull that has a budget is counted on it: one that has begun, if it was when it began; else unless the fleet only observes.
+    fn is_counted(&self, permit: PermitId) -> bool {
+        let Some(sharing) = &self.sharing else { return false };
+        if self.core.is_granted(permit) { self.wishes.contains_key(&permit) } else { !sharing.observes }
+    }
+
     /// Answers another node as the leader of a budget.
     fn lead(&mut self, call: BudgetCall, context: &mut Context<Self>) -> Option<BudgetReply> {
         self.share(budget::Input::Called { token: 0, call }, context)
@@ -211,9 +217,10 @@ impl Actor for Throttler {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
-        if let Some(sharing) = &self.sharing {
-            context.add_stream(sharing.health());
-        }
+        let Some(sharing) = &mut self.sharing else { return };
+        context.add_stream(sharing.health());
+        let follower = sharing.follower();
+        self.follow_policy(follower, context);
     }
 }
 
@@ -231,7 +238,11 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
 
     fn handle(&mut self, Ask(acquire): Ask<AcquirePermit>, context: &mut Self::Context) -> Self::Result {
         let AcquirePermit { permit, image, patience_ms, budget } = acquire.body;
-        let budget = budget.filter(|_| self.sharing.is_some());
+        let budget = budget.filter(|_| self.is_counted(permit));
+        if budget.is_none() && self.wishes.remove(&permit).is_some() {
+            // It has waited for the fleet, which holds it back no more.
+            self.share(budget::Input::Release { permit, limits: Vec::new(), served: None }, context);
+        }
         if !self.core.is_granted(permit) {
             self.counting.asked(self.clock.now().monotonic, permit, budget.is_some(), acquire.meta.trace);
         }

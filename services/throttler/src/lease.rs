@@ -50,7 +50,7 @@ enum Campaign {
     Led(Option<(NodeName, u64)>),
     /// This node has it.
     Elected(Office),
-    /// Nothing can be said: somebody who cannot be asked has it, or whoever led by a bucket that was lost may still do so.
+    /// Nothing can be said: nobody leads, and this node may not; somebody who cannot be asked has it, or whoever led by a bucket that was lost may still do so.
     Unsaid,
 }
 
@@ -82,11 +82,11 @@ impl Leases {
         self.store.write_in(version);
     }
 
-    /// Who leads; this node, if nobody else does. `leads`: this node does, as far as it knows.
-    pub(crate) async fn campaign(&self, owner: String, leads: bool) -> Input {
+    /// Who leads; this node, if nobody else does and it may. `leads`: this node does, as far as it knows.
+    pub(crate) async fn campaign(&self, owner: String, leads: bool, may_take: bool) -> Input {
         let asked = self.now();
         self.found().await;
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.look_or_take(&owner, leads)).await {
+        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.look_or_take(&owner, leads, may_take)).await {
             Ok(Ok(Campaign::Led(leader))) => return Input::Lead { owner, leader },
             Ok(Ok(Campaign::Elected(office))) => {
                 // The lease is taken: whatever becomes of this, the node leads.
@@ -155,9 +155,10 @@ impl Leases {
         }
     }
 
-    async fn look_or_take(&self, owner: &str, leads: bool) -> Result<Campaign, KeyValueError> {
+    async fn look_or_take(&self, owner: &str, leads: bool, may_take: bool) -> Result<Campaign, KeyValueError> {
         let (bucket, keys) = (self.store.bucket().await?, self.keys(owner));
         match self.look(owner, leads).await? {
+            None if !may_take => return Ok(Campaign::Unsaid),
             None => {}
             Some(answer) => return Ok(answer),
         }
@@ -270,11 +271,23 @@ mod tests {
     }
 
     async fn lead(leases: &Leases) -> Option<Office> {
-        office(leases.campaign("owner".to_owned(), false).await)
+        office(leases.campaign("owner".to_owned(), false, true).await)
     }
 
     async fn later(seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_may_not_lead_yet_hears_who_does() {
+        let clock = Clock::simulated(WALL);
+        let bus = MemoryBus::new(clock.clone());
+        let (a, b) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "b", "2"));
+        let told = a.campaign("owner".to_owned(), false, false).await;
+        assert!(matches!(told, Input::LeaseUnknown { .. }), "{told:?}");
+        let leads = lead(&b).await.expect("nobody leads");
+        let told = a.campaign("owner".to_owned(), false, false).await;
+        assert!(matches!(told, Input::Lead { leader: Some((_, epoch)), .. } if epoch == leads.epoch), "{told:?}");
     }
 
     fn lose(bus: &MemoryBus) {
@@ -289,11 +302,11 @@ mod tests {
         let unheard = lead(&a).await.expect("nobody leads");
         assert!(unheard.first);
         assert_eq!(lead(&b).await, None, "it is another's");
-        let told = double.campaign("owner".to_owned(), false).await;
+        let told = double.campaign("owner".to_owned(), false, true).await;
         assert!(matches!(told, Input::LeaseUnknown { .. }), "it is another process's, which is nobody to ask: {told:?}");
         let again = lead(&a).await.expect("its own");
         assert!(again.epoch > unheard.epoch && !again.first);
-        assert_eq!(office(a.campaign("owner".to_owned(), true).await), None, "it leads already");
+        assert_eq!(office(a.campaign("owner".to_owned(), true, true).await), None, "it leads already");
         later(4).await;
         let next = lead(&double).await.expect("the lease has run out");
         assert!(next.epoch > again.epoch && !next.first);
@@ -382,7 +395,7 @@ mod tests {
         later(3).await;
         let next = lead(&b).await.expect("nobody leads");
         assert!(next.epoch > held.epoch, "{} after {}", next.epoch, held.epoch);
-        let Input::Lead { leader: Some(leader), .. } = a.campaign("owner".to_owned(), false).await else {
+        let Input::Lead { leader: Some(leader), .. } = a.campaign("owner".to_owned(), false, true).await else {
             panic!("a is told of b");
         };
         assert_eq!(leader, ("b".parse().expect("a name"), next.epoch));

@@ -15,6 +15,8 @@ mod inbound;
 #[cfg(feature = "shell")]
 mod lease;
 #[cfg(feature = "shell")]
+mod policy;
+#[cfg(feature = "shell")]
 mod recording;
 #[cfg(feature = "shell")]
 mod sharing;

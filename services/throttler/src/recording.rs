@@ -69,6 +69,7 @@ fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
         (true, RateCause::SilentNodes, _) => ": nodes are silent, and may pull by their own share",
         (true, RateCause::Overload, _) => ": several nodes failed, so the registry is asked as much as it can do",
         (false, RateCause::Overload, _) => ": the registry can do more",
+        (_, RateCause::Policy, RateCause::Policy) => ": its cap was changed",
         (false, _, RateCause::Overload) => ": the registry can do what is asked of it",
         (false, _, RateCause::Quota) => ": the registry's quota has begun anew",
         (false, _, RateCause::SilentNodes) => ": fewer nodes are silent",
@@ -99,6 +100,12 @@ mod tests {
                 spent,
                 EventReason::RateRaised,
                 "the budget of hub lets 2.5 pulls a second go, and before no pull: the registry's quota has begun anew",
+            ),
+            (
+                Rate { per_1000_s: Some(1_000), ..full },
+                full,
+                EventReason::RateLowered,
+                "the budget of hub lets 1 pulls a second go, and before 2.5 pulls a second: its cap was changed",
             ),
             (
                 none,

@@ -1,10 +1,11 @@
 //! The throttler's part in the fleet's budgets: what the core wants is carried to the bus, and what comes of it back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::fut::{ActorFutureExt as _, wrap_future};
 use actix::{AsyncContext as _, Context};
-use actors::{Delivery, Sender, Wiring};
+use actors::{Delivery, PolicyFollower, Sender, Wiring};
 use bus::{BusHealth, BusRef};
 use clock::{Clock, Random};
 use contract::messages::throttler::{BudgetTurn, GrantBudget, RenewBudget, ReturnBudget};
@@ -14,6 +15,10 @@ use contract::{CallError, Command, Envelope, Meta, NodeName};
 use crate::actor::Throttler;
 use crate::core::budget::{ANSWER_HEARD, ANSWER_WITHIN, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Fault, Input};
 use crate::lease::Leases;
+
+/// So long a node leaves it to others to lead that does not know yet what the fleet policy says. The bucket of leases answers at that time
+/// or nobody leads: so that of policies mostly does.
+const POLICY_AWAITED: Duration = Duration::from_secs(5);
 
 /// What a throttler that shares its budgets is made of, besides the node's own.
 pub struct FleetParts {
@@ -27,6 +32,8 @@ pub struct FleetParts {
     pub instance: String,
     /// The budget of each owner.
     pub budget: BudgetPolicy,
+    /// The registry that an owner's budget is of, as the fleet policy names it.
+    pub registry_of: fn(&str) -> String,
     /// Chance, for ids and for spreading.
     pub random: Random,
     /// A rule broken on purpose, for tests of tests.
@@ -42,19 +49,32 @@ pub(crate) struct Sharing {
     pub(crate) leases: Arc<Leases>,
     /// Whether the bus was there since the start, and fit for budgets.
     was_connected: bool,
+    /// The fleet policy says so: no pull is held back by a budget of the fleet's.
+    pub(crate) observes: bool,
+    /// Whether the bus has said what the fleet policy is, or that there is none.
+    pub(crate) knows_policy: bool,
+    /// From then on it leads a budget all the same.
+    leads_from: Duration,
 }
 
 impl Sharing {
     pub(crate) fn new(parts: FleetParts, slots: usize, clock: Clock) -> Self {
-        let FleetParts { bus, fleet, node, instance, budget, mut random, fault } = parts;
+        let FleetParts { bus, fleet, node, instance, budget, registry_of, mut random, fault } = parts;
+        let leads_from = clock.now().monotonic + POLICY_AWAITED;
         let leases = Arc::new(Leases::new(Arc::clone(&bus), &fleet, node.clone(), instance, clock));
-        let core = Budgets::new(node, budget, Random::seeded(random.word())).with_slots(slots).with_fault(fault);
-        Self { core, bus, fleet, random, leases, was_connected: false }
+        let core =
+            Budgets::new(node, budget, Random::seeded(random.word())).with_slots(slots).with_registries(registry_of).with_fault(fault);
+        Self { core, bus, fleet, random, leases, was_connected: false, observes: false, knows_policy: false, leads_from }
     }
 
     /// How the bus is, as it changes.
     pub(crate) fn health(&self) -> bus::HealthChanges {
         self.bus.health_changes()
+    }
+
+    /// Who follows the fleet policy.
+    pub(crate) fn follower(&mut self) -> PolicyFollower {
+        PolicyFollower::new(Arc::clone(&self.bus), self.fleet.clone(), Random::seeded(self.random.word()))
     }
 
     fn sender<C: Command>(&self, to: NodeName) -> Sender<C> {
@@ -148,8 +168,9 @@ impl Throttler {
             }
             Effect::Campaign { owner } => {
                 let leads = sharing.core.led().any(|(led, _)| led == owner);
+                let may_take = sharing.knows_policy || self.clock.monotonic() >= sharing.leads_from;
                 let leases = Arc::clone(&sharing.leases);
-                self.ask_for_lease(async move { leases.campaign(owner, leads).await }, context);
+                self.ask_for_lease(async move { leases.campaign(owner, leads, may_take).await }, context);
             }
             Effect::KeepLease { owner, epoch } => {
                 let leases = Arc::clone(&sharing.leases);

@@ -1,7 +1,8 @@
-//! The throttler: leases, shares, properties, fleets of its core.
+//! The throttler: leases, shares, the fleet policy, properties, fleets of its core.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fleet;
 mod leases;
+mod policy;
 mod properties;
 mod shares;

@@ -14,30 +14,30 @@ use throttler::core::budget::{
     ALONE_AFTER, ALONE_AFTER_UNUSABLE, Alone, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Input, KNOWN_FOR, Office,
 };
 
-const OWNER: &str = "default registry.example/anonymous@egress";
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const OWNER: &str = "default registry.example/anonymous@egress";
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// Between two looks at what is due: timers have whole milliseconds.
 const TICK: Duration = Duration::from_millis(5);
 
 /// One node, and a clock that goes as it is told.
-struct Node {
-    core: Budgets,
+pub(crate) struct Node {
+    pub(crate) core: Budgets,
     random: Random,
-    now: Duration,
+    pub(crate) now: Duration,
     /// When each permit was granted to this node, and whether without a leader.
-    granted: Vec<(Duration, PermitId, bool)>,
+    pub(crate) granted: Vec<(Duration, PermitId, bool)>,
     /// When a node was called, as this one leads: a permit went out then.
     called: Vec<Duration>,
 }
 
 impl Node {
-    fn new(number: u64, policy: BudgetPolicy) -> Self {
+    pub(crate) fn new(number: u64, policy: BudgetPolicy) -> Self {
         let core = Budgets::new(format!("n{number}").parse().unwrap(), policy, Random::seeded(number));
         Self { core, random: Random::seeded(1_000 + number), now: SECOND, granted: Vec::new(), called: Vec::new() }
     }
 
     /// One of so many, without a bus from the beginning.
-    fn alone(number: u64, alive: u64, policy: BudgetPolicy) -> Self {
+    pub(crate) fn alone(number: u64, alive: u64, policy: BudgetPolicy) -> Self {
         let mut node = Self::new(number, policy);
         if alive > 0 {
             node.give(Input::Fleet { alive });
@@ -47,21 +47,21 @@ impl Node {
     }
 
     /// The leader of a fleet of so many, from now on and for hours.
-    fn leading(alive: u64, policy: BudgetPolicy) -> Self {
+    pub(crate) fn leading(alive: u64, policy: BudgetPolicy) -> Self {
         let mut node = Self::new(0, policy);
         node.give(Input::Fleet { alive });
         node.lead();
         node
     }
 
-    fn lead(&mut self) {
+    pub(crate) fn lead(&mut self) {
         let permit = self.want();
         let office = Office { epoch: 1, first: true, until: self.now + 100 * KNOWN_FOR };
         self.give(Input::Elected { owner: OWNER.to_owned(), office });
         self.give(Input::Release { permit, limits: Vec::new(), served: Some(true) });
     }
 
-    fn give(&mut self, input: Input) -> Vec<BudgetReply> {
+    pub(crate) fn give(&mut self, input: Input) -> Vec<BudgetReply> {
         let now = Now { monotonic: self.now, wall: Duration::ZERO };
         let mut replies = Vec::new();
         for effect in self.core.step(now, input) {
@@ -78,13 +78,13 @@ impl Node {
         replies
     }
 
-    fn want(&mut self) -> PermitId {
+    pub(crate) fn want(&mut self) -> PermitId {
         let permit = PermitId::random(&mut self.random);
         self.give(Input::Want { owner: OWNER.to_owned(), permit });
         permit
     }
 
-    fn until(&mut self, end: Duration) {
+    pub(crate) fn until(&mut self, end: Duration) {
         while self.now < end {
             self.now += TICK;
             self.give(Input::Tick);
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// Another node asks this one for a permit.
-    fn asked(&mut self, by: u64) -> (GrantBudget, BudgetAnswer) {
+    pub(crate) fn asked(&mut self, by: u64) -> (GrantBudget, BudgetAnswer) {
         let (owner, node) = (OWNER.to_owned(), format!("other{by}").parse().unwrap());
         // The registry has told nobody of a quota, so that rate and pulls at once are all there is to keep.
         let known = KnownLimits { none_told: true, limits: Vec::new() };
@@ -105,7 +105,7 @@ impl Node {
     }
 
     /// How many pulls at once this node lets others begin as a leader. All of them are over then.
-    fn lets_go_at_once(&mut self) -> usize {
+    pub(crate) fn lets_go_at_once(&mut self) -> usize {
         let asked: Vec<(GrantBudget, BudgetAnswer)> = (0..100).map(|other| self.asked(other)).collect();
         for (GrantBudget { owner, node, permit, .. }, _) in &asked {
             let back =
@@ -116,7 +116,7 @@ impl Node {
     }
 
     /// Others pull all the time, and nothing fails: so the rate doubles up to its cap.
-    fn warms_up(&mut self) {
+    pub(crate) fn warms_up(&mut self) {
         for other in 0..2_000 {
             self.until(self.now + TICK);
             let (GrantBudget { owner, node, permit, .. }, answer) = self.asked(other);
@@ -126,8 +126,13 @@ impl Node {
         }
     }
 
+    /// How often a node was called so far.
+    pub(crate) fn called(&self) -> usize {
+        self.called.len()
+    }
+
     /// In the next two seconds, in each on average, while two hundred nodes want one more each.
-    fn lets_go_in_a_second(&mut self) -> usize {
+    pub(crate) fn lets_go_in_a_second(&mut self) -> usize {
         self.warms_up();
         for other in 0..200 {
             self.asked(other);
@@ -138,7 +143,7 @@ impl Node {
     }
 }
 
-fn most_in_a_second(at: &[Duration]) -> usize {
+pub(crate) fn most_in_a_second(at: &[Duration]) -> usize {
     at.iter().map(|from| at.iter().filter(|at| *at >= from && **at < *from + SECOND).count()).max().unwrap_or_default()
 }
 
@@ -150,7 +155,7 @@ fn used_up(window: Duration) -> Vec<RegistryLimit> {
 #[test]
 fn ten_nodes_that_reach_no_leader_take_a_tenth_of_the_rate_each() {
     for alone in [Alone::Open, Alone::Share] {
-        let policy = BudgetPolicy { per_second: 20.0, at_once: 0, alone };
+        let policy = BudgetPolicy { per_second: 20.0, at_once: 0, alone, ..BudgetPolicy::default() };
         let mut nodes: Vec<Node> = (0..10).map(|number| Node::alone(number, 10, policy)).collect();
         for node in &mut nodes {
             for _ in 0..60 {
@@ -174,7 +179,7 @@ fn ten_nodes_that_reach_no_leader_take_a_tenth_of_the_rate_each() {
 fn who_reaches_no_leader_takes_its_share_of_pulls_at_once_and_never_less_than_one() {
     for (at_once, alive, most) in [(20, 10, 2), (20, 20, 1), (3, 10, 1), (20, 0, 1), (20, 1, 20)] {
         for alone in [Alone::Open, Alone::Share] {
-            let mut node = Node::alone(1, alive, BudgetPolicy { per_second: 0.0, at_once, alone });
+            let mut node = Node::alone(1, alive, BudgetPolicy { per_second: 0.0, at_once, alone, ..BudgetPolicy::default() });
             for _ in 0..30 {
                 node.want();
             }
@@ -192,7 +197,7 @@ fn who_reaches_no_leader_takes_its_share_of_pulls_at_once_and_never_less_than_on
 fn a_quota_that_is_used_up_holds_who_shares_it_alone_until_its_window_is_over_and_nobody_else() {
     let window = 60 * SECOND;
     for alone in [Alone::Open, Alone::Share] {
-        let mut node = Node::alone(1, 10, BudgetPolicy { per_second: 20.0, at_once: 0, alone });
+        let mut node = Node::alone(1, 10, BudgetPolicy { per_second: 20.0, at_once: 0, alone, ..BudgetPolicy::default() });
         let first = node.want();
         node.until(ALONE_AFTER + 2 * SECOND);
         assert_eq!(node.granted.len(), 1, "{alone:?}: what nobody has told of holds nobody");
@@ -213,8 +218,8 @@ fn a_quota_that_is_used_up_holds_who_shares_it_alone_until_its_window_is_over_an
 
 #[test]
 fn a_leader_keeps_the_share_of_nodes_that_were_alive_ten_minutes_ago() {
-    let at_once = BudgetPolicy { per_second: 0.0, at_once: 20, alone: Alone::Open };
-    let rate = BudgetPolicy { per_second: 20.0, at_once: 0, alone: Alone::Open };
+    let at_once = BudgetPolicy { per_second: 0.0, at_once: 20, alone: Alone::Open, ..BudgetPolicy::default() };
+    let rate = BudgetPolicy { per_second: 20.0, at_once: 0, alone: Alone::Open, ..BudgetPolicy::default() };
     let (mut slots, mut paced) = (Node::leading(10, at_once), Node::leading(10, rate));
     assert_eq!((slots.lets_go_at_once(), paced.lets_go_in_a_second()), (20, 18), "all, less what the rate leaves free");
     let silent = slots.now;
@@ -236,7 +241,7 @@ fn a_leader_keeps_the_share_of_nodes_that_were_alive_ten_minutes_ago() {
 
 #[test]
 fn who_is_elected_while_nodes_are_silent_keeps_their_share_as_well() {
-    let policy = BudgetPolicy { per_second: 0.0, at_once: 20, alone: Alone::Open };
+    let policy = BudgetPolicy { per_second: 0.0, at_once: 20, alone: Alone::Open, ..BudgetPolicy::default() };
     let mut node = Node::new(0, policy);
     for alive in [10, 4] {
         node.give(Input::Fleet { alive });

@@ -4,6 +4,7 @@
 //! - [`serve`] takes commands from the bus to an actor.
 //! - [`later`] lets an actor answer in a later turn.
 //! - [`Pending`] lets an actor wait for thousands of futures, each of which costs only when it is woken.
+//! - [`PolicyFollower`] tells an actor which fleet policy to go by, as the bus has it.
 //! - [`Gravestone`] reports the panic of an actor: actix neither restarts an actor that panicked nor tells anybody.
 
 mod abandoned;
@@ -13,6 +14,7 @@ mod gather;
 mod gravestone;
 mod later;
 mod pending;
+mod policy;
 mod sender;
 mod serve;
 mod wire;
@@ -23,5 +25,6 @@ pub use gather::{PERSON, Patience, gather};
 pub use gravestone::Gravestone;
 pub use later::{Answer, Later, later};
 pub use pending::{Pending, PendingHandle};
+pub use policy::{Followed, PolicyFollower};
 pub use sender::{Delivery, Sender, Wiring};
 pub use serve::{MAX_STANDING_REQUESTS, Served, serve, serve_as_leader, serve_everywhere};

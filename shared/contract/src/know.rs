@@ -9,6 +9,7 @@
 //! | `leaders` | `registrar` | [`StoredLease`] |
 //! | `pauses` | `all` or `registry.<registry>` | [`StoredPause`] |
 //! | `members` | `<node>` | [`StoredMember`] |
+//! | `policy` | `fleet` | [`crate::policy::StoredPolicy`] |
 //!
 //! A node writes only below its own token, so that it can be permitted to speak only as itself. Within version 1 these grow:
 //! unknown fields are ignored, an unknown kind reads as unknown and binds nobody. A value of another version begins with the
@@ -51,6 +52,8 @@ pub const PAUSES: &str = "pauses";
 /// The bucket of the nodes that belong to the fleet. Never republished: commands read it, and each node writes its own record a few times
 /// an hour.
 pub const MEMBERS: &str = "members";
+/// The bucket of the fleet policy, and the topic below which it is republished. Operators write it, and no node.
+pub const POLICY: &str = "policy";
 /// The bucket of the fleet's key. Never republished: only who may read the bucket sees it.
 pub const KEYS: &str = "keys";
 
@@ -64,6 +67,8 @@ const LEADERS_MAX_BYTES: u64 = 4 * 1024 * 1024;
 const PAUSES_MAX_BYTES: u64 = 1024 * 1024;
 /// The most bytes of all members of a fleet: 20,000 records of some hundred bytes each.
 const MEMBERS_MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// The most bytes of the fleet policy: it is one value, and one more while it is replaced.
+const POLICY_MAX_BYTES: u64 = 64 * 1024;
 /// The most bytes of the fleet's key: it is one value.
 const KEYS_MAX_BYTES: u64 = 64 * 1024;
 /// How long buckets keep markers of what expired or was deleted: nobody reads them later than they are republished.
@@ -116,6 +121,12 @@ impl SharedBucket {
         Self::republished(fleet, PAUSES, PAUSES_MAX_BYTES)
     }
 
+    /// [`POLICY`]. Nothing in it expires.
+    #[must_use]
+    pub fn policy(fleet: &Fleet) -> Self {
+        Self { markers_kept: None, ..Self::republished(fleet, POLICY, POLICY_MAX_BYTES) }
+    }
+
     /// [`KEYS`].
     #[must_use]
     pub fn keys(fleet: &Fleet) -> Self {
@@ -124,8 +135,8 @@ impl SharedBucket {
 
     /// All buckets of a fleet.
     #[must_use]
-    pub fn all(fleet: &Fleet) -> [Self; 6] {
-        [Self::reports, Self::leases, Self::leaders, Self::pauses, Self::members, Self::keys].map(|bucket| bucket(fleet))
+    pub fn all(fleet: &Fleet) -> [Self; 7] {
+        [Self::reports, Self::leases, Self::leaders, Self::pauses, Self::members, Self::policy, Self::keys].map(|bucket| bucket(fleet))
     }
 
     fn republished(fleet: &Fleet, purpose: &str, max_bytes: u64) -> Self {
@@ -591,8 +602,11 @@ mod tests {
             assert!(bucket.max_bytes > MAX_STORED_BYTES as u64 && bucket.markers_kept.is_some());
             assert_eq!((&bucket.name, bucket.republished_to.as_ref()), (&fleet.bucket(purpose), Some(&fleet.knowledge(purpose))));
         }
-        let purposes = [REPORTS, LEASES, LEADERS, PAUSES, MEMBERS, KEYS];
+        let purposes = [REPORTS, LEASES, LEADERS, PAUSES, MEMBERS, POLICY, KEYS];
         assert_eq!(SharedBucket::all(&fleet).map(|bucket| bucket.name), purposes.map(|purpose| fleet.bucket(purpose)));
+        let policy = SharedBucket::policy(&fleet);
+        assert!(policy.max_bytes > 2 * MAX_STORED_BYTES as u64 && policy.markers_kept.is_none());
+        assert_eq!(policy.republished_to, Some(fleet.knowledge(POLICY)));
         let members = SharedBucket::members(&fleet);
         assert!(members.max_bytes > MAX_STORED_BYTES as u64 && members.markers_kept.is_some() && !members.forgets_oldest);
         assert_eq!((members.republished_to, SharedBucket::keys(&fleet).republished_to), (None, None));

@@ -13,6 +13,7 @@ mod ids;
 pub mod know;
 pub mod messages;
 mod open;
+pub mod policy;
 pub mod subject;
 mod target;
 mod trace;

@@ -130,6 +130,12 @@ impl Fleet {
         format!("{}.v1.know.{topic}", self.0)
     }
 
+    /// Matches all that is shared of one topic.
+    #[must_use]
+    pub fn knowledge_below(&self, topic: &str) -> String {
+        format!("{}.>", self.knowledge(topic))
+    }
+
     /// Matches all shared knowledge: who hears all of it on one subscription hears it in the order in which it was said.
     #[must_use]
     pub fn all_knowledge(&self) -> String {
@@ -155,7 +161,7 @@ impl Fleet {
         format!("{}.v1.digest.*", self.0)
     }
 
-    /// A bucket of the fleet: `reports`, `leases`, `leaders`, `pauses`, `members`, `keys`.
+    /// A bucket of the fleet: `reports`, `leases`, `leaders`, `pauses`, `members`, `policy`, `keys`.
     #[must_use]
     pub fn bucket(&self, purpose: &str) -> String {
         format!("{}-{purpose}", self.0)
@@ -334,6 +340,7 @@ mod tests {
         assert!(fleet.stored_events().contains(&"fleetpull.v1.evt.Pulled.>".to_owned()));
         assert_eq!(fleet.events(None, Some(&node)), "fleetpull.v1.evt.*.*.n1_2eexample");
         assert_eq!(fleet.all_knowledge(), "fleetpull.v1.know.>");
+        assert_eq!(fleet.knowledge_below("policy"), "fleetpull.v1.know.policy.>");
         assert_eq!((fleet.digest(&node).as_str(), fleet.digests().as_str()), ("fleetpull.v1.digest.n1_2eexample", "fleetpull.v1.digest.*"));
         assert_eq!(fleet.key_of("reports", "fleetpull.v1.know.reports.a.b"), Some("a.b"));
         assert_eq!(fleet.key_of("reports", "fleetpull.v1.know.reportsx.a"), None);

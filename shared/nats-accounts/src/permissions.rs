@@ -1,12 +1,13 @@
 //! What each role may publish and subscribe to, computed from the functions that spell subjects.
 
-use contract::know::{KEYS, LEADERS, LEASES, MEMBERS, PAUSES, REPORTS, SharedBucket};
+use contract::know::{KEYS, LEADERS, LEASES, MEMBERS, PAUSES, POLICY, REPORTS, SharedBucket};
 use contract::messages::agent::{CountAll, DescribeNode, ReadMetrics};
 use contract::messages::backoff_tracker::{CountBackoffs, ListBackoffs};
 use contract::messages::event_recorder::{CountEvents, ListEvents};
 use contract::messages::pull_coordinator::{CancelWish, EnsureImage, ExplainImage, ListPulls, ListWishes};
 use contract::messages::registrar::ListNodes;
 use contract::messages::throttler::{BudgetTurn, CountPermits, GrantBudget, ListBudgets, RenewBudget, ReturnBudget};
+use contract::policy::POLICY_KEY;
 use contract::subject::{Fleet, SERVICES_API, token};
 use contract::{Command, NodeName, Service};
 
@@ -63,7 +64,7 @@ impl Permissions {
             Role::Node => maker.node(),
             Role::Viewer => maker.command_line(maker.questions()),
             Role::Puller => maker.command_line([maker.questions(), maker.pulls()].concat()),
-            Role::Operator => maker.command_line(vec![group("Every command to every node.", [fleet.all_commands()])]),
+            Role::Operator => maker.operator(),
             Role::Setup => maker.setup(),
         }
     }
@@ -110,7 +111,7 @@ impl Maker<'_> {
             self.reads_of_buckets(),
             group(
                 "In a cluster these are read from the bucket's leader, which alone knows all that was written.",
-                [LEASES, LEADERS, KEYS].map(|purpose| format!("$JS.API.STREAM.MSG.GET.{}", self.stream(purpose))),
+                [LEASES, LEADERS, POLICY, KEYS].map(|purpose| self.by_leader(purpose)),
             ),
             self.reads_of_the_stream(),
             group("The round trip by which a subscription is confirmed.", [self.inboxes()]),
@@ -139,9 +140,9 @@ impl Maker<'_> {
     }
 
     fn reads_of_buckets(&self) -> Group {
-        let info = [REPORTS, LEASES, LEADERS, PAUSES, KEYS, MEMBERS].map(|purpose| self.info(&self.stream(purpose)));
+        let info = [REPORTS, LEASES, LEADERS, PAUSES, POLICY, KEYS, MEMBERS].map(|purpose| self.info(&self.stream(purpose)));
         let whole = [REPORTS, LEASES, PAUSES].map(|purpose| format!("$JS.API.DIRECT.GET.{}", self.stream(purpose)));
-        let keys = [REPORTS, LEASES, LEADERS, PAUSES, KEYS].map(|purpose| format!("$JS.API.DIRECT.GET.{}.>", self.stream(purpose)));
+        let keys = [REPORTS, LEASES, LEADERS, PAUSES, POLICY, KEYS].map(|purpose| self.single(purpose));
         group("To read the buckets, which the login of the role setup makes.", info.into_iter().chain(whole).chain(keys))
     }
 
@@ -176,15 +177,26 @@ impl Maker<'_> {
         vec![group("To let nodes pull, to end standing pulls, and to ask what a pull would do, which may ask a registry.", subjects)]
     }
 
+    fn operator(&self) -> Permissions {
+        let commands = group("Every command to every node.", [self.fleet.all_commands()]);
+        let policy = group(
+            "To set the fleet policy, and to see who has changed it meanwhile.",
+            [self.key(POLICY, POLICY_KEY), self.single(POLICY), self.by_leader(POLICY)],
+        );
+        self.command_line(vec![commands, policy])
+    }
+
     /// Somebody at a command line, who may send this.
     fn command_line(&self, commands: Vec<Group>) -> Permissions {
-        let (fleet, members) = (self.fleet, self.stream(MEMBERS));
+        let fleet = self.fleet;
         let mut publish = commands;
         publish.push(group(
             "The services API; a round trip; whether the server has JetStream.",
             [format!("{SERVICES_API}.>"), self.inboxes(), "$JS.API.INFO".to_owned()],
         ));
-        publish.push(group("To read which nodes belong to the fleet.", [self.info(&members), format!("$JS.API.DIRECT.GET.{members}")]));
+        let buckets = [MEMBERS, POLICY].map(|purpose| self.stream(purpose));
+        let read = |bucket: &String| [self.info(bucket), format!("$JS.API.DIRECT.GET.{bucket}")];
+        publish.push(group("To read which nodes belong to the fleet, and the fleet policy.", buckets.iter().flat_map(read)));
         publish.push(group("To read events.", [format!("$JS.API.DIRECT.GET.{}", fleet.event_stream())]));
         let subscribe = vec![group("Events, and answers.", [fleet.all_events(), self.inboxes()])];
         Permissions { publish, subscribe, responses: Some(ANSWERS_OF_COMMANDS) }
@@ -219,6 +231,16 @@ impl Maker<'_> {
 
     fn stream(&self, purpose: &str) -> String {
         format!("KV_{}", self.fleet.bucket(purpose))
+    }
+
+    /// To read a single key of a bucket.
+    fn single(&self, purpose: &str) -> String {
+        format!("$JS.API.DIRECT.GET.{}.>", self.stream(purpose))
+    }
+
+    /// The same of the bucket's leader.
+    fn by_leader(&self, purpose: &str) -> String {
+        format!("$JS.API.STREAM.MSG.GET.{}", self.stream(purpose))
     }
 
     fn info(&self, stream: &str) -> String {
@@ -284,10 +306,22 @@ mod tests {
     fn nobody_publishes_what_the_server_alone_republishes() {
         let fleet = Fleet::default();
         for role in Role::ALL {
-            for subject in [REPORTS, LEASES, PAUSES].map(|topic| format!("{}.a", fleet.knowledge(topic))) {
+            for subject in [REPORTS, LEASES, PAUSES, POLICY].map(|topic| format!("{}.a", fleet.knowledge(topic))) {
                 assert!(!may_publish(&of(role, "n1"), &subject), "{role} {subject}");
             }
         }
+    }
+
+    #[test]
+    fn operators_alone_write_the_policy_and_all_who_use_it_read_it() {
+        let all = Role::ALL.map(|role| (role, of(role, "n1")));
+        let who = |subject: &str| all.iter().filter(|(_, may)| may_publish(may, subject)).map(|(role, _)| *role).collect::<Vec<_>>();
+        assert_eq!(who("$KV.fleetpull-policy.fleet"), [Role::Operator]);
+        assert_eq!(who("$KV.fleetpull-policy.other"), []);
+        assert_eq!(who("$JS.API.STREAM.PURGE.KV_fleetpull-policy"), []);
+        assert_eq!(who("$JS.API.STREAM.UPDATE.KV_fleetpull-policy"), [Role::Setup]);
+        assert_eq!(who("$JS.API.DIRECT.GET.KV_fleetpull-policy"), [Role::Viewer, Role::Puller, Role::Operator]);
+        assert_eq!(who("$JS.API.DIRECT.GET.KV_fleetpull-policy.$KV.fleetpull-policy.fleet"), [Role::Node, Role::Operator]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub enum Role {
     Viewer,
     /// A viewer that may also let nodes pull, and end standing pulls.
     Puller,
-    /// May send every command to every node: pulls, clears, pauses.
+    /// May send every command to every node (pulls, clears, pauses), and writes the fleet policy.
     Operator,
     /// Makes the fleet's buckets and its stream, and reads and deletes nothing in them.
     Setup,

@@ -191,8 +191,8 @@ fn group_lines(text: &mut String, group: &Group, explain: bool) {
 }
 
 const LIMITS: &str =
-    "    # The six buckets take 54 MiB, the stream of events 1 GiB (events.stream_max_bytes); three times that in a cluster.
-    jetstream: { max_mem: 0, max_file: 4GB, max_streams: 8, max_bytes_required: true }
+    "    # The seven buckets take 54 MiB, the stream of events 1 GiB (events.stream_max_bytes); three times that in a cluster.
+    jetstream: { max_mem: 0, max_file: 4GB, max_streams: 9, max_bytes_required: true }
     # Of connections in all, and of each its subscriptions (an agent has some 50) and the bytes of a message.
     limits { max_connections: 20000, max_subscriptions: 1000, max_payload: 1MB }
 ";
@@ -224,12 +224,12 @@ const ROLES: &str = "\
 #              the registrar; budget claims in its own name;        knowledge; the services API
 #              its own digest; answers
 #   operator   commands to every node: pulls, cancels, clears, pauses;  events
-#              reads who is a member
+#              writes the fleet policy; reads who is a member
 #   puller     as a viewer; pulls, cancels, and asks what a pull       events
 #              would do
 #   viewer     questions to every node that change nothing and ask     events
 #              no registry: nodes, pulls, events, backoff list,
-#              budget list; reads who is a member
+#              budget list; reads who is a member, and the policy
 #   setup      nothing                                              nothing
 ";
 
@@ -239,17 +239,18 @@ const BUCKETS: &str = "\
 #   leaders    the same for the leases of budgets' leaders and of the registrar; not republished, as they are renewed all the time
 #   pauses     all nodes write and read
 #   members    a node writes its own record alone; operators, pullers and viewers read which nodes there are
+#   policy     operators write; all nodes, pullers and viewers read
 #   keys       all nodes write and read; nobody else, as whoever has the fleet's key can guess at logins
 ";
 
 const REST: &str = "\
-# What is stored in reports, leases and pauses the server itself republishes on `know.<bucket>.<key>`. Nobody may publish there,
+# What is stored in reports, leases, pauses and policy the server itself republishes on `know.<bucket>.<key>`. Nobody may publish there,
 # so what a node hears was written by whom its key says.
 #
 # `setup` alone makes buckets and changes their settings. Nobody deletes or purges one, or single messages of it: for that, add a user.
 #
 # A node that was broken into can lie about itself, and take leases (each ends by itself). By the header `Nats-Rollup: all`, which
-# nats-server insists on where keys expire, it can empty reports, leases, leaders, pauses and members, not keys: nodes go on by what they
+# nats-server insists on where keys expire, it can empty reports, leases, leaders, pauses and members, not policy and keys: nodes go on by what they
 # have heard, and write what is new. It can neither make, change, delete or purge a bucket, nor command another node,
 # publish a report, digest or event in its name, or hear what is asked of others.
 #

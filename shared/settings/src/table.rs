@@ -65,7 +65,7 @@ static KEYS: [Key; 57] = [
     key(
         "fleet.share",
         Kind::Choice(&["enforce", "observe", "off"]),
-        "What an agent does with what other nodes found out: enforce, it goes by it; observe, it records, explains and counts what it would have refused, and refuses nothing; off, it neither tells nor listens.",
+        "What an agent does with what other nodes found out: enforce, it goes by it; observe, it records, explains and counts what it would have refused, and refuses nothing; off, it neither tells nor listens. Where the fleet policy (fleetpull policy) says observe, a node that enforces observes.",
     )
     .kubelet("off", "a bad tag costs the registry a request or two instead of one from every node, and who waits is woken at once"),
     key(
@@ -187,13 +187,13 @@ static KEYS: [Key; 57] = [
     key(
         "budget.pulls_per_second",
         Kind::Rate { max: 100_000.0 },
-        "Pulls that the whole fleet begins at one registry, per second, for each login and address. 0: no limit. Should be the same on every node.",
+        "Pulls that the whole fleet begins at one registry, per second, for each login and address. 0: no limit. The fleet policy (fleetpull policy) goes before it; where this says less than the policy, this node alone keeps to less. What the policy leaves out should be the same on every node.",
     )
     .kubelet("none; each node has its own registryPullQPS", "a thousand nodes with 5 a second each are 5,000 a second for the registry"),
     key(
         "budget.pulls_at_once",
         Kind::Count { min: 0, max: 1_000_000 },
-        "Pulls of the whole fleet at one registry at a time, for each login and address. 0: no limit. One node has three quarters of them at most, so that it cannot keep the others from pulling. Should be the same on every node.",
+        "Pulls of the whole fleet at one registry at a time, for each login and address. 0: no limit. One node has three quarters of them at most, so that it cannot keep the others from pulling. The fleet policy goes before it, as before budget.pulls_per_second. What the policy leaves out should be the same on every node.",
     )
     .kubelet("none; each node has its own maxParallelImagePulls", ""),
     key(

@@ -7,6 +7,7 @@
 
 mod fleet;
 mod hostile;
+mod policy;
 mod real_nats;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use bus::memory::MemoryBus;
 use clock::Clock;
 use contract::know::{SharedBucket, StoredLease, decode};
 use contract::messages::throttler::{BudgetState, PermitAnswer};
+use contract::policy::Caps;
 use contract::subject;
 use fleet::{Fleet, Registry};
 use integration::paused;
@@ -26,7 +28,7 @@ use throttler::core::budget::{Alone, BudgetPolicy};
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 /// Of a quota.
 const WINDOW: Duration = Duration::from_secs(60);
-const POLICY: BudgetPolicy = BudgetPolicy { per_second: 200.0, at_once: 0, alone: Alone::Open };
+const POLICY: BudgetPolicy = BudgetPolicy { per_second: 200.0, at_once: 0, alone: Alone::Open, own: Caps::NONE };
 
 fn on_memory() -> (MemoryBus, Clock) {
     let clock = Clock::simulated(WALL);

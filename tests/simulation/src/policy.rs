@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
+use contract::policy::Caps;
 use settings::{ConfigFile, Origin, Settings, SettingsError, Share, Sources};
 use throttler::core::budget::{Alone, BudgetPolicy};
 use throttler::core::{OnExhausted, ThrottlePolicy};
@@ -79,6 +80,7 @@ impl Policy {
                     settings::Alone::Open => Alone::Open,
                     settings::Alone::Share => Alone::Share,
                 },
+                own: Caps::NONE,
             },
             answer_time_out: RUNTIME_TIME_OUT,
         }

@@ -152,12 +152,12 @@ async fn a_node_commands_no_other_node_and_a_viewer_none_at_all() {
     assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.cmd.n2.agent.describe");
 }
 
-const BUCKETS: [&str; 6] = ["reports", "leases", "leaders", "pauses", "members", "keys"];
+const BUCKETS: [&str; 7] = ["reports", "leases", "leaders", "pauses", "members", "policy", "keys"];
 
 /// A bucket of the fleet as agents use it.
 fn spec(purpose: &str) -> BucketSpec {
-    let republish_to = ["reports", "leases", "pauses"].contains(&purpose).then(|| format!("fleetpull.v1.know.{purpose}"));
-    let marker_ttl = (purpose != "keys").then_some(Duration::from_secs(60));
+    let republish_to = ["reports", "leases", "pauses", "policy"].contains(&purpose).then(|| format!("fleetpull.v1.know.{purpose}"));
+    let marker_ttl = (!["policy", "keys"].contains(&purpose)).then_some(Duration::from_secs(60));
     let name = format!("fleetpull-{purpose}");
     BucketSpec { name, marker_ttl, max_bytes: Some(1 << 20), forgets_oldest: false, republish_to }
 }
@@ -206,7 +206,14 @@ async fn nobody_but_the_server_publishes_knowledge_and_a_digest_comes_from_whom_
     let knowledge = n2.subscribe("fleetpull.v1.know.>", None).await.unwrap();
     let digests = n2.subscribe("fleetpull.v1.digest.*", None).await.unwrap();
     let mut heard = futures::stream::select(knowledge, digests).boxed();
-    let forged = ["know.reports.n1.not_found.ab", "know.reports.n2.not_found.ab", "know.leases.registrar", "know.pauses.all", "digest.n2"];
+    let forged = [
+        "know.reports.n1.not_found.ab",
+        "know.reports.n2.not_found.ab",
+        "know.leases.registrar",
+        "know.pauses.all",
+        "know.policy.fleet",
+        "digest.n2",
+    ];
     for topic in forged {
         let subject = format!("fleetpull.v1.{topic}");
         n1.publish(message(&subject)).await.unwrap();
@@ -268,6 +275,33 @@ async fn a_node_records_itself_alone_as_a_member_and_operators_read_who_is_recor
 }
 
 #[tokio::test]
+async fn operators_alone_write_the_fleet_policy_and_the_server_tells_all_nodes() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let fleet = Fleet::start().await;
+    let (n1, operator, viewer) = (fleet.connect("n1").await, fleet.connect("operator").await, fleet.connect("viewer").await);
+    let mut heard = n1.subscribe("fleetpull.v1.know.policy.>", None).await.unwrap();
+    let written = bucket(&operator, "policy").await.unwrap();
+    let revision = written.create("fleet", "1".into(), None).await.unwrap();
+    assert_eq!(next(&mut heard).await.payload, "1");
+    assert!(written.create("fleet", "2".into(), None).await.is_err(), "it is there");
+    written.update("fleet", "2".into(), revision, None).await.unwrap();
+    assert_eq!(next(&mut heard).await.payload, "2");
+    let of_node = bucket(&n1, "policy").await.unwrap();
+    assert_eq!(of_node.get("fleet").await.unwrap().map(|entry| entry.value), Some(Bytes::from_static(b"2")));
+    assert!(of_node.status().await.unwrap().sequence >= 2);
+    let of_viewer = bucket(&viewer, "policy").await.unwrap();
+    for reader in [&written, &of_viewer] {
+        assert_eq!(reader.snapshot(None).await.unwrap().entries.len(), 1);
+    }
+    for refused in [of_node, of_viewer] {
+        assert!(is_refused(refused.put("fleet", "3".into(), None)).await);
+    }
+    assert!(is_refused(written.put("other", "3".into(), None)).await);
+}
+
+#[tokio::test]
 async fn a_node_reports_to_the_registrar_and_claims_budgets_of_any_node_and_of_nobody_else_anything() {
     if met(current_program()).is_none() {
         return;
@@ -318,6 +352,7 @@ async fn a_node_changes_no_bucket_and_speaks_for_nobody_else() {
         "$KV.fleetpull-reports.n2.not_found.ab",
         "$KV.fleetpull-members.n2",
         "$KV.fleetpull-keys.other",
+        "$KV.fleetpull-policy.fleet",
         "fleetpull.v1.know.reports.n2.not_found.ab",
         "fleetpull.v1.know.leases.registrar",
         "fleetpull.v1.evt.Failed.ghcr_2eio.n2",

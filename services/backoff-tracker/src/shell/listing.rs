@@ -25,7 +25,7 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
             entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.probed_by = Some(holder.to_string()));
         }
         let shared_keys = if list.body.shared_by_key { take_shared_keys(&mut entries) } else { Vec::new() };
-        let share = self.share.as_str().to_owned();
+        let share = self.takes_part().as_str().to_owned();
         MessageResult(Ok(BackoffList { entries, shared_keys, left_out, others, share, alone, pauses: self.pauses() }))
     }
 }

@@ -8,6 +8,7 @@ mod listing;
 mod news;
 mod operate;
 mod pausing;
+mod policy;
 mod recording;
 mod refusals;
 mod sharing;

@@ -1,10 +1,14 @@
-//! Pauses and clears.
+//! Pauses, clears, and the fleet policy.
 
+use actors::bucket_spec;
 use backoff_tracker::Share;
 use backoff_tracker::core::knowledge::{About, Topic};
+use bus::Bus as _;
 use contract::EventReason::{self, BackoffCleared, SharingPaused, SharingResumed};
-use contract::know::{AboutKind, MAX_TOPICS_CLEARED, ReportKey, StoredAbout, StoredReport, encode};
+use contract::know::{AboutKind, MAX_TOPICS_CLEARED, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};
+use contract::policy::{FleetPolicy, POLICY_KEY, ShareAtMost, StoredPolicy};
+use contract::subject::Fleet;
 use contract::{FailureClass, PullEvent};
 
 use super::fleet::{Node, Nodes, not_found, pass, refused, target};
@@ -301,4 +305,55 @@ async fn a_clear_of_nonsense_clears_nothing_and_harms_nothing() {
     }
     assert_eq!(done_by_operators(&fleet.nodes[1]).len(), count, "each is an event");
     assert_eq!(done_by_operators(&fleet.nodes[0]), []);
+}
+
+/// Stores the fleet policy as an operator does.
+async fn set_policy(fleet: &Nodes, share: Option<ShareAtMost>) {
+    let bucket = fleet.bus.bucket(&bucket_spec(SharedBucket::policy(&Fleet::default()))).await.unwrap();
+    let stored = StoredPolicy { policy: FleetPolicy { share, ..FleetPolicy::default() }, by: "ann@desk".to_owned() };
+    bucket.put(POLICY_KEY, encode(&stored).unwrap().into(), None).await.unwrap();
+}
+
+async fn shares_of(fleet: &Nodes) -> Vec<String> {
+    let mut shares = Vec::new();
+    for node in &fleet.nodes {
+        shares.push(node.put(ListBackoffs::default()).await.share);
+    }
+    shares
+}
+
+#[actix::test]
+async fn while_the_fleet_policy_says_observe_nothing_that_is_shared_refuses() {
+    tokio::time::pause();
+    let mut fleet = Nodes::start(3).await;
+    fleet.nodes[2].fails(1, IMAGE, not_found()).await;
+    pass(5).await;
+    fleet.nodes[0].fails_when_let(2, IMAGE, not_found()).await;
+    pass(5).await;
+    fleet.nodes[1].held(IMAGE).await;
+    set_policy(&fleet, Some(ShareAtMost::Observe)).await;
+    pass(5).await;
+    assert_eq!(fleet.nodes[1].may_try(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[1].counts().await.shared.observed_total, 1, "what it would have refused is counted");
+    let late = fleet.join("late", Share::Enforce);
+    pass(5).await;
+    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Clear);
+    fleet.nodes.push(late);
+    assert_eq!(shares_of(&fleet).await, ["observe"; 4]);
+    for share in [Some(ShareAtMost::Enforce), None] {
+        set_policy(&fleet, share).await;
+        pass(5).await;
+        fleet.nodes[1].held(IMAGE).await;
+        assert_eq!(shares_of(&fleet).await, ["enforce"; 4]);
+    }
+}
+
+/// A node's own settings may be stricter for itself.
+#[actix::test]
+async fn a_node_that_observes_by_its_own_settings_goes_on_observing_whatever_the_policy_says() {
+    tokio::time::pause();
+    let fleet = Nodes::sharing(1, Share::Observe).await;
+    set_policy(&fleet, Some(ShareAtMost::Enforce)).await;
+    pass(5).await;
+    assert_eq!(shares_of(&fleet).await, ["observe"]);
 }

@@ -195,6 +195,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let runtime = open_shared_runtime(configuration, RegistryArgs::default(), &clock, fleet_key.clone(), &instruments)?;
     // Without NATS there is nobody to share with.
     let sharing = Sharing::of(settings, identity.instance.clone()).filter(|_| settings.nats.is_wanted());
+    let sharing = sharing.map(|sharing| sharing.with_own_caps(&configuration.loaded));
     let bus = open_bus(settings, &node, fleet_size::read(&state.fleet_size()), &clock).await?;
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
     let wiring = Wiring { bus, fleet, node, delivery: Policies::of(settings).delivery };

@@ -179,6 +179,10 @@ Examples:
   fleetpull budget list --nats nats://nats:4222
   fleetpull budget list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
+A cap is the fleet policy's where it says `by policy` (`fleetpull policy get`), else
+what the settings of the node say that leads. Nodes are named that go by less, or
+by another policy than the leader; with -o json they are `differences`.
+
 Exit status: 1 when a node did not answer.")]
 pub struct BudgetListArgs {
     /// Whom to ask, and how facts are written.

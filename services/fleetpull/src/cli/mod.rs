@@ -4,6 +4,7 @@ mod backoff;
 mod groups;
 mod nats_auth;
 mod nats_setup;
+mod policy;
 mod pull;
 mod queries;
 mod report;
@@ -23,6 +24,7 @@ pub use groups::{
 };
 pub use nats_auth::NatsAuthArgs;
 pub use nats_setup::{AccountsArgs, NatsSetupArgs};
+pub use policy::{PolicyArgs, PolicyCommand, PolicyDiffArgs, PolicyGetArgs, PolicySetArgs};
 pub use pull::{FleetPullArgs, PullArgs};
 pub use queries::{
     CancelArgs, CompletionsArgs, ConfigArgs, ConfigCommand, ConfigSources, DemoArgs, EventsArgs, ExplainArgs, Moment, NodesArgs, PullsArgs,
@@ -86,6 +88,8 @@ pub enum Command {
     Backoff(BackoffArgs),
     /// List what registries allow the fleet, and what is left of it.
     Budget(BudgetArgs),
+    /// Read or write the fleet policy: what the whole fleet may ask of registries.
+    Policy(PolicyArgs),
     /// Make the fleet's buckets on the NATS server, or its accounts (--accounts).
     NatsSetup(NatsSetupArgs),
     /// Tell NATS servers who somebody with a service-account token or a client certificate is.

@@ -1,5 +1,7 @@
 //! `fleetpull budget`
 
+mod differences;
+
 use std::collections::BTreeMap;
 
 use anyhow::Result;
@@ -14,6 +16,7 @@ use crate::fleet::{Answer, ask_fleet};
 use crate::output::known::named;
 use crate::output::silent::{self, Silent};
 use crate::output::{self, table, units};
+use differences::{Difference, GoesBy, differences, names};
 
 /// One budget as JSON, as its leader tells it where that answers: the names and their meaning are an interface.
 #[derive(Serialize)]
@@ -27,12 +30,17 @@ struct JsonBudget<'a> {
     learns: bool,
     /// The cap. Null: no limit.
     per_second: Option<f64>,
+    /// Whether the fleet policy says so; else the settings of the node that told it.
+    per_second_by_policy: bool,
     /// The rate in force. Null: no limit, or another node leads and does not answer.
     per_second_in_force: Option<f64>,
     /// Why it is no higher: policy, starting, overload, quota, silent_nodes.
     rate_cause: Option<&'a str>,
     /// Null: no limit.
     at_once: Option<u64>,
+    at_once_by_policy: bool,
+    /// Which fleet policy the node follows that told it; 0: none.
+    policy_revision: u64,
     in_flight: u64,
     waiting: &'a [BudgetWaiter],
     waiting_count: u64,
@@ -45,6 +53,8 @@ struct JsonBudget<'a> {
     node_count: usize,
     /// Of them those that reach no leader and go by their own share.
     alone_nodes: &'a [NodeName],
+    /// Nodes that go by other caps.
+    differences: Vec<Difference<'a>>,
 }
 
 /// What the registry said of its quotas.
@@ -89,6 +99,8 @@ pub(super) struct Budget {
     told_by: NodeName,
     nodes: usize,
     alone: Vec<NodeName>,
+    /// By which caps each node goes.
+    by: Vec<(NodeName, GoesBy)>,
 }
 
 /// Lists the budgets.
@@ -129,12 +141,8 @@ fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>, silent: &[Sile
             let header = ["OWNER", "LEADER", "PER SECOND", "AT ONCE", "WAITING", "QUOTA", "NODES"];
             let rows: Vec<Vec<String>> = budgets.iter().map(row).collect();
             table::columns(&header, &rows).iter().for_each(|line| output::fact(line));
-            for budget in budgets.iter().filter(|budget| !budget.alone.is_empty() && !output.quiet) {
-                output::remark(&format!(
-                    "{}: reach no leader of {} and go by their own share",
-                    named(&budget.alone),
-                    in_words(&budget.state)
-                ));
+            if !output.quiet {
+                budgets.iter().for_each(remarks);
             }
         }
     }
@@ -142,6 +150,17 @@ fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>, silent: &[Sile
         silent::say(silent);
     }
     exit
+}
+
+/// What is to be known of some of a budget's nodes.
+fn remarks(budget: &Budget) {
+    let of = in_words(&budget.state);
+    if !budget.alone.is_empty() {
+        output::remark(&format!("{}: reach no leader of {of} and go by their own share", named(&budget.alone)));
+    }
+    for Difference { nodes, what } in differences(&budget.state, &budget.by) {
+        output::remark(&format!("{}: {what} ({of})", names(&nodes)));
+    }
 }
 
 /// Each budget once: its leader's figures are the fleet's.
@@ -155,8 +174,10 @@ pub(super) fn merged(lists: Vec<(NodeName, BudgetList)>) -> Vec<Budget> {
                 told_by: node.clone(),
                 nodes: 0,
                 alone: Vec::new(),
+                by: Vec::new(),
             });
             budget.nodes += 1;
+            budget.by.push((node.clone(), GoesBy::of(&state)));
             if alone {
                 budget.alone.push(node.clone());
             }
@@ -170,7 +191,7 @@ pub(super) fn merged(lists: Vec<(NodeName, BudgetList)>) -> Vec<Budget> {
 }
 
 fn json(budget: &Budget) -> JsonBudget<'_> {
-    let Budget { state, told_by, nodes, alone } = budget;
+    let Budget { state, told_by, nodes, alone, by } = budget;
     JsonBudget {
         kind: "budget",
         owner: &state.owner,
@@ -180,9 +201,12 @@ fn json(budget: &Budget) -> JsonBudget<'_> {
         leads: state.leads,
         learns: state.learns,
         per_second: (state.per_second > 0.0).then_some(state.per_second),
+        per_second_by_policy: state.per_second_by_policy,
         per_second_in_force: (state.leads && state.per_second > 0.0).then_some(state.per_second_in_force),
         rate_cause: Some(state.rate_cause.as_str()).filter(|cause| !cause.is_empty()),
         at_once: unless_zero(state.at_once),
+        at_once_by_policy: state.at_once_by_policy,
+        policy_revision: state.policy_revision,
         in_flight: state.in_flight,
         waiting: &state.waiting,
         waiting_count: state.waiting_count,
@@ -192,6 +216,7 @@ fn json(budget: &Budget) -> JsonBudget<'_> {
         told_by,
         node_count: *nodes,
         alone_nodes: alone,
+        differences: differences(state, by),
     }
 }
 
@@ -204,7 +229,7 @@ fn row(budget: &Budget) -> Vec<String> {
     };
     let at_once = match state.at_once {
         0 => format!("{} out", state.in_flight),
-        limit => format!("{} of {limit} out", state.in_flight),
+        limit => format!("{} of {limit} out{}", state.in_flight, by_policy(state.at_once_by_policy)),
     };
     let waiting = match state.waiting.first() {
         Some(first) => format!("{}, {} in {}", state.waiting_count, first.node, units::seconds(first.wait_ms)),
@@ -220,16 +245,22 @@ fn row(budget: &Budget) -> Vec<String> {
 
 /// The cap, and the rate in force where it is another.
 fn rate(state: &BudgetState) -> String {
+    let cap = format!("{}{}", state.per_second, by_policy(state.per_second_by_policy));
     let why = match state.rate_cause.as_str() {
         _ if state.per_second <= 0.0 => return "no limit".to_owned(),
-        "" | "policy" => return format!("{}", state.per_second),
+        "" | "policy" => return cap,
         "starting" => "rising",
         "overload" => "the registry can do no more",
         "quota" => "its quota is used up",
         "silent_nodes" => "nodes are silent",
         other => other,
     };
-    format!("{:.1} of {} ({why})", state.per_second_in_force, state.per_second)
+    format!("{:.1} of {cap} ({why})", state.per_second_in_force)
+}
+
+/// Behind a cap.
+fn by_policy(is_so: bool) -> &'static str {
+    if is_so { " by policy" } else { "" }
 }
 
 /// Whose budget it is, for people.
@@ -304,6 +335,12 @@ mod tests {
             assert_eq!(rate(&state(cause, in_force)), text);
         }
         assert_eq!(rate(&BudgetState::default()), "no limit");
+        let by_policy =
+            BudgetState { per_second_by_policy: true, at_once_by_policy: true, at_once: 20, in_flight: 3, ..state("starting", 10.0) };
+        assert_eq!(
+            row(&Budget { state: by_policy, told_by: node("n1"), nodes: 1, alone: Vec::new(), by: Vec::new() })[2..4],
+            ["10.0 of 200 by policy (rising)", "3 of 20 out by policy"]
+        );
     }
 
     #[test]
@@ -311,7 +348,7 @@ mod tests {
         let quota = RegistryLimit { remaining: 31, ..RegistryLimit::default() };
         let known = KnownLimits { limits: vec![quota], ..KnownLimits::default() };
         let state = BudgetState { owner: "hub".to_owned(), alone: true, known, ..BudgetState::default() };
-        let budget = Budget { state, told_by: node("n1"), nodes: 1, alone: vec![node("n1")] };
+        let budget = Budget { state, told_by: node("n1"), nodes: 1, alone: vec![node("n1")], by: Vec::new() };
         let text = serde_json::to_string(&json(&budget)).expect("serialises");
         assert_eq!(text.matches("\"alone\":").count() + text.matches("\"alone_nodes\":").count(), 1, "{text}");
         let value: serde_json::Value = serde_json::from_str(&text).expect("is JSON");

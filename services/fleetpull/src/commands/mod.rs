@@ -16,6 +16,7 @@ mod nats_auth;
 mod nats_setup;
 mod nodes;
 mod outboxes;
+mod policy;
 mod pull;
 mod pulls;
 mod report;
@@ -43,6 +44,7 @@ pub fn carry_out(cli: Cli) -> Result<Exit> {
         Command::Cancel(args) => cancel::carry_out(&args),
         Command::Backoff(args) => backoff::carry_out(&args),
         Command::Budget(args) => budget::carry_out(&args),
+        Command::Policy(args) => policy::carry_out(&args),
         Command::NatsSetup(args) => nats_setup::carry_out(&args),
         Command::NatsAuth(args) => nats_auth::carry_out(&args),
         Command::Config(args) => config::carry_out(&args),

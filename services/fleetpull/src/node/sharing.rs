@@ -7,9 +7,10 @@ use actors::{Gravestone, Sender, Wiring};
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::{BackoffTracker, SharedBus, TrackerParts};
 use clock::{Clock, Random};
+use contract::policy::Caps;
 use pull_coordinator::{FleetNeighbours, Surroundings};
 use registrar::{Neighbours, RegistrarParts};
-use settings::{Budget, Settings, Share};
+use settings::{Budget, Loaded, Origin, Settings, Share};
 use throttler::core::ThrottlePolicy;
 use throttler::core::budget::{Alone, BudgetPolicy};
 use throttler::{FleetParts, Throttler};
@@ -34,6 +35,8 @@ pub struct Sharing {
     pub max_wait: Duration,
     /// How much the fleet may ask of a registry.
     pub budget: Budget,
+    /// What the node's own file, environment or flags say of the budget's caps.
+    pub own_caps: Caps,
 }
 
 impl Sharing {
@@ -48,8 +51,20 @@ impl Sharing {
             zone: settings.node.zone.clone(),
             max_wait: settings.throttle.max_wait,
             budget: settings.budget.clone(),
+            own_caps: Caps::NONE,
         };
         (sharing.share != Share::Off).then_some(sharing)
+    }
+
+    /// With the caps that this node was given: what no source of settings names is the default of all nodes, and nobody's own.
+    #[must_use]
+    pub fn with_own_caps(self, loaded: &Loaded) -> Self {
+        let is_given = |key| !matches!(loaded.origins.get(key), None | Some(Origin::Default));
+        let own_caps = Caps {
+            pulls_per_second: is_given("budget.pulls_per_second").then_some(self.budget.pulls_per_second),
+            pulls_at_once: is_given("budget.pulls_at_once").then_some(u64::from(self.budget.pulls_at_once)),
+        };
+        Self { own_caps, ..self }
     }
 
     /// The tracker of a node that shares.
@@ -82,10 +97,12 @@ impl Sharing {
                 settings::Alone::Open => Alone::Open,
                 settings::Alone::Share => Alone::Share,
             },
+            own: self.own_caps,
         };
         let (bus, fleet, node) = (wiring.bus.clone(), wiring.fleet.clone(), wiring.node.clone());
         let instance = self.instance.clone();
-        let parts = FleetParts { bus, fleet, node, instance, budget, random: Random::from_system(), fault: None };
+        let registry_of = pull_coordinator::registry_of_budget;
+        let parts = FleetParts { bus, fleet, node, instance, budget, registry_of, random: Random::from_system(), fault: None };
         Throttler::sharing(policy, clock, gravestone, parts)
     }
 

@@ -114,6 +114,7 @@ fn troubled(fault: Option<Fault>) -> Plan {
     Plan {
         nodes: 12,
         policy,
+        by_policy: false,
         quota: Some((60, Duration::from_secs(60))),
         sources: 1,
         wishes_per_node: 12,
@@ -209,6 +210,13 @@ fn holds(seeds: std::ops::Range<u64>, plan: &Plan) -> Vec<Seen> {
         seen
     };
     seeds.map(hold).collect()
+}
+
+/// Of leaders whose settings say 1, 20 or 500 a second, or no limit at all, each goes by the policy; and so do nodes that are alone.
+#[test]
+fn the_fleet_policy_counts_whatever_the_settings_of_nodes_say() {
+    holds(0..12, &Plan { by_policy: true, ..troubled(None) });
+    holds(0..4, &Plan { by_policy: true, ..rush(None) });
 }
 
 #[test]
@@ -432,11 +440,13 @@ fn who_has_used_up_a_quota_tells_the_next_leader() {
 
 #[test]
 fn each_planted_bug_is_found() {
-    for fault in [Fault::LearnsNothing, Fault::NoFence, Fault::Unpaced, Fault::QuotaIsCountedLate, Fault::RenewalsIgnored] {
+    let all =
+        [Fault::LearnsNothing, Fault::NoFence, Fault::Unpaced, Fault::QuotaIsCountedLate, Fault::RenewalsIgnored, Fault::PolicyIgnored];
+    for fault in all {
         // A new leader begins at a low rate: that it has learned nothing shows where two lead one after the other again and again.
         let thefts = if fault == Fault::LearnsNothing { 8 } else { 0 };
         let found = (0..SEEDS_TO_FIND).find(|seed| {
-            let plan = Plan { thefts, ..drawn(*seed, Some(fault)) };
+            let plan = Plan { thefts, by_policy: fault == Fault::PolicyIgnored, ..drawn(*seed, Some(fault)) };
             !broken(&World::run(plan.clone(), *seed), &plan).is_empty()
         });
         assert!(found.is_some(), "{fault:?} is not found within {SEEDS_TO_FIND} seeds");

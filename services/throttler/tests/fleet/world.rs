@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clock::{Now, Random};
 use contract::messages::throttler::{BudgetTurn, RegistryLimit};
+use contract::policy::{Caps, FleetPolicy};
 use contract::{NodeName, PermitId};
 use server::Lease;
 use throttler::core::budget::{BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, FLEET_PERMIT_LEASE, Fault, Input, Office};
@@ -21,6 +22,8 @@ pub(crate) const OWNER: &str = "default/registry.example/anonymous";
 pub(crate) struct Plan {
     pub(crate) nodes: usize,
     pub(crate) policy: BudgetPolicy,
+    /// The fleet policy says so, and nodes' settings say something else each.
+    pub(crate) by_policy: bool,
     /// Pulls in a window, and how long it is.
     pub(crate) quota: Option<(u64, Duration)>,
     /// By so many addresses the registry knows the fleet, and counts each apart; it names them if there are several.
@@ -55,6 +58,7 @@ impl Default for Plan {
         Self {
             nodes: 8,
             policy: BudgetPolicy::default(),
+            by_policy: false,
             quota: None,
             sources: 1,
             wishes_per_node: 1,
@@ -217,8 +221,7 @@ impl World {
 
     fn begin(&mut self) {
         for at in 0..self.nodes.len() {
-            let alive = self.plan.nodes as u64;
-            self.give(at, Input::Fleet { alive });
+            self.tell_of_fleet(at);
             for _ in 0..self.plan.wishes_per_node {
                 let after = self.plan.wished_within.mul_f64(self.random.fraction());
                 self.later(after, Event::Wish(at));
@@ -235,6 +238,17 @@ impl World {
         self.later(self.plan.first_cut_for, Event::Heal(0));
         if let Some(after) = self.plan.wiped_at {
             self.later(after, Event::Wipe);
+        }
+    }
+
+    /// What a node is told when it has found the bus.
+    fn tell_of_fleet(&mut self, at: usize) {
+        let alive = self.plan.nodes as u64;
+        self.give(at, Input::Fleet { alive });
+        if self.plan.by_policy {
+            let BudgetPolicy { per_second, at_once, .. } = self.plan.policy;
+            let budget = Caps { pulls_per_second: Some(per_second), pulls_at_once: (at_once > 0).then_some(at_once as u64) };
+            self.give(at, Input::Policy { policy: FleetPolicy { budget, ..FleetPolicy::default() }, revision: 1 });
         }
     }
 
@@ -444,7 +458,10 @@ impl World {
 }
 
 fn core(plan: &Plan, at: usize, random: &mut Random) -> Budgets {
-    Budgets::new(name(at), plan.policy, Random::seeded(random.word())).with_fault(plan.fault)
+    let (per_second, at_once) = ([1.0, 500.0, 0.0, 20.0][at % 4], [0, 1, 50][at % 3].min(plan.policy.at_once * 10));
+    let others = BudgetPolicy { per_second, at_once, ..plan.policy };
+    let settings = if plan.by_policy { others } else { plan.policy };
+    Budgets::new(name(at), settings, Random::seeded(random.word())).with_fault(plan.fault)
 }
 
 fn name(at: usize) -> NodeName {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::jetstream::{CallError, code};
 use crate::port::BusError;
 
-/// The most streams of which refusals are remembered; a fleet has six.
+/// The most streams of which refusals are remembered; a fleet has eight.
 const REMEMBERED: usize = 64;
 /// A refusal that is not tried again here is forgotten when nobody has met it for so many looks at the server.
 const LOOKS_KEPT: u32 = 1;

@@ -392,12 +392,22 @@ pub struct BudgetState {
     pub learns: bool,
     /// The cap: pulls a second that the fleet may begin; 0: no limit.
     pub per_second: f64,
+    /// Whether the fleet policy says so; else the settings of the node that leads.
+    pub per_second_by_policy: bool,
+    /// The lower cap of this node's own settings, which binds this node beside the fleet policy; none: it has none.
+    pub per_second_of_node: Option<f64>,
     /// The rate in force, as far as this node knows it; 0: no limit.
     pub per_second_in_force: f64,
     /// Why no more: `policy`, `starting`, `overload`, `quota`, `silent_nodes`; empty: another node leads, and says it.
     pub rate_cause: String,
     /// Pulls at once; 0: no limit.
     pub at_once: u64,
+    /// Whether the fleet policy says so; else the settings of the node that leads.
+    pub at_once_by_policy: bool,
+    /// As [`BudgetState::per_second_of_node`].
+    pub at_once_of_node: Option<u64>,
+    /// Which fleet policy this node follows: the revision in its bucket; 0: none.
+    pub policy_revision: u64,
     /// Permits out.
     pub in_flight: u64,
     /// Who waits, the next first; at most 100.

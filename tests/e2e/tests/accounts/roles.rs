@@ -10,16 +10,18 @@ use support::requirement::met;
 use super::{Fleet, are_well, let_through};
 
 /// What a node that was broken into would like to say in the name of another, and what would have to be allowed for it.
-const FORGED: [(&str, &str); 14] = [
+const FORGED: [(&str, &str); 16] = [
     ("fleetpull.v1.evt.Failed.ghcr_2eio.n2", "fleetpull.v1.evt.*.*.n1"),
     ("fleetpull.v1.evt.present.ghcr_2eio.n2", "fleetpull.v1.evt.*.*.n1"),
     ("fleetpull.v1.digest.n2", "fleetpull.v1.digest.n1"),
     ("$KV.fleetpull-reports.n2.not_found.ab", "$KV.fleetpull-reports.n1.>"),
     ("$KV.fleetpull-members.n2", "$KV.fleetpull-members.n1"),
     ("$KV.fleetpull-keys.other", "$KV.fleetpull-keys.fleet"),
+    ("$KV.fleetpull-policy.fleet", "fleetpull.v1.cmd.n1.>"),
     ("fleetpull.v1.know.reports.n2.not_found.ab", "fleetpull.v1.cmd.n1.>"),
     ("fleetpull.v1.know.leases.registrar", "fleetpull.v1.cmd.n1.>"),
     ("fleetpull.v1.know.pauses.all", "fleetpull.v1.cmd.n1.>"),
+    ("fleetpull.v1.know.policy.fleet", "fleetpull.v1.cmd.n1.>"),
     ("fleetpull.v1.cmd.n2.throttler.grant-budget.n2", "fleetpull.v1.cmd.*.throttler.grant-budget.n1"),
     ("fleetpull.v1.cmd.n2.throttler.return-budget.n2", "fleetpull.v1.cmd.*.throttler.return-budget.n1"),
     ("fleetpull.v1.cmd.n2.throttler.release", "fleetpull.v1.cmd.n1.>"),
@@ -81,7 +83,7 @@ fn a_permission_that_is_too_wide_is_found() {
 }
 
 #[test]
-fn who_is_no_node_writes_nothing_and_only_operators_clear_and_pause() {
+fn who_is_no_node_writes_nothing_and_only_operators_clear_pause_and_set_the_policy() {
     if met(current_program()).is_none() {
         return;
     }
@@ -90,7 +92,8 @@ fn who_is_no_node_writes_nothing_and_only_operators_clear_and_pause() {
     let (ensure, cancel) = ("fleetpull.v1.cmd.n1.pull-coordinator.ensure", "fleetpull.v1.cmd.n1.pull-coordinator.cancel");
     let (clear, pause) = ("fleetpull.v1.cmd.n1.backoff-tracker.clear", "fleetpull.v1.cmd.n1.backoff-tracker.pause");
     let list = "fleetpull.v1.cmd.n1.backoff-tracker.list";
-    let commands = [list, ensure, cancel, clear, pause];
+    let policy = "$KV.fleetpull-policy.fleet";
+    let commands = [list, ensure, cancel, clear, pause, policy];
     for (user, allowed) in [("viewer", &commands[..1]), ("puller", &commands[..3]), ("operator", &commands[..]), ("setup", &[])] {
         let subjects: Vec<String> = NOT_OF_ROLE.iter().chain(&commands).map(|subject| (*subject).to_owned()).collect();
         let through = runtime().block_on(async { let_through(&fleet.connect(user).await, &subjects).await });
@@ -117,6 +120,7 @@ fn nodes_work_in_full_and_each_role_does_what_it_is_for() {
     until("the events of both nodes are in the stream", || (runtime().block_on(fleet.stored_events()) >= 4).then_some(()));
     for (command, status) in [
         (&["budget", "list"][..], 0),
+        (&["policy", "get"], 0),
         (&["backoff", "list"], 0),
         (&["pulls"], 0),
         (&["events"], 0),
@@ -134,12 +138,13 @@ fn nodes_work_in_full_and_each_role_does_what_it_is_for() {
     let missing = image("missing");
     assert_ne!(fleet.run("puller", &["pull", &missing, "--node", "n1"]).status, 0);
     for user in ["viewer", "puller"] {
-        for command in [&["backoff", "clear", missing.as_str()][..], &["backoff", "pause", "--all"]] {
+        for command in [&["backoff", "clear", missing.as_str()][..], &["backoff", "pause", "--all"], &["policy", "set", "/dev/null"]] {
             let done = fleet.run(user, command);
             assert!(![0, 2].contains(&done.status), "{user} may not: {done}");
         }
     }
     fleet.run("operator", &["backoff", "clear", &missing]).expect(0);
     fleet.run("operator", &["backoff", "pause", "--all"]).expect(0);
+    fleet.run("operator", &["policy", "set", "/dev/null"]).expect(0);
     drop(agents);
 }

@@ -16,9 +16,9 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// The most that the first pull waits for the bus.
 const FIRST_WAITS_MS: u64 = 2_000;
 const ADVICE: &str = "run `fleetpull nats-setup`";
-const BUCKETS: usize = 7;
+const BUCKETS: usize = 8;
 /// How often the services of an agent open one of them: reports, leaders and members are used by two each.
-const OPENED: usize = 10;
+const OPENED: usize = 11;
 
 /// A server with the accounts of the example, and a place whose user has a context for each of theirs.
 struct Fleet {

@@ -12,6 +12,7 @@ mod first_steps;
 mod fleet;
 mod fleet_backoff;
 mod fleet_members;
+mod fleet_policy;
 mod fleet_pull;
 mod fleet_wishes;
 mod hostile_agent;

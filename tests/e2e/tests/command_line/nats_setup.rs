@@ -12,8 +12,15 @@ use support::requirement::met;
 use super::common::NOBODY;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const BUCKETS: [&str; 6] =
-    ["fleetpull-reports", "fleetpull-leases", "fleetpull-leaders", "fleetpull-pauses", "fleetpull-members", "fleetpull-keys"];
+const BUCKETS: [&str; 7] = [
+    "fleetpull-reports",
+    "fleetpull-leases",
+    "fleetpull-leaders",
+    "fleetpull-pauses",
+    "fleetpull-members",
+    "fleetpull-policy",
+    "fleetpull-keys",
+];
 
 /// What JetStream's API answers.
 fn api(server: &NatsServer, call: &str, body: &Value) -> Value {
@@ -51,15 +58,15 @@ fn it_makes_each_bucket_once_and_a_dry_run_makes_none() {
     let (buckets, stream) = missing.split_at(BUCKETS.len());
     assert_eq!(buckets.iter().map(|row| row["bucket"].as_str().unwrap()).collect::<Vec<_>>(), BUCKETS);
     assert_eq!(stream.iter().map(|row| &row["bucket"]).collect::<Vec<_>>(), ["FLEETPULL_EVENTS"]);
-    assert_eq!(states(&missing), ["missing"; 7]);
+    assert_eq!(states(&missing), ["missing"; 8]);
     assert_eq!(api(&server, "NAMES", &Value::Null)["total"], 0);
 
     let made = set_up(&place, &server, &[], 0);
-    assert_eq!(states(&made), ["made"; 7]);
+    assert_eq!(states(&made), ["made"; 8]);
     assert!(made.iter().all(|row| row["replicas"] == 1), "{made:?}");
     let before: Vec<Value> = BUCKETS.iter().map(|bucket| config(&server, bucket)).collect();
     for options in [&[][..], &["--force"], &["--dry-run"]] {
-        assert_eq!(states(&set_up(&place, &server, options, 0)), ["unchanged"; 7]);
+        assert_eq!(states(&set_up(&place, &server, options, 0)), ["unchanged"; 8]);
     }
     assert_eq!(BUCKETS.iter().map(|bucket| config(&server, bucket)).collect::<Vec<_>>(), before);
     let reports = &before[0];
@@ -75,7 +82,9 @@ fn it_makes_each_bucket_once_and_a_dry_run_makes_none() {
     }
     assert_eq!(reports["republish"]["dest"], "fleetpull.v1.know.reports.>");
     // Else each writer of it could empty it by a header.
-    assert_ne!(before[5]["allow_rollup_hdrs"], true);
+    for bucket in [&before[5], &before[6]] {
+        assert_ne!(bucket["allow_rollup_hdrs"], true);
+    }
     let text = place.run(&["nats-setup", "--nats", &server.url()]).expect(0);
     assert!(text.stdout.contains("BUCKET") && text.stdout.contains("fleetpull-keys"), "{text}");
     assert!(text.stderr.contains("nothing was changed"), "{text}");
@@ -118,7 +127,7 @@ fn what_differs_is_shown_and_changed_only_if_nothing_is_lost_by_it() {
     assert_eq!((states(&safe)[3], differing(&safe)), ("differs", all(true, false).to_vec()));
     let forced = set_up(&place, &server, &["--force"], 0);
     assert_eq!((states(&forced)[3], differing(&forced)), ("changed", [row("max_msgs_per_subject", "forced", true)].to_vec()));
-    assert_eq!(states(&set_up(&place, &server, &[], 0)), ["unchanged"; 7]);
+    assert_eq!(states(&set_up(&place, &server, &[], 0)), ["unchanged"; 8]);
     assert_eq!(config(&server, "fleetpull-pauses")["description"], "ours", "what it does not know is left alone");
 }
 

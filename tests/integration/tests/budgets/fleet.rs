@@ -22,6 +22,9 @@ use tokio::task::JoinHandle;
 /// The budget that everybody asks for.
 pub(crate) const OWNER: &str = "default registry.example/anonymous@egress";
 
+/// The registry that it is of.
+pub(crate) const REGISTRY: &str = "registry.example";
+
 /// A fleet of throttlers.
 pub(crate) struct Fleet {
     nodes: Vec<Option<Node>>,
@@ -132,7 +135,16 @@ impl Node {
         let fleet = subject::Fleet::default();
         let gravestone = actors::Gravestone::of;
         let (instance, random) = (format!("start-of-{node}"), Random::seeded(number as u64));
-        let parts = FleetParts { bus: Arc::clone(&bus), fleet: fleet.clone(), node: node.clone(), instance, budget, random, fault: None };
+        let parts = FleetParts {
+            bus: Arc::clone(&bus),
+            fleet: fleet.clone(),
+            node: node.clone(),
+            instance,
+            budget,
+            registry_of: |_| REGISTRY.to_owned(),
+            random,
+            fault: None,
+        };
         let throttler = Throttler::sharing(UNLIMITED, clock.clone(), gravestone("throttler"), parts).start();
         let wiring = Wiring { bus: Arc::clone(&bus), fleet, node, delivery: Delivery::Local };
         let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");

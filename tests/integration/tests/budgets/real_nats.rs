@@ -9,7 +9,7 @@ use clock::Clock;
 use integration::real;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
-use throttler::core::budget::{Alone, BudgetPolicy};
+use throttler::core::budget::BudgetPolicy;
 
 use super::fleet::{Fleet, Registry};
 use super::{leader, until_in_time};
@@ -32,7 +32,7 @@ fn a_quota_of_six_lets_six_of_ten_go_though_the_leader_is_killed_and_the_rest_wh
         }
         let clock = Clock::host();
         // One by one, half a second apart, so that the leader can be killed between two of them.
-        let policy = BudgetPolicy { per_second: 2.0, at_once: 0, alone: Alone::Open };
+        let policy = BudgetPolicy { per_second: 2.0, ..BudgetPolicy::default() };
         let mut fleet = Fleet::start(10, policy, &clock, |node| Arc::clone(&connections[node])).await;
         let registry = Registry::with_quota(6, WINDOW, &clock);
         let pulls = fleet.begin_everywhere(&registry, &clock);

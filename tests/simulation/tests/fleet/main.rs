@@ -205,7 +205,7 @@ fn planted_faults() -> Vec<(Planted, Invariant)> {
         (knows(Fault::OwnRuleIgnored), Invariant::Floor),
         (knows(Fault::AttemptsUnnamed), Invariant::Explained),
     ];
-    let of_budgets = [BudgetFault::NoFence, BudgetFault::Unpaced, BudgetFault::RenewalsIgnored].map(of_budget);
+    let of_budgets = [BudgetFault::NoFence, BudgetFault::Unpaced, BudgetFault::RenewalsIgnored, BudgetFault::PolicyIgnored].map(of_budget);
     of_knowledge.into_iter().chain(of_budgets).collect()
 }
 

@@ -124,6 +124,7 @@ impl Node {
             node: name.clone(),
             instance: format!("{:032x}", Random::from_system().id()),
             budget,
+            registry_of: pull_coordinator::registry_of_budget,
             random: Random::from_system(),
             fault: planted.budget,
         };

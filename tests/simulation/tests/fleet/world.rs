@@ -14,6 +14,7 @@ use bus::Bus as _;
 use bus::memory::MemoryBus;
 use clock::{Clock, Jumps, Random};
 use contract::know::{AboutKind, Found, LEASES, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
+use contract::policy::{Caps, FleetPolicy, POLICY_KEY, StoredPolicy};
 use contract::subject::Fleet;
 use contract::{AttemptId, NodeName, View};
 use throttler::core::budget::BudgetPolicy;
@@ -129,6 +130,9 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         counts: BTreeMap::new(),
         plan,
     };
+    if world.is_by_policy() {
+        world.set_policy().await;
+    }
     // Where few may pull at once, in every second fleet they do so for longer than a permit lasts without a renewal.
     let mut acts = world.plan.acts.clone();
     if at_once > 0 && world.plan.seed.is_multiple_of(2) {
@@ -204,6 +208,28 @@ impl World {
         }
     }
 
+    /// In every fifth fleet the fleet policy says what the budget is.
+    fn is_by_policy(&self) -> bool {
+        self.plan.seed % 5 == 2
+    }
+
+    async fn set_policy(&self) {
+        let bucket = self.hub.bucket(&bucket_spec(SharedBucket::policy(&Fleet::default()))).await.expect("a bucket");
+        let at_once = (self.budget.at_once > 0).then_some(self.budget.at_once as u64);
+        let budget = Caps { pulls_per_second: Some(self.budget.per_second), pulls_at_once: at_once };
+        let stored = StoredPolicy { policy: FleetPolicy { budget, ..FleetPolicy::default() }, by: "ann@desk".to_owned() };
+        bucket.put(POLICY_KEY, encode(&stored).expect("it fits").into(), None).await.expect("it is stored");
+    }
+
+    /// The budget by a node's settings. Where the policy says what it is, they say four times as much. Not those of a node that crashes in
+    /// the middle: it may start anew without a line, when it cannot know better.
+    fn settings_of(&self, node: usize) -> BudgetPolicy {
+        let crashes = self.plan.acts.iter().any(|(_, act)| matches!(act, Act::Crash(crashed) if *crashed == node));
+        let times: u8 = if self.is_by_policy() && !crashes { 4 } else { 1 };
+        let per_second = self.budget.per_second * f64::from(times);
+        BudgetPolicy { per_second, at_once: self.budget.at_once * usize::from(times), ..self.budget }
+    }
+
     async fn start(&mut self, now: Duration, node: usize) {
         self.starts += 1;
         if self.starts > self.plan.nodes as u64 {
@@ -228,7 +254,7 @@ impl World {
             reader: self.reader.clone(),
             runtime: Arc::new(self.registry.start(node)),
             clock,
-            budget: self.budget,
+            budget: self.settings_of(node),
             planted: self.planted,
             watch: self.registry.watch(node),
             refusals: self.refusals.of(node),

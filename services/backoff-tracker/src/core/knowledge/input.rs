@@ -117,6 +117,8 @@ pub enum Input {
         /// Who paused.
         by: String,
     },
+    /// The fleet policy says whether nodes only observe: what is shared refuses nothing then.
+    Observe(bool),
     /// The bus cannot be reached.
     BusGone,
     /// It can again.

@@ -24,7 +24,10 @@ pub struct PauseInForce {
 /// Why nothing may be refused.
 #[derive(Debug, Default)]
 pub(super) struct Lenience {
+    /// By the node's own settings.
     pub(super) observe: bool,
+    /// By the fleet policy.
+    pub(super) fleet_observes: bool,
     pauses: BTreeMap<Option<String>, PauseInForce>,
 }
 
@@ -49,6 +52,8 @@ impl Lenience {
     }
 
     pub(super) fn holds(&self, now: Duration, view: &View) -> bool {
-        self.observe || self.in_force(now).any(|pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry))
+        self.observe
+            || self.fleet_observes
+            || self.in_force(now).any(|pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry))
     }
 }

@@ -298,6 +298,10 @@ impl Knowledge {
                 self.lenience.pause(now, registry, left, by);
                 self.wishes.ids()
             }
+            Input::Observe(fleet_observes) => {
+                self.lenience.fleet_observes = fleet_observes;
+                self.wishes.ids()
+            }
             Input::BusGone => self.set_alone(Some(Alone { since: now, lost: now })),
             Input::BusBack => self.set_alone(None),
             Input::Tick => self.tick(now),

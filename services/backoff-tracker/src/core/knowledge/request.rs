@@ -99,6 +99,12 @@ impl Knowledge {
         binding.map(|entry| entry.next_try.saturating_sub(now)).max()
     }
 
+    /// Whether the fleet policy says that nodes only observe.
+    #[must_use]
+    pub fn fleet_observes(&self) -> bool {
+        self.lenience.fleet_observes
+    }
+
     /// The pauses in force.
     pub fn pauses(&self, now: Duration) -> impl Iterator<Item = &PauseInForce> {
         self.lenience.in_force(now)

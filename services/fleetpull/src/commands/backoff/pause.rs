@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use contract::NodeName;
 use contract::messages::backoff_tracker::{ListBackoffs, Pause, PauseSharing};
-use image::Reference;
+use contract::policy::registry_name;
 use serde_json::json;
 
 use super::list;
@@ -89,11 +89,8 @@ async fn tell(client: &FleetClient, nodes: &[NodeName], command: PauseSharing) -
 
 /// A registry as views name it.
 pub(super) fn registry(text: &str) -> Result<String> {
-    let named = Reference::parse(&format!("{text}/any")).ok().map(|image| image.registry().to_owned());
-    match named {
-        Some(registry) if registry == text || (registry == "docker.io" && text.ends_with("docker.io")) => Ok(registry),
-        _ => Err(UsageError(format!("{text:?} is no registry: name it as images do, like registry.example or localhost:5000")).into()),
-    }
+    let unknown = || UsageError(format!("{text:?} is no registry: name it as images do, like registry.example or localhost:5000"));
+    Ok(registry_name(text).ok_or_else(unknown)?)
 }
 
 fn print(format: OutputFormat, pauses: &[Pause]) {
@@ -103,26 +100,6 @@ fn print(format: OutputFormat, pauses: &[Pause]) {
                 output::json(&json!({ "kind": "pause", "registry": pause.registry, "left_ms": pause.left_ms, "by": pause.by }));
             }
             OutputFormat::Text => output::fact(&list::pause_line(pause)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_registry_is_named_as_images_name_it() {
-        for (text, named) in [
-            ("registry.example", "registry.example"),
-            ("localhost:5000", "localhost:5000"),
-            ("docker.io", "docker.io"),
-            ("index.docker.io", "docker.io"),
-        ] {
-            assert_eq!(registry(text).ok().as_deref(), Some(named), "{text}");
-        }
-        for text in ["", "busybox", "https://registry.example", "registry.example/team", "a b"] {
-            assert!(registry(text).is_err(), "{text}");
         }
     }
 }

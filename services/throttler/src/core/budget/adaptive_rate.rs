@@ -228,6 +228,14 @@ impl AdaptiveRate {
         }
     }
 
+    /// Another cap, above 0. What was found by the cap before is looked for anew, from no higher than where it stands.
+    pub fn set_cap(&mut self, now: Duration, cap: f64) {
+        let rate = self.rate;
+        self.cap = cap;
+        self.begin_anew(now);
+        self.rate = rate.clamp(start(cap), cap);
+    }
+
     /// The rate in force, in pulls a second.
     #[must_use]
     pub fn in_force(&self) -> f64 {

@@ -13,6 +13,8 @@ pub enum Fault {
     QuotaIsCountedLate,
     /// The rate is not adapted to what the registry can do.
     NeverSlows,
+    /// A leader goes by its own settings, whatever the fleet policy says.
+    PolicyIgnored,
     /// Permits that are renewed are taken back all the same.
     RenewalsIgnored,
 }

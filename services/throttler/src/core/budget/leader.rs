@@ -101,7 +101,6 @@ pub(super) struct Leader {
 impl Leader {
     pub(super) fn new(now: Duration, node: NodeName, owner: &str, policy: BudgetPolicy, office: Office, fault: Option<Fault>) -> Self {
         let learns = !office.first && fault != Some(Fault::LearnsNothing);
-        let adapts = policy.per_second > 0.0 && fault != Some(Fault::NeverSlows);
         let mut leader = Self {
             owner: owner.to_owned(),
             node,
@@ -111,7 +110,7 @@ impl Leader {
             learns_until: if learns { now + FLEET_PERMIT_LEASE } else { now },
             pace: Pace::new(policy.per_second),
             paced: policy.per_second,
-            adaptive: adapts.then(|| AdaptiveRate::new(now, policy.per_second)),
+            adaptive: adaptive(now, policy, fault),
             silence: Silence::default(),
             quota: Quota::new(fault),
             line: Line::default(),
@@ -165,6 +164,20 @@ impl Leader {
     /// What is left of the cap beside the share that is kept for silent nodes.
     fn kept_rate(&self) -> f64 {
         (self.policy.per_second * (1.0 - self.reserved)).max(self.least)
+    }
+
+    /// What counts for this budget from now on. The share that is kept for silent nodes is to be told again.
+    pub(super) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) {
+        let before = std::mem::replace(&mut self.policy, policy);
+        if before.per_second == policy.per_second {
+            return;
+        }
+        match &mut self.adaptive {
+            Some(adaptive) if policy.per_second > 0.0 => adaptive.set_cap(now, policy.per_second),
+            _ => self.adaptive = adaptive(now, policy, self.fault),
+        }
+        self.set_pace();
+        self.pace.begin_anew(now, self.paced);
     }
 
     fn set_pace(&mut self) {
@@ -594,6 +607,12 @@ impl Leader {
         self.quota.expire(now);
         self.returned.retain(|_, at| now < *at + RETURNED_REMEMBERED);
     }
+}
+
+/// What finds the rate under a cap.
+fn adaptive(now: Duration, policy: BudgetPolicy, fault: Option<Fault>) -> Option<AdaptiveRate> {
+    let adapts = policy.per_second > 0.0 && fault != Some(Fault::NeverSlows);
+    adapts.then(|| AdaptiveRate::new(now, policy.per_second))
 }
 
 /// A quarter of the slots, one at least.

@@ -11,6 +11,7 @@ use contract::messages::throttler::{
     BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetReturned, GrantBudget, KnownLimits, PermitLimits, RegistryLimit,
     RenewBudget, ReturnBudget,
 };
+use contract::policy::Caps;
 use contract::{NodeName, PermitId};
 
 use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
@@ -68,6 +69,8 @@ pub(super) struct Member {
     renew_asked: Option<Duration>,
     campaign_at: Option<Duration>,
     alone_pace: Pace,
+    /// By the lower cap of the node's own file; without one it holds nothing back.
+    own_pace: Pace,
     went_alone: bool,
     /// When it last looked for a leader first because the bus came back.
     looked_first: Option<Duration>,
@@ -124,6 +127,7 @@ impl Member {
             renew_asked: None,
             campaign_at: None,
             alone_pace: Pace::new(policy.per_second),
+            own_pace: Pace::new(policy.own.pulls_per_second.unwrap_or_default()),
             went_alone: false,
             looked_first: None,
             last_step: now,
@@ -136,6 +140,13 @@ impl Member {
             overrun_total: 0,
             fault,
         }
+    }
+
+    /// What counts for this budget from now on.
+    pub(super) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Wanted> {
+        self.policy = policy;
+        self.own_pace.begin_anew(now, policy.own.pulls_per_second.unwrap_or_default());
+        self.tick(now)
     }
 
     /// `since`: when the bus fell silent; now, if it did not.
@@ -278,7 +289,7 @@ impl Member {
         };
         self.call_renew(now, epoch, &leader, &mut wanted);
         let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
-        for permit in self.may_go() {
+        for permit in self.may_go(now) {
             if self.claims.get(permit).is_some_and(|claim| claim.asked.is_none() && claim.ask_at <= now) {
                 self.claims.change(permit, |claim| claim.asked = Some(now));
                 let (owner, node) = (self.owner.clone(), self.node.clone());
@@ -303,14 +314,15 @@ impl Member {
         }
         let within = self.within();
         let asked = |asked: Option<Duration>| asked.map(|asked| asked + within);
-        let claims = self.may_go().into_iter().filter_map(|permit| self.claims.get(permit));
+        let claims = self.may_go(now).into_iter().filter_map(|permit| self.claims.get(permit));
         let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + within }));
         let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + within)));
         let renews = self.claims.in_flight_count() > 0 || self.check_leader_until.is_some();
         let renew = (self.leader.is_some() && renews).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
         let alone = Some(self.heard + self.alone_after).filter(|at| *at > now);
-        asks.chain(returns).chain(renew).chain(campaign).chain(alone).chain([now + CAMPAIGN_EVERY]).min()
+        let own = Some(now + self.own_pace.ready_in(now, 0)).filter(|at| *at > now && self.claims.waiting_count() > 0);
+        asks.chain(returns).chain(renew).chain(campaign).chain(alone).chain(own).chain([now + CAMPAIGN_EVERY]).min()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -325,7 +337,7 @@ impl Member {
 
     pub(super) fn wait_of(&self, now: Duration, permit: PermitId) -> Option<BudgetWait> {
         let claim = self.claims.get(permit).filter(|claim| claim.stage == Stage::Waiting)?;
-        if claim.turn_at.is_none() && !self.may_go().contains(&permit) {
+        if claim.turn_at.is_none() && !self.may_go(now).contains(&permit) {
             return None;
         }
         Some(BudgetWait { ahead: claim.ahead, wait: claim.turn_at.map(|at| at.saturating_sub(now)) })
@@ -337,10 +349,18 @@ impl Member {
     }
 
     /// The wishes that wait for the fleet, in the order of their coming: no more than the node has slots for, as permits that wait for
-    /// a slot keep others from pulling, and begin together when slots get free.
-    fn may_go(&self) -> Vec<PermitId> {
-        let most = if self.slots > 0 { self.slots.saturating_sub(self.claims.in_flight_count()) } else { usize::MAX };
-        self.claims.waiting().take(most).collect()
+    /// a slot keep others from pulling, and begin together when slots get free. Where the node's own file says less than the fleet policy,
+    /// no more than that either; and by a lower rate one after the other, so that what is granted late does not begin together.
+    fn may_go(&self, now: Duration) -> Vec<PermitId> {
+        let room = |most: usize| most.saturating_sub(self.claims.in_flight_count());
+        let of_slots = if self.slots > 0 { room(self.slots) } else { usize::MAX };
+        let Caps { pulls_per_second, pulls_at_once } = self.policy.own;
+        let of_own = pulls_at_once.map_or(usize::MAX, |most| room(usize::try_from(most).unwrap_or(usize::MAX)));
+        let of_rate = match pulls_per_second {
+            None => usize::MAX,
+            Some(_) => usize::from(self.own_pace.ready_in(now, 0).is_zero()),
+        };
+        self.claims.waiting().take(of_slots.min(of_own).min(of_rate)).collect()
     }
 
     pub(super) fn assert_invariants(&self) {
@@ -448,6 +468,7 @@ impl Member {
                     late
                 });
                 if late.is_some_and(|late| !is_late || late >= LATE_GRANTS) {
+                    self.own_pace.take(now);
                     wanted.push(Wanted::Granted { permit, alone: false });
                 }
             }

@@ -24,6 +24,7 @@ mod member;
 mod node;
 mod pace;
 mod permits;
+mod policies;
 mod quota;
 mod rate;
 mod remembered;
@@ -31,6 +32,8 @@ mod silence;
 mod step;
 
 use std::time::Duration;
+
+use contract::policy::Caps;
 
 pub use adaptive_rate::{AdaptiveRate, RegistryAnswer};
 pub use claim::BudgetWait;
@@ -84,7 +87,8 @@ pub enum Alone {
     Share,
 }
 
-/// The budget of one owner, the same for all owners. The leader's is what counts.
+/// The budget of one owner, as a node's settings have it for all owners: what the fleet policy says goes before it. The leader's is what
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetPolicy {
     /// Pulls that the fleet may begin in a second; 0 for no limit.
@@ -93,10 +97,12 @@ pub struct BudgetPolicy {
     pub at_once: usize,
     /// What a node without a leader does about a quota.
     pub alone: Alone,
+    /// What the node's own file says of the two caps. Where the fleet policy says more, it binds this node alone.
+    pub own: Caps,
 }
 
 impl Default for BudgetPolicy {
     fn default() -> Self {
-        Self { per_second: 200.0, at_once: 0, alone: Alone::Open }
+        Self { per_second: 200.0, at_once: 0, alone: Alone::Open, own: Caps::NONE }
     }
 }

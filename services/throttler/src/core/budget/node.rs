@@ -1,12 +1,13 @@
 //! All budgets of one node: those that it takes part in, and those that it leads.
 
+mod following;
+mod listing;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::throttler::{
-    BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetState, BudgetTurn, PermitCounts, RegistryLimit,
-};
+use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, BudgetTurn, PermitCounts, RegistryLimit};
 use contract::{NodeName, PermitId};
 use lease::{Answer, Lease, Terms};
 
@@ -14,6 +15,7 @@ use super::claim::{BudgetWait, Wanted};
 use super::fault::Fault;
 use super::leader::{Leader, Office};
 use super::member::{Member, Membership};
+use super::policies::Policies;
 use super::rate::Told;
 use super::step::{BudgetCall, BudgetReply, Effect, Input};
 use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BUCKET_ANSWERS_WITHIN, BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY, LEADER_LEASE};
@@ -29,8 +31,6 @@ const TERMS: Terms =
     Terms { term: LEADER_LEASE, renew_every: LEAD_RENEWED_EVERY, renew_again: RENEWED_AGAIN, answer_within: BUCKET_ANSWERS_WITHIN };
 /// Never is it ticked again sooner, whatever is due.
 const TICK_LEAST: Duration = Duration::from_micros(500);
-/// How many waiters are listed for each budget.
-const WAITERS_LISTED: usize = 100;
 
 /// A leadership of this node.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ enum Work {
 #[derive(Debug)]
 pub struct Budgets {
     node: NodeName,
-    policy: BudgetPolicy,
+    policies: Policies,
     random: Random,
     members: BTreeMap<String, (Duration, Member)>,
     leads: BTreeMap<String, Lead>,
@@ -74,7 +74,7 @@ impl Budgets {
     pub fn new(node: NodeName, policy: BudgetPolicy, random: Random) -> Self {
         Self {
             node,
-            policy,
+            policies: Policies::new(policy),
             random,
             members: BTreeMap::new(),
             leads: BTreeMap::new(),
@@ -93,6 +93,13 @@ impl Budgets {
     #[must_use]
     pub fn with_slots(mut self, slots: usize) -> Self {
         self.slots = slots;
+        self
+    }
+
+    /// Where an owner's name says more than its registry: the fleet policy names registries alone.
+    #[must_use]
+    pub fn with_registries(mut self, registry_of: fn(&str) -> String) -> Self {
+        self.policies.name_registries_by(registry_of);
         self
     }
 
@@ -127,6 +134,7 @@ impl Budgets {
             Input::LeaseLost { owner, epoch } => self.lease_lost(now, &owner, epoch, &mut work),
             Input::LeaseUnknown { owner, asked } => self.lease_unknown(now, &owner, asked),
             Input::Fleet { alive } => self.fleet(now, alive),
+            Input::Policy { policy, revision } => self.follow(now, policy, revision, &mut work),
             Input::BusGone => self.bus_gone = self.bus_gone.or(Some(now)),
             Input::BusUnusable => {
                 self.bus_gone = self.bus_gone.or(Some(now));
@@ -219,36 +227,6 @@ impl Budgets {
         self.leads.iter().map(|(owner, lead)| (owner.as_str(), lead.core.office.epoch))
     }
 
-    /// How all budgets stand.
-    #[must_use]
-    pub fn list(&self, now: Now) -> BudgetList {
-        let now = now.monotonic;
-        let budgets = self.members.iter().map(|(owner, (_, member))| self.state(now, owner, member)).collect();
-        BudgetList { budgets, forgotten_total: self.forgotten_total }
-    }
-
-    fn state(&self, now: Duration, owner: &str, member: &Member) -> BudgetState {
-        let lead = self.leads.get(owner);
-        BudgetState {
-            owner: owner.to_owned(),
-            leader: member.leader.as_ref().map(|(node, _)| node.clone()),
-            epoch: member.leader.as_ref().map_or(0, |(_, epoch)| *epoch),
-            leads: lead.is_some(),
-            learns: lead.is_some_and(|lead| lead.core.learns(now)),
-            per_second: self.policy.per_second,
-            per_second_in_force: lead.map_or(self.policy.per_second, |lead| lead.core.in_force()),
-            rate_cause: lead.map(|lead| lead.core.cause().as_str().to_owned()).unwrap_or_default(),
-            at_once: self.policy.at_once as u64,
-            in_flight: lead.map_or(member.in_flight(), |lead| lead.core.in_flight()),
-            waiting: lead.map_or_else(Vec::new, |lead| lead.core.waiters(now, WAITERS_LISTED)),
-            waiting_count: lead.map_or(member.waiting(), |lead| lead.core.waiting()),
-            known: lead.map_or_else(|| member.known(now), |lead| lead.core.known(now)),
-            alone: member.is_alone(now) && !member.is_idle(),
-            alone_total: member.alone_total,
-            overrun_total: member.overrun_total,
-        }
-    }
-
     fn bus_back(&mut self, now: Duration, work: &mut VecDeque<Work>) {
         if self.bus_gone.take().is_none() {
             return;
@@ -275,7 +253,7 @@ impl Budgets {
             let membership = Membership {
                 owner: owner.clone(),
                 node: self.node.clone(),
-                policy: self.policy,
+                policy: self.policies.of(&owner),
                 alive: self.alive.back().map_or(0, |(_, alive)| *alive),
                 stagger: self.random.fraction(),
                 slots: self.slots,
@@ -341,7 +319,7 @@ impl Budgets {
         };
         // A leader whose word of having led was lost is remembered by those who heard it.
         let office = Office { first: office.first && !member.was_led(now), ..office };
-        let mut core = Leader::new(now, self.node.clone(), &owner, self.policy, office, self.fault);
+        let mut core = Leader::new(now, self.node.clone(), &owner, self.policy_of_leader(&owner), office, self.fault);
         let told = Told::of(core.rate());
         self.reserve(&mut core);
         self.leads.insert(owner.clone(), Lead { core, used: now, told });

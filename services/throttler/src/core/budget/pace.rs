@@ -32,6 +32,12 @@ impl Pace {
         self.spacing = if per_second > 0.0 { Duration::from_secs_f64(1.0 / per_second) } else { Duration::ZERO };
     }
 
+    /// Another cap from now on: the next grant is no further away than by that.
+    pub fn begin_anew(&mut self, now: Duration, per_second: f64) {
+        self.set(per_second);
+        self.next = self.next.min(now + self.spacing);
+    }
+
     /// Takes the next grant if it is time.
     pub fn take(&mut self, now: Duration) -> bool {
         if self.spacing.is_zero() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use contract::messages::throttler::{
     BudgetAnswer, BudgetRenewed, BudgetReturned, BudgetTurn, GrantBudget, RegistryLimit, RenewBudget, ReturnBudget,
 };
+use contract::policy::FleetPolicy;
 use contract::{NodeName, PermitId};
 
 use super::leader::Office;
@@ -129,6 +130,13 @@ pub enum Input {
     Fleet {
         /// As the registrar says.
         alive: u64,
+    },
+    /// The fleet policy is this from now on, at this revision of its bucket; 0: there is none.
+    Policy {
+        /// What it says.
+        policy: FleetPolicy,
+        /// Which one it is.
+        revision: u64,
     },
     /// The bus cannot be reached.
     BusGone,

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use throttler::core::budget::Input;
-
 use super::{Event, World, core};
 
 /// How far clocks jump.
@@ -36,8 +34,7 @@ impl World {
         self.nodes[at].core = core(&self.plan, at, &mut self.random);
         self.nodes[at].up = true;
         self.nodes[at].wants.clear();
-        let alive = self.plan.nodes as u64;
-        self.give(at, Input::Fleet { alive });
+        self.tell_of_fleet(at);
         for _ in 0..wants {
             self.later(Duration::from_millis(10), Event::Wish(at));
         }

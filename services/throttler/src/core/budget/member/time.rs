@@ -103,7 +103,7 @@ impl Member {
         if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.remembered.is_used_up(now)) {
             return;
         }
-        let waiting = self.may_go();
+        let waiting = self.may_go(now);
         if waiting.is_empty() {
             // Who wants nothing goes nowhere: its next pull looks for the leader first.
             return;
@@ -123,6 +123,7 @@ impl Member {
                 return;
             }
             if self.claims.change(permit, |claim| claim.stage = Stage::Alone).is_some() {
+                self.own_pace.take(now);
                 self.alone_total += 1;
                 wanted.push(Wanted::Granted { permit, alone: true });
             }

@@ -1,0 +1,36 @@
+//! The tracker goes by the fleet policy.
+
+use std::sync::Arc;
+
+use actix::{AsyncContext as _, Context, StreamHandler};
+use actors::{Followed, PolicyFollower};
+use clock::Random;
+
+use crate::actor::{BackoffTracker, Core, Share};
+use crate::core::knowledge::Input;
+
+impl BackoffTracker {
+    /// Begins to follow the fleet policy, once the fleet's knowledge is read.
+    pub(crate) fn follow_policy(&mut self, context: &mut Context<Self>) {
+        let Some(sharing) = &mut self.sharing else { return };
+        let (bus, fleet) = (Arc::clone(&sharing.shared.bus), sharing.shared.fleet.clone());
+        context.add_stream(PolicyFollower::new(bus, fleet, Random::seeded(sharing.random.word())).changes());
+    }
+
+    /// How the node takes part: the stricter of its own settings and the fleet policy.
+    pub(super) fn takes_part(&self) -> Share {
+        match &self.core {
+            Core::Sharing(knowledge) if self.share == Share::Enforce && knowledge.fleet_observes() => Share::Observe,
+            _ => self.share,
+        }
+    }
+}
+
+impl StreamHandler<Followed> for BackoffTracker {
+    fn handle(&mut self, followed: Followed, context: &mut Self::Context) {
+        self.step(Input::Observe(followed.policy.observes()), context);
+    }
+
+    /// The bus was drained. The node goes on.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}

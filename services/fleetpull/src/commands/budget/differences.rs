@@ -1,0 +1,120 @@
+//! Nodes that go by other caps than the one that leads a budget.
+
+use std::collections::BTreeMap;
+
+use contract::NodeName;
+use contract::messages::throttler::BudgetState;
+use serde::Serialize;
+
+use crate::output::known::named;
+
+/// By which caps a node goes, as it says itself.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct GoesBy {
+    per_second: f64,
+    at_once: u64,
+    per_second_of_node: Option<f64>,
+    at_once_of_node: Option<u64>,
+    revision: u64,
+}
+
+impl GoesBy {
+    pub(super) fn of(state: &BudgetState) -> Self {
+        let BudgetState { per_second, at_once, per_second_of_node, at_once_of_node, policy_revision, .. } = *state;
+        Self { per_second, at_once, per_second_of_node, at_once_of_node, revision: policy_revision }
+    }
+
+    /// In what it differs from the state of the budget as its leader tells it.
+    fn differs(&self, state: &BudgetState) -> Vec<String> {
+        let mut what = Vec::new();
+        if let Some(own) = self.per_second_of_node {
+            what.push(format!("no more than {own} pulls a second by settings of their own"));
+        }
+        if let Some(own) = self.at_once_of_node {
+            what.push(format!("no more than {own} pulls at once by settings of their own"));
+        }
+        if !state.leads {
+            // Nobody says what the leader goes by.
+            return what;
+        }
+        let cap = |number: f64| if number > 0.0 { number.to_string() } else { "no limit".to_owned() };
+        let other = |what: &str, own: f64, leaders: f64| {
+            format!("the fleet's cap of pulls {what} is {} to them, and {} to the leader", cap(own), cap(leaders))
+        };
+        let theirs = state.policy_revision;
+        let policy =
+            |revision: u64| if revision == 0 { "no fleet policy".to_owned() } else { format!("revision {revision} of the fleet policy") };
+        if self.revision != theirs {
+            what.push(format!("follow {}, and the leader {}", policy(self.revision), policy(theirs)));
+        }
+        if self.per_second != state.per_second {
+            what.push(other("a second", self.per_second, state.per_second));
+        }
+        if self.at_once != state.at_once {
+            what.push(other("at once", self.at_once as f64, state.at_once as f64));
+        }
+        what
+    }
+}
+
+/// What is different on some nodes: the names and their meaning are an interface.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Difference<'a> {
+    pub(super) nodes: Vec<&'a NodeName>,
+    pub(super) what: String,
+}
+
+/// In what nodes differ from the state of the budget as its leader tells it; the same once, with all of whom it is so.
+pub(super) fn differences<'a>(state: &BudgetState, by: &'a [(NodeName, GoesBy)]) -> Vec<Difference<'a>> {
+    let mut differences: BTreeMap<String, Vec<&NodeName>> = BTreeMap::new();
+    for (node, goes_by) in by {
+        for what in goes_by.differs(state) {
+            differences.entry(what).or_default().push(node);
+        }
+    }
+    differences.into_iter().map(|(what, nodes)| Difference { nodes, what }).collect()
+}
+
+/// Nodes on a line.
+pub(super) fn names(nodes: &[&NodeName]) -> String {
+    named(&nodes.iter().map(|node| (*node).clone()).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_go_by_other_caps_are_named_with_what_is_different() {
+        let led = BudgetState { per_second: 5.0, per_second_by_policy: true, policy_revision: 7, leads: true, ..BudgetState::default() };
+        let stricter = BudgetState { leads: false, per_second_of_node: Some(2.0), at_once_of_node: Some(3), ..led.clone() };
+        let behind = BudgetState { leads: false, per_second: 200.0, per_second_by_policy: false, policy_revision: 0, ..led.clone() };
+        let by: Vec<(NodeName, GoesBy)> = [("n1", &led), ("n2", &stricter), ("n3", &behind), ("n4", &stricter)]
+            .into_iter()
+            .map(|(node, state)| (node.parse().expect("a name"), GoesBy::of(state)))
+            .collect();
+        let told: Vec<(String, String)> = differences(&led, &by).into_iter().map(|one| (names(&one.nodes), one.what)).collect();
+        let expected = [
+            ("n3", "follow no fleet policy, and the leader revision 7 of the fleet policy"),
+            ("n2, n4", "no more than 2 pulls a second by settings of their own"),
+            ("n2, n4", "no more than 3 pulls at once by settings of their own"),
+            ("n3", "the fleet's cap of pulls a second is 200 to them, and 5 to the leader"),
+        ];
+        assert_eq!(told, expected.map(|(nodes, what)| (nodes.to_owned(), what.to_owned())));
+        assert_eq!(differences(&led, &by[..1]), []);
+        assert_eq!(differences(&BudgetState { leads: false, ..led.clone() }, &by[2..3]), [], "the leader says nothing");
+        let (quick, slow) = (
+            BudgetState { per_second: 200.0, leads: true, ..BudgetState::default() },
+            BudgetState { at_once: 4, ..BudgetState::default() },
+        );
+        let by = [("n1".parse().expect("a name"), GoesBy::of(&slow))];
+        let told: Vec<String> = differences(&quick, &by).into_iter().map(|one| one.what).collect();
+        assert_eq!(
+            told,
+            [
+                "the fleet's cap of pulls a second is no limit to them, and 200 to the leader",
+                "the fleet's cap of pulls at once is 4 to them, and no limit to the leader"
+            ]
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! A node's budgets as the fleet policy changes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use contract::policy::FleetPolicy;
+
+use super::super::BudgetPolicy;
+use super::super::fault::Fault;
+use super::{Budgets, Work};
+
+impl Budgets {
+    /// Each budget goes on by what counts for it now: permits that are out stay out.
+    pub(super) fn follow(&mut self, now: Duration, policy: FleetPolicy, revision: u64, work: &mut VecDeque<Work>) {
+        self.policies.follow(policy, revision);
+        let (silent, known) = self.silent();
+        for owner in self.leads.keys().cloned().collect::<Vec<_>>() {
+            let policy = self.policy_of_leader(&owner);
+            let Some(lead) = self.leads.get_mut(&owner) else { continue };
+            lead.core.set_policy(now, policy);
+            lead.core.reserve(silent, known);
+            lead.core.tick(now);
+            work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
+        }
+        for (owner, (_, member)) in &mut self.members {
+            let wanted = member.set_policy(now, self.policies.of(owner));
+            work.extend(wanted.into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
+        }
+    }
+
+    /// What counts for a budget that this node leads.
+    pub(super) fn policy_of_leader(&self, owner: &str) -> BudgetPolicy {
+        if self.fault == Some(Fault::PolicyIgnored) { self.policies.settings() } else { self.policies.of(owner) }
+    }
+}

@@ -1,0 +1,50 @@
+//! How a node's budgets stand, for people.
+
+use std::time::Duration;
+
+use clock::Now;
+use contract::messages::throttler::{BudgetList, BudgetState};
+
+use super::super::member::Member;
+use super::Budgets;
+
+/// How many waiters are listed for each budget.
+const WAITERS_LISTED: usize = 100;
+
+impl Budgets {
+    /// How all budgets stand.
+    #[must_use]
+    pub fn list(&self, now: Now) -> BudgetList {
+        let now = now.monotonic;
+        let budgets = self.members.iter().map(|(owner, (_, member))| self.state(now, owner, member)).collect();
+        BudgetList { budgets, forgotten_total: self.forgotten_total }
+    }
+
+    fn state(&self, now: Duration, owner: &str, member: &Member) -> BudgetState {
+        let lead = self.leads.get(owner);
+        let (policy, said) = (self.policies.of(owner), self.policies.said_of(owner));
+        BudgetState {
+            owner: owner.to_owned(),
+            leader: member.leader.as_ref().map(|(node, _)| node.clone()),
+            epoch: member.leader.as_ref().map_or(0, |(_, epoch)| *epoch),
+            leads: lead.is_some(),
+            learns: lead.is_some_and(|lead| lead.core.learns(now)),
+            per_second: policy.per_second,
+            per_second_by_policy: said.pulls_per_second.is_some(),
+            per_second_of_node: policy.own.pulls_per_second,
+            per_second_in_force: lead.map_or(policy.per_second, |lead| lead.core.in_force()),
+            rate_cause: lead.map(|lead| lead.core.cause().as_str().to_owned()).unwrap_or_default(),
+            at_once: policy.at_once as u64,
+            at_once_by_policy: said.pulls_at_once.is_some(),
+            at_once_of_node: policy.own.pulls_at_once,
+            policy_revision: self.policies.revision(),
+            in_flight: lead.map_or(member.in_flight(), |lead| lead.core.in_flight()),
+            waiting: lead.map_or_else(Vec::new, |lead| lead.core.waiters(now, WAITERS_LISTED)),
+            waiting_count: lead.map_or(member.waiting(), |lead| lead.core.waiting()),
+            known: lead.map_or_else(|| member.known(now), |lead| lead.core.known(now)),
+            alone: member.is_alone(now) && !member.is_idle(),
+            alone_total: member.alone_total,
+            overrun_total: member.overrun_total,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What counts for one budget on this node: the fleet policy where it says something, else the node's own settings.
+
+use contract::policy::{Caps, FleetPolicy};
+
+use super::BudgetPolicy;
+
+/// The settings of a node, and the fleet policy that it follows.
+#[derive(Debug)]
+pub(super) struct Policies {
+    settings: BudgetPolicy,
+    fleet: FleetPolicy,
+    revision: u64,
+    /// Which registry an owner's budget is of.
+    registry_of: fn(&str) -> String,
+}
+
+impl Policies {
+    /// No fleet policy is known yet.
+    pub(super) fn new(settings: BudgetPolicy) -> Self {
+        Self { settings, fleet: FleetPolicy::default(), revision: 0, registry_of: str::to_owned }
+    }
+
+    pub(super) fn name_registries_by(&mut self, registry_of: fn(&str) -> String) {
+        self.registry_of = registry_of;
+    }
+
+    pub(super) fn follow(&mut self, fleet: FleetPolicy, revision: u64) {
+        (self.fleet, self.revision) = (fleet, revision);
+    }
+
+    /// Without the fleet policy.
+    pub(super) fn settings(&self) -> BudgetPolicy {
+        self.settings
+    }
+
+    /// Of the fleet policy that is followed; 0: none.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// What the fleet policy says of an owner's budget.
+    pub(super) fn said_of(&self, owner: &str) -> Caps {
+        self.fleet.caps_of(&(self.registry_of)(owner))
+    }
+
+    /// What counts for an owner's budget. [`BudgetPolicy::own`] is what binds this node beside the fleet's caps.
+    pub(super) fn of(&self, owner: &str) -> BudgetPolicy {
+        let (said, settings) = (self.said_of(owner), self.settings);
+        let own = Caps {
+            pulls_per_second: lower(settings.own.pulls_per_second, said.pulls_per_second),
+            pulls_at_once: lower(settings.own.pulls_at_once, said.pulls_at_once),
+        };
+        BudgetPolicy {
+            per_second: said.pulls_per_second.unwrap_or(settings.per_second),
+            at_once: said.pulls_at_once.map_or(settings.at_once, |most| usize::try_from(most).unwrap_or(usize::MAX)),
+            own,
+            ..settings
+        }
+    }
+}
+
+/// A node's own cap where it is stricter than the fleet policy's. A zero of the settings is no cap; without a word of the policy the
+/// settings are the fleet's cap as this node sees it, and not its own.
+fn lower<T: PartialOrd + Default + Copy>(own: Option<T>, said: Option<T>) -> Option<T> {
+    own.zip(said).filter(|(own, said)| *own > T::default() && own < said).map(|(own, _)| own)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn caps(pulls_per_second: Option<f64>, pulls_at_once: Option<u64>) -> Caps {
+        Caps { pulls_per_second, pulls_at_once }
+    }
+
+    /// What counts by these settings, of which the second is what the file says itself, under this policy.
+    fn counts(own: Caps, said: Option<Caps>) -> (f64, usize, Caps) {
+        let settings = BudgetPolicy {
+            per_second: own.pulls_per_second.unwrap_or(200.0),
+            at_once: own.pulls_at_once.unwrap_or(0) as usize,
+            own,
+            ..BudgetPolicy::default()
+        };
+        let mut policies = Policies::new(settings);
+        policies.name_registries_by(|owner| owner.replace("owner of ", ""));
+        if let Some(said) = said {
+            let registry = BTreeMap::from([("a.example".to_owned(), said)]);
+            policies.follow(FleetPolicy { registry, ..FleetPolicy::default() }, 7);
+        }
+        let BudgetPolicy { per_second, at_once, own, .. } = policies.of("owner of a.example");
+        assert_eq!(policies.of("owner of b.example"), BudgetPolicy { own: Caps::default(), ..settings }, "of it the policy says nothing");
+        (per_second, at_once, own)
+    }
+
+    #[test]
+    fn the_policy_goes_before_the_settings_and_a_lower_cap_of_a_nodes_file_binds_that_node() {
+        let none = Caps::default();
+        let table = [
+            // What the node's file says, what the policy says; what counts for the fleet, and what for this node beside that.
+            (none, None, (200.0, 0, none)),
+            (caps(Some(5.0), Some(3)), None, (5.0, 3, none)),
+            (none, Some(caps(Some(50.0), Some(9))), (50.0, 9, none)),
+            (none, Some(caps(Some(500.0), None)), (500.0, 0, none)),
+            (caps(Some(5.0), Some(3)), Some(caps(Some(50.0), Some(9))), (50.0, 9, caps(Some(5.0), Some(3)))),
+            (caps(Some(500.0), Some(30)), Some(caps(Some(50.0), Some(9))), (50.0, 9, none)),
+            (caps(Some(50.0), Some(9)), Some(caps(Some(50.0), Some(9))), (50.0, 9, none)),
+            (caps(Some(0.0), Some(0)), Some(caps(Some(50.0), Some(9))), (50.0, 9, none)),
+            (caps(Some(5.0), Some(3)), Some(caps(None, Some(9))), (5.0, 9, caps(None, Some(3)))),
+            (caps(Some(5.0), Some(3)), Some(none), (5.0, 3, none)),
+        ];
+        for (own, said, expected) in table {
+            assert_eq!(counts(own, said), expected, "{own:?} {said:?}");
+        }
+    }
+}

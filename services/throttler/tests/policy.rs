@@ -1,0 +1,231 @@
+//! The fleet policy in the core of the throttler, by time that is counted here.
+//!
+//! Contracts: a leader goes by the policy's cap, whatever its own settings say, and so does a node that is alone; a policy that changes is
+//! gone by at once, and takes no permit back; a node whose own settings say less keeps to less, for itself alone; without a word of the
+//! policy the leader's settings count.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clock::{Now, Random};
+use contract::PermitId;
+use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, ReturnBudget};
+use contract::policy::{Caps, FleetPolicy};
+use proptest::prelude::*;
+use throttler::core::budget::{BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Input, Office};
+
+use crate::shares::{Node, OWNER, SECOND, most_in_a_second};
+
+/// Of a leader that goes by the fleet's rate, so much of it is used within a second (see `Pace`), at least.
+const USED: f64 = 0.8;
+
+fn settings(per_second: f64, own: Caps) -> BudgetPolicy {
+    BudgetPolicy { per_second, own, ..BudgetPolicy::default() }
+}
+
+fn per_second(rate: f64) -> Caps {
+    Caps { pulls_per_second: Some(rate), ..Caps::NONE }
+}
+
+fn at_once(most: u64) -> Caps {
+    Caps { pulls_at_once: Some(most), ..Caps::NONE }
+}
+
+/// The policy for this one registry, as its name is read in these tests.
+fn policy(caps: Caps) -> Input {
+    let registry = BTreeMap::from([(OWNER.to_owned(), caps)]);
+    Input::Policy { policy: FleetPolicy { registry, ..FleetPolicy::default() }, revision: 7 }
+}
+
+fn none() -> Input {
+    Input::Policy { policy: FleetPolicy::default(), revision: 0 }
+}
+
+#[test]
+fn a_leader_with_any_settings_lets_go_what_the_policy_says() {
+    // The leader's settings, the policy's cap: the rate that counts.
+    for (of_leader, said, counts) in [(1.0, Some(100.0), 100.0), (200.0, Some(20.0), 20.0), (0.0, Some(20.0), 20.0), (20.0, None, 20.0)] {
+        let mut node = Node::leading(200, settings(of_leader, Caps::NONE));
+        node.give(said.map_or_else(none, |cap| policy(per_second(cap))));
+        let let_go = node.lets_go_in_a_second() as f64;
+        assert!(
+            let_go <= counts && let_go >= counts * USED,
+            "{let_go} of {counts}: the leader's settings say {of_leader}, the policy {said:?}"
+        );
+        let state = node.core.list(Now { monotonic: node.now, wall: Duration::ZERO }).budgets.remove(0);
+        assert_eq!((state.per_second, state.per_second_by_policy), (counts, said.is_some()));
+    }
+}
+
+#[test]
+fn a_policy_that_changes_is_gone_by_at_once_and_one_of_another_registry_changes_nothing() {
+    let mut node = Node::leading(200, settings(50.0, Caps::NONE));
+    for caps in [100.0, 10.0, 60.0] {
+        node.give(policy(per_second(caps)));
+        let let_go = node.lets_go_in_a_second() as f64;
+        assert!(let_go <= caps && let_go >= caps * USED, "{let_go} of {caps}");
+        // Those that still wait give up.
+        node.until(node.now + 40 * SECOND);
+    }
+    let registry = BTreeMap::from([("other.example".to_owned(), per_second(1.0))]);
+    node.give(Input::Policy { policy: FleetPolicy { registry, ..FleetPolicy::default() }, revision: 8 });
+    assert!(node.lets_go_in_a_second() as f64 >= 50.0 * USED, "the settings count again");
+}
+
+#[test]
+fn permits_that_are_out_stay_out_when_fewer_may_be_and_more_go_at_once_when_more_may_be() {
+    let mut node = Node::leading(200, BudgetPolicy { per_second: 0.0, ..BudgetPolicy::default() });
+    node.give(policy(at_once(8)));
+    let asked: Vec<(GrantBudget, BudgetAnswer)> = (0..30).map(|other| node.asked(other)).collect();
+    let mut out: Vec<&GrantBudget> =
+        asked.iter().filter(|(_, answer)| matches!(answer, BudgetAnswer::Granted { .. })).map(|(ask, _)| ask).collect();
+    assert_eq!(out.len(), 8);
+    node.give(policy(at_once(3)));
+    // One after the other comes back: nobody goes before the sixth has.
+    for back in 1..=6 {
+        let GrantBudget { owner, node: holder, permit, .. } = out.pop().unwrap().clone();
+        let back_call = ReturnBudget { owner, node: holder, permit, used: true, told: None, served: Some(true) };
+        let before = node.called();
+        node.give(Input::Called { token: 2, call: BudgetCall::Return(back_call) });
+        assert_eq!(node.called() - before, usize::from(back == 6), "{back} are back");
+    }
+    let before = node.called();
+    node.give(policy(at_once(9)));
+    assert_eq!(node.called() - before, 6);
+}
+
+#[test]
+fn a_nodes_lower_rate_binds_that_node_and_no_other() {
+    let mut node = Node::leading(200, settings(2.0, per_second(2.0)));
+    node.give(policy(per_second(100.0)));
+    assert!(node.lets_go_in_a_second() as f64 >= 100.0 * USED, "others go by the policy, though this node leads them");
+    let (from, mine) = (node.now, node.granted.len());
+    for _ in 0..20 {
+        node.want();
+    }
+    node.until(from + 8 * SECOND);
+    let times: Vec<Duration> = node.granted[mine..].iter().map(|(at, ..)| *at).collect();
+    assert!(most_in_a_second(&times) <= 2, "{times:?}");
+    assert!(times.len() >= 12, "{} in 8 s by 2 a second", times.len());
+    // Without the policy the same settings are the fleet's cap.
+    node.give(none());
+    assert!(node.lets_go_in_a_second() <= 2);
+}
+
+#[test]
+fn a_nodes_lower_number_at_once_binds_that_node_and_no_other() {
+    let own = BudgetPolicy { per_second: 0.0, at_once: 2, own: at_once(2), ..BudgetPolicy::default() };
+    let mut node = Node::leading(200, own);
+    node.give(policy(at_once(40)));
+    assert_eq!(node.lets_go_at_once(), 40, "the leader's own settings bind nobody else");
+    let mine = node.granted.len();
+    let wanted: Vec<PermitId> = (0..10).map(|_| node.want()).collect();
+    assert_eq!(node.granted.len() - mine, 2);
+    assert_eq!(node.lets_go_at_once(), 38);
+    node.give(Input::Release { permit: wanted[0], limits: Vec::new(), served: Some(true) });
+    assert_eq!(node.granted.len() - mine, 3, "one back, one more");
+}
+
+#[test]
+fn who_is_alone_goes_by_its_share_of_the_policy_and_by_its_own_lower_cap() {
+    // Ten nodes share 20 a second: two each; and one that says 1 of its own.
+    for (own, most) in [(Caps::NONE, 2), (per_second(1.0), 1)] {
+        let mut node = Node::alone(1, 10, settings(500.0, own));
+        node.give(policy(per_second(20.0)));
+        for _ in 0..100 {
+            node.want();
+        }
+        node.until(40 * SECOND);
+        let times: Vec<Duration> = node.granted.iter().map(|(at, ..)| *at).collect();
+        assert!(times.len() >= 10 && node.granted.iter().all(|(_, _, alone)| *alone), "{} began", times.len());
+        assert!(most_in_a_second(&times) <= most, "{own:?}: {times:?}");
+    }
+}
+
+/// What may happen next.
+#[derive(Clone, Debug)]
+enum Act {
+    Policy(Option<(f64, Option<u64>)>),
+    Want,
+    Asked(u64),
+    Release,
+    Pass(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let caps = proptest::option::of((prop_oneof![Just(0.01), Just(100_000.0), 0.5..50.0], proptest::option::of(1..10_u64)));
+    prop_oneof![
+        1 => caps.prop_map(Act::Policy),
+        3 => Just(Act::Want),
+        3 => (0..5_u64).prop_map(Act::Asked),
+        2 => Just(Act::Release),
+        4 => (1..2_000_u64).prop_map(Act::Pass),
+    ]
+}
+
+/// Whether a pull is let go: one of this node, or of another that is called, or that asks at the right moment.
+fn goes(effect: &Effect) -> bool {
+    let granted = |reply: &BudgetReply| matches!(reply, BudgetReply::Granted(BudgetAnswer::Granted { .. }));
+    matches!(effect, Effect::Turn { .. } | Effect::Granted { .. }) || matches!(effect, Effect::Reply { reply, .. } if granted(reply))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever becomes of the policy while permits are out and wanted: after a change no grant goes beyond what it says at once, and no
+    /// second that began after the change has more than its rate. The core's own invariants are looked at in each step.
+    #[test]
+    fn nothing_that_begins_after_a_change_is_beyond_the_policy(acts in proptest::collection::vec(act(), 1..150), own in 1.0..300.0_f64) {
+        let mut random = Random::seeded(1);
+        let mut core = Budgets::new("n0".parse().unwrap(), settings(own, Caps::NONE), Random::seeded(2));
+        let mut now = SECOND;
+        let at = |now: Duration| Now { monotonic: now, wall: Duration::ZERO };
+        let (owner, first) = (OWNER.to_owned(), PermitId::random(&mut random));
+        core.step(at(now), Input::Fleet { alive: 6 });
+        core.step(at(now), Input::Want { owner: owner.clone(), permit: first });
+        core.step(at(now), Input::Elected { owner: owner.clone(), office: Office { epoch: 1, first: true, until: 1_000_000 * SECOND } });
+        // The rate, the most at once, and how many had begun when the rate was changed.
+        let (mut rate, mut most, mut changed) = (own, None, 0);
+        let (mut mine, mut begun): (Vec<PermitId>, Vec<Duration>) = (vec![first], Vec::new());
+        for act in acts {
+            let input = match act {
+                Act::Policy(caps) => {
+                    let next = (caps.map_or(own, |(rate, _)| rate), caps.and_then(|(_, most)| most));
+                    if next.0 != rate {
+                        changed = begun.len();
+                    }
+                    (rate, most) = next;
+                    match caps {
+                        Some((rate, most)) => policy(Caps { pulls_per_second: Some(rate), pulls_at_once: most }),
+                        None => none(),
+                    }
+                }
+                Act::Want => {
+                    mine.push(PermitId::random(&mut random));
+                    Input::Want { owner: owner.clone(), permit: *mine.last().unwrap() }
+                }
+                Act::Asked(node) => {
+                    let (node, permit) = (format!("other{node}").parse().unwrap(), PermitId::random(&mut random));
+                    let ask = GrantBudget { owner: owner.clone(), node, permit, known: KnownLimits::default() };
+                    Input::Called { token: 1, call: BudgetCall::Grant(ask) }
+                }
+                Act::Release if mine.is_empty() => Input::Tick,
+                Act::Release => Input::Release { permit: mine.remove(0), limits: Vec::new(), served: Some(true) },
+                Act::Pass(ms) => {
+                    now += Duration::from_millis(ms);
+                    Input::Tick
+                }
+            };
+            let effects = core.step(at(now), input);
+            let granted = effects.iter().filter(|effect| goes(effect)).count();
+            begun.extend(std::iter::repeat_n(now, granted));
+            let in_flight = core.list(at(now)).budgets[0].in_flight;
+            if let Some(most) = most {
+                prop_assert!(granted == 0 || in_flight <= most, "{granted} went, {in_flight} are out, {most} may be");
+            }
+            let since = begun[changed..].iter().filter(|begun| **begun + SECOND > now).count();
+            prop_assert!(since as f64 <= rate.ceil().max(1.0), "{since} in the last second at {rate} a second");
+        }
+    }
+}

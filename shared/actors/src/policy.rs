@@ -1,0 +1,361 @@
+//! The fleet policy as the bus has it: read at the start, heard as it changes, and read again in case a change was not heard.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{BusError, BusHealth, BusRef, HealthChanges, KeyValue, KeyValueError, Message, Subscription};
+use clock::Random;
+use contract::know::{POLICY, SharedBucket, decode};
+use contract::policy::{FleetPolicy, POLICY_KEY, StoredPolicy};
+use contract::subject::Fleet;
+use futures::stream::unfold;
+use futures::{Stream, StreamExt as _};
+use tokio::time::{Sleep, sleep, timeout};
+
+use crate::bucket_spec;
+
+/// How long a service may wait for the policy when it starts. A bus that is there answers within milliseconds.
+const FIRST_WITHIN: Duration = Duration::from_millis(250);
+/// How long the bucket may take later.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How often it is looked at in case a change was not heard, half as much sooner or later: some 350 questions a second of 10,000 nodes with
+/// two services each.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// A bus that does not answer is asked again so often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The same of one that cannot do it, until somebody has changed what is set: a whole fleet asks it.
+const REFUSED_LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// All nodes look when a bus comes back: over this long. What was known serves meanwhile.
+const LOOK_SPREAD: Duration = Duration::from_secs(10);
+/// When the server stored what it republishes.
+const REVISION: &str = "Nats-Sequence";
+
+/// A policy to go by from now on, at this revision; 0: there is none, or none can be had from this bus.
+#[derive(Debug, PartialEq)]
+pub struct Followed {
+    /// What it says.
+    pub policy: FleetPolicy,
+    /// Which one it is.
+    pub revision: u64,
+}
+
+/// Follows the policy of one fleet.
+pub struct PolicyFollower {
+    bus: BusRef,
+    fleet: Fleet,
+    random: Random,
+    bucket: Option<Arc<dyn KeyValue>>,
+    news: Option<Subscription>,
+    health: HealthChanges,
+    /// Whether the bus has said how it is: the first word is no change.
+    greeted: bool,
+    /// Until it is to be looked at.
+    look_in: Pin<Box<Sleep>>,
+    /// Whether that is because the bus came back.
+    looks_soon: bool,
+    known: Known,
+}
+
+/// What is known of the policy.
+#[derive(Debug, Default)]
+struct Known {
+    /// Which one is followed; 0: it is known that there is none.
+    revision: Option<u64>,
+    /// What stood there last, and at which revision, whether it can be followed or not.
+    seen: (u64, Vec<u8>),
+    /// In which bucket it was found; empty: that was not looked up yet.
+    created: String,
+    /// Which bucket took its place, and has none.
+    empty: String,
+}
+
+impl Known {
+    /// What stands at a revision, if it is another than before and can be followed. What cannot is said once.
+    fn found(&mut self, revision: u64, value: &[u8]) -> Option<Followed> {
+        if self.has_seen(revision, value) {
+            return None;
+        }
+        self.seen = (revision, value.to_vec());
+        let read = decode::<StoredPolicy>(value).map_err(|error| error.to_string());
+        let read = read.and_then(|stored| stored.policy.check().map_err(|error| error.to_string()).map(|()| stored));
+        match read {
+            Ok(StoredPolicy { policy, by }) => {
+                tracing::info!(revision, by, "the fleet policy is followed");
+                self.revision = Some(revision);
+                Some(Followed { policy, revision })
+            }
+            Err(error) => {
+                let followed = self.followed();
+                tracing::warn!(
+                    revision,
+                    error,
+                    followed,
+                    "the fleet policy cannot be followed, the one before is kept (0: none): set one with `fleetpull policy set`"
+                );
+                self.none_at_first()
+            }
+        }
+    }
+
+    /// Nothing stands there, in a bucket that was made then.
+    fn found_none(&mut self, created: &str) -> Option<Followed> {
+        if self.followed() == 0 {
+            return self.none_at_first();
+        }
+        if created != self.created {
+            if created != self.empty {
+                let followed = self.followed();
+                tracing::warn!(
+                    followed,
+                    "the bus has lost the fleet policy, and this node goes on by it: set it with `fleetpull policy set`"
+                );
+                created.clone_into(&mut self.empty);
+            }
+            return None;
+        }
+        tracing::info!("there is no fleet policy any more: the nodes' own settings count");
+        *self = Self::default();
+        self.none_at_first()
+    }
+
+    /// In a bucket that was made anew revisions begin anew: another value may stand at the same one.
+    fn has_seen(&self, revision: u64, value: &[u8]) -> bool {
+        self.seen.0 == revision && self.seen.1 == value
+    }
+
+    fn followed(&self) -> u64 {
+        self.revision.unwrap_or_default()
+    }
+
+    /// There is none to follow: that is news once.
+    fn none_at_first(&mut self) -> Option<Followed> {
+        let is_news = self.revision.is_none();
+        self.revision.get_or_insert(0);
+        is_news.then(|| Followed { policy: FleetPolicy::default(), revision: 0 })
+    }
+}
+
+impl PolicyFollower {
+    /// Of the fleet on this bus. `random` is for spreading alone.
+    #[must_use]
+    pub fn new(bus: BusRef, fleet: Fleet, random: Random) -> Self {
+        let health = bus.health_changes();
+        let known = Known::default();
+        let look_in = Box::pin(sleep(Duration::ZERO));
+        Self { bus, fleet, random, bucket: None, news: None, health, greeted: false, look_in, looks_soon: false, known }
+    }
+
+    /// The policy that is there when a service starts, if the bus answers in time; what comes later is among [`Self::changes`].
+    pub async fn first(&mut self) -> Option<Followed> {
+        let first = self.look_within(FIRST_WITHIN).await;
+        if self.known.revision.is_none() {
+            self.look_in = Box::pin(sleep(Duration::ZERO));
+        }
+        first
+    }
+
+    /// Each policy to go by from then on. They end when the bus is drained.
+    pub fn changes(self) -> impl Stream<Item = Followed> + Send {
+        unfold(self, |mut follower| async move {
+            let followed = follower.next().await?;
+            Some((followed, follower))
+        })
+    }
+
+    /// What is stored now, if it is news.
+    async fn look(&mut self) -> Result<Option<Followed>, KeyValueError> {
+        // What changes from here on is heard.
+        if self.news.is_none() {
+            self.news = Some(self.bus.subscribe(&self.fleet.knowledge_below(POLICY), None).await.map_err(KeyValueError::from)?);
+        }
+        let bucket = match &self.bucket {
+            Some(bucket) => Arc::clone(bucket),
+            None => {
+                let bucket = self.bus.bucket(&bucket_spec(SharedBucket::policy(&self.fleet))).await.map_err(KeyValueError::from)?;
+                Arc::clone(self.bucket.insert(bucket))
+            }
+        };
+        match bucket.get(POLICY_KEY).await? {
+            Some(entry) if self.known.has_seen(entry.revision, &entry.value) && !self.known.created.is_empty() => Ok(None),
+            Some(entry) => {
+                self.known.created = bucket.status().await?.created;
+                Ok(self.known.found(entry.revision, &entry.value))
+            }
+            None if self.known.followed() == 0 => Ok(self.known.found_none("")),
+            None => Ok(self.known.found_none(&bucket.status().await?.created)),
+        }
+    }
+
+    /// Looks within a time, and says when to look again.
+    async fn look_within(&mut self, within: Duration) -> Option<Followed> {
+        let looked = timeout(within, self.look()).await;
+        let again = match &looked {
+            Ok(Ok(_)) => LOOK_EVERY,
+            Ok(Err(KeyValueError::Bus(BusError::Unsupported { .. } | BusError::Forbidden { .. }))) => REFUSED_LOOK_AGAIN,
+            Ok(Err(_)) | Err(_) => LOOK_AGAIN,
+        };
+        self.look_in = Box::pin(sleep(again.mul_f64(0.5 + self.random.fraction())));
+        self.looks_soon = false;
+        match looked {
+            Ok(Ok(followed)) => followed,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the fleet policy cannot be read yet: what was known of it goes on");
+                if again == REFUSED_LOOK_AGAIN { self.known.none_at_first() } else { None }
+            }
+            Err(_) => {
+                tracing::debug!("the fleet policy is not read yet: the bus takes its time");
+                None
+            }
+        }
+    }
+
+    /// A change as the server republishes it. One that is older than what is known, or a deletion, is looked at where it is stored.
+    fn hear(&mut self, message: &Message) -> Option<Followed> {
+        if self.fleet.key_of(POLICY, &message.subject) != Some(POLICY_KEY) {
+            return None;
+        }
+        let revision = message.headers.get(REVISION).and_then(|number| number.parse().ok()).unwrap_or_default();
+        if revision > self.known.followed() && !message.payload.is_empty() {
+            // In which bucket, is looked up with the next look.
+            self.known.created.clear();
+            return self.known.found(revision, &message.payload);
+        }
+        if self.known.revision != Some(revision) {
+            self.look_in = Box::pin(sleep(Duration::ZERO));
+        }
+        None
+    }
+
+    /// Waits for the next policy; none: the bus was drained.
+    async fn next(&mut self) -> Option<Followed> {
+        loop {
+            let news = async {
+                match &mut self.news {
+                    Some(news) => news.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                message = news => {
+                    if let Some(followed) = self.hear(&message?) {
+                        return Some(followed);
+                    }
+                }
+                health = self.health.next() => {
+                    let (is_connected, greeted) = (health? == BusHealth::Connected, std::mem::replace(&mut self.greeted, true));
+                    // A bus that comes and goes does not put it off again and again.
+                    if is_connected && greeted && !std::mem::replace(&mut self.looks_soon, true) {
+                        self.look_in = Box::pin(sleep(LOOK_SPREAD.mul_f64(self.random.fraction())));
+                    }
+                }
+                () = self.look_in.as_mut() => {
+                    if let Some(followed) = self.look_within(ANSWER_WITHIN).await {
+                        return Some(followed);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bus::Bus as _;
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+    use contract::know::encode;
+    use contract::policy::Caps;
+
+    use super::*;
+
+    const WALL: Duration = Duration::from_secs(1_700_000_000);
+
+    fn capped(pulls_per_second: f64) -> FleetPolicy {
+        FleetPolicy { budget: Caps { pulls_per_second: Some(pulls_per_second), ..Caps::NONE }, ..FleetPolicy::default() }
+    }
+
+    fn stored(pulls_per_second: f64) -> Vec<u8> {
+        encode(&StoredPolicy { policy: capped(pulls_per_second), by: "ann@desk".to_owned() }).expect("it fits")
+    }
+
+    fn hub() -> MemoryBus {
+        MemoryBus::new(Clock::simulated(WALL))
+    }
+
+    fn spec() -> bus::BucketSpec {
+        bucket_spec(SharedBucket::policy(&Fleet::default()))
+    }
+
+    fn follower(hub: &MemoryBus) -> PolicyFollower {
+        PolicyFollower::new(Arc::new(hub.connect()), Fleet::default(), Random::seeded(1))
+    }
+
+    /// The next policy's cap and revision, if there is one within so long.
+    async fn next(follower: &mut PolicyFollower, seconds: u64) -> Option<(Option<f64>, u64)> {
+        let next = timeout(Duration::from_secs(seconds), follower.next()).await.ok()??;
+        Some((next.policy.budget.pulls_per_second, next.revision))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_read_at_the_start_and_heard_as_it_changes() {
+        let hub = hub();
+        let bucket = hub.bucket(&spec()).await.expect("a bucket");
+        let mut early = follower(&hub);
+        assert_eq!(early.first().await, Some(Followed { policy: FleetPolicy::default(), revision: 0 }), "there is none");
+        bucket.put(POLICY_KEY, stored(5.0).into(), None).await.expect("it is stored");
+        assert_eq!(next(&mut early, 1).await, Some((Some(5.0), 1)));
+        let mut late = follower(&hub);
+        assert_eq!(late.first().await, Some(Followed { policy: capped(5.0), revision: 1 }));
+        bucket.put(POLICY_KEY, stored(7.0).into(), None).await.expect("it is stored");
+        for follower in [&mut early, &mut late] {
+            assert_eq!(next(follower, 1).await, Some((Some(7.0), 2)));
+            assert_eq!(next(follower, 600).await, None, "it is news once");
+        }
+        bucket.delete(POLICY_KEY, None).await.expect("it is deleted");
+        assert_eq!(next(&mut early, 1).await, Some((None, 0)), "there is none any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_followed_is_left_and_the_one_before_is_kept() {
+        let hub = hub();
+        let bucket = hub.bucket(&spec()).await.expect("a bucket");
+        let mut follower = follower(&hub);
+        bucket.put(POLICY_KEY, stored(5.0).into(), None).await.expect("it is stored");
+        assert!(follower.first().await.is_some());
+        let of_later_version = contract::know::encode_as(2, &StoredPolicy::default()).expect("it fits");
+        for value in [stored(0.0), stored(f64::NAN), stored(1e9), b"rubbish".to_vec(), of_later_version] {
+            bucket.put(POLICY_KEY, value.into(), None).await.expect("it is stored");
+            assert_eq!(next(&mut follower, 200).await, None);
+            assert_eq!(follower.known.followed(), 1);
+        }
+        bucket.put(POLICY_KEY, stored(9.0).into(), None).await.expect("it is stored");
+        assert_eq!(next(&mut follower, 1).await, Some((Some(9.0), 7)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_was_not_heard_is_found_and_a_bucket_that_was_lost_takes_nothing_away() {
+        let hub = hub();
+        let bucket = hub.bucket(&spec()).await.expect("a bucket");
+        let mut follower = follower(&hub);
+        for value in [stored(5.0), stored(6.0)] {
+            bucket.put(POLICY_KEY, value.into(), None).await.expect("it is stored");
+        }
+        assert!(follower.first().await.is_some());
+        bucket.put(POLICY_KEY, stored(7.0).into(), None).await.expect("it is stored");
+        // As if the message had been lost.
+        follower.news = Some(futures::stream::pending().boxed());
+        assert_eq!(next(&mut follower, 91).await, Some((Some(7.0), 3)));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        hub.lose_bucket(&spec().name);
+        assert_eq!(next(&mut follower, 600).await, None, "what was known goes on");
+        assert_eq!(follower.known.followed(), 3);
+        follower.news = None;
+        let bucket = hub.bucket(&spec()).await.expect("a bucket");
+        for rate in [8.0, 9.0, 10.0] {
+            bucket.put(POLICY_KEY, stored(rate).into(), None).await.expect("it is stored");
+        }
+        assert_eq!(next(&mut follower, 91).await, Some((Some(10.0), 3)), "revisions begin anew there");
+    }
+}
