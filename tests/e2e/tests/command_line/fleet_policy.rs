@@ -69,7 +69,7 @@ fn a_policy_is_set_once_gone_by_everywhere_and_outlives_a_restart() {
     let same = fleet.run(&["policy", "set", "again.toml"]).expect(0);
     assert!(same.stderr.contains(&format!("nothing changes: revision {revision} stays")), "{same}");
 
-    fleet.restart("n1", Signal::Term);
+    fleet.restart("n1", Signal::Terminate);
     until("n1 answers", || fleet.answering().contains("n1").then_some(()));
     fleet.run(&["pull", &registry.image("shop/web:v3"), "--node", "n1"]).expect(0);
     let of_n1 = fleet.rows(&["budget", "list", "--node", "n1"], 0).remove(0);
