@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use contract::messages::{agent, backoff_tracker, event_recorder, pull_coordinator, registrar, throttler};
 use contract::{Command, EventReason, PullEvent, cloud_event};
@@ -186,12 +186,17 @@ fn empty_field(json: &Value) -> Option<String> {
     }
 }
 
+/// How many commands the sources in a folder and those below it declare.
+fn declared_in(folder: &Path) -> usize {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let declared = |source: String| source.matches("\nimpl Command for ").count();
+    paths.map(|path| if path.is_dir() { declared_in(&path) } else { declared(std::fs::read_to_string(path).unwrap()) }).sum()
+}
+
 #[test]
 fn every_command_has_an_example_of_its_request_and_of_every_form_of_its_reply() {
     let (commands, examples) = (commands(), examples());
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/messages");
-    let sources = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
-    let declared: usize = sources.map(|source| source.matches("\nimpl Command for ").count()).sum();
+    let declared = declared_in(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/messages"));
     assert_eq!(commands.len(), declared, "a command is missing in `commands()`");
     for command in &commands {
         for is_request in [true, false] {

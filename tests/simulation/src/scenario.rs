@@ -10,6 +10,8 @@ use serde::Serialize;
 const HEALS_AT: Duration = Duration::from_secs(11 * 60);
 /// When the registry of `roll-out-down` and its like stops serving: the rate has reached its cap, and two nodes of three still wait.
 const BREAKS_AT: Duration = Duration::from_secs(3);
+/// When it serves again: long enough for probes to have come to their slowest cadence.
+const SERVES_AGAIN_AT: Duration = Duration::from_secs(3 * 60);
 /// How long the registry limits its rate.
 const LIMITED_FOR: Duration = Duration::from_secs(5 * 60);
 /// What it asks for meanwhile.
@@ -55,7 +57,7 @@ pub enum Scenario {
     HubQuota,
     /// 20 new images on a registry that is well, each wanted by a twentieth of the nodes.
     RollOut,
-    /// An image of its own for each node, of a registry that serves for 3 s; then a proxy answers 503 in its place, until 11 minutes are over.
+    /// An image of its own for each node, of a registry that serves for 3 s; then a proxy answers 503 in its place, until 3 minutes are over.
     RollOutDown,
     /// The same, with the registry's own 503 and error body.
     RollOutErrors,
@@ -195,16 +197,10 @@ impl Scenario {
     pub fn recovers_at(self) -> Option<Duration> {
         match self {
             Self::BadTag | Self::HubQuota | Self::RollOut | Self::SickNode | Self::Overload | Self::OverloadProxy | Self::Slow => None,
-            Self::LateTag
-            | Self::Down
-            | Self::BlackHole
-            | Self::RollOutDown
-            | Self::RollOutErrors
-            | Self::RollOutHang
-            | Self::BlobsDown
-            | Self::BlobsHang
-            | Self::TokensDown
-            | Self::TokensHang => Some(HEALS_AT),
+            Self::LateTag | Self::Down | Self::BlackHole | Self::BlobsDown | Self::BlobsHang | Self::TokensDown | Self::TokensHang => {
+                Some(HEALS_AT)
+            }
+            Self::RollOutDown | Self::RollOutErrors | Self::RollOutHang => Some(SERVES_AGAIN_AT),
             Self::RateLimit | Self::PartialLimit => Some(LIMITED_FOR),
             Self::Brownout => Some(BROWNOUT_FOR),
         }

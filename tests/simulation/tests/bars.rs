@@ -10,8 +10,10 @@ use simulation::registry::BUDGET_PER_SECOND;
 use simulation::scenario::Scenario;
 
 const END: Duration = Duration::from_secs(30 * 60);
-/// An outage is over after 11 minutes, and its release within half a minute.
-const OUTAGE_END: Duration = Duration::from_secs(12 * 60);
+/// An outage in the middle of a roll-out is over after 3 minutes, and its release within half a minute.
+const OUTAGE_END: Duration = Duration::from_secs(4 * 60);
+/// Probes of 3 minutes, three at a time at most.
+const PROBES: u64 = 40;
 
 fn storm(scenario: Scenario, nodes: usize) -> (Run, Figures) {
     storm_of(scenario, nodes, END)
@@ -93,15 +95,18 @@ fn a_roll_out_takes_what_the_budget_takes() {
 /// began before the pulls.
 #[test]
 fn an_outage_in_the_middle_of_a_roll_out_costs_as_much_as_one_before_it_and_all_are_served_15_s_after_it() {
-    for scenario in [Scenario::RollOutDown, Scenario::RollOutErrors, Scenario::RollOutHang] {
-        for (seed, breaks_at_ms, images) in [(1, 3_000, 1_000), (2, 1_500, 1_000), (3, 4_500, 1_000), (4, 3_000, 20), (5, 3_000, 200)] {
-            let options = Options { breaks_at: Some(Duration::from_millis(breaks_at_ms)), images: Some(images), ..Options::default() };
-            let figures = fleet::run(scenario, 1_000, OUTAGE_END, seed, options).registry.figures(OUTAGE_END);
-            let what = format!("{} from {breaks_at_ms} ms on, {images} images, seed {seed}: {figures:?}", scenario.name());
-            assert!(figures.failing_requests <= 100 + scenario.fail_unknown(), "{what}");
-            assert!(figures.served == 1_000 && figures.last_served_after_recovery_s <= Some(15.0), "{what}");
-            assert!(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND) && figures.refused_on_healthy_nodes == 0, "{what}");
-        }
+    for (scenario, seed, breaks_at_ms, images) in [
+        (Scenario::RollOutDown, 1, 3_000, 1_000),
+        (Scenario::RollOutErrors, 2, 1_500, 1_000),
+        (Scenario::RollOutHang, 3, 3_000, 1_000),
+        (Scenario::RollOutHang, 4, 4_500, 200),
+    ] {
+        let options = Options { breaks_at: Some(Duration::from_millis(breaks_at_ms)), images: Some(images), ..Options::default() };
+        let figures = fleet::run(scenario, 1_000, OUTAGE_END, seed, options).registry.figures(OUTAGE_END);
+        let what = format!("{} from {breaks_at_ms} ms on, {images} images, seed {seed}: {figures:?}", scenario.name());
+        assert!(figures.failing_requests <= PROBES + scenario.fail_unknown(), "{what}");
+        assert!(figures.served == 1_000 && figures.last_served_after_recovery_s <= Some(15.0), "{what}");
+        assert!(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND) && figures.refused_on_healthy_nodes == 0, "{what}");
     }
 }
 

@@ -468,7 +468,7 @@ impl Leader {
     /// Whether the registry, which has answered until now, answers nobody.
     fn is_silent(&self, now: Duration) -> bool {
         let Some(unanswered) = self.silence.unanswered(now) else { return false };
-        self.permits.open_of(unanswered).take(silence::PULLS).count() == silence::PULLS
+        self.permits.unanswered_of(unanswered).take(silence::PULLS).count() == silence::PULLS
     }
 
     fn may_pull_itself(&self, now: Duration) -> bool {

@@ -150,10 +150,11 @@ impl Permits {
         Out { open: self.open.len() as u64, since: self.open.first().map(|(granted, _)| *granted) }
     }
 
-    /// Those that were let go in a time, and of which the registry's word is not known.
-    pub(super) fn open_of(&self, time: Range<Duration>) -> impl Iterator<Item = PermitId> {
+    /// Those in use that were let go in a time, and of which the registry's word is not known.
+    pub(super) fn unanswered_of(&self, time: Range<Duration>) -> impl Iterator<Item = PermitId> {
         let first = |granted| (granted, PermitId::from(0_u128));
-        self.open.range(first(time.start)..first(time.end.max(time.start))).map(|(_, id)| *id)
+        let open = self.open.range(first(time.start)..first(time.end.max(time.start))).map(|(_, id)| *id);
+        open.filter(|id| self.permits.get(id).is_some_and(|permit| matches!(permit.stage, Stage::Claimed)))
     }
 
     pub(super) fn held_by(&self, node: &NodeName) -> u64 {

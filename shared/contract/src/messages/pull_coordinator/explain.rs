@@ -10,13 +10,13 @@ use crate::{Command, FailureClass, PodRef, Service, View};
 pub struct ExplainImage {
     /// The image as it would be asked for.
     pub image: String,
-    /// As in [`EnsureImage`].
+    /// As in [`EnsureImage`](super::EnsureImage).
     #[serde(default)]
     pub policy: Option<PullPolicy>,
-    /// As in [`EnsureImage`].
+    /// As in [`EnsureImage`](super::EnsureImage).
     #[serde(default)]
     pub pod: Option<PodRef>,
-    /// As in [`EnsureImage`].
+    /// As in [`EnsureImage`](super::EnsureImage).
     #[serde(default)]
     pub platform: Option<String>,
     /// Ask the registry for the manifest, to say what the image consists of: one request, and one more for each list of manifests.
