@@ -29,10 +29,10 @@ const REFUSED_TRIED_EVERY: Duration = Duration::from_secs(4);
 const SNAPSHOTS_APART: Duration = Duration::from_secs(2);
 /// Snapshots of all nodes are spread so that a server gives 200 a second. What was known serves meanwhile.
 const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
-/// All nodes read all when a bus comes back, or was wiped: over this at most.
+/// All nodes read all when a bus works again to which they have a connection, or that was wiped: over this at most.
 const LONGEST_SPREAD: Duration = Duration::from_secs(30);
-/// Few miss the same message: over this at most.
-const LONGEST_SPREAD_OF_GAP: Duration = Duration::from_secs(2);
+/// Few miss the same message, and connections that were lost come back one after the other: over this at most.
+const LONGEST_SPREAD_OF_FEW: Duration = Duration::from_secs(2);
 /// How long a snapshot may take, also when the way is opened: some ten MiB over a slow line, or a bucket that somebody has filled.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
 /// Own words that the bus did not take are offered again this often at most.
@@ -66,6 +66,9 @@ impl Handler<BusIs> for BackoffTracker {
             BusHealth::Connected if !self.greeted() => {}
             BusHealth::Connected => self.bus_is_back(context),
             BusHealth::Degraded { .. } | BusHealth::Disconnected { .. } => {
+                if let (BusHealth::Disconnected { .. }, Some(sharing)) = (&health, &mut self.sharing) {
+                    sharing.disconnected = true;
+                }
                 self.step(Input::BusGone, context);
                 self.find_the_bus(context);
             }
@@ -128,7 +131,7 @@ impl BackoffTracker {
         context.add_stream(arriving);
         tasks::spawn("bus-health", tell_health(health, context.address().downgrade()));
         self.take_snapshot(found, context);
-        self.step(Input::BusBack, context);
+        self.step_all(self.clock.now().monotonic, [Input::BusBack, Input::CaughtUp], context);
     }
 
     /// Takes in what has been said.
@@ -185,18 +188,18 @@ impl BackoffTracker {
         }
         self.step_all(now, inputs, context);
         if missed {
-            self.catch_up(LONGEST_SPREAD_OF_GAP, context);
+            self.catch_up(LONGEST_SPREAD_OF_FEW, context);
         }
     }
 
     /// The bus can be reached again.
     fn bus_is_back(&mut self, context: &mut Context<Self>) {
         self.step(Input::BusBack, context);
-        if let Some(sharing) = &mut self.sharing {
-            // What was begun before may hang for as long as it may.
-            sharing.catching_up = false;
-        }
-        self.catch_up(LONGEST_SPREAD, context);
+        let Some(sharing) = &mut self.sharing else { return };
+        // What was begun before may hang for as long as it may.
+        sharing.catching_up = false;
+        let longest = if sharing.disconnected { LONGEST_SPREAD_OF_FEW } else { LONGEST_SPREAD };
+        self.catch_up(longest, context);
     }
 
     /// Whether the bus has said before how it is.
@@ -239,7 +242,10 @@ impl BackoffTracker {
                     sharing.catching_up = false;
                 }
                 match read {
-                    Ok(Ok(found)) => tracker.take_snapshot(found, context),
+                    Ok(Ok(found)) => {
+                        tracker.take_snapshot(found, context);
+                        tracker.step(Input::CaughtUp, context);
+                    }
                     Ok(Err(_)) | Err(_) => {
                         if let Some(sharing) = &mut tracker.sharing {
                             sharing.caught_up_at = Some(tracker.clock.now().monotonic);
@@ -257,6 +263,7 @@ impl BackoffTracker {
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
         let known = |topic| knowledge.topic(topic);
         sharing.counts.snapshots += 1;
+        sharing.disconnected = false;
         sharing.caught_up_at = Some(now.monotonic);
         let status = &found.reports.status;
         if let Some(asked) = inbound::stored_at(status, Duration::ZERO) {
@@ -357,7 +364,7 @@ impl BackoffTracker {
             context.run_later(BUS_ANSWER, move |tracker, context| {
                 let Some(sharing) = tracker.sharing.as_mut().filter(|sharing| sharing.followed.sequence < told) else { return };
                 sharing.counts.gaps += 1;
-                tracker.catch_up(LONGEST_SPREAD_OF_GAP, context);
+                tracker.catch_up(LONGEST_SPREAD_OF_FEW, context);
             });
         }
     }
