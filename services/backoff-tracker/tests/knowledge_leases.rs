@@ -125,7 +125,7 @@ fn a_bus_that_takes_its_time_each_time_is_waited_for() {
     let mut node = Node::new();
     let answers = |node: &mut Node| {
         let (asked, names) = (node.now, node.asked());
-        node.until(asked + 400 * MS);
+        node.until(asked + 300 * MS);
         node.give(Input::Answered { asked });
         names.into_iter().for_each(|name| node.give(Input::Lease(name, LeaseAnswer::Won)));
     };
@@ -140,7 +140,7 @@ fn a_bus_that_takes_its_time_each_time_is_waited_for() {
     answers(&mut node);
     assert!(node.is_clear(9) && !node.core.is_alone(), "{:?}", node.effects);
     node.ask(10, "r/c:10");
-    node.until(node.now + 750 * MS);
+    node.until(node.now + 550 * MS);
     assert!(!node.is_clear(10), "twice as long as answers took");
     node.until(node.now + 100 * MS);
     assert!(node.is_clear(10), "and no longer");

@@ -152,16 +152,16 @@ fn the_stream_stores_under_few_subjects_and_another_transform_is_replaced_by_for
     };
     // As an earlier version made it.
     set(Value::Null);
-    assert_eq!(states(&set_up(&place, &server, &["--dry-run"], 1))[6], "differs");
-    assert_eq!(states(&set_up(&place, &server, &[], 0))[6], "changed");
+    assert_eq!(states(&set_up(&place, &server, &["--dry-run"], 1))[7], "differs");
+    assert_eq!(states(&set_up(&place, &server, &[], 0))[7], "changed");
     assert_eq!(found()["subject_transform"], wanted);
     // As somebody wants it for himself: agents would not find what it has.
     set(json!({ "src": "fleetpull.v1.evt.*.*.*", "dest": "fleetpull.v1.evt.{{wildcard(1)}}" }));
     let agent = e2e::Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
     e2e::until("its events wait", || (agent.counter("events_stream_failures_total") > 1).then_some(()));
     assert!(agent.counter("events_waiting") > 0);
-    assert_eq!(states(&set_up(&place, &server, &[], 1))[6], "differs");
-    assert_eq!(states(&set_up(&place, &server, &["--force"], 0))[6], "changed");
+    assert_eq!(states(&set_up(&place, &server, &[], 1))[7], "differs");
+    assert_eq!(states(&set_up(&place, &server, &["--force"], 0))[7], "changed");
     e2e::until("the stream has them", || (agent.counter("events_waiting") == 0).then_some(()));
 }
 

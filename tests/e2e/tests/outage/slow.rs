@@ -12,7 +12,7 @@ use super::kubelet::Beside;
 const NODES: usize = 5;
 /// When the bus becomes slow.
 const MIDDLE: Duration = Duration::from_secs(20);
-/// Each byte travels so long, in each direction. An answer of the server is waited for for 250 ms until it is known to be slow, then for up to 2 s.
+/// Each byte travels so long, in each direction. An answer of the server is waited for for 250 ms, once it is known to be slow for 750 ms: one of these comes too late.
 const LATE: Duration = Duration::from_millis(400);
 /// One answer of these comes in time, but not what another agent is asked: that takes four ways.
 const IN_TIME: Duration = Duration::from_millis(100);

@@ -10,6 +10,7 @@ use actors::bucket_spec;
 use anyhow::{Context as _, Result, bail};
 use bus::{KeyValue, KeyValueError};
 use bytes::Bytes;
+use clock::Clock;
 use contract::know::{SharedBucket, decode, encode};
 use contract::policy::{FleetPolicy, POLICY_KEY, StoredPolicy};
 use serde::Serialize;
@@ -38,7 +39,7 @@ struct JsonPolicy<'a> {
     /// 0: none was set.
     revision: u64,
     /// Null: none was set.
-    set_ms_ago: Option<u64>,
+    set_at: Option<String>,
     set_by: Option<&'a str>,
     policy: &'a FleetPolicy,
 }
@@ -74,7 +75,7 @@ fn get(args: &PolicyGetArgs) -> Result<Exit> {
             OutputFormat::Json => output::json(&JsonPolicy {
                 kind: "policy",
                 revision: *revision,
-                set_ms_ago: is_set.then(|| milliseconds(*age)),
+                set_at: is_set.then(|| units::rfc_3339(Clock::host().now().wall_ms().saturating_sub(milliseconds(*age)))),
                 set_by: is_set.then_some(by.as_str()),
                 policy,
             }),
