@@ -82,7 +82,7 @@ fn what_is_no_policy_or_comes_too_late_changes_nothing_and_says_what_to_do() {
     let _registry = registry_and_policy(&fleet, 0, 5);
     fleet.run(&["policy", "set", "policy.toml"]).expect(0);
     let revision = policy(&fleet)["revision"].as_u64().unwrap();
-    let many: String = (0..10_000).map(|number| format!("[registry.\"r{number}.example\"]\n")).collect();
+    let many = |registries: u32| (0..registries).map(|number| format!("[registry.\"r{number}.example\"]\n")).collect::<String>();
     let long = format!("[registry.\"{}.example\"]\npulls_at_once = 1\n", "a".repeat(4_000));
     for (text, told) in [
         ("[budget]\npulls_per_second = 0\n", "say 0.01 to 100000"),
@@ -90,7 +90,8 @@ fn what_is_no_policy_or_comes_too_late_changes_nothing_and_says_what_to_do() {
         ("[budget]\npulls_per_second = -1.0\n", "say 0.01 to 100000"),
         ("[budget]\npulls_per_second = 1e9\n", "say 0.01 to 100000"),
         ("[budget]\npuls_at_once = 1\n", "unknown field `puls_at_once`"),
-        (many.as_str(), "100 are the most"),
+        (&many(1_000), "100 are the most"),
+        (&many(10_000), "more than 65536 bytes"),
         (long.as_str(), "name it as images do"),
     ] {
         write(&fleet, "bad.toml", text);
