@@ -221,7 +221,7 @@ impl PolicyFollower {
             self.known.created.clear();
             return self.known.found(revision, &message.payload);
         }
-        if self.known.revision != Some(revision) {
+        if !self.known.has_seen(revision, &message.payload) {
             self.look_in = Box::pin(sleep(Duration::ZERO));
         }
         None

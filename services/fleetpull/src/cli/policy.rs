@@ -65,7 +65,7 @@ pub struct PolicyGetArgs {
 Examples:
   fleetpull policy set policy.toml --dry-run
   fleetpull policy set policy.toml --if-revision 7
-  fleetpull policy get | sed 's/= 200/= 100/' | fleetpull policy set -
+  fleetpull policy set -                            the document comes from stdin
   fleetpull policy set /dev/null                    no caps of the fleet's any more
 
 The document replaces the one before as a whole. Somebody else's change is never
