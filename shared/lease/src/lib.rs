@@ -17,8 +17,8 @@
 //!   a write whose answer was lost. All four leases use it, and one kind of value ([`contract::know::StoredLease`]).
 //!
 //! Leads and probes have a state of their own in the tracker's core instead of a [`Lease`]: a node knows thousands of them, most of other nodes,
-//! asks for one only once others' have ended for a while, has no renewals, and gives up a question after 250 ms, on a slow bus after 750 ms, because it may
-//! go without.
+//! asks for one only once others' have ended for a while, has no renewals, and gives up a question after 250 ms, on a slow bus after 750 ms,
+//! because it may go without.
 
 mod machine;
 mod outlived;

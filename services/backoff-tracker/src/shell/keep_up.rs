@@ -227,15 +227,15 @@ impl BackoffTracker {
         });
     }
 
-    /// Whether the bus answers a small question, in time for whoever waits the longest. None without a way to it.
+    /// A small question to the bus: true if it is answered within [`BUS_ANSWER_MOST`]. None if there is no connection yet.
     fn ask_the_bus(&self) -> Option<impl Future<Output = bool> + use<>> {
         let sharing = self.sharing.as_ref().filter(|sharing| sharing.link.is_some())?;
         let leases = Arc::clone(&sharing.leases);
         Some(async move { timeout(BUS_ANSWER_MOST, leases.look("try.anybody", "")).await.is_ok_and(|answer| answer.is_ok()) })
     }
 
-    /// Learns how long answers of the bus take, by so many questions one after the other. Without it each of them would be learned from an
-    /// answer that came too late, and each such answer is a request at a registry that no other node knows of.
+    /// Measures the bus's round trip by this many questions, one after the other. Otherwise it would be learned from answers about leases that
+    /// come too late, and each of those costs a request that is made without a lease.
     fn time_the_bus(&mut self, questions: usize, context: &mut Context<Self>) {
         let Some(left) = questions.checked_sub(1) else { return };
         let asked = self.clock.now().monotonic;

@@ -114,11 +114,10 @@ impl Knowledge {
         Verdict::Wait
     }
 
-    /// Whether leave that was given was not used yet, for want of a permit, and others have failed meanwhile. A prober's is not meant: it asks
-    /// for all, and a liar would take its turn away again and again. Nor is whom the bus has just left without an answer: it goes by its own
-    /// rule, and if there is no leader of the budget for it either, it has waited long enough. After `BACK_WITHIN` it has gone on without a
-    /// permit, or the bus is back: then it asks again while anything fails, also if the next attempt is due. And a lone voice takes nobody's
-    /// leave.
+    /// True if a pull that was granted clearance still waits for its permit, and an open entry now holds it. Three cases keep their clearance:
+    /// a prober, because it asks for all and a lying node could otherwise end each probe; a node that has just missed an answer of the bus,
+    /// because it goes by its own rule, for `BACK_WITHIN`; and any pull if the entry is unconfirmed. After `BACK_WITHIN` a pull that goes by its
+    /// own rule asks again while anything fails, even if the next attempt is due.
     pub(super) fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
         let State::Going(Going { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &wish.state else {
             return false;
