@@ -1,13 +1,15 @@
 //! `collector`: an agent whose collector is gone or hangs, at 1,000 pulls of a present image a second: how long a pull takes and what the
 //! agent keeps in memory, beside one whose collector takes all.
 
+use std::convert::Infallible;
 use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::Result;
 use clock::Clock;
+use futures::future::try_join_all;
 use support::otlp::Collector;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::agent::RunningAgent;
 use crate::alternate::{median, microseconds, timed};
@@ -18,8 +20,6 @@ use crate::process;
 
 /// Between two pulls.
 const EVERY: Duration = Duration::from_millis(1);
-/// In ticks.
-const EACH_SECOND: u128 = 1_000;
 /// Memory is looked at so often within the time.
 const LOOKS: u32 = 10;
 /// The bars: no slower, as far as two runs are alike; no growth in the second half, as far as an allocator rests.
@@ -30,6 +30,7 @@ const MORE_MOST_MEBIBYTES: f64 = 8.0;
 
 /// What was seen of one agent.
 struct Seen {
+    a_second: f64,
     median_us: f64,
     p99_us: f64,
     resident: Vec<u64>,
@@ -46,7 +47,8 @@ impl Seen {
     }
 }
 
-/// Three agents at once, each asked once a tick: what else the machine does meets all of them.
+/// Three agents at once, each asked once a tick: what else the machine does meets all of them. An agent that is behind its ticks is asked
+/// again at once.
 pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     let service = AnsweringAtOnce::start()?;
     let (collector, there) = Collector::http().await;
@@ -58,13 +60,17 @@ pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     for url in [&there, &gone, &hangs] {
         watched.push(Watched::start(&service.endpoint, url).await?);
     }
-    watch(&mut watched, lasts, || collector.clear()).await?;
+    tokio::select! {
+        done = try_join_all(watched.iter_mut().map(|one| one.watch(lasts))) => { done?; }
+        never = forget_each_second(&collector) => match never {},
+    }
     let mut seen = watched.into_iter().map(Watched::seen);
     let Some(reference) = seen.next() else { return Ok(Vec::new()) };
     let mut figures = Vec::new();
     for (what, seen) in ["gone", "hanging"].into_iter().zip(seen) {
         let named = |of: &str| format!("collector {what}, {} s: {of}", lasts.as_secs());
         figures.extend([
+            Figure::new(named("pulls"), Unit::PerSecond, seen.a_second).beside("collector there", reference.a_second),
             Figure::new(named("median of a pull"), Unit::Microseconds, seen.median_us)
                 .beside("collector there", reference.median_us)
                 .with_bar(Bar::Ratio(SLOWER_MOST)),
@@ -78,47 +84,56 @@ pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Every agent is asked once a tick.
-async fn watch(watched: &mut [Watched], lasts: Duration, each_second: impl Fn()) -> Result<()> {
-    let clock = Clock::host();
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let pulls = lasts.as_millis() / EVERY.as_millis();
-    for number in 0..pulls {
-        ticks.tick().await;
-        for one in &mut *watched {
-            one.latencies.push(timed(&clock, &mut async || one.agent.pull_present(IMAGE).await).await?);
-        }
-        if (number + 1) % (pulls / u128::from(LOOKS)).max(1) == 0 {
-            for one in &mut *watched {
-                one.resident.push(process::resident_bytes(one.agent.id())?);
-            }
-        }
-        if number % EACH_SECOND == 0 {
-            each_second();
-        }
+/// Drops what the collector took.
+async fn forget_each_second(collector: &Collector) -> Infallible {
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        collector.clear();
     }
-    Ok(())
 }
 
 /// An agent, and what was seen of it so far.
 struct Watched {
     agent: RunningAgent,
     latencies: Vec<Duration>,
+    /// So many pulls.
+    a_second: f64,
     /// Bytes.
     resident: Vec<u64>,
 }
 
 impl Watched {
+    /// Asks once a tick.
+    async fn watch(&mut self, lasts: Duration) -> Result<()> {
+        let clock = Clock::host();
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let (began, mut looks) = (clock.monotonic(), 0);
+        loop {
+            ticks.tick().await;
+            let since = clock.monotonic().saturating_sub(began);
+            if since >= lasts * (looks + 1) / LOOKS {
+                looks += 1;
+                self.resident.push(process::resident_bytes(self.agent.id())?);
+            }
+            if looks == LOOKS {
+                self.a_second = self.latencies.len() as f64 / since.as_secs_f64();
+                return Ok(());
+            }
+            let latency = timed(&clock, &mut async || self.agent.pull_present(IMAGE).await).await?;
+            self.latencies.push(latency);
+        }
+    }
+
     async fn start(endpoint: &str, collector: &str) -> Result<Self> {
         let cri = ["--runtime", "cri", "--runtime-endpoint", endpoint];
         let agent = RunningAgent::start(&cri, &[("OTEL_EXPORTER_OTLP_ENDPOINT", collector)]).await?;
-        Ok(Self { agent, latencies: Vec::new(), resident: Vec::new() })
+        Ok(Self { agent, latencies: Vec::new(), a_second: 0.0, resident: Vec::new() })
     }
 
     fn seen(mut self) -> Seen {
         self.latencies.sort_unstable();
         let p99_us = microseconds(self.latencies[self.latencies.len() * 99 / 100]);
-        Seen { median_us: microseconds(median(&self.latencies)), p99_us, resident: self.resident }
+        Seen { a_second: self.a_second, median_us: microseconds(median(&self.latencies)), p99_us, resident: self.resident }
     }
 }

@@ -13,6 +13,8 @@ use crate::scenario::{Answer, Quota, Scenario};
 const OWN_CHANCE: u64 = 0x5bd1_e995;
 /// Nobody shall be held longer than this on a registry that would serve it, the budget aside.
 const HELD_TOO_LONG: Duration = Duration::from_secs(10);
+/// What the budget takes besides until its rate is at the cap: it begins anew after an outage. The bar of `roll-out` has the same.
+const RATE_COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
 /// Pulls a second that the registry's budget allows.
 pub const BUDGET_PER_SECOND: u32 = 200;
 
@@ -188,7 +190,9 @@ impl Registry {
             scenario => scenario.recovers_at().unwrap_or_default(),
         };
         let Some(asked) = self.asked[node].filter(|_| !self.scenario.is_sick(node)) else { return false };
-        let budget = Duration::from_secs_f64(self.served.len() as f64 / f64::from(BUDGET_PER_SECOND));
+        let at_the_cap = Duration::from_secs_f64(self.served.len() as f64 / f64::from(BUDGET_PER_SECOND));
+        // Nothing has lowered the rate for a registry that was well all the time.
+        let budget = if servable_from > Duration::ZERO { at_the_cap + RATE_COMES_BACK_WITHIN } else { at_the_cap };
         self.served[node].unwrap_or(end).saturating_sub(asked.max(servable_from)) > HELD_TOO_LONG + budget
     }
 }

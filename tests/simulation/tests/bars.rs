@@ -91,10 +91,16 @@ fn a_roll_out_takes_what_the_budget_takes() {
     assert!(last <= Duration::from_millis(7_500), "{last:?}");
 }
 
-/// What nobody could know, and then the probes of an outage that began before the pulls. A registry that hangs costs more: a known gap.
+/// What nobody could know, and then the probes of an outage that began before the pulls.
 #[test]
 fn an_outage_in_the_middle_of_a_roll_out_costs_as_much_as_one_before_it_and_all_are_served_15_s_after_it() {
-    for (scenario, seed, breaks_at_ms, images) in [(Scenario::RollOutDown, 1, 3_000, 1_000), (Scenario::RollOutErrors, 2, 1_500, 1_000)] {
+    let outages = [
+        (Scenario::RollOutDown, 1, 3_000, 1_000),
+        (Scenario::RollOutErrors, 2, 1_500, 1_000),
+        (Scenario::RollOutHang, 3, 3_000, 1_000),
+        (Scenario::RollOutHang, 4, 2_500, 20),
+    ];
+    for (scenario, seed, breaks_at_ms, images) in outages {
         let options = Options { breaks_at: Some(Duration::from_millis(breaks_at_ms)), images: Some(images), ..Options::default() };
         let figures = fleet::run(scenario, 1_000, OUTAGE_END, seed, options).registry.figures(OUTAGE_END);
         let what = format!("{} from {breaks_at_ms} ms on, {images} images, seed {seed}: {figures:?}", scenario.name());

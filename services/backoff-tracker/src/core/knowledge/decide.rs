@@ -114,19 +114,19 @@ impl Knowledge {
         Verdict::Wait
     }
 
-    /// True if a pull that was granted clearance still waits for its permit, and an open entry now holds it. Three cases keep their clearance:
-    /// a prober, because it asks for all and a lying node could otherwise end each probe; a node that has just missed an answer of the bus,
-    /// because it goes by its own rule, for `BACK_WITHIN`; and any pull if the entry is unconfirmed. After `BACK_WITHIN` a pull that goes by its
-    /// own rule asks again while anything fails, even if the next attempt is due.
+    /// True if a pull that was granted clearance still waits for its permit, and an entry has bound it since: it asks again, so that one
+    /// node tries for all. Three cases keep their clearance: a prober, because it asks for all and a lying node could otherwise end each
+    /// probe; a node that goes by its own rule as it has just missed an answer of the bus, for `BACK_WITHIN`; and any pull if the entry is
+    /// unconfirmed. Other pulls that go by their own rule keep it for `BACK_WITHIN` while the next try is due.
     pub(super) fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
         let State::Going(Going { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &wish.state else {
             return false;
         };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
         let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
-        let (binding, outdated) = (self.binding(now, &wish.aim), *by_own_rule && now >= *begun + BACK_WITHIN);
+        let (binding, keeps) = (self.binding(now, &wish.aim), *by_own_rule && now < *begun + BACK_WITHIN);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
-        bound && (not_due(now, &binding).is_some_and(fails) || outdated && binding.iter().any(fails))
+        bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
     }
 
     /// What binds this node in trying an image.

@@ -29,6 +29,10 @@ const DOWN_NODES: usize = 3;
 /// While the registry answers somebody, more resolutions than this must be unanswered to say that it does not.
 const UNANSWERED_AMONG_ANSWERS: usize = 20;
 
+/// An attempt without an answer is told of 2 s after it began, from when on its report counts. Those that began within a second after it are
+/// heard of before the next try.
+const UNANSWERED_REST_LEAST: Duration = Duration::from_secs(super::UNANSWERED_AFTER.as_secs() + 1);
+
 /// A report as this node holds it.
 #[derive(Clone, Debug)]
 pub(super) struct Heard {
@@ -225,7 +229,8 @@ fn step(standing: &[&Heard]) -> u32 {
 /// How long the topic rests: as the registry asked when two nodes say so, and as the newest alone says as far as that is no longer
 /// than without.
 fn rest(topic: &Topic, step: u32, standing: &[&Heard], newest: &Heard) -> Duration {
-    let unasked = cadence::delay(topic, step, None);
+    let least = if newest.claim.is_some_and(|claim| claim.is_over) { Duration::ZERO } else { UNANSWERED_REST_LEAST };
+    let unasked = cadence::delay(topic, step, None).max(least);
     let asked = |asked| cadence::delay(topic, step, Some(asked));
     let vouched = retry_after(standing, newest).map(asked);
     let alone = newest.claim.and_then(|claim| claim.retry_after).map(|after| asked(after).min(unasked));
