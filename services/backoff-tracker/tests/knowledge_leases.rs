@@ -224,8 +224,15 @@ fn who_has_reported_any_of_what_binds_leaves_the_probe_to_others() {
     }
 }
 
+/// What it met without a bus, and told nobody of, is not counted.
 #[test]
 fn who_failed_alone_goes_on_when_another_succeeds_but_only_once() {
+    for (without_bus, tries) in [(false, [true, false, false]), (true, [true, true, false])] {
+        goes_on(without_bus, tries);
+    }
+}
+
+fn goes_on(without_bus: bool, tries: [bool; 3]) {
     let (mut node, mut random) = (Node::new(), Random::seeded(1));
     let endpoint = || About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
     let fail = |node: &mut Node, random: &mut Random| {
@@ -244,9 +251,14 @@ fn who_failed_alone_goes_on_when_another_succeeds_but_only_once() {
     node.give(Input::BusGone);
     node.ask(1, "r/a:1");
     assert!(node.is_clear(1));
+    if !without_bus {
+        node.give(Input::BusBack);
+        node.give(Input::CaughtUp);
+    }
     fail(&mut node, &mut random);
     node.give(Input::BusBack);
-    for (at, reporter, goes) in [(3, "n2", true), (8, "n3", false)] {
+    node.give(Input::CaughtUp);
+    for ((at, reporter), goes) in [(3, "n2"), (8, "n3"), (13, "n2")].into_iter().zip(tries) {
         node.until(Duration::from_secs(at));
         node.effects.clear();
         node.give(succeeds(reporter, &mut random));

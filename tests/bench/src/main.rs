@@ -17,6 +17,7 @@ mod present_nats;
 mod process;
 mod program;
 mod propagation;
+mod reconnect;
 mod recorder;
 mod registry;
 mod report;
@@ -47,9 +48,12 @@ struct Arguments {
     /// How figures are written to stdout. `json` is one object a line and nothing else.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-    /// How long `collector` watches each of its three agents, in seconds; 600 are the ten minutes that are promised.
+    /// How long `collector` watches its three agents, and the bus is gone in `reconnect`, in seconds; 600 are the ten minutes that are promised.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
+    /// How many agents lose their bus in `reconnect`, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(3..=20_000))]
+    nodes: u32,
     /// How many pulls wait while `waiting` measures others; the first is what the last is held against.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = waiting::USUAL)]
     waiting: Vec<usize>,
@@ -82,6 +86,8 @@ enum Name {
     Week,
     /// How soon 1,000 replicas go by what one node found out, beside a bare fan-out.
     Propagation,
+    /// What 5,000 agents tell each other that met an outage without a bus, when it is back.
+    Reconnect,
 }
 
 /// What a benchmark found.
@@ -106,6 +112,7 @@ impl Name {
             Self::Collector => "collector",
             Self::Week => "week",
             Self::Propagation => "propagation",
+            Self::Reconnect => "reconnect",
         }
     }
 
@@ -123,6 +130,7 @@ impl Name {
             Self::Collector => collector::measure(Duration::from_secs(arguments.seconds)).await?,
             Self::Week => week::measure().await?,
             Self::Propagation => return Ok(Found::Propagation(propagation::measure().await?)),
+            Self::Reconnect => reconnect::measure(arguments.nodes, Duration::from_secs(arguments.seconds)).await?,
         }))
     }
 }

@@ -3,6 +3,7 @@
 mod accounts;
 mod certificates;
 mod cluster;
+mod monitoring;
 mod process;
 mod program;
 mod tenancy;
@@ -17,6 +18,7 @@ use crate::held_port::HeldPort;
 pub use self::accounts::Accounts;
 pub use self::certificates::Authority;
 pub use self::cluster::NatsCluster;
+pub use self::monitoring::Monitoring;
 use self::process::ServerProcess;
 pub use self::program::{current_program, old_program, oldest_program};
 pub use self::tenancy::Tenancy;
@@ -188,9 +190,10 @@ impl NatsServer {
         self.process().log()
     }
 
-    /// Where it tells over HTTP how it is, while it runs as part of a cluster.
-    fn monitor(&self) -> Option<u16> {
-        self.process.as_ref().and_then(ServerProcess::monitor)
+    /// Where it tells over HTTP how it is, while it runs as part of a cluster or with `http` in its configuration.
+    #[must_use]
+    pub fn monitoring(&self) -> Option<Monitoring> {
+        self.process.as_ref().and_then(ServerProcess::monitor).map(Monitoring)
     }
 
     fn process(&self) -> &ServerProcess {

@@ -31,10 +31,10 @@ const REFUSED_TRIED_EVERY: Duration = Duration::from_secs(4);
 const SNAPSHOTS_APART: Duration = Duration::from_secs(2);
 /// Snapshots of all nodes are spread so that a server gives 200 a second. What was known serves meanwhile.
 const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
-/// All nodes read all when a bus comes back, or was wiped: over this at most.
+/// All nodes read all when a bus works again to which they have a connection, or that was wiped: over this at most.
 const LONGEST_SPREAD: Duration = Duration::from_secs(30);
-/// Few miss the same message: over this at most.
-const LONGEST_SPREAD_OF_GAP: Duration = Duration::from_secs(2);
+/// Few miss the same message, and connections that were lost come back one after the other: over this at most.
+const LONGEST_SPREAD_OF_FEW: Duration = Duration::from_secs(2);
 /// How long a snapshot may take, also when the way is opened: some ten MiB over a slow line, or a bucket that somebody has filled.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
 /// Own words that the bus did not take are offered again this often at most.
@@ -68,6 +68,9 @@ impl Handler<BusIs> for BackoffTracker {
             BusHealth::Connected if !self.greeted() => {}
             BusHealth::Connected => self.bus_is_back(context),
             BusHealth::Degraded { .. } | BusHealth::Disconnected { .. } => {
+                if let (BusHealth::Disconnected { .. }, Some(sharing)) = (&health, &mut self.sharing) {
+                    sharing.disconnected = true;
+                }
                 self.step(Input::BusGone, context);
                 self.find_the_bus(context);
             }
@@ -130,7 +133,7 @@ impl BackoffTracker {
         context.add_stream(arriving);
         tasks::spawn("bus-health", tell_health(health, context.address().downgrade()));
         self.take_snapshot(found, context);
-        self.step(Input::BusBack, context);
+        self.step_all(self.clock.now().monotonic, [Input::BusBack, Input::CaughtUp], context);
         self.time_the_bus(TIMED_BY, context);
     }
 
@@ -188,17 +191,20 @@ impl BackoffTracker {
         }
         self.step_all(now, inputs, context);
         if missed {
-            self.catch_up(LONGEST_SPREAD_OF_GAP, context);
+            self.catch_up(LONGEST_SPREAD_OF_FEW, context);
         }
     }
 
-    /// The bus can be reached again.
+    /// The bus can be reached again. If the connection was lost, others have said things meanwhile: the node goes by its own rule until it has
+    /// read them.
     fn bus_is_back(&mut self, context: &mut Context<Self>) {
-        self.step(Input::BusBack, context);
-        if let Some(sharing) = &mut self.sharing {
-            // What was begun before may hang for as long as it may.
-            sharing.catching_up = false;
+        let Some(sharing) = &mut self.sharing else { return };
+        // What was begun before may hang for as long as it may.
+        sharing.catching_up = false;
+        if sharing.disconnected {
+            return self.catch_up(LONGEST_SPREAD_OF_FEW, context);
         }
+        self.step(Input::BusBack, context);
         self.catch_up(LONGEST_SPREAD, context);
     }
 
@@ -263,8 +269,9 @@ impl BackoffTracker {
             return;
         }
         self.step(Input::Answered { asked }, context);
-        let Core::Sharing(knowledge) = &self.core else { return };
-        if knowledge.is_alone() && self.clock.now().monotonic <= asked + knowledge.bus_answers_within() {
+        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &self.sharing) else { return };
+        let reads = sharing.disconnected && sharing.catching_up;
+        if knowledge.is_alone() && !reads && self.clock.now().monotonic <= asked + knowledge.bus_answers_within() {
             self.bus_is_back(context);
         }
     }
@@ -285,7 +292,12 @@ impl BackoffTracker {
                     sharing.catching_up = false;
                 }
                 match read {
-                    Ok(Ok(found)) => tracker.take_snapshot(found, context),
+                    Ok(Ok(found)) => {
+                        let was_lost = tracker.sharing.as_mut().is_some_and(|sharing| std::mem::take(&mut sharing.disconnected));
+                        tracker.take_snapshot(found, context);
+                        let now = tracker.clock.now().monotonic;
+                        tracker.step_all(now, was_lost.then_some(Input::BusBack).into_iter().chain([Input::CaughtUp]), context);
+                    }
                     Ok(Err(_)) | Err(_) => {
                         if let Some(sharing) = &mut tracker.sharing {
                             sharing.caught_up_at = Some(tracker.clock.now().monotonic);
@@ -404,7 +416,7 @@ impl BackoffTracker {
             context.run_later(knowledge.bus_answers_within(), move |tracker, context| {
                 let Some(sharing) = tracker.sharing.as_mut().filter(|sharing| sharing.followed.sequence < told) else { return };
                 sharing.counts.gaps += 1;
-                tracker.catch_up(LONGEST_SPREAD_OF_GAP, context);
+                tracker.catch_up(LONGEST_SPREAD_OF_FEW, context);
             });
         }
     }

@@ -275,7 +275,7 @@ impl BackoffTracker {
                 tracing::debug!(%error, "the bus gave no lease");
                 // It says at once that it cannot do this: nobody waits for what does not come.
                 if matches!(error, KeyValueError::Full { .. } | KeyValueError::Bus(BusError::Unsupported { .. })) {
-                    self.step(Input::BusGone, context);
+                    self.step(Input::NoLeases, context);
                     self.find_the_bus(context);
                 }
             }

@@ -49,6 +49,8 @@ pub(crate) struct Sharing {
     /// Whether a snapshot is planned or being read.
     pub(crate) catching_up: bool,
     pub(crate) caught_up_at: Option<Duration>,
+    /// Whether the connection was lost since all was read: of a fleet they come back one after the other.
+    pub(crate) disconnected: bool,
     /// Whether the bus has said how it is.
     pub(crate) greeted: bool,
     /// Whether the bus is being asked whether it is there.
@@ -118,6 +120,7 @@ impl Sharing {
             pauses_created: String::new(),
             catching_up: false,
             caught_up_at: None,
+            disconnected: false,
             greeted: false,
             pinging: false,
             misses_timed: 0,

@@ -7,4 +7,5 @@ mod node;
 mod rules;
 mod stages;
 mod turns;
+mod untold;
 mod without_a_bus;

@@ -20,10 +20,12 @@ mod leases;
 mod node;
 mod plan;
 mod quota;
+mod reconnect;
 mod refusals;
 mod registry;
 mod seeds;
 mod stages;
+mod told;
 mod world;
 
 use std::time::Duration;
@@ -32,6 +34,7 @@ use backoff_tracker::core::knowledge;
 use checks::Invariant;
 use node::Planted;
 use plan::{Plan, TOOL};
+use reconnect::Heals;
 use registry::Mood;
 use seeds::{Fleet, found_within, many};
 use throttler::core::budget::Fault as BudgetFault;
@@ -163,6 +166,21 @@ fn a_node_that_keeps_every_lease_blocks_nobody_for_longer_than_two_terms() {
     assert!(well < Duration::from_secs(30 + 15 + 4), "a node waited {well:?}");
     // And what kubelet's rule comes to after so many failures in 60 s.
     assert!(healed < Duration::from_secs(30 + 15 + 4 + 80), "a node waited {healed:?} after an outage");
+}
+
+#[test]
+fn of_an_outage_that_all_met_without_a_bus_three_nodes_tell() {
+    let (nodes, seeds) = if seeds_asked().is_some() { (300, 1) } else { (40, 3) };
+    let mut broken = Vec::new();
+    for outage in [Mood::Refused, Mood::Unavailable, Mood::NotFound, Mood::Hang] {
+        for heals in [Heals::BeforeTheBus, Heals::AfterTheBus] {
+            for seed in 1..=seeds {
+                let seen = reconnect::seen(&world::run(reconnect::plan(seed, nodes, outage, heals), Planted::default()), heals);
+                broken.extend(seen.broken().map(|what| format!("{outage:?}, {heals:?}, {nodes} nodes, seed {seed}: {what}")));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::{BackoffTracker, Reader, SharedBus, TrackerParts};
 use bus::BusRef;
 use clock::{Clock, Random};
+use contract::messages::backoff_tracker::{BackoffEntry, ListBackoffs};
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
 use contract::subject::Fleet;
 use contract::{Envelope, Meta, NodeName};
@@ -90,6 +91,7 @@ pub struct Node {
     life: JoinHandle<()>,
     suspension: Rc<Suspension>,
     coordinator: Addr<PullCoordinator>,
+    tracker: Addr<BackoffTracker>,
     _registrar: Addr<Registrar>,
     _served: Vec<Served>,
 }
@@ -175,7 +177,7 @@ impl Node {
         let registrar = registrar.await.expect("the bus is open").start();
         let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");
         let life = tokio::task::spawn_local(async {});
-        Self { bus, life, suspension: Rc::default(), coordinator, _registrar: registrar, _served: served }
+        Self { bus, life, suspension: Rc::default(), coordinator, tracker, _registrar: registrar, _served: served }
     }
 
     /// A wish that stands until the image is there.
@@ -188,6 +190,14 @@ impl Node {
         };
         let asked = self.coordinator.send(Ask(root(ask)));
         async move { asked.await.ok()?.ok() }
+    }
+
+    /// What it knows to fail for all.
+    pub async fn entries(&self) -> Vec<BackoffEntry> {
+        let listed = self.tracker.send(Ask(root(ListBackoffs::default()))).await;
+        let mut entries = listed.ok().and_then(Result::ok).map(|list| list.entries).unwrap_or_default();
+        entries.retain(|entry| entry.view.is_some());
+        entries
     }
 
     /// None of its tasks goes on until it is resumed.

@@ -63,6 +63,8 @@ pub enum Act {
     Forge,
     /// The hostile node keeps every lease from now on.
     KeepLeases,
+    /// What each node knows to fail is written down.
+    List,
 }
 
 /// A node without a line, or with half of one.

@@ -14,6 +14,7 @@ use bus::Bus as _;
 use bus::memory::MemoryBus;
 use clock::{Clock, Jumps, Random};
 use contract::know::{AboutKind, Found, LEASES, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
+use contract::messages::backoff_tracker::BackoffEntry;
 use contract::policy::{Caps, FleetPolicy, POLICY_KEY, StoredPolicy};
 use contract::subject::Fleet;
 use contract::{AttemptId, NodeName, View};
@@ -28,6 +29,7 @@ use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan, TOOL};
 use crate::quota::{self, HUB};
 use crate::refusals::{AllRefusals, Refusal};
 use crate::registry::{Asked, Mood, Registry};
+use crate::told::{AllTold, Told};
 
 /// Where the wall clock of the server stands at first.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
@@ -53,6 +55,10 @@ pub struct Story {
     pub refusals: Vec<Refusal>,
     /// Whose message was lost or late, and when, in the order of time.
     pub disturbed: Vec<(Duration, usize)>,
+    /// Every report, in the order in which the server has stored them.
+    pub told: Vec<Told>,
+    /// What each node knew to fail when it was asked for that, by node.
+    pub listed: Vec<Vec<BackoffEntry>>,
     /// How often each kind of fault acted.
     pub counts: BTreeMap<&'static str, u64>,
     /// Over all of it, in order.
@@ -93,6 +99,8 @@ struct World {
     registry: Registry,
     hostile: Hostile,
     refusals: AllRefusals,
+    told: AllTold,
+    listed: Vec<Vec<BackoffEntry>>,
     nodes: BTreeMap<usize, Node>,
     /// What sets the nodes' wall clocks.
     clocks: BTreeMap<usize, Jumps>,
@@ -112,6 +120,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
     let hub = MemoryBus::new(clock.clone());
     let others = (0..plan.nodes).filter(|node| *node != HOSTILE).map(name).collect();
     let hostile = Hostile::new(hub.connect(), name(HOSTILE), others, Random::seeded(!plan.seed));
+    let told = AllTold::on(&hub, clock.clone()).await;
     let mut world = World {
         planted,
         budget,
@@ -122,6 +131,8 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         registry: Registry::new(clock.clone(), Random::seeded(plan.seed ^ 0xa5e7)),
         hostile,
         refusals: AllRefusals::new(clock.clone()),
+        told,
+        listed: Vec::new(),
         nodes: BTreeMap::new(),
         clocks: BTreeMap::new(),
         starts: 0,
@@ -199,6 +210,11 @@ impl World {
             Act::Rotate(nodes) => self.registry.set_rotated(nodes),
             Act::Lie(node, number) => self.lie(node, number).await,
             Act::KeepLeases => self.hostile.keep_leases().await,
+            Act::List => {
+                for node in self.nodes.values() {
+                    self.listed.push(node.entries().await);
+                }
+            }
             Act::Forge => {
                 let forged = self.hostile.forge().await;
                 self.count("budget request in its own name", forged.as_itself);
@@ -365,8 +381,9 @@ impl World {
         self.count("refusal", refusals.len() as u64);
         hash.add(&format!("{there:?}{refusals:?}{:?}", self.counts));
         let (leases, disturbed) = (self.weather.leases(|leases, _| std::mem::take(leases)), self.weather.disturbed());
-        let Self { plan, budget, quota, wanted, restarts, counts, .. } = self;
-        Story { plan, budget, quota, asked, there, wanted, restarts, leases, refusals, disturbed, counts, hash: hash.0 }
+        let told = self.told.take();
+        let Self { plan, budget, quota, wanted, restarts, listed, counts, .. } = self;
+        Story { plan, budget, quota, asked, there, wanted, restarts, leases, refusals, disturbed, told, listed, counts, hash: hash.0 }
     }
 }
 

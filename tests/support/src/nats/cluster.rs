@@ -1,7 +1,5 @@
 //! Three nats-servers that are one JetStream.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -15,9 +13,6 @@ const SERVERS: usize = 3;
 
 /// A server that lost its leader elects another after nine seconds at the latest, and again if the vote was split.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
-
-/// A server that stands still does not answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -111,8 +106,7 @@ impl NatsCluster {
 
     /// What a server says of itself; null of one that does not answer.
     fn ask(&self, number: usize, path: &str) -> Value {
-        let port = self.servers[number].monitor();
-        port.and_then(|port| get(port, path).ok()).and_then(|body| serde_json::from_str(&body).ok()).unwrap_or_default()
+        self.servers[number].monitoring().map(|monitoring| monitoring.ask(path)).unwrap_or_default()
     }
 }
 
@@ -127,14 +121,4 @@ fn is_whole(told: &[Value]) -> bool {
 
 fn name(number: usize) -> String {
     format!("nats-{}", number + 1)
-}
-
-/// The body of an answer over HTTP.
-fn get(port: u16, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }

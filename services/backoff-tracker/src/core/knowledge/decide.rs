@@ -212,13 +212,16 @@ impl Knowledge {
         Some(self.held_by_own(now, &floor.failure, now + left))
     }
 
-    /// Whether what a wish failed by has lately answered somebody: since it was asked in vain, unless it may fail some and serve others.
+    /// Whether what a wish failed by has answered somebody after it failed here, or has lately: since it was asked in vain, unless it may fail
+    /// some and serve others.
     fn is_released(&self, now: Duration, wish: &Wish) -> bool {
         let since = |floor: &Floor| if may_be_overload(floor.failure.class) { Duration::ZERO } else { floor.began };
-        let lately =
-            |since: Duration, topic: &TopicId| self.replica.succeeded_at(*topic).is_some_and(|at| at >= since && now <= at + RELEASES_FOR);
+        let answers = |floor: &Floor, topic: &TopicId| {
+            let answered = self.replica.succeeded_at(*topic);
+            answered.is_some_and(|at| at > floor.failure.at || at >= since(floor) && now <= at + RELEASES_FOR)
+        };
         let failed = |key| self.floors.under(now, key);
-        wish.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| lately(since(floor), topic)))
+        wish.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| answers(floor, topic)))
     }
 
     /// The one lease of an entry's epoch, once all that binds is due. Fresh eyes first: who has reported any of it sits back.

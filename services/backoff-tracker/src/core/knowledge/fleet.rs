@@ -21,6 +21,12 @@ const OF_BUDGET_BY_CHANCE: f64 = 0.7;
 const BETWEEN_TURNS: Duration = Duration::from_millis(2);
 /// Nodes that go on by themselves, without a bus, are so far apart at least: nobody says who of them goes first.
 const LEAST_SPREAD_ALONE: Duration = Duration::from_secs(5);
+/// Between two nodes that tell what they found out without a bus, on average.
+const BETWEEN_TELLING: Duration = Duration::from_micros(2_500);
+/// However many nodes: nobody waits longer than this to tell it,
+const LONGEST_TELLING: Duration = Duration::from_secs(20);
+/// and however few, over this at least: they hear of each other on a bus that is slow, too.
+const LEAST_TELLING: Duration = Duration::from_secs(3);
 /// However many nodes: nobody waits longer than this for its turn to ask.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
 
@@ -59,6 +65,23 @@ impl Fleet {
         let share = if self.ranked() { OF_BUDGET_BY_RANK } else { OF_BUDGET_BY_CHANCE };
         let all = Duration::from_secs_f64(self.alive as f64 / (f64::from(BUDGET_PER_SECOND) * share));
         all.max(LEAST_SPREAD_ALONE).mul_f64(self.place(node, purpose))
+    }
+
+    /// How much later than the first this node tells what it found out without a bus. Few are early: the first three are that far apart
+    /// that each is heard before the next one speaks, whatever share of all nodes has something to tell.
+    pub(super) fn telling(&self, node: &NodeName, purpose: u128) -> Duration {
+        let all = self.longest_telling();
+        // Exponentially more with each part of the time, as receivers of a multicast space out what one of them is to say for all.
+        let steepness = 1.0 + (self.alive.max(1) as f64).ln();
+        all.mul_f64((self.place(node, purpose) * steepness.exp_m1()).ln_1p() / steepness)
+    }
+
+    /// After so long everybody has told it.
+    pub(super) fn longest_telling(&self) -> Duration {
+        if self.alive <= 1 {
+            return Duration::ZERO;
+        }
+        BETWEEN_TELLING.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX)).clamp(LEAST_TELLING, LONGEST_TELLING)
     }
 
     /// In `[0, 1)`, another order for each purpose, so that nobody is always first.
@@ -114,11 +137,28 @@ mod tests {
         }
     }
 
+    /// Whatever share of them has something to tell: no more than three do so before what the first three told was heard.
+    #[test]
+    fn the_first_three_to_tell_are_so_far_apart_that_each_is_heard_before_the_next() {
+        for (alive, share) in [(300, 1), (300, 8), (5_000, 1), (5_000, 8), (10_000, 50)] {
+            let of = |rank: usize| {
+                let node: NodeName = format!("n{rank}").parse().unwrap();
+                Fleet { alive, rank: Some(rank), in_zone: None }.telling(&node, 77)
+            };
+            let mut at: Vec<Duration> = (0..alive).step_by(share).map(of).collect();
+            at.sort_unstable();
+            let apart: Vec<Duration> = at.windows(2).take(3).map(|pair| pair[1] - pair[0]).collect();
+            assert!(apart.iter().all(|apart| *apart >= Duration::from_millis(50)), "{alive}, each {share}.: {apart:?}");
+            assert!(at.last() <= Some(&LONGEST_TELLING), "{alive}: {:?}", at.last());
+        }
+    }
+
     #[test]
     fn a_node_without_company_never_waits_for_its_turn() {
         let node: NodeName = "n".parse().unwrap();
         let alone = Fleet::default();
         assert!(alone.turn(&node, 5) < Duration::from_millis(3) && alone.release(&node, 5) < Duration::from_millis(10));
+        assert_eq!(alone.telling(&node, 5), Duration::ZERO);
         let gone = Fleet { alive: 3, rank: Some(9), in_zone: None };
         assert!(gone.turn(&node, 5) <= LONGEST_TURN, "a rank beyond the fleet is no rank");
     }

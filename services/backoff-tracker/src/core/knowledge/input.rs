@@ -121,8 +121,12 @@ pub enum Input {
     Observe(bool),
     /// The bus cannot be reached.
     BusGone,
+    /// The bus is there, and says that it gives no leases.
+    NoLeases,
     /// It can again.
     BusBack,
+    /// All that it has stored was heard.
+    CaughtUp,
     /// Time has passed: see [`super::Knowledge::next_wake`].
     Tick,
 }

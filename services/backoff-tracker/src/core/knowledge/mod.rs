@@ -37,6 +37,7 @@ mod retry_pauses;
 mod target;
 mod topic;
 mod tried;
+mod untold;
 mod wish;
 mod wishes;
 mod words;

@@ -24,6 +24,7 @@ use super::retry_pauses::RetryPauses;
 use super::target::Aim;
 use super::topic::{Topic, TopicId};
 use super::tried::Tried;
+use super::untold::Untold;
 use super::wish::{Going, State, Wish};
 use super::wishes::{Fate, Wishes};
 use crate::core::Tracker;
@@ -73,6 +74,7 @@ pub struct Knowledge {
     pub(super) lenience: Lenience,
     pub(super) wishes: Wishes,
     pub(super) tried: Tried,
+    pub(super) untold: Untold,
     pub(super) openings: Openings,
     /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
     pub(super) misses: u32,
@@ -99,6 +101,7 @@ impl Knowledge {
             lenience: Lenience::default(),
             wishes: Wishes::default(),
             tried: Tried::default(),
+            untold: Untold::default(),
             openings: Openings::default(),
             misses: 0,
             missed_since: Duration::ZERO,
@@ -141,7 +144,7 @@ impl Knowledge {
     /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
-        self.wishes.next_wake()
+        self.wishes.next_wake().into_iter().chain(self.untold.next_wake()).min()
     }
 
     /// The entries of all topics that anybody says fail, for lists.
@@ -302,9 +305,20 @@ impl Knowledge {
                 self.lenience.fleet_observes = fleet_observes;
                 self.wishes.ids()
             }
-            Input::BusGone => self.set_alone(Some(Alone { since: now, lost: now })),
-            Input::BusBack => self.set_alone(None),
-            Input::Tick => self.tick(now),
+            Input::BusGone => {
+                self.untold.bus_is_gone();
+                self.set_alone(Some(Alone { since: now, lost: now }))
+            }
+            Input::NoLeases => self.set_alone(Some(Alone { since: now, lost: now })),
+            Input::BusBack => {
+                self.untold.bus_is_back();
+                self.set_alone(None)
+            }
+            Input::CaughtUp => {
+                self.caught_up(now);
+                vec![]
+            }
+            Input::Tick => self.tick(now, effects),
         }
     }
 
@@ -449,9 +463,10 @@ impl Knowledge {
         self.wishes.ids()
     }
 
-    fn tick(&mut self, now: Duration) -> Vec<WishId> {
+    fn tick(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<WishId> {
         let missed = self.leases.give_up(now);
-        let mut due: BTreeSet<WishId> = self.wishes.due(now).collect();
+        let mut due: BTreeSet<WishId> = self.tell_untold(now, effects).into_iter().collect();
+        due.extend(self.wishes.due(now));
         if !missed.is_empty() {
             self.counts.bus_misses_total += missed.len() as u64;
             if self.misses == 0 {

@@ -8,10 +8,10 @@ use contract::{FailureClass, NodeName, TraceContext};
 
 use super::cadence;
 use super::derived::Derived;
-use super::entry::{Binding, Entry, Eyes, Heard};
+use super::entry::{Binding, CORROBORATION_WINDOW, Entry, Eyes, Heard};
 use super::report::{Finding, MAX_MESSAGE_BYTES, Report};
 use super::reporters::{ReporterId, Reporters};
-use super::topic::{Topic, TopicId};
+use super::topic::{CORROBORATING_NODES, Topic, TopicId};
 use super::words::Words;
 
 /// How long a report is kept; corroboration, and who already had a try, look no further back.
@@ -144,9 +144,14 @@ impl Replica {
     }
 
     /// When what a topic is about was cleared last.
-    fn cleared_at(&self, topic: TopicId, words: &Words) -> Option<Duration> {
-        let image = words.any().and_then(|heard| heard.report.topic.about().reference());
-        self.cleared.get(&topic).max(image.and_then(|image| self.cleared_images.get(image))).copied()
+    fn cleared_at(&self, topic: &Topic) -> Option<Duration> {
+        let image = topic.about().reference();
+        self.cleared.get(&topic.id()).max(image.and_then(|image| self.cleared_images.get(image))).copied()
+    }
+
+    /// Since when the failures of a topic count: its newest success, or when it was cleared.
+    fn in_order_at(&self, words: &Words) -> Option<Duration> {
+        words.succeeded_at().max(words.any().and_then(|heard| self.cleared_at(&heard.report.topic)))
     }
 
     /// The topics that reports of an image are about.
@@ -164,23 +169,50 @@ impl Replica {
     /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
     pub(super) fn entry(&self, topic: TopicId, eyes: Eyes<'_>) -> Option<Entry> {
         let words = self.topics.get(&topic).filter(|words| words.fails())?;
-        let entry = self.derived.entry(topic, eyes, || (self.derive(topic, words, eyes), self.trust_changes(eyes.now)));
+        let entry = self.derived.entry(topic, eyes, || (self.derive(words, eyes), self.trust_changes(eyes.now)));
         entry.filter(|entry| entry.matters(eyes.now))
     }
 
     /// The same without what this node says.
     pub(super) fn entry_without(&self, topic: TopicId, node: &NodeName, eyes: Eyes<'_>) -> Option<Entry> {
         let words = self.topics.get(&topic).filter(|words| words.fails())?;
-        self.derive_without(topic, words, Some(node), eyes).filter(|entry| entry.matters(eyes.now))
+        self.derive_among(words, Some(node), None, eyes).filter(|entry| entry.matters(eyes.now))
     }
 
-    fn derive(&self, topic: TopicId, words: &Words, eyes: Eyes<'_>) -> Option<Entry> {
-        self.derive_without(topic, words, None, eyes)
+    /// Whether what all others derive of a topic becomes another entry by a failure of `eyes.node` that was not told yet: one opens it, and
+    /// so many confirm it that no rule asks for more.
+    pub(super) fn is_changed_by(&self, untold: &Arc<Report>, date: Duration, eyes: Eyes<'_>) -> bool {
+        let silent = Words::default();
+        let words = self.topics.get(&untold.topic.id()).unwrap_or(&silent);
+        let untold = Heard::new(Arc::clone(untold), date, date);
+        let derive = |untold| self.derive_among(words, Some(eyes.node), untold, eyes).filter(|entry| entry.matters(eyes.now));
+        match (derive(None), derive(Some(&untold))) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(known), Some(with)) if known.reporters == with.reporters => false,
+            (Some(known), Some(with)) => {
+                let confirms = known.reporters < CORROBORATING_NODES && date + CORROBORATION_WINDOW >= with.failed_at;
+                confirms || known.binding != with.binding
+            }
+        }
     }
 
-    fn derive_without(&self, topic: TopicId, words: &Words, without: Option<&NodeName>, eyes: Eyes<'_>) -> Option<Entry> {
+    /// Whether a success of then ends a failure that others know of: of another node before it, or the reporter's own last word.
+    pub(super) fn is_answered_by(&self, success: &Report, date: Duration) -> bool {
+        let Some(words) = self.topics.get(&success.topic.id()) else { return false };
+        let own = self.reporters.find(&success.reporter).and_then(|by| words.failing_of(by));
+        own.is_some() || words.troubles_since(self.in_order_at(words)).any(|heard| heard.date < date)
+    }
+
+    fn derive(&self, words: &Words, eyes: Eyes<'_>) -> Option<Entry> {
+        self.derive_among(words, None, None, eyes)
+    }
+
+    /// What the reports come to without those of one node, and with one more.
+    fn derive_among(&self, words: &Words, without: Option<&NodeName>, with: Option<&Heard>, eyes: Eyes<'_>) -> Option<Entry> {
         let nobody = BTreeMap::new();
-        let of_kind = words.any().and_then(|heard| self.distrust.get(&kind(&heard.report.topic))).unwrap_or(&nobody);
+        let about = &words.any().or(with)?.report.topic;
+        let of_kind = self.distrust.get(&kind(about)).unwrap_or(&nobody);
         let counts = |heard: &Heard| {
             let reporter = &heard.report.reporter;
             let believed = of_kind.is_empty() || eyes.credulous || reporter == eyes.node;
@@ -188,10 +220,12 @@ impl Replica {
             heard && without.is_none_or(|node| reporter != node)
         };
         let success = words.succeeded_for(counts);
-        let since = success.max(self.cleared_at(topic, words));
+        let since = success.max(self.cleared_at(about));
         let own = self.reporters.find(eyes.node).and_then(|by| words.failing_of(by));
         let mine = without.is_none() && own.is_some_and(|own| since.is_none_or(|since| own.date > since));
-        let mut entry = Entry::derive(words.troubles_since(since).filter(|heard| counts(heard)), mine, success, eyes)?;
+        let with = with.filter(|heard| since.is_none_or(|since| heard.date > since));
+        let standing = words.troubles_since(since).filter(|heard| counts(heard)).chain(with);
+        let mut entry = Entry::derive(standing, mine, success, eyes)?;
         if entry.is_unconfirmed() && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }
@@ -227,15 +261,14 @@ impl Replica {
     #[must_use]
     pub fn is_doubted(&self, topic: TopicId) -> bool {
         let Some(words) = self.topics.get(&topic).filter(|words| words.fails()) else { return false };
-        let since = self.succeeded_at(topic).max(self.cleared_at(topic, words));
-        words.troubles_since(since).next().is_some()
+        words.troubles_since(self.in_order_at(words)).next().is_some()
     }
 
     /// Whether what a node said of a topic last is a failure that nothing has answered since.
     pub(super) fn is_standing(&self, topic: TopicId, node: &NodeName) -> bool {
         let Some(words) = self.topics.get(&topic) else { return false };
         let own = self.reporters.find(node).and_then(|by| words.failing_of(by));
-        let since = words.succeeded_at().max(self.cleared_at(topic, words));
+        let since = self.in_order_at(words);
         own.is_some_and(|own| since.is_none_or(|since| own.date > since))
     }
 

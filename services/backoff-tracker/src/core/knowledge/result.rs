@@ -9,7 +9,7 @@ use contract::messages::backoff_tracker::{AttemptReported, BackoffKey, ReportAtt
 use contract::{AttemptId, FailureClass, Stage, TraceContext};
 
 use super::entry::{Binding, Entry};
-use super::input::{Effect, Outcome};
+use super::input::{Duty, Effect, Outcome};
 use super::lease::{LeaseName, WishId};
 use super::node::Knowledge;
 use super::report::{Finding, Report, Trouble};
@@ -189,11 +189,13 @@ impl Knowledge {
     }
 
     fn tell_success(&mut self, now: Duration, topic: &Arc<Topic>, watched: bool, going: &Going, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        let known = self.replica.succeeded_at(topic.id());
-        let lately = if topic.about().may_be_overloaded() { SERVED_TOLD_LATELY } else { TOLD_LATELY };
-        let stale = known.is_none_or(|at| at + lately <= now);
         let own_doubt = self.replica.word(topic.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
-        if !(own_doubt || self.replica.is_doubted(topic.id()) || (watched && stale)) {
+        // Nobody was told that it failed here: this success is told as that of who has not failed, unless it is kept as well.
+        let failed_untold = self.untold.failure(topic.id()).is_some();
+        let is_first = || (watched || failed_untold) && self.is_newer_success(topic, now);
+        let is_news = own_doubt || (failed_untold && self.untold.is_cut()) || self.replica.is_doubted(topic.id()) || is_first();
+        if !is_news {
+            self.untold.forget(topic.id());
             return vec![];
         }
         self.publish(now, going, Arc::clone(topic), Finding::Succeeded, effects);
@@ -277,11 +279,13 @@ impl Knowledge {
 
     fn trouble(&self, aim: &Aim, going: &Going, topic: &Topic, failure: &Failure) -> Trouble {
         let (message, repository) = (failure.cause.clone(), aim.target.repository.clone());
-        let before = self.replica.word(topic.id(), &self.node).and_then(|word| word.finding.trouble());
-        let in_a_row = match before {
-            Some(before) if self.replica.is_standing(topic.id(), &self.node) => before.in_a_row.saturating_add(1),
-            _ => 1,
+        let id = topic.id();
+        let told = || self.replica.word(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
+        let before = match self.untold.failure(id) {
+            Some((trouble, date)) => self.replica.succeeded_at(id).is_none_or(|success| success < date).then_some(trouble),
+            None => told().and_then(|word| word.finding.trouble()),
         };
+        let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
         Trouble { message, step: going.step_of(topic.id()), retry_after: failure.retry_after, repository, in_a_row }.bounded()
     }
 
@@ -324,6 +328,27 @@ impl Knowledge {
         let in_time = going.deadline.is_none_or(|deadline| now <= deadline);
         let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(going.begun) };
         let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, finding });
+        let without_bus = match report.finding {
+            Finding::Failed(_) | Finding::Unanswered(_) if going.duty == Duty::None => self.untold.began_without_bus(going.begun),
+            // Others wait for what it shows.
+            _ => self.untold.is_cut(),
+        };
+        if without_bus {
+            self.tell_in_turn(now, report, now.saturating_sub(age));
+        } else {
+            self.tell(now, report, age, effects);
+        }
+    }
+
+    /// Whether nobody is known to have told of a success of a topic shortly before that time.
+    pub(super) fn is_newer_success(&self, topic: &Topic, date: Duration) -> bool {
+        let lately = if topic.about().may_be_overloaded() { SERVED_TOLD_LATELY } else { TOLD_LATELY };
+        self.replica.succeeded_at(topic.id()).is_none_or(|at| at + lately <= date)
+    }
+
+    /// Gives a report to the bus.
+    pub(super) fn tell(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
+        self.untold.forget(report.topic.id());
         self.say_unstored(&report);
         self.replica.hear(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));

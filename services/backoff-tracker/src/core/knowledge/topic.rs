@@ -6,7 +6,7 @@ use contract::{FailureClass, Stage, View};
 use sha2::{Digest, Sha256};
 
 /// Distinct nodes that must say so before a failure that the node itself may have caused binds others.
-const CORROBORATING_NODES: usize = 3;
+pub(super) const CORROBORATING_NODES: usize = 3;
 /// Nodes that must miss an image behind several endpoints: one of them may lag.
 const NODES_BEHIND_MIRRORS: usize = 2;
 /// Repositories that must fail before their registry is said to.

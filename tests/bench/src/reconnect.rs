@@ -1,0 +1,140 @@
+//! `reconnect`: a registry is down and the bus is gone, so that each node of a fleet fails by itself; then all of them come back to one real
+//! nats-server. What they tell each other then, how many messages that is, and when all know the same.
+//!
+//! The trackers and their connections are real; who pulls on each node is a loop that asks for clearance as the pull coordinator does, and the
+//! registry refuses. Nobody says who is alive: each node was told its place before.
+//!
+//! The nodes begin to want the image when the bus is gone, so that nothing of the outage was told before. By kubelet's rule each tries every 40 s
+//! after a minute, and every 300 s after ten: after a minute more of them have something to tell that still counts.
+
+mod load;
+mod node;
+mod told;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use actix::Arbiter;
+use anyhow::{Result, anyhow, ensure};
+use clock::Clock;
+use rustix::process::{Resource, getrlimit};
+use support::nats::{NatsConfig, NatsServer, current_program};
+use tokio::sync::{Semaphore, watch};
+
+use self::load::Load;
+use self::node::node;
+use self::told::Told;
+use crate::figure::{Bar, Figure, Unit};
+use crate::report::remark;
+
+/// Threads that serve the nodes.
+const THREADS: usize = 2;
+/// Nodes that connect at the same time, at first.
+const CONNECT_AT_ONCE: usize = 64;
+/// Files of this process and of the server besides a connection for each node.
+const OTHER_FILES: u64 = 200;
+/// Far more than anything here takes.
+const LIMIT: Duration = Duration::from_secs(180);
+/// Between two looks at how many have come so far.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The bars.
+const PER_SECOND_MOST: f64 = 50_000.0;
+const TELL_MOST: f64 = 3.0;
+const CONVERGED_WITHIN_S: f64 = 60.0;
+
+/// How far the nodes have come.
+#[derive(Debug, Default)]
+struct Progress {
+    connected: AtomicUsize,
+    /// Nodes that know the registry to be down for all.
+    know: AtomicUsize,
+    /// Attempts that failed.
+    failed: AtomicUsize,
+}
+
+/// What the nodes are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Connect,
+    /// Want the image, within this many milliseconds.
+    Want {
+        within_ms: u64,
+    },
+    /// And say when the registry is known to be down for all.
+    Look,
+}
+
+#[allow(clippy::disallowed_methods, reason = "a panic ends what it serves, and the count of what is done never comes to its end")]
+pub(crate) async fn measure(nodes: u32, gone_for: Duration) -> Result<Vec<Figure>> {
+    let count = nodes as usize;
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    ensure!(files >= u64::from(nodes) + OTHER_FILES, "{nodes} nodes take more than the {files} files that may be open: see `ulimit -n`");
+    let program = current_program().map_err(|why| anyhow!(why))?;
+    let mut server = NatsServer::start(NatsConfig::default().with_program(program).with("http: \"127.0.0.1:-1\""));
+    let (clock, progress) = (Clock::host(), Arc::new(Progress::default()));
+    let (stages, stage) = watch::channel(Stage::Connect);
+    let gate = Arc::new(Semaphore::new(CONNECT_AT_ONCE));
+    remark(&format!("connecting {nodes} nodes"));
+    let arbiters: Vec<Arbiter> = (0..THREADS).map(|_| Arbiter::new()).collect();
+    for number in 0..count {
+        let parts = node::Parts {
+            number,
+            nodes: count,
+            url: server.url(),
+            clock: clock.clone(),
+            gate: Arc::clone(&gate),
+            progress: Arc::clone(&progress),
+            stage: stage.clone(),
+        };
+        arbiters[number % THREADS].spawn(node(parts));
+    }
+    until(&clock, "connected", count, &progress.connected).await?;
+    let told = Told::on(&server.url(), clock.clone()).await?;
+    remark(&format!("the bus is gone for {} s, and the registry is down", gone_for.as_secs()));
+    server.stop();
+    stages.send_replace(Stage::Want { within_ms: u64::try_from(gone_for.as_millis() / 2).unwrap_or(u64::MAX) });
+    tokio::time::sleep(gone_for).await;
+    let failed_alone = progress.failed.load(Ordering::Relaxed);
+    stages.send_replace(Stage::Look);
+    server.restart();
+    let back = clock.now().monotonic;
+    let monitoring = server.monitoring().ok_or_else(|| anyhow!("the server does not say where it tells how it is"))?;
+    let load = Load::watch(monitoring, clock.clone());
+    let converged = until(&clock, "know that the registry is down", count, &progress.know).await?.saturating_sub(back);
+    let (seen, told) = (load.end(), told.take());
+    remark(&format!("all know it: {told:?}, {seen:?}"));
+    let failed = progress.failed.load(Ordering::Relaxed) - failed_alone;
+    arbiters.iter().for_each(|arbiter| {
+        arbiter.stop();
+    });
+    Ok(vec![
+        Figure::new(
+            format!("{nodes} nodes come back after {} s, messages in and out", gone_for.as_secs()),
+            Unit::PerSecond,
+            seen.most_per_second,
+        )
+        .with_bar(Bar::Value(PER_SECOND_MOST)),
+        Figure::new("messages in all", Unit::Count, seen.messages as f64),
+        Figure::new("slow consumers", Unit::Count, seen.slow_consumers as f64).with_bar(Bar::Value(0.0)),
+        Figure::new("nodes that tell of one failure they met alone", Unit::Count, told.of_before as f64).with_bar(Bar::Value(TELL_MOST)),
+        Figure::new("nodes that tell of one failure since", Unit::Count, told.since as f64),
+        Figure::new("reports until all know the same", Unit::Count, told.reports as f64),
+        Figure::new("all know the same after", Unit::Seconds, converged.as_secs_f64()).with_bar(Bar::Value(CONVERGED_WITHIN_S)),
+        Figure::new("failing attempts, alone", Unit::Count, failed_alone as f64),
+        Figure::new("failing attempts, when the bus is back", Unit::Count, failed as f64),
+    ])
+}
+
+/// Waits until as many have come so far; when that was.
+async fn until(clock: &Clock, what: &str, nodes: usize, come: &AtomicUsize) -> Result<Duration> {
+    let began = clock.now().monotonic;
+    loop {
+        let (now, count) = (clock.now().monotonic, come.load(Ordering::Relaxed));
+        if count >= nodes {
+            return Ok(now);
+        }
+        ensure!(now < began + LIMIT, "{count} of {nodes} nodes are {what} after {LIMIT:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

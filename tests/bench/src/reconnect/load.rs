@@ -1,0 +1,68 @@
+//! What a nats-server does in each second, as it says itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clock::Clock;
+use serde_json::Value;
+use support::nats::Monitoring;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What was seen of a server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// The most messages that it took and gave in one second.
+    pub(super) most_per_second: f64,
+    pub(super) slow_consumers: u64,
+    /// The most connections that it had.
+    connections: u64,
+    /// Messages in all.
+    pub(super) messages: u64,
+}
+
+/// A server that is watched by a thread of its own.
+pub(super) struct Load {
+    seen: Arc<Mutex<Seen>>,
+    ended: Arc<AtomicBool>,
+    watcher: JoinHandle<()>,
+}
+
+impl Load {
+    #[allow(clippy::disallowed_methods, reason = "a thread that has to wait")]
+    pub(super) fn watch(server: Monitoring, clock: Clock) -> Self {
+        let (seen, ended) = (Arc::<Mutex<Seen>>::default(), Arc::new(AtomicBool::new(false)));
+        let (told, over) = (Arc::clone(&seen), Arc::clone(&ended));
+        let watcher = std::thread::spawn(move || {
+            let (mut before, mut messages_before) = (clock.now().monotonic, 0);
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK_EVERY);
+                let answer = server.ask("/varz");
+                let (now, number) = (clock.now().monotonic, |name: &str| answer[name].as_u64().unwrap_or_default());
+                if answer == Value::Null {
+                    continue;
+                }
+                let messages = number("in_msgs") + number("out_msgs");
+                let since = messages.saturating_sub(messages_before);
+                let mut seen = told.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.most_per_second = seen.most_per_second.max(since as f64 / now.saturating_sub(before).as_secs_f64());
+                seen.slow_consumers = number("slow_consumers");
+                seen.connections = seen.connections.max(number("connections"));
+                seen.messages += since;
+                (before, messages_before) = (now, messages);
+            }
+        });
+        Self { seen, ended, watcher }
+    }
+
+    /// What was seen until now.
+    pub(super) fn end(self) -> Seen {
+        self.ended.store(true, Ordering::Relaxed);
+        // It has seen what there was, also if it panicked.
+        let _ = self.watcher.join();
+        std::mem::take(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,182 @@
+//! One node: its tracker on a connection of its own, and somebody who wants an image on it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use actix::{Actor as _, Addr};
+use actors::Ask;
+use anyhow::{Context as _, Result};
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
+use bus::nats::{NatsBus, NatsOptions};
+use bus::{Bus as _, BusRef};
+use clock::{Clock, Random};
+use contract::messages::backoff_tracker::{
+    AttemptFailure, AwaitLeave, BackoffKey, BeginAttempt, CountBackoffs, Leave, ListBackoffs, ReportAttempt, ResolveAttempt, SeeFleet,
+};
+use contract::messages::registrar::{FleetSeen, Place};
+use contract::subject::Fleet;
+use contract::{AttemptId, Command, Envelope, FailureClass, Meta, NodeName, Stage as RegistryStage, Target, View, WishId};
+use tokio::sync::{Semaphore, watch};
+
+use super::{LIMIT, Progress, Stage};
+use crate::report::remark;
+
+const REGISTRY: &str = "registry.example";
+const IMAGE: &str = "registry.example/team/app:1";
+/// How long the registry takes to refuse.
+const ANSWERS_AFTER: Duration = Duration::from_millis(20);
+/// How long an answer of the tracker is waited for, as the pull coordinator does for standing pulls.
+const PATIENCE_MS: u64 = 10_000;
+/// Between two looks at what is known.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Answers as a registry that closes connections.
+async fn refused() -> AttemptFailure {
+    tokio::time::sleep(ANSWERS_AFTER).await;
+    AttemptFailure {
+        class: FailureClass::RegistryUnavailable,
+        cause: "ErrImagePull: connection refused".to_owned(),
+        ..AttemptFailure::default()
+    }
+}
+
+/// What a node is made of.
+pub(super) struct Parts {
+    pub(super) number: usize,
+    pub(super) nodes: usize,
+    pub(super) url: String,
+    pub(super) clock: Clock,
+    /// So many connect at once.
+    pub(super) gate: Arc<Semaphore>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) stage: watch::Receiver<Stage>,
+}
+
+/// Lives as long as its thread.
+pub(super) async fn node(parts: Parts) {
+    let number = parts.number;
+    if let Err(error) = live(parts).await {
+        remark(&format!("node {number}: {error:#}"));
+    }
+}
+
+async fn live(parts: Parts) -> Result<()> {
+    let Parts { number, nodes, url, clock, gate, progress, mut stage } = parts;
+    let node = {
+        let _one_of_few = gate.acquire().await?;
+        Node::start(number, nodes, &url, &clock).await?
+    };
+    progress.connected.fetch_add(1, Ordering::Relaxed);
+    let within_ms = loop {
+        stage.changed().await?;
+        if let Stage::Want { within_ms } = *stage.borrow_and_update() {
+            break within_ms;
+        }
+    };
+    tokio::time::sleep(Duration::from_millis(within_ms).mul_f64(Random::seeded(number as u64).fraction())).await;
+    let wanting = node.want(&progress);
+    let looking = async {
+        stage.wait_for(|stage| *stage == Stage::Look).await?;
+        while !node.knows().await? {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        progress.know.fetch_add(1, Ordering::Relaxed);
+        anyhow::Ok(())
+    };
+    futures::future::try_join(wanting, looking).await?;
+    std::future::pending::<()>().await;
+    Ok(())
+}
+
+struct Node {
+    tracker: Addr<BackoffTracker>,
+}
+
+impl Node {
+    async fn start(number: usize, nodes: usize, url: &str, clock: &Clock) -> Result<Self> {
+        let bus = NatsBus::connect(NatsOptions { urls: Some(url.to_owned()), ..NatsOptions::default() }).await?;
+        bus.wait_connected(LIMIT).await?;
+        bus.set_fleet_size(nodes as u64);
+        let bus: BusRef = Arc::new(bus);
+        let gravestone = actors::Gravestone::of;
+        let node: NodeName = format!("n{number}").parse()?;
+        let tracker = BackoffTracker::sharing(TrackerParts {
+            node,
+            policy: BackoffPolicy::default(),
+            clock: clock.clone(),
+            random: Random::seeded(number as u64),
+            gravestone: gravestone("backoff-tracker"),
+            share: Share::Enforce,
+            shared: SharedBus { bus, fleet: Fleet::default() },
+            fault: None,
+        });
+        let node = Self { tracker: tracker.start() };
+        let shares = async {
+            while node.put(CountBackoffs {}).await?.shared.alone {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(LIMIT, shares).await.context("a tracker does not come to share")??;
+        let place = Place { alive: nodes as u64, alive_in_zone: nodes as u64, rank: Some(number as u64) };
+        node.put(SeeFleet(FleetSeen { place, digest: None })).await?;
+        Ok(node)
+    }
+
+    /// Tries in vain whenever it has leave, as a standing pull does.
+    async fn want(&self, progress: &Progress) -> Result<()> {
+        let mut random = Random::from_system();
+        let (wish, mut attempt) = (WishId::random(&mut random), AttemptId::random(&mut random));
+        loop {
+            match self.put(leave(wish, attempt)).await? {
+                Leave::Granted { .. } => {}
+                Leave::Abandoned => {
+                    attempt = AttemptId::random(&mut random);
+                    continue;
+                }
+                _ => continue,
+            }
+            self.put(BeginAttempt { wish, attempt }).await?;
+            let failure = Some(refused().await);
+            self.put(ResolveAttempt { wish, attempt, failure: failure.clone(), stage: RegistryStage::Manifest }).await?;
+            self.put(ReportAttempt { key: key(), attempt, attempt_span: None, failure }).await?;
+            progress.failed.fetch_add(1, Ordering::Relaxed);
+            attempt = AttemptId::random(&mut random);
+        }
+    }
+
+    /// Whether it has a bus, and knows something to fail for all.
+    async fn knows(&self) -> Result<bool> {
+        let list = self.put(ListBackoffs::default()).await?;
+        Ok(!list.alone && list.entries.iter().any(|entry| entry.view.is_some() && entry.binds == "everybody"))
+    }
+
+    async fn put<C: Command>(&self, body: C) -> Result<C::Reply>
+    where
+        BackoffTracker: actix::Handler<Ask<C>>,
+    {
+        let meta = Meta::root(&mut Random::from_system());
+        Ok(self.tracker.send(Ask(Envelope { meta, body })).await??)
+    }
+}
+
+fn key() -> BackoffKey {
+    BackoffKey { pod: None, image: IMAGE.to_owned() }
+}
+
+fn leave(wish: WishId, attempt: AttemptId) -> AwaitLeave {
+    let target = Target {
+        view: View { scope: "default".to_owned(), registry: REGISTRY.to_owned(), route: "direct".to_owned(), boot: String::new() },
+        endpoint: format!("{REGISTRY}:443"),
+        zone: "default".to_owned(),
+        repository: "team/app".to_owned(),
+        reference: IMAGE.to_owned(),
+        platform: "linux/amd64".to_owned(),
+        scope: "anonymous".to_owned(),
+        budget_owner: "anonymous".to_owned(),
+        ..Target::default()
+    };
+    AwaitLeave { wish, attempt, attempt_span: None, key: key(), other_keys: Vec::new(), target, standing: true, patience_ms: PATIENCE_MS }
+}

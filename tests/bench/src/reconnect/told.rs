@@ -1,0 +1,100 @@
+//! What the nodes tell each other: each report, as the server republishes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use bus::nats::{NatsBus, NatsOptions};
+use bus::{Bus as _, BusHealth};
+use clock::Clock;
+use contract::know::{Found, REPORTS, ReportKey, StoredReport, decode};
+use contract::subject::Fleet;
+use futures::StreamExt as _;
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// What was told in a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Summary {
+    /// The most nodes that told, of one topic, of a failure that they met before the bus was back.
+    pub(super) of_before: usize,
+    /// The same since then.
+    pub(super) since: usize,
+    /// Reports in all.
+    pub(super) reports: usize,
+}
+
+#[derive(Debug, Default)]
+struct Reports {
+    /// When the connection was there again.
+    back: Duration,
+    told: Vec<(u128, String, Kind)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    FailedBefore,
+    FailedSince,
+    Succeeded,
+}
+
+/// All reports.
+pub(super) struct Told(Arc<Mutex<Reports>>);
+
+impl Told {
+    /// Listens on a connection of its own.
+    pub(super) async fn on(url: &str, clock: Clock) -> Result<Self> {
+        let bus = NatsBus::connect(NatsOptions { urls: Some(url.to_owned()), ..NatsOptions::default() }).await?;
+        bus.wait_connected(CONNECT_LIMIT).await?;
+        let fleet = Fleet::default();
+        let mut arriving = bus.subscribe(&fleet.all_knowledge(), None).await?;
+        let mut health = bus.health_changes();
+        let reports: Arc<Mutex<Reports>> = Arc::default();
+        let told = Arc::clone(&reports);
+        tasks::spawn("told", async move {
+            // As long as this listens the connection is to stay.
+            let _open = bus;
+            loop {
+                let message = tokio::select! {
+                    biased;
+                    health = health.next() => {
+                        match health {
+                            Some(BusHealth::Connected) => told.lock().unwrap_or_else(PoisonError::into_inner).back = clock.now().monotonic,
+                            Some(_) => {}
+                            None => return,
+                        }
+                        continue;
+                    }
+                    message = arriving.next() => message,
+                };
+                let Some(message) = message else { return };
+                let key = fleet.key_of(REPORTS, &message.subject).and_then(ReportKey::read);
+                let (Some(key), Ok(report)) = (key, decode::<StoredReport>(&message.payload)) else { continue };
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let was_at = clock.now().monotonic.saturating_sub(Duration::from_millis(report.age_ms));
+                let kind = match report.found {
+                    Found::Succeeded => Kind::Succeeded,
+                    _ if was_at < told.back => Kind::FailedBefore,
+                    _ => Kind::FailedSince,
+                };
+                told.told.push((key.topic, key.node.to_string(), kind));
+            }
+        });
+        Ok(Self(reports))
+    }
+
+    /// What was told until now.
+    pub(super) fn take(&self) -> Summary {
+        let told = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).told);
+        let most = |kind: Kind| {
+            let mut nodes: BTreeMap<u128, BTreeSet<&str>> = BTreeMap::new();
+            for (topic, node, _) in told.iter().filter(|(_, _, of)| *of == kind) {
+                nodes.entry(*topic).or_default().insert(node);
+            }
+            nodes.values().map(BTreeSet::len).max().unwrap_or_default()
+        };
+        let [of_before, since] = [Kind::FailedBefore, Kind::FailedSince].map(most);
+        Summary { of_before, since, reports: told.len() }
+    }
+}
