@@ -170,14 +170,12 @@ fn a_node_that_keeps_every_lease_blocks_nobody_for_longer_than_two_terms() {
 
 #[test]
 fn of_an_outage_that_all_met_without_a_bus_three_nodes_tell() {
-    let (nodes, seeds) = if seeds_asked().is_some() { (300, 1) } else { (40, 3) };
+    let nodes = if seeds_asked().is_some() { 300 } else { 150 };
     let mut broken = Vec::new();
     for outage in [Mood::Refused, Mood::Unavailable, Mood::NotFound, Mood::Hang] {
         for heals in [Heals::BeforeTheBus, Heals::AfterTheBus] {
-            for seed in 1..=seeds {
-                let seen = reconnect::seen(&world::run(reconnect::plan(seed, nodes, outage, heals), Planted::default()), heals);
-                broken.extend(seen.broken().map(|what| format!("{outage:?}, {heals:?}, {nodes} nodes, seed {seed}: {what}")));
-            }
+            let seen = reconnect::seen(&world::run(reconnect::plan(1, nodes, outage, heals), Planted::default()), heals);
+            broken.extend(seen.broken().map(|what| format!("{outage:?}, {heals:?}, {nodes} nodes: {what}")));
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");

@@ -21,12 +21,15 @@ const OF_BUDGET_BY_CHANCE: f64 = 0.7;
 const BETWEEN_TURNS: Duration = Duration::from_millis(2);
 /// Nodes that go on by themselves, without a bus, are so far apart at least: nobody says who of them goes first.
 const LEAST_SPREAD_ALONE: Duration = Duration::from_secs(5);
-/// Between two nodes that tell what they found out without a bus, on average.
-const BETWEEN_TELLING: Duration = Duration::from_micros(2_500);
-/// However many nodes: nobody waits longer than this to tell it,
+/// Between two nodes that tell what they found out without a bus, on average: so far apart that each is heard before the next speaks, also on
+/// a slow bus,
+const BETWEEN_TELLING: Duration = Duration::from_millis(20);
+/// but all within this, which is long enough for the first three of some hundred,
+const TELLING: Duration = Duration::from_secs(3);
+/// and no closer than this: of thousands some have nothing to tell.
+const BETWEEN_TELLING_LEAST: Duration = Duration::from_micros(2_500);
+/// However many nodes: nobody waits longer than this to tell it.
 const LONGEST_TELLING: Duration = Duration::from_secs(20);
-/// and however few, over this at least: they hear of each other on a bus that is slow, too.
-const LEAST_TELLING: Duration = Duration::from_secs(3);
 /// However many nodes: nobody waits longer than this for its turn to ask.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
 
@@ -81,7 +84,8 @@ impl Fleet {
         if self.alive <= 1 {
             return Duration::ZERO;
         }
-        BETWEEN_TELLING.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX)).clamp(LEAST_TELLING, LONGEST_TELLING)
+        let of_all = |between: Duration| between.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX));
+        of_all(BETWEEN_TELLING).min(TELLING).max(of_all(BETWEEN_TELLING_LEAST)).min(LONGEST_TELLING)
     }
 
     /// In `[0, 1)`, another order for each purpose, so that nobody is always first.
