@@ -76,11 +76,11 @@ fn a_bus_that_is_gone_again_is_waited_for_again() {
 }
 
 #[test]
-fn a_failure_that_holds_nobody_any_more_is_not_told_and_neither_is_one_that_was_answered() {
+fn a_failure_that_was_answered_is_not_told_and_an_old_one_is_as_it_waits_for_a_success() {
     let mut node = that_failed_alone();
     node.until(60.0);
     comes_back(&mut node);
-    assert_eq!(told(&mut node), 0, "40 s old, where the step is 2 s");
+    assert_eq!(told(&mut node), 1, "40 s old, where the step is 2 s");
     let mut node = that_failed_alone();
     node.until(21.0);
     node.give(Input::BusBack);

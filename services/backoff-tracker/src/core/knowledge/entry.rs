@@ -20,7 +20,7 @@ pub const HEARD_ONCE: Duration = Duration::from_secs(4);
 /// An entry outlives its next try by this, so that a prober that died does not release everybody.
 const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
 /// Failures further apart are not the same failure, where several nodes must say so.
-pub(super) const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
+const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
 /// A planted fault doubles delays so often: to hours.
 const LAST_DOUBLING: u32 = 12;
 /// A registry that served somebody lately is down all the same if so many attempts failed since, in a row, of so many nodes.

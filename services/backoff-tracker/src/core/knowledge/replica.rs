@@ -8,7 +8,7 @@ use contract::{FailureClass, NodeName, TraceContext};
 
 use super::cadence;
 use super::derived::Derived;
-use super::entry::{Binding, CORROBORATION_WINDOW, Entry, Eyes, Heard};
+use super::entry::{Binding, Entry, Eyes, Heard};
 use super::report::{Finding, MAX_MESSAGE_BYTES, Report};
 use super::reporters::{ReporterId, Reporters};
 use super::topic::{CORROBORATING_NODES, Topic, TopicId};
@@ -179,20 +179,18 @@ impl Replica {
         self.derive_among(words, Some(node), None, eyes).filter(|entry| entry.matters(eyes.now))
     }
 
-    /// Whether what all others derive of a topic becomes another entry by a failure of `eyes.node` that was not told yet: one opens it, and
-    /// so many confirm it that no rule asks for more.
+    /// Whether others need to know of a failure of `eyes.node` that was not told yet: one opens an entry, and so many confirm it that no rule
+    /// asks for more. An old one holds nobody; but as long as somebody is known to have failed, a success is told to all.
     pub(super) fn is_changed_by(&self, untold: &Arc<Report>, date: Duration, eyes: Eyes<'_>) -> bool {
         let silent = Words::default();
         let words = self.topics.get(&untold.topic.id()).unwrap_or(&silent);
         let untold = Heard::new(Arc::clone(untold), date, date);
-        let derive = |untold| self.derive_among(words, Some(eyes.node), untold, eyes).filter(|entry| entry.matters(eyes.now));
+        let derive = |untold| self.derive_among(words, Some(eyes.node), untold, eyes);
         match (derive(None), derive(Some(&untold))) {
             (_, None) => false,
             (None, Some(_)) => true,
-            (Some(known), Some(with)) if known.reporters == with.reporters => false,
             (Some(known), Some(with)) => {
-                let confirms = known.reporters < CORROBORATING_NODES && date + CORROBORATION_WINDOW >= with.failed_at;
-                confirms || known.binding != with.binding
+                known.reporters < with.reporters && (known.reporters < CORROBORATING_NODES || known.binding != with.binding)
             }
         }
     }

@@ -17,17 +17,14 @@ use super::target::{Aim, Failure};
 use super::topic::{Topic, TopicId};
 use super::wish::{Going, State, Wish};
 use super::wishes::Fate;
-use super::{QUIET_AFTER, SERVED_LATELY, UNANSWERED_AFTER, cadence};
+use super::{QUIET_AFTER, UNANSWERED_AFTER, cadence};
 use crate::core::delays::Failing;
 use crate::core::floor::{FailedAttempt, OwnFailure};
 use crate::core::tracker::milliseconds;
 
 /// A success is not told again while one is known that is younger than this, unless it changes something.
 const TOLD_LATELY: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
-/// The longest pause after a failure of a registry that serves others now.
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
-/// The same where it did so within [`SERVED_WITHIN`].
-const LONGEST_PAUSE_LATER: Duration = Duration::from_secs(10);
+/// A registry that has served somebody within this may do so again: who is the last to ask sees no success but its own.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 /// So often in a row nothing fails by chance, where a fifth of all is served: once in 250 times.
 const FAILS_ALONE_AFTER: u32 = 25;
@@ -257,24 +254,20 @@ impl Knowledge {
         if let (Some(asked), Some(owner)) = (failure.retry_after, topics.iter().find(|topic| topic.id() == wish.aim.owner)) {
             self.retry_pauses.stay_away(owner.id(), now + cadence::delay(owner, 1, Some(asked)), own);
         }
-        if let Some(longest) = self.longest_pause(now, &wish.key, topics) {
-            self.retry_pauses.failed(&wish.key, topics.iter().map(|topic| topic.id()).collect(), longest, own);
+        if self.pauses_after(now, &wish.key, topics) {
+            self.retry_pauses.failed(&wish.key, topics.iter().map(|topic| topic.id()).collect(), own);
         }
     }
 
-    /// The longest pause after a failure of a registry that serves others, or did within a minute: no entry holds anybody. None: kubelet's
-    /// rule holds. So it does once an image has failed many times in a row here while others were served: this node may be the cause.
-    fn longest_pause(&self, now: Duration, key: &BackoffKey, topics: &[Arc<Topic>]) -> Option<Duration> {
+    /// Whether the node pauses for seconds after a failure: the registry has served others within a minute, and no entry holds anybody. Else
+    /// kubelet's rule holds. So it does once an image has failed many times in a row here while others were served: this node may be the cause.
+    fn pauses_after(&self, now: Duration, key: &BackoffKey, topics: &[Arc<Topic>]) -> bool {
         let may_be_overloaded = || topics.iter().filter(|topic| topic.about().may_be_overloaded());
         let at_fault = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
             && may_be_overloaded().any(|topic| self.replica.at_fault(now, &self.node, Some(topic)));
-        let served = may_be_overloaded().filter_map(|topic| self.replica.succeeded_at(topic.id())).max()?;
-        let longest = match now.saturating_sub(served) {
-            ago if ago <= SERVED_LATELY => LONGEST_PAUSE,
-            ago if ago <= SERVED_WITHIN => LONGEST_PAUSE_LATER,
-            _ => return None,
-        };
-        (!at_fault && self.binding_of(now, topics.iter().map(|topic| topic.id())).is_none()).then_some(longest)
+        let served = may_be_overloaded().filter_map(|topic| self.replica.succeeded_at(topic.id())).max();
+        let serves = served.is_some_and(|at| now <= at + SERVED_WITHIN);
+        serves && !at_fault && self.binding_of(now, topics.iter().map(|topic| topic.id())).is_none()
     }
 
     fn trouble(&self, aim: &Aim, going: &Going, topic: &Topic, failure: &Failure) -> Trouble {
@@ -300,7 +293,7 @@ impl Knowledge {
         let entry = self.binding_of(now, topics.iter().map(|topic| topic.id())).filter(|_| by_fleet);
         if let Some(entry) = entry {
             self.local.report_shared(at(now), report, topics, failing(entry.failing_since));
-        } else if by_fleet && !self.is_alone() && self.longest_pause(now, &wish.key, &topics).is_some() {
+        } else if by_fleet && !self.is_alone() && self.pauses_after(now, &wish.key, &topics) {
             self.local.report_paused(at(now), report, topics);
         } else {
             let was_held = !lenient && (going.by_own_rule || self.is_alone());

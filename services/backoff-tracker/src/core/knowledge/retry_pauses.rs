@@ -13,8 +13,10 @@ use super::topic::TopicId;
 use crate::core::floor::OwnFailure;
 use crate::core::tracker::MAX_KEYS;
 
-/// After the first failure of an image; twice as long after each further one.
+/// After the first failure of an image; twice as long after each further one,
 const FIRST: Duration = Duration::from_secs(1);
+/// up to this.
+const LONGEST: Duration = Duration::from_secs(4);
 /// After so long without a failure an image begins anew: longer than kubelet's longest delay.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Budgets at once. At one more the one that ends first is forgotten.
@@ -58,11 +60,11 @@ impl RetryPauses {
         }
     }
 
-    /// An image failed by these topics, while others were served. No pause is longer than `longest`.
-    pub(super) fn failed(&mut self, key: &BackoffKey, topics: Vec<TopicId>, longest: Duration, failure: &Arc<OwnFailure>) {
+    /// An image failed by these topics, while others were served.
+    pub(super) fn failed(&mut self, key: &BackoffKey, topics: Vec<TopicId>, failure: &Arc<OwnFailure>) {
         let now = failure.at;
         let known = self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER);
-        let length = known.map_or(FIRST, |pause| (pause.length * 2).min(longest));
+        let length = known.map_or(FIRST, |pause| (pause.length * 2).min(LONGEST));
         if self.keys.len() >= MAX_KEYS {
             self.keys.retain(|_, pause| now < pause.until);
         }
@@ -123,7 +125,7 @@ mod tests {
         let mut now = Duration::from_secs(100);
         let mut fail = |pauses: &mut RetryPauses, after: u64| {
             now += Duration::from_secs(after);
-            pauses.failed(&key("a"), vec![BUDGET], Duration::from_secs(4), &at(now));
+            pauses.failed(&key("a"), vec![BUDGET], &at(now));
             until(pauses, now, BUDGET, "a").map(|until| (until - now).as_secs())
         };
         assert_eq!([0, 1, 2, 4, 4].map(|after| fail(&mut pauses, after)), [Some(1), Some(2), Some(4), Some(4), Some(4)]);
