@@ -195,8 +195,7 @@ impl BackoffTracker {
         }
     }
 
-    /// The bus can be reached again. If the connection was lost, others have said things meanwhile: the node goes by its own rule until it has
-    /// read them.
+    /// The bus can be reached again. If the connection was lost, the node missed reports, and goes by its own rule until it has read them.
     fn bus_is_back(&mut self, context: &mut Context<Self>) {
         let Some(sharing) = &mut self.sharing else { return };
         // What was begun before may hang for as long as it may.

@@ -23,7 +23,7 @@ use crate::core::floor::{Floor, OwnFailure};
 const ABREAST: u8 = 3;
 /// Who has reported an entry lets others probe first, as long as others want it.
 const REPORTERS_SIT_BACK: Duration = Duration::from_secs(1);
-/// A success of what failed lets those go on that failed by it, for so long.
+/// A success that is older than the failure of an attempt, but not older than this, releases it all the same. A newer one always does.
 const RELEASES_FOR: Duration = Duration::from_secs(10);
 /// Who failed the last probe sits out the next.
 const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
@@ -114,10 +114,10 @@ impl Knowledge {
         Verdict::Wait
     }
 
-    /// True if a pull that was granted clearance still waits for its permit, and an entry has bound it since: it asks again, so that one
-    /// node tries for all. Three cases keep their clearance: a prober, because it asks for all and a lying node could otherwise end each
-    /// probe; a node that goes by its own rule as it has just missed an answer of the bus, for `BACK_WITHIN`; and any pull if the entry is
-    /// unconfirmed. Other pulls that go by their own rule keep it for `BACK_WITHIN` while the next try is due.
+    /// True if a pull that was granted clearance still waits for its permit, and an entry that binds it was opened since. It then asks again, so
+    /// that one node makes the next attempt for all. Three cases keep their clearance: a prober, because it asks for all and a lying node could
+    /// otherwise end each probe; a node that has just missed an answer of the bus, because it goes by its own rule, for `BACK_WITHIN`; and any
+    /// pull if the entry is unconfirmed. A pull that goes by its own rule for another reason keeps it for `BACK_WITHIN` if the next attempt is due.
     pub(super) fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
         let State::Going(Going { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &wish.state else {
             return false;
@@ -212,8 +212,8 @@ impl Knowledge {
         Some(self.held_by_own(now, &floor.failure, now + left))
     }
 
-    /// Whether what a wish failed by has answered somebody after it failed here, or has lately: since it was asked in vain, unless it may fail
-    /// some and serve others.
+    /// True if another attempt succeeded for a topic that this pull failed by: after the failure, or at most `RELEASES_FOR` ago. In the second
+    /// case the success must not be older than the failed attempt, unless the class may mean overload.
     fn is_released(&self, now: Duration, wish: &Wish) -> bool {
         let since = |floor: &Floor| if may_be_overload(floor.failure.class) { Duration::ZERO } else { floor.began };
         let answers = |floor: &Floor, topic: &TopicId| {

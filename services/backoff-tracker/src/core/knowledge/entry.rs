@@ -29,8 +29,8 @@ const DOWN_NODES: usize = 3;
 /// While the registry answers somebody, more resolutions than this must be unanswered to say that it does not.
 const UNANSWERED_AMONG_ANSWERS: usize = 20;
 
-/// An attempt without an answer is told of 2 s after it began, from when on its report counts. Those that began within a second after it are
-/// heard of before the next try.
+/// The report of an unanswered attempt is published 2 s after the attempt began, and is dated when it began. With this delay the reports of
+/// attempts that began within a second after it arrive before the next attempt.
 const UNANSWERED_REST_LEAST: Duration = Duration::from_secs(super::UNANSWERED_AFTER.as_secs() + 1);
 
 /// A report as this node holds it.

@@ -21,14 +21,14 @@ const OF_BUDGET_BY_CHANCE: f64 = 0.7;
 const BETWEEN_TURNS: Duration = Duration::from_millis(2);
 /// Nodes that go on by themselves, without a bus, are so far apart at least: nobody says who of them goes first.
 const LEAST_SPREAD_ALONE: Duration = Duration::from_secs(5);
-/// Between two nodes that tell what they found out without a bus, on average: so far apart that each is heard before the next speaks, also on
-/// a slow bus,
+/// Reports that nodes kept while they had no bus are published in turns. On average two turns are this far apart, so that a node receives one
+/// report before the next node's turn, also on a slow bus,
 const BETWEEN_TELLING: Duration = Duration::from_millis(20);
-/// but all within this, which is long enough for the first three of some hundred,
+/// but all turns of some hundred nodes take no longer than this,
 const TELLING: Duration = Duration::from_secs(3);
-/// and no closer than this: of thousands some have nothing to tell.
+/// and in larger fleets the turns are at least this far apart.
 const BETWEEN_TELLING_LEAST: Duration = Duration::from_micros(2_500);
-/// However many nodes: nobody waits longer than this to tell it.
+/// The longest that all turns take, in a fleet of any size.
 const LONGEST_TELLING: Duration = Duration::from_secs(20);
 /// However many nodes: nobody waits longer than this for its turn to ask.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
@@ -70,17 +70,17 @@ impl Fleet {
         all.max(LEAST_SPREAD_ALONE).mul_f64(self.place(node, purpose))
     }
 
-    /// How much later than the first this node tells what it found out without a bus. Few are early: the first three are that far apart
-    /// that each is heard before the next one speaks, whatever share of all nodes has something to tell.
+    /// This node's turn to publish a report that it kept while it had no bus, counted from when the bus was read. Few turns are early and most
+    /// are late, so that the first three are far enough apart whether one node in a hundred has such a report or every node.
     pub(super) fn telling(&self, node: &NodeName, purpose: u128) -> Duration {
-        let all = self.longest_telling();
-        // Exponentially more with each part of the time, as receivers of a multicast space out what one of them is to say for all.
+        let all = self.telling_takes();
+        // The number of turns grows exponentially with time, as receivers of a multicast group space out a reply that one of them sends for all.
         let steepness = 1.0 + (self.alive.max(1) as f64).ln();
         all.mul_f64((self.place(node, purpose) * steepness.exp_m1()).ln_1p() / steepness)
     }
 
-    /// After so long everybody has told it.
-    pub(super) fn longest_telling(&self) -> Duration {
+    /// How long the turns of all nodes take.
+    pub(super) fn telling_takes(&self) -> Duration {
         if self.alive <= 1 {
             return Duration::ZERO;
         }
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Whatever share of them has something to tell: no more than three do so before what the first three told was heard.
+    /// Whether all nodes or a few of them have a report to publish.
     #[test]
     fn the_first_three_to_tell_are_so_far_apart_that_each_is_heard_before_the_next() {
         for (alive, share) in [(300, 1), (300, 8), (5_000, 1), (5_000, 8), (10_000, 50)] {

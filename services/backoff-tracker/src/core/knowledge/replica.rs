@@ -179,8 +179,8 @@ impl Replica {
         self.derive_among(words, Some(node), None, eyes).filter(|entry| entry.matters(eyes.now))
     }
 
-    /// Whether others need to know of a failure of `eyes.node` that was not told yet: one opens an entry, and so many confirm it that no rule
-    /// asks for more. An old one holds nobody; but as long as somebody is known to have failed, a success is told to all.
+    /// True if other nodes need an unpublished failure of `eyes.node`: the first opens the entry, and the next confirm it until no rule asks for
+    /// more reporters. A failure whose entry would have expired counts too, because successes are published for topics with a known failure.
     pub(super) fn is_changed_by(&self, untold: &Arc<Report>, date: Duration, eyes: Eyes<'_>) -> bool {
         let silent = Words::default();
         let words = self.topics.get(&untold.topic.id()).unwrap_or(&silent);

@@ -24,7 +24,7 @@ use crate::core::tracker::milliseconds;
 
 /// A success is not told again while one is known that is younger than this, unless it changes something.
 const TOLD_LATELY: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
-/// A registry that has served somebody within this may do so again: who is the last to ask sees no success but its own.
+/// A registry that has served any node within this time may do so again. The last node that asks sees no other success than its own.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 /// So often in a row nothing fails by chance, where a fifth of all is served: once in 250 times.
 const FAILS_ALONE_AFTER: u32 = 25;
@@ -187,7 +187,7 @@ impl Knowledge {
 
     fn tell_success(&mut self, now: Duration, topic: &Arc<Topic>, watched: bool, going: &Going, effects: &mut Vec<Effect>) -> Vec<WishId> {
         let own_doubt = self.replica.word(topic.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
-        // Nobody was told that it failed here: this success is told as that of who has not failed, unless it is kept as well.
+        // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
         let failed_untold = self.untold.failure(topic.id()).is_some();
         let is_first = || (watched || failed_untold) && self.is_newer_success(topic, now);
         let is_news = own_doubt || (failed_untold && self.untold.is_cut()) || self.replica.is_doubted(topic.id()) || is_first();
@@ -259,8 +259,8 @@ impl Knowledge {
         }
     }
 
-    /// Whether the node pauses for seconds after a failure: the registry has served others within a minute, and no entry holds anybody. Else
-    /// kubelet's rule holds. So it does once an image has failed many times in a row here while others were served: this node may be the cause.
+    /// True if the node pauses for seconds after a failure, because the registry has served another node within a minute and no entry of its own
+    /// binds. Otherwise kubelet's rule applies, also if an image has failed many times in a row here, because this node may be the cause.
     fn pauses_after(&self, now: Duration, key: &BackoffKey, topics: &[Arc<Topic>]) -> bool {
         let may_be_overloaded = || topics.iter().filter(|topic| topic.about().may_be_overloaded());
         let at_fault = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
@@ -323,7 +323,7 @@ impl Knowledge {
         let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, finding });
         let without_bus = match report.finding {
             Finding::Failed(_) | Finding::Unanswered(_) if going.duty == Duty::None => self.untold.began_without_bus(going.begun),
-            // Others wait for what it shows.
+            // Other nodes wait for the result.
             _ => self.untold.is_cut(),
         };
         if without_bus {

@@ -1,8 +1,8 @@
-//! What this node found out while it had no bus.
+//! Reports of attempts that this node made while it had no bus.
 //!
-//! It is not among the reports of the replica, as nobody else has it. When the bus is back and all that is stored was heard, the node tells
-//! in its turn what changes an entry: one that opens it, or confirms it, or closes it. What others know by then it keeps to itself. So of an
-//! outage that thousands of nodes met, each by itself, three tell.
+//! They are not in the replica, because no other node has them. When the bus is back, the node first reads the stored reports. Then, in its turn,
+//! it publishes a kept report only if that opens, confirms or closes an entry for the others. So if thousands of nodes met the same outage, each
+//! without the others, three of them publish it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use super::replica::MAX_TOPICS_OF_ONE;
 use super::report::{Finding, Report, Trouble};
 use super::topic::TopicId;
 
-/// What a node without a bus would have told, the last of each topic.
+/// The kept reports, the newest one of each topic.
 #[derive(Debug, Default)]
 pub(super) struct Untold {
     bus: BusSeen,
     reports: BTreeMap<TopicId, Kept>,
 }
 
-/// How the bus is, by its own word.
+/// Whether the bus can be reached, and whether the stored reports were read since.
 #[derive(Clone, Copy, Debug)]
 enum BusSeen {
     Gone,
-    /// It can be reached; what it has stored was not heard yet.
+    /// It can be reached; the stored reports were not read yet.
     Back,
-    /// All that it has stored was heard by then.
+    /// The stored reports were read at this time.
     CaughtUp(Duration),
 }
 
@@ -43,19 +43,19 @@ impl Default for BusSeen {
 #[derive(Clone, Debug)]
 struct Kept {
     report: Arc<Report>,
-    /// When it was so, on this node's clock.
+    /// The date of the report, on this node's clock.
     date: Duration,
-    /// When it is this node's turn to tell it; none: not before all that is stored was heard.
+    /// This node's turn to publish it; none until the stored reports were read.
     turn: Option<Duration>,
 }
 
 impl Untold {
-    /// Whether what is told now would reach nobody.
+    /// True if a report that is published now would reach no other node.
     pub(super) fn is_cut(&self) -> bool {
         matches!(self.bus, BusSeen::Gone)
     }
 
-    /// Whether an attempt that began then may be one of many that all nodes made, each without knowing of the others.
+    /// True if an attempt that began then was made without the reports of other nodes.
     pub(super) fn began_without_bus(&self, began: Duration) -> bool {
         match self.bus {
             BusSeen::Gone | BusSeen::Back => true,
@@ -74,13 +74,13 @@ impl Untold {
         }
     }
 
-    /// The failure that was kept of a topic, and when it was.
+    /// The kept failure of a topic, and its date.
     pub(super) fn failure(&self, topic: TopicId) -> Option<(&Trouble, Duration)> {
         let kept = self.reports.get(&topic)?;
         Some((kept.report.finding.trouble()?, kept.date))
     }
 
-    /// Keeps what was so then in place of what was kept of its topic before.
+    /// Keeps a report instead of an earlier one of the same topic.
     fn keep(&mut self, report: Arc<Report>, date: Duration, turn: Option<Duration>) {
         let topic = report.topic.id();
         if !self.reports.contains_key(&topic) && self.reports.len() >= MAX_TOPICS_OF_ONE {
@@ -90,12 +90,12 @@ impl Untold {
         self.reports.insert(topic, Kept { report, date, turn });
     }
 
-    /// What was kept of a topic is outdated.
+    /// Drops the kept report of a topic.
     pub(super) fn forget(&mut self, topic: TopicId) {
         self.reports.remove(&topic);
     }
 
-    /// When the next turn is.
+    /// The time of the next turn.
     pub(super) fn next_wake(&self) -> Option<Duration> {
         self.reports.values().filter_map(|kept| kept.turn).min()
     }
@@ -106,19 +106,19 @@ impl Untold {
 }
 
 impl Knowledge {
-    /// Keeps what was so then until it is this node's turn to tell it.
+    /// Keeps a report until this node's turn to publish it.
     pub(super) fn tell_in_turn(&mut self, now: Duration, report: Arc<Report>, date: Duration) {
         let caught_up = matches!(self.untold.bus, BusSeen::CaughtUp(_));
         let turn = caught_up.then(|| self.turn_to_tell(now, &report));
         self.untold.keep(report, date, turn);
     }
 
-    /// All that is stored was heard: what was kept has its turn.
+    /// The stored reports were read: every kept report gets its turn.
     pub(super) fn caught_up(&mut self, now: Duration) {
         match self.untold.bus {
             BusSeen::Gone => return,
             BusSeen::Back => self.untold.bus = BusSeen::CaughtUp(now),
-            // What was missed since is no reason to wait with more.
+            // Reports that were missed meanwhile were read; the bus was not gone.
             BusSeen::CaughtUp(_) => {}
         }
         let waiting: Vec<Arc<Report>> =
@@ -129,13 +129,13 @@ impl Knowledge {
         }
     }
 
-    /// Successes first: what one of them has ended is not told.
+    /// Successes come first, because a failure that one of them answers is not published.
     fn turn_to_tell(&self, now: Duration, report: &Report) -> Duration {
-        let successes = if report.finding == Finding::Succeeded { Duration::ZERO } else { self.fleet.longest_telling() };
+        let successes = if report.finding == Finding::Succeeded { Duration::ZERO } else { self.fleet.telling_takes() };
         now + successes + self.fleet.telling(&self.node, purpose(report.topic.id(), 0))
     }
 
-    /// Tells what is due and changes what the others know; returns the wishes that it touches.
+    /// Publishes the reports whose turn has come and that others need; returns the wishes that they touch.
     pub(super) fn tell_untold(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<WishId> {
         let mut touched = Vec::new();
         for kept in self.untold.take_due(now) {
@@ -152,7 +152,7 @@ impl Knowledge {
             let at_fault = self.replica.at_fault(now, &self.node, Some(&report.topic));
             return !at_fault && self.replica.is_changed_by(report, *date, self.eyes(now));
         }
-        // Who asks a registry looks no further back for an answer of it.
+        // A success older than this does not count as a sign that the registry answers.
         let is_lately = |at: Duration| now < at + QUIET_AFTER;
         let is_first = is_lately(*date) && !self.replica.succeeded_at(report.topic.id()).is_some_and(is_lately);
         is_first || self.replica.is_answered_by(report, *date)
