@@ -14,7 +14,7 @@ use crate::core::knowledge::{Fault, Input, Knowledge};
 use crate::core::{BackoffPolicy, Tracker};
 use crate::dating::Dating;
 use crate::reader::Reader;
-use crate::shell::{Recording, SharedBus, Sharing, Wishes};
+use crate::shell::{Recording, Requests, SharedBus, Sharing};
 
 /// The actor that answers whether an image may be tried.
 pub struct BackoffTracker {
@@ -23,7 +23,7 @@ pub struct BackoffTracker {
     /// By the node's own settings.
     pub(crate) share: Share,
     pub(crate) sharing: Option<Sharing>,
-    pub(crate) wishes: Wishes,
+    pub(crate) requests: Requests,
     pub(crate) alarm: Option<(SpawnHandle, Duration)>,
     pub(crate) recording: Option<Recording>,
     pub(crate) instruments: Instruments,
@@ -92,7 +92,7 @@ impl BackoffTracker {
             clock,
             share,
             sharing: None,
-            wishes: Wishes::default(),
+            requests: Requests::default(),
             alarm: None,
             recording: None,
             instruments: Instruments::default(),
@@ -130,7 +130,7 @@ impl BackoffTracker {
             clock,
             share,
             sharing,
-            wishes: Wishes::default(),
+            requests: Requests::default(),
             alarm: None,
             recording: None,
             instruments: Instruments::default(),

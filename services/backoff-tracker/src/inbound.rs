@@ -10,8 +10,8 @@ use contract::know::{
     AboutKind, Found, MAX_TOPICS_CLEARED, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode,
 };
 use contract::messages::backoff_tracker::{
-    AwaitLeave, BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, PauseSharing, ReportAttempt, ResolveAttempt,
-    SeeFleet, WithdrawWish,
+    BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, PauseSharing, ReportAttempt, RequestClearance, ResolveAttempt,
+    SeeFleet, WithdrawClearance,
 };
 
 use contract::AttemptId;
@@ -35,10 +35,10 @@ pub async fn serve(wiring: &Wiring, actor: &Addr<BackoffTracker>) -> Result<Vec<
         actors::serve::<CheckBackoff>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ReportAttempt>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<CountBackoffs>(wiring, actor.clone().recipient()).boxed_local(),
-        actors::serve::<AwaitLeave>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<RequestClearance>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<BeginAttempt>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ResolveAttempt>(wiring, actor.clone().recipient()).boxed_local(),
-        actors::serve::<WithdrawWish>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<WithdrawClearance>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<SeeFleet>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ListBackoffs>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ClearBackoff>(wiring, actor.clone().recipient()).boxed_local(),

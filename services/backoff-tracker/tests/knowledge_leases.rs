@@ -1,4 +1,4 @@
-//! Leases and attempts when something goes wrong with them: the bus is slow, the wish is gone, the registry is silent.
+//! Leases and attempts when something goes wrong with them: the bus is slow, the request is gone, the registry is silent.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, PROBE_DEADLINE, Report, Target,
-    Topic, Trouble, Verdict, View, WishId,
+    About, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, PROBE_DEADLINE, Report, RequestId,
+    Target, Topic, Trouble, Verdict, View,
 };
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffKey, ReportAttempt};
@@ -42,9 +42,9 @@ impl Node {
         self.now = end;
     }
 
-    fn ask(&mut self, wish: u64, image: &str) {
+    fn ask(&mut self, request: u64, image: &str) {
         let (key, target) = (BackoffKey { pod: None, image: image.to_owned() }, target(image));
-        self.give(Input::Ask { wish: WishId(wish), key, target });
+        self.give(Input::Ask { request: RequestId(request), key, target });
     }
 
     /// The leases asked for since this was last called.
@@ -53,17 +53,17 @@ impl Node {
         std::mem::take(&mut self.effects).into_iter().filter_map(asked).collect()
     }
 
-    /// What a wish was told last, of what happened since the effects were last taken.
-    fn told(&self, wish: u64) -> Option<&Verdict> {
-        let of = |effect: &'_ Effect| matches!(effect, Effect::Tell(id, _) if *id == WishId(wish));
+    /// What a request was told last, of what happened since the effects were last taken.
+    fn told(&self, request: u64) -> Option<&Verdict> {
+        let of = |effect: &'_ Effect| matches!(effect, Effect::Tell(id, _) if *id == RequestId(request));
         self.effects.iter().rev().find(|effect| of(effect)).map(|effect| match effect {
             Effect::Tell(_, verdict) => verdict,
             _ => unreachable!(),
         })
     }
 
-    fn is_clear(&self, wish: u64) -> bool {
-        matches!(self.told(wish), Some(Verdict::Clear { .. }))
+    fn is_clear(&self, request: u64) -> bool {
+        matches!(self.told(request), Some(Verdict::Clear { .. }))
     }
 }
 
@@ -82,11 +82,11 @@ fn target(image: &str) -> Target {
 }
 
 #[test]
-fn a_lease_won_for_a_wish_that_is_gone_is_left_to_the_next() {
+fn a_lease_won_for_a_request_that_is_gone_is_left_to_the_next() {
     let mut node = Node::new();
     node.ask(1, "r/a:1");
     let [lead] = node.asked()[..] else { panic!("one lease is asked for") };
-    node.give(Input::Withdraw(WishId(1)));
+    node.give(Input::Withdraw(RequestId(1)));
     node.ask(2, "r/a:1");
     node.now = 100 * MS;
     node.give(Input::Lease(lead, LeaseAnswer::Won));
@@ -96,7 +96,7 @@ fn a_lease_won_for_a_wish_that_is_gone_is_left_to_the_next() {
         node.until(node.now + 10 * MS);
         asked = node.asked();
     }
-    assert_eq!(asked, [lead], "the other wish asks for it, and waits for no lease of a wish that is gone");
+    assert_eq!(asked, [lead], "the other request asks for it, and waits for no lease of a request that is gone");
     node.give(Input::Lease(lead, LeaseAnswer::Won));
     for slot in node.asked() {
         node.give(Input::Lease(slot, LeaseAnswer::Won));
@@ -160,9 +160,9 @@ fn whom_the_bus_does_not_answer_tries_no_more_often_than_kubelet() {
         tries.push(node.now.as_secs());
         node.effects.clear();
         let attempt = AttemptId::random(&mut random);
-        node.give(Input::Begun { wish: WishId(1), attempt, trace: None });
+        node.give(Input::Begun { request: RequestId(1), attempt, trace: None });
         let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
-        node.give(Input::Resolved { wish: WishId(1), attempt, outcome: Outcome::Failed(failure) });
+        node.give(Input::Resolved { request: RequestId(1), attempt, outcome: Outcome::Failed(failure) });
         // The bus was there in between, for others.
         node.give(Input::BusBack);
     }
@@ -180,7 +180,7 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         node.until(Duration::from_secs(1));
         assert!(node.is_clear(1), "{:?}", node.effects);
         let hanging = AttemptId::random(&mut random);
-        node.give(Input::Begun { wish: WishId(1), attempt: hanging, trace: None });
+        node.give(Input::Begun { request: RequestId(1), attempt: hanging, trace: None });
         node.until(Duration::from_secs(7));
         let silent = |effect: &Effect| matches!(effect, Effect::Publish(report, _) if matches!(report.finding, Finding::Unanswered(_)));
         assert!(node.effects.iter().any(silent), "{:?}", node.effects);
@@ -188,7 +188,7 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         let (topic, attempt) = (Arc::new(Topic::new(target("r/a:1").view, endpoint)), AttemptId::random(&mut random));
         let report = Report { reporter: "n2".parse().unwrap(), topic, attempt, trace: None, finding: Finding::Succeeded };
         node.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
-        assert_eq!(node.effects.contains(&Effect::Abandon(WishId(1))), !observes);
+        assert_eq!(node.effects.contains(&Effect::Abandon(RequestId(1))), !observes);
         let (now, key) = (Now { monotonic: node.now, wall: Duration::ZERO }, BackoffKey { pod: None, image: "r/a:1".to_owned() });
         let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, ..AttemptFailure::default() });
         node.core.report(now, ReportAttempt { key, attempt: hanging, attempt_span: None, failure });
@@ -236,10 +236,10 @@ fn goes_on(without_bus: bool, tries: [bool; 3]) {
     let (mut node, mut random) = (Node::new(), Random::seeded(1));
     let endpoint = || About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
     let fail = |node: &mut Node, random: &mut Random| {
-        let (wish, attempt) = (WishId(1), AttemptId::random(random));
-        node.give(Input::Begun { wish, attempt, trace: None });
+        let (request, attempt) = (RequestId(1), AttemptId::random(random));
+        node.give(Input::Begun { request, attempt, trace: None });
         let failure = Failure { class: FailureClass::RegistryUnavailable, cause: "refused".to_owned(), ..Failure::default() };
-        node.give(Input::Resolved { wish, attempt, outcome: Outcome::Failed(failure) });
+        node.give(Input::Resolved { request, attempt, outcome: Outcome::Failed(failure) });
         node.effects.clear();
     };
     let succeeds = |reporter: &str, random: &mut Random| {
@@ -278,28 +278,28 @@ fn nobody_waits_for_a_result_under_a_lease_for_longer_than_two_terms() {
         let mut random = Random::seeded(1);
         node.ask(0, "r/a:1");
         let [LeaseName::Lead(topic, 0)] = node.asked()[..] else { panic!("the lead is asked for") };
-        let (mut wish, mut tries) = (0, Vec::new());
+        let (mut request, mut tries) = (0, Vec::new());
         for second in 0..1_000_u64 {
             node.now = Duration::from_secs(second);
             for name in [0, 1, 2].map(|number| LeaseName::Lead(topic, number)) {
                 node.give(Input::LeaseTaken { name, holder: "hostile".parse().unwrap(), left: term });
             }
             node.until(Duration::from_millis(1_000 * second + 999));
-            if node.is_clear(wish) {
+            if node.is_clear(request) {
                 tries.push(second);
                 node.effects.clear();
                 let attempt = AttemptId::random(&mut random);
-                node.give(Input::Begun { wish: WishId(wish), attempt, trace: None });
+                node.give(Input::Begun { request: RequestId(request), attempt, trace: None });
                 let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
-                node.give(Input::Resolved { wish: WishId(wish), attempt, outcome: Outcome::Failed(failure) });
+                node.give(Input::Resolved { request: RequestId(request), attempt, outcome: Outcome::Failed(failure) });
                 break;
             }
             if !stands && second % 300 == 9 {
-                node.give(Input::Withdraw(WishId(wish)));
+                node.give(Input::Withdraw(RequestId(request)));
             }
             if !stands && second > 0 && second % 300 == 0 {
-                wish += 1;
-                node.ask(wish, "r/a:1");
+                request += 1;
+                node.ask(request, "r/a:1");
             }
         }
         let at_most = if stands { 2 * term.as_secs() + 1 } else { 301 };

@@ -11,7 +11,7 @@ use actors::{Ask, Gravestone, Later, MAILBOX_CAPACITY, Pending, PendingHandle, l
 use clock::{Clock, Now, Random};
 use contract::messages::backoff_tracker::ResolveAttempt;
 use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, PullOutcome};
-use contract::{CallError, NodeName, Target, TraceContext, WishId};
+use contract::{CallError, ClearanceId, NodeName, Target, TraceContext};
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, Shared};
 use image::{Platform, Reference};
@@ -21,16 +21,16 @@ use tokio::sync::oneshot;
 
 use crate::beside::Questions;
 use crate::callers::Caller;
-use crate::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, KeptWish, Policy, RequestId, bounds};
+use crate::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, KeptStandingPull, Policy, RequestId, bounds};
 use crate::counting::Times;
 use crate::facts::{facts, inspect_failure};
 use crate::outbound::{Neighbours, Outbound};
 use crate::pulling::Start;
 use crate::reporting::EntryOfFailure;
 use crate::sharing::{Extras, Sharing};
+use crate::standing_pull_file::StandingPullStoreRef;
 use crate::surroundings::Surroundings;
 use crate::traces::Traces;
-use crate::wish_store::WishStoreRef;
 
 /// Alarms are set at least so far ahead, as timers are.
 const ALARM_AT_LEAST: Duration = Duration::from_millis(1);
@@ -55,8 +55,8 @@ pub struct PullCoordinator {
     /// Those of which the runtime shows a progress: as many as the node pulls at once.
     pub(crate) at_runtime: BTreeSet<FlightId>,
     pub(crate) surroundings: Option<Rc<Surroundings>>,
-    wishes: Option<WishStoreRef>,
-    /// Who waits for which writing of wishes to be over.
+    standing_pulls: Option<StandingPullStoreRef>,
+    /// Who waits for which writing of standing pulls to be over.
     pub(crate) until_written: Vec<(u64, oneshot::Sender<()>)>,
     /// When the core wants to be woken, on its own clock.
     alarm: Option<(Duration, SpawnHandle)>,
@@ -68,8 +68,8 @@ pub struct PullCoordinator {
     pub(crate) entries_of_failures: BTreeMap<RequestId, EntryOfFailure>,
     /// What is counted for the node's metrics.
     pub(crate) instruments: Instruments,
-    /// What is being told of a wish for leave: its withdrawal comes after.
-    telling: BTreeMap<WishId, Told>,
+    /// What is being told of a request for clearance: its withdrawal comes after.
+    telling: BTreeMap<ClearanceId, Told>,
     /// None without an exporter.
     pub(crate) traces: Option<Box<Traces>>,
     _gravestone: Gravestone,
@@ -113,7 +113,7 @@ impl PullCoordinator {
             flights: BTreeMap::new(),
             at_runtime: BTreeSet::new(),
             surroundings: None,
-            wishes: None,
+            standing_pulls: None,
             until_written: Vec::new(),
             alarm: None,
             pending: Pending::default(),
@@ -129,10 +129,10 @@ impl PullCoordinator {
     /// With what kubelet does not have. To be said before it is started.
     #[must_use]
     pub fn with(mut self, extras: Extras) -> Self {
-        let Extras { sharing, early, wishes, keep_free } = extras;
-        let leave_within = sharing.as_ref().map(|sharing| sharing.max_wait);
-        self.core.set_policy(Policy { leave_within, keep_free, writes_wishes: wishes.is_some() });
-        self.wishes = wishes;
+        let Extras { sharing, early, standing_pulls, keep_free } = extras;
+        let clearance_within = sharing.as_ref().map(|sharing| sharing.max_wait);
+        self.core.set_policy(Policy { clearance_within, keep_free, writes_standing_pulls: standing_pulls.is_some() });
+        self.standing_pulls = standing_pulls;
         if let Some(Sharing { neighbours, surroundings, .. }) = sharing {
             self.outbound.share_with(neighbours, early);
             self.surroundings = Some(Rc::new(surroundings));
@@ -206,18 +206,18 @@ impl PullCoordinator {
                 let look = self.look_around(reference, platform, room);
                 self.then_as_resolved(look, context, move |(target, free_bytes)| Input::LookedAround { request, target, free_bytes });
             }
-            Effect::AwaitLeave { flight, turn, mut ask, trace } => {
+            Effect::RequestClearance { flight, turn, mut ask, trace } => {
                 ask.attempt_span = ask.attempt_span.map(|span| self.exported_if_failed(span));
-                let leave = self.outbound.leave(trace, *ask);
-                self.then_as_resolved(leave, context, move |answer| Input::LeaveAnswered { flight, turn, answer });
+                let clearance = self.outbound.clearance(trace, *ask);
+                self.then_as_resolved(clearance, context, move |answer| Input::ClearanceAnswered { flight, turn, answer });
             }
             Effect::Resolve { resolve, trace } => self.tell(*resolve, trace, context),
-            Effect::Withdraw { wish, trace, .. } => self.withdraw(wish, trace, context),
-            Effect::KeepWishes { wishes } => {
-                let keep = keep(self.wishes.clone(), wishes);
+            Effect::Withdraw { clearance, trace, .. } => self.withdraw(clearance, trace, context),
+            Effect::KeepStandingPulls { standing_pulls } => {
+                let keep = keep(self.standing_pulls.clone(), standing_pulls);
                 self.pending.spawn(context, keep, |error, coordinator, context| {
-                    coordinator.feed(Input::WishesKept { error }, context);
-                    coordinator.wishes_written();
+                    coordinator.feed(Input::StandingPullsKept { error }, context);
+                    coordinator.standing_pulls_written();
                 });
             }
             Effect::Inspect { request, reference, platform } => {
@@ -261,7 +261,7 @@ impl PullCoordinator {
         }
     }
 
-    fn wishes_written(&mut self) {
+    fn standing_pulls_written(&mut self) {
         let core = &self.core;
         // What is dropped wakes who waits.
         self.until_written.retain(|(writing, _)| !core.is_written(*writing));
@@ -273,20 +273,20 @@ impl PullCoordinator {
     }
 
     fn tell(&mut self, resolve: ResolveAttempt, trace: TraceContext, context: &mut Context<Self>) {
-        let wish = resolve.wish;
+        let clearance = resolve.clearance;
         let told = self.outbound.resolve(trace, resolve).shared();
         self.pending.spawn(context, told.clone(), |(), _, _| {});
-        self.telling.insert(wish, told);
+        self.telling.insert(clearance, told);
     }
 
     /// After what was told of it, whichever way messages take.
-    fn withdraw(&mut self, wish: WishId, trace: TraceContext, context: &mut Context<Self>) {
-        let (told, outbound) = (self.telling.remove(&wish), self.outbound.clone());
+    fn withdraw(&mut self, clearance: ClearanceId, trace: TraceContext, context: &mut Context<Self>) {
+        let (told, outbound) = (self.telling.remove(&clearance), self.outbound.clone());
         let withdraw = async move {
             if let Some(told) = told {
                 told.await;
             }
-            outbound.withdraw(trace, wish).await;
+            outbound.withdraw(trace, clearance).await;
         };
         self.pending.spawn(context, withdraw, |(), _, _| {});
     }
@@ -358,10 +358,10 @@ impl Actor for PullCoordinator {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
-        let loaded = self.wishes.as_ref().map(|store| store.load());
+        let loaded = self.standing_pulls.as_ref().map(|store| store.load());
         match loaded {
-            Some(Ok(wishes)) if !wishes.is_empty() => self.feed(Input::WishesLoaded { wishes }, context),
-            Some(Err(error)) => tracing::error!(%error, "no wishes of an earlier run stand"),
+            Some(Ok(standing_pulls)) if !standing_pulls.is_empty() => self.feed(Input::StandingPullsLoaded { standing_pulls }, context),
+            Some(Err(error)) => tracing::error!(%error, "no standing pulls of an earlier run stand"),
             _ => {}
         }
     }
@@ -398,10 +398,10 @@ fn ended_flight(effect: &Effect) -> Option<FlightId> {
     }
 }
 
-/// Writes wishes down beside the mailbox; says why not, if so.
-async fn keep(store: Option<WishStoreRef>, wishes: Vec<KeptWish>) -> Option<String> {
+/// Writes standing pulls down beside the mailbox; says why not, if so.
+async fn keep(store: Option<StandingPullStoreRef>, standing_pulls: Vec<KeptStandingPull>) -> Option<String> {
     let store = store?;
-    let error = tasks::blocking("keep-wishes", move || store.keep(&wishes)).await.err()?.to_string();
-    tracing::error!(error, "standing wishes cannot be written down; they end with this agent");
+    let error = tasks::blocking("keep-standing-pulls", move || store.keep(&standing_pulls)).await.err()?.to_string();
+    tracing::error!(error, "standing pulls cannot be written down; they end with this agent");
     Some(error)
 }

@@ -4,8 +4,8 @@ use actix::{Handler, MessageResult, ResponseFuture};
 use actors::Ask;
 use contract::CallError;
 use contract::messages::pull_coordinator::{
-    CancelWish, ExplainImage, Explanation, LayerStatus, ListPulls, ListWishes, PullList, PullState, PullStatus, WishList, WishStatus,
-    WishesCancelled,
+    CancelStandingPull, ExplainImage, Explanation, LayerStatus, ListPulls, ListStandingPulls, PullList, PullState, PullStatus,
+    StandingPullList, StandingPullStatus, StandingPullsCancelled,
 };
 use image::Reference;
 use tokio::sync::oneshot;
@@ -24,25 +24,25 @@ impl Handler<Ask<ListPulls>> for PullCoordinator {
     }
 }
 
-impl Handler<Ask<ListWishes>> for PullCoordinator {
-    type Result = MessageResult<Ask<ListWishes>>;
+impl Handler<Ask<ListStandingPulls>> for PullCoordinator {
+    type Result = MessageResult<Ask<ListStandingPulls>>;
 
-    fn handle(&mut self, _: Ask<ListWishes>, _: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(WishList { wishes: self.core.wishes(self.clock.now()) }))
+    fn handle(&mut self, _: Ask<ListStandingPulls>, _: &mut Self::Context) -> Self::Result {
+        MessageResult(Ok(StandingPullList { standing_pulls: self.core.standing_pulls(self.clock.now()) }))
     }
 }
 
-impl Handler<Ask<CancelWish>> for PullCoordinator {
-    type Result = ResponseFuture<Result<WishesCancelled, CallError>>;
+impl Handler<Ask<CancelStandingPull>> for PullCoordinator {
+    type Result = ResponseFuture<Result<StandingPullsCancelled, CallError>>;
 
-    fn handle(&mut self, Ask(envelope): Ask<CancelWish>, context: &mut Self::Context) -> Self::Result {
-        let mut cancelled = self.core.wishes(self.clock.now());
-        cancelled.retain(|wish| is_meant(wish, &envelope.body.what));
-        for wish in &cancelled {
-            self.feed(Input::WishCancelled { wish: wish.wish, by: envelope.body.by.clone() }, context);
+    fn handle(&mut self, Ask(envelope): Ask<CancelStandingPull>, context: &mut Self::Context) -> Self::Result {
+        let mut cancelled = self.core.standing_pulls(self.clock.now());
+        cancelled.retain(|standing_pull| is_meant(standing_pull, &envelope.body.what));
+        for standing_pull in &cancelled {
+            self.feed(Input::StandingPullCancelled { standing_pull: standing_pull.standing_pull, by: envelope.body.by.clone() }, context);
         }
         // Else it would stand again after a crash that comes in between.
-        let writing = self.core.writing_of_wishes().filter(|_| !cancelled.is_empty());
+        let writing = self.core.writing_of_standing_pulls().filter(|_| !cancelled.is_empty());
         let written = writing.map(|writing| {
             let (until, written) = oneshot::channel();
             self.until_written.push((writing, until));
@@ -52,7 +52,7 @@ impl Handler<Ask<CancelWish>> for PullCoordinator {
             if let Some(written) = written {
                 let _ = written.await;
             }
-            Ok(WishesCancelled { cancelled })
+            Ok(StandingPullsCancelled { cancelled })
         })
     }
 }
@@ -94,9 +94,9 @@ impl PullCoordinator {
     }
 }
 
-/// Whether somebody who says so means this wish: its id, or its image however spelled.
-fn is_meant(wish: &WishStatus, what: &str) -> bool {
+/// Whether somebody who says so means this standing pull: its id, or its image however spelled.
+fn is_meant(standing_pull: &StandingPullStatus, what: &str) -> bool {
     let normalised = |image: &str| Reference::parse(image).ok().map(|reference| reference.normalised().to_owned());
-    let same_image = || normalised(&wish.image).is_some_and(|image| normalised(what) == Some(image));
-    wish.wish.to_string() == what || wish.image == what || same_image()
+    let same_image = || normalised(&standing_pull.image).is_some_and(|image| normalised(what) == Some(image));
+    standing_pull.standing_pull.to_string() == what || standing_pull.image == what || same_image()
 }

@@ -50,7 +50,7 @@ impl PullCoordinator {
 
     pub(crate) fn count_effect(&mut self, now: Now, effect: &Effect) {
         match effect {
-            Effect::AwaitLeave { flight, trace, .. } => {
+            Effect::RequestClearance { flight, trace, .. } => {
                 let times = &mut self.flights.entry(*flight).or_default().times;
                 if matches!(times.clearance, Clearance::NotAsked) {
                     times.clearance = Clearance::Asked(now.monotonic, *trace);

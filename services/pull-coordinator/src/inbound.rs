@@ -3,7 +3,7 @@
 use actix::Addr;
 use actors::{Served, Wiring};
 use bus::BusError;
-use contract::messages::pull_coordinator::{CancelWish, EnsureImage, ExplainImage, ListPulls, ListWishes};
+use contract::messages::pull_coordinator::{CancelStandingPull, EnsureImage, ExplainImage, ListPulls, ListStandingPulls};
 use futures::FutureExt as _;
 use futures::future::try_join_all;
 
@@ -18,8 +18,8 @@ pub async fn serve(wiring: &Wiring, actor: &Addr<PullCoordinator>) -> Result<Vec
     try_join_all([
         actors::serve::<EnsureImage>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ListPulls>(wiring, actor.clone().recipient()).boxed_local(),
-        actors::serve::<ListWishes>(wiring, actor.clone().recipient()).boxed_local(),
-        actors::serve::<CancelWish>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ListStandingPulls>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<CancelStandingPull>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ExplainImage>(wiring, actor.clone().recipient()).boxed_local(),
     ])
     .await

@@ -35,13 +35,13 @@ mod reporting;
 #[cfg(feature = "shell")]
 mod sharing;
 #[cfg(feature = "shell")]
+mod standing_pull_file;
+#[cfg(feature = "shell")]
 mod surroundings;
 #[cfg(feature = "shell")]
 mod traces;
 #[cfg(feature = "shell")]
 mod weighing;
-#[cfg(feature = "shell")]
-mod wish_store;
 
 #[cfg(feature = "shell")]
 pub use actor::PullCoordinator;
@@ -54,6 +54,6 @@ pub use outbound::{FleetNeighbours, Neighbours};
 #[cfg(feature = "shell")]
 pub use sharing::{EarlyWord, Extras, Sharing};
 #[cfg(feature = "shell")]
-pub use surroundings::{Surroundings, budget_in_words, registry_of_budget};
+pub use standing_pull_file::{StandingPullFile, StandingPullStore, StandingPullStoreError, StandingPullStoreRef};
 #[cfg(feature = "shell")]
-pub use wish_store::{FileWishStore, WishStore, WishStoreError, WishStoreRef};
+pub use surroundings::{Surroundings, budget_in_words, registry_of_budget};

@@ -8,12 +8,12 @@ use std::time::Duration;
 use actors::Sender;
 use clock::Random;
 use contract::messages::backoff_tracker::{
-    AttemptReported, AwaitLeave, BackoffAnswer, BackoffKey, BackoffList, BeginAttempt, CheckBackoff, Leave, ListBackoffs, ReportAttempt,
-    ResolveAttempt, WithdrawWish,
+    AttemptReported, BackoffAnswer, BackoffKey, BackoffList, BeginAttempt, CheckBackoff, Clearance, ListBackoffs, ReportAttempt,
+    RequestClearance, ResolveAttempt, WithdrawClearance,
 };
 use contract::messages::event_recorder::RecordEvent;
 use contract::messages::throttler::{AcquirePermit, PermitAnswer, ReleasePermit, ReportLimits};
-use contract::{Command, Envelope, Meta, PermitId, PullEvent, Target, TraceContext, WishId};
+use contract::{ClearanceId, Command, Envelope, Meta, PermitId, PullEvent, Target, TraceContext};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
@@ -46,12 +46,12 @@ pub struct Neighbours {
 /// What a pull on a node that shares needs besides.
 #[derive(Clone, Debug)]
 pub struct FleetNeighbours {
-    /// The back-off tracker's `leave`.
-    pub leave: Sender<AwaitLeave>,
+    /// The back-off tracker's `clearance`.
+    pub clearance: Sender<RequestClearance>,
     /// The back-off tracker's `resolve`.
     pub resolve: Sender<ResolveAttempt>,
     /// The back-off tracker's `withdraw`.
-    pub withdraw: Sender<WithdrawWish>,
+    pub withdraw: Sender<WithdrawClearance>,
     /// The back-off tracker's `list`.
     pub list: Sender<ListBackoffs>,
 }
@@ -96,10 +96,10 @@ impl Outbound {
     }
 
     /// None: the tracker is silent, or this node shares nothing.
-    pub(crate) fn leave(&self, trace: TraceContext, ask: AwaitLeave) -> LocalBoxFuture<'static, Option<Leave>> {
+    pub(crate) fn clearance(&self, trace: TraceContext, ask: RequestClearance) -> LocalBoxFuture<'static, Option<Clearance>> {
         let Some(fleet) = &self.fleet else { return ready(None).boxed_local() };
         let limit = Duration::from_millis(ask.patience_ms) + ANSWER_WITHIN;
-        let call = self.call(&fleet.leave, trace, ask, limit);
+        let call = self.call(&fleet.clearance, trace, ask, limit);
         async move { tokio::time::timeout(limit, call).await.unwrap_or_default() }.boxed_local()
     }
 
@@ -118,9 +118,9 @@ impl Outbound {
         self.call(&fleet.resolve, trace, resolve, ANSWER_WITHIN).map(|_| ()).boxed_local()
     }
 
-    pub(crate) fn withdraw(&self, trace: TraceContext, wish: WishId) -> LocalBoxFuture<'static, ()> {
+    pub(crate) fn withdraw(&self, trace: TraceContext, clearance: ClearanceId) -> LocalBoxFuture<'static, ()> {
         let Some(fleet) = &self.fleet else { return ready(()).boxed_local() };
-        self.call(&fleet.withdraw, trace, WithdrawWish { wish }, ANSWER_WITHIN).map(|_| ()).boxed_local()
+        self.call(&fleet.withdraw, trace, WithdrawClearance { clearance }, ANSWER_WITHIN).map(|_| ()).boxed_local()
     }
 
     /// What the tracker knows that holds the image back; none: it is silent, or this node shares nothing.

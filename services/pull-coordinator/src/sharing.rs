@@ -7,8 +7,8 @@ use contract::messages::backoff_tracker::BeginAttempt;
 use contract::messages::throttler::ReportLimits;
 
 use crate::outbound::FleetNeighbours;
+use crate::standing_pull_file::StandingPullStoreRef;
 use crate::surroundings::Surroundings;
-use crate::wish_store::WishStoreRef;
 
 /// The node shares: what it learns of failures, and what it asks of registries.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct Sharing {
     pub neighbours: FleetNeighbours,
     /// Where the node stands.
     pub surroundings: Surroundings,
-    /// How long a pull without a standing wish waits for the fleet (`throttle.max_wait`).
+    /// How long a pull without a standing pull waits for the fleet (`throttle.max_wait`).
     pub max_wait: Duration,
 }
 
@@ -37,8 +37,8 @@ pub struct Extras {
     pub sharing: Option<Sharing>,
     /// None: nobody is told before a pull is over.
     pub early: Option<EarlyWord>,
-    /// Where standing wishes are written down; none: they end with the process.
-    pub wishes: Option<WishStoreRef>,
+    /// Where standing pulls are written down; none: they end with the process.
+    pub standing_pulls: Option<StandingPullStoreRef>,
     /// Bytes that a pull which no pod asked for must leave free (`pull.keep_free`); none: however few.
     pub keep_free: Option<u64>,
 }

@@ -11,9 +11,9 @@ mod words;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use contract::messages::backoff_tracker::{BackoffAnswer, Held, Leave};
+use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Held};
 use contract::messages::pull_coordinator::EnsureImage;
-use contract::{Carried, TraceContext, WishId};
+use contract::{Carried, StandingPullId, TraceContext};
 use spans::{Entry, Kind, Span};
 
 use crate::core::{Coordinator, Effect, FlightId, Input, RequestId};
@@ -32,7 +32,7 @@ pub(crate) struct Traces {
     /// Boxed: the maps are empty again after most requests, and give their room back.
     requests: BTreeMap<RequestId, Box<Request>>,
     flights: BTreeMap<FlightId, Box<Flight>>,
-    standing: BTreeMap<WishId, Rc<Standing>>,
+    standing: BTreeMap<StandingPullId, Rc<Standing>>,
     /// The attempt that has just failed.
     failed: Span,
 }
@@ -62,8 +62,9 @@ impl Seen {
             Input::BackoffChecked { request, .. } | Input::LookedAround { request, .. } => Some(*request),
             _ => None,
         };
-        let restored = matches!(input, Input::WishesLoaded { .. });
-        let ends = matches!(input, Input::Recorded { .. } | Input::Reported { .. } | Input::WishCancelled { .. } | Input::AlarmRang);
+        let restored = matches!(input, Input::StandingPullsLoaded { .. });
+        let ends =
+            matches!(input, Input::Recorded { .. } | Input::Reported { .. } | Input::StandingPullCancelled { .. } | Input::AlarmRang);
         let begins = matches!(input, Input::Asked { ask, .. } if ask.wait_ms.is_some());
         Self { asked, restored, standing: restored || ends || begins }
     }
@@ -119,7 +120,7 @@ impl Traces {
                     self.held(*request, held);
                 }
             }
-            Input::LeaveAnswered { flight, answer, .. } => self.clearance(*flight, answer.as_ref(), core),
+            Input::ClearanceAnswered { flight, answer, .. } => self.clearance(*flight, answer.as_ref(), core),
             Input::Permitted { flight, answer } => {
                 if let Some(flight) = self.flights.get_mut(flight) {
                     flight.permitted(answer);
@@ -172,7 +173,7 @@ impl Traces {
         match effect {
             Effect::Inspect { request, .. } => self.step(*request, "image.inspect", core),
             Effect::CheckBackoff { request, .. } => self.step(*request, "backoff-tracker.CheckBackoff", core),
-            Effect::AwaitLeave { flight, .. } if core.awaits_clearance(*flight) => self.flight(*flight, core).begin_clearance(),
+            Effect::RequestClearance { flight, .. } if core.awaits_clearance(*flight) => self.flight(*flight, core).begin_clearance(),
             Effect::AcquirePermit { flight, budget, .. } => self.flight(*flight, core).begin_permit(budget.as_deref()),
             Effect::Recheck { flight, .. } => self.flight(*flight, core).begin_look("image.inspect"),
             Effect::Verify { flight, .. } => self.flight(*flight, core).begin_look("image.verify"),
@@ -214,13 +215,13 @@ impl Traces {
         }
     }
 
-    fn clearance(&mut self, id: FlightId, answer: Option<&Leave>, core: &Coordinator) {
+    fn clearance(&mut self, id: FlightId, answer: Option<&Clearance>, core: &Coordinator) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.clearance_answered(answer);
         for caller in core.callers_of(id) {
             match answer {
-                Some(Leave::Held(held) | Leave::Waiting { held: Some(held) }) => self.held(*caller, held),
-                Some(Leave::Granted { for_all, released_by, .. }) => {
+                Some(Clearance::Held(held) | Clearance::Waiting { held: Some(held) }) => self.held(*caller, held),
+                Some(Clearance::Granted { for_all, released_by, .. }) => {
                     if let Some(standing) = self.requests.get(caller).and_then(|request| request.standing.as_ref()) {
                         standing.cleared(*for_all, released_by.is_some());
                     }
@@ -283,7 +284,7 @@ impl Traces {
 
     /// Begins and ends the spans of standing pulls as they begin and end.
     fn follow_standing(&mut self, core: &Coordinator, restored: bool) {
-        let standing: BTreeMap<WishId, TraceContext> = core.standing_spans().collect();
+        let standing: BTreeMap<StandingPullId, TraceContext> = core.standing_spans().collect();
         self.standing.retain(|id, _| standing.contains_key(id));
         for (id, ids) in standing {
             self.standing.entry(id).or_insert_with(|| {

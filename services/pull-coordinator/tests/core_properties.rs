@@ -14,7 +14,7 @@ use contract::{EventReason, PermitId};
 use proptest::prelude::*;
 use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, PulledFacts, RequestId};
 
-use super::world::{World, failure, pod, there, wish};
+use super::world::{World, failure, pod, there, wanted};
 
 /// One thing that happens; the numbers choose among what can happen then.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl Model {
         let image = ["a:1", "docker.io/library/a:1", "b", "NO GOOD"][image];
         let policy = [PullPolicy::Always, PullPolicy::IfNotPresent, PullPolicy::Never, PullPolicy::IfNotPresent][policy];
         let pod = if pod_number == 0 { None } else { pod(&pod_number.to_string()) };
-        let (request, effects) = self.world.ask(EnsureImage { pod, timeout_ms: Some(5), ..wish(image, policy) });
+        let (request, effects) = self.world.ask(EnsureImage { pod, timeout_ms: Some(5), ..wanted(image, policy) });
         self.asked.insert(request);
         self.take(effects);
     }
@@ -185,10 +185,10 @@ impl Model {
                 }
                 Effect::Answer { request, outcome } => self.check_answer(*request, outcome),
                 Effect::LookAround { .. }
-                | Effect::AwaitLeave { .. }
+                | Effect::RequestClearance { .. }
                 | Effect::Resolve { .. }
                 | Effect::Withdraw { .. }
-                | Effect::KeepWishes { .. } => panic!("{effect:?} on a node that shares nothing"),
+                | Effect::KeepStandingPulls { .. } => panic!("{effect:?} on a node that shares nothing"),
             }
             if !matches!(effect, Effect::Cancel { .. } | Effect::Release { .. } | Effect::Answer { .. }) {
                 self.open.push(effect);

@@ -12,7 +12,7 @@ use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, Reason};
 use pull_coordinator::core::{Effect, FlightId, Input, RequestId};
 
-use super::world::{World, cause, failure, flight_of, name, names, pod, there, wish};
+use super::world::{World, cause, failure, flight_of, name, names, pod, there, wanted};
 use EventReason::{Failed, Pulled, Pulling};
 use PullPolicy::{Always, IfNotPresent};
 
@@ -27,7 +27,7 @@ fn twenty_callers_of_a_missing_image_are_one_pull() {
     // Spelled in three ways, by pods of their own and by the nameless one.
     for number in 0..20 {
         let image = ["busybox", "busybox:latest", "docker.io/library/busybox"][number % 3];
-        let ask = if number < 5 { wish(image, IfNotPresent) } else { with_pod(wish(image, IfNotPresent), &number.to_string()) };
+        let ask = if number < 5 { wanted(image, IfNotPresent) } else { with_pod(wanted(image, IfNotPresent), &number.to_string()) };
         callers.push(world.board(ask).0);
     }
     assert_eq!(world.count("AcquirePermit"), 1);
@@ -52,8 +52,8 @@ fn twenty_callers_of_a_missing_image_are_one_pull() {
 #[test]
 fn a_failure_is_reported_for_each_caller_as_one_attempt() {
     let mut world = World::new();
-    let first = world.board(with_pod(wish("a:1", IfNotPresent), "x")).0;
-    let second = world.board(wish("a:1", IfNotPresent)).0;
+    let first = world.board(with_pod(wanted("a:1", IfNotPresent), "x")).0;
+    let second = world.board(wanted("a:1", IfNotPresent)).0;
     let flight = FlightId(1);
     world.grant(flight);
     let landed = world.give(Input::Pulled { flight, result: Err(failure("gone")) });
@@ -74,21 +74,21 @@ fn a_failure_is_reported_for_each_caller_as_one_attempt() {
 #[test]
 fn always_joins_only_before_the_tag_is_resolved() {
     let mut world = World::new();
-    world.board(wish("a:1", IfNotPresent));
+    world.board(wanted("a:1", IfNotPresent));
     let flight = FlightId(1);
-    world.board(wish("a:1", Always));
+    world.board(wanted("a:1", Always));
     assert_eq!(world.count("AcquirePermit"), 1, "it joined while the flight was queued");
     world.grant(flight);
-    world.board(wish("a:1", Always));
+    world.board(wanted("a:1", Always));
     assert_eq!(world.count("AcquirePermit"), 1, "it joined while nothing was resolved");
     world.give(Input::Resolved { flight, seen: false });
-    let (_, effects) = world.board(wish("a:1", Always));
-    assert_eq!(flight_of(&effects), FlightId(2), "what is resolved may be older than the wish");
-    let (_, effects) = world.board(wish("a:1", IfNotPresent));
+    let (_, effects) = world.board(wanted("a:1", Always));
+    assert_eq!(flight_of(&effects), FlightId(2), "what is resolved may be older than the standing pull");
+    let (_, effects) = world.board(wanted("a:1", IfNotPresent));
     assert_eq!(names(&effects), ["Record"], "whoever takes any version joins");
     world.grant(FlightId(2));
     world.pulled(FlightId(2));
-    let (_, effects) = world.board(wish("a:1", Always));
+    let (_, effects) = world.board(wanted("a:1", Always));
     assert_eq!(flight_of(&effects), FlightId(3), "a pull that is over is resolved, whether the runtime said so or not");
 }
 
@@ -96,7 +96,7 @@ fn always_joins_only_before_the_tag_is_resolved() {
 fn platforms_are_pulled_apart() {
     let mut world = World::new();
     for platform in [None, Some("linux/arm64"), Some("linux/amd64"), Some("linux/arm64")] {
-        world.board(EnsureImage { platform: platform.map(str::to_owned), ..wish("a:1", IfNotPresent) });
+        world.board(EnsureImage { platform: platform.map(str::to_owned), ..wanted("a:1", IfNotPresent) });
     }
     assert_eq!(world.count("AcquirePermit"), 3);
 }
@@ -104,7 +104,7 @@ fn platforms_are_pulled_apart() {
 #[test]
 fn presence_is_looked_at_again_when_the_turn_came_late() {
     let mut world = World::new();
-    let caller = world.board(wish("a:1", IfNotPresent)).0;
+    let caller = world.board(wanted("a:1", IfNotPresent)).0;
     world.pass(4_000);
     assert_eq!(names(&world.grant(FlightId(1))), ["Recheck"]);
     world.pass(10);
@@ -121,7 +121,7 @@ fn presence_is_looked_at_again_when_the_turn_came_late() {
 fn a_late_turn_pulls_when_the_image_is_still_absent_or_nobody_can_say() {
     for found in [Ok(None), Err(failure("the store is closed"))] {
         let mut world = World::new();
-        world.board(wish("a:1", IfNotPresent));
+        world.board(wanted("a:1", IfNotPresent));
         world.pass(4_000);
         world.grant(FlightId(1));
         assert_eq!(names(&world.give(Input::Rechecked { flight: FlightId(1), found })), ["StartPull"]);
@@ -131,25 +131,25 @@ fn a_late_turn_pulls_when_the_image_is_still_absent_or_nobody_can_say() {
 #[test]
 fn always_is_never_satisfied_by_presence() {
     let mut world = World::new();
-    world.board(wish("a:1", Always));
+    world.board(wanted("a:1", Always));
     world.pass(4_000);
     assert_eq!(names(&world.grant(FlightId(1))), ["StartPull"]);
     // Neither when it joins a flight that is looking again.
     let mut world = World::new();
-    world.board(wish("a:1", IfNotPresent));
+    world.board(wanted("a:1", IfNotPresent));
     world.pass(4_000);
     world.grant(FlightId(1));
-    world.board(wish("a:1", Always));
+    world.board(wanted("a:1", Always));
     assert_eq!(names(&world.give(Input::Rechecked { flight: FlightId(1), found: Ok(Some(there())) })), ["StartPull"]);
 }
 
 #[test]
 fn whoever_looked_before_anothers_pull_ended_looks_again() {
     let mut world = World::new();
-    world.board(wish("a:1", IfNotPresent));
+    world.board(wanted("a:1", IfNotPresent));
     world.grant(FlightId(1));
     // The runtime says "absent" to the second caller, and then the first one's pull ends before the back-off is checked.
-    let (second, _) = world.ask(wish("a:1", IfNotPresent));
+    let (second, _) = world.ask(wanted("a:1", IfNotPresent));
     world.give(Input::Inspected { request: second, found: Ok(None) });
     world.pulled(FlightId(1));
     let landed = world.verified(FlightId(1));
@@ -166,8 +166,8 @@ fn whoever_looked_before_anothers_pull_ended_looks_again() {
 #[test]
 fn a_time_out_ends_only_its_own_wait() {
     let mut world = World::new();
-    let hasty = world.board(EnsureImage { timeout_ms: Some(1_000), ..wish("a:1", IfNotPresent) }).0;
-    let patient = world.board(wish("a:1", IfNotPresent)).0;
+    let hasty = world.board(EnsureImage { timeout_ms: Some(1_000), ..wanted("a:1", IfNotPresent) }).0;
+    let patient = world.board(wanted("a:1", IfNotPresent)).0;
     let flight = FlightId(1);
     world.grant(flight);
     world.pass(1_000);
@@ -188,7 +188,7 @@ fn the_flight_ends_with_the_last_who_wants_it_and_before_the_answer() {
     // An answer tells the shell to forget what is not in flight any more, so the order matters.
     for stage in ["queued", "rechecking", "pulling", "verifying"] {
         let mut world = World::new();
-        let callers = [world.board(wish("a:1", IfNotPresent)).0, world.board(wish("a:1", IfNotPresent)).0];
+        let callers = [world.board(wanted("a:1", IfNotPresent)).0, world.board(wanted("a:1", IfNotPresent)).0];
         let flight = FlightId(1);
         if stage == "rechecking" {
             world.pass(4_000);
@@ -213,7 +213,7 @@ fn the_flight_ends_with_the_last_who_wants_it_and_before_the_answer() {
 #[test]
 fn a_time_out_waits_for_the_event_that_is_being_recorded() {
     let mut world = World::new();
-    let (request, _) = world.ask(wish("a:1", Always));
+    let (request, _) = world.ask(wanted("a:1", Always));
     world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear });
     let effects = world.give(Input::TimeOver { request });
     assert_eq!(names(&effects), ["Cancel", "Release"]);
@@ -223,7 +223,7 @@ fn a_time_out_waits_for_the_event_that_is_being_recorded() {
 #[test]
 fn the_answer_comes_after_the_events_and_the_report() {
     let mut world = World::new();
-    let (request, _) = world.ask(wish("a:1", Always));
+    let (request, _) = world.ask(wanted("a:1", Always));
     let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear });
     assert_eq!(names(&effects), ["Record", "AcquirePermit"]);
     let flight = FlightId(1);
@@ -241,7 +241,7 @@ fn the_answer_comes_after_the_events_and_the_report() {
 #[test]
 fn a_success_without_an_image_is_a_failure() {
     let mut world = World::new();
-    let request = world.board(wish("a:1", Always)).0;
+    let request = world.board(wanted("a:1", Always)).0;
     let flight = FlightId(1);
     world.grant(flight);
     world.pulled(flight);
@@ -256,7 +256,7 @@ fn a_success_without_an_image_is_a_failure() {
 #[test]
 fn a_runtime_that_cannot_verify_has_pulled_all_the_same() {
     let mut world = World::new();
-    let request = world.board(wish("a:1", Always)).0;
+    let request = world.board(wanted("a:1", Always)).0;
     let flight = FlightId(1);
     world.grant(flight);
     world.pulled(flight);
@@ -270,7 +270,7 @@ fn a_runtime_that_cannot_verify_has_pulled_all_the_same() {
 #[test]
 fn a_refused_permit_is_a_failed_pull_with_back_off_as_in_kubelet() {
     let mut world = World::new();
-    let request = world.board(wish("a:1", Always)).0;
+    let request = world.board(wanted("a:1", Always)).0;
     let answer = PermitAnswer::Refused { text: "pull QPS exceeded".to_owned() };
     let effects = world.give(Input::Permitted { flight: FlightId(1), answer });
     assert_eq!(names(&effects), ["Release", "Report", "Record"]);
@@ -283,7 +283,7 @@ fn a_refused_permit_is_a_failed_pull_with_back_off_as_in_kubelet() {
 #[test]
 fn a_queued_permit_is_asked_for_again_by_the_same_name() {
     let mut world = World::new();
-    let (_, effects) = world.board(wish("a:1", Always));
+    let (_, effects) = world.board(wanted("a:1", Always));
     let again = world.give(Input::Permitted { flight: FlightId(1), answer: PermitAnswer::Queued { ahead: 3, budget_wait_ms: None } });
     let acquire = |effects: &[Effect]| effects.iter().find(|effect| name(effect) == "AcquirePermit").cloned().unwrap();
     assert_eq!(acquire(&effects), acquire(&again));
@@ -292,11 +292,11 @@ fn a_queued_permit_is_asked_for_again_by_the_same_name() {
 #[test]
 fn durations_are_counted_as_kubelet_counts_them() {
     let mut world = World::new();
-    let first = world.board(wish("a:1", Always)).0;
+    let first = world.board(wanted("a:1", Always)).0;
     world.pass(2_000);
     world.grant(FlightId(1));
     world.pass(1_000);
-    let late = world.board(wish("a:1", IfNotPresent)).0;
+    let late = world.board(wanted("a:1", IfNotPresent)).0;
     world.pass(500);
     world.pulled(FlightId(1));
     let landed = world.verified(FlightId(1));
@@ -312,7 +312,7 @@ fn durations_are_counted_as_kubelet_counts_them() {
 #[test]
 fn a_held_image_is_refused_with_its_cause_in_the_answer_alone() {
     let mut world = World::new();
-    let (request, _) = world.ask(wish("a:1", Always));
+    let (request, _) = world.ask(wanted("a:1", Always));
     let held = Held { cause: "ErrImagePull: gone".to_owned(), class: FailureClass::NotFound, next_try_ms: 7_000, ..Held::default() };
     let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Held(held) });
     world.settle(effects);
@@ -345,8 +345,8 @@ fn inputs_for_nobody_change_nothing() {
 
 #[test]
 fn a_reference_or_platform_that_cannot_be_read_is_an_event_and_an_answer() {
-    let bad_platform = EnsureImage { platform: Some("linux".to_owned()), ..wish("a:1", Always) };
-    for ask in [wish("NO GOOD", Always), bad_platform] {
+    let bad_platform = EnsureImage { platform: Some("linux".to_owned()), ..wanted("a:1", Always) };
+    for ask in [wanted("NO GOOD", Always), bad_platform] {
         let mut world = World::new();
         let (request, effects) = world.ask(ask);
         assert_eq!(names(&effects), ["Record"]);

@@ -1,7 +1,7 @@
-//! The core of a node that shares, with standing wishes, under random interleavings.
+//! The core of a node that shares, with standing pulls, under random interleavings.
 //!
 //! Contracts, for every order of inputs, with late and repeated ones among them: every caller gets exactly one answer; no pull without
-//! leave and permit of its own; every permit that was asked for is given back exactly once, and so is every wish for leave, after
+//! clearance and permit of its own; every permit that was asked for is given back exactly once, and so is every request for clearance, after
 //! which nothing is asked in its name; what an attempt came to is told at most once, and only of an attempt that was made; when
 //! everything is over nothing is kept, and nothing wakes the core; the same inputs lead to the same effects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -9,14 +9,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use contract::messages::backoff_tracker::{BackoffAnswer, Leave};
+use contract::messages::backoff_tracker::{BackoffAnswer, Clearance};
 use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
-use contract::{AttemptId, PermitId, Stage, WishId};
+use contract::{AttemptId, ClearanceId, PermitId, Stage, StandingPullId};
 use proptest::prelude::*;
 use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, Policy, PulledFacts, RequestId};
 
-use super::world::{World, failure, granted, granted_for_all, held, sharing, target, there, wish};
+use super::world::{World, failure, granted, granted_for_all, held, sharing, target, there, wanted};
 
 /// One thing that happens; the numbers choose among what can happen then.
 #[derive(Clone, Debug)]
@@ -43,18 +43,18 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     proptest::collection::vec(one, 0..150)
 }
 
-fn id(number: u8) -> WishId {
+fn id(number: u8) -> StandingPullId {
     format!("{number:032x}").try_into().unwrap()
 }
 
 /// What a flight has been given and not lost.
 #[derive(Debug, Default)]
 struct Flown {
-    wish: Option<WishId>,
+    requested: Option<ClearanceId>,
     turn: u64,
-    /// By when the tracker should have answered: after that it is silent, which counts as leave.
+    /// By when the tracker should have answered: after that it is silent, which counts as clearance.
     due: std::time::Duration,
-    leave: bool,
+    clearance: bool,
     permit: Option<PermitId>,
     has_permit: bool,
     pulling: Option<AttemptId>,
@@ -70,14 +70,14 @@ struct Model {
     flights: BTreeMap<FlightId, Flown>,
     acquired: BTreeSet<PermitId>,
     released: BTreeSet<PermitId>,
-    wished: BTreeSet<WishId>,
-    withdrawn: BTreeSet<WishId>,
+    requested: BTreeSet<ClearanceId>,
+    withdrawn: BTreeSet<ClearanceId>,
     told: BTreeSet<(AttemptId, Stage)>,
 }
 
 impl Model {
     fn new() -> Self {
-        let policy = Policy { writes_wishes: true, keep_free: Some(1_000), ..sharing() };
+        let policy = Policy { writes_standing_pulls: true, keep_free: Some(1_000), ..sharing() };
         Self {
             world: World::pulling(policy),
             open: Vec::new(),
@@ -87,7 +87,7 @@ impl Model {
             flights: BTreeMap::new(),
             acquired: BTreeSet::new(),
             released: BTreeSet::new(),
-            wished: BTreeSet::new(),
+            requested: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
             told: BTreeSet::new(),
         }
@@ -117,7 +117,7 @@ impl Model {
                 let request = *self.asked.iter().nth(which % self.asked.len()).unwrap();
                 self.give(Input::TimeOver { request });
             }
-            Move::Cancel { number } => self.give(Input::WishCancelled { wish: id(number), by: String::new() }),
+            Move::Cancel { number } => self.give(Input::StandingPullCancelled { standing_pull: id(number), by: String::new() }),
             Move::Pass { milliseconds } => self.pass(milliseconds),
             _ => {}
         }
@@ -129,7 +129,7 @@ impl Model {
         let wait_ms = [None, Some(30_000), Some(3_000)][how / 2 % 3];
         let number = u8::try_from(how / 6 % 4).unwrap();
         let detach = (how / 24).is_multiple_of(3);
-        let ask = EnsureImage { wait_ms, wish: wait_ms.map(|_| id(number)), detach, timeout_ms: Some(5), ..wish(image, policy) };
+        let ask = EnsureImage { wait_ms, standing_pull: wait_ms.map(|_| id(number)), detach, timeout_ms: Some(5), ..wanted(image, policy) };
         let (request, effects) = self.world.ask(ask);
         self.asked.insert(request);
         self.take(effects);
@@ -150,16 +150,16 @@ impl Model {
             Input::Permitted { flight, answer: PermitAnswer::Granted { .. } } => {
                 self.flights.get_mut(flight).unwrap().has_permit = true;
             }
-            Input::LeaveAnswered { flight, turn, answer } => {
+            Input::ClearanceAnswered { flight, turn, answer } => {
                 let flown = self.flights.get_mut(flight).unwrap();
                 if flown.turn == *turn {
-                    flown.leave |= matches!(answer, None | Some(Leave::Granted { .. }));
+                    flown.clearance |= matches!(answer, None | Some(Clearance::Granted { .. }));
                     flown.due = std::time::Duration::MAX;
                 }
             }
             Input::AlarmRang => {
                 for flown in self.flights.values_mut() {
-                    flown.leave |= flown.due < self.world.now.monotonic;
+                    flown.clearance |= flown.due < self.world.now.monotonic;
                 }
             }
             _ => {}
@@ -172,30 +172,30 @@ impl Model {
     fn take(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match &effect {
-                Effect::AwaitLeave { flight, turn, ask, .. } => {
-                    assert!(!self.withdrawn.contains(&ask.wish), "nothing is asked in the name of what was given back");
-                    self.wished.insert(ask.wish);
+                Effect::RequestClearance { flight, turn, ask, .. } => {
+                    assert!(!self.withdrawn.contains(&ask.clearance), "nothing is asked in the name of what was given back");
+                    self.requested.insert(ask.clearance);
                     let flown = self.flights.entry(*flight).or_default();
                     assert!(*turn > flown.turn);
-                    // Another attempt has no leave yet.
-                    flown.leave &= flown.attempt == Some(ask.attempt);
+                    // Another attempt has no clearance yet.
+                    flown.clearance &= flown.attempt == Some(ask.attempt);
                     flown.due = self.world.now.monotonic + std::time::Duration::from_millis(ask.patience_ms);
-                    (flown.turn, flown.wish, flown.attempt) = (*turn, Some(ask.wish), Some(ask.attempt));
+                    (flown.turn, flown.requested, flown.attempt) = (*turn, Some(ask.clearance), Some(ask.attempt));
                 }
                 Effect::AcquirePermit { flight, permit, budget, .. } => {
                     assert!(!self.released.contains(permit), "what was given back is not asked for again");
                     assert!(budget.is_some());
                     self.acquired.insert(*permit);
                     let flown = self.flights.get_mut(flight).unwrap();
-                    assert!(flown.leave, "no permit is asked for without leave");
+                    assert!(flown.clearance, "no permit is asked for without clearance");
                     flown.permit = Some(*permit);
                     self.open.retain(|open| work_of(open) != Some(*flight));
                 }
                 Effect::StartPull { flight, permit, begin, .. } => {
                     let flown = self.flights.get_mut(flight).unwrap();
-                    let begins = begin.map(|begin| (Some(begin.wish), Some(begin.attempt)));
-                    assert_eq!(begins, Some((flown.wish, flown.attempt)), "it begins as it asked for leave");
-                    assert!(flown.leave && flown.has_permit && flown.permit == Some(*permit), "{flown:?}");
+                    let begins = begin.map(|begin| (Some(begin.clearance), Some(begin.attempt)));
+                    assert_eq!(begins, Some((flown.requested, flown.attempt)), "it begins as it asked for clearance");
+                    assert!(flown.clearance && flown.has_permit && flown.permit == Some(*permit), "{flown:?}");
                     flown.pulling = flown.attempt;
                 }
                 Effect::Release { permit, .. } => {
@@ -205,13 +205,16 @@ impl Model {
                     }
                 }
                 Effect::Resolve { resolve, .. } => {
-                    assert!(!self.withdrawn.contains(&resolve.wish), "it is told before the wish is given back");
+                    assert!(!self.withdrawn.contains(&resolve.clearance), "it is told before the request for clearance is withdrawn");
                     assert!(self.told.insert((resolve.attempt, resolve.stage)), "each stage of an attempt is told once");
-                    let made = |flown: &&Flown| flown.pulling == Some(resolve.attempt) && flown.wish == Some(resolve.wish);
+                    let made = |flown: &&Flown| flown.pulling == Some(resolve.attempt) && flown.requested == Some(resolve.clearance);
                     assert!(self.flights.values().any(|flown| made(&flown)), "only of what was tried");
                 }
-                Effect::Withdraw { wish, .. } => {
-                    assert!(self.wished.contains(wish) && self.withdrawn.insert(*wish), "each wish is given back once");
+                Effect::Withdraw { clearance, .. } => {
+                    assert!(
+                        self.requested.contains(clearance) && self.withdrawn.insert(*clearance),
+                        "each request for clearance is withdrawn once"
+                    );
                 }
                 Effect::Cancel { flight } => self.open.retain(|open| work_of(open) != Some(*flight)),
                 Effect::Answer { request, .. } => {
@@ -249,7 +252,7 @@ fn is_harmless_twice(input: &Input) -> bool {
         Input::Inspected { .. }
             | Input::LookedAround { .. }
             | Input::BackoffChecked { .. }
-            | Input::LeaveAnswered { .. }
+            | Input::ClearanceAnswered { .. }
             | Input::Reported { .. }
     )
 }
@@ -271,11 +274,11 @@ fn answer(question: &Effect, how: usize) -> Input {
             let answer = if bad { BackoffAnswer::Held(held()) } else { BackoffAnswer::Clear };
             Input::BackoffChecked { request: *request, answer }
         }
-        Effect::AwaitLeave { flight, turn, .. } => {
-            let answers = [granted(), granted_for_all(), None, Some(Leave::Held(held())), Some(Leave::Abandoned)];
-            let waiting = [Some(Leave::Waiting { held: None }), Some(Leave::Waiting { held: Some(held()) })];
+        Effect::RequestClearance { flight, turn, .. } => {
+            let answers = [granted(), granted_for_all(), None, Some(Clearance::Held(held())), Some(Clearance::Abandoned)];
+            let waiting = [Some(Clearance::Waiting { held: None }), Some(Clearance::Waiting { held: Some(held()) })];
             let answer = answers.iter().chain(&waiting).nth(how % 7).unwrap().clone();
-            Input::LeaveAnswered { flight: *flight, turn: *turn, answer }
+            Input::ClearanceAnswered { flight: *flight, turn: *turn, answer }
         }
         Effect::AcquirePermit { flight, .. } => {
             let queued = |budget_wait_ms| PermitAnswer::Queued { ahead: 1, budget_wait_ms };
@@ -298,7 +301,7 @@ fn answer(question: &Effect, how: usize) -> Input {
             Input::Reported { request: *request, next_try_ms: report.failure.as_ref().map(|_| 10_000) }
         }
         Effect::Record { request, .. } => Input::Recorded { request: *request },
-        Effect::KeepWishes { .. } => Input::WishesKept { error: bad.then(|| "disk full".to_owned()) },
+        Effect::KeepStandingPulls { .. } => Input::StandingPullsKept { error: bad.then(|| "disk full".to_owned()) },
         _ => panic!("{question:?} is no question"),
     }
 }
@@ -331,9 +334,9 @@ proptest! {
         let model = run(&moves);
         prop_assert_eq!(&model.answered, &model.asked);
         prop_assert_eq!(&model.acquired, &model.released);
-        prop_assert_eq!(&model.wished, &model.withdrawn);
+        prop_assert_eq!(&model.requested, &model.withdrawn);
         prop_assert!(model.world.core.flights(model.world.now).is_empty());
-        prop_assert!(model.world.core.wishes(model.world.now).is_empty());
+        prop_assert!(model.world.core.standing_pulls(model.world.now).is_empty());
         prop_assert_eq!(model.world.core.next_alarm(), None);
     }
 

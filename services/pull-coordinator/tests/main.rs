@@ -1,10 +1,10 @@
 //! The pull coordinator: walks and properties of its core, and its store.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod clearance_walks;
 mod core_properties;
 mod core_walks;
 mod fleet_properties;
-mod leave_walks;
-mod wish_store;
-mod wish_walks;
+mod standing_pull_file;
+mod standing_pull_walks;
 mod world;

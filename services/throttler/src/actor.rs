@@ -34,7 +34,7 @@ pub struct Throttler {
     pub(crate) watch: Option<Watch>,
     answers: BTreeMap<PermitId, Waiting>,
     /// Those that are counted on a budget, to take their place in the node's own queue once the fleet lets them go.
-    wishes: BTreeMap<PermitId, Wish>,
+    requests: BTreeMap<PermitId, Request>,
     /// Refused by the node's own queue: the fleet has to know.
     pub(crate) refused: Vec<PermitId>,
     pub(crate) counting: Counting,
@@ -45,7 +45,7 @@ pub struct Throttler {
 }
 
 /// A pull that is counted on a budget.
-struct Wish {
+struct Request {
     image: String,
     /// It was told once that the wait is longer than its patience; asked again, it is patient.
     told: bool,
@@ -67,7 +67,7 @@ impl Throttler {
             sharing: None,
             watch: None,
             answers: BTreeMap::new(),
-            wishes: BTreeMap::new(),
+            requests: BTreeMap::new(),
             refused: Vec::new(),
             counting: Counting::default(),
             recording: None,
@@ -116,7 +116,7 @@ impl Throttler {
                 }
                 Effect::Refuse { permit, text } => {
                     self.counting.ended(now.monotonic, permit);
-                    self.refused.extend(self.wishes.remove(&permit).map(|_| permit));
+                    self.refused.extend(self.requests.remove(&permit).map(|_| permit));
                     self.answer(permit, PermitAnswer::Refused { text });
                 }
             }
@@ -132,7 +132,7 @@ impl Throttler {
 
     /// The fleet lets it go: now it is the node's bucket and slots that decide.
     pub(crate) fn fleet_granted(&mut self, permit: PermitId) {
-        if let Some(image) = self.wishes.get(&permit).map(|wish| wish.image.clone()) {
+        if let Some(image) = self.requests.get(&permit).map(|request| request.image.clone()) {
             self.counting.permit_given(self.clock.now().monotonic, permit);
             self.queue(Input::Acquire { permit, image });
         }
@@ -140,12 +140,12 @@ impl Throttler {
 
     /// Its asker died.
     pub(crate) fn fleet_forgot(&mut self, permit: PermitId) {
-        self.wishes.remove(&permit);
+        self.requests.remove(&permit);
     }
 
     pub(crate) fn fleet_refused(&mut self, permit: PermitId, text: String) {
         self.counting.ended(self.clock.now().monotonic, permit);
-        self.wishes.remove(&permit);
+        self.requests.remove(&permit);
         self.answer(permit, PermitAnswer::Refused { text });
     }
 
@@ -155,13 +155,13 @@ impl Throttler {
         let now = self.clock.now();
         let too_long = |(permit, wait): (PermitId, budget::BudgetWait)| {
             let patience = self.answers.get(&permit)?.patience;
-            self.wishes.get(&permit).filter(|wish| !wish.told)?;
+            self.requests.get(&permit).filter(|request| !request.told)?;
             (wait.wait? > patience).then(|| (permit, queued(wait)))
         };
         let told: Vec<_> = sharing.core.known_waits(now).filter_map(too_long).collect();
         for (permit, answer) in told {
-            if let Some(wish) = self.wishes.get_mut(&permit) {
-                wish.told = true;
+            if let Some(request) = self.requests.get_mut(&permit) {
+                request.told = true;
             }
             self.answer(permit, answer);
         }
@@ -198,7 +198,7 @@ impl Throttler {
     /// Whether a pull that has a budget is counted on it: one that has begun, if it was when it began; else unless the fleet only observes.
     fn is_counted(&self, permit: PermitId) -> bool {
         let Some(sharing) = &self.sharing else { return false };
-        if self.core.is_granted(permit) { self.wishes.contains_key(&permit) } else { !sharing.observes }
+        if self.core.is_granted(permit) { self.requests.contains_key(&permit) } else { !sharing.observes }
     }
 
     /// Answers another node as the leader of a budget.
@@ -239,7 +239,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
     fn handle(&mut self, Ask(acquire): Ask<AcquirePermit>, context: &mut Self::Context) -> Self::Result {
         let AcquirePermit { permit, image, patience_ms, budget } = acquire.body;
         let budget = budget.filter(|_| self.is_counted(permit));
-        if budget.is_none() && self.wishes.remove(&permit).is_some() {
+        if budget.is_none() && self.requests.remove(&permit).is_some() {
             // It has waited for the fleet, which holds it back no more.
             self.share(budget::Input::Release { permit, limits: Vec::new(), served: None }, context);
         }
@@ -252,7 +252,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
         self.answers.insert(permit, Waiting { answer, patience });
         match budget {
             Some(owner) => {
-                self.wishes.entry(permit).or_insert(Wish { image, told: false });
+                self.requests.entry(permit).or_insert(Request { image, told: false });
                 self.share(budget::Input::Want { owner, permit }, context);
             }
             None => self.step(Input::Acquire { permit, image }, context),
@@ -298,7 +298,7 @@ impl Handler<Ask<ReleasePermit>> for Throttler {
     fn handle(&mut self, Ask(release): Ask<ReleasePermit>, context: &mut Self::Context) -> Self::Result {
         let ReleasePermit { permit, limits, served } = release.body;
         self.answers.remove(&permit);
-        self.wishes.remove(&permit);
+        self.requests.remove(&permit);
         self.counting.ended(self.clock.now().monotonic, permit);
         self.step(Input::Release { permit }, context);
         self.share(budget::Input::Release { permit, limits, served }, context);

@@ -203,11 +203,11 @@ fn a_quota_that_is_used_up_holds_who_shares_it_alone_until_its_window_is_over_an
         assert_eq!(node.granted.len(), 1, "{alone:?}: what nobody has told of holds nobody");
         node.give(Input::Release { permit: first, limits: used_up(window), served: Some(true) });
         let told = node.now;
-        let wish = node.want();
+        let request = node.want();
         // Its asker asks again while it waits, as it does.
         while node.now < told + window - SECOND {
             node.until((node.now + 5 * SECOND).min(told + window - SECOND));
-            node.give(Input::Want { owner: OWNER.to_owned(), permit: wish });
+            node.give(Input::Want { owner: OWNER.to_owned(), permit: request });
         }
         let before = node.granted.len();
         node.until(told + window + 2 * SECOND);

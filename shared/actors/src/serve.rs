@@ -17,7 +17,7 @@ use crate::ask::Ask;
 use crate::sender::Wiring;
 use crate::wire;
 
-/// How many requests of one kind may stand at a time on one node; the next is refused at once. A wish may stand for hours, and
+/// How many requests of one kind may stand at a time on one node; the next is refused at once. A standing pull may stand for hours, and
 /// each costs a few KiB.
 pub const MAX_STANDING_REQUESTS: usize = 4096;
 

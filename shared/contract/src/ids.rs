@@ -155,8 +155,13 @@ random_id! {
 }
 
 random_id! {
-    /// One standing wish for an image on one node: it lives through attempts, restarts of the agent and of the command.
-    WishId
+    /// One request of a flight for the fleet's clearance, the same for all attempts that it makes until the request is withdrawn.
+    ClearanceId
+}
+
+random_id! {
+    /// One standing pull for an image on one node: it lives through attempts, restarts of the agent and of the command.
+    StandingPullId
 }
 
 /// The pod that wants an image.

@@ -22,7 +22,7 @@ pub mod version;
 pub use command::{CallError, Command, Envelope, Meta, Service};
 pub use event::{EventDetails, EventReason, EventSequence, EventType, PullEvent, Repeats};
 pub use failure::{ClassCounts, FailureClass, Reason, Stage};
-pub use ids::{AttemptId, MessageId, NodeName, NodeNameError, PermitId, PodRef, WishId};
+pub use ids::{AttemptId, ClearanceId, MessageId, NodeName, NodeNameError, PermitId, PodRef, StandingPullId};
 pub use open::UnknownText;
 pub use target::{Target, View};
 pub use trace::{Carried, TraceContext};

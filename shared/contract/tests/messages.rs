@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 /// Maps with keys of their own, into which a newer version adds no fields.
 const FREE_KEYS: [&str; 4] = ["labels", "counters", "heard_ms_ago", "alive"];
 /// Replies that are an enum: the one key of the outermost object is the variant.
-const ENUM_REPLIES: [&str; 4] = ["backoff-tracker.check", "backoff-tracker.leave", "throttler.acquire", "throttler.grant-budget"];
+const ENUM_REPLIES: [&str; 4] = ["backoff-tracker.check", "backoff-tracker.clearance", "throttler.acquire", "throttler.grant-budget"];
 
 /// What can be done with an example of one type.
 struct Codec {
@@ -62,10 +62,10 @@ fn commands() -> Vec<Known> {
         known::<agent::CountAll>(),
         known::<agent::ReadMetrics>(),
         known::<backoff_tracker::CheckBackoff>(),
-        known::<backoff_tracker::AwaitLeave>(),
+        known::<backoff_tracker::RequestClearance>(),
         known::<backoff_tracker::BeginAttempt>(),
         known::<backoff_tracker::ResolveAttempt>(),
-        known::<backoff_tracker::WithdrawWish>(),
+        known::<backoff_tracker::WithdrawClearance>(),
         known::<backoff_tracker::ReportAttempt>(),
         known::<backoff_tracker::CountBackoffs>(),
         known::<backoff_tracker::SeeFleet>(),
@@ -77,8 +77,8 @@ fn commands() -> Vec<Known> {
         known::<event_recorder::CountEvents>(),
         known::<pull_coordinator::EnsureImage>(),
         known::<pull_coordinator::ListPulls>(),
-        known::<pull_coordinator::ListWishes>(),
-        known::<pull_coordinator::CancelWish>(),
+        known::<pull_coordinator::ListStandingPulls>(),
+        known::<pull_coordinator::CancelStandingPull>(),
         known::<pull_coordinator::ExplainImage>(),
         known::<registrar::ReportAlive>(),
         known::<registrar::ListNodes>(),
@@ -206,7 +206,7 @@ fn every_command_has_an_example_of_its_request_and_of_every_form_of_its_reply() 
     }
     for (message, variants) in [
         ("backoff-tracker.check", &["clear", "held"][..]),
-        ("backoff-tracker.leave", &["granted", "held", "waiting", "abandoned"]),
+        ("backoff-tracker.clearance", &["granted", "held", "waiting", "abandoned"]),
         ("throttler.acquire", &["granted", "queued", "refused"]),
         ("throttler.grant-budget", &["granted", "queued", "refused", "not_leading"]),
     ] {
@@ -257,7 +257,7 @@ const WORDS: [(&str, &str, &str); 8] = [
     ("pull-coordinator.ensure", "/reason", "new_word"),
     ("pull-coordinator.ensure", "/class", "unknown"),
     ("pull-coordinator.list", "/pulls/0/state", "new_word"),
-    ("pull-coordinator.wishes", "/wishes/0/state", "waiting"),
+    ("pull-coordinator.standing-pulls", "/standing_pulls/0/state", "waiting"),
     ("backoff-tracker.list", "/entries/0/class", "unknown"),
     ("event-recorder.list", "/events/0/reason", "new_word"),
     ("event-recorder.list", "/events/0/class", "unknown"),

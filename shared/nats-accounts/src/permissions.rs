@@ -4,7 +4,7 @@ use contract::know::{KEYS, LEADERS, LEASES, MEMBERS, PAUSES, POLICY, REPORTS, Sh
 use contract::messages::agent::{CountAll, DescribeNode, ReadMetrics};
 use contract::messages::backoff_tracker::{CountBackoffs, ListBackoffs};
 use contract::messages::event_recorder::{CountEvents, ListEvents};
-use contract::messages::pull_coordinator::{CancelWish, EnsureImage, ExplainImage, ListPulls, ListWishes};
+use contract::messages::pull_coordinator::{CancelStandingPull, EnsureImage, ExplainImage, ListPulls, ListStandingPulls};
 use contract::messages::registrar::ListNodes;
 use contract::messages::throttler::{BudgetTurn, CountPermits, GrantBudget, ListBudgets, RenewBudget, ReturnBudget};
 use contract::policy::POLICY_KEY;
@@ -163,7 +163,7 @@ impl Maker<'_> {
             self.to_any::<ListEvents>(),
             self.to_any::<CountEvents>(),
             self.to_any::<ListPulls>(),
-            self.to_any::<ListWishes>(),
+            self.to_any::<ListStandingPulls>(),
             self.to_any::<ListBackoffs>(),
             self.to_any::<CountBackoffs>(),
             self.to_any::<ListBudgets>(),
@@ -173,7 +173,7 @@ impl Maker<'_> {
     }
 
     fn pulls(&self) -> Vec<Group> {
-        let subjects = [self.to_any::<EnsureImage>(), self.to_any::<CancelWish>(), self.to_any::<ExplainImage>()];
+        let subjects = [self.to_any::<EnsureImage>(), self.to_any::<CancelStandingPull>(), self.to_any::<ExplainImage>()];
         vec![group("To let nodes pull, to end standing pulls, and to ask what a pull would do, which may ask a registry.", subjects)]
     }
 

@@ -194,7 +194,7 @@ pub struct Throttle {
     pub burst: u32,
     /// What becomes of a pull that finds the bucket empty.
     pub on_exhausted: OnExhausted,
-    /// The longest that a pull without a standing wish waits for the fleet.
+    /// The longest that a pull without a standing pull waits for the fleet.
     #[serde(with = "duration")]
     pub max_wait: Duration,
 }

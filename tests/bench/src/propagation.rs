@@ -17,11 +17,11 @@ use bus::{BusRef, Message};
 use clock::{Clock, Random};
 use contract::know::REPORTS;
 use contract::messages::backoff_tracker::{
-    AttemptFailure, AwaitLeave, BackoffKey, CountBackoffs, Leave, ResolveAttempt, SeeFleet, WithdrawWish,
+    AttemptFailure, BackoffKey, Clearance, CountBackoffs, RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
 };
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, Envelope, FailureClass, Meta, NodeName, Stage, Target, View, WishId};
+use contract::{AttemptId, ClearanceId, Command, Envelope, FailureClass, Meta, NodeName, Stage, Target, View};
 use futures::StreamExt as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
@@ -70,7 +70,7 @@ impl Propagation {
 /// What the replicas are told.
 #[derive(Clone, Debug)]
 enum Order {
-    /// Ask for leave for this image, and say when it is refused.
+    /// Ask for clearance for this image, and say when it is refused.
     Await(String),
 }
 
@@ -228,9 +228,9 @@ impl Replica {
 
     /// Waits for clearance to ask the registry about an image, which a node gets that nobody else asks for or that others leave unanswered.
     async fn begin(&self, image: &str) -> Result<Attempt> {
-        let (wish, attempt) = (WishId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
-        match self.put(leave(wish, attempt, image)).await? {
-            Leave::Granted { .. } => Ok(Attempt { wish, attempt }),
+        let (clearance, attempt) = (ClearanceId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
+        match self.put(request(clearance, attempt, image)).await? {
+            Clearance::Granted { .. } => Ok(Attempt { clearance, attempt }),
             other => bail!("a finder is let through: {other:?}"),
         }
     }
@@ -243,15 +243,15 @@ impl Replica {
             authoritative: true,
             ..AttemptFailure::default()
         };
-        let Attempt { wish, attempt } = *attempt;
-        self.put(ResolveAttempt { wish, attempt, failure: Some(failure), stage: Stage::Manifest }).await?;
+        let Attempt { clearance, attempt } = *attempt;
+        self.put(ResolveAttempt { clearance, attempt, failure: Some(failure), stage: Stage::Manifest }).await?;
         Ok(())
     }
 }
 
 /// An attempt of a finder that has clearance.
 struct Attempt {
-    wish: WishId,
+    clearance: ClearanceId,
     attempt: AttemptId,
 }
 
@@ -275,8 +275,8 @@ async fn find_out(
     let began = clock.now().monotonic;
     second.fail(&confirms).await?;
     let refused = replicas.all(|said| if let Said::Refused(at) = said { Ok(at) } else { Err(said.unexpected()) }).await?;
-    first.put(WithdrawWish { wish: leads.wish }).await?;
-    second.put(WithdrawWish { wish: confirms.wish }).await?;
+    first.put(WithdrawClearance { clearance: leads.clearance }).await?;
+    second.put(WithdrawClearance { clearance: confirms.clearance }).await?;
     Ok(p99(refused, began))
 }
 
@@ -310,10 +310,10 @@ async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast
     }
 }
 
-/// Who is refused wishes no more: nothing is to be taken back.
+/// Who is refused clearances no more: nothing is to be taken back.
 async fn refusal(replica: &Replica, image: &str, clock: &Clock, all: &Gathering) -> Said {
-    let (wish, attempt) = (WishId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
-    let asked = replica.put(leave(wish, attempt, image));
+    let (clearance, attempt) = (ClearanceId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
+    let asked = replica.put(request(clearance, attempt, image));
     let taken = async {
         // Its mailbox is in order: what was asked before has been taken when this is answered.
         let _ = replica.put(CountBackoffs {}).await;
@@ -325,12 +325,12 @@ async fn refusal(replica: &Replica, image: &str, clock: &Clock, all: &Gathering)
     };
     let ((at, answer), ()) = futures::join!(watched, taken);
     match answer {
-        Ok(Leave::Held(_)) => Said::Refused(at),
+        Ok(Clearance::Held(_)) => Said::Refused(at),
         other => Said::Odd(format!("{other:?}")),
     }
 }
 
-fn leave(wish: WishId, attempt: AttemptId, image: &str) -> AwaitLeave {
+fn request(clearance: ClearanceId, attempt: AttemptId, image: &str) -> RequestClearance {
     let target = Target {
         view: View {
             scope: "default".to_owned(),
@@ -348,7 +348,16 @@ fn leave(wish: WishId, attempt: AttemptId, image: &str) -> AwaitLeave {
         ..Target::default()
     };
     let key = BackoffKey { pod: None, image: image.to_owned() };
-    AwaitLeave { wish, attempt, attempt_span: None, key, other_keys: Vec::new(), target, standing: false, patience_ms: PATIENCE_MS }
+    RequestClearance {
+        clearance,
+        attempt,
+        attempt_span: None,
+        key,
+        other_keys: Vec::new(),
+        target,
+        standing: false,
+        patience_ms: PATIENCE_MS,
+    }
 }
 
 /// Keeps the thread to one of the cores that it may use. Else the kernel lets two busy threads share a core while another is idle, now

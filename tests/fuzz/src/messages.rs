@@ -13,7 +13,7 @@ pub(crate) fn commands_and_replies(data: &[u8]) {
     both::<agent::CountAll>(data);
     both::<agent::ReadMetrics>(data);
     both::<backoff_tracker::CheckBackoff>(data);
-    both::<backoff_tracker::AwaitLeave>(data);
+    both::<backoff_tracker::RequestClearance>(data);
     both::<backoff_tracker::ResolveAttempt>(data);
     both::<backoff_tracker::ReportAttempt>(data);
     both::<backoff_tracker::ListBackoffs>(data);
@@ -23,7 +23,7 @@ pub(crate) fn commands_and_replies(data: &[u8]) {
     both::<event_recorder::ListEvents>(data);
     both::<pull_coordinator::EnsureImage>(data);
     both::<pull_coordinator::ListPulls>(data);
-    both::<pull_coordinator::ListWishes>(data);
+    both::<pull_coordinator::ListStandingPulls>(data);
     both::<pull_coordinator::ExplainImage>(data);
     both::<registrar::ReportAlive>(data);
     both::<registrar::ListNodes>(data);

@@ -14,12 +14,12 @@ use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::nats::{NatsBus, NatsOptions};
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
-    AttemptFailure, AwaitLeave, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, ClearBackoff, CountBackoffs, Held, Leave,
-    ListBackoffs, PauseSharing, ReportAttempt, ResolveAttempt, SeeFleet, WithdrawWish,
+    AttemptFailure, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, ClearBackoff, Clearance, CountBackoffs, Held, ListBackoffs,
+    PauseSharing, ReportAttempt, RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
 };
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, Envelope, FailureClass, Meta, Stage, Target, TraceContext, View, WishId};
+use contract::{AttemptId, ClearanceId, Command, Envelope, FailureClass, Meta, Stage, Target, TraceContext, View};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -108,9 +108,9 @@ impl Node {
         tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to that in time");
     }
 
-    async fn leave(&self, (wish, attempt): (WishId, AttemptId), image: &str, patience_ms: u64) -> Leave {
-        self.put(AwaitLeave {
-            wish,
+    async fn clearance(&self, (clearance, attempt): (ClearanceId, AttemptId), image: &str, patience_ms: u64) -> Clearance {
+        self.put(RequestClearance {
+            clearance,
             attempt,
             attempt_span: Some(TraceContext::root(&mut Random::from_system())),
             key: key(image),
@@ -122,22 +122,22 @@ impl Node {
         .await
     }
 
-    async fn ends(&self, (wish, attempt): (WishId, AttemptId), image: &str, failure: Option<AttemptFailure>) {
-        self.put(ResolveAttempt { wish, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
+    async fn ends(&self, (clearance, attempt): (ClearanceId, AttemptId), image: &str, failure: Option<AttemptFailure>) {
+        self.put(ResolveAttempt { clearance, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
         self.put(ReportAttempt { key: key(image), attempt, attempt_span: None, failure }).await;
-        self.put(WithdrawWish { wish }).await;
+        self.put(WithdrawClearance { clearance }).await;
     }
 
     async fn fails(&self, image: &str) {
         let flight = flight();
-        assert!(matches!(self.leave(flight, image, 10_000).await, Leave::Granted { .. }));
+        assert!(matches!(self.clearance(flight, image, 10_000).await, Clearance::Granted { .. }));
         self.ends(flight, image, Some(not_found())).await;
     }
 }
 
-fn flight() -> (WishId, AttemptId) {
+fn flight() -> (ClearanceId, AttemptId) {
     let mut random = Random::from_system();
-    (WishId::random(&mut random), AttemptId::random(&mut random))
+    (ClearanceId::random(&mut random), AttemptId::random(&mut random))
 }
 
 fn key(image: &str) -> BackoffKey {
@@ -181,15 +181,15 @@ async fn what_one_finds_out_holds_the_others() {
 async fn one_leads_and_its_success_lets_the_others_go_on() {
     let Some((_server, nodes)) = start(5).await else { return };
     let flights: Vec<_> = nodes.iter().map(|_| flight()).collect();
-    let asked = nodes.iter().zip(&flights).map(|(node, flight)| node.leave(*flight, IMAGE, 1_000));
+    let asked = nodes.iter().zip(&flights).map(|(node, flight)| node.clearance(*flight, IMAGE, 1_000));
     let answers = futures::future::join_all(asked).await;
-    let granted: Vec<usize> = (0..answers.len()).filter(|at| matches!(answers[*at], Leave::Granted { .. })).collect();
+    let granted: Vec<usize> = (0..answers.len()).filter(|at| matches!(answers[*at], Clearance::Granted { .. })).collect();
     assert_eq!(granted.len(), 1, "{answers:?}");
     let lead = granted[0];
     nodes[lead].ends(flights[lead], IMAGE, None).await;
     for (number, node) in nodes.iter().enumerate().filter(|(number, _)| *number != lead) {
-        let leave = node.leave(flights[number], IMAGE, 10_000).await;
-        assert!(matches!(leave, Leave::Granted { for_all: false, .. }), "{leave:?}");
+        let clearance = node.clearance(flights[number], IMAGE, 10_000).await;
+        assert!(matches!(clearance, Clearance::Granted { for_all: false, .. }), "{clearance:?}");
     }
 }
 
@@ -254,7 +254,7 @@ async fn a_server_that_dies_makes_no_node_worse_and_what_it_lost_is_said_again()
         node.until(|counts| counts.shared.alone).await;
     }
     let flight = flight();
-    assert!(matches!(nodes[1].leave(flight, "r.example/b:1", 1_000).await, Leave::Granted { for_all: false, .. }), "on its own");
+    assert!(matches!(nodes[1].clearance(flight, "r.example/b:1", 1_000).await, Clearance::Granted { for_all: false, .. }), "on its own");
     nodes[1].ends(flight, "r.example/b:1", Some(not_found())).await;
     nodes[1].held("r.example/b:1").await;
     server.wipe_store();

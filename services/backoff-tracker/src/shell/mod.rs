@@ -1,8 +1,8 @@
 //! What the actor is made of besides its core.
 
+mod clearance;
 mod entries;
 mod keep_up;
-mod leave;
 mod link;
 mod listing;
 mod news;
@@ -11,11 +11,11 @@ mod pausing;
 mod policy;
 mod recording;
 mod refusals;
+mod requests;
 mod sharing;
-mod wishes;
 
 pub use entries::{CountEntries, OpenEntries};
 pub use link::SharedBus;
 pub(crate) use recording::Recording;
+pub(crate) use requests::Requests;
 pub(crate) use sharing::Sharing;
-pub(crate) use wishes::Wishes;

@@ -118,7 +118,7 @@ impl BackoffTracker {
             entries: knowledge.entries(now.monotonic).len() as u64,
             binding: knowledge.binding_count(now.monotonic) as u64,
             reports: counts.replica.reports,
-            wishes: counts.wishes,
+            requests: counts.requests,
             pauses: knowledge.pauses(now.monotonic).count() as u64,
             refused_total: counts.refused_by_shared_total,
             observed_total: counts.observed_total,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Failure, Finding, Held, Input, Outcome, Target, Verdict, WishId};
+use backoff_tracker::core::knowledge::{Failure, Finding, Held, Input, Outcome, RequestId, Target, Verdict};
 use contract::messages::backoff_tracker::{self as told, AttemptFailure, BackoffAnswer, BackoffKey, CheckBackoff, ReportAttempt};
 use contract::{AttemptId, FailureClass, PodRef, TraceContext};
 
@@ -12,13 +12,13 @@ const IMAGE: &str = "r/a:1";
 
 /// A flight of its own is cleared, fails so and is over, as the pull coordinator tells it; the span of its attempt.
 fn fails(node: &mut Node, number: u64, failure: &Failure) -> TraceContext {
-    let (wish, attempt, span) = (WishId(number), AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
-    node.give(Input::Ask { wish, key: key(IMAGE), target: target() });
+    let (request, attempt, span) = (RequestId(number), AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
+    node.give(Input::Ask { request, key: key(IMAGE), target: target() });
     assert!(node.is_clear(), "{number}: {:?}", node.told);
-    node.give(Input::Begun { wish, attempt, trace: Some(span) });
-    node.give(Input::Resolved { wish, attempt, outcome: Outcome::Failed(failure.clone()) });
+    node.give(Input::Begun { request, attempt, trace: Some(span) });
+    node.give(Input::Resolved { request, attempt, outcome: Outcome::Failed(failure.clone()) });
     report(node, attempt, key(IMAGE), span, failure);
-    node.give(Input::Withdraw(wish));
+    node.give(Input::Withdraw(request));
     span
 }
 
@@ -32,9 +32,9 @@ fn report(node: &mut Node, attempt: AttemptId, key: BackoffKey, span: TraceConte
 /// What another flight is told that wants an image now.
 fn refused(node: &mut Node, number: u64, key: BackoffKey, target: Target) -> Held {
     node.told = None;
-    node.give(Input::Ask { wish: WishId(number), key, target });
+    node.give(Input::Ask { request: RequestId(number), key, target });
     let held = node.held().clone();
-    node.give(Input::Withdraw(WishId(number)));
+    node.give(Input::Withdraw(RequestId(number)));
     held
 }
 

@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, Effect, Failure, Finding, Held, Input, Knowledge, LeaseAnswer, Outcome, Report, Target, Topic, Trouble, Verdict, View, WishId,
+    About, Effect, Failure, Finding, Held, Input, Knowledge, LeaseAnswer, Outcome, Report, RequestId, Target, Topic, Trouble, Verdict, View,
 };
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::BackoffKey;
 use contract::{AttemptId, FailureClass};
 
-pub(crate) const WISH: WishId = WishId(7);
+pub(crate) const REQUEST: RequestId = RequestId(7);
 
 /// A node's core, with the answers of a bus and time that passes.
 pub(crate) struct Node {
     pub(crate) core: Knowledge,
     pub(crate) random: Random,
     pub(crate) now: Duration,
-    /// What the wish was last told.
+    /// What the request was last told.
     pub(crate) told: Option<Verdict>,
     pub(crate) published: Vec<Arc<Report>>,
     /// How long ago each was so.
     pub(crate) ages: Vec<Duration>,
     /// Whether the bus gives every lease, or answers nothing.
     pub(crate) bus_answers: bool,
-    /// How often an attempt was to end, or leave to lapse.
+    /// How often an attempt was to end, or clearance to lapse.
     pub(crate) abandoned: usize,
 }
 
@@ -70,7 +70,7 @@ impl Node {
     }
 
     pub(crate) fn ask(&mut self) {
-        self.give(Input::Ask { wish: WISH, key: key("r/a:1"), target: target() });
+        self.give(Input::Ask { request: REQUEST, key: key("r/a:1"), target: target() });
     }
 
     pub(crate) fn hear(&mut self, reporter: &str, about: About, finding: Finding) {
@@ -91,12 +91,12 @@ impl Node {
 
     pub(crate) fn begin(&mut self) -> AttemptId {
         let attempt = AttemptId::random(&mut self.random);
-        self.give(Input::Begun { wish: WISH, attempt, trace: None });
+        self.give(Input::Begun { request: REQUEST, attempt, trace: None });
         attempt
     }
 
     pub(crate) fn end(&mut self, attempt: AttemptId, outcome: Outcome) {
-        self.give(Input::Resolved { wish: WISH, attempt, outcome });
+        self.give(Input::Resolved { request: REQUEST, attempt, outcome });
     }
 
     pub(crate) fn fail(&mut self, class: FailureClass) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, Binding, CONTRADICTED_FOR, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_TOPICS_OF_ONE, MAX_WISHES,
-    Report, Target, Topic, Trouble, Verdict, View, WishId,
+    About, Binding, CONTRADICTED_FOR, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_REQUESTS, MAX_TOPICS_OF_ONE,
+    Report, RequestId, Target, Topic, Trouble, Verdict, View,
 };
 use contract::{AttemptId, FailureClass, Stage};
 
@@ -170,7 +170,7 @@ fn who_failed_with_others_is_believed_each_time_the_registry_is_down() {
 }
 
 #[test]
-fn one_node_alone_holds_a_wish_for_seconds_whatever_it_says_how_often() {
+fn one_node_alone_holds_a_request_for_seconds_whatever_it_says_how_often() {
     let login = || About::Login { repository: "a".to_owned(), fingerprint: "anonymous".to_owned(), anonymous: true };
     let mut node = Node::of(1_000);
     node.hear("liar", image(), failed(1));
@@ -335,15 +335,15 @@ fn an_old_report_is_no_news_and_a_nonsense_age_is_old() {
 }
 
 #[test]
-fn wishes_are_bounded() {
+fn requests_are_bounded() {
     let mut node = Node::of(1);
-    for number in 0..MAX_WISHES as u64 {
+    for number in 0..MAX_REQUESTS as u64 {
         let image = format!("r/a:{number}");
-        node.give(Input::Ask { wish: WishId(100 + number), key: key(&image), target: Target { reference: image, ..target() } });
+        node.give(Input::Ask { request: RequestId(100 + number), key: key(&image), target: Target { reference: image, ..target() } });
     }
     node.ask();
     assert!(node.held().cause.contains("wait for some of them"));
-    node.give(Input::Withdraw(WishId(100)));
+    node.give(Input::Withdraw(RequestId(100)));
     node.ask();
     assert!(!matches!(node.told, Some(Verdict::Held(_))));
 }

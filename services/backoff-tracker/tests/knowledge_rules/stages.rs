@@ -3,7 +3,7 @@
 use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Outcome, Target, Verdict};
 use contract::{FailureClass, Stage};
 
-use super::node::{Node, WISH, endpoint, failed, image, key, target};
+use super::node::{Node, REQUEST, endpoint, failed, image, key, target};
 
 fn blobs() -> About {
     About::Blobs { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
@@ -50,9 +50,9 @@ fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
     let said = node.published.len();
     node.end(attempt, Outcome::Reached(Stage::Manifest));
     let of_blobs = |node: &Node| node.published[said..].iter().any(|report| *report.topic.about() == blobs());
-    assert!(node.core.wants(WISH) && !of_blobs(&node), "a manifest is not what it was sent for");
+    assert!(node.core.wants(REQUEST) && !of_blobs(&node), "a manifest is not what it was sent for");
     node.end(attempt, Outcome::Reached(Stage::Blob));
-    assert!(!node.core.wants(WISH) && of_blobs(&node));
+    assert!(!node.core.wants(REQUEST) && of_blobs(&node));
     assert_eq!(node.core.entries(node.now).len(), 0);
 }
 
@@ -61,7 +61,7 @@ fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
 fn where_no_blob_came_lately_a_lead_lasts_until_one_comes() {
     for (shows_blobs, expected) in [(true, Stage::Blob), (false, Stage::Manifest)] {
         let mut node = Node::of(1_000);
-        node.give(Input::Ask { wish: WISH, key: key("r/a:1"), target: Target { shows_blobs, ..target() } });
+        node.give(Input::Ask { request: REQUEST, key: key("r/a:1"), target: Target { shows_blobs, ..target() } });
         let Some(Verdict::Clear { duty: Duty::Lead, until, .. }) = node.told else { panic!("{:?}", node.told) };
         assert_eq!(until, expected);
     }

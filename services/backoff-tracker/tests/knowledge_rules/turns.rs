@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Duty, Failure, Finding, Input, Outcome, Target, Verdict, WishId};
+use backoff_tracker::core::knowledge::{Duty, Failure, Finding, Input, Outcome, RequestId, Target, Verdict};
 use contract::{FailureClass, Stage};
 
-use super::node::{Node, WISH, endpoint, failed, failure, image, key, target};
+use super::node::{Node, REQUEST, endpoint, failed, failure, image, key, target};
 
-const SECOND_WISH: WishId = WishId(8);
+const SECOND_REQUEST: RequestId = RequestId(8);
 
 fn wants_another_image(node: &mut Node) {
     let other = Target { repository: "b".to_owned(), reference: "r/b:1".to_owned(), ..target() };
     node.told = None;
-    node.give(Input::Ask { wish: SECOND_WISH, key: key("r/b:1"), target: other });
+    node.give(Input::Ask { request: SECOND_REQUEST, key: key("r/b:1"), target: other });
 }
 
 /// Three attempts of one node that hang say no more than one does.
@@ -69,7 +69,7 @@ fn a_node_whose_last_attempt_failed_lets_others_ask_for_all_first() {
             let attempt = node.begin();
             let refused = Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
             node.end(attempt, Outcome::Failed(refused));
-            node.give(Input::Withdraw(WISH));
+            node.give(Input::Withdraw(REQUEST));
         }
         node.until(60.0);
         node.hear("n1", endpoint(), Finding::Succeeded);

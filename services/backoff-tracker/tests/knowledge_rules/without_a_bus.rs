@@ -6,7 +6,7 @@ use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Out
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, CheckBackoff, ReportAttempt};
 use contract::{AttemptId, FailureClass, Stage};
 
-use super::node::{Node, WISH, at, endpoint, failed, failure, image, key, limited, target};
+use super::node::{Node, REQUEST, at, endpoint, failed, failure, image, key, limited, target};
 
 #[test]
 fn without_a_bus_what_was_known_holds_until_the_next_try_and_for_the_seconds_that_a_server_takes_to_restart() {
@@ -157,9 +157,9 @@ fn who_finds_the_bus_again_in_time_goes_on_as_if_it_had_never_been_gone() {
     assert!(node.is_clear(), "{:?}", node.told);
 }
 
-/// A node had leave by its own rule while the bus was gone, and waits for its turn at the registry. The bus is back, and others fail.
+/// A node had clearance by its own rule while the bus was gone, and waits for its turn at the registry. The bus is back, and others fail.
 #[test]
-fn leave_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothing_is_refused_by_that() {
+fn clearance_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothing_is_refused_by_that() {
     for (paused, begun, lapses) in [(false, false, 1), (true, false, 0), (false, true, 0)] {
         let mut node = Node::of(20);
         if paused {
@@ -171,7 +171,7 @@ fn leave_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothing_i
         assert!(node.is_clear(), "{:?}", node.told);
         let attempt = AttemptId::random(&mut node.random);
         if begun {
-            node.give(Input::Started { wish: WISH, attempt, trace: None });
+            node.give(Input::Started { request: REQUEST, attempt, trace: None });
         }
         for reporter in ["n1", "n2", "n3"] {
             node.hear(reporter, endpoint(), failed(1));
@@ -204,7 +204,7 @@ fn a_lone_voice_takes_nobodys_leave() {
 
 /// It goes by its own rule, and nobody gives it a permit either: it has gone on without one by then.
 #[test]
-fn leave_of_whom_the_bus_has_just_left_without_an_answer_does_not_lapse() {
+fn clearance_of_whom_the_bus_has_just_left_without_an_answer_does_not_lapse() {
     let mut node = Node::of(20);
     node.bus_answers = false;
     node.until(1.0);
@@ -220,9 +220,9 @@ fn leave_of_whom_the_bus_has_just_left_without_an_answer_does_not_lapse() {
     }
 }
 
-/// The bus is back by then, or it has gone on without a permit: leave that is half a minute old says nothing of the registry.
+/// The bus is back by then, or it has gone on without a permit: clearance that is half a minute old says nothing of the registry.
 #[test]
-fn leave_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_when_the_next_attempt_is_due() {
+fn clearance_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_when_the_next_attempt_is_due() {
     let mut node = Node::of(20);
     node.bus_answers = false;
     node.until(1.0);

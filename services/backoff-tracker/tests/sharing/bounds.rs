@@ -1,33 +1,33 @@
 //! Where there is no room, and who is not heard: the node goes by kubelet's rule, and says so.
 
 use backoff_tracker::Share;
-use backoff_tracker::core::knowledge::MAX_WISHES;
+use backoff_tracker::core::knowledge::MAX_REQUESTS;
 use bus::Bus as _;
-use contract::messages::backoff_tracker::{BackoffAnswer, ClearBackoff, Leave, ReportAttempt};
+use contract::messages::backoff_tracker::{BackoffAnswer, ClearBackoff, Clearance, ReportAttempt};
 
 use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass};
 
 const IMAGE: &str = "r.example/a:1";
-/// Wishes that a node remembers.
-const ROOM: u64 = MAX_WISHES as u64;
+/// Clearances that a node remembers.
+const ROOM: u64 = MAX_REQUESTS as u64;
 
 #[actix::test]
-async fn as_many_standing_wishes_as_are_remembered_refuse_no_other_pull() {
+async fn as_many_standing_pulls_as_are_remembered_refuse_no_other_pull() {
     tokio::time::pause();
     let fleet = Nodes::start(1).await;
     let node = &fleet.nodes[0];
     let stands = |number: u64| {
-        let (wish, attempt) = ids(number);
-        ask(wish, attempt, &format!("r.example/a:{number}"), 0, true)
+        let (clearance, attempt) = ids(number);
+        ask(clearance, attempt, &format!("r.example/a:{number}"), 0, true)
     };
     for number in 0..ROOM {
         node.put(stands(number)).await;
     }
     let one_more = node.put(stands(ROOM)).await;
-    assert!(matches!(&one_more, Leave::Waiting { held: Some(held) } if held.cause.contains("cancel")), "{one_more:?}");
-    let (wish, attempt) = ids(ROOM + 1);
-    let leave = node.leave(wish, attempt, "r.example/b:1", PATIENCE_MS).await;
-    assert!(matches!(leave, Leave::Granted { for_all: false, .. }), "{leave:?}");
+    assert!(matches!(&one_more, Clearance::Waiting { held: Some(held) } if held.cause.contains("cancel")), "{one_more:?}");
+    let (clearance, attempt) = ids(ROOM + 1);
+    let clearance = node.clearance(clearance, attempt, "r.example/b:1", PATIENCE_MS).await;
+    assert!(matches!(clearance, Clearance::Granted { for_all: false, .. }), "{clearance:?}");
     let reported = node.put(ReportAttempt { key: key("r.example/b:1"), attempt, attempt_span: None, failure: Some(not_found()) }).await;
     assert_eq!(reported.next_try_ms, Some(10_000), "its own rule moves");
 }
@@ -49,9 +49,9 @@ async fn who_clears_without_a_bus_is_told_that_nobody_else_heard() {
 async fn a_report_that_a_full_bus_did_not_store_reaches_the_others_when_there_is_room() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
-    let (wish, attempt) = ids(1);
-    let leave = fleet.nodes[0].leave(wish, attempt, IMAGE, PATIENCE_MS).await;
-    assert!(matches!(leave, Leave::Granted { .. }), "{leave:?}");
+    let (clearance, attempt) = ids(1);
+    let clearance = fleet.nodes[0].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await;
+    assert!(matches!(clearance, Clearance::Granted { .. }), "{clearance:?}");
     fleet.bus.set_full(true);
     fleet.nodes[0].ends(1, IMAGE, Some(not_found())).await;
     pass(5).await;

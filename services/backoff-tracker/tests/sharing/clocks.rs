@@ -5,7 +5,7 @@ use std::time::Duration;
 use backoff_tracker::Share;
 use bus::memory::MemoryBus;
 use clock::{Clock, Jumps};
-use contract::messages::backoff_tracker::{BackoffAnswer, Leave, SeeFleet};
+use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, SeeFleet};
 use contract::messages::registrar::{FleetSeen, Place};
 
 use super::fleet::{Node, Nodes, PATIENCE_MS, ids, not_found, pass, refused};
@@ -28,11 +28,11 @@ async fn with_a_jumper() -> (Nodes, Node, Jumps) {
 
 /// In the end somebody may try again, everywhere.
 async fn comes_to_an_end(node: &Node, number: u64) {
-    let (wish, attempt) = ids(number);
+    let (clearance, attempt) = ids(number);
     for _ in 0..600 {
-        match node.leave(wish, attempt, IMAGE, PATIENCE_MS).await {
-            Leave::Granted { .. } => return node.ends(number, IMAGE, None).await,
-            Leave::Held(held) => assert!(held.next_try_ms <= LONGEST_MS, "{held:?}"),
+        match node.clearance(clearance, attempt, IMAGE, PATIENCE_MS).await {
+            Clearance::Granted { .. } => return node.ends(number, IMAGE, None).await,
+            Clearance::Held(held) => assert!(held.next_try_ms <= LONGEST_MS, "{held:?}"),
             _ => {}
         }
         pass(1_000).await;
@@ -80,12 +80,12 @@ async fn a_node_that_slept_harms_nobody_else() {
 }
 
 #[actix::test]
-async fn who_sleeps_with_a_wish_or_a_lead_in_hand_holds_nobody_up() {
+async fn who_sleeps_with_a_request_or_a_lead_in_hand_holds_nobody_up() {
     tokio::time::pause();
     let (fleet, jumper, jumps) = with_a_jumper().await;
-    let (wish, attempt) = ids(1);
-    let lead = jumper.leave(wish, attempt, IMAGE, PATIENCE_MS).await;
-    assert!(matches!(lead, Leave::Granted { for_all: true, .. }), "{lead:?}");
+    let (clearance, attempt) = ids(1);
+    let lead = jumper.clearance(clearance, attempt, IMAGE, PATIENCE_MS).await;
+    assert!(matches!(lead, Clearance::Granted { for_all: true, .. }), "{lead:?}");
     jumps.skip(Duration::from_secs(300));
     comes_to_an_end(&fleet.nodes[0], 2).await;
     jumper.ends(1, IMAGE, Some(refused())).await;

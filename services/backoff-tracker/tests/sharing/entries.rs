@@ -1,7 +1,7 @@
 //! What becomes of an entry is the event of exactly one node.
 
 use contract::EventReason::{self, BackoffOpened, BackoffProbed, BackoffReleased, RegistryRecovered, RegistryUnavailable};
-use contract::messages::backoff_tracker::{AttemptFailure, ClearBackoff, Leave, ResolveAttempt};
+use contract::messages::backoff_tracker::{AttemptFailure, ClearBackoff, Clearance, ResolveAttempt};
 use contract::{PullEvent, Stage, TraceContext};
 use futures::future::join_all;
 
@@ -21,21 +21,21 @@ fn of(events: &[(usize, PullEvent)], reason: EventReason) -> Vec<(usize, PullEve
     events.iter().filter(|(_, event)| event.reason == reason).cloned().collect()
 }
 
-/// Each node has leave for an image of its own, as its registry answered lately, and then all end so in the same moment.
+/// Each node has clearance for an image of its own, as its registry answered lately, and then all end so in the same moment.
 async fn all_end(fleet: &Nodes, round: u64, failure: Option<AttemptFailure>) {
     let number = |node: usize| 1_000 * round + node as u64;
     let image = |node: usize| format!("r.example/a{node}:1");
-    let leaves = fleet.nodes.iter().enumerate().map(async |(node, tracker)| {
-        let (wish, attempt) = ids(number(node));
+    let clearances = fleet.nodes.iter().enumerate().map(async |(node, tracker)| {
+        let (clearance, attempt) = ids(number(node));
         for _ in 0..240 {
-            if matches!(tracker.leave(wish, attempt, &image(node), PATIENCE_MS).await, Leave::Granted { .. }) {
+            if matches!(tracker.clearance(clearance, attempt, &image(node), PATIENCE_MS).await, Clearance::Granted { .. }) {
                 return;
             }
             pass(500).await;
         }
-        panic!("node {node} has no leave in round {round}");
+        panic!("node {node} has no clearance in round {round}");
     });
-    join_all(leaves).await;
+    join_all(clearances).await;
     let ends = fleet.nodes.iter().enumerate().map(async |(node, tracker)| tracker.ends(number(node), &image(node), failure.clone()).await);
     join_all(ends).await;
     pass(50).await;
@@ -82,8 +82,8 @@ async fn a_bad_tag_is_opened_by_who_found_it_probed_by_the_prober_and_released_b
     fleet.nodes[0].fails_when_let(2, IMAGE, not_found()).await;
     // Due again: one of all that want it tries for them.
     pass(11_000).await;
-    let wishes = fleet.nodes.iter().enumerate().map(|(number, node)| node.fails_or_not(10 + number as u64, IMAGE));
-    join_all(wishes).await;
+    let failures = fleet.nodes.iter().enumerate().map(|(number, node)| node.fails_or_not(10 + number as u64, IMAGE));
+    join_all(failures).await;
     pass(50).await;
     let seen = events(&fleet);
     assert_eq!(of(&seen, BackoffOpened).len(), 1, "{seen:?}");
@@ -127,8 +127,8 @@ async fn a_node_that_joins_announces_nothing_that_others_found() {
     pass(3_000).await;
     assert_eq!(events(&fleet).len(), 1);
     let late = &fleet.nodes[3];
-    let (wish, attempt) = ids(7);
-    late.put(ResolveAttempt { wish, attempt, failure: None, stage: Stage::Manifest }).await;
+    let (clearance, attempt) = ids(7);
+    late.put(ResolveAttempt { clearance, attempt, failure: None, stage: Stage::Manifest }).await;
     pass(50).await;
     assert_eq!(events(&fleet).len(), 1, "a result of nothing is nothing");
 }

@@ -12,13 +12,13 @@ use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::memory::MemoryBus;
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
-    AttemptFailure, AwaitLeave, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, CountBackoffs, Held, Leave, ReportAttempt,
-    ResolveAttempt, SeeFleet, WithdrawWish,
+    AttemptFailure, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, Clearance, CountBackoffs, Held, ReportAttempt,
+    RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
 };
 use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, CallError, Command, Envelope, FailureClass, Meta, PullEvent, Stage, Target, TraceContext, View, WishId};
+use contract::{AttemptId, CallError, ClearanceId, Command, Envelope, FailureClass, Meta, PullEvent, Stage, Target, TraceContext, View};
 
 /// Far more than an answer takes, on the paused clock.
 pub(crate) const PATIENCE_MS: u64 = 1_000;
@@ -139,59 +139,59 @@ impl Node {
         }
     }
 
-    pub(crate) async fn leave(&self, wish: WishId, attempt: AttemptId, image: &str, patience_ms: u64) -> Leave {
-        self.put(ask(wish, attempt, image, patience_ms, false)).await
+    pub(crate) async fn clearance(&self, clearance: ClearanceId, attempt: AttemptId, image: &str, patience_ms: u64) -> Clearance {
+        self.put(ask(clearance, attempt, image, patience_ms, false)).await
     }
 
-    pub(crate) async fn stand(&self, wish: WishId, attempt: AttemptId, image: &str, patience_ms: u64) -> Leave {
-        self.put(ask(wish, attempt, image, patience_ms, true)).await
+    pub(crate) async fn stand(&self, clearance: ClearanceId, attempt: AttemptId, image: &str, patience_ms: u64) -> Clearance {
+        self.put(ask(clearance, attempt, image, patience_ms, true)).await
     }
 
     /// A whole flight that fails so.
     pub(crate) async fn fails(&self, number: u64, image: &str, failure: AttemptFailure) {
-        let (wish, attempt) = ids(number);
-        let leave = self.leave(wish, attempt, image, PATIENCE_MS).await;
-        assert!(matches!(leave, Leave::Granted { .. }), "{leave:?}");
+        let (clearance, attempt) = ids(number);
+        let clearance = self.clearance(clearance, attempt, image, PATIENCE_MS).await;
+        assert!(matches!(clearance, Clearance::Granted { .. }), "{clearance:?}");
         self.ends(number, image, Some(failure)).await;
     }
 
     /// A whole flight that fails so, once it has clearance.
     pub(crate) async fn fails_when_let(&self, number: u64, image: &str, failure: AttemptFailure) {
-        let (wish, attempt) = ids(number);
-        let leave = self.leave(wish, attempt, image, 10_000).await;
-        assert!(matches!(leave, Leave::Granted { .. }), "{leave:?}");
+        let (clearance, attempt) = ids(number);
+        let clearance = self.clearance(clearance, attempt, image, 10_000).await;
+        assert!(matches!(clearance, Clearance::Granted { .. }), "{clearance:?}");
         self.ends(number, image, Some(failure)).await;
     }
 
-    /// A flight that fails if it has leave within a second.
+    /// A flight that fails if it has clearance within a second.
     pub(crate) async fn fails_or_not(&self, number: u64, image: &str) {
-        let (wish, attempt) = ids(number);
-        match self.leave(wish, attempt, image, PATIENCE_MS).await {
-            Leave::Granted { .. } => self.ends(number, image, Some(not_found())).await,
+        let (clearance, attempt) = ids(number);
+        match self.clearance(clearance, attempt, image, PATIENCE_MS).await {
+            Clearance::Granted { .. } => self.ends(number, image, Some(not_found())).await,
             _ => {
-                self.put(WithdrawWish { wish }).await;
+                self.put(WithdrawClearance { clearance }).await;
             }
         }
     }
 
-    /// A whole flight that succeeds, once it has leave.
+    /// A whole flight that succeeds, once it has clearance.
     pub(crate) async fn ends_well(&self, number: u64, image: &str) {
-        let (wish, attempt) = ids(number);
+        let (clearance, attempt) = ids(number);
         for _ in 0..120 {
-            if matches!(self.leave(wish, attempt, image, PATIENCE_MS).await, Leave::Granted { .. }) {
+            if matches!(self.clearance(clearance, attempt, image, PATIENCE_MS).await, Clearance::Granted { .. }) {
                 return self.ends(number, image, None).await;
             }
             pass(500).await;
         }
-        panic!("{image} has no leave within a minute");
+        panic!("{image} has no clearance within a minute");
     }
 
-    /// The end of a flight that had leave.
+    /// The end of a flight that had clearance.
     pub(crate) async fn ends(&self, number: u64, image: &str, failure: Option<AttemptFailure>) {
-        let (wish, attempt) = ids(number);
-        self.put(ResolveAttempt { wish, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
+        let (clearance, attempt) = ids(number);
+        self.put(ResolveAttempt { clearance, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
         self.put(ReportAttempt { key: key(image), attempt, attempt_span: None, failure }).await;
-        self.put(WithdrawWish { wish }).await;
+        self.put(WithdrawClearance { clearance }).await;
     }
 
     pub(crate) async fn counts(&self) -> BackoffCounts {
@@ -203,9 +203,9 @@ pub(crate) fn envelope<C: Command>(body: C) -> Envelope<C> {
     Envelope { meta: Meta::root(&mut Random::seeded(11)), body }
 }
 
-pub(crate) fn ask(wish: WishId, attempt: AttemptId, image: &str, patience_ms: u64, standing: bool) -> AwaitLeave {
-    AwaitLeave {
-        wish,
+pub(crate) fn ask(clearance: ClearanceId, attempt: AttemptId, image: &str, patience_ms: u64, standing: bool) -> RequestClearance {
+    RequestClearance {
+        clearance,
         attempt,
         attempt_span: Some(TraceContext::root(&mut Random::seeded(12))),
         key: key(image),
@@ -216,10 +216,10 @@ pub(crate) fn ask(wish: WishId, attempt: AttemptId, image: &str, patience_ms: u6
     }
 }
 
-/// A wish and an attempt, the same for the same number.
-pub(crate) fn ids(number: u64) -> (WishId, AttemptId) {
+/// A clearance and an attempt, the same for the same number.
+pub(crate) fn ids(number: u64) -> (ClearanceId, AttemptId) {
     let mut random = Random::seeded(number);
-    (WishId::random(&mut random), AttemptId::random(&mut random))
+    (ClearanceId::random(&mut random), AttemptId::random(&mut random))
 }
 
 pub(crate) fn key(image: &str) -> BackoffKey {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actors::bucket_spec;
 use bus::{Bus as _, KeyValue, Message};
 use contract::know::{AboutKind, Found, REPORTS, ReportKey, SharedBucket, StoredAbout, StoredReport, encode, encode_as};
-use contract::messages::backoff_tracker::{BackoffAnswer, Leave, SeeFleet};
+use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, SeeFleet};
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 use contract::subject::Fleet;
 use contract::{FailureClass, View};
@@ -97,7 +97,7 @@ async fn what_cannot_be_is_counted_and_binds_nobody() {
 }
 
 #[actix::test]
-async fn the_key_of_what_is_known_is_no_leave_to_speak_of_something_else() {
+async fn the_key_of_what_is_known_is_no_clearance_to_speak_of_something_else() {
     const OTHER: &str = "r.example/b:1";
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
@@ -292,8 +292,8 @@ async fn what_another_version_wrote_is_counted_and_binds_nobody_and_all_can_read
 async fn a_lead_that_somebody_else_took_ends_by_itself() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
-    let (wish, attempt) = ids(1);
-    assert!(matches!(fleet.nodes[0].leave(wish, attempt, IMAGE, 1_000).await, Leave::Granted { for_all: true, .. }));
+    let (clearance, attempt) = ids(1);
+    assert!(matches!(fleet.nodes[0].clearance(clearance, attempt, IMAGE, 1_000).await, Clearance::Granted { for_all: true, .. }));
     let leases = fleet.bus.bucket(&bucket_spec(SharedBucket::leases(&Fleet::default()))).await.unwrap();
     // A second holder: the first one's lease is taken away and made anew under another name.
     let held = leases.snapshot(None).await.unwrap().entries;
@@ -305,7 +305,7 @@ async fn a_lead_that_somebody_else_took_ends_by_itself() {
     pass(5).await;
     let (other, next) = ids(2);
     for _ in 0..60 {
-        if matches!(fleet.nodes[1].leave(other, next, IMAGE, 1_000).await, Leave::Granted { .. }) {
+        if matches!(fleet.nodes[1].clearance(other, next, IMAGE, 1_000).await, Clearance::Granted { .. }) {
             fleet.nodes[1].ends(2, IMAGE, None).await;
             // The first one's own result is late, and harms nobody.
             return fleet.nodes[0].ends(1, IMAGE, None).await;

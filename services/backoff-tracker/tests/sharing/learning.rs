@@ -5,8 +5,8 @@ use std::time::Duration;
 use backoff_tracker::Share;
 use clock::Clock;
 use contract::messages::backoff_tracker::{
-    AttemptFailure, AwaitLeave, BackoffAnswer, BackoffKey, BeginAttempt, LEAVE_LAPSES_AFTER_MS, Leave, ResolveAttempt, SeeFleet,
-    WithdrawWish,
+    AttemptFailure, BackoffAnswer, BackoffKey, BeginAttempt, CLEARANCE_LAPSES_AFTER_MS, Clearance, RequestClearance, ResolveAttempt,
+    SeeFleet, WithdrawClearance,
 };
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 use contract::{FailureClass, PodRef, Stage};
@@ -27,23 +27,24 @@ async fn what_one_does_not_find_delays_the_others_and_what_two_do_not_find_refus
         assert_eq!(held.cause, "ErrImagePull: manifest unknown");
         assert!(held.learned_ms_ago < 100 && held.learned_trace.is_some() && held.next_try_ms > 3_000 && held.unconfirmed, "{held:?}");
         assert_eq!(other.may_try(IMAGE).await, BackoffAnswer::Clear);
-        let (wish, attempt) = ids(number);
-        let leave = other.leave(wish, attempt, IMAGE, 10).await;
-        assert!(matches!(&leave, Leave::Waiting { held: Some(held) } if held.unconfirmed), "it is told what it waits for: {leave:?}");
-        other.put(WithdrawWish { wish }).await;
+        let (clearance, attempt) = ids(number);
+        let answer = other.clearance(clearance, attempt, IMAGE, 10).await;
+        assert!(matches!(&answer, Clearance::Waiting { held: Some(held) } if held.unconfirmed), "it is told what it waits for: {answer:?}");
+        other.put(WithdrawClearance { clearance }).await;
         assert_eq!(other.check("r.example/b:1").await, BackoffAnswer::Clear, "another image is not held");
     }
-    let (wish, attempt) = ids(20);
-    let granted = fleet.nodes[1].leave(wish, attempt, IMAGE, 10_000).await;
-    assert!(matches!(granted, Leave::Granted { for_all: true, .. }), "once its time has come one of them tries: {granted:?}");
+    let (clearance, attempt) = ids(20);
+    let granted = fleet.nodes[1].clearance(clearance, attempt, IMAGE, 10_000).await;
+    assert!(matches!(granted, Clearance::Granted { for_all: true, .. }), "once its time has come one of them tries: {granted:?}");
     assert!(fleet.clock.now().monotonic <= Duration::from_secs(5), "it waits the first step, 4 s at most");
     fleet.nodes[1].ends(20, IMAGE, Some(not_found())).await;
     pass(5).await;
-    let (wish, attempt) = ids(21);
-    for answer in
-        [fleet.nodes[2].leave(wish, attempt, IMAGE, PATIENCE_MS).await, fleet.nodes[2].leave(wish, attempt, IMAGE, PATIENCE_MS).await]
-    {
-        assert!(matches!(&answer, Leave::Held(held) if !held.unconfirmed), "two say so: {answer:?}");
+    let (clearance, attempt) = ids(21);
+    for answer in [
+        fleet.nodes[2].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await,
+        fleet.nodes[2].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await,
+    ] {
+        assert!(matches!(&answer, Clearance::Held(held) if !held.unconfirmed), "two say so: {answer:?}");
     }
     assert!(matches!(fleet.nodes[2].may_try(IMAGE).await, BackoffAnswer::Held(_)));
     let own = fleet.nodes[1].held(IMAGE).await;
@@ -61,13 +62,13 @@ async fn one_leads_and_the_others_wait_for_its_word() {
     let mut granted = Vec::new();
     let mut waiting = Vec::new();
     for (number, node) in fleet.nodes.iter().enumerate() {
-        let (wish, attempt) = ids(number as u64);
-        match node.leave(wish, attempt, IMAGE, 300).await {
-            Leave::Granted { for_all, answer_within_ms, .. } => {
+        let (clearance, attempt) = ids(number as u64);
+        match node.clearance(clearance, attempt, IMAGE, 300).await {
+            Clearance::Granted { for_all, answer_within_ms, .. } => {
                 assert!(for_all && answer_within_ms.is_some_and(|within| within <= 15_000));
                 granted.push(number);
             }
-            Leave::Waiting { held: None } => waiting.push(number),
+            Clearance::Waiting { held: None } => waiting.push(number),
             other => panic!("{other:?}"),
         }
     }
@@ -75,14 +76,14 @@ async fn one_leads_and_the_others_wait_for_its_word() {
     let asked: Vec<_> = waiting
         .iter()
         .map(|number| {
-            let (wish, attempt) = ids(*number as u64);
-            fleet.nodes[*number].leave(wish, attempt, IMAGE, 10_000)
+            let (clearance, attempt) = ids(*number as u64);
+            fleet.nodes[*number].clearance(clearance, attempt, IMAGE, 10_000)
         })
         .collect();
     let begun = fleet.clock.now().monotonic;
     let lead = granted[0];
     let (answers, ()) = futures::future::join(futures::future::join_all(asked), fleet.nodes[lead].ends(lead as u64, IMAGE, None)).await;
-    assert!(answers.iter().all(|leave| matches!(leave, Leave::Granted { .. })), "{answers:?}");
+    assert!(answers.iter().all(|clearance| matches!(clearance, Clearance::Granted { .. })), "{answers:?}");
     assert!(fleet.clock.now().monotonic - begun < Duration::from_secs(1), "at once, in their turn");
 }
 
@@ -95,25 +96,25 @@ async fn one_probes_when_the_time_is_up_and_a_success_lets_all_go_on() {
         .iter()
         .zip(10..)
         .map(|(node, number)| {
-            let (wish, attempt) = ids(number);
-            node.stand(wish, attempt, IMAGE, 12_000)
+            let (clearance, attempt) = ids(number);
+            node.stand(clearance, attempt, IMAGE, 12_000)
         })
         .collect();
     let answers = futures::future::join_all(asked).await;
-    let probing: Vec<usize> = (0..answers.len()).filter(|at| matches!(answers[*at], Leave::Granted { for_all: true, .. })).collect();
+    let probing: Vec<usize> = (0..answers.len()).filter(|at| matches!(answers[*at], Clearance::Granted { for_all: true, .. })).collect();
     assert_eq!(probing.len(), 1, "{answers:?}");
-    assert!(answers.iter().all(|leave| matches!(leave, Leave::Granted { .. } | Leave::Waiting { .. })));
+    assert!(answers.iter().all(|clearance| matches!(clearance, Clearance::Granted { .. } | Clearance::Waiting { .. })));
     let asked: Vec<_> = (0..answers.len())
         .filter(|at| !probing.contains(at))
         .map(|at| {
-            let (wish, attempt) = ids(10 + at as u64);
-            fleet.nodes[at + 1].stand(wish, attempt, IMAGE, 5_000)
+            let (clearance, attempt) = ids(10 + at as u64);
+            fleet.nodes[at + 1].stand(clearance, attempt, IMAGE, 5_000)
         })
         .collect();
     let prober = probing[0];
     let success = fleet.nodes[prober + 1].ends(10 + prober as u64, IMAGE, None);
     let (answers, ()) = futures::future::join(futures::future::join_all(asked), success).await;
-    assert!(answers.iter().all(|leave| matches!(leave, Leave::Granted { .. })), "{answers:?}");
+    assert!(answers.iter().all(|clearance| matches!(clearance, Clearance::Granted { .. })), "{answers:?}");
     assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
 }
 
@@ -154,11 +155,11 @@ async fn without_a_bus_a_node_goes_by_kubelets_rule() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     bus::Bus::drain(&fleet.nodes[0].connection).await;
-    let (wish, attempt) = ids(1);
+    let (clearance, attempt) = ids(1);
     let mut granted = 0;
     for _ in 0..3 {
-        let leave = fleet.nodes[0].leave(wish, attempt, IMAGE, PATIENCE_MS).await;
-        granted += u64::from(matches!(leave, Leave::Granted { .. }));
+        let clearance = fleet.nodes[0].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await;
+        granted += u64::from(matches!(clearance, Clearance::Granted { .. }));
     }
     assert!(granted >= 1);
     fleet.nodes[0].ends(1, IMAGE, Some(not_found())).await;
@@ -166,16 +167,16 @@ async fn without_a_bus_a_node_goes_by_kubelets_rule() {
 }
 
 #[actix::test]
-async fn a_wish_that_nobody_asks_for_any_more_lapses() {
+async fn a_request_for_clearance_that_nobody_repeats_lapses() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
-    let (wish, attempt) = ids(1);
-    assert!(matches!(fleet.nodes[0].leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { .. }));
-    pass(LEAVE_LAPSES_AFTER_MS + 100).await;
+    let (clearance, attempt) = ids(1);
+    assert!(matches!(fleet.nodes[0].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await, Clearance::Granted { .. }));
+    pass(CLEARANCE_LAPSES_AFTER_MS + 100).await;
     let counts = fleet.nodes[0].counts().await.shared;
-    assert_eq!((counts.lapsed_total, counts.wishes), (1, 0));
+    assert_eq!((counts.lapsed_total, counts.requests), (1, 0));
     let (other, attempt) = ids(2);
-    assert!(matches!(fleet.nodes[1].leave(other, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { .. }));
+    assert!(matches!(fleet.nodes[1].clearance(other, attempt, IMAGE, PATIENCE_MS).await, Clearance::Granted { .. }));
 }
 
 #[actix::test]
@@ -210,20 +211,20 @@ async fn a_wiped_bucket_is_filled_again_by_those_who_know() {
 async fn an_attempt_that_hangs_while_others_are_answered_is_to_be_begun_anew() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
-    let (wish, attempt) = ids(1);
+    let (clearance, attempt) = ids(1);
     let hanging = &fleet.nodes[0];
-    assert!(matches!(hanging.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { for_all: true, .. }));
-    hanging.put(BeginAttempt { wish, attempt }).await;
-    let watched = hanging.leave(wish, attempt, IMAGE, 14_000);
+    assert!(matches!(hanging.clearance(clearance, attempt, IMAGE, PATIENCE_MS).await, Clearance::Granted { for_all: true, .. }));
+    hanging.put(BeginAttempt { clearance, attempt }).await;
+    let watched = hanging.clearance(clearance, attempt, IMAGE, 14_000);
     let answered = async {
         pass(3_000).await;
         fleet.nodes[1].fails(2, "r.example/b:1", not_found()).await;
     };
-    let (leave, ()) = futures::future::join(watched, answered).await;
-    assert_eq!(leave, Leave::Abandoned, "who says not there has answered");
-    assert_eq!(hanging.leave(wish, attempt, IMAGE, 0).await, Leave::Abandoned, "and so as often as it is asked");
+    let (answer, ()) = futures::future::join(watched, answered).await;
+    assert_eq!(answer, Clearance::Abandoned, "who says not there has answered");
+    assert_eq!(hanging.clearance(clearance, attempt, IMAGE, 0).await, Clearance::Abandoned, "and so as often as it is asked");
     let (_, anew) = ids(3);
-    assert!(matches!(hanging.leave(wish, anew, IMAGE, PATIENCE_MS).await, Leave::Granted { .. }));
+    assert!(matches!(hanging.clearance(clearance, anew, IMAGE, PATIENCE_MS).await, Clearance::Granted { .. }));
     assert_eq!(hanging.counts().await.shared.abandoned_total, 1);
 }
 
@@ -232,24 +233,24 @@ async fn who_waits_for_its_permit_says_nothing_of_the_registry() {
     tokio::time::pause();
     let fleet = Nodes::start(30).await;
     let lead = &fleet.nodes[0];
-    let (wish, attempt) = ids(1);
-    assert!(matches!(lead.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { for_all: true, .. }));
+    let (clearance, attempt) = ids(1);
+    assert!(matches!(lead.clearance(clearance, attempt, IMAGE, PATIENCE_MS).await, Clearance::Granted { for_all: true, .. }));
     lead.ends(1, IMAGE, None).await;
     pass(5).await;
     for (node, number) in fleet.nodes.iter().zip(100..) {
-        let (wish, attempt) = ids(number);
-        assert!(matches!(node.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { for_all: false, .. }));
+        let (clearance, attempt) = ids(number);
+        assert!(matches!(node.clearance(clearance, attempt, IMAGE, PATIENCE_MS).await, Clearance::Granted { for_all: false, .. }));
     }
     pass(5_000).await;
     assert_eq!(lead.counts().await.shared.entries, 0, "they are in their queues");
     for (node, number) in fleet.nodes.iter().zip(100..) {
-        let (wish, attempt) = ids(number);
-        node.put(BeginAttempt { wish, attempt }).await;
+        let (clearance, attempt) = ids(number);
+        node.put(BeginAttempt { clearance, attempt }).await;
     }
     pass(3_000).await;
     assert_eq!(lead.counts().await.shared.entries, 1, "now the registry does not answer");
-    let (wish, attempt) = ids(100);
-    fleet.nodes[0].put(ResolveAttempt { wish, attempt, failure: None, stage: Stage::Manifest }).await;
+    let (clearance, attempt) = ids(100);
+    fleet.nodes[0].put(ResolveAttempt { clearance, attempt, failure: None, stage: Stage::Manifest }).await;
     pass(5).await;
     assert_eq!(lead.counts().await.shared.entries, 0);
 }
@@ -259,11 +260,11 @@ async fn who_asks_for_all_and_waits_for_its_permit_says_nothing_of_the_registry_
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     let lead = &fleet.nodes[0];
-    let (wish, attempt) = ids(1);
-    assert!(matches!(lead.leave(wish, attempt, IMAGE, PATIENCE_MS).await, Leave::Granted { for_all: true, .. }));
+    let (clearance, attempt) = ids(1);
+    assert!(matches!(lead.clearance(clearance, attempt, IMAGE, PATIENCE_MS).await, Clearance::Granted { for_all: true, .. }));
     pass(5_000).await;
     assert_eq!(fleet.nodes[1].counts().await.shared.entries, 0, "it is in its queue");
-    lead.put(BeginAttempt { wish, attempt }).await;
+    lead.put(BeginAttempt { clearance, attempt }).await;
     pass(1_900).await;
     assert_eq!(fleet.nodes[1].counts().await.shared.entries, 0);
     pass(200).await;
@@ -306,12 +307,12 @@ async fn the_local_rule_holds_a_flight_only_while_it_holds_all_its_callers() {
     let own =
         AttemptFailure { class: FailureClass::NodeLocal, cause: "ErrImagePull: no space left".to_owned(), ..AttemptFailure::default() };
     node.fails(1, IMAGE, own).await;
-    let (wish, attempt) = ids(2);
-    let leave = |other_keys| node.put(AwaitLeave { other_keys, ..ask(wish, attempt, IMAGE, 500, true) });
+    let (clearance, attempt) = ids(2);
+    let clearance = |other_keys| node.put(RequestClearance { other_keys, ..ask(clearance, attempt, IMAGE, 500, true) });
     let another = BackoffKey { pod: Some(PodRef { name: "another".to_owned(), ..PodRef::default() }), ..key(IMAGE) };
     for (other_keys, held) in [(vec![], true), (vec![key(IMAGE)], true), (vec![another.clone()], false)] {
-        let answer = leave(other_keys.clone()).await;
-        assert_eq!(matches!(answer, Leave::Waiting { held: Some(_) }), held, "{other_keys:?}: {answer:?}");
-        assert_eq!(matches!(answer, Leave::Granted { .. }), !held, "{other_keys:?}: {answer:?}");
+        let answer = clearance(other_keys.clone()).await;
+        assert_eq!(matches!(answer, Clearance::Waiting { held: Some(_) }), held, "{other_keys:?}: {answer:?}");
+        assert_eq!(matches!(answer, Clearance::Granted { .. }), !held, "{other_keys:?}: {answer:?}");
     }
 }

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use clock::Random;
-use contract::messages::backoff_tracker::{AttemptFailure, Leave, ReportAttempt, ResolveAttempt, WithdrawWish};
-use contract::{AttemptId, Stage, WishId};
+use contract::messages::backoff_tracker::{AttemptFailure, Clearance, ReportAttempt, ResolveAttempt, WithdrawClearance};
+use contract::{AttemptId, ClearanceId, Stage};
 
 use super::fleet::{Nodes, key, not_found, refused};
 
@@ -28,17 +28,17 @@ async fn storm(failure: AttemptFailure, well_at: Duration) -> Seen {
         let (clock, failing, served, last, failure) = (&fleet.clock, &failing, &served, &last, &failure);
         async move {
             let mut random = Random::seeded(seed);
-            let wish = WishId::random(&mut random);
+            let clearance = ClearanceId::random(&mut random);
             loop {
                 let attempt = AttemptId::random(&mut random);
-                while !matches!(node.stand(wish, attempt, IMAGE, 10_000).await, Leave::Granted { .. }) {}
+                while !matches!(node.stand(clearance, attempt, IMAGE, 10_000).await, Clearance::Granted { .. }) {}
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let now = clock.now().monotonic;
                 let failure = (now < well_at).then(|| failure.clone());
-                node.put(ResolveAttempt { wish, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
+                node.put(ResolveAttempt { clearance, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
                 node.put(ReportAttempt { key: key(IMAGE), attempt, attempt_span: None, failure: failure.clone() }).await;
                 if failure.is_none() {
-                    node.put(WithdrawWish { wish }).await;
+                    node.put(WithdrawClearance { clearance }).await;
                     served.set(served.get() + 1);
                     last.set(now);
                     return;

@@ -12,7 +12,7 @@ use crate::node::SOCKET_FILE;
 /// The file that the running agent has locked; it holds the agent's process id for people.
 const LOCK_FILE: &str = "lock";
 /// What the agent is to go on with after a restart.
-const WISHES_FILE: &str = "wishes.json";
+const STANDING_PULLS_FILE: &str = "standing-pulls.json";
 /// How many nodes the fleet had when the agent last ran.
 const FLEET_SIZE_FILE: &str = "fleet-size";
 const LOCK_MODE: u32 = 0o600;
@@ -69,8 +69,8 @@ impl StateDir {
         &self.path
     }
 
-    pub(super) fn wishes(&self) -> PathBuf {
-        self.path.join(WISHES_FILE)
+    pub(super) fn standing_pulls(&self) -> PathBuf {
+        self.path.join(STANDING_PULLS_FILE)
     }
 }
 

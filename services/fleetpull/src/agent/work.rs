@@ -16,7 +16,7 @@ use event_recorder::store::sqlite::{OUTBOX_FILE, Origin, SqliteStore};
 use event_recorder::{Durability, StreamLimits};
 use futures::StreamExt as _;
 use metrics::Instruments;
-use pull_coordinator::FileWishStore;
+use pull_coordinator::StandingPullFile;
 use runtimes::keyring::FleetKey;
 use runtimes::{RuntimeDescription, RuntimeRef};
 use settings::Settings;
@@ -105,7 +105,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let options = NodeOptions {
         sharing: sharing.clone(),
         membership: Some(membership).filter(|_| settings.nats.is_wanted()),
-        wishes: Some(Arc::new(FileWishStore::new(state.wishes()))),
+        standing_pulls: Some(Arc::new(StandingPullFile::new(state.standing_pulls()))),
         keep_free: keep_free(settings),
         events: Some(durability),
         instruments: instruments.clone(),

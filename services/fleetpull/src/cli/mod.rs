@@ -80,9 +80,9 @@ pub enum Command {
     Explain(ExplainArgs),
     /// List the agents of the fleet, asked live; with a name, all counters of that one.
     Nodes(NodesArgs),
-    /// List what is in flight, queued and wished for on every node.
+    /// List what is in flight, queued and standing on every node.
     Pulls(PullsArgs),
-    /// End standing wishes: `pull --wait` and `pull --detach` leave them with the agents.
+    /// End standing pulls: `pull --wait` and `pull --detach` leave them with the agents.
     Cancel(CancelArgs),
     /// List, explain, clear or pause what nodes know of failures.
     Backoff(BackoffArgs),

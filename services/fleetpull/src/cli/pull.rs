@@ -33,11 +33,11 @@ IfNotPresent. Durations need a unit: 30s, 5m.
 On many nodes, a failure that would come everywhere (not_found, denied,
 content_invalid, signature_invalid) stops what has not begun; with --wait it
 pauses that until a node has the image.
-With --wait a wish stands with each agent, which goes on by itself, also when
-this command is killed; Ctrl-C withdraws the wishes, a second Ctrl-C leaves them.
+With --wait a standing pull goes on with each agent, which goes on by itself, also when
+this command is killed; Ctrl-C withdraws the standing pulls, a second Ctrl-C leaves them.
 The same with --detach again joins the standing pull of each node (same image,
 pod, platform and policy) and lets it stand for the longer of both times.
-`fleetpull pulls` lists wishes, `fleetpull cancel` ends them.
+`fleetpull pulls` lists standing pulls, `fleetpull cancel` ends them.
 
 Facts go to stdout (with -o json one object a line for each image and node),
 progress and advice to stderr.
@@ -64,7 +64,7 @@ pub struct PullArgs {
     /// How long to wait for an answer; what is under way on other nodes goes on if somebody else wants it.
     #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true, conflicts_with = "wait")]
     pub timeout: Option<Duration>,
-    /// Let the wish stand until the image is there, through failures and back-offs, but no longer than this.
+    /// Let the standing pull stand until the image is there, through failures and back-offs, but no longer than this.
     #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
     /// On this node of the fleet; may be given several times.
@@ -113,7 +113,7 @@ pub struct FleetPullArgs {
     /// platform asks the registry for the manifest.
     #[arg(long, conflicts_with_all = ["wait", "detach"])]
     pub dry_run: bool,
-    /// Leave the wishes with the agents, print their ids and end.
+    /// Leave the standing pulls with the agents, print their ids and end.
     #[arg(long, requires = "wait", conflicts_with = "canary")]
     pub detach: bool,
 }

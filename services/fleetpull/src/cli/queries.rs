@@ -145,7 +145,7 @@ pub struct NodesArgs {
     pub question: QuestionArgs,
 }
 
-/// List what is in flight, queued and wished for on every node.
+/// List what is in flight, queued and standing on every node.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -153,7 +153,7 @@ Examples:
   fleetpull pulls --node n1 --nats nats://nats:4222   on n1 alone
   fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-A standing wish (pull --wait) is listed with its id, which `fleetpull cancel`
+A standing pull (pull --wait) is listed with its id, which `fleetpull cancel`
 takes, and with what it waits for.")]
 pub struct PullsArgs {
     /// Whom to ask, and how facts are written.
@@ -175,7 +175,7 @@ or another standing pull), and it is said on which node and for how many.
 Exit status: 0 when what was named is cancelled; 1 when there was no such
 standing pull, a node did not answer, or a pull of the named image goes on.")]
 pub struct CancelArgs {
-    /// The id of a wish, as `pull --detach` and `pulls` print it, or an image as it was asked for.
+    /// The id of a standing pull, as `pull --detach` and `pulls` print it, or an image as it was asked for.
     #[arg(value_name = "ID|IMAGE")]
     pub what: String,
     /// Whom to ask, and how facts are written.

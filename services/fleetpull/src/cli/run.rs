@@ -28,7 +28,7 @@ pub struct RunArgs {
     /// A label of the node; may be given several times.
     #[arg(long = "label", value_name = "K=V")]
     pub labels: Vec<String>,
-    /// Where the agent keeps its lock, its socket and the wishes that stand [default: below the store, named after the node].
+    /// Where the agent keeps its lock, its socket and the standing pulls that stand [default: below the store, named after the node].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Runtime.

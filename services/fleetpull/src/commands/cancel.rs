@@ -4,26 +4,26 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use backoff_tracker::sought::is_key;
-use contract::messages::pull_coordinator::{CancelWish, ListPulls, ListWishes, PullStatus, WishStatus};
-use contract::{NodeName, WishId};
+use contract::messages::pull_coordinator::{CancelStandingPull, ListPulls, ListStandingPulls, PullStatus, StandingPullStatus};
+use contract::{NodeName, StandingPullId};
 
 use super::acting::by;
 use crate::cli::{CancelArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output::known::same_image;
-use crate::output::{self, table, wish};
+use crate::output::{self, standing_pull, table};
 
-/// How many wishes are shown to somebody who meant another, and how many nodes that go on pulling.
+/// How many standing pulls are shown to somebody who meant another, and how many nodes that go on pulling.
 const SHOWN: usize = 10;
 
 /// Ends standing pulls, and says which pulls of the image go on for other callers.
 pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
-        let (wishes, mut exit) = standing(&client, &nodes).await;
+        let (standing_pulls, mut exit) = standing(&client, &nodes).await;
         let now_ms = client.clock().now().wall_ms();
-        let (meant, others): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|(_, status)| is_meant(&args.what, status));
+        let (meant, others): (Vec<_>, Vec<_>) = standing_pulls.into_iter().partition(|(_, status)| is_meant(&args.what, status));
         if meant.is_empty() {
             let going_on = going_on(&client, &nodes, &BTreeSet::from([args.what.as_str()])).await;
             if going_on.is_empty() {
@@ -33,10 +33,11 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
             }
             return Ok(Exit::Failure);
         }
-        let ids: BTreeSet<WishId> = meant.iter().map(|(_, status)| status.wish).collect();
+        let ids: BTreeSet<StandingPullId> = meant.iter().map(|(_, status)| status.standing_pull).collect();
         for id in ids {
-            let holders: Vec<NodeName> = meant.iter().filter(|(_, status)| status.wish == id).map(|(node, _)| node.clone()).collect();
-            for (node, answer) in client.ask_each(&holders, &CancelWish { what: id.to_string(), by: by() }).await {
+            let holders: Vec<NodeName> =
+                meant.iter().filter(|(_, status)| status.standing_pull == id).map(|(node, _)| node.clone()).collect();
+            for (node, answer) in client.ask_each(&holders, &CancelStandingPull { what: id.to_string(), by: by() }).await {
                 match answer {
                     Ok(done) => done.cancelled.iter().for_each(|status| print(args, &node, status, now_ms)),
                     Err(silence) => {
@@ -68,7 +69,7 @@ async fn going_on(client: &FleetClient, nodes: &[NodeName], images: &BTreeSet<&s
 }
 
 /// Says on stderr why each node goes on. `others` are the standing pulls that were not cancelled.
-fn say_what_goes_on(going_on: &[(NodeName, PullStatus)], others: &[(NodeName, WishStatus)]) {
+fn say_what_goes_on(going_on: &[(NodeName, PullStatus)], others: &[(NodeName, StandingPullStatus)]) {
     for (node, pull) in going_on.iter().take(SHOWN) {
         let standing = others.iter().filter(|(other, status)| other == node && same_image(&status.image, &pull.image)).count();
         output::remark(&why_it_goes_on(node, pull, standing));
@@ -89,45 +90,45 @@ fn why_it_goes_on(node: &NodeName, pull: &PullStatus, standing: usize) -> String
     }
 }
 
-/// Every wish of `nodes`; says on stderr who did not answer.
-async fn standing(client: &FleetClient, nodes: &[NodeName]) -> (Vec<(NodeName, WishStatus)>, Exit) {
-    let (mut wishes, mut exit) = (Vec::new(), Exit::Success);
-    for (node, answer) in client.ask_each(nodes, &ListWishes {}).await {
+/// Every standing pull of `nodes`; says on stderr who did not answer.
+async fn standing(client: &FleetClient, nodes: &[NodeName]) -> (Vec<(NodeName, StandingPullStatus)>, Exit) {
+    let (mut standing_pulls, mut exit) = (Vec::new(), Exit::Success);
+    for (node, answer) in client.ask_each(nodes, &ListStandingPulls {}).await {
         match answer {
-            Ok(list) => wishes.extend(list.wishes.into_iter().map(|status| (node.clone(), status))),
+            Ok(list) => standing_pulls.extend(list.standing_pulls.into_iter().map(|status| (node.clone(), status))),
             Err(silence) => {
                 output::remark(&format!("{node}: {silence}"));
                 exit = Exit::Failure;
             }
         }
     }
-    (wishes, exit)
+    (standing_pulls, exit)
 }
 
 /// By the beginning of its id, or by its image however that is written.
-fn is_meant(what: &str, status: &WishStatus) -> bool {
-    if is_key(what) && status.wish.to_string().starts_with(&what.to_ascii_lowercase()) {
+fn is_meant(what: &str, status: &StandingPullStatus) -> bool {
+    if is_key(what) && status.standing_pull.to_string().starts_with(&what.to_ascii_lowercase()) {
         return true;
     }
     same_image(&status.image, what)
 }
 
-fn print(args: &CancelArgs, node: &NodeName, status: &WishStatus, now_ms: u64) {
+fn print(args: &CancelArgs, node: &NodeName, status: &StandingPullStatus, now_ms: u64) {
     match args.asked.question.output.format {
-        OutputFormat::Json => output::json(&wish::json(node, status, now_ms)),
-        OutputFormat::Text => output::fact(&format!("cancelled  {node}  {}  {}", output::one_line(&status.image), status.wish)),
+        OutputFormat::Json => output::json(&standing_pull::json(node, status, now_ms)),
+        OutputFormat::Text => output::fact(&format!("cancelled  {node}  {}  {}", output::one_line(&status.image), status.standing_pull)),
     }
 }
 
-fn say_what_stands(args: &CancelArgs, others: &[(NodeName, WishStatus)], now_ms: u64) {
+fn say_what_stands(args: &CancelArgs, others: &[(NodeName, StandingPullStatus)], now_ms: u64) {
     if others.is_empty() {
-        return output::remark(&format!("no wish for {} stands: none stands at all", args.what));
+        return output::remark(&format!("no standing pull for {} stands: none stands at all", args.what));
     }
     let count = if others.len() == 1 { "1 other does".to_owned() } else { format!("{} others do", others.len()) };
-    output::remark(&format!("no wish for {} stands. {count}:", args.what));
+    output::remark(&format!("no standing pull for {} stands. {count}:", args.what));
     if !args.asked.question.output.quiet {
-        let rows: Vec<Vec<String>> = others.iter().take(SHOWN).map(|(node, status)| wish::row(node, status, now_ms)).collect();
-        table::columns(&wish::HEADER, &rows).iter().for_each(|line| output::remark(&format!("  {line}")));
+        let rows: Vec<Vec<String>> = others.iter().take(SHOWN).map(|(node, status)| standing_pull::row(node, status, now_ms)).collect();
+        table::columns(&standing_pull::HEADER, &rows).iter().for_each(|line| output::remark(&format!("  {line}")));
         if others.len() > SHOWN {
             output::remark("  ... `fleetpull pulls` shows all");
         }
@@ -158,9 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_meant_by_id_or_image() {
-        let status: WishStatus =
-            serde_json::from_str(r#"{"wish": "4bf92f3577b34da6a3ce929d0e0e4736", "image": "busybox"}"#).expect("a status");
+    fn a_standing_pull_is_meant_by_id_or_image() {
+        let status: StandingPullStatus =
+            serde_json::from_str(r#"{"standing_pull": "4bf92f3577b34da6a3ce929d0e0e4736", "image": "busybox"}"#).expect("a status");
         for what in ["4bf92f35", "4BF92F3577B34DA6A3CE929D0E0E4736", "busybox", "busybox:latest", "docker.io/library/busybox"] {
             assert!(is_meant(what, &status), "{what}");
         }

@@ -2,14 +2,16 @@
 
 use anyhow::Result;
 use contract::NodeName;
-use contract::messages::pull_coordinator::{ListPulls, ListWishes, PullList, PullState, PullStatus, WishList, WishStatus};
+use contract::messages::pull_coordinator::{
+    ListPulls, ListStandingPulls, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus,
+};
 use serde::Serialize;
 
 use crate::cli::{OutputFormat, PullsArgs};
 use crate::exit::Exit;
 use crate::fleet::{Answer, FleetClient, ask_fleet};
 use crate::output::silent::{self, Silent};
-use crate::output::{self, table, units, wish};
+use crate::output::{self, standing_pull, table, units};
 
 /// One pull as JSON.
 #[derive(Serialize)]
@@ -29,10 +31,10 @@ struct JsonRow<'a> {
 struct Told {
     node: NodeName,
     pulls: Vec<PullStatus>,
-    wishes: Vec<WishStatus>,
+    standing_pulls: Vec<StandingPullStatus>,
 }
 
-/// Lists what is in flight, queued and wished for.
+/// Lists what is in flight, queued and standing.
 pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
@@ -43,11 +45,11 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     })
 }
 
-/// Asks each node for both; says on stderr who did not answer. A version without wishes has none.
+/// Asks each node for both; says on stderr who did not answer. A version without standing pulls has none.
 async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Exit) {
     let pulls: Vec<Answer<PullList>> = client.ask_each(nodes, &ListPulls {}).await;
     let answering: Vec<NodeName> = pulls.iter().filter(|(_, answer)| answer.is_ok()).map(|(node, _)| node.clone()).collect();
-    let mut wishes: Vec<Answer<WishList>> = client.ask_each(&answering, &ListWishes {}).await;
+    let mut standing_pulls: Vec<Answer<StandingPullList>> = client.ask_each(&answering, &ListStandingPulls {}).await;
     let (mut told, mut exit) = (Vec::new(), Exit::Success);
     for (node, answer) in pulls {
         match answer {
@@ -56,9 +58,9 @@ async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Exit) {
                 exit = Exit::Failure;
             }
             Ok(list) => {
-                let place = wishes.iter().position(|(other, _)| *other == node);
-                let wishes = place.and_then(|place| wishes.swap_remove(place).1.ok()).unwrap_or_default();
-                told.push(Told { node, pulls: list.pulls, wishes: wishes.wishes });
+                let place = standing_pulls.iter().position(|(other, _)| *other == node);
+                let standing_pulls = place.and_then(|place| standing_pulls.swap_remove(place).1.ok()).unwrap_or_default();
+                told.push(Told { node, pulls: list.pulls, standing_pulls: standing_pulls.standing_pulls });
             }
         }
     }
@@ -68,26 +70,26 @@ async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Exit) {
 fn print(args: &PullsArgs, told: &[Told], silent: &[Silent], exit: Exit, now_ms: u64) {
     let output = args.asked.question.output;
     if output.format == OutputFormat::Json {
-        for Told { node, pulls, wishes } in told {
+        for Told { node, pulls, standing_pulls } in told {
             pulls.iter().for_each(|pull| output::json(&json_row(node, pull)));
-            wishes.iter().for_each(|status| output::json(&wish::json(node, status, now_ms)));
+            standing_pulls.iter().for_each(|status| output::json(&standing_pull::json(node, status, now_ms)));
         }
         silent.iter().for_each(|silent| output::json(&silent::row(silent)));
         return;
     }
     let pulls = told.iter().flat_map(|told| told.pulls.iter().map(|pull| text_row(&told.node, pull)));
     let pulls: Vec<Vec<String>> = pulls.chain(silent.iter().map(silent_row)).collect();
-    let wishes: Vec<Vec<String>> =
-        told.iter().flat_map(|told| told.wishes.iter().map(|status| wish::row(&told.node, status, now_ms))).collect();
-    if pulls.is_empty() && wishes.is_empty() && exit == Exit::Success && !output.quiet {
+    let standing_pulls: Vec<Vec<String>> =
+        told.iter().flat_map(|told| told.standing_pulls.iter().map(|status| standing_pull::row(&told.node, status, now_ms))).collect();
+    if pulls.is_empty() && standing_pulls.is_empty() && exit == Exit::Success && !output.quiet {
         output::remark("nothing is in flight or queued");
     }
-    if !pulls.is_empty() || (wishes.is_empty() && exit == Exit::Success) {
+    if !pulls.is_empty() || (standing_pulls.is_empty() && exit == Exit::Success) {
         let header = ["NODE", "IMAGE", "STATE", "SINCE", "BYTES", "RATE"];
         table::columns(&header, &pulls).iter().for_each(|line| output::fact(line));
     }
-    if !wishes.is_empty() {
-        table::columns(&wish::HEADER, &wishes).iter().for_each(|line| output::fact(line));
+    if !standing_pulls.is_empty() {
+        table::columns(&standing_pull::HEADER, &standing_pulls).iter().for_each(|line| output::fact(line));
     }
 }
 

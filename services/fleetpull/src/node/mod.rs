@@ -34,7 +34,7 @@ use event_recorder::{Close, Durability, EventRecorder, Flush};
 use futures::future::{OptionFuture, join_all};
 use membership::MemberRecord;
 use metrics::Instruments;
-use pull_coordinator::{EarlyWord, Extras, Neighbours, PullCoordinator, WishStoreRef};
+use pull_coordinator::{EarlyWord, Extras, Neighbours, PullCoordinator, StandingPullStoreRef};
 use registrar::{Leave, Registrar};
 use runtimes::RuntimeRef;
 use settings::Settings;
@@ -65,8 +65,8 @@ pub struct NodeOptions {
     pub sharing: Option<Sharing>,
     /// The record by which it belongs to its fleet; none: it is known only while it answers.
     pub membership: Option<Membership>,
-    /// Where standing wishes are written down; none: they end with the process.
-    pub wishes: Option<WishStoreRef>,
+    /// Where standing pulls are written down; none: they end with the process.
+    pub standing_pulls: Option<StandingPullStoreRef>,
     /// Bytes that a pull which no pod asked for must leave free; none: however few.
     pub keep_free: Option<u64>,
     /// Where events are stored until the fleet's stream has them; none: they are published and end with the process.
@@ -161,7 +161,7 @@ impl Node {
     /// The bus is closed.
     pub async fn start_with(parts: NodeParts, options: NodeOptions) -> Result<Self, BusError> {
         let NodeParts { name, fleet, bus, runtime, clock, policies } = parts;
-        let NodeOptions { sharing, membership, wishes, keep_free, events, instruments } = options;
+        let NodeOptions { sharing, membership, standing_pulls, keep_free, events, instruments } = options;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
         let gravestone = Gravestone::of;
         let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder"));
@@ -199,7 +199,7 @@ impl Node {
             limits: Sender::local(wiring.clone(), throttler.clone().recipient()),
         });
         let sharing_of = |sharing: &Sharing| sharing.of_coordinator(&wiring, &backoff);
-        let extras = Extras { sharing: sharing.as_ref().map(sharing_of), early, wishes, keep_free };
+        let extras = Extras { sharing: sharing.as_ref().map(sharing_of), early, standing_pulls, keep_free };
         let coordinator =
             PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator"));
         let coordinator = coordinator.with(extras).counting(instruments.clone()).start();

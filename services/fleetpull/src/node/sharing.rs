@@ -31,7 +31,7 @@ pub struct Sharing {
     pub egress: String,
     /// Which nodes lose a registry together.
     pub zone: String,
-    /// The longest that a pull without a standing wish waits for the fleet.
+    /// The longest that a pull without a standing pull waits for the fleet.
     pub max_wait: Duration,
     /// How much the fleet may ask of a registry.
     pub budget: Budget,
@@ -110,7 +110,7 @@ impl Sharing {
     pub(super) fn of_coordinator(&self, wiring: &Wiring, backoff: &Addr<BackoffTracker>) -> pull_coordinator::Sharing {
         pull_coordinator::Sharing {
             neighbours: FleetNeighbours {
-                leave: Sender::local(wiring.clone(), backoff.clone().recipient()),
+                clearance: Sender::local(wiring.clone(), backoff.clone().recipient()),
                 resolve: Sender::local(wiring.clone(), backoff.clone().recipient()),
                 withdraw: Sender::local(wiring.clone(), backoff.clone().recipient()),
                 list: Sender::local(wiring.clone(), backoff.clone().recipient()),

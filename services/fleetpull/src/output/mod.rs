@@ -9,11 +9,11 @@ pub mod progress;
 pub mod refusal;
 pub mod screen;
 pub mod silent;
+pub mod standing_pull;
 pub mod table;
 pub mod tally;
 pub mod trace_link;
 pub mod units;
-pub mod wish;
 
 use std::io::{self, IsTerminal as _, Write as _};
 

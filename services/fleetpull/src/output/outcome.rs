@@ -2,7 +2,7 @@
 
 use contract::messages::backoff_tracker::BackoffEntry;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
-use contract::{FailureClass, NodeName, Reason, WishId};
+use contract::{FailureClass, NodeName, Reason, StandingPullId};
 use serde::Serialize;
 
 use super::refusal::Refusal;
@@ -60,8 +60,8 @@ struct JsonRow<'a> {
     trace_link: Option<String>,
     /// On a refusal, which node makes the next attempt, while it makes it.
     next_by: Option<&'a str>,
-    /// The standing wish, if it is one.
-    wish: Option<WishId>,
+    /// The standing pull, if it is one.
+    standing_pull: Option<StandingPullId>,
 }
 
 /// Writes the JSON row of an image that nobody could be asked for, to stdout.
@@ -111,7 +111,7 @@ impl Row {
             learned_trace_id: Some(self.learned_trace_id()).filter(|id| !id.is_empty()),
             trace_link: self.trace_link(),
             next_by: given(self.next_by()),
-            wish: outcome.wish,
+            standing_pull: outcome.standing_pull,
         }
     }
 
@@ -212,13 +212,13 @@ impl Row {
     /// One line: what, where, how, and what to know of it.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let PullOutcome { outcome, size_bytes, duration_ms, waiting_ms, wish, stands, .. } = &self.outcome;
+        let PullOutcome { outcome, size_bytes, duration_ms, waiting_ms, standing_pull, stands, .. } = &self.outcome;
         let told = match outcome {
             // With what the agent has to say of it: that it would not outlive the agent.
             _ if *stands => {
                 let message = super::one_line(&self.outcome.message);
-                let wish = wish.map(|wish| format!("wish {wish}")).unwrap_or_default();
-                if message.is_empty() { wish } else { format!("{wish}  {message}") }
+                let standing_pull = standing_pull.map(|id| format!("standing pull {id}")).unwrap_or_default();
+                if message.is_empty() { standing_pull } else { format!("{standing_pull}  {message}") }
             }
             OutcomeKind::Pulled => {
                 let waited = if *waiting_ms > 0 { format!(", waited {}", units::milliseconds(*waiting_ms)) } else { String::new() };
@@ -292,7 +292,7 @@ mod tests {
             "learned_trace_id",
             "trace_link",
             "next_by",
-            "wish",
+            "standing_pull",
         ];
         for field in fields {
             assert!(json.get(field).is_some(), "{field}");
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_refusal_while_somebody_tries_says_who() {
-        let message = "ErrImagePull: no leave within 10s: another node is finding out whether it can be had";
+        let message = "ErrImagePull: no clearance within 10s: another node is finding out whether it can be had";
         let refused = row(PullOutcome {
             outcome: OutcomeKind::Backoff,
             message: message.to_owned(),

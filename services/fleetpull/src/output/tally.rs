@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use contract::NodeName;
-use contract::messages::pull_coordinator::{OutcomeKind, PullState, PullStatus, WishState, WishStatus};
+use contract::messages::pull_coordinator::{OutcomeKind, PullState, PullStatus, StandingPullState, StandingPullStatus};
 
 use super::known::named_few;
 use super::outcome::Row;
-use super::{layout, one_line, units, wish};
+use super::{layout, one_line, standing_pull, units};
 
 /// How many pulls under way are shown, the longest first: with more, no eye finds the slow one.
 const SLOWEST_SHOWN: usize = 6;
@@ -109,17 +109,17 @@ impl Tally {
     }
 
     /// What is under way on a node, as it says.
-    pub fn see_node(&mut self, node: &NodeName, pulls: &[PullStatus], wishes: &[WishStatus], now_ms: u64) {
+    pub fn see_node(&mut self, node: &NodeName, pulls: &[PullStatus], standing_pulls: &[StandingPullStatus], now_ms: u64) {
         let mut doing: Vec<Doing> = pulls.iter().map(Doing::of_pull).collect();
         for pull in pulls.iter().filter(|pull| pull.total_bytes > 0) {
             let (done, total) = self.fetched.entry(node.clone()).or_default().entry(pull.image.clone()).or_default();
             (*done, *total) = ((*done).max(pull.done_bytes), (*total).max(pull.total_bytes));
         }
-        for status in wishes.iter().filter(|status| status.state != WishState::Pulling) {
+        for status in standing_pulls.iter().filter(|status| status.state != StandingPullState::Pulling) {
             match doing.iter_mut().find(|doing| doing.image == status.image) {
-                Some(waiting) if waiting.what == What::Waiting => waiting.what = Doing::of_wish(node, status, now_ms).what,
+                Some(waiting) if waiting.what == What::Waiting => waiting.what = Doing::of_standing_pull(node, status, now_ms).what,
                 Some(_) => {}
-                None => doing.push(Doing::of_wish(node, status, now_ms)),
+                None => doing.push(Doing::of_standing_pull(node, status, now_ms)),
             }
         }
         if doing.is_empty() {
@@ -146,7 +146,7 @@ impl Tally {
         let (waiting, held) = (count(|what| *what == What::Waiting), count(|what| matches!(what, What::Held(_))));
         let mut parts = vec![format!("{} of {} there", self.there, self.pairs)];
         for (number, what) in [
-            (self.standing, "wishes stand"),
+            (self.standing, "standing"),
             (self.failed, "failed"),
             (self.backoff, "in back-off"),
             (pulling, "pulling"),
@@ -218,9 +218,9 @@ impl Doing {
         Self { image: pull.image.clone(), what, since_ms: pull.since_ms, done_bytes: pull.done_bytes, total_bytes: pull.total_bytes }
     }
 
-    fn of_wish(node: &NodeName, status: &WishStatus, now_ms: u64) -> Self {
+    fn of_standing_pull(node: &NodeName, status: &StandingPullStatus, now_ms: u64) -> Self {
         // One that waits for another node's word is held as well: by what its last try came to.
-        let what = wish::why(node, status, now_ms).map_or(What::Waiting, What::Held);
+        let what = standing_pull::why(node, status, now_ms).map_or(What::Waiting, What::Held);
         Self { image: status.image.clone(), what, since_ms: status.since_ms, done_bytes: 0, total_bytes: 0 }
     }
 
@@ -261,9 +261,9 @@ mod tests {
         Row { image: "a:1".to_owned(), node: node(number), outcome, at_ms: 0, under_way: None, not_begun: false }
     }
 
-    fn held() -> WishStatus {
+    fn held() -> StandingPullStatus {
         serde_json::from_str(
-            r#"{"wish": "1", "image": "a:1", "state": "held", "cause": "ErrImagePull: 503 Service Unavailable", "learned_by": "n0001",
+            r#"{"standing_pull": "1", "image": "a:1", "state": "held", "cause": "ErrImagePull: 503 Service Unavailable", "learned_by": "n0001",
                 "class": "registry_unavailable", "learned_ms_ago": 1000, "next_try_ms": 2000}"#,
         )
         .expect("a status")

@@ -8,9 +8,9 @@ use super::request::Stage;
 use super::step::{Effect, RequestId};
 
 impl Coordinator {
-    /// What an abandoned request has begun ends with it, unless somebody else wants that. A standing pull stands.
+    /// What an abandoned request has begun ends with it, unless somebody else wants that. A standing pull goes on.
     pub(super) fn caller_gone(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
-        self.wishes.abandon(id);
+        self.standing_pulls.abandon(id);
         let Some(request) = self.requests.get(&id) else { return };
         // Nobody reads it; the request lives until its events are recorded.
         let outcome = request.outcome(OutcomeKind::Failed);

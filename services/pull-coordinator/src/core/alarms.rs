@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use contract::WishId;
+use contract::StandingPullId;
 
 use super::step::FlightId;
 
@@ -14,10 +14,10 @@ pub(super) enum Alarm {
     Patience(FlightId),
     /// The registry must have given the manifest by now.
     Manifest(FlightId),
-    /// Leave is asked for again.
-    Leave(FlightId),
-    /// A standing wish begins its next run, or is over.
-    Wish(WishId),
+    /// Clearance is asked for again.
+    Clearance(FlightId),
+    /// A standing pull begins its next run, or is over.
+    StandingPull(StandingPullId),
 }
 
 /// Alarms in the order in which they ring, on the monotonic clock.
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn an_alarm_rings_once_at_its_last_time_and_in_order() {
-        let (first, second) = (Alarm::Leave(FlightId(1)), Alarm::Leave(FlightId(2)));
+        let (first, second) = (Alarm::Clearance(FlightId(1)), Alarm::Clearance(FlightId(2)));
         let seconds = Duration::from_secs;
         let mut alarms = Alarms::default();
         alarms.set(first, seconds(1));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::BackoffAnswer;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
-use contract::{EventReason, FailureClass, MessageId, NodeName, PullEvent, Reason, Target, TraceContext, WishId};
+use contract::{EventReason, FailureClass, MessageId, NodeName, PullEvent, Reason, StandingPullId, Target, TraceContext};
 use image::{Platform, Reference};
 
 use super::alarms::{Alarm, Alarms};
@@ -15,8 +15,8 @@ use super::bounds;
 use super::flight::{Flight, FlightKey, FlightStage};
 use super::outcomes::{self, present_fact};
 use super::request::{Fact, Request, Stage, default_policy, milliseconds};
+use super::standing_pulls::{self, StandingPulls};
 use super::step::{Effect, Failure, FlightId, ImageFacts, Input, RequestId};
-use super::wishes::{self, Wishes};
 use super::words;
 
 /// Most steps have one or two effects; a new `Vec` would make room for four, each of some hundred bytes.
@@ -24,23 +24,23 @@ const EFFECTS_USUAL: usize = 2;
 
 /// A pull waits at least so long for the fleet: with less it would give up before a tracker that is well can answer, and what a node
 /// learns would still go to all.
-const LEAVE_WITHIN_AT_LEAST: Duration = Duration::from_secs(1);
+const CLEARANCE_WITHIN_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// How a node pulls beyond kubelet's way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// It asks the fleet's leave before a pull, and lets a pull without a standing wish wait at most so long for the fleet, but a
+    /// It asks clearance before a pull, and lets a pull without a standing pull wait at most so long for the fleet, but a
     /// second at least; none: it shares nothing.
-    pub leave_within: Option<Duration>,
+    pub clearance_within: Option<Duration>,
     /// Bytes that a pull which no pod asked for must leave free; none: however few.
     pub keep_free: Option<u64>,
-    /// Standing wishes are written down, and a wish is kept only when that is done.
-    pub writes_wishes: bool,
+    /// Standing pulls are written down, and a standing pull is kept only when that is done.
+    pub writes_standing_pulls: bool,
 }
 
 impl Policy {
     fn bounded(self) -> Self {
-        Self { leave_within: self.leave_within.map(|limit| limit.max(LEAVE_WITHIN_AT_LEAST)), ..self }
+        Self { clearance_within: self.clearance_within.map(|limit| limit.max(CLEARANCE_WITHIN_AT_LEAST)), ..self }
     }
 }
 
@@ -51,7 +51,7 @@ pub struct Coordinator {
     pub(super) policy: Policy,
     pub(super) random: Random,
     pub(super) alarms: Alarms,
-    pub(super) wishes: Wishes,
+    pub(super) standing_pulls: StandingPulls,
     pub(super) requests: BTreeMap<RequestId, Request>,
     pub(super) flights: BTreeMap<FlightId, Flight>,
     /// The same by what they are for.
@@ -87,7 +87,7 @@ impl Coordinator {
             policy: policy.bounded(),
             random,
             alarms: Alarms::default(),
-            wishes: Wishes::default(),
+            standing_pulls: StandingPulls::default(),
             requests: BTreeMap::new(),
             flights: BTreeMap::new(),
             flights_of: BTreeMap::new(),
@@ -105,7 +105,7 @@ impl Coordinator {
     /// For how long a pull without a standing pull waits for the fleet; none: this node shares nothing.
     #[must_use]
     pub fn waits_for_fleet(&self) -> Option<Duration> {
-        self.policy.leave_within
+        self.policy.clearance_within
     }
 
     /// Whether a flight is not over yet.
@@ -124,8 +124,8 @@ impl Coordinator {
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
         let mut effects = Vec::with_capacity(EFFECTS_USUAL);
         match input {
-            Input::Asked { request, ask, trace } => match wishes::wait_of(&ask) {
-                Some(wait) => self.wished(now, request, ask, wait, trace, &mut effects),
+            Input::Asked { request, ask, trace } => match standing_pulls::wait_of(&ask) {
+                Some(wait) => self.begin_standing_pull(now, request, ask, wait, trace, &mut effects),
                 None => self.asked(now, request, ask, trace, &mut effects),
             },
             Input::Inspected { request, found } => self.inspected(now, request, found, &mut effects),
@@ -133,7 +133,7 @@ impl Coordinator {
             Input::Permitted { flight, answer } => self.permitted(now, flight, answer, &mut effects),
             Input::Rechecked { flight, found } => self.rechecked(now, flight, found, &mut effects),
             Input::LookedAround { request, target, free_bytes } => self.looked_around(now, request, target, free_bytes, &mut effects),
-            Input::LeaveAnswered { flight, turn, answer } => self.leave_answered(now, flight, turn, answer, &mut effects),
+            Input::ClearanceAnswered { flight, turn, answer } => self.clearance_answered(now, flight, turn, answer, &mut effects),
             Input::Resolved { flight, seen } => self.resolved(flight, seen, &mut effects),
             Input::Reached { flight, stage } => self.tell_reached(flight, stage, &mut effects),
             Input::BlobAwaited { flight } => self.blob_awaited(flight),
@@ -144,9 +144,9 @@ impl Coordinator {
             Input::Recorded { request } => self.recorded(now, request, &mut effects),
             Input::CallerGone { request } => self.caller_gone(now, request, &mut effects),
             Input::TimeOver { request } => self.time_over(now, request, &mut effects),
-            Input::WishesLoaded { wishes } => self.wishes_loaded(now, wishes),
-            Input::WishesKept { error } => self.wishes_kept(error.as_deref(), &mut effects),
-            Input::WishCancelled { wish, by } => self.wish_cancelled(now, wish, &by, &mut effects),
+            Input::StandingPullsLoaded { standing_pulls } => self.standing_pulls_loaded(now, standing_pulls),
+            Input::StandingPullsKept { error } => self.standing_pulls_kept(error.as_deref(), &mut effects),
+            Input::StandingPullCancelled { standing_pull, by } => self.standing_pull_cancelled(now, standing_pull, &by, &mut effects),
             Input::AlarmRang => self.alarm_rang(now, &mut effects),
         }
         self.assert_invariants();
@@ -158,8 +158,8 @@ impl Coordinator {
             match alarm {
                 Alarm::Patience(flight) => self.patience_over(now, flight, effects),
                 Alarm::Manifest(flight) => self.manifest_due(now, flight, effects),
-                Alarm::Leave(flight) => self.leave_due(now, flight, effects),
-                Alarm::Wish(wish) => self.wish_due(now, wish, effects),
+                Alarm::Clearance(flight) => self.clearance_due(now, flight, effects),
+                Alarm::StandingPull(standing_pull) => self.standing_pull_due(now, standing_pull, effects),
             }
         }
     }
@@ -195,24 +195,24 @@ impl Coordinator {
     /// The span of a standing pull and that of its run `run`.
     #[must_use]
     pub fn run_span(&self, run: RequestId) -> Option<(TraceContext, TraceContext)> {
-        Some((self.wishes.span_of_run(run)?, self.request_span(run)?))
+        Some((self.standing_pulls.span_of_run(run)?, self.request_span(run)?))
     }
 
     /// The spans of the standing pulls.
-    pub fn standing_spans(&self) -> impl Iterator<Item = (WishId, TraceContext)> {
-        self.wishes.spans()
+    pub fn standing_spans(&self) -> impl Iterator<Item = (StandingPullId, TraceContext)> {
+        self.standing_pulls.spans()
     }
 
     /// Whether a request has no answer yet.
     #[must_use]
     pub fn knows(&self, request: RequestId) -> bool {
-        self.requests.contains_key(&request) || self.unparsed.contains_key(&request) || self.wishes.is_awaited_by(request)
+        self.requests.contains_key(&request) || self.unparsed.contains_key(&request) || self.standing_pulls.is_awaited_by(request)
     }
 
     /// Whether a flight waits for clearance. One that has it asks on, to hear that its attempt was given up.
     #[must_use]
     pub fn awaits_clearance(&self, flight: FlightId) -> bool {
-        self.flights.get(&flight).is_some_and(|flight| flight.stage == FlightStage::AwaitingLeave)
+        self.flights.get(&flight).is_some_and(|flight| flight.stage == FlightStage::AwaitingClearance)
     }
 
     /// Who waits for a flight, in the order in which they joined.
@@ -252,7 +252,7 @@ impl Coordinator {
             policy,
             trace,
             stage: Stage::Inspecting,
-            standing: wishes::is_run(id),
+            standing: standing_pulls::is_run(id),
             target: None,
             fleet_waited_before: Duration::ZERO,
             fleet_decides: false,
@@ -275,7 +275,7 @@ impl Coordinator {
     fn consult(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let room = self.policy.keep_free.is_some() && request.ask.pod.is_none();
-        if room || self.policy.leave_within.is_some() {
+        if room || self.policy.clearance_within.is_some() {
             request.stage = Stage::LookingAround;
             let (reference, platform) = (request.reference.clone(), request.platform.clone());
             effects.push(Effect::LookAround { request: id, reference, platform, room });
@@ -286,14 +286,14 @@ impl Coordinator {
 
     fn looked_around(&mut self, now: Now, id: RequestId, target: Option<Arc<Target>>, free: Option<u64>, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.stage == Stage::LookingAround) else { return };
-        request.target = target.filter(|_| self.policy.leave_within.is_some());
+        request.target = target.filter(|_| self.policy.clearance_within.is_some());
         let room = self.policy.keep_free.filter(|_| request.ask.pod.is_none()).zip(free);
         if let Some((keep, free)) = room.filter(|(keep, free)| free < keep) {
             let (outcome, fact) = outcomes::no_room(request, free, keep);
             return self.end(now, id, outcome, Some(fact), effects);
         }
         if request.standing && request.target.is_some() {
-            // A standing wish is not refused: what holds it is known where leave is given.
+            // A standing pull is not refused: what holds it is known where clearance is given.
             return self.board(now, id, effects);
         }
         check_backoff(id, request, effects);

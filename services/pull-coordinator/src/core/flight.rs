@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{BackoffKey, Held};
-use contract::{AttemptId, FailureClass, PermitId, Stage, Target, TraceContext, WishId};
+use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage, Target, TraceContext};
 use image::{Platform, Reference};
 
 use super::step::{PulledFacts, RequestId};
 
-/// A standing wish that goes on waiting for the same says so again so often: who begins to listen to events hears within that of all
+/// A standing pull that goes on waiting for the same says so again so often: who begins to listen to events hears within that of all
 /// who wait, and 5,000 nodes that wait say 80 in a second.
 const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
@@ -29,8 +29,8 @@ pub(super) struct FlightKey {
 /// What a flight waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FlightStage {
-    /// The fleet's leave.
-    AwaitingLeave,
+    /// Clearance.
+    AwaitingClearance,
     /// Its permit.
     Queued,
     /// The runtime's word whether somebody else has pulled the image meanwhile.
@@ -74,7 +74,7 @@ pub(super) struct Flight {
 impl Flight {
     /// Whether the throttler knows its permit.
     pub(super) fn wants_permit(&self) -> bool {
-        self.stage != FlightStage::AwaitingLeave || self.fleet.as_ref().is_some_and(|fleet| fleet.has_permit)
+        self.stage != FlightStage::AwaitingClearance || self.fleet.as_ref().is_some_and(|fleet| fleet.has_permit)
     }
 
     /// Whether the runtime is at work.
@@ -97,11 +97,11 @@ impl Flight {
 #[derive(Clone, Debug)]
 pub(super) struct FleetSide {
     pub(super) target: Arc<Target>,
-    /// The flight's wish for leave.
-    pub(super) wish: WishId,
-    /// The tracker has heard of that wish.
+    /// The flight's request for clearance.
+    pub(super) clearance: ClearanceId,
+    /// The tracker has heard of that clearance.
     pub(super) is_known: bool,
-    /// The last question for leave; an answer to another one is late.
+    /// The last question for clearance; an answer to another one is late.
     pub(super) turn: u64,
     /// It is not answered yet.
     pub(super) asking: bool,
@@ -112,23 +112,23 @@ pub(super) struct FleetSide {
     pub(super) answer_due: Duration,
     /// The last answer came from the tracker, and not from its silence.
     pub(super) answered: bool,
-    /// The permit is there already: leave was given before and given back.
+    /// The permit is there already: clearance was given before and given back.
     pub(super) has_permit: bool,
-    /// Leave was given, but does not hold any more.
+    /// Clearance was given, but does not hold any more.
     pub(super) lapsed: bool,
-    /// When leave was given, and by when the manifest must be there.
+    /// When clearance was given, and by when the manifest must be there.
     pub(super) answer_by: Option<(Duration, Duration)>,
     /// The stage that must be there by then.
     pub(super) until: Stage,
     /// The stages that are said to have answered.
     pub(super) reached: Vec<Stage>,
-    /// What the attempt came to is said, as far as leave was given for it.
+    /// What the attempt came to is said, as far as clearance was given for it.
     pub(super) told: bool,
-    /// What holds a standing wish, and when that was heard.
+    /// What holds a standing pull, and when that was heard.
     pub(super) held: Option<(Held, Duration)>,
     /// What held it last, while nobody says what does now.
     held_before: Option<(Held, Duration)>,
-    /// What a standing wish has said last that it waits for, and when.
+    /// What a standing pull has said last that it waits for, and when.
     said: Option<(FailureClass, String, Duration)>,
     /// The fleet's budget is waited for: for how long, as far as known.
     pub(super) budget_wait: Option<Duration>,
@@ -138,10 +138,10 @@ pub(super) struct FleetSide {
 }
 
 impl FleetSide {
-    pub(super) fn new(target: Arc<Target>, wish: WishId) -> Self {
+    pub(super) fn new(target: Arc<Target>, clearance: ClearanceId) -> Self {
         Self {
             target,
-            wish,
+            clearance,
             is_known: false,
             turn: 0,
             asking: false,
@@ -196,7 +196,7 @@ impl FleetSide {
         self.held_before = if self.held.is_some() { None } else { before.or(self.held_before.take()) };
     }
 
-    /// Whether a standing wish is to say that this holds it. That another attempt has shown the same is no news: in an outage all nodes
+    /// Whether a standing pull is to say that this holds it. That another attempt has shown the same is no news: in an outage all nodes
     /// of a fleet hear of each attempt.
     pub(super) fn is_to_be_said(&mut self, now: Duration, held: &Held) -> bool {
         let known = |(class, cause, at): &(FailureClass, String, Duration)| {

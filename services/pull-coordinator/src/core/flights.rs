@@ -6,7 +6,7 @@ use clock::Now;
 use contract::messages::backoff_tracker::{BeginAttempt, ReportAttempt};
 use contract::messages::pull_coordinator::PullPolicy;
 use contract::messages::throttler::PermitAnswer;
-use contract::{AttemptId, FailureClass, PermitId, Stage as RegistryStage, WishId};
+use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage as RegistryStage};
 
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
@@ -25,7 +25,7 @@ const NOT_THERE: &str = "image pull failed for unknown error: the runtime report
 
 impl Coordinator {
     /// Joins the flight that will bring the same bytes, or begins one. Who wants the registry asked joins only while the tag is not
-    /// resolved: what is resolved may be older than the wish. A node that shares says Pulling when the fleet gives leave.
+    /// resolved: what is resolved may be older than the clearance. A node that shares says Pulling when the fleet gives clearance.
     pub(super) fn board(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&id) else { return };
         let (target, always) = (request.target.clone(), request.policy == PullPolicy::Always);
@@ -50,12 +50,12 @@ impl Coordinator {
         flight.callers.push(caller);
         flight.always |= always;
         let waited = flight.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.waited_for_fleet(now.monotonic));
-        let has_leave = flight.stage != FlightStage::AwaitingLeave;
+        let has_clearance = flight.stage != FlightStage::AwaitingClearance;
         if let Some(request) = self.requests.get_mut(&caller) {
             request.stage = Stage::Flying(id);
             request.fleet_waited_before = waited;
         }
-        if has_leave {
+        if has_clearance {
             self.note_pulling(now, caller, effects);
         }
         self.callers_changed(now, id, effects);
@@ -67,7 +67,7 @@ impl Coordinator {
         self.last_flight += 1;
         let id = FlightId(self.last_flight);
         request.stage = Stage::Flying(id);
-        let fleet = request.target.clone().map(|target| FleetSide::new(target, WishId::random(&mut self.random)));
+        let fleet = request.target.clone().map(|target| FleetSide::new(target, ClearanceId::random(&mut self.random)));
         let flight = Flight {
             key,
             reference: request.reference.clone(),
@@ -76,7 +76,7 @@ impl Coordinator {
             permit: PermitId::random(&mut self.random),
             trace: request.trace.child(&mut self.random),
             callers: vec![caller],
-            stage: if fleet.is_some() { FlightStage::AwaitingLeave } else { FlightStage::Queued },
+            stage: if fleet.is_some() { FlightStage::AwaitingClearance } else { FlightStage::Queued },
             always: request.policy == PullPolicy::Always,
             resolved: false,
             seen: false,
@@ -94,7 +94,7 @@ impl Coordinator {
         self.flights_of.entry(flight.key.clone()).or_default().insert(id);
         self.flights.insert(id, flight);
         if shares {
-            self.await_leave(now, id, effects);
+            self.await_clearance(now, id, effects);
         }
     }
 
@@ -254,7 +254,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends a flight and says who waited for it. Its permit goes back, and so does its wish for leave.
+    /// Ends a flight and says who waited for it. Its permit goes back, and so does its request for clearance.
     fn take_off(&mut self, id: FlightId, word: RegistryWord, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some(flight) = self.flights.remove(&id) else { return Vec::new() };
         if let Some(same) = self.flights_of.get_mut(&flight.key) {
@@ -263,14 +263,14 @@ impl Coordinator {
                 self.flights_of.remove(&flight.key);
             }
         }
-        for alarm in [Alarm::Patience(id), Alarm::Manifest(id), Alarm::Leave(id)] {
+        for alarm in [Alarm::Patience(id), Alarm::Manifest(id), Alarm::Clearance(id)] {
             self.alarms.clear(alarm);
         }
         if flight.wants_permit() {
             effects.push(Effect::Release { flight: id, permit: flight.permit, word, trace: flight.trace });
         }
         if let Some(fleet) = flight.fleet.as_ref().filter(|fleet| fleet.is_known) {
-            effects.push(Effect::Withdraw { flight: id, wish: fleet.wish, trace: flight.trace });
+            effects.push(Effect::Withdraw { flight: id, clearance: fleet.clearance, trace: flight.trace });
         }
         flight.callers
     }
@@ -293,7 +293,7 @@ impl Coordinator {
             flight: id,
             permit: flight.permit,
             budget: flight.budget(),
-            begin: flight.fleet.as_ref().map(|fleet| BeginAttempt { wish: fleet.wish, attempt: flight.attempt }),
+            begin: flight.fleet.as_ref().map(|fleet| BeginAttempt { clearance: fleet.clearance, attempt: flight.attempt }),
             routed: flight.fleet.as_ref().is_some_and(|fleet| fleet.target.view.has_route()),
             one_blob_first: flight.fleet.as_ref().is_some_and(|fleet| fleet.answer_by.is_some() && fleet.until > RegistryStage::Manifest),
             in_haste: flight.fleet.as_ref().is_some_and(|fleet| fleet.answer_by.is_some()),

@@ -16,7 +16,7 @@ impl Coordinator {
         if !cfg!(debug_assertions) {
             return;
         }
-        self.wishes.assert_bounds();
+        self.standing_pulls.assert_bounds();
         if self.requests.len() > COUNTED_ANEW {
             return;
         }
@@ -34,14 +34,14 @@ impl Coordinator {
             debug_assert!(!flight.callers.is_empty(), "somebody wants {id:?}");
             let on_it = |caller| self.requests.get(caller).is_some_and(|request| request.stage == Stage::Flying(*id));
             debug_assert!(flight.callers.iter().all(on_it), "callers of {id:?} wait for it");
-            debug_assert!(flight.fleet.is_some() || flight.stage != FlightStage::AwaitingLeave, "{id:?} asks nobody for clearance");
-            let has_turn = flight.turn_since.is_some() || matches!(flight.stage, FlightStage::AwaitingLeave | FlightStage::Queued);
+            debug_assert!(flight.fleet.is_some() || flight.stage != FlightStage::AwaitingClearance, "{id:?} asks nobody for clearance");
+            let has_turn = flight.turn_since.is_some() || matches!(flight.stage, FlightStage::AwaitingClearance | FlightStage::Queued);
             debug_assert!(has_turn, "{id:?} is {:?} without a turn", flight.stage);
         }
         for alarm in self.alarms.all() {
             let is_of_something = match alarm {
-                Alarm::Patience(flight) | Alarm::Manifest(flight) | Alarm::Leave(flight) => self.flights.contains_key(flight),
-                Alarm::Wish(wish) => self.wishes.stands(*wish),
+                Alarm::Patience(flight) | Alarm::Manifest(flight) | Alarm::Clearance(flight) => self.flights.contains_key(flight),
+                Alarm::StandingPull(standing_pull) => self.standing_pulls.stands(*standing_pull),
             };
             debug_assert!(is_of_something, "{alarm:?} is of something that is over");
         }

@@ -36,13 +36,13 @@ pub(super) struct Request {
     pub(super) policy: PullPolicy,
     pub(super) trace: TraceContext,
     pub(super) stage: Stage,
-    /// It is a run of a standing wish.
+    /// It is a run of a standing pull.
     pub(super) standing: bool,
     /// What is wanted, as the fleet sees it; none when this node shares nothing.
     pub(super) target: Option<Arc<Target>>,
     /// For how long its flight had waited for the fleet when it boarded.
     pub(super) fleet_waited_before: Duration,
-    /// The fleet decides when a failed wish goes on, if the tracker answers.
+    /// The fleet decides when a failed standing pull goes on, if the tracker answers.
     pub(super) fleet_decides: bool,
     /// How many flights had brought an image when this was asked.
     pub(super) landed_before: u64,

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AwaitLeave, BackoffAnswer, BackoffKey, BeginAttempt, Leave, ReportAttempt, ResolveAttempt};
+use contract::messages::backoff_tracker::{
+    BackoffAnswer, BackoffKey, BeginAttempt, Clearance, ReportAttempt, RequestClearance, ResolveAttempt,
+};
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
 use contract::messages::throttler::{PermitAnswer, RegistryLimit};
-use contract::{FailureClass, PermitId, PullEvent, Stage, Target, TraceContext, WishId};
+use contract::{ClearanceId, FailureClass, PermitId, PullEvent, Stage, StandingPullId, Target, TraceContext};
 use image::{Platform, Reference};
 use serde::{Deserialize, Serialize};
 
@@ -71,11 +73,11 @@ pub struct Failure {
     pub limits: Vec<RegistryLimit>,
 }
 
-/// A standing wish as it outlives a restart of the agent.
+/// A standing pull as it outlives a restart of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptWish {
+pub struct KeptStandingPull {
     /// Its id.
-    pub wish: WishId,
+    pub standing_pull: StandingPullId,
     /// What is wanted.
     pub ask: EnsureImage,
     /// Since when it stands, milliseconds since 1970.
@@ -112,29 +114,29 @@ pub enum Input {
         /// Bytes free where images lie, if that was asked and can be said.
         free_bytes: Option<u64>,
     },
-    /// The answer to [`Effect::AwaitLeave`].
-    LeaveAnswered {
+    /// The answer to [`Effect::RequestClearance`].
+    ClearanceAnswered {
         /// Whose.
         flight: FlightId,
         /// Which question.
         turn: u64,
         /// What the tracker said; none: nothing.
-        answer: Option<Leave>,
+        answer: Option<Clearance>,
     },
-    /// The wishes that stood when the agent ended.
-    WishesLoaded {
+    /// The standing pulls that stood when the agent ended.
+    StandingPullsLoaded {
         /// All of them.
-        wishes: Vec<KeptWish>,
+        standing_pulls: Vec<KeptStandingPull>,
     },
-    /// The answer to [`Effect::KeepWishes`].
-    WishesKept {
+    /// The answer to [`Effect::KeepStandingPulls`].
+    StandingPullsKept {
         /// Why they could not be kept, if so.
         error: Option<String>,
     },
-    /// Somebody ends a standing wish.
-    WishCancelled {
+    /// Somebody ends a standing pull.
+    StandingPullCancelled {
         /// Which.
-        wish: WishId,
+        standing_pull: StandingPullId,
         /// Who ends it; empty: not said.
         by: String,
     },
@@ -262,14 +264,14 @@ pub enum Effect {
         /// Within this span.
         trace: TraceContext,
     },
-    /// Ask the back-off tracker for the fleet's leave.
-    AwaitLeave {
+    /// Ask the back-off tracker for clearance.
+    RequestClearance {
         /// For whom.
         flight: FlightId,
         /// Which question.
         turn: u64,
         /// What is asked.
-        ask: Box<AwaitLeave>,
+        ask: Box<RequestClearance>,
         /// Within this span.
         trace: TraceContext,
     },
@@ -280,19 +282,19 @@ pub enum Effect {
         /// Within this span.
         trace: TraceContext,
     },
-    /// Tell the back-off tracker that a flight's wish for leave is over, after all that was told of it.
+    /// Tell the back-off tracker that a flight's request for clearance is over, after all that was told of it.
     Withdraw {
         /// Of which flight.
         flight: FlightId,
         /// Which.
-        wish: WishId,
+        clearance: ClearanceId,
         /// Within this span.
         trace: TraceContext,
     },
-    /// Write down which wishes stand.
-    KeepWishes {
+    /// Write down which standing pulls go on.
+    KeepStandingPulls {
         /// All of them.
-        wishes: Vec<KeptWish>,
+        standing_pulls: Vec<KeptStandingPull>,
     },
     /// Ask the throttler.
     AcquirePermit {

@@ -103,11 +103,11 @@ pub fn no_blob(registry: &str, within: Duration) -> String {
 
 /// Not in kubelet: why a pull does not go on that waits for another node to find out. Stands where a cause does.
 #[must_use]
-pub fn no_leave(within: Duration) -> String {
-    format!("no leave within {}: another node is finding out whether it can be had", duration(within))
+pub fn no_clearance(within: Duration) -> String {
+    format!("no clearance within {}: another node is finding out whether it can be had", duration(within))
 }
 
-/// Not in kubelet: what a standing wish waits for of which nobody knows anything yet. Stands where a cause does.
+/// Not in kubelet: what a standing pull waits for of which nobody knows anything yet. Stands where a cause does.
 pub(super) const NO_WORD: &str = "another node is finding out whether it can be had";
 
 /// Not in kubelet: why a pull does not go on that waits for the fleet's budget. Stands where a cause does.
@@ -134,16 +134,16 @@ fn seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs())
 }
 
-/// Not in kubelet: a standing wish is over before the image is there.
+/// Not in kubelet: a standing pull is over before the image is there.
 #[must_use]
-pub fn wish_over(limit: Duration, last: &str) -> String {
+pub fn standing_pull_over(limit: Duration, last: &str) -> String {
     let over = format!("not there within {}: the time given with --wait is over", duration(limit));
     if last.is_empty() { over } else { format!("{over}; the last answer was: {last}") }
 }
 
 /// Not in kubelet: a person has ended a standing pull. `by` is `user@host`, or empty if that is not known.
 #[must_use]
-pub fn wish_cancelled(image: &str, by: &str) -> String {
+pub fn standing_pull_cancelled(image: &str, by: &str) -> String {
     let cancelled = format!("the standing pull of {} was cancelled", quote(image));
     if by.is_empty() { cancelled } else { format!("{cancelled} by {}", bounds::person(by)) }
 }
@@ -154,22 +154,22 @@ pub fn already_standing(since: Duration, left: Duration) -> String {
     format!("already standing for {}, and for {} more", duration(seconds(since)), duration(seconds(left)))
 }
 
-/// Not in kubelet: no further wish is kept.
+/// Not in kubelet: no further standing pull is kept.
 #[must_use]
-pub fn too_many_wishes(most: usize) -> String {
-    format!("{most} wishes stand on this node, more are not kept: end some with fleetpull cancel, or pull without --wait")
+pub fn too_many_standing_pulls(most: usize) -> String {
+    format!("{most} standing pulls are kept on this node, more are not: end some with fleetpull cancel, or pull without --wait")
 }
 
-/// Not in kubelet: the id of a standing wish is given for another image.
+/// Not in kubelet: the id of a standing pull is given for another image.
 #[must_use]
-pub fn other_wish(image: &str) -> String {
-    format!("the wish of this id is for {}: choose another id", quote(image))
+pub fn other_standing_pull(image: &str) -> String {
+    format!("the standing pull of this id is for {}: choose another id", quote(image))
 }
 
-/// Not in kubelet: a wish stands, but would not live through a restart.
+/// Not in kubelet: a standing pull goes on, but would not live through a restart.
 #[must_use]
-pub fn wish_not_kept(error: &str) -> String {
-    format!("the wish stands, but not beyond a restart of the agent: {error}")
+pub fn standing_pull_not_kept(error: &str) -> String {
+    format!("the standing pull goes on, but not beyond a restart of the agent: {error}")
 }
 
 /// What kubelet makes of a runtime's error text: the reason and the message of the answer.

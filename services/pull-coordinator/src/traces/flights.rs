@@ -1,7 +1,7 @@
 //! The open spans of one flight.
 
 use contract::TraceContext;
-use contract::messages::backoff_tracker::Leave;
+use contract::messages::backoff_tracker::Clearance;
 use contract::messages::throttler::PermitAnswer;
 use spans::{Kind, Span, links};
 
@@ -38,19 +38,19 @@ impl Flight {
         }
     }
 
-    pub(super) fn clearance_answered(&mut self, answer: Option<&Leave>) {
+    pub(super) fn clearance_answered(&mut self, answer: Option<&Clearance>) {
         match answer {
-            Some(Leave::Waiting { held: Some(held) }) => {
+            Some(Clearance::Waiting { held: Some(held) }) => {
                 words::describe_held(&self.clearance, held);
                 self.link(held.learned_trace, links::FAILED_ATTEMPT);
             }
-            Some(Leave::Waiting { held: None }) => {}
-            Some(Leave::Granted { for_all, released_by, .. }) => {
+            Some(Clearance::Waiting { held: None }) => {}
+            Some(Clearance::Granted { for_all, released_by, .. }) => {
                 self.clearance.set("fleetpull.clearance.for_all", *for_all);
                 self.link(*released_by, links::RELEASED_BY);
                 self.clearance = Span::none();
             }
-            Some(Leave::Held(held)) => {
+            Some(Clearance::Held(held)) => {
                 words::describe_held(&self.clearance, held);
                 self.link(held.learned_trace, links::FAILED_ATTEMPT);
                 self.clearance = Span::none();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::backoff_tracker::{AttemptFailure, AwaitLeave, BackoffAnswer, Held, Leave, ReportAttempt, ResolveAttempt};
+use contract::messages::backoff_tracker::{
+    AttemptFailure, BackoffAnswer, Clearance, Held, ReportAttempt, RequestClearance, ResolveAttempt,
+};
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, PodRef, PullEvent, Stage, Target, TraceContext, View};
@@ -68,14 +70,14 @@ impl World {
         (request, effects)
     }
 
-    /// As [`World::board`], on a node that shares: up to the question for leave. A run of a wish is not checked for back-off.
+    /// As [`World::board`], on a node that shares: up to the question for clearance. A run of a standing pull is not checked for back-off.
     pub(crate) fn board_sharing(&mut self, ask: EnsureImage) -> (RequestId, Vec<Effect>) {
         let (request, effects) = self.ask(ask);
-        (request, self.on_to_leave(effects))
+        (request, self.on_to_clearance(effects))
     }
 
-    /// Answers what stands before the question for leave: absent, looked around, no back-off.
-    pub(crate) fn on_to_leave(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+    /// Answers what stands before the question for clearance: absent, looked around, no back-off.
+    pub(crate) fn on_to_clearance(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let (mut open, mut last) = (effects, Vec::new());
         while let Some(effect) = open.pop() {
             let input = match effect {
@@ -92,16 +94,16 @@ impl World {
         last
     }
 
-    /// Answers the last question for leave of a flight.
-    pub(crate) fn leave(&mut self, flight: FlightId, answer: Option<Leave>) -> Vec<Effect> {
-        let turn = self.asked_for_leave(flight).last().expect("leave was asked for").0;
-        self.give(Input::LeaveAnswered { flight, turn, answer })
+    /// Answers the last question for clearance of a flight.
+    pub(crate) fn clearance(&mut self, flight: FlightId, answer: Option<Clearance>) -> Vec<Effect> {
+        let turn = self.clearances_requested(flight).last().expect("clearance was asked for").0;
+        self.give(Input::ClearanceAnswered { flight, turn, answer })
     }
 
-    /// Every question for leave of a flight.
-    pub(crate) fn asked_for_leave(&self, wanted: FlightId) -> Vec<(u64, AwaitLeave)> {
+    /// Every question for clearance of a flight.
+    pub(crate) fn clearances_requested(&self, wanted: FlightId) -> Vec<(u64, RequestClearance)> {
         let asked = |effect: &Effect| match effect {
-            Effect::AwaitLeave { flight, turn, ask, .. } if *flight == wanted => Some((*turn, (**ask).clone())),
+            Effect::RequestClearance { flight, turn, ask, .. } if *flight == wanted => Some((*turn, (**ask).clone())),
             _ => None,
         };
         self.said.iter().filter_map(asked).collect()
@@ -203,7 +205,7 @@ impl World {
 
 /// A node that shares, where a pull waits ten seconds for the fleet.
 pub(crate) fn sharing() -> Policy {
-    Policy { leave_within: Some(Duration::from_secs(10)), ..Policy::default() }
+    Policy { clearance_within: Some(Duration::from_secs(10)), ..Policy::default() }
 }
 
 pub(crate) fn target() -> Target {
@@ -211,19 +213,19 @@ pub(crate) fn target() -> Target {
     Target { view, budget_owner: "owner".to_owned(), scope: "anonymous".to_owned(), shows_blobs: true, ..Target::default() }
 }
 
-/// Leave without haste.
-pub(crate) fn granted() -> Option<Leave> {
-    Some(Leave::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest, released_by: None })
+/// Clearance without haste.
+pub(crate) fn granted() -> Option<Clearance> {
+    Some(Clearance::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest, released_by: None })
 }
 
-/// Leave to find out for all.
-pub(crate) fn granted_for_all() -> Option<Leave> {
-    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest, released_by: None })
+/// Clearance to find out for all.
+pub(crate) fn granted_for_all() -> Option<Clearance> {
+    Some(Clearance::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest, released_by: None })
 }
 
 /// The same, until the first byte of a blob has come.
-pub(crate) fn granted_until_blob() -> Option<Leave> {
-    Some(Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Blob, released_by: None })
+pub(crate) fn granted_until_blob() -> Option<Clearance> {
+    Some(Clearance::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Blob, released_by: None })
 }
 
 /// What another node found out two seconds ago.
@@ -240,9 +242,9 @@ pub(crate) fn held() -> Held {
     }
 }
 
-/// A wish that stands for a minute.
+/// A standing pull that stands for a minute.
 pub(crate) fn standing(image: &str) -> EnsureImage {
-    EnsureImage { wait_ms: Some(60_000), ..wish(image, PullPolicy::IfNotPresent) }
+    EnsureImage { wait_ms: Some(60_000), ..wanted(image, PullPolicy::IfNotPresent) }
 }
 
 /// What an effect is called.
@@ -251,10 +253,10 @@ pub(crate) fn name(effect: &Effect) -> &'static str {
         Effect::Inspect { .. } => "Inspect",
         Effect::LookAround { .. } => "LookAround",
         Effect::CheckBackoff { .. } => "CheckBackoff",
-        Effect::AwaitLeave { .. } => "AwaitLeave",
+        Effect::RequestClearance { .. } => "RequestClearance",
         Effect::Resolve { .. } => "Resolve",
         Effect::Withdraw { .. } => "Withdraw",
-        Effect::KeepWishes { .. } => "KeepWishes",
+        Effect::KeepStandingPulls { .. } => "KeepStandingPulls",
         Effect::AcquirePermit { .. } => "AcquirePermit",
         Effect::Recheck { .. } => "Recheck",
         Effect::StartPull { .. } => "StartPull",
@@ -275,7 +277,7 @@ pub(crate) fn names(effects: &[Effect]) -> Vec<&'static str> {
 pub(crate) fn flight_of(effects: &[Effect]) -> FlightId {
     let flight = |effect: &Effect| match effect {
         Effect::AcquirePermit { flight, .. }
-        | Effect::AwaitLeave { flight, .. }
+        | Effect::RequestClearance { flight, .. }
         | Effect::Recheck { flight, .. }
         | Effect::StartPull { flight, .. }
         | Effect::Verify { flight, .. }
@@ -285,7 +287,7 @@ pub(crate) fn flight_of(effects: &[Effect]) -> FlightId {
     effects.iter().find_map(flight).expect("an effect of a flight")
 }
 
-pub(crate) fn wish(image: &str, policy: PullPolicy) -> EnsureImage {
+pub(crate) fn wanted(image: &str, policy: PullPolicy) -> EnsureImage {
     EnsureImage { image: image.to_owned(), policy: Some(policy), ..EnsureImage::default() }
 }
 

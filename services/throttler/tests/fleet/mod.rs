@@ -24,7 +24,7 @@ fn most_in_a_second(begun: &[Duration]) -> usize {
 
 #[test]
 fn a_healthy_fleet_begins_at_the_rate_and_everybody_is_served() {
-    let plan = Plan { nodes: 300, wishes_per_node: 3, ..Plan::default() };
+    let plan = Plan { nodes: 300, requests_per_node: 3, ..Plan::default() };
     let seen = World::run(plan, 1);
     assert_eq!((seen.served, seen.alone, seen.refused, seen.leaders), (900, 0, 0, 1));
     assert!(most_in_a_second(&seen.begun) <= 200, "{} in a second", most_in_a_second(&seen.begun));
@@ -46,7 +46,7 @@ fn a_quota_of_a_hundred_lets_a_hundred_go_and_states_the_wait_to_the_rest() {
 #[test]
 fn a_quota_counts_for_the_nodes_behind_one_address() {
     let hours = Duration::from_secs(6 * 3_600);
-    let pulls = |sources| Plan { nodes: 6, sources, wishes_per_node: 4, quota: Some((6, hours)), ..Plan::default() };
+    let pulls = |sources| Plan { nodes: 6, sources, requests_per_node: 4, quota: Some((6, hours)), ..Plan::default() };
     for seed in 0..10 {
         let (one, two) = (World::run(pulls(1), seed), World::run(pulls(2), seed));
         assert_eq!((one.served, one.over_quota), (6, 0), "seed {seed}");
@@ -57,8 +57,8 @@ fn a_quota_counts_for_the_nodes_behind_one_address() {
 /// What a node alone takes of a quota no leader knows: one that is let go for it is refused, and nobody else for the same.
 #[test]
 fn a_leader_lets_no_more_go_than_are_left_though_a_node_alone_has_taken_some() {
-    let (quota, wished_within) = (Some((15, Duration::from_secs(600))), Duration::from_secs(50));
-    let plan = Plan { nodes: 24, wished_within, first_cut_for: Duration::from_secs(80), quota, ..Plan::default() };
+    let (quota, requested_within) = (Some((15, Duration::from_secs(600))), Duration::from_secs(50));
+    let plan = Plan { nodes: 24, requested_within, first_cut_for: Duration::from_secs(80), quota, ..Plan::default() };
     let seen: Vec<Seen> = (0..20).map(|seed| World::run(plan.clone(), seed)).collect();
     assert!(seen.iter().all(|seen| seen.begun.len() <= 15), "{:?}", seen.iter().map(|seen| seen.begun.len()).collect::<Vec<_>>());
     assert!(seen.iter().any(|seen| seen.alone > 0 && seen.over_quota > 0), "a node alone has taken some before");
@@ -86,7 +86,7 @@ fn a_slow_bus_slows_and_starves_nobody() {
     for (at_once, per_second, far_nodes) in [(0, 3.0, 6), (0, 3.0, 2), (0, 200.0, 6), (3, 3.0, 6), (3, 200.0, 6), (3, 200.0, 2)] {
         for (one_way, seed) in ways.into_iter().flat_map(|way| (0..5).map(move |seed| (way, seed))) {
             let policy = BudgetPolicy { per_second, at_once, ..BudgetPolicy::default() };
-            let plan = Plan { nodes: 6, wishes_per_node: 3, policy, one_way, far_nodes, ..Plan::default() };
+            let plan = Plan { nodes: 6, requests_per_node: 3, policy, one_way, far_nodes, ..Plan::default() };
             let seen = World::run(plan, seed);
             let said = format!("{at_once} at once, {per_second} a second, {far_nodes} are {one_way:?} away, seed {seed}");
             assert_eq!((seen.served, seen.alone), (18, 0), "{said}");
@@ -100,8 +100,8 @@ fn a_slow_bus_slows_and_starves_nobody() {
 
 #[test]
 fn a_leader_of_a_bucket_that_was_wiped_hears_itself() {
-    let wished_within = Duration::from_secs(60);
-    let plan = Plan { nodes: 3, wishes_per_node: 100, wished_within, wiped_at: Some(Duration::from_secs(10)), ..Plan::default() };
+    let requested_within = Duration::from_secs(60);
+    let plan = Plan { nodes: 3, requests_per_node: 100, requested_within, wiped_at: Some(Duration::from_secs(10)), ..Plan::default() };
     for seed in 0..10 {
         let seen = World::run(plan.clone(), seed);
         assert_eq!((seen.served, seen.alone, seen.leaders), (300, 0, 2), "seed {seed}");
@@ -117,8 +117,8 @@ fn troubled(fault: Option<Fault>) -> Plan {
         by_policy: false,
         quota: Some((60, Duration::from_secs(60))),
         sources: 1,
-        wishes_per_node: 12,
-        wished_within: Duration::from_secs(60),
+        requests_per_node: 12,
+        requested_within: Duration::from_secs(60),
         // Some take longer than a permit lasts that is not renewed.
         pull_takes: Duration::from_millis(2_500),
         loss: 0.02,
@@ -139,8 +139,8 @@ fn troubled(fault: Option<Fault>) -> Plan {
 /// The same troubles while all nodes want much at once of a registry without limits.
 fn rush(fault: Option<Fault>) -> Plan {
     let policy = BudgetPolicy { per_second: 20.0, ..BudgetPolicy::default() };
-    let wished_within = Duration::from_secs(40);
-    Plan { policy, quota: None, wishes_per_node: 60, wished_within, pull_takes: Duration::from_millis(50), ..troubled(fault) }
+    let requested_within = Duration::from_secs(40);
+    Plan { policy, quota: None, requests_per_node: 60, requested_within, pull_takes: Duration::from_millis(50), ..troubled(fault) }
 }
 
 /// What one seed shows of broken promises.
@@ -191,7 +191,7 @@ fn whatever_goes_wrong_the_budget_holds_and_all_are_served() {
         let plan = drawn(seed, None);
         let seen = World::run(plan.clone(), seed);
         assert_eq!(broken(&seen, &plan), Vec::<String>::new(), "seed {seed}: {} troubles, {} leaders", seen.troubles, seen.leaders);
-        assert!(seen.served >= plan.nodes * plan.wishes_per_node, "seed {seed}: {} served", seen.served);
+        assert!(seen.served >= plan.nodes * plan.requests_per_node, "seed {seed}: {} served", seen.served);
         (seen.troubles, seen.leaders, seen.over_quota)
     };
     let seen = each_of(SEEDS, run);
@@ -206,7 +206,7 @@ fn holds(seeds: std::ops::Range<u64>, plan: &Plan) -> Vec<Seen> {
     let hold = |seed| {
         let seen = World::run(plan.clone(), seed);
         assert_eq!(broken(&seen, plan), Vec::<String>::new(), "seed {seed}: {} leaders", seen.leaders);
-        assert!(seen.served >= plan.nodes * plan.wishes_per_node, "seed {seed}: {} served", seen.served);
+        assert!(seen.served >= plan.nodes * plan.requests_per_node, "seed {seed}: {} served", seen.served);
         seen
     };
     seeds.map(hold).collect()

@@ -28,9 +28,9 @@ pub(crate) struct Plan {
     pub(crate) quota: Option<(u64, Duration)>,
     /// By so many addresses the registry knows the fleet, and counts each apart; it names them if there are several.
     pub(crate) sources: usize,
-    pub(crate) wishes_per_node: usize,
-    /// Over which time the wishes come.
-    pub(crate) wished_within: Duration,
+    pub(crate) requests_per_node: usize,
+    /// Over which time the requests come.
+    pub(crate) requested_within: Duration,
     pub(crate) pull_takes: Duration,
     pub(crate) loss: f64,
     pub(crate) doubling: f64,
@@ -61,8 +61,8 @@ impl Default for Plan {
             by_policy: false,
             quota: None,
             sources: 1,
-            wishes_per_node: 1,
-            wished_within: Duration::from_millis(500),
+            requests_per_node: 1,
+            requested_within: Duration::from_millis(500),
             pull_takes: Duration::from_millis(50),
             loss: 0.0,
             doubling: 0.0,
@@ -105,7 +105,7 @@ pub(crate) struct Seen {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Wish(usize),
+    Request(usize),
     Deliver(usize, u64, Box<Letter>),
     Wake(usize, u64),
     WantAgain(usize, u64, PermitId),
@@ -179,7 +179,7 @@ impl World {
             ahead: Duration::ZERO,
             wake: 0,
             wants: BTreeSet::new(),
-            todo: plan.wishes_per_node,
+            todo: plan.requests_per_node,
         };
         let nodes = (0..plan.nodes).map(|at| node(at, &mut random)).collect();
         let mut world = Self {
@@ -222,9 +222,9 @@ impl World {
     fn begin(&mut self) {
         for at in 0..self.nodes.len() {
             self.tell_of_fleet(at);
-            for _ in 0..self.plan.wishes_per_node {
-                let after = self.plan.wished_within.mul_f64(self.random.fraction());
-                self.later(after, Event::Wish(at));
+            for _ in 0..self.plan.requests_per_node {
+                let after = self.plan.requested_within.mul_f64(self.random.fraction());
+                self.later(after, Event::Request(at));
             }
         }
         let (troubles, thefts, jumps) = (self.plan.troubles, self.plan.thefts, self.plan.jumps);
@@ -259,7 +259,7 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Wish(at) => self.wish(at),
+            Event::Request(at) => self.request(at),
             Event::Deliver(to, incarnation, letter) => self.deliver(to, incarnation, *letter),
             Event::Wake(at, number) => {
                 if self.nodes[at].wake == number {
@@ -289,7 +289,7 @@ impl World {
         if until > self.now { self.later(until - self.now, event) } else { act(self) }
     }
 
-    fn wish(&mut self, at: usize) {
+    fn request(&mut self, at: usize) {
         let permit = PermitId::random(&mut self.random);
         if self.nodes[at].up {
             self.nodes[at].wants.insert(permit);
@@ -448,7 +448,7 @@ impl World {
         }
         let refused = pull.said.as_ref().is_some_and(|limit| limit.limit == 0);
         if refused {
-            self.later(Duration::from_secs(10), Event::Wish(at));
+            self.later(Duration::from_secs(10), Event::Request(at));
         } else {
             self.seen.served += 1;
             self.nodes[at].todo = self.nodes[at].todo.saturating_sub(1);

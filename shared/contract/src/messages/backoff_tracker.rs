@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::registrar::FleetSeen;
 use crate::open::open_answer;
-use crate::{AttemptId, Command, FailureClass, NodeName, PodRef, Service, Stage, Target, TraceContext, View, WishId};
+use crate::{AttemptId, ClearanceId, Command, FailureClass, NodeName, PodRef, Service, Stage, Target, TraceContext, View};
 
 /// Whose back-off: kubelet's key, the pod and the image string as asked for (`busybox` and `busybox:latest` are two).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -80,12 +80,12 @@ pub struct Held {
 }
 
 /// May this image be attempted, as far as the fleet is concerned? Asked once for a flight after [`CheckBackoff`] was clear, and
-/// again with the same wish and attempt while the answer is [`Leave::Waiting`], and every [`LEAVE_WATCHED_EVERY_MS`] while the attempt goes on,
-/// to hear of [`Leave::Abandoned`]. A wish that is not heard of for [`LEAVE_LAPSES_AFTER_MS`] is withdrawn.
+/// again with the same clearance and attempt while the answer is [`Clearance::Waiting`], and every [`CLEARANCE_WATCHED_EVERY_MS`] while the attempt goes on,
+/// to hear of [`Clearance::Abandoned`]. A clearance that is not heard of for [`CLEARANCE_LAPSES_AFTER_MS`] is withdrawn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AwaitLeave {
+pub struct RequestClearance {
     /// The same for all attempts of one flight.
-    pub wish: WishId,
+    pub clearance: ClearanceId,
     /// The attempt that would begin.
     pub attempt: AttemptId,
     /// The span of that attempt; it is sampled if the attempt will be exported should it fail.
@@ -99,7 +99,7 @@ pub struct AwaitLeave {
     pub other_keys: Vec<BackoffKey>,
     /// What is wanted.
     pub target: Target,
-    /// Whether the wish stands: then it is told only when it may go ahead, and [`Leave::Waiting`] when `patience_ms` is over.
+    /// Whether the clearance stands: then it is told only when it may go ahead, and [`Clearance::Waiting`] when `patience_ms` is over.
     #[serde(default)]
     pub standing: bool,
     /// How long the answer may be held back while nothing is decided, in milliseconds.
@@ -109,20 +109,20 @@ pub struct AwaitLeave {
 /// The most keys beside the first: kubelet runs 110 pods on a node by default.
 pub const OTHER_KEYS_MOST: usize = 110;
 /// How often an attempt under way asks whether it was abandoned.
-pub const LEAVE_WATCHED_EVERY_MS: u64 = 10_000;
-/// After this long without a word a wish counts as withdrawn: its asker died.
-pub const LEAVE_LAPSES_AFTER_MS: u64 = 30_000;
+pub const CLEARANCE_WATCHED_EVERY_MS: u64 = 10_000;
+/// After this long without a word a clearance counts as withdrawn: its asker died.
+pub const CLEARANCE_LAPSES_AFTER_MS: u64 = 30_000;
 
-impl Command for AwaitLeave {
-    type Reply = Leave;
+impl Command for RequestClearance {
+    type Reply = Clearance;
     const SERVICE: Service = Service::BackoffTracker;
-    const VERB: &'static str = "leave";
+    const VERB: &'static str = "clearance";
 }
 
-/// The answer to [`AwaitLeave`].
+/// The answer to [`RequestClearance`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", rename_all = "snake_case")]
-pub enum Leave {
+pub enum Clearance {
     /// Go ahead, or on.
     Granted {
         /// Whether the attempt is made on behalf of others too (lead or probe).
@@ -137,11 +137,11 @@ pub enum Leave {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         released_by: Option<TraceContext>,
     },
-    /// Not before its next try. Not said to a standing wish, and not of what is unconfirmed.
+    /// Not before its next try. Not said to a standing pull, and not of what is unconfirmed.
     Held(Held),
-    /// Nothing is decided yet: ask again. Somebody else is finding out, a standing wish is held, or one other node alone reports a failure.
+    /// Nothing is decided yet: ask again. Somebody else is finding out, a standing pull is held, or one other node alone reports a failure.
     Waiting {
-        /// What holds a standing wish, or delays any, if something does.
+        /// What holds a standing pull, or delays any, if something does.
         #[serde(default)]
         held: Option<Held>,
     },
@@ -156,14 +156,14 @@ pub enum Leave {
     },
 }
 
-open_answer!(Leave: "granted", "held", "waiting", "abandoned");
+open_answer!(Clearance: "granted", "held", "waiting", "abandoned");
 
-/// An attempt that had leave has its permit and begins now. Until this is said its silence is the queue's and not the registry's:
-/// nobody is told that it is unanswered. And leave that is not for all lapses if others fail meanwhile.
+/// An attempt that had clearance has its permit and begins now. Until this is said its silence is the queue's and not the registry's:
+/// nobody is told that it is unanswered. And clearance that is not for all lapses if others fail meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeginAttempt {
-    /// Of which wish.
-    pub wish: WishId,
+    /// Of which clearance.
+    pub clearance: ClearanceId,
     /// Which attempt.
     pub attempt: AttemptId,
 }
@@ -178,12 +178,12 @@ impl Command for BeginAttempt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptBegun {}
 
-/// What an attempt that had leave has come to: said of each stage when it has answered, and of a failure that comes before the stage of the
+/// What an attempt that had clearance has come to: said of each stage when it has answered, and of a failure that comes before the stage of the
 /// leave. What fails later is said by [`ReportAttempt`] alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolveAttempt {
-    /// Of which wish.
-    pub wish: WishId,
+    /// Of which clearance.
+    pub clearance: ClearanceId,
     /// Which attempt.
     pub attempt: AttemptId,
     /// None: `stage` has answered.
@@ -204,22 +204,22 @@ impl Command for ResolveAttempt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptResolved {}
 
-/// The wish is over, fulfilled or not. Withdrawing what is not known changes nothing.
+/// The clearance is over, fulfilled or not. Withdrawing what is not known changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WithdrawWish {
+pub struct WithdrawClearance {
     /// Which.
-    pub wish: WishId,
+    pub clearance: ClearanceId,
 }
 
-impl Command for WithdrawWish {
-    type Reply = WishWithdrawn;
+impl Command for WithdrawClearance {
+    type Reply = ClearanceWithdrawn;
     const SERVICE: Service = Service::BackoffTracker;
     const VERB: &'static str = "withdraw";
 }
 
-/// The answer to [`WithdrawWish`].
+/// The answer to [`WithdrawClearance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WishWithdrawn {}
+pub struct ClearanceWithdrawn {}
 
 /// How an attempt ended. Reporting the same attempt for the same key again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -318,8 +318,8 @@ pub struct SharedCounts {
     pub binding: u64,
     /// Reports held.
     pub reports: u64,
-    /// Wishes that wait or go.
-    pub wishes: u64,
+    /// Clearances that wait or go.
+    pub requests: u64,
     /// Pauses in force.
     pub pauses: u64,
     /// Refusals because of what other nodes learned.
@@ -330,11 +330,11 @@ pub struct SharedCounts {
     pub for_all_total: u64,
     /// Attempts abandoned: they hung while others were answered, or waited for a permit when others failed.
     pub abandoned_total: u64,
-    /// Wishes withdrawn because nobody asked for them any more.
+    /// Clearances withdrawn because nobody asked for them any more.
     pub lapsed_total: u64,
     /// Failures that came after their lease had run out, dropped.
     pub late_results_total: u64,
-    /// Wishes refused for want of room.
+    /// Clearances refused for want of room.
     pub no_room_total: u64,
     /// Reports put on the bus.
     pub reports_sent_total: u64,

@@ -8,4 +8,6 @@ mod standing;
 pub use ensure::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 pub use explain::{BLOBS_MOST, BlobSize, BudgetHold, EndpointLogins, ExplainImage, Explanation, ImageWeight};
 pub use list::{AnswerCounts, LayerStatus, ListPulls, PullList, PullState, PullStatus};
-pub use standing::{CancelWish, ListWishes, WishList, WishState, WishStatus, WishesCancelled};
+pub use standing::{
+    CancelStandingPull, ListStandingPulls, StandingPullList, StandingPullState, StandingPullStatus, StandingPullsCancelled,
+};

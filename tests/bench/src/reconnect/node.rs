@@ -13,11 +13,12 @@ use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, BusRef};
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
-    AttemptFailure, AwaitLeave, BackoffKey, BeginAttempt, CountBackoffs, Leave, ListBackoffs, ReportAttempt, ResolveAttempt, SeeFleet,
+    AttemptFailure, BackoffKey, BeginAttempt, Clearance, CountBackoffs, ListBackoffs, ReportAttempt, RequestClearance, ResolveAttempt,
+    SeeFleet,
 };
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, Envelope, FailureClass, Meta, NodeName, Stage as RegistryStage, Target, View, WishId};
+use contract::{AttemptId, ClearanceId, Command, Envelope, FailureClass, Meta, NodeName, Stage as RegistryStage, Target, View};
 use tokio::sync::{Semaphore, watch};
 
 use super::{LIMIT, Progress, Stage};
@@ -125,22 +126,22 @@ impl Node {
         Ok(node)
     }
 
-    /// Tries in vain whenever it has leave, as a standing pull does.
+    /// Tries in vain whenever it has clearance, as a standing pull does.
     async fn want(&self, progress: &Progress) -> Result<()> {
         let mut random = Random::from_system();
-        let (wish, mut attempt) = (WishId::random(&mut random), AttemptId::random(&mut random));
+        let (clearance, mut attempt) = (ClearanceId::random(&mut random), AttemptId::random(&mut random));
         loop {
-            match self.put(leave(wish, attempt)).await? {
-                Leave::Granted { .. } => {}
-                Leave::Abandoned => {
+            match self.put(request(clearance, attempt)).await? {
+                Clearance::Granted { .. } => {}
+                Clearance::Abandoned => {
                     attempt = AttemptId::random(&mut random);
                     continue;
                 }
                 _ => continue,
             }
-            self.put(BeginAttempt { wish, attempt }).await?;
+            self.put(BeginAttempt { clearance, attempt }).await?;
             let failure = Some(refused().await);
-            self.put(ResolveAttempt { wish, attempt, failure: failure.clone(), stage: RegistryStage::Manifest }).await?;
+            self.put(ResolveAttempt { clearance, attempt, failure: failure.clone(), stage: RegistryStage::Manifest }).await?;
             self.put(ReportAttempt { key: key(), attempt, attempt_span: None, failure }).await?;
             progress.failed.fetch_add(1, Ordering::Relaxed);
             attempt = AttemptId::random(&mut random);
@@ -166,7 +167,7 @@ fn key() -> BackoffKey {
     BackoffKey { pod: None, image: IMAGE.to_owned() }
 }
 
-fn leave(wish: WishId, attempt: AttemptId) -> AwaitLeave {
+fn request(clearance: ClearanceId, attempt: AttemptId) -> RequestClearance {
     let target = Target {
         view: View { scope: "default".to_owned(), registry: REGISTRY.to_owned(), route: "direct".to_owned(), boot: String::new() },
         endpoint: format!("{REGISTRY}:443"),
@@ -178,5 +179,14 @@ fn leave(wish: WishId, attempt: AttemptId) -> AwaitLeave {
         budget_owner: "anonymous".to_owned(),
         ..Target::default()
     };
-    AwaitLeave { wish, attempt, attempt_span: None, key: key(), other_keys: Vec::new(), target, standing: true, patience_ms: PATIENCE_MS }
+    RequestClearance {
+        clearance,
+        attempt,
+        attempt_span: None,
+        key: key(),
+        other_keys: Vec::new(),
+        target,
+        standing: true,
+        patience_ms: PATIENCE_MS,
+    }
 }

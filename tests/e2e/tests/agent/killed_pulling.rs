@@ -1,4 +1,4 @@
-//! An agent that is killed in the middle of a pull: its wish stands, and what was fetched is not fetched again.
+//! An agent that is killed in the middle of a pull: its standing pull goes on, and what was fetched is not fetched again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -47,12 +47,12 @@ fn after_kill_9_in_the_middle_of_a_pull_the_agent_goes_on_from_there() {
     registry.reset_counts();
 
     let agent = agent.kill_and_start_again().ready();
-    until("the wish goes on by itself", || is_entered().then_some(()));
+    until("the standing pull goes on by itself", || is_entered().then_some(()));
     let served = registry.blob_bytes_served();
     assert_eq!(served.keys().collect::<Vec<_>>(), [&slow.digest], "what was whole is not fetched again");
     assert!(served[&slow.digest] < slow.size - KEPT, "nor what was there of the other: {served:?}");
     assert_eq!(sound_blobs(&store).len(), others + 2, "config, layers and manifest");
-    until("the wish is fulfilled", || agent.asked(&["pulls", "-o", "json"]).expect(0).stdout.is_empty().then_some(()));
+    until("the standing pull is fulfilled", || agent.asked(&["pulls", "-o", "json"]).expect(0).stdout.is_empty().then_some(()));
     let present = agent.asked(&["pull", &image, "-o", "json"]).expect(0).object();
     assert_eq!(present["outcome"], "present");
 }

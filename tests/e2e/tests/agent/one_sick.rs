@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clock::Random;
 use contract::TraceContext;
-use contract::messages::pull_coordinator::{EnsureImage, ListWishes, OutcomeKind, PullOutcome, PullPolicy};
+use contract::messages::pull_coordinator::{EnsureImage, ListStandingPulls, OutcomeKind, PullOutcome, PullPolicy};
 use e2e::{Agent, Registry, Workplace, until};
 use practice_registry::{Deed, Fault, MadeImage};
 use support::nats::{NatsConfig, NatsServer, current_program};
@@ -70,5 +70,5 @@ fn a_sick_node_refuses_nobody(deed: Deed) {
         refused.extend(pull(number).into_iter().filter(|outcome| outcome.outcome != OutcomeKind::Pulled));
     }
     assert!(refused.is_empty(), "{} of {} pulls on healthy nodes: {refused:#?}", refused.len(), IMAGES * HEALTHY.len());
-    assert_eq!(sick.ask(&ListWishes {}).wishes.len(), WANTED_BY_SICK, "it was sick all the time");
+    assert_eq!(sick.ask(&ListStandingPulls {}).standing_pulls.len(), WANTED_BY_SICK, "it was sick all the time");
 }

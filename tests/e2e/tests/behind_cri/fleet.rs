@@ -9,7 +9,7 @@ use support::nats::{NatsConfig, NatsServer};
 use super::case::{Case, OUTAGE};
 
 /// Longer than any case takes.
-const WISH: &str = "10m";
+const STANDING_PULL: &str = "10m";
 /// Longer than a look at what has failed takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// From when a back-off is over until everybody has the image: who has failed by it leaves the next try to others for up to 2 s; then
@@ -38,9 +38,9 @@ impl<'a> Fleet<'a> {
         Self { place, server, agents }
     }
 
-    /// A wish on every node, standing until it is fulfilled.
-    pub(crate) fn wish(&self, image: &str, more: &[&str]) -> Started {
-        let arguments = ["pull", "--all-nodes", "--wait", WISH, "-o", "json", "--nats", &self.server.url(), image];
+    /// A standing pull on every node, standing until it is fulfilled.
+    pub(crate) fn standing_pull(&self, image: &str, more: &[&str]) -> Started {
+        let arguments = ["pull", "--all-nodes", "--wait", STANDING_PULL, "-o", "json", "--nats", &self.server.url(), image];
         self.place.start(&[&arguments, more].concat())
     }
 
@@ -59,7 +59,7 @@ impl<'a> Fleet<'a> {
 /// Holds a fleet against the bars of a case: how many pulls have failed by the end of the outage, and how soon all is well after it.
 pub(crate) fn outage(fleet: &Fleet<'_>, case: Case, image: &str, failed: impl Fn() -> usize, heal: impl FnOnce(), outcomes: &[&str]) {
     let began = Watch::start();
-    let command = fleet.wish(image, &[]);
+    let command = fleet.standing_pull(image, &[]);
     let mut failures = Vec::new();
     until_within("the outage is over", OUTAGE + PATIENCE, || {
         failures.resize(failed(), began.elapsed());

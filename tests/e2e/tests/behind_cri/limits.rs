@@ -29,7 +29,7 @@ fn a_fleet_behind_cri_learns_of_limits_by_heads_alone() {
     let fleet = Fleet::on(&place, &services.endpoints());
     // A pull lasts, as one of a large image does.
     services.each.iter().for_each(support::scripted_cri::ScriptedCri::hold_pulls);
-    let command = fleet.wish(&registry.image("shop/web:v1"), &[]);
+    let command = fleet.standing_pull(&registry.image("shop/web:v1"), &[]);
     let limit = until("the budget knows the registry's limit", || {
         let budgets = place.run(&["budget", "list", "-o", "json", "--nats", &fleet.server.url()]).expect(0).objects();
         budgets.iter().find_map(|budget| budget["known"]["limits"].as_array()?.first().cloned())

@@ -14,8 +14,8 @@ const OUTAGE: Duration = Duration::from_secs(60);
 pub(crate) const FAILING_AT_MOST: u64 = 18;
 /// On such a bus everybody has the image so soon after the registry has healed.
 pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(15);
-/// Longer than a play takes; the wish stands as long as that.
-const WISH: &str = "10m";
+/// Longer than a play takes; the standing pull goes on as long as that.
+const STANDING_PULL: &str = "10m";
 /// How long a fleet may take to know itself: each agent tells the registrar within five seconds that it is there.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -43,10 +43,10 @@ impl<'a> Fleet<'a> {
         Self { place, cluster, registry, agents, began: Watch::start() }
     }
 
-    /// A wish on every node, standing until it is fulfilled.
-    pub(crate) fn wish(&self) -> Started {
+    /// A standing pull on every node, standing until it is fulfilled.
+    pub(crate) fn standing_pull(&self) -> Started {
         let (urls, image) = (self.cluster.urls_from(0), self.registry.image("shop/web:v1"));
-        self.place.start(&["pull", "--all-nodes", "--wait", WISH, "-o", "json", "--nats", &urls, &image])
+        self.place.start(&["pull", "--all-nodes", "--wait", STANDING_PULL, "-o", "json", "--nats", &urls, &image])
     }
 
     /// Waits for the end of the outage, and holds the failing requests against the bar.

@@ -35,7 +35,7 @@ fn the_server_that_leads_the_leases_is_lost_and_the_fleet_stays_together() {
     }
     let place = Workplace::new();
     let mut fleet = Fleet::begin(&place);
-    let command = fleet.wish();
+    let command = fleet.standing_pull();
     fleet.began.until(MIDDLE);
     let before = fleet.registry.counts().failing;
     let leader = fleet.cluster.leader_of(LEASES).expect("somebody leads the leases");
@@ -62,7 +62,7 @@ fn without_a_quorum_each_node_does_at_least_as_well_as_kubelet_and_comes_back() 
     }
     let place = Workplace::new();
     let mut fleet = Fleet::begin(&place);
-    let command = fleet.wish();
+    let command = fleet.standing_pull();
     fleet.began.until(MIDDLE);
     let leader = fleet.cluster.leader_of(LEASES).expect("somebody leads the leases");
     let lost = [leader, (leader + 1) % fleet.cluster.size()];

@@ -28,7 +28,7 @@ pub(crate) const FIELDS: [&str; 20] = [
     "learned_at",
     "learned_trace_id",
     "next_by",
-    "wish",
+    "standing_pull",
 ];
 /// The longest text of a failure of the embedded runtime. Characters.
 pub(crate) const TEXT_MAX: usize = 1_500;

@@ -92,7 +92,7 @@ fn who_tries_for_all_is_named_while_it_does() {
 
     // The next try hangs, and n2 alone wants it: it has ten seconds until its time for an answer is over.
     registry.faults().add(Fault::new("/manifests/", practice_registry::Deed::Hang));
-    let wish = fleet.place.start(&["pull", &image, "--node", "n2", "--wait", "1m", "-q"]);
+    let standing_pull = fleet.place.start(&["pull", &image, "--node", "n2", "--wait", "1m", "-q"]);
     until("n2 tries for all, as n1 and n3 know", || {
         let told = ["n1", "n3"].map(|node| fleet.rows(&["backoff", "list", "--node", node], 0));
         told.iter().all(|rows| rows.iter().any(|row| row["shared"] == true && row["probed_by"] == "n2")).then_some(())
@@ -106,7 +106,7 @@ fn who_tries_for_all_is_named_while_it_does() {
     let explained = fleet.run(&["explain", &image]).expect(0);
     assert!(explained.stdout.contains("next try:   n2 tries now, for all"), "{explained}");
     registry.faults().clear();
-    drop(wish);
+    drop(standing_pull);
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn a_node_that_is_known_and_silent_has_a_row() {
         let text = fleet.run(command).expect(0);
         assert!(text.stderr.contains(&format!("{quiet}: known, but silent")) || text.stdout.contains(quiet), "{text}");
     }
-    // A wish is made there as soon as it answers, whatever the others have done by then.
+    // A standing pull is made there as soon as it answers, whatever the others have done by then.
     let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];
     let waiting = fleet.place.start(&arguments);
     e2e::until("the command waits for it alone", || waiting.stderr().contains("1 node is silent").then_some(()));

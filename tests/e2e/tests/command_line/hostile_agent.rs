@@ -10,9 +10,11 @@ use clock::Random;
 use contract::know::encode;
 use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::messages::event_recorder::{EventList, ListEvents};
-use contract::messages::pull_coordinator::{ListPulls, ListWishes, PullList, PullState, PullStatus, WishList, WishStatus};
+use contract::messages::pull_coordinator::{
+    ListPulls, ListStandingPulls, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus,
+};
 use contract::subject::Fleet;
-use contract::{Command, EventReason, MessageId, NodeName, PullEvent, TraceContext, WishId};
+use contract::{Command, EventReason, MessageId, NodeName, PullEvent, StandingPullId, TraceContext};
 use e2e::{Workplace, until};
 use futures::StreamExt as _;
 use serde_json::json;
@@ -72,10 +74,11 @@ fn pulls() -> PullList {
     PullList { pulls: vec![pull], ..PullList::default() }
 }
 
-fn wishes() -> WishList {
-    let wish = WishId::random(&mut Random::seeded(4));
-    let status: WishStatus = serde_json::from_value(json!({ "wish": wish, "image": BAD, "state": "held", "cause": BAD })).unwrap();
-    WishList { wishes: vec![status] }
+fn standing_pulls() -> StandingPullList {
+    let standing_pull = StandingPullId::random(&mut Random::seeded(4));
+    let status: StandingPullStatus =
+        serde_json::from_value(json!({ "standing_pull": standing_pull, "image": BAD, "state": "held", "cause": BAD })).unwrap();
+    StandingPullList { standing_pulls: vec![status] }
 }
 
 /// Answers every question of one command, for one node or for all, with the same.
@@ -108,7 +111,7 @@ fn nothing_that_a_node_says_of_itself_acts_on_a_terminal() {
         answer::<DescribeNode>(&bus, description()).await;
         answer::<ListEvents>(&bus, events()).await;
         answer::<ListPulls>(&bus, pulls()).await;
-        answer::<ListWishes>(&bus, wishes()).await;
+        answer::<ListStandingPulls>(&bus, standing_pulls()).await;
         bus
     });
     let place = Workplace::new().with("NATS_URL", server.url());

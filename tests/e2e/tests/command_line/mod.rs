@@ -14,7 +14,7 @@ mod fleet_backoff;
 mod fleet_members;
 mod fleet_policy;
 mod fleet_pull;
-mod fleet_wishes;
+mod fleet_standing_pulls;
 mod hostile_agent;
 mod nats_setup;
 mod pull_cri;

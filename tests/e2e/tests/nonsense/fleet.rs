@@ -7,7 +7,7 @@ use practice_registry::MadeImage;
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer};
 
-/// Longer than any wish here takes.
+/// Longer than any standing pull here takes.
 pub(crate) const LONG: &str = "10m";
 
 /// Two agents that know each other.

@@ -56,7 +56,7 @@ fn a_million_keys_of_one_writer_leave_the_others_pulling_and_sharing_in_bounds()
     }
 
     // The bucket is as full as it may be, and what is new is known to all all the same: of the flood it forgets the oldest.
-    let wish = n1.asked_meanwhile(&["pull", &honest.registry.image("shop/missing:v1"), "--wait", LONG]);
+    let standing_pull = n1.asked_meanwhile(&["pull", &honest.registry.image("shop/missing:v1"), "--wait", LONG]);
     until("another knows what one has found out", || honest.shared(1, "shop/missing:v1").filter(|entry| entry.reporters == ["n1"]));
     // Who starts now reads of the flood what it keeps of one writer, and shares.
     let third = Agent::start(&place, "n3", &["--nats", &honest.server.url()]).ready();
@@ -73,7 +73,7 @@ fn a_million_keys_of_one_writer_leave_the_others_pulling_and_sharing_in_bounds()
         eprintln!("at most {} MiB of memory, {} snapshots", peak >> 20, count(agent, "shared_snapshots_total"));
         assert!(peak <= PEAK_AT_MOST, "{} MiB", peak >> 20);
     }
-    drop((wish, other));
+    drop((standing_pull, other));
 }
 
 /// The most memory that an agent has had, in bytes.

@@ -16,7 +16,7 @@ const ALONE: Duration = Duration::from_secs(50);
 const NODES: usize = 5;
 
 #[test]
-fn wishes_outlive_the_command_all_agents_and_the_server() {
+fn standing_pulls_outlive_the_command_all_agents_and_the_server() {
     all_at_once(&[("command killed", command_killed), ("all killed", all_killed), ("bus wiped", bus_wiped)], &Case::ALL);
 }
 
@@ -28,7 +28,7 @@ fn without_the_bus_nodes_do_at_least_as_well_as_by_kubelets_rule_and_know_the_sa
 fn command_killed(case: Case) {
     let place = Workplace::new();
     let outage = Outage::begin(&place, case, NODES);
-    kill_in_the_middle(&outage, outage.wish());
+    kill_in_the_middle(&outage, outage.standing_pull());
     let healed = outage.heals_after(case.failing_at_most());
     outage.all_stored(healed);
 }
@@ -38,7 +38,7 @@ fn all_killed(case: Case) {
     let place = Workplace::new();
     let mut outage = Outage::begin(&place, case, NODES);
     let elsewhere = Elsewhere::new();
-    kill_in_the_middle(&outage, outage.wish());
+    kill_in_the_middle(&outage, outage.standing_pull());
     let resting = matches!(case, Case::NotFound | Case::RateLimited).then(|| Resting::until_some_does(&outage));
     elsewhere.found_missing_by(&outage.agents[0]);
     // The command ends before the report is published. If its node is killed in between, the report is lost.
@@ -58,7 +58,7 @@ fn bus_wiped(case: Case) {
     let place = Workplace::new();
     let mut outage = Outage::begin(&place, case, NODES);
     let elsewhere = Elsewhere::new();
-    let command = outage.wish();
+    let command = outage.standing_pull();
     outage.began.until(MIDDLE);
     elsewhere.found_missing_by(&outage.agents[0]);
     elsewhere.known_to(&outage.agents);
@@ -86,7 +86,7 @@ fn without_the_bus(case: Case, lose: fn(&mut Outage<'_>), find: fn(&mut Outage<'
     let place = Workplace::new();
     let (beside, elsewhere) = (Beside::of(case), Elsewhere::new());
     let mut outage = Outage::begin(&place, case, NODES);
-    let command = outage.wish();
+    let command = outage.standing_pull();
     outage.began.until(MIDDLE);
     lose(&mut outage);
     outage.began.until(ALONE);

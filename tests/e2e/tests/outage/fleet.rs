@@ -13,8 +13,8 @@ use support::requirement::met;
 
 use super::case::{Case, OUTAGE};
 
-/// Longer than any case takes; the wish stands as long as that.
-const WISH: &str = "10m";
+/// Longer than any case takes; the standing pull goes on as long as that.
+const STANDING_PULL: &str = "10m";
 /// How long a fleet may take to know itself: each agent tells the registrar within five seconds that it is there.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 /// Longer than anybody may take. When all were served is told by the registry's clock and by their stores, not by who looks.
@@ -97,9 +97,9 @@ impl<'a> Outage<'a> {
         self.registry.image("shop/web:v1")
     }
 
-    /// A wish on every node, standing until it is fulfilled.
-    pub(crate) fn wish(&self) -> Started {
-        let arguments = ["pull", "--all-nodes", "--wait", WISH, "-o", "json", "--nats", &self.server.url(), &self.image()];
+    /// A standing pull on every node, standing until it is fulfilled.
+    pub(crate) fn standing_pull(&self) -> Started {
+        let arguments = ["pull", "--all-nodes", "--wait", STANDING_PULL, "-o", "json", "--nats", &self.server.url(), &self.image()];
         self.place.start(&arguments)
     }
 

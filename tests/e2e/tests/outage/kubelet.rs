@@ -62,7 +62,7 @@ impl Figures {
 fn play_of(case: Case) -> Figures {
     let place = Workplace::new().with("FLEETPULL_FLEET_SHARE", "off");
     let mut outage = Outage::begin_apart(&place, case, NODES);
-    let command = outage.wish();
+    let command = outage.standing_pull();
     // By kubelet's rule time counts from a node's own first failure, which on a busy machine is seconds after the command began.
     until_within("all have asked", ASKED_WITHIN, || (outage.registry.requests().len() >= NODES).then_some(()));
     outage.began = Watch::start();

@@ -74,7 +74,7 @@ fn half_of_a_fleet_without_the_bus_does_as_well_as_kubelet_and_learns_the_rest_a
 fn ends_early(case: Case, loss: Loss) {
     let (place, beside) = (Workplace::new(), Beside::of(case));
     let outage = Outage::begin_by(2, &place, case, NODES);
-    let command = outage.wish();
+    let command = outage.standing_pull();
     outage.began.until(BEGINS);
     loss.befall(&outage.ways[1]);
     outage.began.until(ENDS_EARLY);
@@ -89,7 +89,7 @@ fn ends_early(case: Case, loss: Loss) {
 fn ends_late(case: Case, loss: Loss) {
     let (place, beside) = (Workplace::new(), Beside::of(case));
     let outage = Outage::begin_by(2, &place, case, NODES);
-    let command = outage.wish();
+    let command = outage.standing_pull();
     outage.began.until(BEGINS);
     loss.befall(&outage.ways[1]);
     let healed = outage.heals_after(case.failing_at_most() + TRIES_LATE * HALF as u64);

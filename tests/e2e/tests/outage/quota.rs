@@ -34,7 +34,7 @@ fn a_quota_is_used_up_and_never_exceeded_although_its_leader_dies_in_mid_release
     let image = registry.image("shop/web:v1");
     let command = place.start(&["pull", "--all-nodes", "--wait", "10m", "--detach", "--nats", &server.url(), &image]);
     let (status, ..) = command.wait();
-    assert_eq!(status, 0, "every wish is kept");
+    assert_eq!(status, 0, "every standing pull is kept");
     until("some were let go", || (pulls(&registry).len() as u64 >= DIES_AFTER).then_some(()));
     let leader = until("somebody leads the budget", || leader(&place, &server.url()));
     let dead = agents.remove((0..NODES).find(|node| name(*node) == leader).expect("the leader is one of the fleet"));

@@ -35,7 +35,7 @@ fn a_bus_that_is_slow_throughout_costs_half_as_many_requests_again_at_most() {
 fn throughout(case: Case) {
     let place = Workplace::new();
     let outage = Outage::begin_far_away(ROUND_TRIP, &place, case, NODES);
-    let command = outage.wish();
+    let command = outage.standing_pull();
     let healed = outage.heals_after(case.failing_at_most() * 3 / 2);
     outage.all_stored_within(outage.within(healed) + LATER, healed);
     drop(command);
@@ -53,7 +53,7 @@ fn slow(case: Case, each_byte: Duration) {
     let place = Workplace::new();
     let (beside, elsewhere) = (Beside::of(case), Elsewhere::new());
     let outage = Outage::begin_by(1, &place, case, NODES);
-    let command = outage.wish();
+    let command = outage.standing_pull();
     outage.began.until(MIDDLE);
     outage.ways[0].take(each_byte * 2);
     let (healed, failing) = outage.heals();

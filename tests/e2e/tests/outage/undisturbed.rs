@@ -18,7 +18,7 @@ fn twenty_agents() {
 fn undisturbed<const NODES: usize>(case: Case) {
     let place = Workplace::new();
     let outage = Outage::begin(&place, case, NODES);
-    let command = outage.wish();
+    let command = outage.standing_pull();
     let healed = outage.heals_after(case.failing_at_most());
     outage.all_rows(command, healed);
 }

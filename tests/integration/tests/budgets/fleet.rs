@@ -106,7 +106,7 @@ impl Fleet {
         states
     }
 
-    /// One standing wish on each node.
+    /// One standing pull on each node.
     pub(crate) fn begin_everywhere(&self, registry: &Registry, clock: &Clock) -> Vec<JoinHandle<Duration>> {
         let nodes = self.nodes.iter().flatten().enumerate();
         nodes.map(|(number, node)| begin(node.throttler.clone(), id(1_000 + number as u64), registry.clone(), clock.clone())).collect()

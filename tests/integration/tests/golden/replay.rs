@@ -33,7 +33,7 @@ pub(crate) async fn replay(source: &Source, case: &Case, delivery: Delivery) -> 
     let (mut events_seen, mut calls_seen) = (0, 0);
     for call in &case.calls {
         advance(&hand, call.advance_ms);
-        let outcome = node.ensure(wish(case, &call.pod)).await;
+        let outcome = node.ensure(standing_pull(case, &call.pod)).await;
         let events = node.events().await;
         let calls = runtime.calls();
         let new_calls = &calls[calls_seen..];
@@ -73,7 +73,7 @@ fn plan(source: &Source, case: &Case, runtime: &ScriptedCri, logins: &TempDir, c
     Plan { clock, throttle, backoff, ..Plan::with(cri) }
 }
 
-fn wish(case: &Case, pod: &str) -> EnsureImage {
+fn standing_pull(case: &Case, pod: &str) -> EnsureImage {
     let (namespace, name) = pod.split_once('/').expect("a pod is namespace/name");
     EnsureImage {
         image: case.image.clone(),

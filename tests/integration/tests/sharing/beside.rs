@@ -15,7 +15,7 @@ use runtimes::{
 };
 use tokio::sync::Semaphore;
 
-use super::script::{IMAGE, Node, Said, Script, gone, leave, wanted};
+use super::script::{IMAGE, Node, Said, Script, clearance, gone, wanted};
 
 const OTHER: &str = "localhost:5000/other:v1";
 
@@ -74,7 +74,7 @@ impl World {
             runtime.set_probe(image, Probe { resolved: true, limits: vec![hub_limit()], ..Probe::default() });
             runtime.hold(image);
         }
-        script.then(std::iter::repeat_n(leave(), 50));
+        script.then(std::iter::repeat_n(clearance(), 50));
         let opaque = Opaque { runtime: runtime.clone(), registry: Arc::clone(&registry) };
         let node = Node::sharing_on(Arc::new(opaque), &runtime, &script, None, None);
         Self { runtime, script, registry, node }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::Leave;
+use contract::messages::backoff_tracker::Clearance;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
 use contract::messages::throttler::{RegistryLimit, ReportLimits};
 use contract::{FailureClass, Reason};
@@ -17,7 +17,7 @@ use runtimes::{
     ImageRuntime, ImageStatus, InspectFailure, LayerProgress, Probe, Progress, PullFailure, PullRequest, PulledImage, RuntimeDescription,
 };
 
-use super::script::{IMAGE, Node, Said, Script, lead, leave, standing, wanted};
+use super::script::{IMAGE, Node, Said, Script, clearance, lead, standing, wanted};
 
 fn hub_limit() -> RegistryLimit {
     RegistryLimit { limit: 100, remaining: 76, window_ms: 21_600_000, ..RegistryLimit::default() }
@@ -50,9 +50,9 @@ fn the_tracker_hears_that_an_attempt_begins_and_the_throttler_what_came_with_the
         let pull = node.begin(wanted());
         runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
         until("the beginning is told", || async { begun(&script) == 1 }).await;
-        let asked = script.leaves_asked().remove(0);
+        let asked = script.clearances_requested().remove(0);
         let begins = script.said().into_iter().filter_map(|said| if let Said::Begin(begin) = said { Some(begin) } else { None });
-        assert_eq!(begins.map(|begin| (begin.wish, begin.attempt)).collect::<Vec<_>>(), [(asked.wish, asked.attempt)]);
+        assert_eq!(begins.map(|begin| (begin.clearance, begin.attempt)).collect::<Vec<_>>(), [(asked.clearance, asked.attempt)]);
         assert_eq!(limits(&script), []);
         runtime.resolve_within(IMAGE, vec![hub_limit()]);
         until("the limits are told while the pull goes on", || async { limits(&script).len() == 1 }).await;
@@ -68,7 +68,7 @@ fn a_registry_that_told_of_no_limits_is_told_from_a_runtime_that_shows_none() {
         paused(async {
             let (runtime, script) = (ScriptedRuntime::new(), Script::default());
             runtime.hold(IMAGE);
-            script.then([leave()]);
+            script.then([clearance()]);
             let node = Node::sharing(&runtime, &script, None);
             let pull = node.begin(wanted());
             runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
@@ -128,7 +128,7 @@ fn who_does_not_ask_for_all_sends_no_head() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         runtime.hold(IMAGE);
-        script.then([leave()]);
+        script.then([clearance()]);
         let node = Node::sharing(&runtime, &script, None);
         let _pull = node.begin(wanted());
         runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
@@ -162,7 +162,7 @@ impl ImageRuntime for Unseen {
 
 #[test]
 fn where_the_manifest_is_not_seen_silence_is_no_word_of_the_registry_but_from_who_asks_for_all() {
-    for (answer, told) in [(leave(), 0), (lead(), 1)] {
+    for (answer, told) in [(clearance(), 0), (lead(), 1)] {
         paused(async {
             let (runtime, script) = (ScriptedRuntime::new(), Script::default());
             runtime.hold(IMAGE);
@@ -172,7 +172,7 @@ fn where_the_manifest_is_not_seen_silence_is_no_word_of_the_registry_but_from_wh
             runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
             tokio::time::sleep(Duration::from_millis(1)).await;
             assert_eq!(begun(&script), told);
-            script.answer(&Leave::Abandoned);
+            script.answer(&Clearance::Abandoned);
             tokio::time::sleep(Duration::from_secs(30)).await;
             assert!(!runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())), "it may be downloading for long");
             runtime.let_go(IMAGE);
@@ -227,12 +227,12 @@ fn a_pull_that_fits_or_that_a_pod_waits_for_goes_on() {
 
 /// The registry is well: the fleet would let it go on at once, again and again.
 #[test]
-fn a_wish_that_would_fill_the_disk_does_not_ask_the_registry_over_and_over() {
+fn a_standing_pull_that_would_fill_the_disk_does_not_ask_the_registry_over_and_over() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         runtime.set_free_bytes(Some(1_400));
         runtime.hold(IMAGE);
-        script.then(std::iter::repeat_n(leave(), 50));
+        script.then(std::iter::repeat_n(clearance(), 50));
         let node = Node::sharing_with(&runtime, &script, None, Some(1_000));
         let _caller = node.begin(standing());
         let pulling = runtime.clone();

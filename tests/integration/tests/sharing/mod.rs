@@ -1,8 +1,8 @@
 //! A coordinator that shares, with a tracker that says what the test tells it, over the real actors with a paused clock.
 //!
 //! Contracts: the tracker is asked with the node's own view and told what came of an attempt, in order; a pull is ended and begun anew
-//! when its leave is taken away, and ends as failed without a manifest in time; a tracker that says nothing holds a pull back for a
-//! bounded time; wishes stand through failures and restarts, are listed, cancelled and detached; little room refuses a pull that no
+//! when its clearance is taken away, and ends as failed without a manifest in time; a tracker that says nothing holds a pull back for a
+//! bounded time; standing pulls go on through failures and restarts, are listed, cancelled and detached; little room refuses a pull that no
 //! pod asked for; an explanation says who learned it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,13 +14,13 @@ mod script;
 use std::time::Duration;
 
 use clock::Clock;
-use contract::messages::backoff_tracker::Leave;
-use contract::messages::pull_coordinator::{CancelWish, EnsureImage, ExplainImage, Explanation, OutcomeKind, WishState};
+use contract::messages::backoff_tracker::Clearance;
+use contract::messages::pull_coordinator::{CancelStandingPull, EnsureImage, ExplainImage, Explanation, OutcomeKind, StandingPullState};
 use contract::{FailureClass, Reason, Stage};
 use integration::{paused, pod, until};
-use pull_coordinator::{Extras, FileWishStore, WishStore as _};
+use pull_coordinator::{Extras, StandingPullFile, StandingPullStore as _};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
-use script::{IMAGE, Node, Said, Script, gone, held, lead, leave, standing, wanted};
+use script::{IMAGE, Node, Said, Script, clearance, gone, held, lead, standing, wanted};
 
 #[test]
 fn a_tracker_is_asked_with_the_nodes_own_view_and_told_in_order() {
@@ -36,10 +36,10 @@ fn a_tracker_is_asked_with_the_nodes_own_view_and_told_in_order() {
         until("the manifest is told", || async { script.told().len() == 1 }).await;
         runtime.let_go(IMAGE);
         assert_eq!(pull.await.unwrap().outcome, OutcomeKind::Pulled);
-        until("the wish is given back", || async { matches!(script.said().last(), Some(Said::Withdraw(_))) }).await;
+        until("the standing pull is given back", || async { matches!(script.said().last(), Some(Said::Withdraw(_))) }).await;
         let said = script.said();
         let Said::Check(check) = &said[0] else { panic!("{said:?}") };
-        let asked = script.leaves_asked().remove(0);
+        let asked = script.clearances_requested().remove(0);
         assert_eq!(check.target.as_ref(), Some(&asked.target));
         let target = asked.target;
         assert_eq!((target.view.scope.as_str(), target.view.registry.as_str()), ("eu", "localhost:5000"));
@@ -47,7 +47,10 @@ fn a_tracker_is_asked_with_the_nodes_own_view_and_told_in_order() {
         assert_eq!(target.budget_owner, "eu|localhost:5000|unknown|boot|anonymous|nat-1");
         let told = script.told();
         assert_eq!(told.iter().map(|told| told.stage).collect::<Vec<_>>(), [Stage::Manifest, Stage::Blob, Stage::Whole]);
-        assert!(told.iter().all(|told| (told.wish, told.attempt, &told.failure) == (asked.wish, asked.attempt, &None)), "{told:?}");
+        assert!(
+            told.iter().all(|told| (told.clearance, told.attempt, &told.failure) == (asked.clearance, asked.attempt, &None)),
+            "{told:?}"
+        );
     });
 }
 
@@ -56,18 +59,18 @@ fn an_attempt_that_is_abandoned_ends_and_begins_anew() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         runtime.hold(IMAGE);
-        script.then([leave()]);
+        script.then([clearance()]);
         let node = Node::sharing(&runtime, &script, None);
         let pull = node.begin(wanted());
         runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
-        script.answer(&Leave::Abandoned);
+        script.answer(&Clearance::Abandoned);
         runtime.wait_for(&ScriptedCall::GivenUp(IMAGE.to_owned()), 1).await;
         runtime.let_go(IMAGE);
-        until("leave is asked for again", || async { script.waiting.borrow().len() == 1 }).await;
-        script.answer(&leave());
+        until("clearance is asked for again", || async { script.waiting.borrow().len() == 1 }).await;
+        script.answer(&clearance());
         assert_eq!(pull.await.unwrap().outcome, OutcomeKind::Pulled);
-        let asked = script.leaves_asked();
-        assert_eq!(asked[0].wish, asked[2].wish);
+        let asked = script.clearances_requested();
+        assert_eq!(asked[0].clearance, asked[2].clearance);
         assert_ne!(asked[0].attempt, asked[2].attempt);
         assert!(script.told().iter().all(|told| told.failure.is_none()), "an abandoned attempt is nobody's failure");
     });
@@ -99,7 +102,7 @@ fn a_tracker_that_says_nothing_holds_a_pull_back_for_a_bounded_time() {
         // It holds its answers back, and says no more than that nothing is decided.
         let outcome = node.put(wanted()).await;
         assert_eq!((outcome.outcome, outcome.waiting_ms), (OutcomeKind::Backoff, 10_000));
-        assert!(outcome.message.ends_with("no leave within 10s: another node is finding out whether it can be had"));
+        assert!(outcome.message.ends_with("no clearance within 10s: another node is finding out whether it can be had"));
         assert_eq!(clock.now().monotonic, Duration::from_secs(10));
         assert_eq!(node.pulls(), 0);
     });
@@ -109,7 +112,7 @@ fn a_tracker_that_says_nothing_holds_a_pull_back_for_a_bounded_time() {
 fn who_is_held_hears_who_learned_it() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
-        script.then([Leave::Held(held())]);
+        script.then([Clearance::Held(held())]);
         let node = Node::sharing(&runtime, &script, None);
         let outcome = node.put(wanted()).await;
         assert_eq!(outcome.message, format!("Back-off pulling image \"{IMAGE}\": ErrImagePull: gone"));
@@ -124,7 +127,7 @@ fn who_is_held_hears_who_learned_it() {
 }
 
 #[test]
-fn a_standing_wish_goes_on_when_the_fleet_says_so() {
+fn a_standing_pull_goes_on_when_the_fleet_says_so() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         runtime.answer_pulls(IMAGE, [Err(gone())]);
@@ -137,67 +140,74 @@ fn a_standing_wish_goes_on_when_the_fleet_says_so() {
         tokio::time::sleep(Duration::from_secs(120)).await;
         assert_eq!(node.pulls(), 1);
         runtime.answer_pulls(IMAGE, []);
-        let status = node.wishes().await.remove(0);
-        assert_eq!((status.state, status.callers, status.tries), (WishState::Waiting, 1, 2));
+        let status = node.standing_pulls().await.remove(0);
+        assert_eq!((status.state, status.callers, status.tries), (StandingPullState::Waiting, 1, 2));
         assert_eq!(status.cause, "ErrImagePull: gone");
-        script.answer(&leave());
+        script.answer(&clearance());
         let outcome = caller.await.unwrap();
-        assert_eq!((outcome.outcome, outcome.wish), (OutcomeKind::Pulled, standing().wish));
-        assert_eq!(node.wishes().await, []);
+        assert_eq!((outcome.outcome, outcome.standing_pull), (OutcomeKind::Pulled, standing().standing_pull));
+        assert_eq!(node.standing_pulls().await, []);
     });
 }
 
 #[test]
-fn a_wish_lives_through_a_restart_of_the_agent_and_of_its_command() {
+fn a_standing_pull_lives_through_a_restart_of_the_agent_and_of_its_command() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("wishes.json");
+    let path = directory.path().join("standing-pulls.json");
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         let node = Node::sharing(&runtime, &script, Some(&path));
         let outcome = node.put(EnsureImage { detach: true, ..standing() }).await;
-        assert!(outcome.stands && outcome.wish == standing().wish && path.exists());
-        let other = EnsureImage { image: "registry/other:v1".to_owned(), wish: "2".to_owned().try_into().ok(), ..standing() };
+        assert!(outcome.stands && outcome.standing_pull == standing().standing_pull && path.exists());
+        let other = EnsureImage { image: "registry/other:v1".to_owned(), standing_pull: "2".to_owned().try_into().ok(), ..standing() };
         node.put(EnsureImage { detach: true, ..other }).await;
-        let kept = || FileWishStore::new(path.clone()).load().unwrap().len();
+        let kept = || StandingPullFile::new(path.clone()).load().unwrap().len();
         assert_eq!(kept(), 2);
-        let cancelled = node.put(CancelWish { what: format!("{:032x}", 2), by: String::new() }).await.cancelled;
+        let cancelled = node.put(CancelStandingPull { what: format!("{:032x}", 2), by: String::new() }).await.cancelled;
         assert_eq!((cancelled.len(), kept()), (1, 1), "what is said to be cancelled does not come back");
     });
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
-        script.then([leave()]);
+        script.then([clearance()]);
         let node = Node::sharing(&runtime, &script, Some(&path));
-        assert_eq!(node.wishes().await.len(), 1, "it stands before anybody asks again");
+        assert_eq!(node.standing_pulls().await.len(), 1, "it stands before anybody asks again");
         let outcome = node.put(standing()).await;
-        assert_eq!((outcome.outcome, outcome.wish, node.pulls()), (OutcomeKind::Pulled, standing().wish, 1));
+        assert_eq!((outcome.outcome, outcome.standing_pull, node.pulls()), (OutcomeKind::Pulled, standing().standing_pull, 1));
     });
     std::fs::write(&path, "{").unwrap();
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
-        script.then([leave()]);
+        script.then([clearance()]);
         let node = Node::sharing(&runtime, &script, Some(&path));
-        assert_eq!(node.wishes().await, [], "a damaged file stops no agent");
+        assert_eq!(node.standing_pulls().await, [], "a damaged file stops no agent");
         assert_eq!(node.put(wanted()).await.outcome, OutcomeKind::Pulled);
     });
 }
 
 #[test]
-fn wishes_are_cancelled_by_id_and_by_image_however_spelled() {
+fn standing_pulls_are_cancelled_by_id_and_by_image_however_spelled() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         let node = Node::sharing(&runtime, &script, None);
-        let wish =
-            |image: &str, number: &str| EnsureImage { image: image.to_owned(), wish: number.to_owned().try_into().ok(), ..standing() };
-        let callers = [node.begin(wish("busybox", "a")), node.begin(wish("busybox:latest", "b")), node.begin(wish(IMAGE, "c"))];
-        until("all stand", || async { node.wishes().await.len() == 3 }).await;
-        let cancel = |what: &str| CancelWish { what: what.to_owned(), by: "alice@host".to_owned() };
+        let standing_pull = |image: &str, number: &str| EnsureImage {
+            image: image.to_owned(),
+            standing_pull: number.to_owned().try_into().ok(),
+            ..standing()
+        };
+        let callers = [
+            node.begin(standing_pull("busybox", "a")),
+            node.begin(standing_pull("busybox:latest", "b")),
+            node.begin(standing_pull(IMAGE, "c")),
+        ];
+        until("all stand", || async { node.standing_pulls().await.len() == 3 }).await;
+        let cancel = |what: &str| CancelStandingPull { what: what.to_owned(), by: "alice@host".to_owned() };
         assert_eq!(node.put(cancel("alpine")).await.cancelled, []);
         assert_eq!(node.put(cancel("docker.io/library/busybox")).await.cancelled.len(), 2);
         assert_eq!(node.put(cancel(&format!("{:032x}", 12))).await.cancelled.len(), 1);
         for caller in callers {
             assert!(caller.await.unwrap().message.ends_with("was cancelled by alice@host"));
         }
-        assert_eq!((node.wishes().await, node.pulls()), (vec![], 0));
+        assert_eq!((node.standing_pulls().await, node.pulls()), (vec![], 0));
     });
 }
 
@@ -212,6 +222,6 @@ fn little_room_refuses_what_no_pod_asked_for() {
         assert!(outcome.message.contains("the node is 1 bytes short of pull.keep_free = 1000"), "{}", outcome.message);
         let outcome = node.put(EnsureImage { pod: Some(pod("web")), ..wanted() }).await;
         assert_eq!(outcome.outcome, OutcomeKind::Pulled);
-        assert_eq!(script.leaves_asked(), [], "a node that shares nothing asks nobody");
+        assert_eq!(script.clearances_requested(), [], "a node that shares nothing asks nobody");
     });
 }

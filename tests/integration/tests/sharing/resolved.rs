@@ -9,7 +9,7 @@ use integration::{paused, until};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
 use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 
-use super::script::{IMAGE, Node, Script, leave, standing, wanted};
+use super::script::{IMAGE, Node, Script, clearance, standing, wanted};
 
 /// Pulls that are under way resolve their tag at the moment in which somebody else looks for the route.
 struct ResolvesMeanwhile(ScriptedRuntime);
@@ -45,7 +45,7 @@ fn always_does_not_join_an_attempt_that_is_resolved_while_its_route_is_looked_fo
         paused(async {
             let (runtime, script) = (ScriptedRuntime::new(), Script::default());
             runtime.hold(IMAGE);
-            script.then([leave(), leave(), leave(), leave()]);
+            script.then([clearance(), clearance(), clearance(), clearance()]);
             let node = Node::sharing_on(Arc::new(ResolvesMeanwhile(runtime.clone())), &runtime, &script, None, None);
             let pull = ScriptedCall::Pull(IMAGE.to_owned());
             let first = node.begin(wanted());

@@ -13,15 +13,15 @@ use actors::{Ask, Delivery, Sender, Wiring};
 use bus::memory::MemoryBus;
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
-    AttemptBegun, AttemptResolved, AwaitLeave, BackoffAnswer, BackoffEntry, BackoffList, BeginAttempt, CheckBackoff, Held, Leave,
-    ListBackoffs, ResolveAttempt, WishWithdrawn, WithdrawWish,
+    AttemptBegun, AttemptResolved, BackoffAnswer, BackoffEntry, BackoffList, BeginAttempt, CheckBackoff, Clearance, ClearanceWithdrawn,
+    Held, ListBackoffs, RequestClearance, ResolveAttempt, WithdrawClearance,
 };
-use contract::messages::pull_coordinator::{EnsureImage, ListWishes, PullOutcome, PullPolicy, WishStatus};
+use contract::messages::pull_coordinator::{EnsureImage, ListStandingPulls, PullOutcome, PullPolicy, StandingPullStatus};
 use contract::messages::throttler::{LimitsReported, ReportLimits};
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, FailureClass, Meta, Stage, TraceContext};
 use integration::ask;
-use pull_coordinator::{EarlyWord, Extras, FileWishStore, FleetNeighbours, Neighbours, PullCoordinator, Sharing, Surroundings};
+use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Neighbours, PullCoordinator, Sharing, StandingPullFile, Surroundings};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
 use runtimes::{PullFailure, RuntimeRef};
 use tokio::sync::oneshot;
@@ -34,9 +34,9 @@ const WALL: Duration = Duration::from_secs(1_700_000_000);
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Said {
     Check(Box<CheckBackoff>),
-    Leave(Box<AwaitLeave>),
+    Clearance(Box<RequestClearance>),
     Resolve(Box<ResolveAttempt>),
-    Withdraw(WithdrawWish),
+    Withdraw(WithdrawClearance),
     Begin(BeginAttempt),
     Limits(ReportLimits),
 }
@@ -45,8 +45,8 @@ pub(crate) enum Said {
 #[derive(Clone, Default)]
 pub(crate) struct Script {
     pub(crate) said: Rc<RefCell<Vec<Said>>>,
-    pub(crate) leaves: Rc<RefCell<VecDeque<Leave>>>,
-    pub(crate) waiting: Rc<RefCell<Vec<oneshot::Sender<Leave>>>>,
+    pub(crate) leaves: Rc<RefCell<VecDeque<Clearance>>>,
+    pub(crate) waiting: Rc<RefCell<Vec<oneshot::Sender<Clearance>>>>,
     pub(crate) held: Rc<RefCell<Option<Held>>>,
 }
 
@@ -65,20 +65,20 @@ impl Handler<Ask<CheckBackoff>> for ScriptedTracker {
     }
 }
 
-impl Handler<Ask<AwaitLeave>> for ScriptedTracker {
-    type Result = ResponseFuture<Result<Leave, CallError>>;
+impl Handler<Ask<RequestClearance>> for ScriptedTracker {
+    type Result = ResponseFuture<Result<Clearance, CallError>>;
 
-    fn handle(&mut self, Ask(ask): Ask<AwaitLeave>, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, Ask(ask): Ask<RequestClearance>, _: &mut Self::Context) -> Self::Result {
         let patience = Duration::from_millis(ask.body.patience_ms);
-        self.0.said.borrow_mut().push(Said::Leave(Box::new(ask.body)));
-        if let Some(leave) = self.0.leaves.borrow_mut().pop_front() {
-            return Box::pin(async { Ok(leave) });
+        self.0.said.borrow_mut().push(Said::Clearance(Box::new(ask.body)));
+        if let Some(clearance) = self.0.leaves.borrow_mut().pop_front() {
+            return Box::pin(async { Ok(clearance) });
         }
         let (answer, answered) = oneshot::channel();
         self.0.waiting.borrow_mut().push(answer);
         Box::pin(async move {
             let said = tokio::time::timeout(patience, answered).await;
-            Ok(said.map_or(Leave::Waiting { held: None }, |said| said.unwrap_or(Leave::Waiting { held: None })))
+            Ok(said.map_or(Clearance::Waiting { held: None }, |said| said.unwrap_or(Clearance::Waiting { held: None })))
         })
     }
 }
@@ -92,12 +92,12 @@ impl Handler<Ask<ResolveAttempt>> for ScriptedTracker {
     }
 }
 
-impl Handler<Ask<WithdrawWish>> for ScriptedTracker {
-    type Result = Result<WishWithdrawn, CallError>;
+impl Handler<Ask<WithdrawClearance>> for ScriptedTracker {
+    type Result = Result<ClearanceWithdrawn, CallError>;
 
-    fn handle(&mut self, Ask(withdraw): Ask<WithdrawWish>, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, Ask(withdraw): Ask<WithdrawClearance>, _: &mut Self::Context) -> Self::Result {
         self.0.said.borrow_mut().push(Said::Withdraw(withdraw.body));
-        Ok(WishWithdrawn {})
+        Ok(ClearanceWithdrawn {})
     }
 }
 
@@ -129,16 +129,16 @@ impl Handler<Ask<ListBackoffs>> for ScriptedTracker {
 }
 
 impl Script {
-    /// The next questions for leave are answered so.
-    pub(crate) fn then(&self, leaves: impl IntoIterator<Item = Leave>) {
+    /// The next questions for clearance are answered so.
+    pub(crate) fn then(&self, leaves: impl IntoIterator<Item = Clearance>) {
         self.leaves.borrow_mut().extend(leaves);
     }
 
     /// Answers whoever waits for an answer.
-    pub(crate) fn answer(&self, leave: &Leave) {
+    pub(crate) fn answer(&self, clearance: &Clearance) {
         for waiting in self.waiting.borrow_mut().drain(..) {
             // Who does not wait any more does not want to know.
-            let _ = waiting.send(leave.clone());
+            let _ = waiting.send(clearance.clone());
         }
     }
 
@@ -146,9 +146,9 @@ impl Script {
         self.said.borrow().clone()
     }
 
-    pub(crate) fn leaves_asked(&self) -> Vec<AwaitLeave> {
-        let leave = |said: Said| if let Said::Leave(ask) = said { Some(*ask) } else { None };
-        self.said().into_iter().filter_map(leave).collect()
+    pub(crate) fn clearances_requested(&self) -> Vec<RequestClearance> {
+        let clearance = |said: Said| if let Said::Clearance(ask) = said { Some(*ask) } else { None };
+        self.said().into_iter().filter_map(clearance).collect()
     }
 
     pub(crate) fn told(&self) -> Vec<ResolveAttempt> {
@@ -170,12 +170,12 @@ pub(crate) fn held() -> Held {
     }
 }
 
-pub(crate) fn leave() -> Leave {
-    Leave::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest, released_by: None }
+pub(crate) fn clearance() -> Clearance {
+    Clearance::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest, released_by: None }
 }
 
-pub(crate) fn lead() -> Leave {
-    Leave::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest, released_by: None }
+pub(crate) fn lead() -> Clearance {
+    Clearance::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest, released_by: None }
 }
 
 pub(crate) fn gone() -> PullFailure {
@@ -190,12 +190,12 @@ pub(crate) struct Node {
 
 impl Node {
     /// One that shares, with a tracker that plays the script.
-    pub(crate) fn sharing(runtime: &ScriptedRuntime, script: &Script, wishes: Option<&Path>) -> Self {
-        Self::sharing_with(runtime, script, wishes, None)
+    pub(crate) fn sharing(runtime: &ScriptedRuntime, script: &Script, standing_pulls: Option<&Path>) -> Self {
+        Self::sharing_with(runtime, script, standing_pulls, None)
     }
 
-    pub(crate) fn sharing_with(runtime: &ScriptedRuntime, script: &Script, wishes: Option<&Path>, keep_free: Option<u64>) -> Self {
-        Self::sharing_on(Arc::new(runtime.clone()), runtime, script, wishes, keep_free)
+    pub(crate) fn sharing_with(runtime: &ScriptedRuntime, script: &Script, standing_pulls: Option<&Path>, keep_free: Option<u64>) -> Self {
+        Self::sharing_on(Arc::new(runtime.clone()), runtime, script, standing_pulls, keep_free)
     }
 
     /// One that shares, on a runtime that is made of the scripted one.
@@ -203,13 +203,13 @@ impl Node {
         shared: RuntimeRef,
         runtime: &ScriptedRuntime,
         script: &Script,
-        wishes: Option<&Path>,
+        standing_pulls: Option<&Path>,
         keep_free: Option<u64>,
     ) -> Self {
         Self::start_on(shared, runtime, script, |tracker, wiring| Extras {
             sharing: Some(Sharing {
                 neighbours: FleetNeighbours {
-                    leave: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                    clearance: Sender::local(wiring.clone(), tracker.clone().recipient()),
                     resolve: Sender::local(wiring.clone(), tracker.clone().recipient()),
                     withdraw: Sender::local(wiring.clone(), tracker.clone().recipient()),
                     list: Sender::local(wiring.clone(), tracker.clone().recipient()),
@@ -222,7 +222,7 @@ impl Node {
                 },
                 max_wait: Duration::from_secs(10),
             }),
-            wishes: wishes.map(|path| Arc::new(FileWishStore::new(path.to_owned())) as _),
+            standing_pulls: standing_pulls.map(|path| Arc::new(StandingPullFile::new(path.to_owned())) as _),
             early: Some(EarlyWord {
                 begin: Sender::local(wiring.clone(), tracker.clone().recipient()),
                 limits: Sender::local(wiring.clone(), tracker.clone().recipient()),
@@ -276,8 +276,8 @@ impl Node {
         actix::spawn(async move { put(&coordinator, body).await })
     }
 
-    pub(crate) async fn wishes(&self) -> Vec<WishStatus> {
-        self.put(ListWishes {}).await.wishes
+    pub(crate) async fn standing_pulls(&self) -> Vec<StandingPullStatus> {
+        self.put(ListStandingPulls {}).await.standing_pulls
     }
 
     pub(crate) fn pulls(&self) -> usize {
@@ -298,5 +298,5 @@ pub(crate) fn wanted() -> EnsureImage {
 }
 
 pub(crate) fn standing() -> EnsureImage {
-    EnsureImage { wait_ms: Some(600_000), wish: "1".to_owned().try_into().ok(), ..wanted() }
+    EnsureImage { wait_ms: Some(600_000), standing_pull: "1".to_owned().try_into().ok(), ..wanted() }
 }

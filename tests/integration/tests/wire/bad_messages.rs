@@ -4,16 +4,18 @@ use bus::{Headers, Message};
 use clock::Random;
 use contract::messages::backoff_tracker::{
     AttemptFailure, BackoffKey, BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, ReportAttempt, ResolveAttempt,
-    WithdrawWish,
+    WithdrawClearance,
 };
 use contract::messages::event_recorder::{CountEvents, ListEvents, RecordEvent};
-use contract::messages::pull_coordinator::{CancelWish, EnsureImage, ExplainImage, ListPulls, ListWishes, OutcomeKind, PullPolicy};
+use contract::messages::pull_coordinator::{
+    CancelStandingPull, EnsureImage, ExplainImage, ListPulls, ListStandingPulls, OutcomeKind, PullPolicy,
+};
 use contract::messages::throttler::{
     AcquirePermit, BudgetTurn, CountPermits, GrantBudget, KnownLimits, ListBudgets, PermitLimits, RegistryLimit, ReleasePermit,
     RenewBudget, ReportLimits, ReturnBudget,
 };
 use contract::subject::Fleet;
-use contract::{AttemptId, Command, EventReason, FailureClass, MessageId, PermitId, PullEvent, Stage, TraceContext, WishId, headers};
+use contract::{AttemptId, ClearanceId, Command, EventReason, FailureClass, MessageId, PermitId, PullEvent, Stage, TraceContext, headers};
 use integration::{Plan, TestNode, ask, pod, real};
 use runtimes::scripted::ScriptedRuntime;
 
@@ -79,18 +81,18 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&RecordEvent { event }),
         sample(&ListEvents { after: u64::MAX, ..ListEvents::default() }),
         sample(&CountEvents {}),
-        sample(&BeginAttempt { wish: WishId::random(random), attempt: AttemptId::random(random) }),
+        sample(&BeginAttempt { clearance: ClearanceId::random(random), attempt: AttemptId::random(random) }),
         sample(&ResolveAttempt {
-            wish: WishId::random(random),
+            clearance: ClearanceId::random(random),
             attempt: AttemptId::random(random),
             failure: failure(),
             stage: Stage::Manifest,
         }),
-        sample(&WithdrawWish { wish: WishId::random(random) }),
+        sample(&WithdrawClearance { clearance: ClearanceId::random(random) }),
         sample(&ListBackoffs::default()),
         sample(&ClearBackoff { what: "app:v1".to_owned(), by: "somebody".to_owned() }),
-        sample(&ListWishes {}),
-        sample(&CancelWish { what: "app:v1".to_owned(), by: "alice@host".to_owned() }),
+        sample(&ListStandingPulls {}),
+        sample(&CancelStandingPull { what: "app:v1".to_owned(), by: "alice@host".to_owned() }),
         sample(&ReportLimits { permit, limits: limits() }),
         sample(&ListBudgets {}),
         sample(&GrantBudget { owner: owner(), node: "n2".parse().unwrap(), permit, known: KnownLimits::default() }),

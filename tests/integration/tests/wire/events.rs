@@ -17,7 +17,7 @@ use super::{Buses, until_end};
 /// One of each reason, by several callers.
 async fn make_events(node: &TestNode, runtime: &ScriptedRuntime) {
     runtime.answer_pulls("registry.example:5000/gone:v1", [Err(PullFailure { text: "gone".to_owned(), ..PullFailure::default() })]);
-    for wish in [
+    for standing_pull in [
         EnsureImage { pod: Some(pod("web-0")), ..ask("app:v1", PullPolicy::IfNotPresent) },
         ask("app:v1", PullPolicy::IfNotPresent),
         ask("registry.example:5000/gone:v1", PullPolicy::Always),
@@ -25,7 +25,7 @@ async fn make_events(node: &TestNode, runtime: &ScriptedRuntime) {
         ask("absent:v1", PullPolicy::Never),
         ask("NO \"GOOD\"", PullPolicy::Always),
     ] {
-        node.ensure(wish).await;
+        node.ensure(standing_pull).await;
     }
 }
 

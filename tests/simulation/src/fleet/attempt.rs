@@ -1,4 +1,4 @@
-//! What a node does with its leave, as a pull coordinator does: its turn, a request to stage after stage, and what it says of them.
+//! What a node does with its clearance, as a pull coordinator does: its turn, a request to stage after stage, and what it says of them.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::scenario::Answer;
 
 /// Who waits for a permit or uses one says so again this often: three times within the time after which it lapses.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// A standing pull asks for leave again no sooner than so long after it did.
+/// A standing pull asks for clearance again no sooner than so long after it did.
 const RUN_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
 /// The same where nothing says when.
 const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Who has its permit when its leave is nearly over keeps it for so long while it asks for another.
+/// Who has its permit when its clearance is nearly over keeps it for so long while it asks for another.
 const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(100);
 
 impl Simulation {
-    /// Leave was given: who has no permit asks the node's own bucket and slots.
+    /// Clearance was given: who has no permit asks the node's own bucket and slots.
     pub(super) fn cleared(&mut self, node: usize, answer_by: Option<Duration>, until: Stage) {
         let given = self.now;
         let tried = Tried {
@@ -52,7 +52,7 @@ impl Simulation {
         self.throttle(node, throttle::Input::Acquire { permit, image: key(self.image_of(node)).image });
     }
 
-    /// The time of its leave is over before its turn came: others may ask in its place. It still hears that others fail.
+    /// The time of its clearance is over before its turn came: others may ask in its place. It still hears that others fail.
     pub(super) fn due(&mut self, node: usize, permit: PermitId) {
         let waits = |tried: &&mut Tried| tried.permit == permit && tried.attempt.is_none() && !tried.asks_again;
         if let Some(tried) = self.nodes[node].tried.as_mut().filter(waits) {
@@ -60,7 +60,7 @@ impl Simulation {
         }
     }
 
-    /// Its turn has come too late for its leave: it asks for another.
+    /// Its turn has come too late for its clearance: it asks for another.
     fn ask_again(&mut self, node: usize, permit: PermitId) {
         let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| !tried.asks_again) else { return };
         tried.asks_again = true;
@@ -69,17 +69,17 @@ impl Simulation {
         self.ask(node);
     }
 
-    /// It has no other leave yet: its permit is for others.
+    /// It has no other clearance yet: its permit is for others.
     pub(super) fn patience_over(&mut self, node: usize, permit: PermitId) {
         if self.nodes[node].tried.as_ref().is_some_and(|tried| tried.permit == permit && tried.asks_again) {
             self.give_up(node);
         }
     }
 
-    /// What is asked from now on is another wish.
+    /// What is asked from now on is another request.
     fn withdraw(&mut self, node: usize) {
-        self.step(node, Input::Withdraw(self.nodes[node].wish));
-        self.nodes[node].wish.0 += 1;
+        self.step(node, Input::Withdraw(self.nodes[node].request));
+        self.nodes[node].request.0 += 1;
     }
 
     /// Who waits or pulls asks again, so that its place is kept.
@@ -123,16 +123,16 @@ impl Simulation {
     /// Begins an attempt, or ends it at once with the throttler's words.
     pub(super) fn attempt(&mut self, node: usize, permit: PermitId, refusal: Option<String>) {
         let attempt = AttemptId::random(&mut self.random);
-        let wish = self.nodes[node].wish;
+        let request = self.nodes[node].request;
         let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && tried.attempt.is_none()) else { return };
         if refusal.is_none() && !tried.is_in_time(self.now) {
             return self.ask_again(node, permit);
         }
         tried.attempt = Some(attempt);
-        self.step(node, Input::Started { wish, attempt, trace: None });
+        self.step(node, Input::Started { request, attempt, trace: None });
         if let Some(text) = refusal {
             self.give_up(node);
-            self.step(node, Input::Resolved { wish, attempt, outcome: refused(text) });
+            self.step(node, Input::Resolved { request, attempt, outcome: refused(text) });
         } else if let Some(first) = self.scenario.stages().first() {
             self.ask_stage(node, attempt, *first);
         }
@@ -176,7 +176,7 @@ impl Simulation {
         }
     }
 
-    /// A stage has answered. When that is the one that the leave was for, the fleet does not wait for the attempt any more.
+    /// A stage has answered. When that is the one that the clearance was for, the fleet does not wait for the attempt any more.
     fn reached(&mut self, node: usize, attempt: AttemptId, stage: Stage) {
         if let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| stage >= tried.until) {
             (tried.told, tried.answer_by) = (true, None);
@@ -185,7 +185,7 @@ impl Simulation {
     }
 
     fn resolve(&mut self, node: usize, attempt: AttemptId, outcome: Outcome) {
-        self.step(node, Input::Resolved { wish: self.nodes[node].wish, attempt, outcome });
+        self.step(node, Input::Resolved { request: self.nodes[node].request, attempt, outcome });
     }
 
     /// The pull is over, and is reported for who wanted it; if it has failed, it still stands.
@@ -201,7 +201,7 @@ impl Simulation {
         self.follow(node, effects);
         if has_failed {
             let next = match reported.next_try_ms {
-                // The tracker says when if it is asked for leave.
+                // The tracker says when if it is asked for clearance.
                 Some(_) if !told => self.nodes[node].asked_at + RUN_EVERY_AT_LEAST,
                 Some(left) => self.now + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),
                 None => self.now + RUN_AGAIN_AFTER,

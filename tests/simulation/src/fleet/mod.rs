@@ -74,7 +74,7 @@ enum Event {
     Reply(usize, LeaseName, LeaseAnswer),
     At(usize, Spread),
     Answered(usize, AttemptId, Stage, Reply),
-    /// The time of a leave is over; the patience of who asks for another.
+    /// The time of a clearance is over; the patience of who asks for another.
     Due(usize, PermitId),
     Patience(usize, PermitId),
     Lie(u64),
@@ -230,12 +230,12 @@ impl Simulation {
         self.options.images.map_or_else(|| self.scenario.image_of(node), |images| node % images)
     }
 
-    /// Asks for leave, for the first time or because an attempt was to end without a word.
+    /// Asks for clearance, for the first time or because an attempt was to end without a word.
     fn ask(&mut self, node: usize) {
         let image = self.image_of(node);
         let shows_blobs = self.scenario.stages().contains(&Stage::Blob);
         let target = Target { shows_blobs, ..target(image) };
-        self.step(node, Input::Ask { wish: self.nodes[node].wish, key: key(image), target });
+        self.step(node, Input::Ask { request: self.nodes[node].request, key: key(image), target });
     }
 
     fn send(&mut self, node: usize, upward: Upward) {

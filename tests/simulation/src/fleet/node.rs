@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Failure, Input, Knowledge, Outcome, Target, View, WishId};
+use backoff_tracker::core::knowledge::{Failure, Input, Knowledge, Outcome, RequestId, Target, View};
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffKey};
 use contract::{AttemptId, FailureClass, NodeName, PermitId, Stage};
@@ -27,27 +27,27 @@ pub(super) struct Node {
     pub(super) budget_tick: Option<Duration>,
     /// Who leads the budget, heard before this node wanted anything of it.
     pub(super) heard_leader: Option<(NodeName, u64)>,
-    /// One wish at a time: of each run of its standing pull another.
-    pub(super) wish: WishId,
+    /// One request at a time: of each run of its standing pull another.
+    pub(super) request: RequestId,
     /// When that run began.
     pub(super) asked_at: Duration,
-    /// What its wish is at.
+    /// What its request is at.
     pub(super) tried: Option<Tried>,
 }
 
 /// An attempt, or the wait for its permit.
 pub(super) struct Tried {
     pub(super) permit: PermitId,
-    /// When its leave was given, and until when.
+    /// When its clearance was given, and until when.
     pub(super) given: Duration,
     pub(super) answer_by: Option<Duration>,
-    /// The stage that its leave is for.
+    /// The stage that its clearance is for.
     pub(super) until: Stage,
     /// That stage has answered: the fleet does not wait for it.
     pub(super) told: bool,
     /// That time is over.
     pub(super) lapsed: bool,
-    /// It has a permit, and asks for leave once more.
+    /// It has a permit, and asks for clearance once more.
     pub(super) asks_again: bool,
     /// The node's own bucket and slots have let it go.
     pub(super) throttled: bool,
@@ -86,7 +86,7 @@ impl Node {
             budgets,
             budget_tick: None,
             heard_leader: None,
-            wish: WishId(1),
+            request: RequestId(1),
             asked_at: Duration::ZERO,
             tried: None,
         })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::checks::{Finding, Invariant};
 use crate::plan::Act;
 use crate::quota::HUB;
-use crate::registry::{Asked, Leave};
+use crate::registry::{Asked, PermitFrom};
 use crate::world::Story;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub fn look(story: &Story) -> Vec<Finding> {
         worst("pulls in a second by leaders' permits", story.budget.per_second.ceil(), &|asked| in_a_second(&led(asked))),
         worst("pulls of a node alone beside another, beyond its share", 0.0, &|asked| beside_another(story, asked)),
         worst("pulls alone of nodes that reach the bus", 0.0, &|asked| needlessly_alone(story, asked)),
-        worst("pulls by nobody's leave", 0.0, &|asked| counted(asked.iter().filter(|one| one.leave == Leave::None))),
+        worst("pulls that nobody permitted", 0.0, &|asked| counted(asked.iter().filter(|one| one.permit_from == PermitFrom::None))),
     ];
     if let Some(quota) = story.quota {
         findings.push(worst("pulls in a window of a quota by leaders' permits", quota as f64, &|asked| in_a_window(&led(asked))));
@@ -50,7 +50,7 @@ pub fn look(story: &Story) -> Vec<Finding> {
 
 /// Those that a leader let go.
 fn led<'a>(asked: &[&'a Asked]) -> Vec<&'a Asked> {
-    asked.iter().filter(|one| one.leave == Leave::Leader).copied().collect()
+    asked.iter().filter(|one| one.permit_from == PermitFrom::Leader).copied().collect()
 }
 
 /// A figure, and where it was.
@@ -106,7 +106,7 @@ fn at_once(asked: &[&Asked]) -> Worst {
 fn beside_another(story: &Story, asked: &[&Asked]) -> Worst {
     let share = Duration::from_secs_f64(story.plan.nodes as f64 / story.budget.per_second).mul_f64(FEWER_ALIVE);
     let mut nodes: BTreeMap<usize, Vec<&&Asked>> = BTreeMap::new();
-    for one in asked.iter().filter(|one| one.leave == Leave::Alone) {
+    for one in asked.iter().filter(|one| one.permit_from == PermitFrom::Alone) {
         nodes.entry(one.node).or_default().push(one);
     }
     let early = |pair: &&[&&Asked]| pair[0].over.is_none_or(|over| over > pair[1].at) && pair[1].at < pair[0].at + share;
@@ -121,7 +121,7 @@ fn needlessly_alone(story: &Story, asked: &[&Asked]) -> Worst {
         if crashes.iter().any(|at| (back..=by).contains(at)) { by + LOST_AGAIN } else { by }
     };
     let cut = |one: &&Asked| story.plan.away.iter().any(|(of, from, to)| *of == one.node && *from <= one.at && one.at <= reaches(*to));
-    counted(asked.iter().filter(|one| one.leave == Leave::Alone && !cut(one)))
+    counted(asked.iter().filter(|one| one.permit_from == PermitFrom::Alone && !cut(one)))
 }
 
 fn counted<'a>(asked: impl Iterator<Item = &'a &'a Asked>) -> Worst {

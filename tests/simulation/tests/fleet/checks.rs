@@ -287,7 +287,7 @@ fn was_disturbed(story: &Story, node: usize, meanwhile: RangeInclusive<Duration>
 }
 
 /// Whether a node that came back asks at once for what another has just asked in vain: before it is due again. What was asked by a node
-/// that has had no line to the server since, nobody else can know; nor what a node asked that was suspended with leave to ask, as it drops
+/// that has had no line to the server since, nobody else can know; nor what a node asked that was suspended with clearance to ask, as it drops
 /// what comes after its lease has run out.
 fn asks_what_is_known(story: &Story, node: usize, came_back: Duration) -> bool {
     let of_app = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::checks;
-use super::registry::{Asked, Leave, Mood};
+use super::registry::{Asked, Mood, PermitFrom};
 use super::world::Story;
 
 const FIRST_DELAY: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ fn is_released(story: &Story, last: &Asked, one: &Asked) -> bool {
 }
 
 fn is_alone(story: &Story, one: &Asked) -> bool {
-    one.leave == Leave::Alone || checks::away(story, one.node, one.at)
+    one.permit_from == PermitFrom::Alone || checks::away(story, one.node, one.at)
 }
 
 /// Whether kubelet would have tried between the last failure and this attempt, had it wanted the image since it began to fail.

@@ -30,7 +30,7 @@ use crate::refusals::Refusals;
 
 /// The node's own bucket is of no interest here.
 const NO_THROTTLE: ThrottlePolicy = ThrottlePolicy { per_second: 0.0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 1_000 };
-/// How long a wish of a caller stands: longer than a run.
+/// How long a standing pull of a caller stands: longer than a run.
 const STANDS: Duration = Duration::from_secs(3_600);
 /// Events are of no interest here.
 const EVENTS_KEPT: usize = 4;
@@ -142,7 +142,7 @@ impl Node {
         };
         let sharing = pull_coordinator::Sharing {
             neighbours: FleetNeighbours {
-                leave: Sender::local(wiring.clone(), tracker.clone().recipient()),
+                clearance: Sender::local(wiring.clone(), tracker.clone().recipient()),
                 resolve: Sender::local(wiring.clone(), tracker.clone().recipient()),
                 withdraw: Sender::local(wiring.clone(), tracker.clone().recipient()),
                 list: Sender::local(wiring.clone(), tracker.clone().recipient()),
@@ -180,8 +180,8 @@ impl Node {
         Self { bus, life, suspension: Rc::default(), coordinator, tracker, _registrar: registrar, _served: served }
     }
 
-    /// A wish that stands until the image is there.
-    pub fn wish(&self, image: &str) -> impl Future<Output = Option<PullOutcome>> + 'static {
+    /// A standing pull that stands until the image is there.
+    pub fn standing_pull(&self, image: &str) -> impl Future<Output = Option<PullOutcome>> + 'static {
         let ask = EnsureImage {
             image: image.to_owned(),
             policy: Some(PullPolicy::IfNotPresent),

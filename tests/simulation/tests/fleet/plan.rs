@@ -10,7 +10,7 @@ use crate::registry::Mood;
 /// How long a run lasts, in seconds of its own time: an outage, a healing, and a calm time with sick and lying nodes.
 pub const ENDS: Duration = Duration::from_secs(905);
 /// All nodes are up, and want their first image, from here on.
-const FIRST_WISH: f64 = 20.0;
+const FIRST_STANDING_PULL: f64 = 20.0;
 /// The registry is well again.
 pub const HEALS_AT: Duration = Duration::from_secs(420);
 /// The bus is well again, so that what heals at [`HEALS_AT`] is told to all.
@@ -144,7 +144,7 @@ impl Plan {
         self.at(1.0, Act::Rotate(self.rotated.clone()));
         for node in 0..self.nodes {
             self.at(draw.between(1.0, 3.0), Act::Start(node));
-            self.at(FIRST_WISH + draw.between(0.0, 10.0), Act::Want(node, BASE));
+            self.at(FIRST_STANDING_PULL + draw.between(0.0, 10.0), Act::Want(node, BASE));
             self.at(outage + 1.0 + draw.between(0.0, 0.5), Act::Want(node, self.app));
         }
         // What a registry says of one image, or what happens to all that is asked of it.
@@ -224,7 +224,7 @@ impl Plan {
         }
         if draw.takes_part() {
             for node in draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 5).max(1)) {
-                let at = draw.between(FIRST_WISH, ENDS.as_secs_f64() - 10.0);
+                let at = draw.between(FIRST_STANDING_PULL, ENDS.as_secs_f64() - 10.0);
                 let by = draw.between(-SET_BY, SET_BY) as i64;
                 self.at(at, Act::SetClock(node, by));
             }

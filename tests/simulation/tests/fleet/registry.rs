@@ -52,9 +52,9 @@ pub enum Mood {
     WrongBytes,
 }
 
-/// By whose leave a pull began.
+/// By whose clearance a pull began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum PermitFrom {
     /// The budget's leader gave a permit.
     Leader,
     /// Its node reached no leader.
@@ -72,7 +72,7 @@ pub struct Asked {
     /// Of the attempt.
     pub span: TraceContext,
     pub got: Mood,
-    pub leave: Leave,
+    pub permit_from: PermitFrom,
     permit: Option<PermitId>,
     /// When a blob had been answered, and so others could know that all is well.
     pub answered: Option<Duration>,
@@ -261,15 +261,15 @@ impl State {
             mood
         };
         let granted = self.granted.get_mut(&(node, budget_of(image))).and_then(|granted| granted.unused.pop_back());
-        let leave = match granted {
+        let permit_from = match granted {
             Some((_, alone)) => {
                 if alone {
-                    Leave::Alone
+                    PermitFrom::Alone
                 } else {
-                    Leave::Leader
+                    PermitFrom::Leader
                 }
             }
-            None => Leave::None,
+            None => PermitFrom::None,
         };
         let permit = granted.map(|(permit, _)| permit);
         let quota = self.quota.as_mut().filter(|_| image.starts_with(HUB_HOST) && got == Mood::Well);
@@ -278,7 +278,7 @@ impl State {
             None => (got, Vec::new(), None),
         };
         let (image, answered, over, ran_out) = (image.to_owned(), None, None, None);
-        self.asked.push(Asked { at, node, image, span, got, leave, permit, answered, over, ran_out, window });
+        self.asked.push(Asked { at, node, image, span, got, permit_from, permit, answered, over, ran_out, window });
         (got, limits)
     }
 }

@@ -146,7 +146,7 @@ fn around(story: &Story, node: usize, at: Duration) -> String {
             one.node,
             one.got,
             one.image,
-            one.leave
+            one.permit_from
         );
     }
     text

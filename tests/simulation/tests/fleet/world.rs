@@ -176,7 +176,7 @@ impl World {
             }
             Act::Want(node, image) => {
                 self.wanted.insert((node, image), now);
-                self.wish(node, image);
+                self.standing_pull(node, image);
             }
             Act::Registry(image, mood) => self.registry.set_mood(image, mood),
             Act::Odds(odds) => self.weather.set_odds(odds),
@@ -279,15 +279,15 @@ impl World {
         let of_node = self.wanted.range((node, "")..(node + 1, "")).map(|(wanted, _)| *wanted);
         let wanted: Vec<_> = of_node.filter(|(_, image)| !self.registry.is_there(node, image)).collect();
         for (node, image) in wanted {
-            self.wish(node, image);
+            self.standing_pull(node, image);
         }
     }
 
-    fn wish(&self, node: usize, image: &'static str) {
+    fn standing_pull(&self, node: usize, image: &'static str) {
         if let Some(node) = self.nodes.get(&node) {
-            let wish = node.wish(image);
+            let standing_pull = node.standing_pull(image);
             actix::spawn(async move {
-                let _ = wish.await;
+                let _ = standing_pull.await;
             });
         }
     }

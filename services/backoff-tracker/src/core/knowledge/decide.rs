@@ -1,4 +1,4 @@
-//! What a wish may do now.
+//! What a request may do now.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::alone::BACK_WITHIN;
 use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 use super::fault::Fault;
 use super::input::{Duty, Effect, Held, Verdict};
-use super::lease::{LeaseName, Standing, WishId};
+use super::lease::{LeaseName, RequestId, Standing};
 use super::node::Knowledge;
 use super::report::Finding;
+use super::request::{Going, Request, State};
 use super::target::Aim;
 use super::topic::{Topic, TopicId, may_be_overload};
-use super::wish::{Going, State, Wish};
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 use crate::core::floor::{Floor, OwnFailure};
 
@@ -28,8 +28,8 @@ const RELEASES_FOR: Duration = Duration::from_secs(10);
 /// Who failed the last probe sits out the next.
 const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 
-/// Whether a wish has the lease it needs.
-enum Leave {
+/// Whether a request has the lease it needs.
+enum Clearance {
     /// It has.
     Given,
     /// Not before this.
@@ -39,78 +39,78 @@ enum Leave {
 }
 
 impl Knowledge {
-    /// Decides, asks for leases, and moves the wish on.
-    pub(super) fn decide(&mut self, now: Duration, id: WishId, wish: &mut Wish, effects: &mut Vec<Effect>) -> Verdict {
-        wish.awaits = None;
-        let lenient = self.is_lenient(now, &wish.aim.target.view);
-        if let Some(held) = self.still_held(now, &wish.aim).filter(|_| !lenient) {
-            wish.state = State::Held;
-            wish.wake = Some(held.next_try);
+    /// Decides, asks for leases, and moves the request on.
+    pub(super) fn decide(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) -> Verdict {
+        request.awaits = None;
+        let lenient = self.is_lenient(now, &request.aim.target.view);
+        if let Some(held) = self.still_held(now, &request.aim).filter(|_| !lenient) {
+            request.state = State::Held;
+            request.wake = Some(held.next_try);
             return Verdict::Held(held);
         }
-        if std::mem::take(&mut wish.unanswered) || lenient || self.is_alone() {
+        if std::mem::take(&mut request.unanswered) || lenient || self.is_alone() {
             let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
-            return self.by_local_rule(now, wish, &[]).unwrap_or_else(|| self.go(now, id, wish, going));
+            return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.go(now, id, request, going));
         }
-        if let Some((until, failure)) = self.retry_pauses.until(now, wish.aim.owner, &wish.key) {
-            wish.state = State::Held;
-            wish.wake = Some(until);
+        if let Some((until, failure)) = self.retry_pauses.until(now, request.aim.owner, &request.key) {
+            request.state = State::Held;
+            request.wake = Some(until);
             // A short pause is waited for.
             return Verdict::Held(Held { unconfirmed: until <= now + HEARD_ONCE, ..self.held_by_own(now, &failure, until) });
         }
-        let binding = self.binding(now, &wish.aim);
+        let binding = self.binding(now, &request.aim);
         if let Some(entry) = not_due(now, &binding) {
-            self.lease_waits.pause(now, &wish.aim.ids);
-            wish.state = State::Held;
-            wish.wake = Some(entry.next_try);
+            self.lease_waits.pause(now, &request.aim.ids);
+            request.state = State::Held;
+            request.wake = Some(entry.next_try);
             return Verdict::Held(held(now, entry));
         }
-        if let Some(verdict) = self.by_local_rule(now, wish, &binding) {
+        if let Some(verdict) = self.by_local_rule(now, request, &binding) {
             return verdict;
         }
-        let quiet = self.quiet(now, wish);
-        if binding.is_empty() && quiet.is_some() && self.wishes.is_behind(id, wish.aim.endpoint) {
+        let quiet = self.quiet(now, request);
+        if binding.is_empty() && quiet.is_some() && self.requests.is_behind(id, request.aim.endpoint) {
             // It could not use its lead in time: those before it have their slots first.
-            return self.wait(now, id, wish, Some(wish.aim.endpoint), now + PROBE_DEADLINE);
+            return self.wait(now, id, request, Some(request.aim.endpoint), now + PROBE_DEADLINE);
         }
-        let (duty, leave) = match binding.first() {
-            Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, self.others_first(wish), effects)),
-            None if self.resolved_lately(now, wish) => (Duty::None, Leave::Given),
-            None => (Duty::Lead, self.abreast(now, id, wish.aim.image, LeaseName::Lead, self.others_first(wish), effects)),
+        let (duty, clearance) = match binding.first() {
+            Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, self.others_first(request), effects)),
+            None if self.resolved_lately(now, request) => (Duty::None, Clearance::Given),
+            None => (Duty::Lead, self.abreast(now, id, request.aim.image, LeaseName::Lead, self.others_first(request), effects)),
         };
-        let awaits = match (&leave, duty) {
-            (Leave::Given, _) => quiet.map(|_| wish.aim.endpoint),
-            (Leave::Until(_), Duty::Lead) if quiet.is_some() => Some(wish.aim.endpoint),
-            (_, Duty::Lead) => Some(wish.aim.image),
+        let awaits = match (&clearance, duty) {
+            (Clearance::Given, _) => quiet.map(|_| request.aim.endpoint),
+            (Clearance::Until(_), Duty::Lead) if quiet.is_some() => Some(request.aim.endpoint),
+            (_, Duty::Lead) => Some(request.aim.image),
             (_, Duty::Probe(topic)) => Some(topic),
             (_, Duty::None) => None,
         };
-        let leave = match leave {
-            Leave::Given if quiet.is_some() => self.abreast(now, id, wish.aim.endpoint, LeaseName::Slot, Duration::ZERO, effects),
-            Leave::Given if duty == Duty::None => self.in_its_turn(now, wish),
-            leave => leave,
+        let clearance = match clearance {
+            Clearance::Given if quiet.is_some() => self.abreast(now, id, request.aim.endpoint, LeaseName::Slot, Duration::ZERO, effects),
+            Clearance::Given if duty == Duty::None => self.in_its_turn(now, request),
+            clearance => clearance,
         };
         let until = binding.iter().map(|entry| entry.topic.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
-        let wake = match leave {
-            Leave::Given => return self.go(now, id, wish, Going { until, ..Going::by_clearance(duty) }),
-            Leave::Until(wake) => wake,
-            Leave::HeldByAnother(topic, wake) => match self.waits_until(now, wish, topic, quiet) {
-                ends if ends <= now => return self.go(now, id, wish, Going { by_own_rule: true, ..Going::by_clearance(Duty::None) }),
+        let wake = match clearance {
+            Clearance::Given => return self.go(now, id, request, Going { until, ..Going::by_clearance(duty) }),
+            Clearance::Until(wake) => wake,
+            Clearance::HeldByAnother(topic, wake) => match self.waits_until(now, request, topic, quiet) {
+                ends if ends <= now => return self.go(now, id, request, Going { by_own_rule: true, ..Going::by_clearance(Duty::None) }),
                 ends => wake.min(ends),
             },
         };
-        self.wait(now, id, wish, awaits, wake)
+        self.wait(now, id, request, awaits, wake)
     }
 
     /// Waits until then, or for a lease about a topic, which it may have then. Who waits behind another is not looked at for that: the
     /// other has the lease first, and when it does not wait any more, the next one is looked at.
-    fn wait(&self, now: Duration, id: WishId, wish: &mut Wish, awaits: Option<TopicId>, wake: Duration) -> Verdict {
-        if !matches!(wish.state, State::Released { .. }) {
-            wish.state = State::Held;
+    fn wait(&self, now: Duration, id: RequestId, request: &mut Request, awaits: Option<TopicId>, wake: Duration) -> Verdict {
+        if !matches!(request.state, State::Released { .. }) {
+            request.state = State::Held;
         }
-        wish.awaits = awaits;
-        let is_behind = awaits.is_some_and(|topic| self.wishes.is_behind(id, topic));
-        wish.wake = Some(if is_behind { wake.max(now + PROBE_DEADLINE) } else { wake });
+        request.awaits = awaits;
+        let is_behind = awaits.is_some_and(|topic| self.requests.is_behind(id, topic));
+        request.wake = Some(if is_behind { wake.max(now + PROBE_DEADLINE) } else { wake });
         Verdict::Wait
     }
 
@@ -118,13 +118,13 @@ impl Knowledge {
     /// that one node makes the next attempt for all. Three cases keep their clearance: a prober, because it asks for all and a lying node could
     /// otherwise end each probe; a node that has just missed an answer of the bus, because it goes by its own rule, for `BACK_WITHIN`; and any
     /// pull if the entry is unconfirmed. A pull that goes by its own rule for another reason keeps it for `BACK_WITHIN` if the next attempt is due.
-    pub(super) fn has_lapsed(&self, now: Duration, wish: &Wish) -> bool {
-        let State::Going(Going { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &wish.state else {
+    pub(super) fn has_lapsed(&self, now: Duration, request: &Request) -> bool {
+        let State::Going(Going { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &request.state else {
             return false;
         };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
-        let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &wish.aim.target.view);
-        let (binding, keeps) = (self.binding(now, &wish.aim), *by_own_rule && now < *begun + BACK_WITHIN);
+        let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &request.aim.target.view);
+        let (binding, keeps) = (self.binding(now, &request.aim), *by_own_rule && now < *begun + BACK_WITHIN);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
         bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
     }
@@ -152,15 +152,15 @@ impl Knowledge {
     }
 
     /// Kubelet's rule for what is known to this node alone; none if that allows a try.
-    fn by_local_rule(&self, now: Duration, wish: &mut Wish, binding: &[Entry]) -> Option<Verdict> {
+    fn by_local_rule(&self, now: Duration, request: &mut Request, binding: &[Entry]) -> Option<Verdict> {
         if self.has(Fault::OwnRuleIgnored) {
             return None;
         }
-        wish.choose_key(|key| self.held_here(now, key, binding));
-        let left = self.held_here(now, &wish.key, binding)?;
-        wish.state = State::Fresh;
-        wish.wake = Some(now + left);
-        Some(Verdict::Held(self.held_by_own(now, &self.local.failure_of(now, &wish.key), now + left)))
+        request.choose_key(|key| self.held_here(now, key, binding));
+        let left = self.held_here(now, &request.key, binding)?;
+        request.state = State::Fresh;
+        request.wake = Some(now + left);
+        Some(Verdict::Held(self.held_by_own(now, &self.local.failure_of(now, &request.key), now + left)))
     }
 
     /// A refusal by this node's own back-off.
@@ -178,78 +178,78 @@ impl Knowledge {
     }
 
     /// The one place where clearance is granted.
-    fn go(&mut self, now: Duration, id: WishId, wish: &mut Wish, going: Going) -> Verdict {
+    fn go(&mut self, now: Duration, id: RequestId, request: &mut Request, going: Going) -> Verdict {
         let deadline = self.leases.runs_out(now, id);
         let elected = going.duty != Duty::None || deadline.is_some();
-        let released = self.is_released(now, wish);
+        let released = self.is_released(now, request);
         // Without the fleet the node's own rule is kubelet's, counted from when the image began to fail for anybody.
-        let without_fleet = self.is_alone() || self.is_lenient(now, &wish.aim.target.view);
-        if let Some(held) = self.under_the_floor(now, wish).filter(|_| !elected && !released && !without_fleet) {
-            wish.state = State::Held;
-            wish.wake = Some(held.next_try);
+        let without_fleet = self.is_alone() || self.is_lenient(now, &request.aim.target.view);
+        if let Some(held) = self.under_the_floor(now, request).filter(|_| !elected && !released && !without_fleet) {
+            request.state = State::Held;
+            request.wake = Some(held.next_try);
             return Verdict::Held(held);
         }
-        self.lease_waits.forget(&wish.aim.ids);
-        let steps = wish.aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| {
+        self.lease_waits.forget(&request.aim.ids);
+        let steps = request.aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| {
             // What binds nobody yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
             (entry.topic.id(), step)
         });
         let (duty, until) = (going.duty, going.until);
         let going = Going { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..going };
-        wish.wake = Some(now + UNANSWERED_AFTER);
-        wish.state = State::Going(going);
+        request.wake = Some(now + UNANSWERED_AFTER);
+        request.state = State::Going(going);
         Verdict::Clear { duty, answer_by: deadline, until }
     }
 
-    /// How long kubelet's rule holds a wish whatever the fleet believes: as long as each of its keys.
-    fn under_the_floor(&self, now: Duration, wish: &Wish) -> Option<Held> {
+    /// How long kubelet's rule holds a request whatever the fleet believes: as long as each of its keys.
+    fn under_the_floor(&self, now: Duration, request: &Request) -> Option<Held> {
         if self.has(Fault::OwnRuleIgnored) {
             return None;
         }
-        let floors: Option<Vec<_>> = wish.keys().map(|key| self.floors.under(now, key)).collect();
+        let floors: Option<Vec<_>> = request.keys().map(|key| self.floors.under(now, key)).collect();
         let (left, floor) = floors?.into_iter().min_by_key(|(left, _)| *left)?;
         Some(self.held_by_own(now, &floor.failure, now + left))
     }
 
     /// True if another attempt succeeded for a topic that this pull failed by: after the failure, or at most `RELEASES_FOR` ago. In the second
     /// case the success must not be older than the failed attempt, unless the class may mean overload.
-    fn is_released(&self, now: Duration, wish: &Wish) -> bool {
+    fn is_released(&self, now: Duration, request: &Request) -> bool {
         let since = |floor: &Floor| if may_be_overload(floor.failure.class) { Duration::ZERO } else { floor.began };
         let answers = |floor: &Floor, topic: &TopicId| {
             let answered = self.replica.succeeded_at(*topic);
             answered.is_some_and(|at| at > floor.failure.at || at >= since(floor) && now <= at + RELEASES_FOR)
         };
         let failed = |key| self.floors.under(now, key);
-        wish.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| answers(floor, topic)))
+        request.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| answers(floor, topic)))
     }
 
     /// The one lease of an entry's epoch, once all that binds is due. Fresh eyes first: who has reported any of it sits back.
     fn probe(
         &mut self,
         now: Duration,
-        id: WishId,
+        id: RequestId,
         entry: &Entry,
         binding: &[Entry],
         not_before: Duration,
         effects: &mut Vec<Effect>,
-    ) -> Leave {
+    ) -> Clearance {
         let due = binding.iter().map(|entry| entry.next_try).max().unwrap_or_default();
         let sits_back = binding.iter().map(|entry| self.sits_back(entry)).max().unwrap_or_default();
         let turn = self.fleet.turn(&self.node, purpose(entry.topic.id(), entry.step));
         let name = LeaseName::Probe(entry.topic.id(), entry.epoch());
         let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn, effects);
         match standing {
-            Standing::Held => Leave::Given,
-            Standing::Ask(overdue) | Standing::Asked(overdue) => Leave::Until(overdue),
-            Standing::Wait(until) => Leave::HeldByAnother(entry.topic.id(), until),
+            Standing::Held => Clearance::Given,
+            Standing::Ask(overdue) | Standing::Asked(overdue) => Clearance::Until(overdue),
+            Standing::Wait(until) => Clearance::HeldByAnother(entry.topic.id(), until),
         }
     }
 
     /// Until when this node waits while another holds a lease about `topic`. A registry that serves manifests says nothing of its blobs.
-    fn waits_until(&mut self, now: Duration, wish: &Wish, topic: TopicId, quiet: Option<Stage>) -> Duration {
-        let topic = if topic == wish.aim.endpoint && quiet == Some(Stage::Blob) { wish.aim.blobs } else { topic };
-        let entries = wish.aim.ids.iter().filter_map(|topic| self.entry(now, *topic));
+    fn waits_until(&mut self, now: Duration, request: &Request, topic: TopicId, quiet: Option<Stage>) -> Duration {
+        let topic = if topic == request.aim.endpoint && quiet == Some(Stage::Blob) { request.aim.blobs } else { topic };
+        let entries = request.aim.ids.iter().filter_map(|topic| self.entry(now, *topic));
         let failures: Vec<_> =
             entries.flat_map(|entry| [Some((entry.failed_at, entry.newest.reporter.clone())), entry.before]).flatten().collect();
         self.lease_waits.until(now, topic, self.replica.succeeded_at(topic), &failures)
@@ -269,12 +269,12 @@ impl Knowledge {
     fn abreast(
         &mut self,
         now: Duration,
-        id: WishId,
+        id: RequestId,
         topic: TopicId,
         name: fn(TopicId, u8) -> LeaseName,
         mut not_before: Duration,
         effects: &mut Vec<Effect>,
-    ) -> Leave {
+    ) -> Clearance {
         let turn = self.fleet.turn(&self.node, purpose(topic, 0));
         let mut wake = Duration::MAX;
         let mut others_first = Duration::ZERO;
@@ -282,8 +282,8 @@ impl Knowledge {
             let name = name(topic, number);
             let standing = self.want(now, id, name, not_before, turn, effects);
             match standing {
-                Standing::Held => return Leave::Given,
-                Standing::Ask(overdue) | Standing::Asked(overdue) => return Leave::Until(overdue),
+                Standing::Held => return Clearance::Given,
+                Standing::Ask(overdue) | Standing::Asked(overdue) => return Clearance::Until(overdue),
                 Standing::Wait(until) => wake = wake.min(until),
             }
             match self.leases.taken_at(name) {
@@ -296,13 +296,13 @@ impl Knowledge {
                 None => break,
             }
         }
-        Leave::HeldByAnother(topic, wake)
+        Clearance::HeldByAnother(topic, wake)
     }
 
     fn want(
         &mut self,
         now: Duration,
-        id: WishId,
+        id: RequestId,
         name: LeaseName,
         not_before: Duration,
         turn: Duration,
@@ -319,36 +319,36 @@ impl Knowledge {
     }
 
     /// Who waited goes on in its turn, so that all together stay inside the budget; who did not wait goes at once.
-    fn in_its_turn(&self, now: Duration, wish: &mut Wish) -> Leave {
-        if wish.waits() {
-            let at = now + self.fleet.release(&self.node, purpose(wish.aim.image, 1));
-            wish.state = State::Released { at };
+    fn in_its_turn(&self, now: Duration, request: &mut Request) -> Clearance {
+        if request.waits() {
+            let at = now + self.fleet.release(&self.node, purpose(request.aim.image, 1));
+            request.state = State::Released { at };
         }
-        match wish.state {
-            State::Released { at } if now < at => Leave::Until(at),
-            _ => Leave::Given,
+        match request.state {
+            State::Released { at } if now < at => Clearance::Until(at),
+            _ => Clearance::Given,
         }
     }
 
     /// A node whose last attempt failed lets others ask for all first, once the registry has answered one of them: the node may itself be
     /// the cause.
-    fn others_first(&self, wish: &Wish) -> Duration {
+    fn others_first(&self, request: &Request) -> Duration {
         let fails = |topic: &TopicId| self.replica.word(*topic, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)));
-        match self.replica.succeeded_at(wish.aim.endpoint) {
-            Some(answered) if wish.aim.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,
+        match self.replica.succeeded_at(request.aim.endpoint) {
+            Some(answered) if request.aim.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,
             _ => Duration::ZERO,
         }
     }
 
-    fn resolved_lately(&self, now: Duration, wish: &Wish) -> bool {
-        self.replica.succeeded_at(wish.aim.image).is_some_and(|at| now < at + RESOLVED_LATELY)
+    fn resolved_lately(&self, now: Duration, request: &Request) -> bool {
+        self.replica.succeeded_at(request.aim.image).is_some_and(|at| now < at + RESOLVED_LATELY)
     }
 
     /// The last stage that nobody is known to have had an answer of lately, of those that this pull needs and that are seen. An image of
     /// which a pull needed no blob shows that others may need none either.
-    fn quiet(&self, now: Duration, wish: &Wish) -> Option<Stage> {
+    fn quiet(&self, now: Duration, request: &Request) -> Option<Stage> {
         let lately = |topic, within| self.replica.succeeded_at(topic).is_some_and(|at| now < at + within);
-        let aim = &wish.aim;
+        let aim = &request.aim;
         if aim.target.shows_blobs && !lately(aim.blobs, QUIET_AFTER) && !lately(aim.content, RESOLVED_LATELY) {
             return Some(Stage::Blob);
         }
@@ -360,7 +360,7 @@ fn binds(entry: &Entry) -> bool {
     entry.binding == Binding::Everybody
 }
 
-/// What one node alone says holds a wish for [`HEARD_ONCE`] in all, however many things it says one after the other.
+/// What one node alone says holds a request for [`HEARD_ONCE`] in all, however many things it says one after the other.
 fn hear_once(binding: &mut [Entry]) {
     let lone = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.failing_since));
     let first: Vec<_> = binding.iter().filter_map(lone).collect();

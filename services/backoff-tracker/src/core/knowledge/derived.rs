@@ -1,4 +1,4 @@
-//! What was derived from reports, kept until something is said that matters: every wish of a node looks at some ten topics each
+//! What was derived from reports, kept until something is said that matters: every request of a node looks at some ten topics each
 //! time that anything happens, and a topic may have reports of thousands.
 
 use std::cell::RefCell;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::BackoffKey;
 use contract::{AttemptId, FailureClass, NodeName, Stage, TraceContext};
 
-use super::lease::{LeaseName, WishId};
+use super::lease::{LeaseName, RequestId};
 use super::openings::EntryNews;
 use super::report::Report;
 use super::target::Failure;
@@ -19,27 +19,27 @@ pub enum Input {
     /// An image is wanted, until [`Input::Resolved`] with success or [`Input::Withdraw`].
     Ask {
         /// Chosen by the caller, never twice.
-        wish: WishId,
+        request: RequestId,
         /// For the local rule.
         key: BackoffKey,
         /// What is wanted.
         target: Target,
     },
-    /// Those who want it now: the local rule holds the wish only while it holds all their keys.
+    /// Those who want it now: the local rule holds the request only while it holds all their keys.
     Keys {
-        /// Which wish.
-        wish: WishId,
+        /// Which request.
+        request: RequestId,
         /// One key.
         key: BackoffKey,
         /// The others.
         other_keys: Vec<BackoffKey>,
     },
     /// It is not wanted any more.
-    Withdraw(WishId),
+    Withdraw(RequestId),
     /// The attempt that [`Verdict::Clear`] allowed has begun.
     Begun {
-        /// Of which wish.
-        wish: WishId,
+        /// Of which request.
+        request: RequestId,
         /// Its id.
         attempt: AttemptId,
         /// Its span.
@@ -47,8 +47,8 @@ pub enum Input {
     },
     /// The attempt asks the registry from now on: what it did before was wait in a queue.
     Started {
-        /// Of which wish.
-        wish: WishId,
+        /// Of which request.
+        request: RequestId,
         /// Its id.
         attempt: AttemptId,
         /// Its span.
@@ -56,8 +56,8 @@ pub enum Input {
     },
     /// A stage has answered the attempt, or it has failed. What is said twice is ignored.
     Resolved {
-        /// Of which wish.
-        wish: WishId,
+        /// Of which request.
+        request: RequestId,
         /// Which attempt.
         attempt: AttemptId,
         /// How.
@@ -152,11 +152,11 @@ pub enum Outcome {
 /// What shall be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// A wish stands differently.
-    Tell(WishId, Verdict),
-    /// End the attempt of this wish without a word: it hangs, and others are answered; or it waits for a permit, and others have failed
+    /// A request stands differently.
+    Tell(RequestId, Verdict),
+    /// End the attempt of this request without a word: it hangs, and others are answered; or it waits for a permit, and others have failed
     /// meanwhile. What it comes to is ignored.
-    Abandon(WishId),
+    Abandon(RequestId),
     /// Write this under this node's name, and say that it was so this long ago.
     Publish(Arc<Report>, Duration),
     /// Ask for a lease by compare-and-set, to run out by itself after this long.
@@ -167,7 +167,7 @@ pub enum Effect {
     Announce(Box<EntryNews>),
 }
 
-/// How a wish stands.
+/// How a request stands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// Go ahead.
@@ -196,7 +196,7 @@ pub enum Duty {
     Probe(TopicId),
 }
 
-/// Why a wish is refused.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Of the failure.

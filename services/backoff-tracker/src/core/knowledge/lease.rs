@@ -43,26 +43,26 @@ impl LeaseName {
     }
 }
 
-/// Which wish of the node.
+/// Which request of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WishId(pub u64);
+pub struct RequestId(pub u64);
 
 #[derive(Clone, Copy, Debug)]
 enum Lease {
     /// The bus has been asked.
-    Asked { by: WishId, at: Duration },
-    /// Held for a wish of this node.
-    Mine { by: WishId, until: Duration },
+    Asked { by: RequestId, at: Duration },
+    /// Held for a request of this node.
+    Mine { by: RequestId, until: Duration },
     /// Held by somebody else.
     Theirs { until: Duration },
     /// Given back by somebody else.
     Free { since: Duration },
 }
 
-/// How a wish stands to a lease.
+/// How a request stands to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is this wish's.
+    /// It is this request's.
     Held,
     /// The bus was just asked, by the caller's effect; look again then.
     Ask(Duration),
@@ -78,8 +78,8 @@ pub(super) struct Leases {
     /// What answers of the bus take.
     answers: RoundTrips,
     known: BTreeMap<LeaseName, Lease>,
-    /// Of all that are known few are this node's: by the wish that holds each, and those that the bus was asked for.
-    mine: BTreeMap<WishId, BTreeSet<LeaseName>>,
+    /// Of all that are known few are this node's: by the request that holds each, and those that the bus was asked for.
+    mine: BTreeMap<RequestId, BTreeSet<LeaseName>>,
     asked: BTreeSet<LeaseName>,
     swept: Duration,
 }
@@ -104,7 +104,7 @@ impl Leases {
 
     /// Asks for the lease if it may be had: not before `not_before`, and after one was given back or ran out only `stagger`
     /// later, so that not everybody asks at once.
-    pub(super) fn want(&mut self, now: Duration, name: LeaseName, by: WishId, not_before: Duration, stagger: Duration) -> Standing {
+    pub(super) fn want(&mut self, now: Duration, name: LeaseName, by: RequestId, not_before: Duration, stagger: Duration) -> Standing {
         let from = match self.known.get(&name) {
             Some(Lease::Mine { by: holder, until }) if now < *until => {
                 return if *holder == by { Standing::Held } else { Standing::Wait(*until) };
@@ -124,8 +124,8 @@ impl Leases {
         Standing::Ask(now + self.answer_within())
     }
 
-    /// It is ours. Returns the wish that asked, if it is still asked for.
-    pub(super) fn won(&mut self, now: Duration, name: LeaseName) -> Option<WishId> {
+    /// It is ours. Returns the request that asked, if it is still asked for.
+    pub(super) fn won(&mut self, now: Duration, name: LeaseName) -> Option<RequestId> {
         let Some(Lease::Asked { by, at }) = self.known.get(&name).copied() else { return None };
         // Counted from the question: the server's own count began later.
         let until = at.min(now) + PROBE_DEADLINE;
@@ -133,8 +133,8 @@ impl Leases {
         Some(by)
     }
 
-    /// Which wish still waits for an answer of the bus.
-    pub(super) fn asker(&self, name: LeaseName) -> Option<WishId> {
+    /// Which request still waits for an answer of the bus.
+    pub(super) fn asker(&self, name: LeaseName) -> Option<RequestId> {
         match self.known.get(&name) {
             Some(Lease::Asked { by, .. }) => Some(*by),
             _ => None,
@@ -163,8 +163,8 @@ impl Leases {
         }
     }
 
-    /// When the first of the leases held for a wish runs out.
-    pub(super) fn runs_out(&self, now: Duration, by: WishId) -> Option<Duration> {
+    /// When the first of the leases held for a request runs out.
+    pub(super) fn runs_out(&self, now: Duration, by: RequestId) -> Option<Duration> {
         let until = |lease: &Lease| match lease {
             Lease::Mine { by: holder, until } if *holder == by && now < *until => Some(*until),
             _ => None,
@@ -172,7 +172,7 @@ impl Leases {
         self.of(by).filter_map(|name| until(self.known.get(&name)?)).min()
     }
 
-    /// Whether this node holds it, for whichever wish.
+    /// Whether this node holds it, for whichever request.
     pub(super) fn is_mine(&self, now: Duration, name: LeaseName) -> bool {
         matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until)
     }
@@ -185,18 +185,19 @@ impl Leases {
         }
     }
 
-    /// Forgets the leases of a wish; returns those that are still held and have to be given back.
-    pub(super) fn drop_of(&mut self, now: Duration, by: WishId, which: impl Fn(LeaseName) -> bool) -> Vec<LeaseName> {
+    /// Forgets the leases of a request; returns those that are still held and have to be given back.
+    pub(super) fn drop_of(&mut self, now: Duration, by: RequestId, which: impl Fn(LeaseName) -> bool) -> Vec<LeaseName> {
         let held = |lease: &Lease| matches!(lease, Lease::Mine { by: holder, until } if *holder == by && now < *until);
         let mine: Vec<LeaseName> = self.of(by).filter(|name| self.known.get(name).is_some_and(held) && which(*name)).collect();
         mine.iter().for_each(|name| self.remove(*name));
         mine
     }
 
-    /// Questions that the bus has not answered in time are given up. Returns the wishes that asked.
-    pub(super) fn give_up(&mut self, now: Duration) -> Vec<WishId> {
+    /// Questions that the bus has not answered in time are given up. Returns the requests that asked.
+    pub(super) fn give_up(&mut self, now: Duration) -> Vec<RequestId> {
         let within = self.answer_within();
-        let late: Vec<(LeaseName, WishId)> = self.asked.iter().filter_map(|name| late(now, within, *name, self.known.get(name)?)).collect();
+        let late: Vec<(LeaseName, RequestId)> =
+            self.asked.iter().filter_map(|name| late(now, within, *name, self.known.get(name)?)).collect();
         late.iter().for_each(|(name, _)| self.remove(*name));
         late.into_iter().map(|(_, by)| by).collect()
     }
@@ -219,8 +220,8 @@ impl Leases {
         over.into_iter().for_each(|name| self.remove(name));
     }
 
-    /// Those of this node that a wish holds, whether or not they have run out.
-    fn of(&self, by: WishId) -> impl Iterator<Item = LeaseName> {
+    /// Those of this node that a request holds, whether or not they have run out.
+    fn of(&self, by: RequestId) -> impl Iterator<Item = LeaseName> {
         self.mine.get(&by).into_iter().flatten().copied()
     }
 
@@ -250,7 +251,7 @@ impl Leases {
     }
 }
 
-fn late(now: Duration, within: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, WishId)> {
+fn late(now: Duration, within: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, RequestId)> {
     match lease {
         Lease::Asked { by, at } if *at + within <= now => Some((name, *by)),
         _ => None,
@@ -273,12 +274,12 @@ mod tests {
             leases.taken(second, lead(number), PROBE_DEADLINE);
         }
         assert_eq!(leases.known.len(), LEASES_REMEMBERED);
-        let wish = WishId(1);
-        assert_eq!(leases.want(second, lead(0), wish, Duration::ZERO, Duration::ZERO), Standing::Wait(second + PROBE_DEADLINE));
+        let request = RequestId(1);
+        assert_eq!(leases.want(second, lead(0), request, Duration::ZERO, Duration::ZERO), Standing::Wait(second + PROBE_DEADLINE));
         let forgotten = lead(2 * LEASES_REMEMBERED);
-        assert_eq!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Ask(second + BUS_ANSWER));
+        assert_eq!(leases.want(second, forgotten, request, Duration::ZERO, Duration::ZERO), Standing::Ask(second + BUS_ANSWER));
         leases.taken(second, forgotten, PROBE_DEADLINE);
-        assert!(matches!(leases.want(second, forgotten, wish, Duration::ZERO, Duration::ZERO), Standing::Wait(_)));
+        assert!(matches!(leases.want(second, forgotten, request, Duration::ZERO, Duration::ZERO), Standing::Wait(_)));
         leases.taken(second + 2 * PROBE_DEADLINE, lead(5 * LEASES_REMEMBERED), PROBE_DEADLINE);
         assert_eq!(leases.known.len(), 1, "what ran out makes room");
     }

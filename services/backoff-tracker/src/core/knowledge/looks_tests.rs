@@ -1,4 +1,4 @@
-//! What a pull costs does not depend on how many images the node wants: counted in wishes that are looked at.
+//! What a pull costs does not depend on how many images the node wants: counted in requests that are looked at.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::VecDeque;
@@ -8,12 +8,12 @@ use clock::Random;
 use contract::messages::backoff_tracker::BackoffKey;
 use contract::{AttemptId, FailureClass, Target, View};
 
-use super::{Effect, Failure, Input, Knowledge, LeaseAnswer, Outcome, Verdict, WishId};
+use super::{Effect, Failure, Input, Knowledge, LeaseAnswer, Outcome, RequestId, Verdict};
 use crate::core::BackoffPolicy;
 
 /// Pulls that end while it is counted.
 const ENDED: usize = 100;
-/// How often a wish is looked at for one pull from its asking to its end, however many wait.
+/// How often a request is looked at for one pull from its asking to its end, however many wait.
 const LOOKED_AT_MOST: usize = 40;
 
 /// The only node of a fleet, on a bus that answers at once. Its registry has none of the images, so that nobody is known to have had a
@@ -23,7 +23,7 @@ struct Node {
     core: Knowledge,
     random: Random,
     last: u64,
-    cleared: VecDeque<WishId>,
+    cleared: VecDeque<RequestId>,
 }
 
 impl Node {
@@ -41,7 +41,7 @@ impl Node {
                     Effect::AcquireLease(name, _) => inputs.push_back(Input::Lease(name, LeaseAnswer::Won)),
                     Effect::ReleaseLease(name) => inputs.push_back(Input::LeaseFreed(name)),
                     Effect::Publish(report, _) => inputs.push_back(Input::Stored(report.topic.id())),
-                    Effect::Tell(wish, Verdict::Clear { .. }) => self.cleared.push_back(wish),
+                    Effect::Tell(request, Verdict::Clear { .. }) => self.cleared.push_back(request),
                     _ => {}
                 }
             }
@@ -53,7 +53,7 @@ impl Node {
         let image = format!("r/a{}:1", self.last);
         let view = View { registry: "r".to_owned(), ..View::default() };
         let target = Target { view, endpoint: "r:443".to_owned(), reference: image.clone(), shows_blobs: true, ..Target::default() };
-        self.give(Input::Ask { wish: WishId(self.last), key: BackoffKey { pod: None, image }, target });
+        self.give(Input::Ask { request: RequestId(self.last), key: BackoffKey { pod: None, image }, target });
     }
 
     /// The next image that may be pulled is not there.
@@ -63,28 +63,28 @@ impl Node {
             self.now = self.core.next_wake().expect("somebody waits").max(self.now);
             self.give(Input::Tick);
         }
-        let (wish, attempt) = (self.cleared.pop_front().expect("somebody may pull"), AttemptId::random(&mut self.random));
+        let (request, attempt) = (self.cleared.pop_front().expect("somebody may pull"), AttemptId::random(&mut self.random));
         self.now += Duration::from_millis(10);
-        self.give(Input::Started { wish, attempt, trace: None });
+        self.give(Input::Started { request, attempt, trace: None });
         let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
-        self.give(Input::Resolved { wish, attempt, outcome: Outcome::Failed(failure) });
-        self.give(Input::Withdraw(wish));
+        self.give(Input::Resolved { request, attempt, outcome: Outcome::Failed(failure) });
+        self.give(Input::Withdraw(request));
     }
 }
 
-/// How often wishes are looked at for each pull, while so many wait.
+/// How often requests are looked at for each pull, while so many wait.
 fn looked_at_for_a_pull(waiting: usize) -> usize {
     let mut node = Node::new();
     for _ in 0..waiting {
         node.want();
     }
     node.fail_one();
-    node.core.wishes.looked_at = 0;
+    node.core.requests.looked_at = 0;
     for _ in 0..ENDED {
         node.fail_one();
         node.want();
     }
-    node.core.wishes.looked_at / ENDED
+    node.core.requests.looked_at / ENDED
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! What the fleet knows of failures, as one node holds it: the sans-IO core of learning together.
 //!
 //! A failure is about a [`Topic`]; a node says what it saw of a topic in a [`Report`], under its own name and no other; every
-//! node derives the same [`Entry`] from all reports of a topic. [`Knowledge`] holds a node's wishes against the entries: who is
+//! node derives the same [`Entry`] from all reports of a topic. [`Knowledge`] holds a node's requests against the entries: who is
 //! refused and until when, who goes ahead for all (by a lease that the bus gives to one), who waits for that one's word, and
 //! when each goes on after it. Without a bus each node goes by kubelet's own rule.
 //!
 //! | kept | by |
 //! |---|---|
 //! | one failing request for all | `entry`: nobody tries before the next try; `decide`: then who holds the lease |
-//! | awake at once | `node`: a success heard looks at every wish it touches; `fleet`: each in its turn |
+//! | awake at once | `node`: a success heard looks at every request it touches; `fleet`: each in its turn |
 //! | a sick node harms only itself | `entry`: whom it binds; `replica`: who is contradicted |
 //! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides, and for seconds what was known before: `alone` |
 
@@ -28,18 +28,18 @@ mod lenience;
 mod looks_tests;
 mod node;
 mod openings;
+mod queries;
 mod replica;
 mod report;
 mod reporters;
 mod request;
+mod requests;
 mod result;
 mod retry_pauses;
 mod target;
 mod topic;
 mod tried;
 mod untold;
-mod wish;
-mod wishes;
 mod words;
 
 use std::time::Duration;
@@ -50,13 +50,13 @@ pub use entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 pub use fault::Fault;
 pub use fleet::BUDGET_PER_SECOND;
 pub use input::{Duty, Effect, Held, Input, LeaseAnswer, Outcome, Verdict};
-pub use lease::{BUS_ANSWER, BUS_ANSWER_MOST, LeaseName, MISSES_TO_GONE, WishId};
+pub use lease::{BUS_ANSWER, BUS_ANSWER_MOST, LeaseName, MISSES_TO_GONE, RequestId};
 pub use lenience::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
-pub use node::{Knowledge, KnowledgeCounts, MAX_WISHES};
+pub use node::{Knowledge, KnowledgeCounts, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
+pub use queries::Clearing;
 pub use replica::{CONTRADICTED_FOR, LONGEST_KEPT, MAX_REPORTS, MAX_TOPICS_OF_ONE, OLDEST, Replica, ReplicaCounts, keep_for};
 pub use report::{Finding, MAX_MESSAGE_BYTES, Report, Trouble};
-pub use request::Clearing;
 pub use target::Failure;
 pub use topic::{About, Reach, Topic, TopicId, hash128};
 

@@ -14,35 +14,35 @@ use super::entry::{Binding, Entry, Eyes};
 use super::fault::Fault;
 use super::fleet::Fleet;
 use super::input::{Duty, Effect, Held, Input, LeaseAnswer, Verdict};
-use super::lease::{LeaseName, Leases, MISSES_TO_GONE, WishId};
+use super::lease::{LeaseName, Leases, MISSES_TO_GONE, RequestId};
 use super::lease_waits::LeaseWaits;
 use super::lenience::Lenience;
 use super::openings::Openings;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
+use super::request::{Going, Request, State};
+use super::requests::{Fate, Requests};
 use super::retry_pauses::RetryPauses;
 use super::target::Aim;
 use super::topic::{Topic, TopicId};
 use super::tried::Tried;
 use super::untold::Untold;
-use super::wish::{Going, State, Wish};
-use super::wishes::{Fate, Wishes};
 use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
 use crate::core::floor::Floors;
 
 /// An attempt that had no answer for so long hangs, if others had one meanwhile: a registry that is slow answers within.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
-/// Wishes of one node at once: a thousand standing pulls, and a thousand others in the node's queue. One more is refused.
-pub const MAX_WISHES: usize = 2_048;
+/// Requests of one node at once: a thousand standing pulls, and a thousand others in the node's queue. One more is refused.
+pub const MAX_REQUESTS: usize = 2_048;
 /// What happened so far, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnowledgeCounts {
     /// What the replica's bounds did.
     pub replica: ReplicaCounts,
-    /// Wishes now.
-    pub wishes: u64,
-    /// Wishes refused for want of room.
+    /// Requests now.
+    pub requests: u64,
+    /// Requests refused for want of room.
     pub refused_total: u64,
     /// Failures of attempts that came after their lease had run out, dropped.
     pub late_results_total: u64,
@@ -72,7 +72,7 @@ pub struct Knowledge {
     /// No bus: every node for itself.
     pub(super) alone: Option<Alone>,
     pub(super) lenience: Lenience,
-    pub(super) wishes: Wishes,
+    pub(super) requests: Requests,
     pub(super) tried: Tried,
     pub(super) untold: Untold,
     pub(super) openings: Openings,
@@ -99,7 +99,7 @@ impl Knowledge {
             fleet: Fleet::default(),
             alone: None,
             lenience: Lenience::default(),
-            wishes: Wishes::default(),
+            requests: Requests::default(),
             tried: Tried::default(),
             untold: Untold::default(),
             openings: Openings::default(),
@@ -144,7 +144,7 @@ impl Knowledge {
     /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
-        self.wishes.next_wake().into_iter().chain(self.untold.next_wake()).min()
+        self.requests.next_wake().into_iter().chain(self.untold.next_wake()).min()
     }
 
     /// The entries of all topics that anybody says fail, for lists.
@@ -180,10 +180,10 @@ impl Knowledge {
         self.misses
     }
 
-    /// Whether a wish is known here.
+    /// Whether a request is known here.
     #[must_use]
-    pub fn wants(&self, wish: WishId) -> bool {
-        self.wishes.contains(wish)
+    pub fn wants(&self, request: RequestId) -> bool {
+        self.requests.contains(request)
     }
 
     /// The node's own counts.
@@ -207,7 +207,7 @@ impl Knowledge {
     /// What happened so far.
     #[must_use]
     pub fn counts(&self) -> KnowledgeCounts {
-        KnowledgeCounts { replica: self.replica.counts(), wishes: self.wishes.len() as u64, ..self.counts }
+        KnowledgeCounts { replica: self.replica.counts(), requests: self.requests.len() as u64, ..self.counts }
     }
 
     pub(super) fn entry(&self, now: Duration, topic: TopicId) -> Option<Entry> {
@@ -234,29 +234,29 @@ impl Knowledge {
         self.fault == Some(fault)
     }
 
-    /// Takes the input in; returns the wishes that it touches.
-    fn take(&mut self, now: Duration, input: Input, effects: &mut Vec<Effect>) -> Vec<WishId> {
+    /// Takes the input in; returns the requests that it touches.
+    fn take(&mut self, now: Duration, input: Input, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         match input {
-            Input::Ask { wish, key, target } => self.ask(now, wish, key, self.aim(target), effects),
-            Input::Keys { wish, key, other_keys } => {
-                let changed = self.wishes.change(wish, |wish| wish.set_keys(key, other_keys));
-                if changed == Some(true) { vec![wish] } else { vec![] }
+            Input::Ask { request, key, target } => self.ask(now, request, key, self.aim(target), effects),
+            Input::Keys { request, key, other_keys } => {
+                let changed = self.requests.change(request, |request| request.set_keys(key, other_keys));
+                if changed == Some(true) { vec![request] } else { vec![] }
             }
-            Input::Withdraw(wish) => {
-                self.give_back(now, wish, |_| true, effects);
-                self.wishes.remove(wish);
+            Input::Withdraw(request) => {
+                self.give_back(now, request, |_| true, effects);
+                self.requests.remove(request);
                 vec![]
             }
-            Input::Begun { wish, attempt, trace } => {
-                self.wishes.change(wish, |wish| {
-                    if let State::Going(going) = &mut wish.state {
+            Input::Begun { request, attempt, trace } => {
+                self.requests.change(request, |request| {
+                    if let State::Going(going) = &mut request.state {
                         going.attempt = Some((attempt, trace));
                     }
                 });
                 vec![]
             }
-            Input::Started { wish, attempt, trace } => {
-                self.wishes.change(wish, |Wish { state, wake, .. }| {
+            Input::Started { request, attempt, trace } => {
+                self.requests.change(request, |Request { state, wake, .. }| {
                     if let State::Going(going) = state
                         && !going.told_unanswered
                     {
@@ -267,7 +267,7 @@ impl Knowledge {
                 });
                 vec![]
             }
-            Input::Resolved { wish, attempt, outcome } => self.resolved(now, wish, attempt, outcome, effects),
+            Input::Resolved { request, attempt, outcome } => self.resolved(now, request, attempt, outcome, effects),
             Input::Heard { report, age } => self.heard(now, report, age, effects),
             Input::Stored(topic) => {
                 self.own_is_stored(now, topic, effects);
@@ -282,11 +282,11 @@ impl Knowledge {
                 if holder != self.node {
                     self.leases.taken(now, name, left);
                 }
-                self.wishes_of_lease(name)
+                self.requests_of_lease(name)
             }
             Input::LeaseFreed(name) => {
                 self.leases.freed(now, name);
-                self.wishes_of_lease(name)
+                self.requests_of_lease(name)
             }
             Input::Fleet { alive, rank } => {
                 self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(alive.max(1)) };
@@ -299,11 +299,11 @@ impl Knowledge {
             Input::Cleared { image, topics, age } => self.cleared(now, image.as_deref(), topics, age),
             Input::Pause { registry, left, by } => {
                 self.lenience.pause(now, registry, left, by);
-                self.wishes.ids()
+                self.requests.ids()
             }
             Input::Observe(fleet_observes) => {
                 self.lenience.fleet_observes = fleet_observes;
-                self.wishes.ids()
+                self.requests.ids()
             }
             Input::BusGone => {
                 self.untold.bus_is_gone();
@@ -322,22 +322,22 @@ impl Knowledge {
         }
     }
 
-    fn ask(&mut self, now: Duration, id: WishId, key: BackoffKey, aim: Aim, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        if self.wishes.len() >= MAX_WISHES && !self.wishes.contains(id) {
+    fn ask(&mut self, now: Duration, id: RequestId, key: BackoffKey, aim: Aim, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+        if self.requests.len() >= MAX_REQUESTS && !self.requests.contains(id) {
             self.counts.refused_total += 1;
             effects.push(Effect::Tell(id, Verdict::Held(self.no_room(now))));
             return vec![];
         }
-        self.wishes.add(id, Wish::new(key, aim));
+        self.requests.add(id, Request::new(key, aim));
         vec![id]
     }
 
-    /// The refusal of one wish too many.
+    /// The refusal of one request too many.
     #[must_use]
     pub fn no_room(&self, now: Duration) -> Held {
         Held {
             class: FailureClass::NodeLocal,
-            cause: format!("{MAX_WISHES} images are wanted on this node already: wait for some of them, or cancel them"),
+            cause: format!("{MAX_REQUESTS} images are wanted on this node already: wait for some of them, or cancel them"),
             learned_by: self.node.clone(),
             learned_ago: Duration::ZERO,
             trace: None,
@@ -347,7 +347,7 @@ impl Knowledge {
         }
     }
 
-    fn heard(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<WishId> {
+    fn heard(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let (topic, succeeded) = (report.topic.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
         // Who fails while others succeed is found at fault by that success, but may have failed as all did: it tries once more.
@@ -360,45 +360,45 @@ impl Knowledge {
             self.release(released);
             self.abandon_hanging(now, topic, answered_at, effects);
         }
-        self.wishes.touching(topic)
+        self.requests.touching(topic)
     }
 
     /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once, when it has hung for
     /// [`HANGS_AFTER`]; not where nothing is done by what others say. An answer from before it began says nothing: a node that joins reads
     /// old ones.
     fn abandon_hanging(&mut self, now: Duration, topic: TopicId, answered_at: Duration, effects: &mut Vec<Effect>) {
-        let waits_for = |wish: &Wish| match wish.going_stage() {
-            Some(Stage::Blob) => wish.aim.blobs == topic,
-            _ => wish.aim.endpoint == topic,
+        let waits_for = |request: &Request| match request.going_stage() {
+            Some(Stage::Blob) => request.aim.blobs == topic,
+            _ => request.aim.endpoint == topic,
         };
-        for id in self.wishes.touching(topic) {
-            let hangs = |wish: &Wish| {
-                let lenient = self.lenience.holds(now, &wish.aim.target.view);
+        for id in self.requests.touching(topic) {
+            let hangs = |request: &Request| {
+                let lenient = self.lenience.holds(now, &request.aim.target.view);
                 let silent = |going: &Going| going.told_unanswered && answered_at >= going.begun;
-                !wish.abandoned && waits_for(wish) && !lenient && matches!(&wish.state, State::Going(going) if silent(going))
+                !request.abandoned && waits_for(request) && !lenient && matches!(&request.state, State::Going(going) if silent(going))
             };
-            if self.wishes.get(id).is_some_and(hangs) {
-                self.with_wish(id, |knowledge, wish| {
-                    if let State::Going(going) = &mut wish.state {
+            if self.requests.get(id).is_some_and(hangs) {
+                self.with_request(id, |knowledge, request| {
+                    if let State::Going(going) = &mut request.state {
                         going.others_answered = true;
-                        wish.wake = Some(going.begun + HANGS_AFTER);
+                        request.wake = Some(going.begun + HANGS_AFTER);
                     }
-                    knowledge.abandon_if_hanging(now, id, wish, effects);
+                    knowledge.abandon_if_hanging(now, id, request, effects);
                     ((), Fate::Stays)
                 });
             }
         }
     }
 
-    fn abandon_if_hanging(&mut self, now: Duration, id: WishId, wish: &mut Wish, effects: &mut Vec<Effect>) {
-        let State::Going(Going { others_answered: true, attempt, begun, .. }) = &wish.state else { return };
+    fn abandon_if_hanging(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) {
+        let State::Going(Going { others_answered: true, attempt, begun, .. }) = &request.state else { return };
         if now < *begun + HANGS_AFTER {
             return;
         }
-        attempt.iter().for_each(|(attempt, _)| self.tried.abandoned(*attempt, &wish.aim));
-        wish.state = State::Fresh;
-        wish.told = None;
-        wish.abandoned = true;
+        attempt.iter().for_each(|(attempt, _)| self.tried.abandoned(*attempt, &request.aim));
+        request.state = State::Fresh;
+        request.told = None;
+        request.abandoned = true;
         effects.push(Effect::Abandon(id));
         effects.extend(self.leases.drop_of(now, id, |_| true).into_iter().map(Effect::ReleaseLease));
     }
@@ -423,21 +423,21 @@ impl Knowledge {
             return;
         }
         released.iter().for_each(|key| self.local.clear(key));
-        let waits = |wish: &Wish| matches!(wish.state, State::Fresh) && wish.keys().any(|key| released.contains(key));
-        let waiting: Vec<WishId> = self.wishes.iter().filter(|(_, wish)| waits(wish)).map(|(id, _)| id).collect();
+        let waits = |request: &Request| matches!(request.state, State::Fresh) && request.keys().any(|key| released.contains(key));
+        let waiting: Vec<RequestId> = self.requests.iter().filter(|(_, request)| waits(request)).map(|(id, _)| id).collect();
         for id in waiting {
-            self.wishes.change(id, |wish| wish.state = State::Held);
+            self.requests.change(id, |request| request.state = State::Held);
         }
     }
 
-    fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        // An answer that comes too late is as good as none: its wish went ahead without.
+    fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+        // An answer that comes too late is as good as none: its request went ahead without.
         if self.leases.asker(name).is_some() {
             self.misses = 0;
         }
         match answer {
             LeaseAnswer::Won => match self.leases.won(now, name) {
-                Some(wish) if self.wishes.contains(wish) => vec![wish],
+                Some(request) if self.requests.contains(request) => vec![request],
                 asked => {
                     effects.push(Effect::ReleaseLease(name));
                     if asked.is_none() {
@@ -445,28 +445,28 @@ impl Knowledge {
                     }
                     // Others of this node may want it.
                     self.leases.give_up_mine(now, name);
-                    self.wishes_of_lease(name)
+                    self.requests_of_lease(name)
                 }
             },
             LeaseAnswer::Lost(left) => {
                 let asker = self.leases.asker(name);
                 self.leases.taken(now, name, left);
-                asker.into_iter().chain(self.wishes_of_lease(name)).collect()
+                asker.into_iter().chain(self.requests_of_lease(name)).collect()
             }
         }
     }
 
-    fn set_alone(&mut self, alone: Option<Alone>) -> Vec<WishId> {
+    fn set_alone(&mut self, alone: Option<Alone>) -> Vec<RequestId> {
         self.alone = alone.map(|alone| self.alone.unwrap_or(alone));
         self.lease_waits.start_again();
         self.misses = 0;
-        self.wishes.ids()
+        self.requests.ids()
     }
 
-    fn tick(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<WishId> {
+    fn tick(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let missed = self.leases.give_up(now);
-        let mut due: BTreeSet<WishId> = self.tell_untold(now, effects).into_iter().collect();
-        due.extend(self.wishes.due(now));
+        let mut due: BTreeSet<RequestId> = self.tell_untold(now, effects).into_iter().collect();
+        due.extend(self.requests.due(now));
         if !missed.is_empty() {
             self.counts.bus_misses_total += missed.len() as u64;
             if self.misses == 0 {
@@ -479,47 +479,47 @@ impl Knowledge {
             }
         }
         for id in missed {
-            self.wishes.change(id, |wish| wish.unanswered = true);
+            self.requests.change(id, |request| request.unanswered = true);
             due.insert(id);
         }
         due.into_iter().collect()
     }
 
     /// Looks at those that something touches, and at whom that makes the next to have a lease.
-    pub(super) fn look_at_all(&mut self, now: Duration, touched: impl IntoIterator<Item = WishId>, effects: &mut Vec<Effect>) {
-        for wish in touched {
-            self.look(now, wish, effects);
+    pub(super) fn look_at_all(&mut self, now: Duration, touched: impl IntoIterator<Item = RequestId>, effects: &mut Vec<Effect>) {
+        for request in touched {
+            self.look(now, request, effects);
         }
-        while let Some(wish) = self.wishes.take_now_first() {
-            self.look(now, wish, effects);
+        while let Some(request) = self.requests.take_now_first() {
+            self.look(now, request, effects);
         }
     }
 
-    fn look(&mut self, now: Duration, id: WishId, effects: &mut Vec<Effect>) {
-        self.with_wish(id, |knowledge, wish| {
-            if knowledge.has_lapsed(now, wish) {
+    fn look(&mut self, now: Duration, id: RequestId, effects: &mut Vec<Effect>) {
+        self.with_request(id, |knowledge, request| {
+            if knowledge.has_lapsed(now, request) {
                 // Until its turn at the registry comes nobody wants an answer, and what nobody waits for must not take a lease.
                 knowledge.give_back(now, id, |_| true, effects);
                 effects.push(Effect::Abandon(id));
                 return ((), Fate::Ends);
             }
-            if matches!(wish.state, State::Going(_)) {
-                knowledge.abandon_if_hanging(now, id, wish, effects);
-                knowledge.watch(now, wish, effects);
+            if matches!(request.state, State::Going(_)) {
+                knowledge.abandon_if_hanging(now, id, request, effects);
+                knowledge.watch(now, request, effects);
             } else {
-                let verdict = knowledge.decide(now, id, wish, effects);
+                let verdict = knowledge.decide(now, id, request, effects);
                 if let Verdict::Held(_) = verdict {
                     knowledge.give_back(now, id, |_| true, effects);
                 }
-                tell(id, wish, verdict, effects);
+                tell(id, request, verdict, effects);
             }
             ((), Fate::Stays)
         });
     }
 
     /// An attempt without an answer is told of, once.
-    fn watch(&mut self, now: Duration, wish: &mut Wish, effects: &mut Vec<Effect>) {
-        let State::Going(going) = &mut wish.state else { return };
+    fn watch(&mut self, now: Duration, request: &mut Request, effects: &mut Vec<Effect>) {
+        let State::Going(going) = &mut request.state else { return };
         if going.attempt.is_none() {
             // It waits in a queue of this node: its silence says nothing. See `has_lapsed`.
             if going.deadline.is_some_and(|deadline| now >= deadline) {
@@ -527,11 +527,11 @@ impl Knowledge {
                 (going.duty, going.deadline) = (Duty::None, None);
             }
             let outdated = going.by_own_rule.then_some(going.begun + BACK_WITHIN).filter(|at| now < *at);
-            wish.wake = outdated.into_iter().chain(going.deadline).min();
+            request.wake = outdated.into_iter().chain(going.deadline).min();
             return;
         }
         let late_at = going.begun + UNANSWERED_AFTER;
-        wish.wake = match going.told_unanswered {
+        request.wake = match going.told_unanswered {
             false => (now < late_at).then_some(late_at),
             true => going.others_answered.then_some(going.begun + HANGS_AFTER),
         };
@@ -540,29 +540,29 @@ impl Knowledge {
         }
         going.told_unanswered = true;
         let stage = going.stage();
-        let endpoint = wish.aim.stage_topic(stage);
+        let endpoint = request.aim.stage_topic(stage);
         let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= going.begun);
         if let (Some(_), false) = (going.attempt, answered_since) {
             let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
-            let message = format!("{of} from {} for {} s", wish.aim.target.endpoint, UNANSWERED_AFTER.as_secs());
+            let message = format!("{of} from {} for {} s", request.aim.target.endpoint, UNANSWERED_AFTER.as_secs());
             let trouble = Trouble { message, step: going.step_of(endpoint.id()), ..Trouble::default() }.bounded();
             self.publish(now, going, endpoint, Finding::Unanswered(trouble), effects);
         }
     }
 
-    pub(super) fn give_back(&mut self, now: Duration, id: WishId, which: impl Fn(LeaseName) -> bool, effects: &mut Vec<Effect>) {
+    pub(super) fn give_back(&mut self, now: Duration, id: RequestId, which: impl Fn(LeaseName) -> bool, effects: &mut Vec<Effect>) {
         effects.extend(self.leases.drop_of(now, id, which).into_iter().map(Effect::ReleaseLease));
     }
 
     /// Whom it concerns what becomes of a lease.
-    fn wishes_of_lease(&self, name: LeaseName) -> Vec<WishId> {
-        self.wishes.first_in_queue(name.topic()).into_iter().collect()
+    fn requests_of_lease(&self, name: LeaseName) -> Vec<RequestId> {
+        self.requests.first_in_queue(name.topic()).into_iter().collect()
     }
 }
 
 /// Tells a verdict if it is another than the last, apart from how long ago it was learned.
-fn tell(id: WishId, wish: &mut Wish, verdict: Verdict, effects: &mut Vec<Effect>) {
-    let known = match (&wish.told, &verdict) {
+fn tell(id: RequestId, request: &mut Request, verdict: Verdict, effects: &mut Vec<Effect>) {
+    let known = match (&request.told, &verdict) {
         (Some(Verdict::Held(told)), Verdict::Held(held)) => {
             told.next_try == held.next_try && told.learned_by == held.learned_by && told.cause == held.cause
         }
@@ -570,7 +570,7 @@ fn tell(id: WishId, wish: &mut Wish, verdict: Verdict, effects: &mut Vec<Effect>
         (None, _) => false,
     };
     if !known {
-        wish.told = Some(verdict.clone());
+        request.told = Some(verdict.clone());
         effects.push(Effect::Tell(id, verdict));
     }
 }

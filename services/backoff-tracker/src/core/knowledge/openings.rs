@@ -16,8 +16,8 @@ use super::input::Effect;
 use super::node::Knowledge;
 use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
+use super::request::Going;
 use super::topic::{Topic, TopicId};
-use super::wish::Going;
 use super::{Duty, MAX_TOPICS_OF_ONE};
 
 /// Open entries that are remembered: those of every registry and bad tag of a fleet. At one more none is known, and what opens then may be

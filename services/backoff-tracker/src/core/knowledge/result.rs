@@ -10,13 +10,13 @@ use contract::{AttemptId, FailureClass, Stage, TraceContext};
 
 use super::entry::{Binding, Entry};
 use super::input::{Duty, Effect, Outcome};
-use super::lease::{LeaseName, WishId};
+use super::lease::{LeaseName, RequestId};
 use super::node::Knowledge;
 use super::report::{Finding, Report, Trouble};
+use super::request::{Going, Request, State};
+use super::requests::Fate;
 use super::target::{Aim, Failure};
 use super::topic::{Topic, TopicId};
-use super::wish::{Going, State, Wish};
-use super::wishes::Fate;
 use super::{QUIET_AFTER, UNANSWERED_AFTER, cadence};
 use crate::core::delays::Failing;
 use crate::core::floor::{FailedAttempt, OwnFailure};
@@ -32,7 +32,7 @@ const FAILS_ALONE_AFTER: u32 = 25;
 const SERVED_TOLD_LATELY: Duration = Duration::from_secs(3);
 
 impl Knowledge {
-    /// A pull that had leave is over, for one of those who wanted it. The same report again changes nothing.
+    /// A pull that had clearance is over, for one of those who wanted it. The same report again changes nothing.
     pub fn report(&mut self, now: Now, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
         let mut effects = Vec::new();
         let Some(failure) = report.failure.as_ref().map(Failure::from) else {
@@ -69,12 +69,13 @@ impl Knowledge {
     /// What a failure is about. An attempt that the pull coordinator made because this tracker was silent was not cleared here, but its image
     /// is wanted here: a success of the same releases it.
     fn topics_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<Topic>> {
-        let wanted = || self.wishes.iter().find(|(_, wish)| wish.has_key(&report.key)).map(|(_, wish)| wish.aim.topics_of(failure));
+        let wanted =
+            || self.requests.iter().find(|(_, request)| request.has_key(&report.key)).map(|(_, request)| request.aim.topics_of(failure));
         self.tried.topics_of(report.attempt).or_else(wanted).unwrap_or_default()
     }
 
     /// What failed after the manifest was there is said once: another host, a limit, content that is not what it should be.
-    fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &Failure, effects: &mut Vec<Effect>) -> Vec<WishId> {
+    fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &Failure, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some((aim, going)) = self.tried.take_resolved(attempt) else { return vec![] };
         let topics = aim.topics_of(failure);
         let going = Going { begun: now, ..going };
@@ -87,7 +88,7 @@ impl Knowledge {
             }
             let finding = Finding::Failed(self.trouble(&aim, &going, topic, failure));
             self.publish(now, &going, Arc::clone(topic), finding, effects);
-            touched.extend(self.wishes.touching(topic.id()));
+            touched.extend(self.requests.touching(topic.id()));
         }
         self.tried.failed(attempt, &aim, topics, &going);
         touched
@@ -96,26 +97,26 @@ impl Knowledge {
     pub(super) fn resolved(
         &mut self,
         now: Duration,
-        id: WishId,
+        id: RequestId,
         attempt: AttemptId,
         outcome: Outcome,
         effects: &mut Vec<Effect>,
-    ) -> Vec<WishId> {
+    ) -> Vec<RequestId> {
         let is_current =
-            |wish: &Wish| matches!(&wish.state, State::Going(going) if going.attempt.is_some_and(|(begun, _)| begun == attempt));
-        let current = self.wishes.get(id).is_some_and(is_current);
+            |request: &Request| matches!(&request.state, State::Going(going) if going.attempt.is_some_and(|(begun, _)| begun == attempt));
+        let current = self.requests.get(id).is_some_and(is_current);
         let failure = match outcome {
             Outcome::Reached(stage) if current => return self.reached(now, id, stage, effects),
             Outcome::Reached(stage) => return self.reached_late(now, attempt, stage, effects),
             Outcome::Failed(_) if !current => return vec![],
             Outcome::Failed(failure) => failure,
         };
-        let touched = self.with_wish(id, |knowledge, wish| {
-            let State::Going(going) = std::mem::replace(&mut wish.state, State::Fresh) else { return (BTreeSet::new(), Fate::Ends) };
-            wish.told = None;
-            wish.wake = None;
-            let topics = wish.aim.topics_of(&failure);
-            let mut touched = knowledge.failed(now, wish, &going, &failure, &topics, effects);
+        let touched = self.with_request(id, |knowledge, request| {
+            let State::Going(going) = std::mem::replace(&mut request.state, State::Fresh) else { return (BTreeSet::new(), Fate::Ends) };
+            request.told = None;
+            request.wake = None;
+            let topics = request.aim.topics_of(&failure);
+            let mut touched = knowledge.failed(now, request, &going, &failure, &topics, effects);
             let ids = || topics.iter().map(|topic| topic.id());
             // What it held for the failed topic it keeps: who has not heard of the failure would ask in vain. The rest others may take.
             let kept: Vec<TopicId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
@@ -126,15 +127,15 @@ impl Knowledge {
         touched.into_iter().flatten().collect()
     }
 
-    /// A stage has answered the attempt of a wish. When that is the one that its clearance waits for, the wish is over.
-    fn reached(&mut self, now: Duration, id: WishId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<WishId> {
-        self.with_wish(id, |knowledge, wish| {
-            let State::Going(going) = &mut wish.state else { return (vec![], Fate::Ends) };
-            let touched = knowledge.tell_stages(now, &wish.aim, going, stage, effects);
+    /// A stage has answered the attempt of a request. When that is the one that its clearance waits for, the request is over.
+    fn reached(&mut self, now: Duration, id: RequestId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+        self.with_request(id, |knowledge, request| {
+            let State::Going(going) = &mut request.state else { return (vec![], Fate::Ends) };
+            let touched = knowledge.tell_stages(now, &request.aim, going, stage, effects);
             let Some((attempt, _)) = going.attempt else { return (touched, Fate::Ends) };
             if going.reached.contains(&Stage::Manifest) {
                 // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
-                knowledge.tried.resolved(attempt, &wish.aim, going);
+                knowledge.tried.resolved(attempt, &request.aim, going);
             }
             if stage >= going.until {
                 knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
@@ -142,7 +143,7 @@ impl Knowledge {
             }
             if stage != Stage::Token {
                 (going.begun, going.told_unanswered) = (now, stage >= Stage::Blob);
-                wish.wake = Some(now + UNANSWERED_AFTER);
+                request.wake = Some(now + UNANSWERED_AFTER);
             }
             if stage >= Stage::Blob {
                 // It takes as long as the image is large.
@@ -154,14 +155,14 @@ impl Knowledge {
     }
 
     /// The same of an attempt whose clearance is over.
-    fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<WishId> {
+    fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some((aim, mut going)) = self.tried.resolved_one(attempt) else { return vec![] };
         let touched = self.tell_stages(now, &aim, &mut going, stage, effects);
         self.tried.resolved(attempt, &aim, &going);
         touched
     }
 
-    fn tell_stages(&mut self, now: Duration, aim: &Aim, going: &mut Going, stage: Stage, effects: &mut Vec<Effect>) -> Vec<WishId> {
+    fn tell_stages(&mut self, now: Duration, aim: &Aim, going: &mut Going, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let mut touched = BTreeSet::new();
         for shown in going.reach(stage) {
             touched.extend(self.succeeded(now, aim, going, shown, effects));
@@ -170,7 +171,7 @@ impl Knowledge {
     }
 
     /// Tells what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
-    fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, stage: Stage, effects: &mut Vec<Effect>) -> BTreeSet<WishId> {
+    fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, stage: Stage, effects: &mut Vec<Effect>) -> BTreeSet<RequestId> {
         let mut touched = BTreeSet::new();
         let topics = aim.topics();
         let view_id = topics.first().map(|topic| topic.view_id()).unwrap_or_default();
@@ -185,7 +186,14 @@ impl Knowledge {
         touched
     }
 
-    fn tell_success(&mut self, now: Duration, topic: &Arc<Topic>, watched: bool, going: &Going, effects: &mut Vec<Effect>) -> Vec<WishId> {
+    fn tell_success(
+        &mut self,
+        now: Duration,
+        topic: &Arc<Topic>,
+        watched: bool,
+        going: &Going,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<RequestId> {
         let own_doubt = self.replica.word(topic.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
         // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
         let failed_untold = self.untold.failure(topic.id()).is_some();
@@ -197,18 +205,18 @@ impl Knowledge {
         }
         self.publish(now, going, Arc::clone(topic), Finding::Succeeded, effects);
         self.cause_is_gone(now, topic.id());
-        self.wishes.touching(topic.id())
+        self.requests.touching(topic.id())
     }
 
     fn failed(
         &mut self,
         now: Duration,
-        wish: &Wish,
+        request: &Request,
         going: &Going,
         failure: &Failure,
         topics: &[Arc<Topic>],
         effects: &mut Vec<Effect>,
-    ) -> BTreeSet<WishId> {
+    ) -> BTreeSet<RequestId> {
         let mut touched = BTreeSet::new();
         let late = going.deadline.is_some_and(|deadline| now > deadline);
         self.counts.late_results_total += u64::from(late);
@@ -218,23 +226,23 @@ impl Knowledge {
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.trouble(&wish.aim, going, topic, failure));
+            let finding = Finding::Failed(self.trouble(&request.aim, going, topic, failure));
             self.publish(now, going, Arc::clone(topic), finding, effects);
-            touched.extend(self.wishes.touching(topic.id()));
+            touched.extend(self.requests.touching(topic.id()));
         }
         if !late {
             self.note_probe(now, going, topics, effects);
         }
         if failure.shows_reachable() && !late {
-            let endpoint = wish.aim.stage_topic(failure.stage);
+            let endpoint = request.aim.stage_topic(failure.stage);
             touched.extend(self.tell_success(now, &endpoint, true, going, effects));
         }
         if let Some((attempt, span)) = going.attempt {
             let own = own_failure(now, failure, span);
-            self.tried.failed(attempt, &wish.aim, topics.to_vec(), going);
-            self.note_floor(&wish.key, attempt, going, topics, &own);
-            self.note_retry_pause(now, wish, failure, topics, &own);
-            self.move_own_delay(now, wish, going, failure, topics.to_vec());
+            self.tried.failed(attempt, &request.aim, topics.to_vec(), going);
+            self.note_floor(&request.key, attempt, going, topics, &own);
+            self.note_retry_pause(now, request, failure, topics, &own);
+            self.move_own_delay(now, request, going, failure, topics.to_vec());
         }
         touched
     }
@@ -247,15 +255,15 @@ impl Knowledge {
     }
 
     /// At a registry that serves others the node asks again after a pause; where it was told for how long, with no pull sooner.
-    fn note_retry_pause(&mut self, now: Duration, wish: &Wish, failure: &Failure, topics: &[Arc<Topic>], own: &Arc<OwnFailure>) {
-        if self.is_alone() || self.is_lenient(now, &wish.aim.target.view) {
+    fn note_retry_pause(&mut self, now: Duration, request: &Request, failure: &Failure, topics: &[Arc<Topic>], own: &Arc<OwnFailure>) {
+        if self.is_alone() || self.is_lenient(now, &request.aim.target.view) {
             return;
         }
-        if let (Some(asked), Some(owner)) = (failure.retry_after, topics.iter().find(|topic| topic.id() == wish.aim.owner)) {
+        if let (Some(asked), Some(owner)) = (failure.retry_after, topics.iter().find(|topic| topic.id() == request.aim.owner)) {
             self.retry_pauses.stay_away(owner.id(), now + cadence::delay(owner, 1, Some(asked)), own);
         }
-        if self.pauses_after(now, &wish.key, topics) {
-            self.retry_pauses.failed(&wish.key, topics.iter().map(|topic| topic.id()).collect(), own);
+        if self.pauses_after(now, &request.key, topics) {
+            self.retry_pauses.failed(&request.key, topics.iter().map(|topic| topic.id()).collect(), own);
         }
     }
 
@@ -284,16 +292,16 @@ impl Knowledge {
 
     /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
     /// must not try more often than kubelet would.
-    fn move_own_delay(&mut self, now: Duration, wish: &Wish, going: &Going, failure: &Failure, topics: Vec<Arc<Topic>>) {
+    fn move_own_delay(&mut self, now: Duration, request: &Request, going: &Going, failure: &Failure, topics: Vec<Arc<Topic>>) {
         let Some((attempt, attempt_span)) = going.attempt else { return };
-        let lenient = self.is_lenient(now, &wish.aim.target.view);
+        let lenient = self.is_lenient(now, &request.aim.target.view);
         let failing = |since: Duration| Failing { since, took: now.saturating_sub(going.begun) };
         let by_fleet = !going.by_own_rule && !lenient;
-        let report = ReportAttempt { key: wish.key.clone(), attempt, attempt_span, failure: Some(failure.told()) };
+        let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.told()) };
         let entry = self.binding_of(now, topics.iter().map(|topic| topic.id())).filter(|_| by_fleet);
         if let Some(entry) = entry {
             self.local.report_shared(at(now), report, topics, failing(entry.failing_since));
-        } else if by_fleet && !self.is_alone() && self.pauses_after(now, &wish.key, &topics) {
+        } else if by_fleet && !self.is_alone() && self.pauses_after(now, &request.key, &topics) {
             self.local.report_paused(at(now), report, topics);
         } else {
             let was_held = !lenient && (going.by_own_rule || self.is_alone());

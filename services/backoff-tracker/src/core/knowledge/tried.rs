@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use contract::{AttemptId, View};
 
+use super::request::Going;
 use super::target::Aim;
 use super::topic::Topic;
-use super::wish::Going;
 
 /// Attempts remembered; their reports come within the time of a pull.
 const MAX_TRIED: usize = 1_024;
@@ -75,7 +75,7 @@ impl Tried {
         self.attempts.get(&attempt).map(|tried| tried.topics.clone())
     }
 
-    /// Whether the node's own rule allowed it, without the fleet's leave.
+    /// Whether the node's own rule allowed it, without clearance.
     pub(super) fn is_by_own_rule(&self, attempt: AttemptId) -> bool {
         self.attempts.get(&attempt).is_some_and(|tried| tried.going.as_ref().is_some_and(|going| going.by_own_rule))
     }

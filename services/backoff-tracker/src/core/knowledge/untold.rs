@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::QUIET_AFTER;
 use super::decide::purpose;
 use super::input::Effect;
-use super::lease::WishId;
+use super::lease::RequestId;
 use super::node::Knowledge;
 use super::replica::MAX_TOPICS_OF_ONE;
 use super::report::{Finding, Report, Trouble};
@@ -135,12 +135,12 @@ impl Knowledge {
         now + successes + self.fleet.telling(&self.node, purpose(report.topic.id(), 0))
     }
 
-    /// Publishes the reports whose turn has come and that others need; returns the wishes that they touch.
-    pub(super) fn tell_untold(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<WishId> {
+    /// Publishes the reports whose turn has come and that others need; returns the requests that they touch.
+    pub(super) fn tell_untold(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let mut touched = Vec::new();
         for kept in self.untold.take_due(now) {
             if self.is_news(now, &kept) {
-                touched.extend(self.wishes.touching(kept.report.topic.id()));
+                touched.extend(self.requests.touching(kept.report.topic.id()));
                 self.tell(now, kept.report, now.saturating_sub(kept.date), effects);
             }
         }

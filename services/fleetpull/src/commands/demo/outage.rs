@@ -36,7 +36,7 @@ const SHOWN_EVERY: Duration = Duration::from_secs(2);
 const REFUSAL_SHOWN_AT: Duration = Duration::from_secs(3);
 /// After healing nobody who shares waits longer than the longest step between two probes and its jitter; with room for a busy machine.
 const RESUMED_WITHIN: Duration = Duration::from_secs(14);
-/// How long a wish stands.
+/// How long a standing pull goes on.
 const WAIT: Duration = Duration::from_secs(60);
 /// All first ask within this, as pods do that are rolled out.
 const ASKED_WITHIN: Duration = Duration::from_millis(500);
@@ -103,7 +103,14 @@ async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<Told>> {
     for service in SERVICES {
         for (node, kubelet) in NODES.into_iter().zip(KUBELETS) {
             let (image, delay) = (ours.image(service), ASKED_WITHIN.mul_f64(random.fraction()));
-            ours.asking.push(Box::pin(wish(scene.node(node)?, (node, service), image, delay, Rc::clone(&ours.board), clock.clone())));
+            ours.asking.push(Box::pin(standing_pull(
+                scene.node(node)?,
+                (node, service),
+                image,
+                delay,
+                Rc::clone(&ours.board),
+                clock.clone(),
+            )));
             let looks = Looks { delay: ASKED_WITHIN.mul_f64(random.fraction()), random: Random::seeded(random.word()) };
             let (image, board) = (theirs.image(service), Rc::clone(&theirs.board));
             theirs.asking.push(Box::pin(look_again_and_again(crew.node(kubelet)?, (kubelet, service), image, looks, board, clock.clone())));
@@ -114,7 +121,7 @@ async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<Told>> {
 
 fn announce(tell: &Teller, ours: &str, theirs: &str) {
     let side = |rule: &str, nodes: [&str; 3], registry: &str| json!({ "rule": rule, "nodes": nodes, "registry": registry });
-    let text = format!("n1 n2 n3 share what they learn and ask {ours} with standing wishes.");
+    let text = format!("n1 n2 n3 share what they learn and ask {ours} with standing pulls.");
     tell.measured("side", side("shared", NODES, ours), &text);
     let text = format!("k1 k2 k3, the same actors with sharing off, ask {theirs} as kubelet does.");
     tell.measured("side", side("kubelet", KUBELETS, theirs), &text);
@@ -125,8 +132,8 @@ fn announce(tell: &Teller, ours: &str, theirs: &str) {
     tell.shortened("outage", json!({ "lasts_ms": milliseconds(OUTAGE) }), &text);
 }
 
-/// A standing wish: asked once, answered when the image is there.
-async fn wish(node: &Node, place: (&'static str, &'static str), image: String, delay: Duration, board: Board, clock: Clock) {
+/// A standing pull: asked once, answered when the image is there.
+async fn standing_pull(node: &Node, place: (&'static str, &'static str), image: String, delay: Duration, board: Board, clock: Clock) {
     tokio::time::sleep(delay).await;
     let wait_ms = u64::try_from(WAIT.as_millis()).ok();
     let ask = EnsureImage { image, policy: Some(PullPolicy::IfNotPresent), wait_ms, ..EnsureImage::default() };
@@ -222,7 +229,7 @@ fn show_counters(tell: &Teller, since: Duration, ours: &Side<'_>, theirs: &Side<
     );
 }
 
-/// Asks without a wish on each node, until one says what another found out.
+/// Asks without a standing pull on each node, until one says what another found out.
 async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<bool> {
     let Some(service) = SERVICES.first() else { return Ok(false) };
     for name in NODES.into_iter().rev() {

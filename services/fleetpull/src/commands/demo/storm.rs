@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Effect, Failure, Input, Knowledge, LeaseAnswer, LeaseName, Outcome, Report, Verdict, WishId};
+use backoff_tracker::core::knowledge::{Effect, Failure, Input, Knowledge, LeaseAnswer, LeaseName, Outcome, Report, RequestId, Verdict};
 use backoff_tracker::core::{BackoffPolicy, Delays};
 use clock::Random;
 use contract::messages::backoff_tracker::BackoffKey;
@@ -27,8 +27,8 @@ const ONE_WAY: Duration = Duration::from_millis(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// The same figures each time.
 const SEED: u64 = 1;
-/// The only wish of each node.
-const WISH: WishId = WishId(1);
+/// The only request of each node.
+const REQUEST: RequestId = RequestId(1);
 
 /// Failing requests of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Fleet {
 
     fn input(&mut self, node: usize, event: Event) -> Option<Input> {
         Some(match event {
-            Event::Ask => Input::Ask { wish: WISH, key: BackoffKey { pod: None, image: image() }, target: target() },
+            Event::Ask => Input::Ask { request: REQUEST, key: BackoffKey { pod: None, image: image() }, target: target() },
             Event::Tick => {
                 self.nodes.get_mut(node)?.tick.take_if(|planned| *planned == self.now)?;
                 Input::Tick
@@ -153,7 +153,7 @@ impl Fleet {
                 self.failing += 1;
                 let cause = "ErrImagePull: manifest unknown".to_owned();
                 let failure = Failure { class: FailureClass::NotFound, authoritative: true, cause, ..Failure::default() };
-                Input::Resolved { wish: WISH, attempt, outcome: Outcome::Failed(failure) }
+                Input::Resolved { request: REQUEST, attempt, outcome: Outcome::Failed(failure) }
             }
             Event::Heard { report, date } => Input::Heard { report, age: self.now.saturating_sub(date) },
             Event::Lease(name, answer) => Input::Lease(name, answer),
@@ -181,7 +181,7 @@ impl Fleet {
         match effect {
             Effect::Tell(_, Verdict::Clear { .. }) => {
                 let attempt = AttemptId::random(&mut self.random);
-                self.step(node, Input::Begun { wish: WISH, attempt, trace: None });
+                self.step(node, Input::Begun { request: REQUEST, attempt, trace: None });
                 self.queue.plan(self.now + ANSWER_TAKES, (node, Event::Answered(attempt)));
             }
             Effect::Tell(..) | Effect::Abandon(_) | Effect::Announce(_) => {}

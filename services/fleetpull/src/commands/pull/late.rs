@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_asked_once_and_awaited_where_a_wish_may_stand() {
+    fn each_is_asked_once_and_awaited_where_a_standing_pull_may_stand() {
         let (soon, later) = (Duration::from_secs(1), Duration::from_secs(581));
         let mut all = late(None);
         assert!(all.is_awaited(soon, false), "it was not asked yet");

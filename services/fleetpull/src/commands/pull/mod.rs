@@ -136,7 +136,7 @@ fn unanswered(message: String, class: FailureClass) -> PullOutcome {
 
 /// With a threshold, so many of a hundred are enough.
 fn exit_of(rows: &[Row], threshold: Option<Percentage>) -> Exit {
-    // That a wish stands is all that was asked for.
+    // That a standing pull goes on is all that was asked for.
     let good = rows.iter().filter(|row| row.is_there() || row.outcome.stands).count();
     if threshold.is_some_and(|threshold| !rows.is_empty() && good >= threshold.of(rows.len())) {
         return Exit::Success;

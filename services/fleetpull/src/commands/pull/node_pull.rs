@@ -6,8 +6,8 @@ use std::time::Duration;
 use bus::BusHealth;
 use clock::Random;
 use contract::messages::backoff_tracker::{BackoffEntry, ListBackoffs};
-use contract::messages::pull_coordinator::{EnsureImage, ListPulls, ListWishes, PullOutcome, PullStatus, WishStatus};
-use contract::{CallError, FailureClass, NodeName, WishId};
+use contract::messages::pull_coordinator::{EnsureImage, ListPulls, ListStandingPulls, PullOutcome, PullStatus, StandingPullStatus};
+use contract::{CallError, FailureClass, NodeName, StandingPullId};
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
@@ -34,8 +34,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) struct Job<'a> {
     pub(super) args: &'a PullArgs,
     pub(super) client: &'a FleetClient,
-    /// The standing wish for each image, the same on all nodes so that one id cancels it; empty without `--wait`.
-    pub(super) wishes: BTreeMap<String, WishId>,
+    /// The standing pull for each image, the same on all nodes so that one id cancels it; empty without `--wait`.
+    pub(super) standing_pulls: BTreeMap<String, StandingPullId>,
     began: Duration,
     trace: &'a CommandTrace,
 }
@@ -43,7 +43,7 @@ pub(super) struct Job<'a> {
 /// What arrives while nodes pull.
 pub(super) enum News {
     Row(Box<Row>),
-    Progress(NodeName, Vec<PullStatus>, Vec<WishStatus>),
+    Progress(NodeName, Vec<PullStatus>, Vec<StandingPullStatus>),
 }
 
 /// An answer to a question for one image.
@@ -54,8 +54,8 @@ impl<'a> Job<'a> {
     pub(super) fn new(args: &'a PullArgs, client: &'a FleetClient, trace: &'a CommandTrace) -> Self {
         let mut random = Random::from_system();
         let images = args.images.iter().filter(|_| args.wait.is_some());
-        let wishes = images.map(|image| (image.clone(), WishId::random(&mut random))).collect();
-        Self { args, client, wishes, began: client.clock().now().monotonic, trace }
+        let standing_pulls = images.map(|image| (image.clone(), StandingPullId::random(&mut random))).collect();
+        Self { args, client, standing_pulls, began: client.clock().now().monotonic, trace }
     }
 
     /// How long it goes on already.
@@ -85,7 +85,7 @@ impl<'a> Job<'a> {
         let left = self.left();
         // What is asked for later stands for what is left.
         command.wait_ms = left.map(|left| super::milliseconds(left).max(1));
-        command.wish = self.wishes.get(&image).copied();
+        command.standing_pull = self.standing_pulls.get(&image).copied();
         command.detach = self.args.many.detach;
         let limit = match (left, self.args.many.detach) {
             (_, true) => ANSWER_WITHIN,
@@ -123,7 +123,7 @@ struct NodePull<'a> {
     /// To be asked for.
     queue: VecDeque<String>,
     asked: FuturesUnordered<LocalBoxFuture<'a, Answer>>,
-    /// Wishes whose answer was lost with the agent or the link; they stand, and are asked for again.
+    /// Standing pulls whose answer was lost with the agent or the link; they stand, and are asked for again.
     again: Vec<String>,
     /// In how many looks in a row each was not among what the agent does.
     missed: BTreeMap<String, u32>,
@@ -183,7 +183,7 @@ impl NodePull<'_> {
         }
     }
 
-    /// A wish outlives its agent: one that was there comes back, and goes on with it.
+    /// A standing pull outlives its agent: one that was there comes back, and goes on with it.
     fn may_ask_again(&self, error: &CallError) -> bool {
         let left = self.job.left().is_some_and(|left| !left.is_zero());
         left && self.seen && !self.job.args.many.detach && !matches!(error, CallError::Refused { .. })
@@ -194,15 +194,19 @@ impl NodePull<'_> {
             Ok(list) => {
                 (self.seen, self.unanswered) = (true, 0);
                 self.queue.extend(self.again.drain(..));
-                let mut wishes = Vec::new();
-                if !self.job.wishes.is_empty() {
-                    let told = self.job.client.ask(&self.node, ListWishes {}, ANSWER_WITHIN).await.unwrap_or_default().wishes;
-                    wishes = told.into_iter().filter(|status| self.job.wishes.get(&status.image) == Some(&status.wish)).collect();
+                let mut standing_pulls = Vec::new();
+                if !self.job.standing_pulls.is_empty() {
+                    let told =
+                        self.job.client.ask(&self.node, ListStandingPulls {}, ANSWER_WITHIN).await.unwrap_or_default().standing_pulls;
+                    standing_pulls = told
+                        .into_iter()
+                        .filter(|status| self.job.standing_pulls.get(&status.image) == Some(&status.standing_pull))
+                        .collect();
                 }
-                self.ask_again_for_what_is_lost(&list.pulls, &wishes);
+                self.ask_again_for_what_is_lost(&list.pulls, &standing_pulls);
                 let pulls = list.pulls.into_iter().filter(|pull| self.open.contains(&pull.image)).collect();
                 // Progress that nobody reads in time is old by then.
-                let _ = self.tell.try_send(News::Progress(self.node.clone(), pulls, wishes));
+                let _ = self.tell.try_send(News::Progress(self.node.clone(), pulls, standing_pulls));
             }
             Err(error) => {
                 self.unanswered += 1;
@@ -217,10 +221,10 @@ impl NodePull<'_> {
     }
 
     /// Who is killed cannot say that its callers get no answer. Asking again joins what is under way.
-    fn ask_again_for_what_is_lost(&mut self, pulls: &[PullStatus], wishes: &[WishStatus]) {
+    fn ask_again_for_what_is_lost(&mut self, pulls: &[PullStatus], standing_pulls: &[StandingPullStatus]) {
         for image in &self.open {
-            let is_known = match self.job.wishes.get(image) {
-                Some(_) => wishes.iter().any(|status| status.image == *image && status.callers > 0),
+            let is_known = match self.job.standing_pulls.get(image) {
+                Some(_) => standing_pulls.iter().any(|status| status.image == *image && status.callers > 0),
                 None => pulls.iter().any(|pull| same_image(&pull.image, image)),
             };
             let missed = self.missed.entry(image.clone()).or_default();

@@ -30,9 +30,9 @@ pub(super) struct Plan {
     dead_canary: Option<Box<Row>>,
     /// Images that would fail everywhere, each with the row that showed it.
     stopped: BTreeMap<String, Box<Row>>,
-    /// With standing wishes, who is held by what would fail everywhere: nobody else begins until they are not.
+    /// With standing pulls, who is held by what would fail everywhere: nobody else begins until they are not.
     holding: BTreeSet<(NodeName, String)>,
-    /// Wishes stand: a failure ends nothing.
+    /// Standing pulls go on: a failure ends nothing.
     standing: bool,
 }
 
@@ -100,8 +100,8 @@ impl Plan {
         }
     }
 
-    /// How a standing wish stands: whether what holds it would hold it everywhere.
-    pub(super) fn see_wish(&mut self, node: &NodeName, image: &str, held_by: Option<FailureClass>) {
+    /// The state of a standing pull: whether what holds it would hold it everywhere.
+    pub(super) fn see_standing_pull(&mut self, node: &NodeName, image: &str, held_by: Option<FailureClass>) {
         let place = (node.clone(), image.to_owned());
         if held_by.is_some_and(is_everywhere) && self.at_work.contains(node) {
             self.holding.insert(place);
@@ -117,7 +117,7 @@ impl Plan {
         self.holding.retain(|(holder, _)| holder != node);
     }
 
-    /// Whether nobody may begin until what holds a wish is gone.
+    /// Whether nobody may begin until what holds a standing pull is gone.
     pub(super) fn is_paused(&self) -> bool {
         !self.holding.is_empty() && !self.waiting.is_empty()
     }
@@ -232,17 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn with_standing_wishes_it_pauses_until_the_image_is_there() {
+    fn with_standing_standing_pulls_it_pauses_until_the_image_is_there() {
         let mut plan = Plan::new(nodes(3), 2, 0, true);
         let first = plan.begin(&images()).expect("one may begin");
-        plan.see_wish(&first.node, "a", Some(FailureClass::NotFound));
+        plan.see_standing_pull(&first.node, "a", Some(FailureClass::NotFound));
         assert!(plan.is_paused() && plan.begin(&images()).is_none());
-        plan.see_wish(&first.node, "a", Some(FailureClass::RegistryUnavailable));
+        plan.see_standing_pull(&first.node, "a", Some(FailureClass::RegistryUnavailable));
         assert!(!plan.is_paused(), "that would not come everywhere");
-        plan.see_wish(&first.node, "a", Some(FailureClass::Denied));
+        plan.see_standing_pull(&first.node, "a", Some(FailureClass::Denied));
         plan.see(&row(&first.node, "a", OutcomeKind::Pulled, None));
         assert_eq!(plan.begin(&images()).map(|begin| begin.images.len()), Some(2));
-        plan.see_wish(&first.node, "b", Some(FailureClass::Denied));
+        plan.see_standing_pull(&first.node, "b", Some(FailureClass::Denied));
         plan.end(&first.node);
         assert!(!plan.is_paused(), "a node that has ended holds nobody up");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clock::Clock;
 use contract::messages::agent::NodeDescription;
-use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, WishState};
+use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, StandingPullState};
 use contract::{FailureClass, NodeName};
 use futures::StreamExt as _;
 use futures::future::{LocalBoxFuture, OptionFuture};
@@ -199,12 +199,12 @@ impl<'a> Errand<'a> {
                 self.plan.see(&row);
                 self.print(*row);
             }
-            News::Progress(node, pulls, wishes) => {
-                for status in &wishes {
-                    let held_by = status.class.filter(|_| status.state != WishState::Pulling);
-                    self.plan.see_wish(&node, &status.image, held_by);
+            News::Progress(node, pulls, standing_pulls) => {
+                for status in &standing_pulls {
+                    let held_by = status.class.filter(|_| status.state != StandingPullState::Pulling);
+                    self.plan.see_standing_pull(&node, &status.image, held_by);
                 }
-                self.tally.see_node(&node, &pulls, &wishes, self.job.client.clock().now().wall_ms());
+                self.tally.see_node(&node, &pulls, &standing_pulls, self.job.client.clock().now().wall_ms());
             }
         }
     }
@@ -289,8 +289,10 @@ fn sum_up(args: &PullArgs, rows: &[Row]) {
         more.push_str(&format!(" {not_begun} {were} not begun."));
     }
     if standing > 0 {
-        let (wishes, them) = if standing == 1 { ("wish stands", "it") } else { ("wishes stand", "them") };
-        more.push_str(&format!(" {standing} {wishes}: `fleetpull pulls` lists {them}, `fleetpull cancel` ends {them}."));
+        let (pulls, them) = if standing == 1 { ("pull goes on", "it") } else { ("pulls go on", "them") };
+        more.push_str(&format!(
+            " {standing} standing {pulls} in the agents: `fleetpull pulls` lists {them}, `fleetpull cancel` ends {them}."
+        ));
     }
     output::remark(&format!(
         "{} of {} are there ({pulled} pulled, {present} present before), {failed} failed, {backoff} in back-off.{more}",

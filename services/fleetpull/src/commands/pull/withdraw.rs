@@ -1,9 +1,9 @@
-//! Ctrl-C: the command's wishes end with it, and what goes on all the same is said.
+//! Ctrl-C: the command's standing pulls end with it, and what goes on all the same is said.
 
 use std::collections::BTreeSet;
 
 use contract::NodeName;
-use contract::messages::pull_coordinator::{CancelWish, ListPulls};
+use contract::messages::pull_coordinator::{CancelStandingPull, ListPulls};
 
 use super::node_pull::Job;
 use super::plan::Plan;
@@ -15,23 +15,23 @@ use crate::output::outcome::Row;
 /// As a shell counts a process that SIGINT has ended.
 const INTERRUPTED: i32 = 130;
 
-/// Withdraws what the command wished for, says what is left running, and ends the program. A second Ctrl-C ends it at once.
+/// Withdraws the standing pulls of the command, says what is left running, and ends the program. A second Ctrl-C ends it at once.
 pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan, rows: &[Row]) {
-    // With --detach a node is done when it keeps the wish, which stands all the same.
+    // With --detach a node is done when it keeps the standing pull, which stands all the same.
     let standing = rows.iter().filter(|row| row.outcome.stands).map(|row| &row.node);
     let nodes: BTreeSet<NodeName> = plan.at_work().chain(standing).cloned().collect();
     let nodes: Vec<NodeName> = nodes.into_iter().collect();
-    if job.wishes.is_empty() {
+    if job.standing_pulls.is_empty() {
         let at_work = if nodes.is_empty() { String::new() } else { format!(" ({})", named(&nodes)) };
         output::remark(&format!(
             "interrupted: the nodes stop within seconds what nobody else wants; `fleetpull pulls` shows what goes on{at_work}"
         ));
         std::process::exit(INTERRUPTED);
     }
-    output::remark("interrupted: the wishes are withdrawn; Ctrl-C again leaves them with the agents");
+    output::remark("interrupted: the standing pulls are withdrawn; Ctrl-C again leaves them with the agents");
     tokio::select! {
         biased;
-        _ = tokio::signal::ctrl_c() => output::remark("the wishes that are left stand until their time is over; `fleetpull cancel` ends them"),
+        _ = tokio::signal::ctrl_c() => output::remark("the standing pulls that are left stand until their time is over; `fleetpull cancel` ends them"),
         () = withdraw(job, &nodes) => {}
     }
     std::process::exit(INTERRUPTED);
@@ -39,8 +39,8 @@ pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan, rows: &[Row]) {
 
 async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
     let (mut withdrawn, mut silent) = (0, Vec::new());
-    for id in job.wishes.values() {
-        for (node, answer) in job.client.ask_each(nodes, &CancelWish { what: id.to_string(), by: by() }).await {
+    for id in job.standing_pulls.values() {
+        for (node, answer) in job.client.ask_each(nodes, &CancelStandingPull { what: id.to_string(), by: by() }).await {
             match answer {
                 Ok(done) => withdrawn += done.cancelled.len(),
                 Err(_) if silent.contains(&node) => {}
@@ -48,7 +48,7 @@ async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
             }
         }
     }
-    output::remark(&format!("{withdrawn} {} withdrawn", if withdrawn == 1 { "wish was" } else { "wishes were" }));
+    output::remark(&format!("{withdrawn} {} withdrawn", if withdrawn == 1 { "standing pull was" } else { "standing pulls were" }));
     if !silent.is_empty() {
         output::remark(&format!(
             "{} did not answer: what stands there ends when its time is over, or by `fleetpull cancel`",
@@ -56,7 +56,7 @@ async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
         ));
     }
     let mut left = false;
-    for image in job.wishes.keys() {
+    for image in job.standing_pulls.keys() {
         let mut running = Vec::new();
         for (node, answer) in job.client.ask_each(nodes, &ListPulls {}).await {
             if answer.is_ok_and(|list| list.pulls.iter().any(|pull| same_image(&pull.image, image))) {

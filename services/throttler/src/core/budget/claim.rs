@@ -103,7 +103,7 @@ impl Return {
     }
 }
 
-/// How long a wish has to wait, as far as is known.
+/// How long a request has to wait, as far as is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetWait {
     /// How many are before it in the fleet.

@@ -654,12 +654,12 @@ mod tests {
         let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
         let mut leader = leader(now, 8, true);
         leader.reserve(0, 1);
-        let wished: Vec<PermitId> = (0..12).map(|_| ask(&mut leader, now, "a", &mut random).0).collect();
+        let requested: Vec<PermitId> = (0..12).map(|_| ask(&mut leader, now, "a", &mut random).0).collect();
         assert_eq!(leader.permits.held_by(&node("a")), 8, "the fleet is this node alone");
         leader.reserve(0, 2);
         ask(&mut leader, now, "b", &mut random);
         ask(&mut leader, now, "b", &mut random);
-        for permit in &wished[..2] {
+        for permit in &requested[..2] {
             leader.give_back(now, &return_of("a", *permit));
         }
         assert_eq!((leader.permits.held_by(&node("a")), leader.permits.held_by(&node("b"))), (6, 2));

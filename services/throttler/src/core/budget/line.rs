@@ -61,7 +61,7 @@ impl Waiter {
     }
 }
 
-/// Fair queueing by start tags: a node's first wish is in the present round, each further one in a later round.
+/// Fair queueing by start tags: a node's first request is in the present round, each further one in a later round.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     round: u64,

@@ -348,7 +348,7 @@ impl Member {
         self.claims.placed().filter_map(move |permit| Some((permit, self.wait_of(now, permit)?)))
     }
 
-    /// The wishes that wait for the fleet, in the order of their coming: no more than the node has slots for, as permits that wait for
+    /// The requests that wait for the fleet, in the order of their coming: no more than the node has slots for, as permits that wait for
     /// a slot keep others from pulling, and begin together when slots get free. Where the node's own file says less than the fleet policy,
     /// no more than that either; and by a lower rate one after the other, so that what is granted late does not begin together.
     fn may_go(&self, now: Duration) -> Vec<PermitId> {

@@ -182,14 +182,14 @@ impl Budgets {
         members.chain(leads).chain(leases).min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
     }
 
-    /// How long a wish has to wait; none if it does not wait.
+    /// How long a request has to wait; none if it does not wait.
     #[must_use]
     pub fn wait_of(&self, now: Now, permit: PermitId) -> Option<BudgetWait> {
         let (_, member) = self.members.get(self.owners.get(&permit)?)?;
         member.wait_of(now.monotonic, permit)
     }
 
-    /// How long those wishes have to wait of which a leader has said so.
+    /// How long those requests have to wait of which a leader has said so.
     pub fn known_waits(&self, now: Now) -> impl Iterator<Item = (PermitId, BudgetWait)> {
         self.members.values().flat_map(move |(_, member)| member.known_waits(now.monotonic))
     }

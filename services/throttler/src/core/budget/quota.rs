@@ -10,7 +10,7 @@ use super::fault::Fault;
 
 /// The longest that a quota's window is believed to last.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// The longest that a registry's wish to be left alone is obeyed.
+/// The longest that a registry's request to be left alone is obeyed.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 /// A registry that says nothing of its window's length is asked again after this.
 const WINDOW_UNSTATED: Duration = Duration::from_secs(60);

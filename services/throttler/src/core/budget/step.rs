@@ -87,7 +87,7 @@ pub enum Input {
         /// The answer.
         reply: BudgetReply,
     },
-    /// A leader says that the turn of one of this node's wishes has come.
+    /// A leader says that the turn of one of this node's requests has come.
     Turn(BudgetTurn),
     /// What the lease of a budget says, after [`Effect::Campaign`] or whenever it is heard.
     Lead {
@@ -195,7 +195,7 @@ pub enum Effect {
         /// Nobody holds or wants a permit: whoever leads next has nothing to learn. Else the lease came when nobody here wanted it.
         in_good_order: bool,
     },
-    /// A wish may go ahead.
+    /// A request may go ahead.
     Granted {
         /// Whose budget.
         owner: String,
@@ -204,7 +204,7 @@ pub enum Effect {
         /// Without the fleet's permit, as no leader is reached.
         alone: bool,
     },
-    /// Nobody has asked for a wish or its permit again within 30 s: it is forgotten. Its leader is told by the core itself.
+    /// Nobody has asked for a request or its permit again within 30 s: it is forgotten. Its leader is told by the core itself.
     Lapsed {
         /// Which.
         permit: PermitId,
@@ -225,7 +225,7 @@ pub enum Effect {
         /// What it let go before, as it was told.
         before: Rate,
     },
-    /// A wish is refused: too many wait.
+    /// A request is refused: too many wait.
     Refused {
         /// Which.
         permit: PermitId,

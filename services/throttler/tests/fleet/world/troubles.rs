@@ -36,7 +36,7 @@ impl World {
         self.nodes[at].wants.clear();
         self.tell_of_fleet(at);
         for _ in 0..wants {
-            self.later(Duration::from_millis(10), Event::Wish(at));
+            self.later(Duration::from_millis(10), Event::Request(at));
         }
     }
 

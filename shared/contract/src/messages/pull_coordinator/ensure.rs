@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::open::{UnknownText, open_text};
-use crate::{Command, FailureClass, PodRef, Reason, Service, WishId};
+use crate::{Command, FailureClass, PodRef, Reason, Service, StandingPullId};
 
 /// When to ask the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -65,14 +65,14 @@ pub struct EnsureImage {
     /// How long the caller waits; its time-out ends only its own wait.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// The wish stands on the node for so long, in milliseconds, until the image is there: failures and refusals do not end it. None:
+    /// The standing pull goes on on the node for so long, in milliseconds, until the image is there: failures and refusals do not end it. None:
     /// the answer is kubelet's, at once.
     #[serde(default)]
     pub wait_ms: Option<u64>,
-    /// The id of a standing wish, chosen by the asker, to ask for it again after a lost answer and to cancel it; none: the agent chooses.
+    /// The id of a standing pull, chosen by the asker, to ask for it again after a lost answer and to cancel it; none: the agent chooses.
     #[serde(default)]
-    pub wish: Option<WishId>,
-    /// Answer as soon as the wish is kept, instead of when it is over.
+    pub standing_pull: Option<StandingPullId>,
+    /// Answer as soon as the standing pull is kept, instead of when it is over.
     #[serde(default)]
     pub detach: bool,
 }
@@ -170,10 +170,10 @@ pub struct PullOutcome {
     /// The trace of the attempt that failed, 32 hex digits.
     #[serde(default)]
     pub learned_trace_id: Option<String>,
-    /// The standing wish that was kept, if it was one.
+    /// The standing pull that was kept, if it was one.
     #[serde(default)]
-    pub wish: Option<WishId>,
-    /// The wish is kept and stands, and this is all that was to be waited for: `outcome` says nothing. Only after `detach`.
+    pub standing_pull: Option<StandingPullId>,
+    /// The standing pull is kept and stands, and this is all that was to be waited for: `outcome` says nothing. Only after `detach`.
     #[serde(default)]
     pub stands: bool,
 }

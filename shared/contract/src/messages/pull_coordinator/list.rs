@@ -26,7 +26,7 @@ pub struct PullList {
     pub answered: AnswerCounts,
 }
 
-/// How many requests ended in which way since start; a standing wish that nobody waits for any more counts as one.
+/// How many requests ended in which way since start; a standing pull that nobody waits for any more counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerCounts {
     /// The image was pulled.
@@ -48,7 +48,7 @@ pub struct AnswerCounts {
 }
 
 impl AnswerCounts {
-    /// Counts one answer; that a wish stands is none yet.
+    /// Counts one answer; that a standing pull goes on is none yet.
     pub fn count(&mut self, outcome: &PullOutcome) {
         let counter = match outcome.outcome {
             _ if outcome.stands => return,

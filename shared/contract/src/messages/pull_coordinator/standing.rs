@@ -2,30 +2,30 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Command, FailureClass, PodRef, Service, WishId};
+use crate::{Command, FailureClass, PodRef, Service, StandingPullId};
 
-/// The wishes that stand on this node.
+/// The standing pulls that stand on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListWishes {}
+pub struct ListStandingPulls {}
 
-impl Command for ListWishes {
-    type Reply = WishList;
+impl Command for ListStandingPulls {
+    type Reply = StandingPullList;
     const SERVICE: Service = Service::PullCoordinator;
-    const VERB: &'static str = "wishes";
+    const VERB: &'static str = "standing-pulls";
 }
 
-/// The answer to [`ListWishes`].
+/// The answer to [`ListStandingPulls`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WishList {
+pub struct StandingPullList {
     /// The oldest first.
-    pub wishes: Vec<WishStatus>,
+    pub standing_pulls: Vec<StandingPullStatus>,
 }
 
-/// How one standing wish stands.
+/// The state of one standing pull.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WishStatus {
+pub struct StandingPullStatus {
     /// Names it in `cancel`.
-    pub wish: WishId,
+    pub standing_pull: StandingPullId,
     /// The image as asked for.
     pub image: String,
     /// For whom.
@@ -36,14 +36,14 @@ pub struct WishStatus {
     pub platform: Option<String>,
     /// What it is doing.
     #[serde(default)]
-    pub state: WishState,
+    pub state: StandingPullState,
     /// For how long it stands.
     #[serde(default)]
     pub since_ms: u64,
     /// For how long it still stands.
     #[serde(default)]
     pub left_ms: u64,
-    /// How many callers wait for it; a wish goes on without any.
+    /// How many callers wait for it; a standing pull goes on without any.
     #[serde(default)]
     pub callers: u32,
     /// How often it was tried or refused so far.
@@ -70,10 +70,10 @@ pub struct WishStatus {
     pub learned_trace_id: Option<String>,
 }
 
-/// What a standing wish is doing.
+/// What a standing pull is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WishState {
+pub enum StandingPullState {
     /// A failure holds it back.
     Held,
     /// The runtime is at work.
@@ -84,25 +84,25 @@ pub enum WishState {
     Waiting,
 }
 
-/// End standing wishes. Their callers are answered; the pull goes on if somebody else wants it.
+/// End standing pulls. Their callers are answered; the pull goes on if somebody else wants it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CancelWish {
-    /// The id of a wish, or an image: all its wishes.
+pub struct CancelStandingPull {
+    /// The id of a standing pull, or an image: all its standing pulls.
     pub what: String,
     /// Who ends them, `user@host`; empty: an older version does not say.
     #[serde(default)]
     pub by: String,
 }
 
-impl Command for CancelWish {
-    type Reply = WishesCancelled;
+impl Command for CancelStandingPull {
+    type Reply = StandingPullsCancelled;
     const SERVICE: Service = Service::PullCoordinator;
     const VERB: &'static str = "cancel";
 }
 
-/// The answer to [`CancelWish`].
+/// The answer to [`CancelStandingPull`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WishesCancelled {
+pub struct StandingPullsCancelled {
     /// As they stood; empty: nothing matched.
-    pub cancelled: Vec<WishStatus>,
+    pub cancelled: Vec<StandingPullStatus>,
 }

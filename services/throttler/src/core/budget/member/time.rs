@@ -1,4 +1,4 @@
-//! What time does to a member: wishes and permits lapse, answers are missed, and at last the node goes alone.
+//! What time does to a member: requests and permits lapse, answers are missed, and at last the node goes alone.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::super::claim::{Return, Stage, Wanted};
 use super::super::{Alone, MISSES_TO_GONE};
 use super::{Member, RETURNS_MAX};
 
-/// A wish of the node that nobody has asked for again is over: its asker died. As long as the node's own permits last.
-const WISH_LAPSES_AFTER: Duration = Duration::from_secs(30);
+/// A request of the node that nobody has asked for again is over: its asker died. As long as the node's own permits last.
+const REQUEST_LAPSES_AFTER: Duration = Duration::from_secs(30);
 /// A return that no leader took is told again for so long; by then the permit has come back by itself.
 const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
 /// A node that wants something looks every second. When it has not for so long, it slept or its clock has jumped: that it has heard
@@ -39,7 +39,7 @@ impl Member {
         }
         self.see_what_ran_out(now, wanted);
         let dead: Vec<PermitId> =
-            now.checked_sub(WISH_LAPSES_AFTER).map(|since| self.claims.unwanted_since(since).collect()).unwrap_or_default();
+            now.checked_sub(REQUEST_LAPSES_AFTER).map(|since| self.claims.unwanted_since(since).collect()).unwrap_or_default();
         for permit in dead {
             let Some(claim) = self.claims.remove(permit) else { continue };
             wanted.push(Wanted::Lapsed { permit });

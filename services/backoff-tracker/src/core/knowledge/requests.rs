@@ -3,112 +3,112 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::lease::WishId;
+use super::lease::RequestId;
 use super::node::Knowledge;
+use super::request::Request;
 use super::topic::TopicId;
-use super::wish::Wish;
 
-/// Indexes of no more wishes than this are compared with them after each step, where assertions are on.
+/// Indexes of no more requests than this are compared with them after each step, where assertions are on.
 const COMPARED_MOST: usize = 64;
 
-/// What becomes of a wish.
+/// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Stays,
     Ends,
 }
 
-/// All wishes of a node, found by id, by the time to look at them again, by topic, and by what the lease is about that they wait for.
+/// All requests of a node, found by id, by the time to look at them again, by topic, and by what the lease is about that they wait for.
 #[derive(Debug, Default)]
-pub(super) struct Wishes {
+pub(super) struct Requests {
     /// Boxed, as each is lent out to be looked at: a map has room for eleven where it has one. None: it is lent out.
-    all: BTreeMap<WishId, Option<Box<Wish>>>,
-    wakes: BTreeSet<(Duration, WishId)>,
-    /// Those that are lent out included: a wish's topics never change.
-    of_topic: BTreeMap<TopicId, BTreeSet<WishId>>,
+    all: BTreeMap<RequestId, Option<Box<Request>>>,
+    wakes: BTreeSet<(Duration, RequestId)>,
+    /// Those that are lent out included: a request's topics never change.
+    of_topic: BTreeMap<TopicId, BTreeSet<RequestId>>,
     /// Who waits for a lease about a topic, the longest first: it will have it next. Those that are lent out keep their place.
-    queues: BTreeMap<TopicId, BTreeSet<WishId>>,
+    queues: BTreeMap<TopicId, BTreeSet<RequestId>>,
     /// In which queue each is.
-    queued: BTreeMap<WishId, TopicId>,
+    queued: BTreeMap<RequestId, TopicId>,
     /// Those that have become the first of a queue since they were last taken.
-    now_first: BTreeSet<WishId>,
+    now_first: BTreeSet<RequestId>,
     /// How many were lent out.
     #[cfg(test)]
     pub(super) looked_at: usize,
 }
 
-impl Wishes {
+impl Requests {
     /// How many there are, those that are lent out included.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    pub(super) fn contains(&self, id: WishId) -> bool {
+    pub(super) fn contains(&self, id: RequestId) -> bool {
         self.get(id).is_some()
     }
 
-    pub(super) fn get(&self, id: WishId) -> Option<&Wish> {
+    pub(super) fn get(&self, id: RequestId) -> Option<&Request> {
         self.all.get(&id)?.as_deref()
     }
 
     /// All that are not lent out.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (WishId, &Wish)> {
-        self.all.iter().filter_map(|(id, wish)| Some((*id, wish.as_deref()?)))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, &Request)> {
+        self.all.iter().filter_map(|(id, request)| Some((*id, request.as_deref()?)))
     }
 
     /// Those of [`Self::iter`].
-    pub(super) fn ids(&self) -> Vec<WishId> {
+    pub(super) fn ids(&self) -> Vec<RequestId> {
         self.iter().map(|(id, _)| id).collect()
     }
 
     /// One more. One that is there already stays as it is.
-    pub(super) fn add(&mut self, id: WishId, wish: Wish) {
+    pub(super) fn add(&mut self, id: RequestId, request: Request) {
         if self.all.contains_key(&id) {
             return;
         }
-        for topic in &wish.aim.ids {
+        for topic in &request.aim.ids {
             self.of_topic.entry(*topic).or_default().insert(id);
         }
-        self.wakes.extend(wish.wake.map(|wake| (wake, id)));
-        self.queue(id, wish.awaits);
-        self.all.insert(id, Some(Box::new(wish)));
+        self.wakes.extend(request.wake.map(|wake| (wake, id)));
+        self.queue(id, request.awaits);
+        self.all.insert(id, Some(Box::new(request)));
     }
 
     /// Changes one, if it is there, in all but its aim and what it waits for.
-    pub(super) fn change<T>(&mut self, id: WishId, change: impl FnOnce(&mut Wish) -> T) -> Option<T> {
-        let wish = self.all.get_mut(&id)?.as_deref_mut()?;
-        let before = wish.wake;
-        let result = change(wish);
-        if wish.wake != before {
+    pub(super) fn change<T>(&mut self, id: RequestId, change: impl FnOnce(&mut Request) -> T) -> Option<T> {
+        let request = self.all.get_mut(&id)?.as_deref_mut()?;
+        let before = request.wake;
+        let result = change(request);
+        if request.wake != before {
             before.map(|wake| self.wakes.remove(&(wake, id)));
-            self.wakes.extend(wish.wake.map(|wake| (wake, id)));
+            self.wakes.extend(request.wake.map(|wake| (wake, id)));
         }
         Some(result)
     }
 
-    fn lend(&mut self, id: WishId) -> Option<Box<Wish>> {
-        let wish = self.all.get_mut(&id)?.take()?;
+    fn lend(&mut self, id: RequestId) -> Option<Box<Request>> {
+        let request = self.all.get_mut(&id)?.take()?;
         #[cfg(test)]
         {
             self.looked_at += 1;
         }
-        if let Some(wake) = wish.wake {
+        if let Some(wake) = request.wake {
             self.wakes.remove(&(wake, id));
         }
-        Some(wish)
+        Some(request)
     }
 
-    fn give_back(&mut self, id: WishId, wish: Box<Wish>) {
+    fn give_back(&mut self, id: RequestId, request: Box<Request>) {
         if let Some(lent @ None) = self.all.get_mut(&id) {
-            self.wakes.extend(wish.wake.map(|wake| (wake, id)));
-            let awaits = wish.awaits;
-            *lent = Some(wish);
+            self.wakes.extend(request.wake.map(|wake| (wake, id)));
+            let awaits = request.awaits;
+            *lent = Some(request);
             self.queue(id, awaits);
         }
     }
 
     /// Waits for a lease about this topic from now on, and for no other.
-    fn queue(&mut self, id: WishId, awaits: Option<TopicId>) {
+    fn queue(&mut self, id: RequestId, awaits: Option<TopicId>) {
         let before = self.queued.get(&id).copied();
         if before == awaits {
             return;
@@ -122,7 +122,7 @@ impl Wishes {
         }
     }
 
-    fn leave_queue(&mut self, id: WishId, topic: TopicId) {
+    fn leave_queue(&mut self, id: RequestId, topic: TopicId) {
         self.queued.remove(&id);
         self.now_first.remove(&id);
         let Some(queue) = self.queues.get_mut(&topic) else { return };
@@ -136,19 +136,19 @@ impl Wishes {
     }
 
     /// One is wanted no more.
-    pub(super) fn remove(&mut self, id: WishId) {
-        if let Some(wish) = self.lend(id) {
-            self.forget(id, &wish);
+    pub(super) fn remove(&mut self, id: RequestId) {
+        if let Some(request) = self.lend(id) {
+            self.forget(id, &request);
         }
     }
 
-    fn forget(&mut self, id: WishId, wish: &Wish) {
+    fn forget(&mut self, id: RequestId, request: &Request) {
         self.all.remove(&id);
         self.queue(id, None);
-        for topic in &wish.aim.ids {
-            if let Some(wishes) = self.of_topic.get_mut(topic) {
-                wishes.remove(&id);
-                if wishes.is_empty() {
+        for topic in &request.aim.ids {
+            if let Some(requests) = self.of_topic.get_mut(topic) {
+                requests.remove(&id);
+                if requests.is_empty() {
                     self.of_topic.remove(topic);
                 }
             }
@@ -156,12 +156,12 @@ impl Wishes {
     }
 
     /// Those that may be bound by a topic.
-    pub(super) fn touching(&self, topic: TopicId) -> Vec<WishId> {
+    pub(super) fn touching(&self, topic: TopicId) -> Vec<RequestId> {
         self.of_topic.get(&topic).into_iter().flatten().copied().filter(|id| self.contains(*id)).collect()
     }
 
     /// Those that are to be looked at by now.
-    pub(super) fn due(&self, now: Duration) -> impl Iterator<Item = WishId> {
+    pub(super) fn due(&self, now: Duration) -> impl Iterator<Item = RequestId> {
         self.wakes.iter().take_while(move |(wake, _)| *wake <= now).map(|(_, id)| *id)
     }
 
@@ -171,17 +171,17 @@ impl Wishes {
     }
 
     /// Who is to have a lease about this topic next: what happens to the lease concerns no other.
-    pub(super) fn first_in_queue(&self, topic: TopicId) -> Option<WishId> {
+    pub(super) fn first_in_queue(&self, topic: TopicId) -> Option<RequestId> {
         self.queues.get(&topic)?.first().copied()
     }
 
     /// Whether another waits longer for a lease about this topic.
-    pub(super) fn is_behind(&self, id: WishId, topic: TopicId) -> bool {
+    pub(super) fn is_behind(&self, id: RequestId, topic: TopicId) -> bool {
         self.first_in_queue(topic).is_some_and(|first| first < id)
     }
 
     /// One that has become the first of its queue, each once.
-    pub(super) fn take_now_first(&mut self) -> Option<WishId> {
+    pub(super) fn take_now_first(&mut self) -> Option<RequestId> {
         self.now_first.pop_first()
     }
 
@@ -190,16 +190,16 @@ impl Wishes {
         if self.len() > COMPARED_MOST {
             return;
         }
-        let wakes: BTreeSet<_> = self.iter().filter_map(|(id, wish)| Some((wish.wake?, id))).collect();
+        let wakes: BTreeSet<_> = self.iter().filter_map(|(id, request)| Some((request.wake?, id))).collect();
         debug_assert_eq!(self.wakes, wakes, "each is found when it is to be looked at");
-        let mut of_topic: BTreeMap<TopicId, BTreeSet<WishId>> = BTreeMap::new();
-        for (id, wish) in self.iter() {
-            for topic in &wish.aim.ids {
+        let mut of_topic: BTreeMap<TopicId, BTreeSet<RequestId>> = BTreeMap::new();
+        for (id, request) in self.iter() {
+            for topic in &request.aim.ids {
                 of_topic.entry(*topic).or_default().insert(id);
             }
         }
         debug_assert_eq!(self.of_topic, of_topic, "each is found by its topics");
-        let queued: BTreeMap<_, _> = self.iter().filter_map(|(id, wish)| Some((id, wish.awaits?))).collect();
+        let queued: BTreeMap<_, _> = self.iter().filter_map(|(id, request)| Some((id, request.awaits?))).collect();
         debug_assert_eq!(self.queued, queued, "who waits for a lease is in its queue");
         let in_queues = self.queues.iter().flat_map(|(topic, queue)| queue.iter().map(|id| (*id, *topic)));
         debug_assert_eq!(in_queues.collect::<BTreeMap<_, _>>(), queued, "and in no other");
@@ -208,13 +208,13 @@ impl Wishes {
 }
 
 impl Knowledge {
-    /// Does this with a wish beside everything else. Meanwhile it is not found.
-    pub(super) fn with_wish<T>(&mut self, id: WishId, act: impl FnOnce(&mut Self, &mut Wish) -> (T, Fate)) -> Option<T> {
-        let mut wish = self.wishes.lend(id)?;
-        let (result, fate) = act(self, &mut wish);
+    /// Does this with a request beside everything else. Meanwhile it is not found.
+    pub(super) fn with_request<T>(&mut self, id: RequestId, act: impl FnOnce(&mut Self, &mut Request) -> (T, Fate)) -> Option<T> {
+        let mut request = self.requests.lend(id)?;
+        let (result, fate) = act(self, &mut request);
         match fate {
-            Fate::Stays => self.wishes.give_back(id, wish),
-            Fate::Ends => self.wishes.forget(id, &wish),
+            Fate::Stays => self.requests.give_back(id, request),
+            Fate::Ends => self.requests.forget(id, &request),
         }
         Some(result)
     }
@@ -265,52 +265,52 @@ mod tests {
         wake.map(Duration::from_secs)
     }
 
-    /// What is known of a wish without an index: its image, when to look at it again, and whether it waits for a lease.
+    /// What is known of a request without an index: its image, when to look at it again, and whether it waits for a lease.
     type Known = (usize, Option<u64>, bool);
     type Model = BTreeMap<u64, Known>;
 
     /// Who waits the longest for a lease about this topic.
-    fn first(model: &Model, topic: TopicId) -> Option<WishId> {
-        model.iter().find(|(_, (image, _, waits))| *waits && aim(*image).endpoint == topic).map(|(id, _)| WishId(*id))
+    fn first(model: &Model, topic: TopicId) -> Option<RequestId> {
+        model.iter().find(|(_, (image, _, waits))| *waits && aim(*image).endpoint == topic).map(|(id, _)| RequestId(*id))
     }
 
-    fn compare(wishes: &Wishes, model: &Model) {
-        let ids = |found: &dyn Fn(usize, Option<u64>) -> bool| -> Vec<WishId> {
-            model.iter().filter(|(_, (image, wake, _))| found(*image, *wake)).map(|(id, _)| WishId(*id)).collect()
+    fn compare(requests: &Requests, model: &Model) {
+        let ids = |found: &dyn Fn(usize, Option<u64>) -> bool| -> Vec<RequestId> {
+            model.iter().filter(|(_, (image, wake, _))| found(*image, *wake)).map(|(id, _)| RequestId(*id)).collect()
         };
-        assert_eq!((wishes.len(), wishes.ids()), (model.len(), ids(&|_, _| true)));
-        assert_eq!(wishes.next_wake(), model.values().filter_map(|(_, wake, _)| seconds(*wake)).min());
+        assert_eq!((requests.len(), requests.ids()), (model.len(), ids(&|_, _| true)));
+        assert_eq!(requests.next_wake(), model.values().filter_map(|(_, wake, _)| seconds(*wake)).min());
         for now in 0..TIMES {
-            let due: BTreeSet<WishId> = wishes.due(Duration::from_secs(now)).collect();
+            let due: BTreeSet<RequestId> = requests.due(Duration::from_secs(now)).collect();
             assert_eq!(due.into_iter().collect::<Vec<_>>(), ids(&|_, wake| wake.is_some_and(|wake| wake <= now)), "due at {now}");
         }
         for topic in (0..IMAGES).flat_map(|image| aim(image).ids) {
-            assert_eq!(wishes.touching(topic), ids(&|image, _| aim(image).touches(topic)), "{topic:?}");
-            assert_eq!(wishes.first_in_queue(topic), first(model, topic), "{topic:?}");
+            assert_eq!(requests.touching(topic), ids(&|image, _| aim(image).touches(topic)), "{topic:?}");
+            assert_eq!(requests.first_in_queue(topic), first(model, topic), "{topic:?}");
         }
-        wishes.assert_invariants();
+        requests.assert_invariants();
     }
 
     fn perform(knowledge: &mut Knowledge, model: &mut Model, act: &Act) {
         match act.clone() {
             Act::Add(id, image, wake) => {
-                let mut wish = Wish::new(BackoffKey { pod: None, image: "a:1".to_owned() }, aim(image));
-                wish.wake = seconds(wake);
-                knowledge.wishes.add(WishId(id), wish);
+                let mut request = Request::new(BackoffKey { pod: None, image: "a:1".to_owned() }, aim(image));
+                request.wake = seconds(wake);
+                knowledge.requests.add(RequestId(id), request);
                 model.entry(id).or_insert((image, wake, false));
             }
             Act::Change(id, wake) => {
-                let changed = knowledge.wishes.change(WishId(id), |wish| wish.wake = seconds(wake));
+                let changed = knowledge.requests.change(RequestId(id), |request| request.wake = seconds(wake));
                 assert_eq!(changed, model.get_mut(&id).map(|known| known.1 = wake));
             }
             Act::With(id, wake, waits, over) => {
-                let looked = knowledge.with_wish(WishId(id), |knowledge, wish| {
-                    wish.wake = seconds(wake);
-                    wish.awaits = waits.then_some(wish.aim.endpoint);
-                    let wishes = &mut knowledge.wishes;
-                    let found = wish.aim.ids.iter().flat_map(|topic| wishes.touching(*topic)).chain(wishes.due(Duration::MAX));
-                    assert!(found.chain(wishes.ids()).all(|found| found != WishId(id)), "what is lent out is not found");
-                    assert_eq!(wishes.change(WishId(id), |_| ()), None);
+                let looked = knowledge.with_request(RequestId(id), |knowledge, request| {
+                    request.wake = seconds(wake);
+                    request.awaits = waits.then_some(request.aim.endpoint);
+                    let requests = &mut knowledge.requests;
+                    let found = request.aim.ids.iter().flat_map(|topic| requests.touching(*topic)).chain(requests.due(Duration::MAX));
+                    assert!(found.chain(requests.ids()).all(|found| found != RequestId(id)), "what is lent out is not found");
+                    assert_eq!(requests.change(RequestId(id), |_| ()), None);
                     ((), if over { Fate::Ends } else { Fate::Stays })
                 });
                 assert_eq!(looked.is_some(), model.contains_key(&id));
@@ -321,7 +321,7 @@ mod tests {
                 }
             }
             Act::Remove(id) => {
-                knowledge.wishes.remove(WishId(id));
+                knowledge.requests.remove(RequestId(id));
                 model.remove(&id);
             }
         }
@@ -329,19 +329,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wishes_are_found_as_by_a_look_at_all_of_them(acts in proptest::collection::vec(act(), 0..60)) {
+        fn requests_are_found_as_by_a_look_at_all_of_them(acts in proptest::collection::vec(act(), 0..60)) {
             let mut knowledge = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
             let mut model = Model::new();
             for act in &acts {
                 let topics = || (0..IMAGES).map(|image| aim(image).endpoint);
                 let before: Vec<_> = topics().filter_map(|topic| first(&model, topic)).collect();
                 perform(&mut knowledge, &mut model, act);
-                compare(&knowledge.wishes, &model);
+                compare(&knowledge.requests, &model);
                 let after = topics().filter_map(|topic| first(&model, topic));
-                let came_first: BTreeSet<WishId> = after.filter(|id| !before.contains(id)).collect();
-                let told: BTreeSet<WishId> = std::iter::from_fn(|| knowledge.wishes.take_now_first()).collect();
+                let came_first: BTreeSet<RequestId> = after.filter(|id| !before.contains(id)).collect();
+                let told: BTreeSet<RequestId> = std::iter::from_fn(|| knowledge.requests.take_now_first()).collect();
                 prop_assert!(told.is_subset(&came_first), "{told:?} of {came_first:?}");
-                let acted = match act { Act::Add(id, ..) | Act::Change(id, _) | Act::With(id, ..) | Act::Remove(id) => WishId(*id) };
+                let acted = match act { Act::Add(id, ..) | Act::Change(id, _) | Act::With(id, ..) | Act::Remove(id) => RequestId(*id) };
                 // Who has just begun to wait was looked at.
                 prop_assert!(came_first.iter().all(|id| *id == acted || told.contains(id)), "{told:?} of {came_first:?}");
             }

@@ -1,4 +1,4 @@
-//! Standing wishes on disk: they live through restarts of agent and command.
+//! Standing pulls on disk: they live through restarts of agent and command.
 
 use std::fmt;
 use std::fs::File;
@@ -10,37 +10,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use safe_dir::SafeDir;
 use serde::{Deserialize, Serialize};
 
-use crate::core::KeptWish;
+use crate::core::KeptStandingPull;
 
 /// The version that is written. Within it fields are only added.
 const VERSION: u32 = 1;
-/// The largest file that is read: a thousand wishes of the longest names and references need less.
+/// The largest file that is read: a thousand standing pulls of the longest names and references need less.
 const FILE_MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// Nothing in the file is secret; the mode of its directory says who reaches it.
 const FILE_MODE: u32 = 0o644;
 
 /// A shared store of any kind.
-pub type WishStoreRef = Arc<dyn WishStore>;
+pub type StandingPullStoreRef = Arc<dyn StandingPullStore>;
 
-/// Keeps the standing wishes of a node.
-pub trait WishStore: fmt::Debug + Send + Sync + 'static {
-    /// The wishes that were kept last.
+/// Keeps the standing pulls of a node.
+pub trait StandingPullStore: fmt::Debug + Send + Sync + 'static {
+    /// The standing pulls that were kept last.
     ///
     /// # Errors
     /// They cannot be read. Unless they were put aside, they stay as they are: none are kept until they are read.
-    fn load(&self) -> Result<Vec<KeptWish>, WishStoreError>;
+    fn load(&self) -> Result<Vec<KeptStandingPull>, StandingPullStoreError>;
 
-    /// Keeps these wishes and no others. When it returns they live through a crash; when it fails or ends half-way, those kept before
+    /// Keeps these standing pulls and no others. When it returns they live through a crash; when it fails or ends half-way, those kept before
     /// do.
     ///
     /// # Errors
     /// They cannot be written.
-    fn keep(&self, wishes: &[KeptWish]) -> Result<(), WishStoreError>;
+    fn keep(&self, standing_pulls: &[KeptStandingPull]) -> Result<(), StandingPullStoreError>;
 }
 
-/// Wishes could not be read or written.
+/// Standing pulls could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum WishStoreError {
+pub enum StandingPullStoreError {
     /// The file cannot be reached.
     #[error("cannot {doing} {path}: {source}; see that its directory exists, is the agent's own and has room")]
     File {
@@ -52,7 +52,7 @@ pub enum WishStoreError {
         source: io::Error,
     },
     /// The file cannot be understood. It was put aside.
-    #[error("the standing wishes in {path} cannot be read: {reason}; the file is kept as {aside}, ask for them again")]
+    #[error("the standing pulls in {path} cannot be read: {reason}; the file is kept as {aside}, ask for them again")]
     Corrupt {
         /// Which file.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum WishStoreError {
         aside: PathBuf,
     },
     /// What is in the file is not known, so it is not replaced.
-    #[error("the standing wishes in {path} could not be read and are left as they are; see that the agent may read them, then restart it")]
+    #[error("the standing pulls in {path} could not be read and are left as they are; see that the agent may read them, then restart it")]
     Unread {
         /// Which file.
         path: PathBuf,
@@ -71,7 +71,7 @@ pub enum WishStoreError {
 
 /// One JSON file, replaced as a whole.
 #[derive(Clone, Debug)]
-pub struct FileWishStore {
+pub struct StandingPullFile {
     path: PathBuf,
     /// The file could not be read: what it holds must not be replaced.
     unread: Arc<AtomicBool>,
@@ -80,17 +80,17 @@ pub struct FileWishStore {
 #[derive(Serialize)]
 struct FileWritten<'a> {
     version: u32,
-    wishes: &'a [KeptWish],
+    standing_pulls: &'a [KeptStandingPull],
 }
 
 #[derive(Deserialize)]
 struct FileRead {
     version: u32,
-    wishes: Vec<KeptWish>,
+    standing_pulls: Vec<KeptStandingPull>,
 }
 
-impl FileWishStore {
-    /// Keeps wishes in the file of this path; its directory must exist.
+impl StandingPullFile {
+    /// Keeps standing pulls in the file of this path; its directory must exist.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path, unread: Arc::default() }
@@ -106,16 +106,16 @@ impl FileWishStore {
         format!("{}{suffix}", self.path.file_name().unwrap_or_default().to_string_lossy())
     }
 
-    fn corrupt(&self, dir: &SafeDir, reason: String) -> WishStoreError {
+    fn corrupt(&self, dir: &SafeDir, reason: String) -> StandingPullStoreError {
         let aside = self.name(".corrupt");
         match dir.rename(&self.name(""), dir, &aside) {
-            Ok(()) => WishStoreError::Corrupt { path: self.path.clone(), reason, aside: self.path.with_file_name(aside) },
-            Err(source) => WishStoreError::File { doing: "put aside the damaged", path: self.path.clone(), source },
+            Ok(()) => StandingPullStoreError::Corrupt { path: self.path.clone(), reason, aside: self.path.with_file_name(aside) },
+            Err(source) => StandingPullStoreError::File { doing: "put aside the damaged", path: self.path.clone(), source },
         }
     }
 
-    fn read(&self) -> Result<Vec<KeptWish>, WishStoreError> {
-        let failed = |source| WishStoreError::File { doing: "read", path: self.path.clone(), source };
+    fn read(&self) -> Result<Vec<KeptStandingPull>, StandingPullStoreError> {
+        let failed = |source| StandingPullStoreError::File { doing: "read", path: self.path.clone(), source };
         let opened = self.dir().and_then(|dir| dir.open_file(&self.name("")).map(|file| (dir, file)));
         let (dir, file) = match opened {
             Ok(opened) => opened,
@@ -128,30 +128,30 @@ impl FileWishStore {
             return Err(self.corrupt(&dir, format!("it is larger than {FILE_MAX_BYTES} bytes")));
         }
         match serde_json::from_slice(&bytes) {
-            Ok(FileRead { version: VERSION, wishes }) => Ok(wishes),
+            Ok(FileRead { version: VERSION, standing_pulls }) => Ok(standing_pulls),
             Ok(FileRead { version, .. }) => Err(self.corrupt(&dir, format!("it is of version {version}, this agent reads {VERSION}"))),
             Err(error) => Err(self.corrupt(&dir, error.to_string())),
         }
     }
 }
 
-impl WishStore for FileWishStore {
-    fn load(&self) -> Result<Vec<KeptWish>, WishStoreError> {
+impl StandingPullStore for StandingPullFile {
+    fn load(&self) -> Result<Vec<KeptStandingPull>, StandingPullStoreError> {
         let read = self.read();
-        self.unread.store(matches!(read, Err(WishStoreError::File { .. })), Ordering::Relaxed);
+        self.unread.store(matches!(read, Err(StandingPullStoreError::File { .. })), Ordering::Relaxed);
         read
     }
 
-    fn keep(&self, wishes: &[KeptWish]) -> Result<(), WishStoreError> {
+    fn keep(&self, standing_pulls: &[KeptStandingPull]) -> Result<(), StandingPullStoreError> {
         if self.unread.load(Ordering::Relaxed) {
-            return Err(WishStoreError::Unread { path: self.path.clone() });
+            return Err(StandingPullStoreError::Unread { path: self.path.clone() });
         }
         let (name, new) = (self.name(""), self.name(".new"));
         let failed = |doing, name: &str| {
             let path = self.path.with_file_name(name);
-            move |source| WishStoreError::File { doing, path, source }
+            move |source| StandingPullStoreError::File { doing, path, source }
         };
-        let bytes = serde_json::to_vec(&FileWritten { version: VERSION, wishes })
+        let bytes = serde_json::to_vec(&FileWritten { version: VERSION, standing_pulls })
             .map_err(|error| failed("encode", &name)(io::Error::other(error)))?;
         let dir = self.dir().map_err(failed("create", &new))?;
         let mut file = create_anew(&dir, &new).map_err(failed("create", &new))?;

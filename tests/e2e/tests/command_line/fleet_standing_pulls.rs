@@ -1,4 +1,4 @@
-//! Standing wishes: `pull --wait`, `pull --detach`, `pulls` and `cancel`.
+//! Standing pulls: `pull --wait`, `pull --detach`, `pulls` and `cancel`.
 
 use std::collections::BTreeSet;
 
@@ -9,33 +9,36 @@ use serde_json::{Value, json};
 use super::common::small;
 use super::three_agents::{Fleet, NODES};
 
-/// The wishes that stand.
-fn wishes(fleet: &Fleet) -> Vec<Value> {
-    fleet.rows(&["pulls"], 0).into_iter().filter(|row| row["wish"].is_string()).collect()
+/// The standing pulls that stand.
+fn standing_pulls(fleet: &Fleet) -> Vec<Value> {
+    fleet.rows(&["pulls"], 0).into_iter().filter(|row| row["standing_pull"].is_string()).collect()
 }
 
 #[test]
-fn a_wish_stands_until_the_image_is_there() {
+fn a_standing_pull_stands_until_the_image_is_there() {
     let Some(fleet) = Fleet::start(&[("FLEETPULL_BACKOFF_INITIAL", "1s")]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v1");
     let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];
     let waiting = fleet.place.start(&arguments);
-    let standing = until("a wish is held on each node", || {
-        let standing = wishes(&fleet);
+    let standing = until("a standing pull is held on each node", || {
+        let standing = standing_pulls(&fleet);
         // Before the first node has found out, the others wait for its word, which has no class.
-        let told = |wish: &Value| wish["class"].is_string() && wish["cause"].is_string();
+        let told = |standing_pull: &Value| standing_pull["class"].is_string() && standing_pull["cause"].is_string();
         (standing.len() == 3 && standing.iter().all(told)).then_some(standing)
     });
-    let ids: BTreeSet<&str> = standing.iter().map(|wish| wish["wish"].as_str().unwrap()).collect();
+    let ids: BTreeSet<&str> = standing.iter().map(|standing_pull| standing_pull["standing_pull"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), 1, "one id cancels all of them");
-    assert!(standing.iter().all(|wish| wish["left_ms"].as_u64() <= Some(50_000) && wish["class"] == "not_found"), "{standing:?}");
+    assert!(
+        standing.iter().all(|standing_pull| standing_pull["left_ms"].as_u64() <= Some(50_000) && standing_pull["class"] == "not_found"),
+        "{standing:?}"
+    );
     let table = fleet.run(&["pulls"]).expect(0);
     assert!(table.stdout.contains("WHY") && table.stdout.contains(" waits: "), "{table}");
     registry.add_image("shop/web", "v1", &small());
     let rows = Finished::of(&arguments, waiting).expect(0).objects();
     assert!(rows.len() == 3 && rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
-    assert!(wishes(&fleet).is_empty());
+    assert!(standing_pulls(&fleet).is_empty());
 }
 
 #[test]
@@ -44,21 +47,21 @@ fn out_of_time_is_an_exit_status_of_its_own() {
     let registry = Registry::new();
     let rows = fleet.rows(&["pull", &registry.image("shop/web:v9"), "--all-nodes", "--wait", "2s"], 5);
     assert!(rows.len() == 3 && rows.iter().all(|row| row["timed_out"] == true), "{rows:?}");
-    assert!(wishes(&fleet).is_empty(), "a wish ends with its time");
+    assert!(standing_pulls(&fleet).is_empty(), "a standing pull ends with its time");
 }
 
 #[test]
-fn ctrl_c_withdraws_the_wishes() {
+fn ctrl_c_withdraws_the_standing_pulls() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v9");
     let arguments = ["pull", &image, "--all-nodes", "--wait", "10m"];
     let waiting = fleet.place.start(&arguments);
-    until("the wishes stand", || (wishes(&fleet).len() == 3).then_some(()));
+    until("the standing pulls go on", || (standing_pulls(&fleet).len() == 3).then_some(()));
     waiting.signal(Signal::Interrupt);
     let done = Finished::of(&arguments, waiting).expect(130);
-    assert!(done.stderr.contains("3 wishes were withdrawn") && done.stderr.contains("nothing is left running"), "{done}");
-    assert!(wishes(&fleet).is_empty());
+    assert!(done.stderr.contains("3 standing pulls were withdrawn") && done.stderr.contains("nothing is left running"), "{done}");
+    assert!(standing_pulls(&fleet).is_empty());
 }
 
 #[test]
@@ -68,14 +71,14 @@ fn a_second_ctrl_c_ends_the_command_at_once() {
     let image = registry.image("shop/web:v9");
     let arguments = ["pull", &image, "--all-nodes", "--wait", "10m"];
     let waiting = fleet.place.start(&arguments);
-    until("the wishes stand", || (wishes(&fleet).len() == 3).then_some(()));
+    until("the standing pulls go on", || (standing_pulls(&fleet).len() == 3).then_some(()));
     // Its answer is waited for, long enough for a second signal.
     fleet.agents["n3"].signal(Signal::Stop);
     waiting.signal(Signal::Interrupt);
     until("it says what a second one does", || waiting.stderr().contains("Ctrl-C again").then_some(()));
     waiting.signal(Signal::Interrupt);
     let done = Finished::of(&arguments, waiting).expect(130);
-    assert!(done.stderr.contains("the wishes that are left stand until their time is over"), "{done}");
+    assert!(done.stderr.contains("the standing pulls that are left stand until their time is over"), "{done}");
     fleet.agents["n3"].signal(Signal::Continue);
 }
 
@@ -91,8 +94,9 @@ fn ctrl_c_says_what_goes_on_for_others() {
     let waiting = fleet.place.start(&arguments);
     until("both nodes fetch, n2 for two", || {
         let pulls = fleet.rows(&["pulls"], 0);
-        let callers =
-            |node: &str| pulls.iter().find(|pull| pull["node"] == node && pull["wish"].is_null()).map(|pull| pull["callers"].clone());
+        let callers = |node: &str| {
+            pulls.iter().find(|pull| pull["node"] == node && pull["standing_pull"].is_null()).map(|pull| pull["callers"].clone())
+        };
         (callers("n2")? == 2 && callers("n3")? == 1).then_some(())
     });
     waiting.signal(Signal::Interrupt);
@@ -113,7 +117,7 @@ fn cancel_stops_what_runs_or_says_who_else_waits_for_it() {
     let waiting = fleet.place.start(&arguments);
     let callers = |node: &str| {
         let pulls = fleet.rows(&["pulls"], 0);
-        pulls.iter().find(|pull| pull["node"] == node && pull["wish"].is_null()).map(|pull| pull["callers"].clone())
+        pulls.iter().find(|pull| pull["node"] == node && pull["standing_pull"].is_null()).map(|pull| pull["callers"].clone())
     };
     until("both nodes fetch, n2 for two", || (callers("n2")? == 2 && callers("n3")? == 1).then_some(()));
     let cancelled = fleet.run(&["cancel", &image]).expect(1);
@@ -140,10 +144,10 @@ fn a_killed_command_withdraws_nothing() {
     let registry = Registry::new();
     let image = registry.image("shop/web:v1");
     let waiting = fleet.place.start(&["pull", &image, "--all-nodes", "--wait", "50s"]);
-    until("the wishes stand", || (wishes(&fleet).len() == 3).then_some(()));
+    until("the standing pulls go on", || (standing_pulls(&fleet).len() == 3).then_some(()));
     waiting.signal(Signal::Kill);
     let _ = waiting.wait();
-    assert_eq!(wishes(&fleet).len(), 3);
+    assert_eq!(standing_pulls(&fleet).len(), 3);
     registry.add_image("shop/web", "v1", &small());
     until("every node has it", || {
         let rows = fleet.rows(&["pull", &image, "--all-nodes", "--dry-run"], 0);
@@ -158,23 +162,23 @@ fn a_command_that_waits_outlives_its_agents() {
     let image = registry.image("shop/web:v1");
     let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];
     let waiting = fleet.place.start(&arguments);
-    until("the wishes stand", || (wishes(&fleet).len() == 3).then_some(()));
+    until("the standing pulls go on", || (standing_pulls(&fleet).len() == 3).then_some(()));
     fleet.restart("n2", Signal::Kill);
-    until("the wish of n2 stands again", || (wishes(&fleet).len() == 3).then_some(()));
+    until("the standing pull of n2 stands again", || (standing_pulls(&fleet).len() == 3).then_some(()));
     registry.add_image("shop/web", "v1", &small());
     let rows = Finished::of(&arguments, waiting).expect(0).objects();
     assert!(rows.len() == 3 && rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
 }
 
 #[test]
-fn with_wishes_nobody_else_begins_while_it_would_fail_everywhere() {
+fn with_standing_pulls_nobody_else_begins_while_it_would_fail_everywhere() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v1");
     let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "--canary", "1", "-o", "json"];
     let waiting = fleet.place.start(&arguments);
-    until("the canary's wish is held", || {
-        let standing = wishes(&fleet);
+    until("the canary's standing pull is held", || {
+        let standing = standing_pulls(&fleet);
         (standing.len() == 1 && standing[0]["class"] == "not_found").then_some(())
     });
     registry.add_image("shop/web", "v1", &small());
@@ -187,45 +191,47 @@ fn the_same_detached_pull_twice_is_one_standing_pull_a_node() {
     let Some(mut fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v9");
-    let ids = |rows: &[Value]| rows.iter().map(|row| row["wish"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>();
+    let ids = |rows: &[Value]| rows.iter().map(|row| row["standing_pull"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>();
     let first = fleet.rows(&["pull", &image, "--node", "n1", "--node", "n2", "--wait", "10m", "--detach"], 0);
     assert_eq!(ids(&first).len(), 1, "{first:?}");
     let again = fleet.run(&["pull", &image, "--node", "n1", "--wait", "1h", "--detach"]).expect(0);
-    let id = first[0]["wish"].as_str().unwrap();
-    assert!(again.stdout.contains(&format!("wish {id}  already standing for ")), "{again}");
+    let id = first[0]["standing_pull"].as_str().unwrap();
+    assert!(again.stdout.contains(&format!("standing pull {id}  already standing for ")), "{again}");
     // On a node that has none yet it is one of its own.
     let more = fleet.rows(&["pull", &image, "--all-nodes", "--wait", "10m", "--detach"], 0);
     assert!(more.len() == 3 && ids(&more).len() == 2, "{more:?}");
-    let standing = wishes(&fleet);
+    let standing = standing_pulls(&fleet);
     assert_eq!(standing.len(), 3, "{standing:?}");
-    let left = |node: &str| standing.iter().find(|wish| wish["node"] == node).unwrap()["left_ms"].as_u64().unwrap();
+    let left = |node: &str| standing.iter().find(|standing_pull| standing_pull["node"] == node).unwrap()["left_ms"].as_u64().unwrap();
     assert!(left("n1") > 3_000_000 && left("n2") <= 600_000, "it stands for as long as the longer of both: {standing:?}");
     fleet.restart("n1", Signal::Kill);
-    until("the standing pull of n1 stands again", || (wishes(&fleet).len() == 3).then_some(()));
+    until("the standing pull of n1 stands again", || (standing_pulls(&fleet).len() == 3).then_some(()));
     let after = fleet.rows(&["pull", &image, "--node", "n1", "--wait", "10m", "--detach"], 0);
-    assert_eq!((ids(&after), wishes(&fleet).len()), (BTreeSet::from([id.to_owned()]), 3), "a restart changes nothing of it");
+    assert_eq!((ids(&after), standing_pulls(&fleet).len()), (BTreeSet::from([id.to_owned()]), 3), "a restart changes nothing of it");
     // A command that waits has one of its own: its Ctrl-C ends no other.
     let waiting = fleet.place.start(&["pull", &image, "--node", "n1", "--wait", "10m"]);
-    until("another one stands", || (wishes(&fleet).len() == 4).then_some(()));
+    until("another one stands", || (standing_pulls(&fleet).len() == 4).then_some(()));
     waiting.signal(Signal::Interrupt);
     let _ = Finished::of(&["pull"], waiting).expect(130);
-    assert_eq!(wishes(&fleet).len(), 3);
+    assert_eq!(standing_pulls(&fleet).len(), 3);
 }
 
 #[test]
-fn detached_wishes_are_listed_and_cancelled() {
+fn detached_standing_pulls_are_listed_and_cancelled() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let (first, second) = (registry.image("shop/web:v8"), registry.image("shop/web:v9"));
     let rows = fleet.rows(&["pull", &first, "--all-nodes", "--wait", "10m", "--detach"], 0);
     assert!(rows.len() == 3 && rows.iter().all(|row| row["outcome"] == "standing"), "{rows:?}");
-    let id = rows[0]["wish"].as_str().unwrap().to_owned();
+    let id = rows[0]["standing_pull"].as_str().unwrap().to_owned();
     let text = fleet.run(&["pull", &second, "--node", "n1", "--wait", "10m", "--detach"]).expect(0);
     assert!(
-        text.stdout.starts_with("standing  n1  ") && text.stdout.contains("  wish ") && text.stderr.contains("1 wish stands"),
+        text.stdout.starts_with("standing  n1  ")
+            && text.stdout.contains("  standing pull ")
+            && text.stderr.contains("1 standing pull goes on in the agents"),
         "{text}"
     );
-    assert_eq!(wishes(&fleet).len(), 4);
+    assert_eq!(standing_pulls(&fleet).len(), 4);
 
     let none = fleet.run(&["cancel", "shop/other:v1"]).expect(1);
     assert!(none.stdout.is_empty() && none.stderr.contains("4 others do") && none.stderr.contains(&second), "{none}");
@@ -236,7 +242,7 @@ fn detached_wishes_are_listed_and_cancelled() {
     assert_eq!(nodes, BTreeSet::from([NODES[0], NODES[2]]), "the beginning of an id is enough: {by_id:?}");
     let by_image = fleet.run(&["cancel", &second]).expect(0);
     assert!(by_image.stdout.starts_with("cancelled  n1  "), "{by_image}");
-    assert!(wishes(&fleet).is_empty());
+    assert!(standing_pulls(&fleet).is_empty());
     let nothing = fleet.run(&["cancel", &second]).expect(1);
     assert!(nothing.stderr.contains("none stands at all"), "{nothing}");
 }

@@ -1,13 +1,13 @@
-//! A standing wish, as text and as JSON.
+//! A standing pull, as text and as JSON.
 
-use contract::messages::pull_coordinator::{WishState, WishStatus};
-use contract::{FailureClass, NodeName, PodRef, WishId};
+use contract::messages::pull_coordinator::{StandingPullState, StandingPullStatus};
+use contract::{FailureClass, NodeName, PodRef, StandingPullId};
 use serde::Serialize;
 
 use super::refusal::Refusal;
 use super::{given, one_line, units};
 
-/// The columns of wishes.
+/// The columns of standing pulls.
 pub const HEADER: [&str; 8] = ["NODE", "IMAGE", "STATE", "SINCE", "LEFT", "TRIES", "WISH", "WHY"];
 
 /// A standing pull in JSON: the names and their meaning are an interface.
@@ -15,11 +15,11 @@ pub const HEADER: [&str; 8] = ["NODE", "IMAGE", "STATE", "SINCE", "LEFT", "TRIES
 struct JsonStandingPull<'a> {
     kind: &'static str,
     node: &'a NodeName,
-    wish: WishId,
+    standing_pull: StandingPullId,
     image: &'a str,
     pod: Option<&'a PodRef>,
     platform: Option<&'a str>,
-    state: WishState,
+    state: StandingPullState,
     since_ms: u64,
     left_ms: u64,
     callers: u32,
@@ -34,11 +34,11 @@ struct JsonStandingPull<'a> {
 
 /// As JSON of the moment `now_ms` since 1970.
 #[must_use]
-pub fn json<'a>(node: &'a NodeName, status: &'a WishStatus, now_ms: u64) -> impl Serialize + 'a {
+pub fn json<'a>(node: &'a NodeName, status: &'a StandingPullStatus, now_ms: u64) -> impl Serialize + 'a {
     JsonStandingPull {
         kind: "standing_pull",
         node,
-        wish: status.wish,
+        standing_pull: status.standing_pull,
         image: &status.image,
         pod: status.pod.as_ref(),
         platform: status.platform.as_deref(),
@@ -58,11 +58,11 @@ pub fn json<'a>(node: &'a NodeName, status: &'a WishStatus, now_ms: u64) -> impl
 
 /// As a row of [`HEADER`].
 #[must_use]
-pub fn row(node: &NodeName, status: &WishStatus, now_ms: u64) -> Vec<String> {
+pub fn row(node: &NodeName, status: &StandingPullStatus, now_ms: u64) -> Vec<String> {
     let state = match status.state {
-        WishState::Held => "held",
-        WishState::Pulling => "pulling",
-        WishState::Waiting => "waiting",
+        StandingPullState::Held => "held",
+        StandingPullState::Pulling => "pulling",
+        StandingPullState::Waiting => "waiting",
     };
     vec![
         node.to_string(),
@@ -71,15 +71,15 @@ pub fn row(node: &NodeName, status: &WishStatus, now_ms: u64) -> Vec<String> {
         units::seconds(status.since_ms),
         units::seconds(status.left_ms),
         status.tries.to_string(),
-        status.wish.to_string(),
+        status.standing_pull.to_string(),
         why(node, status, now_ms).unwrap_or_else(|| "-".to_owned()),
     ]
 }
 
 /// Why it waits, in a sentence; none while nothing holds it.
 #[must_use]
-pub fn why(node: &NodeName, status: &WishStatus, now_ms: u64) -> Option<String> {
-    if status.state == WishState::Pulling || status.cause.is_empty() {
+pub fn why(node: &NodeName, status: &StandingPullStatus, now_ms: u64) -> Option<String> {
+    if status.state == StandingPullState::Pulling || status.cause.is_empty() {
         return None;
     }
     // Nothing has failed: it waits for a word, or for its turn.

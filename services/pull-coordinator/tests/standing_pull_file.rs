@@ -1,6 +1,6 @@
-//! Standing wishes on disk.
+//! Standing pulls on disk.
 //!
-//! Contracts: what is kept is what is loaded; a process that ends anywhere in the writing leaves the wishes from before or those from
+//! Contracts: what is kept is what is loaded; a process that ends anywhere in the writing leaves the standing pulls from before or those from
 //! after, whole; a damaged file is said, put aside and begun anew, never taken in part.
 #![cfg(feature = "shell")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -11,31 +11,31 @@ use std::path::{Path, PathBuf};
 use contract::PodRef;
 use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
 use proptest::prelude::*;
-use pull_coordinator::core::KeptWish;
-use pull_coordinator::{FileWishStore, WishStore as _, WishStoreError};
+use pull_coordinator::core::KeptStandingPull;
+use pull_coordinator::{StandingPullFile, StandingPullStore as _, StandingPullStoreError};
 use tempfile::TempDir;
 
-fn wish(number: u8) -> KeptWish {
+fn standing_pull(number: u8) -> KeptStandingPull {
     let ask = EnsureImage {
         image: format!("registry.example/team/app:{number}"),
         policy: Some(PullPolicy::Always),
         platform: number.is_multiple_of(2).then(|| "linux/arm64".to_owned()),
         pod: Some(PodRef { namespace: "shop".to_owned(), name: "wéb \"0\"".to_owned(), uid: String::new() }),
         wait_ms: Some(60_000),
-        wish: format!("{number:032x}").try_into().ok(),
+        standing_pull: format!("{number:032x}").try_into().ok(),
         ..EnsureImage::default()
     };
-    KeptWish { wish: format!("{number:032x}").try_into().unwrap(), ask, since_ms: 1, until_ms: u64::MAX }
+    KeptStandingPull { standing_pull: format!("{number:032x}").try_into().unwrap(), ask, since_ms: 1, until_ms: u64::MAX }
 }
 
-fn wishes(count: u8) -> Vec<KeptWish> {
-    (0..count).map(wish).collect()
+fn standing_pulls(count: u8) -> Vec<KeptStandingPull> {
+    (0..count).map(standing_pull).collect()
 }
 
-fn store() -> (TempDir, PathBuf, FileWishStore) {
+fn store() -> (TempDir, PathBuf, StandingPullFile) {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("wishes.json");
-    let store = FileWishStore::new(path.clone());
+    let path = directory.path().join("standing-pulls.json");
+    let store = StandingPullFile::new(path.clone());
     (directory, path, store)
 }
 
@@ -48,23 +48,23 @@ fn what_is_kept_is_loaded_and_nothing_is_there_before() {
     let (_directory, path, store) = store();
     assert_eq!(store.load().unwrap(), []);
     for count in [3, 200, 1, 0] {
-        store.keep(&wishes(count)).unwrap();
-        assert_eq!(FileWishStore::new(path.clone()).load().unwrap(), wishes(count));
+        store.keep(&standing_pulls(count)).unwrap();
+        assert_eq!(StandingPullFile::new(path.clone()).load().unwrap(), standing_pulls(count));
     }
 }
 
 #[test]
 fn what_cannot_be_written_says_where_and_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
-    let error = FileWishStore::new(directory.path().join("gone/wishes.json")).keep(&wishes(1)).unwrap_err().to_string();
-    assert!(error.starts_with("cannot create ") && error.contains("gone/wishes.json.new"), "{error}");
+    let error = StandingPullFile::new(directory.path().join("gone/standing-pulls.json")).keep(&standing_pulls(1)).unwrap_err().to_string();
+    assert!(error.starts_with("cannot create ") && error.contains("gone/standing-pulls.json.new"), "{error}");
     assert!(error.ends_with("see that its directory exists, is the agent's own and has room"), "{error}");
 }
 
 #[test]
 fn a_file_of_another_version_or_too_large_is_put_aside() {
     let (_directory, path, store) = store();
-    fs::write(&path, br#"{"version":2,"wishes":[]}"#).unwrap();
+    fs::write(&path, br#"{"version":2,"standing-pulls":[]}"#).unwrap();
     let error = store.load().unwrap_err();
     assert!(error.to_string().contains("it is of version 2, this agent reads 1"), "{error}");
     assert_eq!(store.load().unwrap(), [], "it begins anew");
@@ -78,52 +78,52 @@ fn a_file_that_cannot_be_read_is_not_replaced_until_it_is_read() {
     // Anything that cannot be read as a file, whoever asks.
     fs::create_dir(&path).unwrap();
     let error = store.load().unwrap_err();
-    assert!(matches!(error, WishStoreError::File { .. }), "{error}");
+    assert!(matches!(error, StandingPullStoreError::File { .. }), "{error}");
     fs::remove_dir(&path).unwrap();
-    FileWishStore::new(path.clone()).keep(&wishes(2)).unwrap();
-    let error = store.clone().keep(&wishes(1)).unwrap_err().to_string();
+    StandingPullFile::new(path.clone()).keep(&standing_pulls(2)).unwrap();
+    let error = store.clone().keep(&standing_pulls(1)).unwrap_err().to_string();
     assert!(error.ends_with("are left as they are; see that the agent may read them, then restart it"), "{error}");
-    assert_eq!(store.load().unwrap(), wishes(2));
-    store.keep(&wishes(1)).unwrap();
+    assert_eq!(store.load().unwrap(), standing_pulls(2));
+    store.keep(&standing_pulls(1)).unwrap();
 }
 
 #[test]
 fn fields_that_a_later_version_adds_are_passed_over() {
     let (_directory, path, store) = store();
-    store.keep(&wishes(1)).unwrap();
-    let grown = fs::read_to_string(&path).unwrap().replacen("{\"wish\"", "{\"mood\":\"calm\",\"wish\"", 1);
+    store.keep(&standing_pulls(1)).unwrap();
+    let grown = fs::read_to_string(&path).unwrap().replacen("{\"standing pull\"", "{\"mood\":\"calm\",\"standing pull\"", 1);
     fs::write(&path, grown).unwrap();
-    assert_eq!(store.load().unwrap(), wishes(1));
+    assert_eq!(store.load().unwrap(), standing_pulls(1));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However far the new file got before the process ended, the wishes from before stand, and the next writing succeeds.
+    /// However far the new file got before the process ended, the standing pulls from before stand, and the next writing succeeds.
     #[test]
     fn a_process_that_ends_in_the_writing_loses_nothing(before in 0..5_u8, after in 0..5_u8, cut in 0.0..=1.0_f64) {
         let (_directory, path, store) = store();
-        store.keep(&wishes(after)).unwrap();
+        store.keep(&standing_pulls(after)).unwrap();
         let bytes = fs::read(&path).unwrap();
-        store.keep(&wishes(before)).unwrap();
+        store.keep(&standing_pulls(before)).unwrap();
         let written = (bytes.len() as f64 * cut) as usize;
         fs::write(path.with_extension("json.new"), &bytes[..written]).unwrap();
-        prop_assert_eq!(store.load().unwrap(), wishes(before));
-        store.keep(&wishes(after)).unwrap();
-        prop_assert_eq!(store.load().unwrap(), wishes(after));
+        prop_assert_eq!(store.load().unwrap(), standing_pulls(before));
+        store.keep(&standing_pulls(after)).unwrap();
+        prop_assert_eq!(store.load().unwrap(), standing_pulls(after));
     }
 
     /// A file that is cut short or overwritten by something else is not taken in part.
     #[test]
     fn a_damaged_file_is_said_and_put_aside(count in 1..5_u8, cut in 0.0..1.0_f64, flip in any::<Option<u8>>()) {
         let (_directory, path, store) = store();
-        store.keep(&wishes(count)).unwrap();
+        store.keep(&standing_pulls(count)).unwrap();
         let mut bytes = fs::read(&path).unwrap();
         bytes.truncate((bytes.len() as f64 * cut) as usize);
         bytes.extend(flip);
         fs::write(&path, &bytes).unwrap();
         let error = store.load().unwrap_err();
-        let corrupt = matches!(error, WishStoreError::Corrupt { .. });
+        let corrupt = matches!(error, StandingPullStoreError::Corrupt { .. });
         prop_assert!(corrupt, "{}", error);
         prop_assert_eq!(fs::read(aside(&path)).unwrap(), bytes);
         prop_assert_eq!(store.load().unwrap(), vec![]);

@@ -1,4 +1,4 @@
-//! Leave for a flight: the core's inputs and effects, answers held back, and the alarm.
+//! Clearance for a flight: the core's inputs and effects, answers held back, and the alarm.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageRes
 use actors::{Ask, Later, later};
 use bus::{BusError, KeyValueError};
 use contract::messages::backoff_tracker::{
-    AttemptBegun, AttemptResolved, AwaitLeave, BeginAttempt, Leave, ResolveAttempt, WishWithdrawn, WithdrawWish,
+    AttemptBegun, AttemptResolved, BeginAttempt, Clearance, ClearanceWithdrawn, RequestClearance, ResolveAttempt, WithdrawClearance,
 };
-use contract::{TraceContext, WishId};
+use contract::{ClearanceId, TraceContext};
 use lease::{Held, Looked};
 use metrics::Lease;
 
-use super::wishes::{self, Stage};
+use super::requests::{self, Stage};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Effect, Failure, Input, LeaseAnswer, LeaseName, Outcome, PROBE_DEADLINE};
 use crate::outbound::{self, Write};
@@ -25,43 +25,43 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// The key says of what a lease is.
 const OF: &str = "";
 
-impl Handler<Ask<AwaitLeave>> for BackoffTracker {
-    type Result = Later<Ask<AwaitLeave>>;
+impl Handler<Ask<RequestClearance>> for BackoffTracker {
+    type Result = Later<Ask<RequestClearance>>;
 
-    fn handle(&mut self, Ask(asked): Ask<AwaitLeave>, context: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, Ask(asked): Ask<RequestClearance>, context: &mut Self::Context) -> Self::Result {
         let (answer, later) = later();
-        let own_rule = wishes::Grant::default().told(Duration::ZERO);
+        let own_rule = requests::Grant::default().told(Duration::ZERO);
         let Core::Sharing(knowledge) = &self.core else {
             // Kubelet's rule alone, which was asked before.
             answer.give(Ok(own_rule));
             return later;
         };
         let now = self.clock.now().monotonic;
-        let AwaitLeave { wish, attempt, attempt_span, key, other_keys, target, standing, patience_ms } = asked.body;
-        if self.wishes.is_full_for(wish) {
-            // Whoever waits for an answer goes by kubelet's rule, which was asked before: that others wish must not refuse it.
-            // A standing wish tries as often as it has leave, and so has to wait for room.
+        let RequestClearance { clearance: request, attempt, attempt_span, key, other_keys, target, standing, patience_ms } = asked.body;
+        if self.requests.is_full_for(request) {
+            // Whoever waits for an answer goes by kubelet's rule, which was asked before: that others request must not refuse it.
+            // A standing pull tries as often as it has clearance, and so has to wait for room.
             let held = knowledge.told(now, knowledge.no_room(now));
-            answer.give(Ok(if standing { Leave::Waiting { held: Some(held) } } else { own_rule }));
+            answer.give(Ok(if standing { Clearance::Waiting { held: Some(held) } } else { own_rule }));
             return later;
         }
-        if let Some(overtaken) = self.wishes.overtaken(wish, attempt) {
+        if let Some(overtaken) = self.requests.overtaken(request, attempt) {
             self.step(Input::Withdraw(overtaken), context);
         }
         let patience = Duration::from_millis(patience_ms);
-        let ask = wishes::Ask { attempt, trace: attempt_span.unwrap_or(asked.meta.trace), standing };
-        let (number, anew) = self.wishes.ask(now, wish, &ask);
-        self.wishes.hold_back(now, wish, patience, answer);
-        let resolved = self.wishes.get(wish).is_some_and(|wish| wish.stage == Stage::Resolved);
-        if self.wishes.get(wish).is_some_and(wishes::Wish::is_abandoned) {
-            self.wishes.answer(wish, Leave::Abandoned);
+        let ask = requests::Ask { attempt, trace: attempt_span.unwrap_or(asked.meta.trace), standing };
+        let (number, anew) = self.requests.ask(now, request, &ask);
+        self.requests.hold_back(now, request, patience, answer);
+        let resolved = self.requests.get(request).is_some_and(|request| request.stage == Stage::Resolved);
+        if self.requests.get(request).is_some_and(requests::Request::is_abandoned) {
+            self.requests.answer(request, Clearance::Abandoned);
         } else if anew || !(resolved || self.wants(number)) {
-            let ask = Input::Ask { wish: number, key: key.clone(), target };
-            self.step_all(now, [ask, Input::Keys { wish: number, key, other_keys }], context);
+            let ask = Input::Ask { request: number, key: key.clone(), target };
+            self.step_all(now, [ask, Input::Keys { request: number, key, other_keys }], context);
         } else {
-            self.step(Input::Keys { wish: number, key, other_keys }, context);
+            self.step(Input::Keys { request: number, key, other_keys }, context);
         }
-        self.settle(wish, context);
+        self.settle(request, context);
         self.set_alarm(context);
         later
     }
@@ -71,18 +71,18 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
     type Result = MessageResult<Ask<ResolveAttempt>>;
 
     fn handle(&mut self, Ask(resolve): Ask<ResolveAttempt>, context: &mut Self::Context) -> Self::Result {
-        let ResolveAttempt { wish, attempt, failure, stage } = resolve.body;
+        let ResolveAttempt { clearance: request, attempt, failure, stage } = resolve.body;
         let outcome = failure.as_ref().map_or(Outcome::Reached(stage), |failure| Outcome::Failed(Failure::from(failure)));
         let reached = failure.is_none().then_some(stage);
-        if let Some(resolved) = self.wishes.resolved(wish, attempt, reached) {
+        if let Some(resolved) = self.requests.resolved(request, attempt, reached) {
             let number = resolved.number;
             if resolved.not_begun.is_some() {
-                self.step(Input::Begun { wish: number, attempt, trace: resolved.not_begun.filter(TraceContext::has_span) }, context);
+                self.step(Input::Begun { request: number, attempt, trace: resolved.not_begun.filter(TraceContext::has_span) }, context);
             }
             if resolved.over {
-                self.wishes.answer(wish, wishes::Grant::default().told(Duration::ZERO));
+                self.requests.answer(request, requests::Grant::default().told(Duration::ZERO));
             }
-            self.step(Input::Resolved { wish: number, attempt, outcome }, context);
+            self.step(Input::Resolved { request: number, attempt, outcome }, context);
             if failure.is_some() && !resolved.standing {
                 // It has its answer; the core would find it another turn.
                 self.step(Input::Withdraw(number), context);
@@ -96,22 +96,22 @@ impl Handler<Ask<BeginAttempt>> for BackoffTracker {
     type Result = MessageResult<Ask<BeginAttempt>>;
 
     fn handle(&mut self, Ask(begin): Ask<BeginAttempt>, context: &mut Self::Context) -> Self::Result {
-        let BeginAttempt { wish, attempt } = begin.body;
-        if let Some((number, trace)) = self.wishes.started(wish, attempt) {
-            self.step(Input::Started { wish: number, attempt, trace: Some(trace).filter(TraceContext::has_span) }, context);
+        let BeginAttempt { clearance: request, attempt } = begin.body;
+        if let Some((number, trace)) = self.requests.started(request, attempt) {
+            self.step(Input::Started { request: number, attempt, trace: Some(trace).filter(TraceContext::has_span) }, context);
         }
         MessageResult(Ok(AttemptBegun {}))
     }
 }
 
-impl Handler<Ask<WithdrawWish>> for BackoffTracker {
-    type Result = MessageResult<Ask<WithdrawWish>>;
+impl Handler<Ask<WithdrawClearance>> for BackoffTracker {
+    type Result = MessageResult<Ask<WithdrawClearance>>;
 
-    fn handle(&mut self, Ask(withdraw): Ask<WithdrawWish>, context: &mut Self::Context) -> Self::Result {
-        if let Some(number) = self.wishes.remove(withdraw.body.wish) {
+    fn handle(&mut self, Ask(withdraw): Ask<WithdrawClearance>, context: &mut Self::Context) -> Self::Result {
+        if let Some(number) = self.requests.remove(withdraw.body.clearance) {
             self.step(Input::Withdraw(number), context);
         }
-        MessageResult(Ok(WishWithdrawn {}))
+        MessageResult(Ok(ClearanceWithdrawn {}))
     }
 }
 
@@ -134,12 +134,12 @@ impl BackoffTracker {
         while let Some(effect) = effects.pop_front() {
             match effect {
                 Effect::Tell(number, verdict) => {
-                    if let Some(wish) = self.wishes.told(number, verdict) {
-                        effects.extend(self.settled(now, wish));
+                    if let Some(request) = self.requests.told(number, verdict) {
+                        effects.extend(self.settled(now, request));
                     }
                 }
                 Effect::Abandon(number) => {
-                    self.wishes.abandon(number);
+                    self.requests.abandon(number);
                     if let Some(sharing) = &mut self.sharing {
                         sharing.counts.abandoned += 1;
                     }
@@ -156,39 +156,41 @@ impl BackoffTracker {
         }
     }
 
-    /// Answers a wish that is decided, and does what follows.
-    fn settle(&mut self, wish: WishId, context: &mut Context<Self>) {
+    /// Answers a request that is decided, and does what follows.
+    fn settle(&mut self, request: ClearanceId, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
-        let effects = self.settled(now, wish);
+        let effects = self.settled(now, request);
         self.carry_out(now, effects, context);
     }
 
-    fn settled(&mut self, now: Duration, id: WishId) -> Vec<Effect> {
+    fn settled(&mut self, now: Duration, id: ClearanceId) -> Vec<Effect> {
         let Core::Sharing(knowledge) = &mut self.core else { return vec![] };
-        if !self.wishes.waits(id) {
+        if !self.requests.waits(id) {
             return vec![];
         }
-        if let Some(for_all) = self.wishes.grant(id) {
+        if let Some(for_all) = self.requests.grant(id) {
             // The attempt begins when its caller says so: it may wait for its permit first.
-            if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, knowledge)) {
-                self.wishes.answer(id, leave);
+            if let Some(clearance) = self.requests.get(id).map(|request| request.as_it_stands(now, knowledge)) {
+                self.requests.answer(id, clearance);
             }
             if let Some(sharing) = &mut self.sharing {
                 sharing.counts.for_all += u64::from(for_all);
             }
             return vec![];
         }
-        let refused =
-            self.wishes.get(id).is_some_and(|wish| !wish.standing && matches!(&wish.stage, Stage::Held(held) if !held.unconfirmed));
+        let refused = self
+            .requests
+            .get(id)
+            .is_some_and(|request| !request.standing && matches!(&request.stage, Stage::Held(held) if !held.unconfirmed));
         // It has its answer. Were it kept, it would take a probe that nobody makes.
-        let Some(mut wish) = refused.then(|| self.wishes.take(id)).flatten() else { return vec![] };
-        if let Stage::Held(held) = std::mem::replace(&mut wish.stage, Stage::Resolved) {
-            wish.answer(Leave::Held(knowledge.told(now, held)));
+        let Some(mut request) = refused.then(|| self.requests.take(id)).flatten() else { return vec![] };
+        if let Stage::Held(held) = std::mem::replace(&mut request.stage, Stage::Resolved) {
+            request.answer(Clearance::Held(knowledge.told(now, held)));
         }
-        knowledge.step(now, Input::Withdraw(wish.number))
+        knowledge.step(now, Input::Withdraw(request.number))
     }
 
-    fn wants(&self, number: crate::core::knowledge::WishId) -> bool {
+    fn wants(&self, number: crate::core::knowledge::RequestId) -> bool {
         matches!(&self.core, Core::Sharing(knowledge) if knowledge.wants(number))
     }
 
@@ -196,7 +198,7 @@ impl BackoffTracker {
     /// refusals put the next time off.
     pub(crate) fn set_alarm(&mut self, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &self.core else { return };
-        let Some(next) = [knowledge.next_wake(), self.wishes.next_wake()].into_iter().flatten().min() else { return };
+        let Some(next) = [knowledge.next_wake(), self.requests.next_wake()].into_iter().flatten().min() else { return };
         if self.alarm.as_ref().is_some_and(|(_, at)| *at <= next) {
             return;
         }
@@ -214,16 +216,16 @@ impl BackoffTracker {
     fn wake(&mut self, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         self.step(Input::Tick, context);
-        for id in self.wishes.impatient(now) {
+        for id in self.requests.impatient(now) {
             let Core::Sharing(knowledge) = &self.core else { return };
-            if let Some(leave) = self.wishes.get(id).map(|wish| wish.as_it_stands(now, knowledge)) {
-                self.wishes.answer(id, leave);
-                self.wishes.heard(now, id);
+            if let Some(clearance) = self.requests.get(id).map(|request| request.as_it_stands(now, knowledge)) {
+                self.requests.answer(id, clearance);
+                self.requests.heard(now, id);
             }
         }
-        for id in self.wishes.lapsed(now) {
-            if let Some(number) = self.wishes.remove(id) {
-                tracing::debug!(wish = %id, "nobody asks for a wish any more: it is withdrawn");
+        for id in self.requests.lapsed(now) {
+            if let Some(number) = self.requests.remove(id) {
+                tracing::debug!(request = %id, "nobody asks for a request any more: it is withdrawn");
                 if let Some(sharing) = &mut self.sharing {
                     sharing.counts.lapsed += 1;
                 }

@@ -1,10 +1,12 @@
-//! The fleet's leave for a flight: asking for it, waiting with a limit, keeping it, and losing it.
+//! Clearance for a flight: asking for it, waiting with a limit, keeping it, and losing it.
 
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{AwaitLeave, BackoffKey, Held, LEAVE_WATCHED_EVERY_MS, Leave, OTHER_KEYS_MOST, ResolveAttempt};
-use contract::{AttemptId, FailureClass, PermitId, Reason, Stage as RegistryStage, WishId};
+use contract::messages::backoff_tracker::{
+    BackoffKey, CLEARANCE_WATCHED_EVERY_MS, Clearance, Held, OTHER_KEYS_MOST, RequestClearance, ResolveAttempt,
+};
+use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Reason, Stage as RegistryStage};
 
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
@@ -16,23 +18,23 @@ use super::request::{Request, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, RequestId};
 use super::words;
 
-/// How long the tracker may hold an answer back before it is asked again: well within the time after which it forgets a wish, and
+/// How long the tracker may hold an answer back before it is asked again: well within the time after which it forgets a clearance, and
 /// short enough that its silence is found out before a caller has waited long enough for the fleet.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same while a permit is in hand, which others wait for. A leader spaces permits so that a tenth of the budget stays free: all pulls
 /// may begin a tenth of a second late, and no second has more of them than the budget allows.
 const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(100);
-/// Leave is asked for at most this often, should the tracker answer at once again and again.
+/// Clearance is asked for at most this often, should the tracker answer at once again and again.
 const ASK_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
-/// Whether leave that was given still holds is asked at most this often, likewise.
-const WATCH_EVERY: Duration = Duration::from_millis(LEAVE_WATCHED_EVERY_MS);
+/// Whether clearance that was given still holds is asked at most this often, likewise.
+const WATCH_EVERY: Duration = Duration::from_millis(CLEARANCE_WATCHED_EVERY_MS);
 
 impl Coordinator {
-    /// Begins to wait for leave.
-    pub(super) fn await_leave(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+    /// Begins to wait for clearance.
+    pub(super) fn await_clearance(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
-        flight.stage = FlightStage::AwaitingLeave;
+        flight.stage = FlightStage::AwaitingClearance;
         fleet.lapsed = false;
         fleet.told = false;
         fleet.reached.clear();
@@ -41,11 +43,11 @@ impl Coordinator {
         fleet.begin_waiting(now.monotonic);
         let patience = if fleet.has_permit { PATIENCE_WITH_PERMIT } else { PATIENCE };
         self.alarms.clear(Alarm::Manifest(id));
-        self.ask_leave(now, id, patience, effects);
+        self.request_clearance(now, id, patience, effects);
         self.arm_patience(now, id);
     }
 
-    fn ask_leave(&mut self, now: Now, id: FlightId, patience: Duration, effects: &mut Vec<Effect>) {
+    fn request_clearance(&mut self, now: Now, id: FlightId, patience: Duration, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
         let standing = flight.callers.iter().filter_map(|caller| self.requests.get(caller)).any(|request| request.standing);
         let keys = self.keys_of(flight);
@@ -57,10 +59,10 @@ impl Coordinator {
         fleet.asking = true;
         fleet.asked_at = now.monotonic;
         fleet.asked_for = keys;
-        let patience = patience.min(self.policy.leave_within.unwrap_or_default() / 2);
+        let patience = patience.min(self.policy.clearance_within.unwrap_or_default() / 2);
         fleet.answer_due = now.monotonic + patience;
-        let ask = AwaitLeave {
-            wish: fleet.wish,
+        let ask = RequestClearance {
+            clearance: fleet.clearance,
             attempt: flight.attempt,
             attempt_span: Some(flight.trace),
             key,
@@ -69,8 +71,8 @@ impl Coordinator {
             standing,
             patience_ms: milliseconds(patience),
         };
-        self.alarms.clear(Alarm::Leave(id));
-        effects.push(Effect::AwaitLeave { flight: id, turn: fleet.turn, ask: Box::new(ask), trace: flight.trace });
+        self.alarms.clear(Alarm::Clearance(id));
+        effects.push(Effect::RequestClearance { flight: id, turn: fleet.turn, ask: Box::new(ask), trace: flight.trace });
     }
 
     /// The back-off keys of a flight's callers, each once, in the order in which they joined.
@@ -84,10 +86,10 @@ impl Coordinator {
         keys
     }
 
-    /// A caller has joined a flight that waits for leave, or has left it. Local holds are judged per caller: what held the others need not
+    /// A caller has joined a flight that waits for clearance, or has left it. Local holds are judged per caller: what held the others need not
     /// hold those who want it now, so the tracker is asked again.
     pub(super) fn callers_changed(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get(&id).filter(|flight| flight.stage == FlightStage::AwaitingLeave) else { return };
+        let Some(flight) = self.flights.get(&id).filter(|flight| flight.stage == FlightStage::AwaitingClearance) else { return };
         let keys = self.keys_of(flight);
         let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) else { return };
         if keys.is_empty() || keys == fleet.asked_for {
@@ -95,27 +97,29 @@ impl Coordinator {
         }
         let patience = if fleet.has_permit { PATIENCE_WITH_PERMIT } else { PATIENCE };
         fleet.hear_of_hold(now.monotonic, None);
-        self.ask_leave(now, id, patience, effects);
+        self.request_clearance(now, id, patience, effects);
     }
 
-    pub(super) fn leave_answered(&mut self, now: Now, id: FlightId, turn: u64, answer: Option<Leave>, effects: &mut Vec<Effect>) {
+    pub(super) fn clearance_answered(&mut self, now: Now, id: FlightId, turn: u64, answer: Option<Clearance>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let resolved = flight.resolved;
         let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.asking && fleet.turn == turn) else { return };
         fleet.asking = false;
         match (&flight.stage, answer) {
-            (FlightStage::AwaitingLeave, answer) => {
+            (FlightStage::AwaitingClearance, answer) => {
                 fleet.answered = answer.is_some();
-                self.leave_decided(now, id, answer, effects);
+                self.clearance_decided(now, id, answer, effects);
             }
             (FlightStage::Verifying(_), _) => {}
-            (FlightStage::Pulling, Some(Leave::Abandoned)) if !fleet.told && resolved => self.go_on_alone(id, effects),
-            (FlightStage::Pulling, Some(Leave::Abandoned)) if !fleet.told => self.begin_anew(now, id, effects),
+            (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.told && resolved => self.go_on_alone(id, effects),
+            (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.told => self.begin_anew(now, id, effects),
             (FlightStage::Pulling, _) if fleet.told => {}
-            // Others have failed meanwhile. Who kept its place in the queue would ask for leave when it has its permit: those who wait
+            // Others have failed meanwhile. Who kept its place in the queue would ask for clearance when it has its permit: those who wait
             // for the same then would have theirs at once, and be more than the budget allows.
-            (FlightStage::Queued, Some(Leave::Abandoned | Leave::Held(_) | Leave::Waiting { .. })) => self.begin_anew(now, id, effects),
-            (FlightStage::Rechecking, Some(Leave::Abandoned | Leave::Held(_) | Leave::Waiting { .. })) => {
+            (FlightStage::Queued, Some(Clearance::Abandoned | Clearance::Held(_) | Clearance::Waiting { .. })) => {
+                self.begin_anew(now, id, effects)
+            }
+            (FlightStage::Rechecking, Some(Clearance::Abandoned | Clearance::Held(_) | Clearance::Waiting { .. })) => {
                 fleet.lapsed = true;
                 flight.attempt = AttemptId::random(&mut self.random);
             }
@@ -123,28 +127,28 @@ impl Coordinator {
         }
     }
 
-    /// Asks the tracker again, so long after the last time: for leave, or whether leave that was given still holds.
+    /// Asks the tracker again, so long after the last time: for clearance, or whether clearance that was given still holds.
     fn ask_after(&mut self, now: Now, id: FlightId, every: Duration, effects: &mut Vec<Effect>) {
         let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return };
         match fleet.asked_at + every {
-            soon if soon > now.monotonic => self.alarms.set(Alarm::Leave(id), soon),
-            _ => self.ask_leave(now, id, PATIENCE, effects),
+            soon if soon > now.monotonic => self.alarms.set(Alarm::Clearance(id), soon),
+            _ => self.request_clearance(now, id, PATIENCE, effects),
         }
     }
 
-    fn leave_decided(&mut self, now: Now, id: FlightId, answer: Option<Leave>, effects: &mut Vec<Effect>) {
+    fn clearance_decided(&mut self, now: Now, id: FlightId, answer: Option<Clearance>, effects: &mut Vec<Effect>) {
         match answer {
             // Fail open: a tracker that is silent, or that cannot be understood, holds nobody back.
-            None | Some(Leave::Unknown { .. }) => self.granted(now, id, None, effects),
-            Some(Leave::Granted { answer_within_ms, until, .. }) => {
+            None | Some(Clearance::Unknown { .. }) => self.granted(now, id, None, effects),
+            Some(Clearance::Granted { answer_within_ms, until, .. }) => {
                 if let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) {
                     fleet.until = until;
                 }
                 self.granted(now, id, answer_within_ms.map(Duration::from_millis), effects);
             }
-            Some(Leave::Held(held)) => self.held_back(now, id, Some(held), effects),
-            Some(Leave::Waiting { held }) => self.held_back(now, id, held, effects),
-            Some(Leave::Abandoned) => {
+            Some(Clearance::Held(held)) => self.held_back(now, id, Some(held), effects),
+            Some(Clearance::Waiting { held }) => self.held_back(now, id, held, effects),
+            Some(Clearance::Abandoned) => {
                 if let Some(flight) = self.flights.get_mut(&id) {
                     flight.attempt = AttemptId::random(&mut self.random);
                 }
@@ -176,7 +180,7 @@ impl Coordinator {
         self.ask_after(now, id, Duration::ZERO, effects);
     }
 
-    /// Not yet. A flight that waits for the fleet holds no slot. A caller without a standing wish is refused if a confirmed failure holds
+    /// Not yet. A flight that waits for the fleet holds no slot. A caller without a standing pull is refused if a confirmed failure holds
     /// it; what is unconfirmed it waits for, within its patience.
     fn held_back(&mut self, now: Now, id: FlightId, held: Option<Held>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
@@ -198,7 +202,7 @@ impl Coordinator {
         self.ask_after(now, id, ASK_EVERY_AT_LEAST, effects);
     }
 
-    /// A standing wish says so now and then; anybody else is refused.
+    /// A standing pull says so now and then; anybody else is refused.
     fn hold(&mut self, now: Now, caller: RequestId, held: &Held, news: bool, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&caller) else { return };
         if !request.standing && !held.unconfirmed {
@@ -226,9 +230,9 @@ impl Coordinator {
         fleet.map_or(Duration::ZERO, |fleet| fleet.waited_for_fleet(now.monotonic).saturating_sub(before))
     }
 
-    /// How long each caller without a standing wish may still wait for the fleet.
+    /// How long each caller without a standing pull may still wait for the fleet.
     fn patience_left(&self, now: Now, id: FlightId) -> Vec<(RequestId, Duration)> {
-        let (Some(flight), Some(limit)) = (self.flights.get(&id), self.policy.leave_within) else { return Vec::new() };
+        let (Some(flight), Some(limit)) = (self.flights.get(&id), self.policy.clearance_within) else { return Vec::new() };
         let plain = |caller: &&RequestId| self.requests.get(caller).is_some_and(|request| !request.standing);
         let left = |caller: &RequestId| (*caller, limit.saturating_sub(self.fleet_waited(now, id, *caller)));
         flight.callers.iter().filter(plain).map(left).collect()
@@ -245,13 +249,13 @@ impl Coordinator {
 
     pub(super) fn patience_over(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
-        if let (FlightStage::AwaitingLeave, Some(fleet)) = (&flight.stage, &mut flight.fleet)
+        if let (FlightStage::AwaitingClearance, Some(fleet)) = (&flight.stage, &mut flight.fleet)
             && fleet.asking
             && fleet.answer_due < now.monotonic
         {
             // Its tracker is silent: that is no reason to refuse anybody.
             (fleet.asking, fleet.answered) = (false, false);
-            return self.leave_decided(now, id, None, effects);
+            return self.clearance_decided(now, id, None, effects);
         }
         let held = self.why_it_waits(now, id);
         for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| left.is_zero()) {
@@ -263,14 +267,14 @@ impl Coordinator {
 
     /// What a flight that waits for the fleet waits for, as far as it is known.
     fn why_it_waits(&self, now: Now, id: FlightId) -> Held {
-        let limit = self.policy.leave_within.unwrap_or_default();
+        let limit = self.policy.clearance_within.unwrap_or_default();
         let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return Held::default() };
         if let Some(wait) = fleet.budget_wait {
             let cause = format!("{}: {}", Reason::ErrImagePull, words::no_budget(&fleet.target.view.registry, wait));
             return Held { class: FailureClass::RateLimited, cause, next_try_ms: milliseconds(wait), ..Held::default() };
         }
         fleet.held_now(now.monotonic).unwrap_or_else(|| Held {
-            cause: format!("{}: {}", Reason::ErrImagePull, words::no_leave(limit)),
+            cause: format!("{}: {}", Reason::ErrImagePull, words::no_clearance(limit)),
             next_try_ms: milliseconds(limit),
             ..Held::default()
         })
@@ -293,15 +297,15 @@ impl Coordinator {
         self.arm_patience(now, id);
     }
 
-    /// The permit is there: the pull begins, unless the leave for it was lost meanwhile or is nearly over. A false "no answer" would
+    /// The permit is there: the pull begins, unless the clearance for it was lost meanwhile or is nearly over. A false "no answer" would
     /// speak for the whole fleet.
     pub(super) fn begin_pull(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         match &mut flight.fleet {
             Some(fleet) if !fleet.is_in_time(now.monotonic) => {
                 fleet.has_permit = true;
-                self.give_wish_back(id, effects);
-                self.await_leave(now, id, effects);
+                self.withdraw_clearance(id, effects);
+                self.await_clearance(now, id, effects);
             }
             _ => self.start_pull(id, effects),
         }
@@ -313,18 +317,18 @@ impl Coordinator {
         }
     }
 
-    /// What is asked from now on is another wish, whatever overtakes what on the way.
-    fn give_wish_back(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
+    /// What is asked from now on is another clearance, whatever overtakes what on the way.
+    fn withdraw_clearance(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
-        effects.push(Effect::Withdraw { flight: id, wish: fleet.wish, trace: flight.trace });
-        fleet.wish = WishId::random(&mut self.random);
+        effects.push(Effect::Withdraw { flight: id, clearance: fleet.clearance, trace: flight.trace });
+        fleet.clearance = ClearanceId::random(&mut self.random);
         fleet.is_known = false;
         fleet.lapsed = true;
         fleet.asking = false;
         fleet.answer_by = None;
         flight.attempt = AttemptId::random(&mut self.random);
-        self.alarms.clear(Alarm::Leave(id));
+        self.alarms.clear(Alarm::Clearance(id));
         self.alarms.clear(Alarm::Manifest(id));
     }
 
@@ -349,21 +353,21 @@ impl Coordinator {
                 effects.push(Effect::Cancel { flight: id });
                 self.land(now, id, &Err(failure), effects);
             }
-            FlightStage::AwaitingLeave | FlightStage::Verifying(_) => {}
+            FlightStage::AwaitingClearance | FlightStage::Verifying(_) => {}
         }
     }
 
-    /// It is time to ask for leave again, or after it.
-    pub(super) fn leave_due(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+    /// It is time to ask for clearance again, or after it.
+    pub(super) fn clearance_due(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
         if flight.fleet.as_ref().is_none_or(|fleet| fleet.asking || fleet.told) {
             return;
         }
-        self.ask_leave(now, id, PATIENCE, effects);
+        self.request_clearance(now, id, PATIENCE, effects);
     }
 
     /// The attempt hangs while others are answered, or has not begun yet and others have failed: it ends without a word, and the next one
-    /// asks for leave.
+    /// asks for clearance.
     fn begin_anew(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         effects.push(Effect::Cancel { flight: id });
@@ -373,7 +377,7 @@ impl Coordinator {
         flight.trace = flight.trace.child(&mut self.random);
         flight.turn_since = None;
         (flight.resolved, flight.seen, flight.awaits_blob) = (false, false, false);
-        self.await_leave(now, id, effects);
+        self.await_clearance(now, id, effects);
     }
 
     /// The fleet has given the attempt up, but its manifest may be there for long where that cannot be seen: it goes on, and the fleet
@@ -381,12 +385,12 @@ impl Coordinator {
     fn go_on_alone(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
-        effects.push(Effect::Withdraw { flight: id, wish: fleet.wish, trace: flight.trace });
+        effects.push(Effect::Withdraw { flight: id, clearance: fleet.clearance, trace: flight.trace });
         fleet.is_known = false;
         fleet.lapsed = true;
         fleet.answer_by = None;
         self.alarms.clear(Alarm::Manifest(id));
-        self.alarms.clear(Alarm::Leave(id));
+        self.alarms.clear(Alarm::Clearance(id));
     }
 
     /// A blob was asked for and no byte of any has come, by the look before an alarm.
@@ -402,19 +406,19 @@ impl Coordinator {
         flight.awaits_blob &= stage < RegistryStage::Blob;
         let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.reached.contains(&stage)) else { return };
         fleet.reached.push(stage);
-        let resolve = ResolveAttempt { wish: fleet.wish, attempt: flight.attempt, failure: None, stage };
+        let resolve = ResolveAttempt { clearance: fleet.clearance, attempt: flight.attempt, failure: None, stage };
         effects.push(Effect::Resolve { resolve: Box::new(resolve), trace: flight.trace });
         if stage >= fleet.until {
             self.is_told(id);
         }
     }
 
-    /// Says once that an attempt has failed before the stage that its leave was for, if the tracker still knows of it.
+    /// Says once that an attempt has failed before the stage that its clearance was for, if the tracker still knows of it.
     pub(super) fn tell_failed(&mut self, id: FlightId, failure: &Failure, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.told) else { return };
         let failure = Some(outcomes::attempt_failure(flight.reference.requested(), failure));
-        let resolve = ResolveAttempt { wish: fleet.wish, attempt: flight.attempt, failure, stage: RegistryStage::default() };
+        let resolve = ResolveAttempt { clearance: fleet.clearance, attempt: flight.attempt, failure, stage: RegistryStage::default() };
         effects.push(Effect::Resolve { resolve: Box::new(resolve), trace: flight.trace });
         self.is_told(id);
     }
@@ -425,6 +429,6 @@ impl Coordinator {
             fleet.answer_by = None;
         }
         self.alarms.clear(Alarm::Manifest(id));
-        self.alarms.clear(Alarm::Leave(id));
+        self.alarms.clear(Alarm::Clearance(id));
     }
 }

@@ -1,0 +1,379 @@
+//! Standing pulls: they go on, run after run, until the image is there, their time is over, or somebody ends them.
+
+mod keeping;
+mod status;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clock::Now;
+use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKind, PullOutcome, PullPolicy, StandingPullStatus};
+use contract::{FailureClass, StandingPullId, TraceContext};
+use image::{Platform, Reference};
+
+use super::alarms::Alarm;
+use super::bounds;
+use super::coordinator::Coordinator;
+use super::outcomes;
+use super::request::{Stage, default_policy, milliseconds};
+use super::step::{Effect, KeptStandingPull, RequestId};
+use super::words;
+
+/// The most standing pulls of a node: more images than a node has room for.
+const STANDING_PULLS_MAX: usize = 1_000;
+/// Runs of a standing pull begin at most this often, whatever the fleet says.
+const RUN_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
+/// After how long a failed run is followed by the next if nobody says when: kubelet's first step.
+const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Runs of standing pulls are requests like any other, with numbers of their own.
+const FIRST_RUN: u64 = 1 << 63;
+
+/// All standing pulls of a node.
+#[derive(Debug, Default)]
+pub(super) struct StandingPulls {
+    standing: BTreeMap<StandingPullId, StandingPull>,
+    /// Which standing pull a run is of.
+    runs: BTreeMap<RequestId, StandingPullId>,
+    /// Which standing pull a caller waits for.
+    callers: BTreeMap<RequestId, StandingPullId>,
+    last_run: u64,
+    /// How often their writing has begun.
+    writings: u64,
+    /// They are not what was written last.
+    changed: bool,
+    /// They are being written.
+    writing: bool,
+    ended_unheard: AnswerCounts,
+}
+
+#[derive(Debug)]
+struct StandingPull {
+    ask: EnsureImage,
+    since_ms: u64,
+    until_ms: u64,
+    /// The same on the monotonic clock.
+    until: Duration,
+    trace: TraceContext,
+    /// The run under way.
+    run: Option<RequestId>,
+    began: Duration,
+    tries: u64,
+    /// How the last run ended, and when.
+    last: Option<(PullOutcome, Duration)>,
+    /// It is in what is being written, and in what was.
+    in_writing: bool,
+    written: bool,
+    /// Callers to be told that it is written, and what else they are told.
+    detached: Vec<(RequestId, String)>,
+}
+
+impl StandingPulls {
+    /// A caller does not wait for its standing pull any more.
+    pub(super) fn abandon(&mut self, caller: RequestId) {
+        self.callers.remove(&caller);
+    }
+
+    /// The span of the standing pull that a run is of.
+    pub(super) fn span_of_run(&self, run: RequestId) -> Option<TraceContext> {
+        Some(self.standing.get(self.runs.get(&run)?)?.trace)
+    }
+
+    pub(super) fn spans(&self) -> impl Iterator<Item = (StandingPullId, TraceContext)> {
+        self.standing.iter().map(|(id, standing_pull)| (*id, standing_pull.trace))
+    }
+
+    /// Whether a caller waits for a standing pull, or for its being written.
+    pub(super) fn is_awaited_by(&self, caller: RequestId) -> bool {
+        let is_detached = |standing_pull: &StandingPull| standing_pull.detached.iter().any(|(detached, _)| *detached == caller);
+        self.callers.contains_key(&caller) || self.standing.values().any(is_detached)
+    }
+
+    pub(super) fn stands(&self, standing_pull: StandingPullId) -> bool {
+        self.standing.contains_key(&standing_pull)
+    }
+
+    pub(super) fn assert_bounds(&self) {
+        debug_assert!(self.standing.len() <= STANDING_PULLS_MAX, "standing pulls are bounded");
+        debug_assert!(self.callers.values().all(|standing_pull| self.stands(*standing_pull)), "callers wait for what stands");
+        let runs = self.standing.iter().filter_map(|(standing_pull, standing)| Some((standing.run?, standing_pull)));
+        debug_assert!(runs.clone().all(|(run, standing_pull)| self.runs.get(&run) == Some(standing_pull)), "a run is of its standing pull");
+    }
+}
+
+/// For how long a standing pull goes on, if it is one. What must never be pulled is not waited for.
+pub(super) fn wait_of(ask: &EnsureImage) -> Option<Duration> {
+    let stands = ask.policy != Some(PullPolicy::Never) && bounds::check_image(&ask.image).is_ok() && Reference::parse(&ask.image).is_ok();
+    let readable = stands && ask.platform.as_deref().is_none_or(|platform| Platform::parse(platform).is_ok());
+    ask.wait_ms.filter(|wait| *wait > 0 && readable).map(Duration::from_millis)
+}
+
+/// Whether a request is a run of a standing pull.
+pub(super) fn is_run(id: RequestId) -> bool {
+    id.0 >= FIRST_RUN
+}
+
+impl Coordinator {
+    /// The standing pulls that stand, the oldest first.
+    #[must_use]
+    pub fn standing_pulls(&self, now: Now) -> Vec<StandingPullStatus> {
+        let mut standing_pulls: Vec<StandingPullStatus> =
+            self.standing_pulls.standing.iter().map(|(id, standing_pull)| self.standing_pull_status(now, *id, standing_pull)).collect();
+        standing_pulls.sort_by_key(|standing_pull| (std::cmp::Reverse(standing_pull.since_ms), standing_pull.standing_pull));
+        standing_pulls
+    }
+
+    /// A caller wants an image for as long as it takes.
+    pub(super) fn begin_standing_pull(
+        &mut self,
+        now: Now,
+        caller: RequestId,
+        ask: EnsureImage,
+        wait: Duration,
+        trace: TraceContext,
+        effects: &mut Vec<Effect>,
+    ) {
+        let asked = ask.standing_pull.unwrap_or_else(|| StandingPullId::random(&mut self.random));
+        let id = if self.standing_pulls.standing.contains_key(&asked) { asked } else { self.same_detached(&ask).unwrap_or(asked) };
+        let detach = ask.detach;
+        let mut message = String::new();
+        match self.standing_pulls.standing.get(&id) {
+            Some(standing_pull) if id != asked => {
+                let since = Duration::from_millis(now.wall_ms().saturating_sub(standing_pull.since_ms));
+                self.extend(id, now, wait, effects);
+                let left = self
+                    .standing_pulls
+                    .standing
+                    .get(&id)
+                    .map(|standing_pull| standing_pull.until.saturating_sub(now.monotonic))
+                    .unwrap_or_default();
+                message = words::already_standing(since, left);
+            }
+            Some(standing_pull) if !is_same(&standing_pull.ask, &ask) => {
+                let outcome = refusal(words::other_standing_pull(&standing_pull.ask.image), trace);
+                return effects.push(Effect::Answer { request: caller, outcome });
+            }
+            Some(_) => {}
+            None if self.standing_pulls.standing.len() >= STANDING_PULLS_MAX => {
+                let outcome = refusal(words::too_many_standing_pulls(STANDING_PULLS_MAX), trace);
+                return effects.push(Effect::Answer { request: caller, outcome });
+            }
+            None => {
+                let ask = EnsureImage { standing_pull: Some(id), timeout_ms: None, ..ask };
+                let until_ms = now.wall_ms().saturating_add(milliseconds(wait));
+                let kept = KeptStandingPull { standing_pull: id, ask, since_ms: now.wall_ms(), until_ms };
+                self.keep(kept, now.monotonic.saturating_add(wait), trace);
+                self.write_standing_pulls(effects);
+                self.begin_run(now, id, effects);
+            }
+        }
+        if !detach {
+            self.standing_pulls.callers.insert(caller, id);
+        } else if let Some(standing_pull) =
+            self.standing_pulls.standing.get_mut(&id).filter(|standing_pull| !standing_pull.written && self.policy.writes_standing_pulls)
+        {
+            standing_pull.detached.push((caller, message));
+        } else {
+            effects.push(Effect::Answer { request: caller, outcome: stands(id, trace, message) });
+        }
+    }
+
+    /// The standing pull that a detached pull of the same image, pod, platform and policy joins. Only one that nobody waits for with a
+    /// command of its own: such a command cancels its own standing pull when it is interrupted.
+    fn same_detached(&self, ask: &EnsureImage) -> Option<StandingPullId> {
+        let wanted = Reference::parse(&ask.image).ok().filter(|_| ask.detach)?;
+        let is_same = |standing_pull: &StandingPull| {
+            let other = &standing_pull.ask;
+            other.detach
+                && (&other.platform, &other.pod) == (&ask.platform, &ask.pod)
+                && Reference::parse(&other.image).is_ok_and(|reference| {
+                    reference.normalised() == wanted.normalised() && policy_of(other, &reference) == policy_of(ask, &wanted)
+                })
+        };
+        let asks_newest = policy_of(ask, &wanted) == PullPolicy::Always;
+        let mut same = self
+            .standing_pulls
+            .standing
+            .iter()
+            .filter(|(_, standing_pull)| is_same(standing_pull) && !(asks_newest && self.is_resolved(standing_pull)));
+        same.next().map(|(id, _)| *id)
+    }
+
+    /// Whether its run under way may bring a digest that the tag had before now.
+    fn is_resolved(&self, standing_pull: &StandingPull) -> bool {
+        let request = standing_pull.run.and_then(|run| self.requests.get(&run));
+        request.is_some_and(|request| match request.stage {
+            Stage::Flying(flight) => self.flights.get(&flight).is_some_and(|flight| flight.resolved),
+            Stage::Ending { .. } => true,
+            _ => false,
+        })
+    }
+
+    /// Lets a standing pull stand for `wait` from now on, unless it stands for longer.
+    fn extend(&mut self, id: StandingPullId, now: Now, wait: Duration, effects: &mut Vec<Effect>) {
+        let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) else { return };
+        let until = now.monotonic.saturating_add(wait);
+        if until <= standing_pull.until {
+            return;
+        }
+        standing_pull.until = until;
+        standing_pull.until_ms = now.wall_ms().saturating_add(milliseconds(wait));
+        // The next run, if one is planned, is not due later for it.
+        if standing_pull.run.is_some() {
+            self.alarms.set(Alarm::StandingPull(id), until);
+        }
+        // What is being written now has the shorter time.
+        (standing_pull.written, standing_pull.in_writing) = (false, false);
+        self.standing_pulls.changed = true;
+        self.write_standing_pulls(effects);
+    }
+
+    fn keep(&mut self, kept: KeptStandingPull, until: Duration, trace: TraceContext) {
+        let KeptStandingPull { standing_pull: id, ask, since_ms, until_ms } = kept;
+        let standing_pull = StandingPull {
+            ask,
+            since_ms,
+            until_ms,
+            until,
+            trace,
+            run: None,
+            began: Duration::ZERO,
+            tries: 0,
+            last: None,
+            in_writing: false,
+            written: false,
+            detached: Vec::new(),
+        };
+        self.standing_pulls.standing.insert(id, standing_pull);
+        self.standing_pulls.changed = true;
+        self.alarms.set(Alarm::StandingPull(id), until);
+    }
+
+    /// A standing pull's next run is due, or its time is over.
+    pub(super) fn standing_pull_due(&mut self, now: Now, id: StandingPullId, effects: &mut Vec<Effect>) {
+        let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
+        match standing_pull.run {
+            None if now.monotonic < standing_pull.until => self.begin_run(now, id, effects),
+            // How the run ended is being recorded: it decides.
+            Some(run) if self.requests.get(&run).is_some_and(|request| matches!(request.stage, Stage::Ending { .. })) => {}
+            _ => self.standing_pull_over(now, id, effects),
+        }
+    }
+
+    fn begin_run(&mut self, now: Now, id: StandingPullId, effects: &mut Vec<Effect>) {
+        self.standing_pulls.last_run += 1;
+        let run = RequestId(FIRST_RUN + self.standing_pulls.last_run);
+        let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) else { return };
+        standing_pull.run = Some(run);
+        standing_pull.began = now.monotonic;
+        standing_pull.tries += 1;
+        let trace = standing_pull.trace.child(&mut self.random);
+        let (ask, until) = (EnsureImage { wait_ms: None, standing_pull: None, ..standing_pull.ask.clone() }, standing_pull.until);
+        self.alarms.set(Alarm::StandingPull(id), until);
+        self.standing_pulls.runs.insert(run, id);
+        self.asked(now, run, ask, trace, effects);
+    }
+
+    pub(super) fn run_ended(&mut self, now: Now, run: RequestId, outcome: PullOutcome, fleet_decides: bool, effects: &mut Vec<Effect>) {
+        let Some(id) = self.standing_pulls.runs.remove(&run) else { return };
+        if matches!(outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present) {
+            return self.finish(id, outcome, effects);
+        }
+        let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) else { return };
+        standing_pull.run = None;
+        let next = match outcome.next_try_ms {
+            // The tracker has answered the report, and says when if it is asked for clearance.
+            Some(_) if fleet_decides => standing_pull.began + RUN_EVERY_AT_LEAST,
+            Some(left) => now.monotonic + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),
+            None => now.monotonic + RUN_AGAIN_AFTER,
+        };
+        standing_pull.last = Some((outcome, now.monotonic));
+        let (over, next) = (now.monotonic >= standing_pull.until, next.max(now.monotonic).min(standing_pull.until));
+        if over {
+            return self.standing_pull_over(now, id, effects);
+        }
+        self.alarms.set(Alarm::StandingPull(id), next);
+    }
+
+    fn standing_pull_over(&mut self, now: Now, id: StandingPullId, effects: &mut Vec<Effect>) {
+        let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
+        let status = self.standing_pull_status(now, id, standing_pull);
+        let limit = Duration::from_millis(standing_pull.until_ms.saturating_sub(standing_pull.since_ms));
+        let outcome = PullOutcome {
+            timed_out: true,
+            message: words::standing_pull_over(limit, &status.cause),
+            class: Some(status.class.unwrap_or(FailureClass::Unknown)),
+            next_try_ms: status.next_try_ms,
+            learned_by: status.learned_by,
+            learned_ms_ago: status.learned_ms_ago,
+            learned_trace_id: status.learned_trace_id,
+            ..refusal(String::new(), standing_pull.trace)
+        };
+        self.end_run(now, id, effects);
+        self.finish(id, outcome, effects);
+    }
+
+    pub(super) fn standing_pull_cancelled(&mut self, now: Now, id: StandingPullId, by: &str, effects: &mut Vec<Effect>) {
+        let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
+        let outcome = refusal(words::standing_pull_cancelled(&standing_pull.ask.image, by), standing_pull.trace);
+        self.end_run(now, id, effects);
+        self.finish(id, outcome, effects);
+    }
+
+    /// The run is nobody's any more; a flight that others want goes on.
+    fn end_run(&mut self, now: Now, id: StandingPullId, effects: &mut Vec<Effect>) {
+        let Some(run) = self.standing_pulls.standing.get_mut(&id).and_then(|standing_pull| standing_pull.run.take()) else { return };
+        self.standing_pulls.runs.remove(&run);
+        self.time_over(now, run, effects);
+    }
+
+    fn finish(&mut self, id: StandingPullId, outcome: PullOutcome, effects: &mut Vec<Effect>) {
+        let Some(standing_pull) = self.standing_pulls.standing.remove(&id) else { return };
+        self.alarms.clear(Alarm::StandingPull(id));
+        let waiting: Vec<RequestId> =
+            self.standing_pulls.callers.iter().filter(|(_, other)| **other == id).map(|(caller, _)| *caller).collect();
+        if waiting.is_empty() && standing_pull.detached.is_empty() {
+            self.standing_pulls.ended_unheard.count(&outcome);
+        }
+        for request in waiting.into_iter().chain(standing_pull.detached.into_iter().map(|(request, _)| request)) {
+            self.standing_pulls.callers.remove(&request);
+            effects.push(Effect::Answer { request, outcome: PullOutcome { standing_pull: Some(id), ..outcome.clone() } });
+        }
+        self.standing_pulls.changed = true;
+        self.write_standing_pulls(effects);
+    }
+
+    /// One who waits for a standing pull does not want to wait any longer. The standing pull goes on.
+    pub(super) fn caller_left(&mut self, caller: RequestId, effects: &mut Vec<Effect>) {
+        let Some(id) = self.standing_pulls.callers.remove(&caller) else { return };
+        let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
+        let outcome = PullOutcome {
+            standing_pull: Some(id),
+            trace_id: standing_pull.trace.trace_id_hex(),
+            ..outcomes::time_over(&standing_pull.ask)
+        };
+        effects.push(Effect::Answer { request: caller, outcome });
+    }
+
+    /// How the standing pulls ended that nobody waited for any more.
+    #[must_use]
+    pub fn ended_unheard(&self) -> AnswerCounts {
+        self.standing_pulls.ended_unheard
+    }
+}
+
+fn policy_of(ask: &EnsureImage, reference: &Reference) -> PullPolicy {
+    ask.policy.unwrap_or_else(|| default_policy(reference))
+}
+
+/// Whether two asks of one id are the same standing pull.
+fn is_same(one: &EnsureImage, other: &EnsureImage) -> bool {
+    (&one.image, &one.platform, &one.pod) == (&other.image, &other.platform, &other.pod)
+}
+
+fn refusal(message: String, trace: TraceContext) -> PullOutcome {
+    PullOutcome { message, class: Some(FailureClass::NodeLocal), trace_id: trace.trace_id_hex(), ..PullOutcome::default() }
+}
+
+fn stands(standing_pull: StandingPullId, trace: TraceContext, message: String) -> PullOutcome {
+    PullOutcome { stands: true, standing_pull: Some(standing_pull), message, trace_id: trace.trace_id_hex(), ..PullOutcome::default() }
+}

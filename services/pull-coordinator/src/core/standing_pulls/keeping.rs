@@ -1,0 +1,78 @@
+//! Standing pulls on disk: written at each change, read at the start.
+
+use std::time::Duration;
+
+use clock::Now;
+use contract::TraceContext;
+
+use super::{STANDING_PULLS_MAX, stands, wait_of};
+use crate::core::alarms::Alarm;
+use crate::core::coordinator::Coordinator;
+use crate::core::step::{Effect, KeptStandingPull};
+use crate::core::words;
+
+impl Coordinator {
+    /// The agent began again: what stood, stands for the rest of its time.
+    pub(in crate::core) fn standing_pulls_loaded(&mut self, now: Now, standing_pulls: Vec<KeptStandingPull>) {
+        for kept in standing_pulls.into_iter().take(STANDING_PULLS_MAX) {
+            if self.standing_pulls.standing.contains_key(&kept.standing_pull) || wait_of(&kept.ask).is_none() {
+                continue;
+            }
+            // By a clock that is not set yet it is never more than the whole.
+            let whole = kept.until_ms.saturating_sub(kept.since_ms);
+            let left = Duration::from_millis(kept.until_ms.saturating_sub(now.wall_ms()).min(whole));
+            let (id, trace) = (kept.standing_pull, TraceContext::root(&mut self.random));
+            self.keep(kept, now.monotonic.saturating_add(left), trace);
+            if let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) {
+                standing_pull.written = true;
+            }
+            self.alarms.set(Alarm::StandingPull(id), now.monotonic);
+        }
+    }
+
+    pub(super) fn write_standing_pulls(&mut self, effects: &mut Vec<Effect>) {
+        if !self.policy.writes_standing_pulls || !self.standing_pulls.changed || self.standing_pulls.writing {
+            return;
+        }
+        (self.standing_pulls.changed, self.standing_pulls.writing) = (false, true);
+        self.standing_pulls.writings += 1;
+        let mut standing_pulls = Vec::with_capacity(self.standing_pulls.standing.len());
+        for (id, standing_pull) in &mut self.standing_pulls.standing {
+            standing_pull.in_writing = true;
+            standing_pulls.push(KeptStandingPull {
+                standing_pull: *id,
+                ask: standing_pull.ask.clone(),
+                since_ms: standing_pull.since_ms,
+                until_ms: standing_pull.until_ms,
+            });
+        }
+        effects.push(Effect::KeepStandingPulls { standing_pulls });
+    }
+
+    pub(in crate::core) fn standing_pulls_kept(&mut self, error: Option<&str>, effects: &mut Vec<Effect>) {
+        if !std::mem::take(&mut self.standing_pulls.writing) {
+            return;
+        }
+        for (id, standing_pull) in self.standing_pulls.standing.iter_mut().filter(|(_, standing_pull)| standing_pull.in_writing) {
+            standing_pull.in_writing = false;
+            standing_pull.written |= error.is_none();
+            for (request, message) in standing_pull.detached.drain(..) {
+                let message = error.map_or(message, words::standing_pull_not_kept);
+                effects.push(Effect::Answer { request, outcome: stands(*id, standing_pull.trace, message) });
+            }
+        }
+        self.write_standing_pulls(effects);
+    }
+
+    /// Which writing of standing pulls will have what stands now; none when there is none under way.
+    #[must_use]
+    pub fn writing_of_standing_pulls(&self) -> Option<u64> {
+        self.standing_pulls.writing.then_some(self.standing_pulls.writings + u64::from(self.standing_pulls.changed))
+    }
+
+    /// Whether that writing is over, however it ended.
+    #[must_use]
+    pub fn is_written(&self, writing: u64) -> bool {
+        self.standing_pulls.writings > writing || (self.standing_pulls.writings == writing && !self.standing_pulls.writing)
+    }
+}

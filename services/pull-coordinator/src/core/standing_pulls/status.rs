@@ -1,0 +1,94 @@
+//! How a standing pull is told of.
+
+use clock::Now;
+use contract::StandingPullId;
+use contract::messages::backoff_tracker::Held;
+use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, StandingPullState, StandingPullStatus};
+
+use super::StandingPull;
+use crate::core::coordinator::Coordinator;
+use crate::core::flight::{FleetSide, FlightStage};
+use crate::core::request::{Stage, milliseconds};
+use crate::core::words;
+
+impl Coordinator {
+    pub(super) fn standing_pull_status(&self, now: Now, id: StandingPullId, standing_pull: &StandingPull) -> StandingPullStatus {
+        let flight = standing_pull.run.and_then(|run| self.requests.get(&run)).and_then(|request| match request.stage {
+            Stage::Flying(flight) => self.flights.get(&flight),
+            _ => None,
+        });
+        let held = flight.and_then(|flight| flight.fleet.as_ref()?.held_now(now.monotonic));
+        let state = match flight.map(|flight| &flight.stage) {
+            Some(FlightStage::Pulling | FlightStage::Verifying(_)) => StandingPullState::Pulling,
+            _ if standing_pull.run.is_none() || held.is_some() => StandingPullState::Held,
+            _ => StandingPullState::Waiting,
+        };
+        let status = StandingPullStatus {
+            standing_pull: id,
+            image: standing_pull.ask.image.clone(),
+            pod: standing_pull.ask.pod.clone(),
+            platform: standing_pull.ask.platform.clone(),
+            state,
+            since_ms: now.wall_ms().saturating_sub(standing_pull.since_ms),
+            left_ms: milliseconds(standing_pull.until.saturating_sub(now.monotonic)),
+            callers: u32::try_from(self.standing_pulls.callers.values().filter(|other| **other == id).count()).unwrap_or(u32::MAX),
+            tries: standing_pull.tries,
+            cause: String::new(),
+            class: None,
+            next_try_ms: None,
+            learned_by: None,
+            learned_ms_ago: None,
+            learned_trace_id: None,
+        };
+        match (held, &standing_pull.last) {
+            (Some(held), _) => held_by(status, held),
+            (None, Some((last, ended))) => failed_with(status, last, milliseconds(now.monotonic.saturating_sub(*ended))),
+            (None, None) => match flight.and_then(|flight| Some((&flight.stage, flight.fleet.as_ref()?))) {
+                Some((stage, fleet)) => waiting_for(now, status, stage, fleet),
+                None => status,
+            },
+        }
+    }
+}
+
+/// A standing pull that waits for the fleet while nobody says what holds it.
+fn waiting_for(now: Now, status: StandingPullStatus, stage: &FlightStage, fleet: &FleetSide) -> StandingPullStatus {
+    let awaits_clearance = *stage == FlightStage::AwaitingClearance;
+    match (fleet.held_lately(now.monotonic), fleet.budget_wait) {
+        (Some(held), _) if awaits_clearance => held_by(status, held),
+        (_, Some(wait)) => StandingPullStatus { cause: words::no_budget(&fleet.target.view.registry, wait), ..status },
+        _ if awaits_clearance && fleet.answered => StandingPullStatus { cause: words::NO_WORD.to_owned(), ..status },
+        _ => status,
+    }
+}
+
+/// A standing pull that the fleet knows something of.
+fn held_by(status: StandingPullStatus, held: Held) -> StandingPullStatus {
+    StandingPullStatus {
+        cause: held.cause,
+        class: Some(held.class),
+        next_try_ms: Some(held.next_try_ms),
+        learned_by: held.learned_by.map(String::from),
+        learned_ms_ago: Some(held.learned_ms_ago),
+        learned_trace_id: held.learned_trace.map(|trace| trace.trace_id_hex()),
+        ..status
+    }
+}
+
+/// A standing pull whose last run ended so, that long ago.
+fn failed_with(status: StandingPullStatus, last: &PullOutcome, age_ms: u64) -> StandingPullStatus {
+    let cause = match (last.outcome, last.reason) {
+        (OutcomeKind::Failed, Some(reason)) => format!("{reason}: {}", last.message),
+        _ => last.message.clone(),
+    };
+    let resting = status.state == StandingPullState::Held;
+    StandingPullStatus {
+        cause,
+        class: last.class,
+        next_try_ms: last.next_try_ms.filter(|_| resting).map(|left| left.saturating_sub(age_ms)),
+        learned_by: last.learned_by.clone(),
+        learned_ms_ago: last.learned_ms_ago.map(|ago| ago + age_ms),
+        learned_trace_id: last.learned_trace_id.clone(),
+        ..status
+    }
+}
