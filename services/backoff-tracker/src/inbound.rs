@@ -7,7 +7,7 @@ use actix::Addr;
 use actors::{Served, Wiring};
 use bus::{BucketStatus, BusError, Message};
 use contract::know::{
-    AboutKind, Found, MAX_TOPICS_CLEARED, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode,
+    AboutKind, Found, MAX_KEYS_CLEARED, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode,
 };
 use contract::messages::backoff_tracker::{
     BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, PauseSharing, ReportAttempt, RequestClearance, ResolveAttempt,
@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::actor::BackoffTracker;
-use crate::core::knowledge::{About, Finding, Input, LONGEST, LeaseName, PROBE_DEADLINE, Report, Topic, TopicId, Trouble};
+use crate::core::knowledge::{About, BackoffKey, BackoffKeyId, Finding, Input, LONGEST, LeaseName, PROBE_DEADLINE, Report, Trouble};
 
 const NANOSECONDS_IN_MILLISECOND: i128 = 1_000_000;
 
@@ -83,17 +83,22 @@ impl Read {
 
 /// What stands under a key of the bucket of reports. None if it cannot be read, is of a kind that is not known here, or is not
 /// what its key says.
-pub(crate) fn heard(key: ReportKey, value: &[u8], stored: Stored, known: impl Fn(TopicId) -> Option<Arc<Topic>>) -> Option<Input> {
+pub(crate) fn heard(
+    key: ReportKey,
+    value: &[u8],
+    stored: Stored,
+    known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>,
+) -> Option<Input> {
     if key.class.is_none() { cleared(value, stored) } else { Some(read(key, value, known)?.heard(stored)) }
 }
 
-/// The same of a report. Of most topics this is not the first one: what it is about is shared with `known`, and its name not computed.
-pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(TopicId) -> Option<Arc<Topic>>) -> Option<Read> {
+/// The same of a report. Of most back-off keys this is not the first one: what it is about is shared with `known`, and its name not computed.
+pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>) -> Option<Read> {
     let report: StoredReport = decode(value).ok()?;
     let about = about(report.about)?;
-    let known = known(TopicId(key.topic)).filter(|known| *known.view() == report.view && *known.about() == about);
-    let topic = known.unwrap_or_else(|| Arc::new(Topic::new(report.view, about)));
-    if topic.id().0 != key.topic || key.class != Some(topic.class()) {
+    let known = known(BackoffKeyId(key.backoff_key)).filter(|known| *known.view() == report.view && *known.about() == about);
+    let backoff_key = known.unwrap_or_else(|| Arc::new(BackoffKey::new(report.view, about)));
+    if backoff_key.id().0 != key.backoff_key || key.class != Some(backoff_key.class()) {
         return None;
     }
     let trouble = Trouble {
@@ -110,15 +115,15 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(TopicId) -> Opti
         Found::Unknown => return None,
     };
     let (age_ms, said_ms) = (report.age_ms, report.said_ms);
-    let report = Arc::new(Report { reporter: key.node, topic, attempt: report.attempt, trace: report.trace, finding });
+    let report = Arc::new(Report { reporter: key.node, backoff_key, attempt: report.attempt, trace: report.trace, finding });
     Some(Read { report, age_ms, said_ms })
 }
 
 fn cleared(value: &[u8], stored: Stored) -> Option<Input> {
     let clear: StoredClear = decode(value).ok()?;
-    let topic = |text: &String| u128::from_str_radix(text, 16).ok().map(TopicId);
-    let topics = clear.topics.iter().take(MAX_TOPICS_CLEARED).filter_map(topic).collect();
-    Some(Input::Cleared { image: clear.image, topics, age: stored.age_of(clear.age_ms, clear.said_ms) })
+    let backoff_key = |text: &String| u128::from_str_radix(text, 16).ok().map(BackoffKeyId);
+    let backoff_keys = clear.backoff_keys.iter().take(MAX_KEYS_CLEARED).filter_map(backoff_key).collect();
+    Some(Input::Cleared { image: clear.image, backoff_keys, age: stored.age_of(clear.age_ms, clear.said_ms) })
 }
 
 /// A change of a lease, as it is republished.
@@ -167,11 +172,11 @@ pub(crate) fn stamp_of(message: &Message) -> Option<i128> {
 }
 
 fn lease_name(key: &TryKey) -> Option<LeaseName> {
-    let topic = TopicId(key.topic);
+    let backoff_key = BackoffKeyId(key.backoff_key);
     match key.kind.as_str() {
-        "probe" => Some(LeaseName::Probe(topic, AttemptId::from(key.which))),
-        "lead" => Some(LeaseName::Lead(topic, u8::try_from(key.which).ok()?)),
-        "slot" => Some(LeaseName::Slot(topic, u8::try_from(key.which).ok()?)),
+        "probe" => Some(LeaseName::Probe(backoff_key, AttemptId::from(key.which))),
+        "lead" => Some(LeaseName::Lead(backoff_key, u8::try_from(key.which).ok()?)),
+        "slot" => Some(LeaseName::Slot(backoff_key, u8::try_from(key.which).ok()?)),
         _ => None,
     }
 }

@@ -174,8 +174,8 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
         Finding::Unanswered(trouble) => (Found::Unanswered, trouble),
     };
     let stored = StoredReport {
-        view: report.topic.view().clone(),
-        about: about(report.topic.about()),
+        view: report.backoff_key.view().clone(),
+        about: about(report.backoff_key.about()),
         attempt: report.attempt,
         trace: report.trace,
         found,
@@ -187,8 +187,8 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
         age_ms: milliseconds(said.age),
         said_ms: said.server_ms,
     };
-    let class: FailureClass = report.topic.class();
-    let key = ReportKey { node: report.reporter.clone(), class: Some(class), topic: report.topic.id().0 }.text();
+    let class: FailureClass = report.backoff_key.class();
+    let key = ReportKey { node: report.reporter.clone(), class: Some(class), backoff_key: report.backoff_key.id().0 }.text();
     // Whole seconds, and one more than anybody keeps it.
     let ttl = Duration::from_secs(keep_for(report).as_secs() + 1);
     Ok(Stored { key, value: encode_as(version, &stored)?, ttl })
@@ -196,12 +196,12 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
 
 /// The key of a lease.
 pub(crate) fn lease_key(name: LeaseName) -> String {
-    let (kind, topic, which) = match name {
-        LeaseName::Probe(topic, attempt) => ("probe", topic, u128::from(attempt)),
-        LeaseName::Lead(topic, number) => ("lead", topic, u128::from(number)),
-        LeaseName::Slot(topic, number) => ("slot", topic, u128::from(number)),
+    let (kind, backoff_key, which) = match name {
+        LeaseName::Probe(backoff_key, attempt) => ("probe", backoff_key, u128::from(attempt)),
+        LeaseName::Lead(backoff_key, number) => ("lead", backoff_key, u128::from(number)),
+        LeaseName::Slot(backoff_key, number) => ("slot", backoff_key, u128::from(number)),
     };
-    TryKey { kind: kind.to_owned(), topic: topic.0, which }.text()
+    TryKey { kind: kind.to_owned(), backoff_key: backoff_key.0, which }.text()
 }
 
 fn about(about: &About) -> StoredAbout {
@@ -241,13 +241,13 @@ mod tests {
     use lease::{LeaseParts, Taken};
 
     use super::*;
-    use crate::core::knowledge::{PROBE_DEADLINE, Topic};
+    use crate::core::knowledge::{BackoffKey, PROBE_DEADLINE};
 
     fn said_of(image: &str) -> Write {
         let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
-        let topic = Arc::new(Topic::new(View::default(), about));
+        let backoff_key = Arc::new(BackoffKey::new(View::default(), about));
         let finding = Finding::Failed(Trouble { message: "404".to_owned(), step: 1, ..Trouble::default() });
-        let report = Report { reporter: "n1".parse().unwrap(), topic, attempt: AttemptId::from(1), trace: None, finding };
+        let report = Report { reporter: "n1".parse().unwrap(), backoff_key, attempt: AttemptId::from(1), trace: None, finding };
         Write::Report { report: Arc::new(report), date: Duration::ZERO }
     }
 

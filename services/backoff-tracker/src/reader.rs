@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use contract::know::ReportKey;
 
-use crate::core::knowledge::{Input, Topic, TopicId};
+use crate::core::knowledge::{BackoffKey, BackoffKeyId, Input};
 use crate::inbound::{self, Read, Stored};
 
 /// So many reports are remembered; at one more the oldest is forgotten.
@@ -40,7 +40,7 @@ impl Reader {
         key: ReportKey,
         value: &Bytes,
         stored: Stored,
-        known: impl Fn(TopicId) -> Option<Arc<Topic>>,
+        known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>,
     ) -> Option<Input> {
         let Some(memory) = self.0.as_ref().filter(|_| key.class.is_some()) else { return inbound::heard(key, value, stored, known) };
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,7 @@ mod tests {
 
     fn report(image: &str) -> (ReportKey, Bytes) {
         let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
-        let topic = Topic::new(View::default(), about);
+        let backoff_key = BackoffKey::new(View::default(), about);
         let stored = StoredReport {
             view: View::default(),
             about: StoredAbout { kind: AboutKind::Reference, reference: image.to_owned(), ..StoredAbout::default() },
@@ -103,7 +103,7 @@ mod tests {
             age_ms: 7,
             said_ms: None,
         };
-        let key = ReportKey { node: "n1".parse().unwrap(), class: Some(topic.class()), topic: topic.id().0 };
+        let key = ReportKey { node: "n1".parse().unwrap(), class: Some(backoff_key.class()), backoff_key: backoff_key.id().0 };
         (key, encode(&stored).unwrap().into())
     }
 

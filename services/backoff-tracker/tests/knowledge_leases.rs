@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, PROBE_DEADLINE, Report, RequestId,
-    Target, Topic, Trouble, Verdict, View,
+    About, BackoffKey, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, PROBE_DEADLINE, Report,
+    RequestId, Target, Trouble, Verdict, View,
 };
 use clock::{Now, Random};
-use contract::messages::backoff_tracker::{AttemptFailure, BackoffKey, ReportAttempt};
+use contract::messages::backoff_tracker::{AttemptFailure, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass};
 
 const MS: Duration = Duration::from_millis(1);
@@ -43,7 +43,7 @@ impl Node {
     }
 
     fn ask(&mut self, request: u64, image: &str) {
-        let (key, target) = (BackoffKey { pod: None, image: image.to_owned() }, target(image));
+        let (key, target) = (LocalKey { pod: None, image: image.to_owned() }, target(image));
         self.give(Input::Ask { request: RequestId(request), key, target });
     }
 
@@ -185,11 +185,11 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         let silent = |effect: &Effect| matches!(effect, Effect::Publish(report, _) if matches!(report.finding, Finding::Unanswered(_)));
         assert!(node.effects.iter().any(silent), "{:?}", node.effects);
         let endpoint = About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
-        let (topic, attempt) = (Arc::new(Topic::new(target("r/a:1").view, endpoint)), AttemptId::random(&mut random));
-        let report = Report { reporter: "n2".parse().unwrap(), topic, attempt, trace: None, finding: Finding::Succeeded };
+        let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, endpoint)), AttemptId::random(&mut random));
+        let report = Report { reporter: "n2".parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Succeeded };
         node.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
         assert_eq!(node.effects.contains(&Effect::Abandon(RequestId(1))), !observes);
-        let (now, key) = (Now { monotonic: node.now, wall: Duration::ZERO }, BackoffKey { pod: None, image: "r/a:1".to_owned() });
+        let (now, key) = (Now { monotonic: node.now, wall: Duration::ZERO }, LocalKey { pod: None, image: "r/a:1".to_owned() });
         let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, ..AttemptFailure::default() });
         node.core.report(now, ReportAttempt { key, attempt: hanging, attempt_span: None, failure });
         assert_eq!(node.core.own_counts(now).held > 0, observes, "what an abandoned attempt comes to counts for nothing");
@@ -199,8 +199,8 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
 /// A word of somebody's about what the image of [`target`] needs.
 fn fails(reporter: &str, about: About, random: &mut Random) -> Input {
     let trouble = Trouble { message: "no".to_owned(), step: 1, ..Trouble::default() };
-    let (topic, attempt) = (Arc::new(Topic::new(target("r/a:1").view, about)), AttemptId::random(random));
-    let report = Report { reporter: reporter.parse().unwrap(), topic, attempt, trace: None, finding: Finding::Failed(trouble) };
+    let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, about)), AttemptId::random(random));
+    let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Failed(trouble) };
     Input::Heard { report: Arc::new(report), age: Duration::ZERO }
 }
 
@@ -243,8 +243,8 @@ fn goes_on(without_bus: bool, tries: [bool; 3]) {
         node.effects.clear();
     };
     let succeeds = |reporter: &str, random: &mut Random| {
-        let (topic, attempt) = (Arc::new(Topic::new(target("r/a:1").view, endpoint())), AttemptId::random(random));
-        let report = Report { reporter: reporter.parse().unwrap(), topic, attempt, trace: None, finding: Finding::Succeeded };
+        let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, endpoint())), AttemptId::random(random));
+        let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Succeeded };
         Input::Heard { report: Arc::new(report), age: Duration::ZERO }
     };
     node.now = Duration::from_secs(1);
@@ -277,11 +277,11 @@ fn nobody_waits_for_a_result_under_a_lease_for_longer_than_two_terms() {
         let mut node = Node::new();
         let mut random = Random::seeded(1);
         node.ask(0, "r/a:1");
-        let [LeaseName::Lead(topic, 0)] = node.asked()[..] else { panic!("the lead is asked for") };
+        let [LeaseName::Lead(backoff_key, 0)] = node.asked()[..] else { panic!("the lead is asked for") };
         let (mut request, mut tries) = (0, Vec::new());
         for second in 0..1_000_u64 {
             node.now = Duration::from_secs(second);
-            for name in [0, 1, 2].map(|number| LeaseName::Lead(topic, number)) {
+            for name in [0, 1, 2].map(|number| LeaseName::Lead(backoff_key, number)) {
                 node.give(Input::LeaseTaken { name, holder: "hostile".parse().unwrap(), left: term });
             }
             node.until(Duration::from_millis(1_000 * second + 999));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, Binding, Entry, Finding, HEARD_ONCE, Input, Knowledge, LONGEST, LONGEST_RETRY_AFTER, Report, Topic, Trouble, View,
+    About, BackoffKey, Binding, Entry, Finding, HEARD_ONCE, Input, Knowledge, LONGEST, LONGEST_RETRY_AFTER, Report, Trouble, View,
 };
 use clock::Random;
 use contract::AttemptId;
@@ -69,15 +69,15 @@ fn said(reporters: u8) -> impl Strategy<Value = Vec<Said>> {
     proptest::collection::vec(one, 0..30)
 }
 
-/// One report of each reporter on each topic, as a bucket keeps them.
+/// One report of each reporter on each back-off key, as a bucket keeps them.
 fn last_words(said: Vec<Said>) -> Vec<(Arc<Report>, Duration)> {
     let mut random = Random::seeded(5);
     let words: BTreeMap<(u8, u8), Said> = said.into_iter().map(|said| ((said.reporter, said.about), said)).collect();
     let report = |said: Said| {
-        let topic = Arc::new(Topic::new(View::default(), abouts()[usize::from(said.about)].clone()));
+        let backoff_key = Arc::new(BackoffKey::new(View::default(), abouts()[usize::from(said.about)].clone()));
         let reporter = format!("n{}", said.reporter).parse().unwrap();
         let attempt = AttemptId::random(&mut random);
-        (Arc::new(Report { reporter, topic, attempt, trace: None, finding: said.finding }), Duration::from_millis(said.age_ms))
+        (Arc::new(Report { reporter, backoff_key, attempt, trace: None, finding: said.finding }), Duration::from_millis(said.age_ms))
     };
     words.into_values().map(report).collect()
 }
@@ -92,8 +92,8 @@ fn replica(words: &[(Arc<Report>, Duration)]) -> Knowledge {
 }
 
 /// The last step of what is asked for again more and more slowly.
-fn longest(topic: &Topic) -> Duration {
-    match topic.about() {
+fn longest(backoff_key: &BackoffKey) -> Duration {
+    match backoff_key.about() {
         About::Endpoint { .. } | About::Registry | About::Repository(_) => Duration::from_secs(8),
         About::Login { anonymous: false, .. } => LONGEST,
         _ => Duration::from_secs(60),
@@ -101,9 +101,11 @@ fn longest(topic: &Topic) -> Duration {
 }
 
 /// The most that a registry has asked for by anybody's word, and its spread: an hour at most.
-fn asked_for(words: &[(Arc<Report>, Duration)], topic: &Topic) -> Duration {
-    let asked =
-        words.iter().filter(|(report, _)| report.topic.id() == topic.id()).filter_map(|(report, _)| report.finding.trouble()?.retry_after);
+fn asked_for(words: &[(Arc<Report>, Duration)], backoff_key: &BackoffKey) -> Duration {
+    let asked = words
+        .iter()
+        .filter(|(report, _)| report.backoff_key.id() == backoff_key.id())
+        .filter_map(|(report, _)| report.finding.trouble()?.retry_after);
     asked.map(|asked| asked.min(LONGEST_RETRY_AFTER) + Duration::from_secs(2)).max().unwrap_or_default()
 }
 
@@ -113,7 +115,7 @@ type Shown = (u128, bool, AttemptId, Duration, usize, u32, Duration);
 fn shown(core: &Knowledge) -> Vec<Shown> {
     let show = |entry: &Entry| {
         let everybody = entry.binding == Binding::Everybody;
-        (entry.topic.id().0, everybody, entry.epoch(), entry.failed_at, entry.reporters, entry.step, entry.next_try)
+        (entry.backoff_key.id().0, everybody, entry.epoch(), entry.failed_at, entry.reporters, entry.step, entry.next_try)
     };
     core.entries(NOW).iter().map(show).collect()
 }
@@ -141,7 +143,7 @@ proptest! {
     fn nothing_binds_longer_than_the_longest_step_of_its_class_or_the_retry_after_that_was_asked_for(said in said(8)) {
         let words = last_words(said);
         for entry in replica(&words).entries(NOW) {
-            let bound = longest(&entry.topic).max(asked_for(&words, &entry.topic));
+            let bound = longest(&entry.backoff_key).max(asked_for(&words, &entry.backoff_key));
             prop_assert!(entry.next_try <= entry.failed_at + bound, "{bound:?} {entry:?}");
         }
     }
@@ -162,7 +164,7 @@ proptest! {
                 core.step(NOW, Input::Heard { report, age });
             }
         }
-        // Of each node and topic the last report is kept and no other, however often it reports.
+        // Of each node and back-off key the last report is kept and no other, however often it reports.
         prop_assert!(core.counts().replica.reports <= keys.len() as u64);
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffKey, BackoffList, Held, Pause};
+use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffList, Held, LocalKey, Pause};
 use contract::messages::pull_coordinator::{BudgetHold, EndpointLogins, ExplainImage, Explanation, PullPolicy};
 use contract::{CallError, TraceContext};
 use image::{Platform, Reference};
@@ -64,7 +64,7 @@ pub(crate) async fn explain(
     };
     explanation.view = target.as_ref().map(|target| target.view.clone());
     explanation.budget = target.as_ref().map(|target| target.budget_owner.clone());
-    let key = BackoffKey { pod: wanted.pod, image: wanted.image.clone() };
+    let key = LocalKey { pod: wanted.pod, image: wanted.image.clone() };
     let held = outbound.check(trace, key, target, true).await;
     let list = outbound.list_backoffs(trace, wanted.image).await.unwrap_or_default();
     match held {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use actors::Sender;
 use clock::Random;
 use contract::messages::backoff_tracker::{
-    AttemptReported, BackoffAnswer, BackoffKey, BackoffList, BeginAttempt, CheckBackoff, Clearance, ListBackoffs, ReportAttempt,
+    AttemptReported, BackoffAnswer, BackoffList, BeginAttempt, CheckBackoff, Clearance, ListBackoffs, LocalKey, ReportAttempt,
     RequestClearance, ResolveAttempt, WithdrawClearance,
 };
 use contract::messages::event_recorder::RecordEvent;
@@ -87,7 +87,7 @@ impl Outbound {
     pub(crate) fn check(
         &self,
         trace: TraceContext,
-        key: BackoffKey,
+        key: LocalKey,
         target: Option<Target>,
         peek: bool,
     ) -> impl Future<Output = BackoffAnswer> + use<> {

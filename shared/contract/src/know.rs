@@ -2,9 +2,9 @@
 //!
 //! | bucket | key | value |
 //! |---|---|---|
-//! | `reports` | `<node>.<class>.<topic>` | [`StoredReport`]: one node's last word on a topic |
+//! | `reports` | `<node>.<class>.<backoff_key>` | [`StoredReport`]: one node's last word on a back-off key |
 //! | `reports` | `<node>.cleared.<what>` | [`StoredClear`]: an operator has cleared something there |
-//! | `leases` | `try.<probe or lead or slot>.<topic>.<which>` | [`StoredLease`] |
+//! | `leases` | `try.<probe or lead or slot>.<backoff_key>.<which>` | [`StoredLease`] |
 //! | `leaders` | `budget.<owner, hashed>.lead` or `.past` | [`StoredLease`] of an owner |
 //! | `leaders` | `registrar` | [`StoredLease`] |
 //! | `pauses` | `all` or `registry.<registry>` | [`StoredPause`] |
@@ -28,9 +28,9 @@ use crate::{AttemptId, FailureClass, NodeName, TraceContext, View};
 
 /// The most bytes of one stored value: a message and a repository of 1 KiB each, and names. A larger one is neither sent nor read.
 pub const MAX_STORED_BYTES: usize = 8 * 1024;
-/// The most topics of one [`StoredClear`]: so many are named and so many are read. With the longest name of an image and a kilobyte of
+/// The most back-off keys of one [`StoredClear`]: so many are named and so many are read. With the longest name of an image and a kilobyte of
 /// who cleared it, they fit into [`MAX_STORED_BYTES`].
-pub const MAX_TOPICS_CLEARED: usize = 180;
+pub const MAX_KEYS_CLEARED: usize = 180;
 /// How deep a value may nest; ours stay at three.
 const MAX_DEPTH: usize = 16;
 /// The last version that has a number in one byte, as MessagePack writes it.
@@ -40,19 +40,19 @@ const CLEARED: &str = "cleared";
 /// The first token of the leases of leads, probes and slots.
 const TRY: &str = "try";
 
-/// The bucket of reports, and the topic below which it is republished.
+/// The bucket of reports, and the back-off key below which it is republished.
 pub const REPORTS: &str = "reports";
-/// The bucket of leases, and the topic below which it is republished.
+/// The bucket of leases, and the back-off key below which it is republished.
 pub const LEASES: &str = "leases";
 /// The bucket of the leases of budgets' leaders and of the registrar, and of the word that it was made in place of a lost one. Never
 /// republished: they are renewed every few seconds, only who wants a permit asks who leads, and a registrar is known by its digests.
 pub const LEADERS: &str = "leaders";
-/// The bucket of pauses, and the topic below which it is republished.
+/// The bucket of pauses, and the back-off key below which it is republished.
 pub const PAUSES: &str = "pauses";
 /// The bucket of the nodes that belong to the fleet. Never republished: commands read it, and each node writes its own record a few times
 /// an hour.
 pub const MEMBERS: &str = "members";
-/// The bucket of the fleet policy, and the topic below which it is republished. Operators write it, and no node.
+/// The bucket of the fleet policy, and the back-off key below which it is republished. Operators write it, and no node.
 pub const POLICY: &str = "policy";
 /// The bucket of the fleet's key. Never republished: only who may read the bucket sees it.
 pub const KEYS: &str = "keys";
@@ -167,7 +167,7 @@ pub enum KnowError {
     Malformed(String),
 }
 
-/// A node's last word on a topic. What there is nothing to say of is left out: each node of a fleet reads it.
+/// A node's last word on a back-off key. What there is nothing to say of is left out: each node of a fleet reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredReport {
     /// Whose view of the registry.
@@ -367,8 +367,8 @@ pub struct StoredPause {
 pub struct StoredClear {
     /// The image, normalised: also each node's own back-off for it.
     pub image: Option<String>,
-    /// Topics, as 32 hex digits each, at most [`MAX_TOPICS_CLEARED`].
-    pub topics: Vec<String>,
+    /// Back-off keys, as 32 hex digits each, at most [`MAX_KEYS_CLEARED`].
+    pub backoff_keys: Vec<String>,
     /// Who cleared.
     pub by: String,
     /// How long ago it was when this was written, in milliseconds.
@@ -382,10 +382,10 @@ pub struct StoredClear {
 pub struct ReportKey {
     /// Who wrote it, as the bus permits.
     pub node: NodeName,
-    /// The class of its topic; none: it is a [`StoredClear`].
+    /// The class of its back-off key; none: it is a [`StoredClear`].
     pub class: Option<FailureClass>,
-    /// The topic's id, or the hash of what was cleared.
-    pub topic: u128,
+    /// The back-off key's id, or the hash of what was cleared.
+    pub backoff_key: u128,
 }
 
 impl ReportKey {
@@ -393,21 +393,21 @@ impl ReportKey {
     #[must_use]
     pub fn text(&self) -> String {
         let class = self.class.map_or(CLEARED, FailureClass::as_str);
-        format!("{}.{class}.{}", token(self.node.as_str()), hex::text_of(self.topic))
+        format!("{}.{class}.{}", token(self.node.as_str()), hex::text_of(self.backoff_key))
     }
 
     /// Reads it; none if it is not one of ours.
     #[must_use]
     pub fn read(key: &str) -> Option<Self> {
         let mut tokens = key.split('.');
-        let (node, class, topic) = (tokens.next()?, tokens.next()?, tokens.next()?);
+        let (node, class, backoff_key) = (tokens.next()?, tokens.next()?, tokens.next()?);
         let class = match class {
             CLEARED => None,
             class => Some(FailureClass::ALL.into_iter().find(|known| known.as_str() == class).unwrap_or_default()),
         };
         let node = name_of(node)?.try_into().ok()?;
         tokens.next().is_none().then_some(())?;
-        Some(Self { node, class, topic: hex::of_128(topic)? })
+        Some(Self { node, class, backoff_key: hex::of_128(backoff_key)? })
     }
 }
 
@@ -416,8 +416,8 @@ impl ReportKey {
 pub struct TryKey {
     /// `probe`, `lead` or `slot`.
     pub kind: String,
-    /// The topic's id.
-    pub topic: u128,
+    /// The back-off key's id.
+    pub backoff_key: u128,
     /// The attempt that opened the probe's epoch, or the number of the lead or slot.
     pub which: u128,
 }
@@ -426,7 +426,7 @@ impl TryKey {
     /// As it is written.
     #[must_use]
     pub fn text(&self) -> String {
-        format!("{TRY}.{}.{}.{}", self.kind, hex::text_of(self.topic), hex::text_of(self.which))
+        format!("{TRY}.{}.{}.{}", self.kind, hex::text_of(self.backoff_key), hex::text_of(self.which))
     }
 
     /// Reads it; none if it is not one of ours.
@@ -434,9 +434,9 @@ impl TryKey {
     pub fn read(key: &str) -> Option<Self> {
         let mut tokens = key.split('.');
         (tokens.next()? == TRY).then_some(())?;
-        let (kind, topic, which) = (tokens.next()?, tokens.next()?, tokens.next()?);
+        let (kind, backoff_key, which) = (tokens.next()?, tokens.next()?, tokens.next()?);
         tokens.next().is_none().then_some(())?;
-        Some(Self { kind: kind.to_owned(), topic: hex::of_128(topic)?, which: hex::of_128(which)? })
+        Some(Self { kind: kind.to_owned(), backoff_key: hex::of_128(backoff_key)?, which: hex::of_128(which)? })
     }
 }
 
@@ -528,10 +528,10 @@ mod tests {
     fn keys_are_read_as_they_are_written() {
         let node: NodeName = "n1.example".parse().unwrap();
         for class in [None, Some(FailureClass::RateLimited), Some(FailureClass::NotFound)] {
-            let key = ReportKey { node: node.clone(), class, topic: 7 };
+            let key = ReportKey { node: node.clone(), class, backoff_key: 7 };
             assert_eq!(ReportKey::read(&key.text()), Some(key));
         }
-        let key = TryKey { kind: "probe".to_owned(), topic: u128::MAX, which: 3 };
+        let key = TryKey { kind: "probe".to_owned(), backoff_key: u128::MAX, which: 3 };
         assert_eq!(TryKey::read(&key.text()), Some(key));
         assert_eq!(pause_key(Some("localhost:5000")), "registry.localhost_3a5000");
         assert_eq!(member_key(&node), "n1_2eexample");

@@ -6,7 +6,7 @@
 //! | `<fleet>.v1.cmd.<node>.<service>.<verb>.<sender>` | the same, from one node to another | MessagePack |
 //! | `<fleet>.v1.cmd._all.agent.<verb>` | request, one reply of every agent | MessagePack |
 //! | `<fleet>.v1.cmd._leader.<service>.<verb>` | request and reply, by the agent that holds the service's lease | MessagePack |
-//! | `<fleet>.v1.know.<topic>` and what is below it | shared knowledge | MessagePack |
+//! | `<fleet>.v1.know.<backoff_key>` and what is below it | shared knowledge | MessagePack |
 //! | `<fleet>.v1.digest.<node>` | how the fleet stands, as its registrar says | MessagePack |
 //! | `<fleet>.v1.evt.<reason>.<registry>.<node>` | event, stored in the stream `<FLEET>_EVENTS` | CloudEvents 1.0 JSON |
 //! | `<fleet>.v1.evt.present.<registry>.<node>` | event: the image was there already; not stored | CloudEvents 1.0 JSON |
@@ -124,16 +124,16 @@ impl Fleet {
         format!("{}.{}", self.command_to_any(service, verb), token(sender.as_str()))
     }
 
-    /// A topic of shared knowledge: the server republishes what is stored in the bucket of the same name below it.
+    /// A back-off key of shared knowledge: the server republishes what is stored in the bucket of the same name below it.
     #[must_use]
-    pub fn knowledge(&self, topic: &str) -> String {
-        format!("{}.v1.know.{topic}", self.0)
+    pub fn knowledge(&self, backoff_key: &str) -> String {
+        format!("{}.v1.know.{backoff_key}", self.0)
     }
 
-    /// Matches all that is shared of one topic.
+    /// Matches all that is shared of one back-off key.
     #[must_use]
-    pub fn knowledge_below(&self, topic: &str) -> String {
-        format!("{}.>", self.knowledge(topic))
+    pub fn knowledge_below(&self, backoff_key: &str) -> String {
+        format!("{}.>", self.knowledge(backoff_key))
     }
 
     /// Matches all shared knowledge: who hears all of it on one subscription hears it in the order in which it was said.

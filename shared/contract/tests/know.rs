@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use contract::know::{
-    AboutKind, Found, MAX_TOPICS_CLEARED, StoredAbout, StoredClear, StoredLease, StoredMember, StoredPause, StoredReport, decode, encode,
+    AboutKind, Found, MAX_KEYS_CLEARED, StoredAbout, StoredClear, StoredLease, StoredMember, StoredPause, StoredReport, decode, encode,
 };
 use contract::{AttemptId, TraceContext, View};
 
@@ -48,8 +48,8 @@ fn leases_pauses_and_clears_of_version_1_are_read() {
     let (registry, by) = (Some("registry.example".to_owned()), "ops@desk".to_owned());
     let pause = StoredPause { registry, for_ms: 1_800_000, by: by.clone() };
     assert_eq!(decode::<StoredPause>(include_bytes!("golden/v1/pause.msgpack")), Ok(pause));
-    let topics = vec!["316e2d029ab1c464307b9b74a4007f6a".to_owned()];
-    let clear = StoredClear { image: Some("registry.example/a:1".to_owned()), topics, by, age_ms: 0, said_ms: None };
+    let backoff_keys = vec!["316e2d029ab1c464307b9b74a4007f6a".to_owned()];
+    let clear = StoredClear { image: Some("registry.example/a:1".to_owned()), backoff_keys, by, age_ms: 0, said_ms: None };
     assert_eq!(decode::<StoredClear>(include_bytes!("golden/v1/clear.msgpack")), Ok(clear));
 }
 
@@ -58,8 +58,8 @@ fn leases_pauses_and_clears_of_version_1_are_read() {
 fn the_fullest_clear_is_stored() {
     // A host of 253 bytes and a port, a path of 255, a tag of 128, a digest of SHA-512.
     let image = Some("i".repeat(253 + ":65535/".len() + 255 + ":".len() + 128 + "@sha512:".len() + 128));
-    let topics = vec!["f".repeat(32); MAX_TOPICS_CLEARED];
-    let clear = StoredClear { image, topics, by: "b".repeat(1_024), age_ms: u64::MAX, said_ms: Some(u64::MAX) };
+    let backoff_keys = vec!["f".repeat(32); MAX_KEYS_CLEARED];
+    let clear = StoredClear { image, backoff_keys, by: "b".repeat(1_024), age_ms: u64::MAX, said_ms: Some(u64::MAX) };
     assert_eq!(decode::<StoredClear>(&encode(&clear).unwrap()), Ok(clear));
 }
 

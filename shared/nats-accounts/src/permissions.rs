@@ -306,7 +306,7 @@ mod tests {
     fn nobody_publishes_what_the_server_alone_republishes() {
         let fleet = Fleet::default();
         for role in Role::ALL {
-            for subject in [REPORTS, LEASES, PAUSES, POLICY].map(|topic| format!("{}.a", fleet.knowledge(topic))) {
+            for subject in [REPORTS, LEASES, PAUSES, POLICY].map(|backoff_key| format!("{}.a", fleet.knowledge(backoff_key))) {
                 assert!(!may_publish(&of(role, "n1"), &subject), "{role} {subject}");
             }
         }

@@ -17,7 +17,7 @@ use bus::{BusRef, Message};
 use clock::{Clock, Random};
 use contract::know::REPORTS;
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffKey, Clearance, CountBackoffs, RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
+    AttemptFailure, Clearance, CountBackoffs, LocalKey, RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
 };
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
@@ -347,7 +347,7 @@ fn request(clearance: ClearanceId, attempt: AttemptId, image: &str) -> RequestCl
         budget_owner: "anonymous".to_owned(),
         ..Target::default()
     };
-    let key = BackoffKey { pod: None, image: image.to_owned() };
+    let key = LocalKey { pod: None, image: image.to_owned() };
     RequestClearance {
         clearance,
         attempt,

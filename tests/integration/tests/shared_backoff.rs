@@ -14,7 +14,7 @@ use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::nats::{NatsBus, NatsOptions};
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, ClearBackoff, Clearance, CountBackoffs, Held, ListBackoffs,
+    AttemptFailure, BackoffAnswer, BackoffCounts, CheckBackoff, ClearBackoff, Clearance, CountBackoffs, Held, ListBackoffs, LocalKey,
     PauseSharing, ReportAttempt, RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
 };
 use contract::messages::registrar::{FleetSeen, Place};
@@ -140,8 +140,8 @@ fn flight() -> (ClearanceId, AttemptId) {
     (ClearanceId::random(&mut random), AttemptId::random(&mut random))
 }
 
-fn key(image: &str) -> BackoffKey {
-    BackoffKey { pod: None, image: image.to_owned() }
+fn key(image: &str) -> LocalKey {
+    LocalKey { pod: None, image: image.to_owned() }
 }
 
 fn target(image: &str) -> Target {

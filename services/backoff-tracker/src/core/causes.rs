@@ -2,38 +2,38 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::LocalKey;
 
-use super::knowledge::TopicId;
+use super::knowledge::BackoffKeyId;
 use super::tracker::Cause;
 
 /// The cause of each key's last failure.
 #[derive(Debug, Default)]
 pub(super) struct Causes {
-    by_key: BTreeMap<BackoffKey, Cause>,
-    by_topic: BTreeMap<TopicId, BTreeSet<BackoffKey>>,
+    by_key: BTreeMap<LocalKey, Cause>,
+    by_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<LocalKey>>,
 }
 
 impl Causes {
-    pub(super) fn get(&self, key: &BackoffKey) -> Option<&Cause> {
+    pub(super) fn get(&self, key: &LocalKey) -> Option<&Cause> {
         self.by_key.get(key)
     }
 
-    pub(super) fn insert(&mut self, key: BackoffKey, cause: Cause) {
+    pub(super) fn insert(&mut self, key: LocalKey, cause: Cause) {
         self.remove(&key);
-        for topic in &cause.topics {
-            self.by_topic.entry(topic.id()).or_default().insert(key.clone());
+        for backoff_key in &cause.backoff_keys {
+            self.by_backoff_key.entry(backoff_key.id()).or_default().insert(key.clone());
         }
         self.by_key.insert(key, cause);
     }
 
-    pub(super) fn remove(&mut self, key: &BackoffKey) {
+    pub(super) fn remove(&mut self, key: &LocalKey) {
         let Some(cause) = self.by_key.remove(key) else { return };
-        for topic in &cause.topics {
-            if let Some(keys) = self.by_topic.get_mut(&topic.id()) {
+        for backoff_key in &cause.backoff_keys {
+            if let Some(keys) = self.by_backoff_key.get_mut(&backoff_key.id()) {
                 keys.remove(key);
                 if keys.is_empty() {
-                    self.by_topic.remove(&topic.id());
+                    self.by_backoff_key.remove(&backoff_key.id());
                 }
             }
         }
@@ -48,9 +48,9 @@ impl Causes {
         }
     }
 
-    /// The keys that failed by a topic.
-    pub(super) fn of_topic(&self, topic: TopicId) -> impl Iterator<Item = (&BackoffKey, &Cause)> {
-        let keys = self.by_topic.get(&topic).into_iter().flatten();
+    /// The keys that failed by a back-off key.
+    pub(super) fn of_backoff_key(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = (&LocalKey, &Cause)> {
+        let keys = self.by_backoff_key.get(&backoff_key).into_iter().flatten();
         keys.filter_map(|key| Some((key, self.by_key.get(key)?)))
     }
 

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass, TraceContext};
 
 use super::delays::BackoffPolicy;
-use super::knowledge::TopicId;
+use super::knowledge::BackoffKeyId;
 use super::tracker::MAX_KEYS;
 
 /// What failed last for a key.
@@ -24,7 +24,7 @@ pub(super) struct Floor {
     /// How long after its failure the next may begin.
     delay: Duration,
     /// What its failure was about: a success there releases the key.
-    pub(super) topics: Vec<TopicId>,
+    pub(super) backoff_keys: Vec<BackoffKeyId>,
     pub(super) failure: Arc<OwnFailure>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct FailedAttempt {
     pub(super) began: Duration,
     /// The fleet had elected it, or released it: then it counts for no more than that it failed.
     pub(super) exempt: bool,
-    pub(super) topics: Vec<TopicId>,
+    pub(super) backoff_keys: Vec<BackoffKeyId>,
     pub(super) failure: Arc<OwnFailure>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct FailedAttempt {
 #[derive(Debug)]
 pub(super) struct Floors {
     policy: BackoffPolicy,
-    floors: BTreeMap<BackoffKey, Floor>,
+    floors: BTreeMap<LocalKey, Floor>,
 }
 
 impl Floors {
@@ -70,8 +70,8 @@ impl Floors {
     }
 
     /// An attempt for a key has failed. The same again changes nothing.
-    pub(super) fn failed(&mut self, key: &BackoffKey, failed: FailedAttempt) {
-        let FailedAttempt { attempt, began, exempt, topics, failure } = failed;
+    pub(super) fn failed(&mut self, key: &LocalKey, failed: FailedAttempt) {
+        let FailedAttempt { attempt, began, exempt, backoff_keys, failure } = failed;
         let (now, lasts) = (failure.at, self.lasts());
         let known = self.floors.get(key).filter(|floor| now.saturating_sub(floor.failure.at) <= lasts);
         if known.is_some_and(|floor| floor.attempt == attempt) {
@@ -82,24 +82,24 @@ impl Floors {
             Some(floor) if exempt => floor.delay,
             Some(floor) => (floor.delay * 2).min(self.policy.max),
         };
-        self.floors.insert(key.clone(), Floor { attempt, began, delay, topics, failure });
+        self.floors.insert(key.clone(), Floor { attempt, began, delay, backoff_keys, failure });
         self.make_room(now);
     }
 
     /// How long the next attempt for a key must wait, and for what, unless it is elected or released.
-    pub(super) fn under(&self, now: Duration, key: &BackoffKey) -> Option<(Duration, &Floor)> {
+    pub(super) fn under(&self, now: Duration, key: &LocalKey) -> Option<(Duration, &Floor)> {
         let floor = self.floors.get(key)?;
         let left = (floor.failure.at + floor.delay).saturating_sub(now);
         (!left.is_zero()).then_some((left, floor))
     }
 
     /// An operator has cleared what failed until then.
-    pub(super) fn lift(&mut self, date: Duration, is_cleared: impl Fn(&BackoffKey, &Floor) -> bool) {
+    pub(super) fn lift(&mut self, date: Duration, is_cleared: impl Fn(&LocalKey, &Floor) -> bool) {
         self.floors.retain(|key, floor| floor.failure.at > date || !is_cleared(key, floor));
     }
 
     /// The key succeeded.
-    pub(super) fn clear(&mut self, key: &BackoffKey) {
+    pub(super) fn clear(&mut self, key: &LocalKey) {
         self.floors.remove(key);
     }
 
@@ -126,8 +126,8 @@ impl Floors {
 mod tests {
     use super::*;
 
-    fn key() -> BackoffKey {
-        BackoffKey { pod: None, image: "a:1".to_owned() }
+    fn key() -> LocalKey {
+        LocalKey { pod: None, image: "a:1".to_owned() }
     }
 
     /// Seconds of failures, and whether each was exempt; after each, how long the next must wait.
@@ -137,7 +137,7 @@ mod tests {
             let now = Duration::from_secs(*at);
             let attempt = AttemptId::from(number as u128);
             let failure = Arc::new(OwnFailure { at: now, class: FailureClass::NotFound, cause: String::new(), trace: None });
-            floors.failed(&key(), FailedAttempt { attempt, began: now, exempt: *exempt, topics: Vec::new(), failure });
+            floors.failed(&key(), FailedAttempt { attempt, began: now, exempt: *exempt, backoff_keys: Vec::new(), failure });
             floors.under(now, &key()).map_or(0, |(left, _)| left.as_secs())
         };
         failures.iter().enumerate().map(fail).collect()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{BackoffEntry, BackoffKey};
+use contract::messages::backoff_tracker::{BackoffEntry, LocalKey};
 use image::Reference;
 
 use super::tracker::{Cause, Tracker, milliseconds};
@@ -30,7 +30,7 @@ pub(crate) fn own(tracker: &Tracker, now: Duration, decided: impl Fn(&Cause) -> 
 }
 
 /// As it is listed: the image, for a pod `namespace/name image`.
-pub(crate) fn in_words(key: &BackoffKey) -> String {
+pub(crate) fn in_words(key: &LocalKey) -> String {
     key.pod.as_ref().map_or_else(|| key.image.clone(), |pod| format!("{pod} {}", key.image))
 }
 
@@ -40,13 +40,13 @@ pub(crate) fn is_of_image(asked: &str, image: &str) -> bool {
 }
 
 /// The keys of an image that failed before then.
-pub(crate) fn keys_of_image(tracker: &Tracker, image: &str, before: Duration) -> Vec<BackoffKey> {
+pub(crate) fn keys_of_image(tracker: &Tracker, image: &str, before: Duration) -> Vec<LocalKey> {
     let of_image = tracker.known().filter(|(key, _)| is_of_image(&key.image, image));
     of_image.filter(|(_, cause)| cause.is_none_or(|cause| cause.at <= before)).map(|(key, _)| key.clone()).collect()
 }
 
 /// The keys that are named: one as it is listed, or all of an image.
-pub(crate) fn keys_named(tracker: &Tracker, what: &str, now: Duration) -> Vec<BackoffKey> {
+pub(crate) fn keys_named(tracker: &Tracker, what: &str, now: Duration) -> Vec<LocalKey> {
     let listed = tracker.known().map(|(key, _)| key).find(|key| in_words(key) == what).cloned();
     let image = Reference::parse(what).map_or_else(|_| what.to_owned(), |reference| reference.normalised().to_owned());
     let mut keys = keys_of_image(tracker, &image, now);

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{
-    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffEntry, BackoffKey, CheckBackoff, Held, ReportAttempt,
+    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffEntry, CheckBackoff, Held, LocalKey, ReportAttempt,
 };
 use contract::{AttemptId, TraceContext};
 
 use super::causes::Causes;
 use super::delays::{BackoffPolicy, Delays, Failing};
 use super::floor::OwnFailure;
-use super::knowledge::{Topic, TopicId};
+use super::knowledge::{BackoffKey, BackoffKeyId};
 use super::local_list;
 
 /// How many keys a node remembers: a hundred pods with a hundred images. At one more, the one that failed the longest ago is
@@ -27,9 +27,9 @@ const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
 /// The state machine: kubelet's back-off per (pod, image) with the cause of the last failure, and cleared by success.
 #[derive(Debug)]
 pub struct Tracker {
-    delays: Delays<BackoffKey>,
+    delays: Delays<LocalKey>,
     causes: Causes,
-    reported: VecDeque<(AttemptId, BackoffKey)>,
+    reported: VecDeque<(AttemptId, LocalKey)>,
     counts: BackoffCounts,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Cause {
     /// The span of the attempt; none: it has none, or the registry was not asked.
     pub(crate) trace: Option<TraceContext>,
     /// What others may know of it: who else succeeds there shows that the cause is gone.
-    pub(crate) topics: Vec<Arc<Topic>>,
+    pub(crate) backoff_keys: Vec<Arc<BackoffKey>>,
 }
 
 impl Tracker {
@@ -79,12 +79,12 @@ impl Tracker {
         self.report_about(now, report, Vec::new(), None)
     }
 
-    /// The same, of a failure that is about these topics, and which others found before.
+    /// The same, of a failure that is about these back-off keys, and which others found before.
     pub(super) fn report_about(
         &mut self,
         now: Now,
         report: ReportAttempt,
-        topics: Vec<Arc<Topic>>,
+        backoff_keys: Vec<Arc<BackoffKey>>,
         before: Option<Failing>,
     ) -> AttemptReported {
         let ReportAttempt { key, attempt, attempt_span: trace, failure } = report;
@@ -98,38 +98,38 @@ impl Tracker {
                     Some(failing) => self.delays.next_since(key.clone(), now.monotonic, failing),
                     None => self.delays.next(key.clone(), now.monotonic),
                 }
-                self.failed(now, key.clone(), Cause { failure, at: now.monotonic, trace, topics });
+                self.failed(now, key.clone(), Cause { failure, at: now.monotonic, trace, backoff_keys });
             }
         }
         self.answer(now, &key)
     }
 
     /// A failure that all go by, and so not by the delays of this node: it counts in them, but holds nothing. The same again changes nothing.
-    pub(super) fn report_shared(&mut self, now: Now, report: ReportAttempt, topics: Vec<Arc<Topic>>, failing: Failing) {
+    pub(super) fn report_shared(&mut self, now: Now, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>, failing: Failing) {
         let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
         if self.remember_report(attempt, &key) {
             self.delays.count(key.clone(), now.monotonic, failing);
-            self.failed(now, key, Cause { failure, at: now.monotonic, trace, topics });
+            self.failed(now, key, Cause { failure, at: now.monotonic, trace, backoff_keys });
         }
     }
 
     /// A failure after which the node tries again by a pause that is kept elsewhere: it moves no delay. The same again changes nothing.
-    pub(super) fn report_paused(&mut self, now: Now, report: ReportAttempt, topics: Vec<Arc<Topic>>) {
+    pub(super) fn report_paused(&mut self, now: Now, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>) {
         let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
         if self.remember_report(attempt, &key) {
-            self.failed(now, key, Cause { failure, at: now.monotonic, trace, topics });
+            self.failed(now, key, Cause { failure, at: now.monotonic, trace, backoff_keys });
         }
     }
 
     /// An attempt that has ended without saying anything about its image. The same again changes nothing.
-    pub(super) fn report_abandoned(&mut self, attempt: AttemptId, key: &BackoffKey) {
+    pub(super) fn report_abandoned(&mut self, attempt: AttemptId, key: &LocalKey) {
         if self.remember_report(attempt, key) {
             self.counts.failures_total += 1;
         }
     }
 
     /// How long a key is still held.
-    pub(super) fn held(&self, now: Duration, key: &BackoffKey) -> Option<Duration> {
+    pub(super) fn held(&self, now: Duration, key: &LocalKey) -> Option<Duration> {
         self.delays.held(key, now)
     }
 
@@ -139,12 +139,12 @@ impl Tracker {
     }
 
     /// Why a key is held, as long as it is known.
-    pub(super) fn cause(&self, key: &BackoffKey) -> Option<&Cause> {
+    pub(super) fn cause(&self, key: &LocalKey) -> Option<&Cause> {
         self.causes.get(key)
     }
 
     /// The failure that holds a key, as far as it is known.
-    pub(super) fn failure_of(&self, now: Duration, key: &BackoffKey) -> OwnFailure {
+    pub(super) fn failure_of(&self, now: Duration, key: &LocalKey) -> OwnFailure {
         self.causes.get(key).map_or_else(
             || OwnFailure::unknown(now),
             |cause| OwnFailure { at: cause.at, class: cause.failure.class, cause: cause.failure.cause.clone(), trace: cause.trace },
@@ -156,23 +156,23 @@ impl Tracker {
         self.counts.refused_total += 1;
     }
 
-    /// The keys that failed by a topic.
-    pub(super) fn failed_by(&self, topic: TopicId) -> Vec<(BackoffKey, Cause)> {
-        self.causes.of_topic(topic).map(|(key, cause)| (key.clone(), cause.clone())).collect()
+    /// The keys that failed by a back-off key.
+    pub(super) fn failed_by(&self, backoff_key: BackoffKeyId) -> Vec<(LocalKey, Cause)> {
+        self.causes.of_backoff_key(backoff_key).map(|(key, cause)| (key.clone(), cause.clone())).collect()
     }
 
     /// Every key that has a delay, with its cause if that is known.
-    pub(crate) fn known(&self) -> impl Iterator<Item = (&BackoffKey, Option<&Cause>)> {
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&LocalKey, Option<&Cause>)> {
         self.delays.keys().map(|key| (key, self.causes.get(key)))
     }
 
     /// Those that this node's own rule held or holds.
-    pub(crate) fn held_ones(&self) -> impl Iterator<Item = (&BackoffKey, Option<&Cause>)> {
+    pub(crate) fn held_ones(&self) -> impl Iterator<Item = (&LocalKey, Option<&Cause>)> {
         self.known().filter(|(key, _)| self.delays.was_held(*key))
     }
 
     /// Forgets a key.
-    pub(crate) fn clear(&mut self, key: &BackoffKey) {
+    pub(crate) fn clear(&mut self, key: &LocalKey) {
         self.delays.clear(key);
         self.causes.remove(key);
     }
@@ -196,12 +196,12 @@ impl Tracker {
         BackoffCounts { held: self.delays.held_count(now.monotonic) as u64, known: self.delays.len() as u64, ..self.counts }
     }
 
-    fn succeeded(&mut self, now: Now, key: &BackoffKey) {
+    fn succeeded(&mut self, now: Now, key: &LocalKey) {
         self.clear(key);
         self.collect_garbage(now);
     }
 
-    fn failed(&mut self, now: Now, key: BackoffKey, mut cause: Cause) {
+    fn failed(&mut self, now: Now, key: LocalKey, mut cause: Cause) {
         self.counts.failures_total += 1;
         shorten(&mut cause.failure.cause);
         self.causes.insert(key, cause);
@@ -223,12 +223,12 @@ impl Tracker {
         }
     }
 
-    fn answer(&self, now: Now, key: &BackoffKey) -> AttemptReported {
+    fn answer(&self, now: Now, key: &LocalKey) -> AttemptReported {
         AttemptReported { next_try_ms: self.delays.held(key, now.monotonic).map(milliseconds), entry: None }
     }
 
     /// Whether this report is new.
-    fn remember_report(&mut self, attempt: AttemptId, key: &BackoffKey) -> bool {
+    fn remember_report(&mut self, attempt: AttemptId, key: &LocalKey) -> bool {
         if self.reported.iter().any(|(known_attempt, known_key)| *known_attempt == attempt && known_key == key) {
             return false;
         }
@@ -269,15 +269,15 @@ mod tests {
             Self { tracker: Tracker::new(BackoffPolicy::default()), random: Random::seeded(1) }
         }
 
-        fn check(&mut self, at: u64, key: &BackoffKey) -> BackoffAnswer {
+        fn check(&mut self, at: u64, key: &LocalKey) -> BackoffAnswer {
             self.tracker.check(at_seconds(at), &CheckBackoff { key: key.clone(), peek: false, target: None })
         }
 
-        fn fail(&mut self, at: u64, key: &BackoffKey) -> AttemptReported {
+        fn fail(&mut self, at: u64, key: &LocalKey) -> AttemptReported {
             self.fail_in(at, key, None)
         }
 
-        fn fail_in(&mut self, at: u64, key: &BackoffKey, attempt_span: Option<TraceContext>) -> AttemptReported {
+        fn fail_in(&mut self, at: u64, key: &LocalKey, attempt_span: Option<TraceContext>) -> AttemptReported {
             let (attempt, failure) = (AttemptId::random(&mut self.random), Some(failure("ErrImagePull: 404")));
             self.tracker.report(at_seconds(at), ReportAttempt { key: key.clone(), attempt, attempt_span, failure })
         }
@@ -291,8 +291,8 @@ mod tests {
         AttemptFailure { class: FailureClass::NotFound, cause: cause.to_owned(), ..AttemptFailure::default() }
     }
 
-    fn key(image: &str) -> BackoffKey {
-        BackoffKey { pod: None, image: image.to_owned() }
+    fn key(image: &str) -> LocalKey {
+        LocalKey { pod: None, image: image.to_owned() }
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(node.check(3, &key("busybox")), BackoffAnswer::Held(held));
         assert_eq!(node.check(3, &key("busybox:latest")), BackoffAnswer::Clear);
         let pod = PodRef { namespace: "a".to_owned(), name: "b".to_owned(), uid: String::new() };
-        assert_eq!(node.check(3, &BackoffKey { pod: Some(pod), image: "busybox".to_owned() }), BackoffAnswer::Clear);
+        assert_eq!(node.check(3, &LocalKey { pod: Some(pod), image: "busybox".to_owned() }), BackoffAnswer::Clear);
         assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Clear, "at the very end it may be tried");
     }
 

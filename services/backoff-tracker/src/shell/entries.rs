@@ -31,7 +31,7 @@ impl Handler<CountEntries> for BackoffTracker {
         let Core::Sharing(knowledge) = &self.core else { return actix::MessageResult(OpenEntries::default()) };
         let mut open = OpenEntries::default();
         for entry in knowledge.entries(now).iter().filter(|entry| entry.binding == Binding::Everybody) {
-            let key = (entry.topic.view().registry.clone(), entry.topic.class());
+            let key = (entry.backoff_key.view().registry.clone(), entry.backoff_key.class());
             *open.by_registry.entry(key).or_default() += 1;
             open.oldest = open.oldest.max(now.saturating_sub(entry.failing_since));
         }

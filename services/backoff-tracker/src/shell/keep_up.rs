@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, Fault, Input, TopicId};
+use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, BackoffKeyId, Fault, Input};
 use crate::inbound::{self, Stored};
 use crate::outbound::{self, WRITES_WAITING, Write};
 
@@ -141,7 +141,7 @@ impl BackoffTracker {
     fn take_in(&mut self, messages: &[Message], context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
-        let known = |topic| knowledge.topic(topic);
+        let known = |backoff_key| knowledge.backoff_key(backoff_key);
         let mut inputs = Vec::with_capacity(messages.len());
         let mut missed = false;
         for message in messages {
@@ -163,7 +163,7 @@ impl BackoffTracker {
                     continue;
                 }
                 if let Some(own) = read.as_ref().filter(|key| key.node == sharing.node) {
-                    inputs.push(Input::Stored(TopicId(own.topic)));
+                    inputs.push(Input::Stored(BackoffKeyId(own.backoff_key)));
                     continue;
                 }
                 let stored = Stored { age, at: Some(stamp) };
@@ -312,7 +312,7 @@ impl BackoffTracker {
     fn take_snapshot(&mut self, found: Found, context: &mut Context<Self>) {
         let now = self.clock.now();
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
-        let known = |topic| knowledge.topic(topic);
+        let known = |backoff_key| knowledge.backoff_key(backoff_key);
         sharing.counts.snapshots += 1;
         sharing.caught_up_at = Some(now.monotonic);
         let status = &found.reports.status;
@@ -335,7 +335,7 @@ impl BackoffTracker {
             // Later a node knows better than the server what it has said: its last word may not be there.
             let read = ReportKey::read(&stored.entry.key);
             if let Some(own) = read.as_ref().filter(|key| !anew && key.node == sharing.node) {
-                inputs.push(Input::Stored(TopicId(own.topic)));
+                inputs.push(Input::Stored(BackoffKeyId(own.backoff_key)));
                 continue;
             }
             let when = Stored { age: stored.age, at: inbound::stored_at(status, stored.age) };

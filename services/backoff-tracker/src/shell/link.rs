@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use lease::LeaseStore;
 
-use crate::core::knowledge::MAX_TOPICS_OF_ONE;
+use crate::core::knowledge::MAX_KEYS_OF_ONE;
 
 /// Messages taken at once: the mailbox has its turn between. With the first, room is made for all of them: little enough to be at hand for
 /// any allocator.
@@ -68,7 +68,7 @@ fn newest_of_each(entries: &mut Vec<AgedEntry>) {
     let mut newest = |stored: &AgedEntry| {
         let count = of_writer.entry(stored.entry.key.split('.').next().unwrap_or_default().to_owned()).or_default();
         *count += 1;
-        *count <= MAX_TOPICS_OF_ONE
+        *count <= MAX_KEYS_OF_ONE
     };
     let mut kept: Vec<AgedEntry> = std::mem::take(entries).into_iter().rev().filter(|stored| newest(stored)).collect();
     kept.reverse();
@@ -113,7 +113,7 @@ mod tests {
         let revisions: Vec<u64> = entries.iter().map(|stored| stored.entry.revision).collect();
         assert!(revisions.is_sorted());
         assert_eq!(revisions.iter().filter(|revision| revision.is_multiple_of(1_000)).count(), 10);
-        assert_eq!(revisions.len(), 10 + MAX_TOPICS_OF_ONE);
+        assert_eq!(revisions.len(), 10 + MAX_KEYS_OF_ONE);
         assert_eq!(revisions.iter().rev().take(3).collect::<Vec<_>>(), [&10_000, &9_999, &9_998]);
     }
 }

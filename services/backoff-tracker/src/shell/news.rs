@@ -18,9 +18,9 @@ impl BackoffTracker {
             EntryNewsKind::Probed => (EventReason::BackoffProbed, None),
             EntryNewsKind::Released => (EventReason::BackoffReleased, Some(EventReason::RegistryRecovered)),
         };
-        let entry = format!("{:032x}", news.topic.id().0);
-        tracing::info!(fleetpull.entry.id = entry, what = news.topic.in_words(), attempt = %news.attempt, "{}", said_of(news.kind));
-        let holds_all = is_whole_registry(news.topic.about());
+        let entry = format!("{:032x}", news.backoff_key.id().0);
+        tracing::info!(fleetpull.entry.id = entry, what = news.backoff_key.in_words(), attempt = %news.attempt, "{}", said_of(news.kind));
+        let holds_all = is_whole_registry(news.backoff_key.about());
         for reason in [Some(reason), of_registry.filter(|_| holds_all)].into_iter().flatten() {
             let within = news.trace.filter(TraceContext::has_span);
             self.record_event(within, context, |event| event_of(now, reason, news, event));
@@ -55,19 +55,19 @@ fn event_of(now: Duration, reason: EventReason, news: &EntryNews, event: PullEve
     PullEvent {
         reason,
         message: message(now, reason, news, lasted),
-        image: news.topic.about().reference().unwrap_or_default().to_owned(),
-        registry: Some(news.topic.view().registry.clone()),
-        class: Some(news.topic.class()),
+        image: news.backoff_key.about().reference().unwrap_or_default().to_owned(),
+        registry: Some(news.backoff_key.view().registry.clone()),
+        class: Some(news.backoff_key.class()),
         attempt: Some(news.attempt),
         next_try_ms: news.next_try.map(|next| milliseconds(next.saturating_sub(now))),
-        entry: Some(format!("{:032x}", news.topic.id().0)),
+        entry: Some(format!("{:032x}", news.backoff_key.id().0)),
         details: Some(details),
         ..event
     }
 }
 
 fn message(now: Duration, reason: EventReason, news: &EntryNews, lasted: Duration) -> String {
-    let (what, cause) = (news.topic.in_words(), &news.cause);
+    let (what, cause) = (news.backoff_key.in_words(), &news.cause);
     let since = duration(whole_seconds(lasted));
     let next = news.next_try.map_or(Duration::ZERO, |next| next.saturating_sub(now));
     let next = format!("next attempt in {}", duration(whole_seconds(next)));
@@ -93,7 +93,7 @@ mod tests {
     use contract::{AttemptId, MessageId, View};
 
     use super::*;
-    use crate::core::knowledge::Topic;
+    use crate::core::knowledge::BackoffKey;
 
     #[test]
     fn an_event_of_an_entry_says_what_is_held_why_and_until_when() {
@@ -102,7 +102,7 @@ mod tests {
         let at = Duration::from_secs;
         let opened = EntryNews {
             kind: EntryNewsKind::Opened,
-            topic: Arc::new(Topic::new(view, about)),
+            backoff_key: Arc::new(BackoffKey::new(view, about)),
             attempt: AttemptId::from(7),
             trace: None,
             cause: "ErrImagePull: connection refused".to_owned(),

@@ -83,16 +83,16 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
 
 impl BackoffTracker {
     fn clear(&mut self, clearing: Clearing, by: &str, context: &mut Context<Self>) {
-        let Clearing { image, topics } = clearing;
-        let words: Vec<String> = topics.iter().map(|topic| format!("{:032x}", topic.0)).collect();
+        let Clearing { image, backoff_keys } = clearing;
+        let words: Vec<String> = backoff_keys.iter().map(|backoff_key| format!("{:032x}", backoff_key.0)).collect();
         let what = hash128(&[image.as_deref().unwrap_or_default(), &words.join(" ")]);
         let now = self.clock.now().monotonic;
-        let clear = StoredClear { image: image.clone(), topics: words, by: by.to_owned(), ..StoredClear::default() };
+        let clear = StoredClear { image: image.clone(), backoff_keys: words, by: by.to_owned(), ..StoredClear::default() };
         if let Some(sharing) = &mut self.sharing {
-            let key = ReportKey { node: sharing.node.clone(), class: None, topic: what }.text();
+            let key = ReportKey { node: sharing.node.clone(), class: None, backoff_key: what }.text();
             sharing.clear(key, clear, now);
         }
-        self.step(Input::Cleared { image, topics, age: Duration::ZERO }, context);
+        self.step(Input::Cleared { image, backoff_keys, age: Duration::ZERO }, context);
     }
 
     pub(super) fn pauses(&self) -> Vec<Pause> {

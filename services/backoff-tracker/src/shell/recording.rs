@@ -59,7 +59,7 @@ pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> Deed {
     Deed {
         reason: EventReason::BackoffCleared,
         message: format!("{} cleared {}{found}{still}", bounded(by), bounded(what)),
-        // A key of a topic is spelled as an image may be.
+        // A key of a back-off key is spelled as an image may be.
         image: if reference.is_some() && !is_key(what) { bounded(what).to_owned() } else { String::new() },
         registry: reference.filter(|_| !is_key(what)).map(|reference| bounded(reference.registry()).to_owned()),
     }

@@ -7,7 +7,7 @@ use actors::Answer;
 use contract::messages::backoff_tracker::{CLEARANCE_LAPSES_AFTER_MS, Clearance, RequestClearance};
 use contract::{AttemptId, ClearanceId, TraceContext};
 
-use crate::core::knowledge::{self, Duty, Knowledge, MAX_REQUESTS, TopicId, Verdict};
+use crate::core::knowledge::{self, BackoffKeyId, Duty, Knowledge, MAX_REQUESTS, Verdict};
 
 /// The longest that an answer is held back, whatever the caller's patience: well before its request would lapse.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(CLEARANCE_LAPSES_AFTER_MS / 2);
@@ -38,7 +38,7 @@ pub(super) struct Request {
     /// The last attempt that was abandoned.
     abandoned: Option<AttemptId>,
     /// The shared entry that last held it.
-    held_by: Option<TopicId>,
+    held_by: Option<BackoffKeyId>,
     heard: Duration,
 }
 

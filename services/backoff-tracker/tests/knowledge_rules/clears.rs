@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Binding, Input, Outcome, Report, Topic, Verdict};
+use backoff_tracker::core::knowledge::{BackoffKey, Binding, Input, Outcome, Report, Verdict};
 use contract::{AttemptId, FailureClass};
 
 use super::node::{Node, failed, failure, image, view};
@@ -12,18 +12,18 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Whether anything is known of the image that binds anybody.
 fn binds(node: &Node) -> bool {
-    node.core.entries(node.now).iter().any(|entry| entry.topic.about() == &image() && entry.binding == Binding::Everybody)
+    node.core.entries(node.now).iter().any(|entry| entry.backoff_key.about() == &image() && entry.binding == Binding::Everybody)
 }
 
 fn clear(age: Duration) -> Input {
-    Input::Cleared { image: Some("r/a:1".to_owned()), topics: vec![], age }
+    Input::Cleared { image: Some("r/a:1".to_owned()), backoff_keys: vec![], age }
 }
 
 /// What another says of an attempt of its own that began so long ago.
 fn hear(node: &mut Node, reporter: &str, age: Duration) {
     let attempt = AttemptId::random(&mut node.random);
-    let topic = Arc::new(Topic::new(view(), image()));
-    let report = Report { reporter: reporter.parse().unwrap(), topic, attempt, trace: None, finding: failed(1) };
+    let backoff_key = Arc::new(BackoffKey::new(view(), image()));
+    let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: failed(1) };
     node.give(Input::Heard { report: Arc::new(report), age });
 }
 
@@ -39,7 +39,7 @@ fn an_attempt_that_a_clear_found_under_way_binds_nobody_and_the_next_one_does() 
     node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
     assert!(!binds(&node), "it says what was so before the clear: {:?}", node.core.entries(node.now));
     // It is told as old as its attempt, so that nobody who knows of the clear goes by it.
-    let told = node.published.iter().position(|report| report.topic.about() == &image()).expect("it is told");
+    let told = node.published.iter().position(|report| report.backoff_key.about() == &image()).expect("it is told");
     assert_eq!(node.ages[told], 2 * SECOND);
     let held = node.held().next_try;
     assert!(held <= node.now + 10 * SECOND, "what holds this node is kubelet's rule: {held:?}");
@@ -71,15 +71,15 @@ fn what_others_tell_of_attempts_before_a_clear_binds_nobody_and_of_later_ones_do
     }
 }
 
-/// A clear that names a topic is of that topic, and one of an image is of nothing else.
+/// A clear that names a back-off key is of that back-off key, and one of an image is of nothing else.
 #[test]
 fn a_clear_says_nothing_of_what_it_does_not_name() {
     let mut node = Node::of(1_000);
     node.now = 100 * SECOND;
-    node.give(Input::Cleared { image: Some("r/other:1".to_owned()), topics: vec![], age: SECOND });
+    node.give(Input::Cleared { image: Some("r/other:1".to_owned()), backoff_keys: vec![], age: SECOND });
     hear(&mut node, "n1", 3 * SECOND);
     assert!(binds(&node));
-    node.give(Input::Cleared { image: None, topics: vec![Topic::new(view(), image()).id()], age: SECOND });
+    node.give(Input::Cleared { image: None, backoff_keys: vec![BackoffKey::new(view(), image()).id()], age: SECOND });
     assert!(!binds(&node));
     hear(&mut node, "n2", Duration::from_millis(500));
     assert!(binds(&node));

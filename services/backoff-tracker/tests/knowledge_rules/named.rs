@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Failure, Finding, Held, Input, Outcome, RequestId, Target, Verdict};
-use contract::messages::backoff_tracker::{self as told, AttemptFailure, BackoffAnswer, BackoffKey, CheckBackoff, ReportAttempt};
+use contract::messages::backoff_tracker::{self as told, AttemptFailure, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass, PodRef, TraceContext};
 
 use super::node::{Node, at, endpoint, failure, image, key, target};
@@ -22,7 +22,7 @@ fn fails(node: &mut Node, number: u64, failure: &Failure) -> TraceContext {
     span
 }
 
-fn report(node: &mut Node, attempt: AttemptId, key: BackoffKey, span: TraceContext, failure: &Failure) {
+fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext, failure: &Failure) {
     let Failure { class, cause, authoritative, retry_after, .. } = failure.clone();
     let retry_after_ms = retry_after.map(|after| u64::try_from(after.as_millis()).unwrap());
     let failure = Some(AttemptFailure { class, cause, authoritative, retry_after_ms, ..AttemptFailure::default() });
@@ -30,7 +30,7 @@ fn report(node: &mut Node, attempt: AttemptId, key: BackoffKey, span: TraceConte
 }
 
 /// What another flight is told that wants an image now.
-fn refused(node: &mut Node, number: u64, key: BackoffKey, target: Target) -> Held {
+fn refused(node: &mut Node, number: u64, key: LocalKey, target: Target) -> Held {
     node.told = None;
     node.give(Input::Ask { request: RequestId(number), key, target });
     let held = node.held().clone();
@@ -39,7 +39,7 @@ fn refused(node: &mut Node, number: u64, key: BackoffKey, target: Target) -> Hel
 }
 
 /// What a call is told before it asks for clearance.
-fn checked(node: &mut Node, key: BackoffKey) -> BackoffAnswer {
+fn checked(node: &mut Node, key: LocalKey) -> BackoffAnswer {
     node.core.check(at(node.now), &CheckBackoff { key, peek: false, target: Some(target()) })
 }
 
@@ -55,7 +55,7 @@ fn what_kubelets_rule_holds_names_the_attempt_to_every_caller_and_later_flight()
     let mut node = Node::of(1_000);
     let span = fails(&mut node, 1, &failure(FailureClass::NodeLocal));
     let pod = Some(PodRef { name: "p".to_owned(), ..PodRef::default() });
-    let of_pod = BackoffKey { pod, ..key(IMAGE) };
+    let of_pod = LocalKey { pod, ..key(IMAGE) };
     let (attempt, joined) = (AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
     report(&mut node, attempt, of_pod.clone(), joined, &failure(FailureClass::NodeLocal));
     node.until(2.0);

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, Effect, Failure, Finding, Held, Input, Knowledge, LeaseAnswer, Outcome, Report, RequestId, Target, Topic, Trouble, Verdict, View,
+    About, BackoffKey, Effect, Failure, Finding, Held, Input, Knowledge, LeaseAnswer, Outcome, Report, RequestId, Target, Trouble, Verdict,
+    View,
 };
 use clock::{Now, Random};
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass};
 
 pub(crate) const REQUEST: RequestId = RequestId(7);
@@ -81,7 +82,7 @@ impl Node {
     pub(crate) fn hear_late(&mut self, reporter: &str, about: About, finding: Finding, age: Duration) {
         let report = Report {
             reporter: reporter.parse().unwrap(),
-            topic: Arc::new(Topic::new(view(), about)),
+            backoff_key: Arc::new(BackoffKey::new(view(), about)),
             attempt: AttemptId::random(&mut self.random),
             trace: None,
             finding,
@@ -138,8 +139,8 @@ pub(crate) fn at(now: Duration) -> Now {
     Now { monotonic: now, wall: Duration::ZERO }
 }
 
-pub(crate) fn key(image: &str) -> BackoffKey {
-    BackoffKey { pod: None, image: image.to_owned() }
+pub(crate) fn key(image: &str) -> LocalKey {
+    LocalKey { pod: None, image: image.to_owned() }
 }
 
 pub(crate) fn endpoint() -> About {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, Binding, CONTRADICTED_FOR, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_REQUESTS, MAX_TOPICS_OF_ONE,
-    Report, RequestId, Target, Topic, Trouble, Verdict, View,
+    About, BackoffKey, Binding, CONTRADICTED_FOR, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_KEYS_OF_ONE,
+    MAX_REQUESTS, Report, RequestId, Target, Trouble, Verdict, View,
 };
 use contract::{AttemptId, FailureClass, Stage};
 
@@ -78,7 +78,7 @@ fn when_an_entry_is_due_its_lease_decides_who_probes() {
     node.bus_answers = false;
     node.hear("n1", image(), failed(1));
     let epoch = node.core.entries(node.now)[0].epoch();
-    let name = LeaseName::Probe(Topic::new(view(), image()).id(), epoch);
+    let name = LeaseName::Probe(BackoffKey::new(view(), image()).id(), epoch);
     node.ask();
     node.until(3.9);
     node.give(Input::LeaseTaken { name, holder: "n9".parse().unwrap(), left: Duration::from_secs(15) });
@@ -144,7 +144,7 @@ fn who_was_served_before_others_is_believed_twice_though_others_are_heard_first(
         }
         node.hear("n1", missing(round), failed(1));
         let entries = node.core.entries(node.now);
-        let said = entries.iter().find(|entry| *entry.topic.about() == missing(round));
+        let said = entries.iter().find(|entry| *entry.backoff_key.about() == missing(round));
         assert_eq!(said.map(|entry| entry.binding == Binding::Everybody), Some(round < 3), "round {round}");
     }
 }
@@ -222,28 +222,33 @@ fn what_is_about_others_binds_nobody_here() {
     let of = |about: About, change: fn(&mut View)| {
         let mut view = view();
         change(&mut view);
-        Topic::new(view, about)
+        BackoffKey::new(view, about)
     };
     let other_zone = About::Endpoint { endpoint: "r:443".to_owned(), zone: "other".to_owned() };
     let other_login = About::Reference { reference: "r/a:1".to_owned(), scope: "other".to_owned(), mirrored: false };
-    let topics = [
+    let backoff_keys = [
         of(other_zone, |_| ()),
         of(other_login, |_| ()),
         of(endpoint(), |view| view.route = "mirror".to_owned()),
         of(endpoint(), |view| view.boot = "another host".to_owned()),
         of(image(), |view| view.scope = "edge".to_owned()),
     ];
-    for topic in topics {
+    for backoff_key in backoff_keys {
         let mut node = Node::of(1_000);
-        let topic = Arc::new(topic);
+        let backoff_key = Arc::new(backoff_key);
         for reporter in ["n1", "n2", "n3"] {
             let attempt = AttemptId::random(&mut node.random);
-            let report =
-                Report { reporter: reporter.parse().unwrap(), topic: Arc::clone(&topic), attempt, trace: None, finding: failed(1) };
+            let report = Report {
+                reporter: reporter.parse().unwrap(),
+                backoff_key: Arc::clone(&backoff_key),
+                attempt,
+                trace: None,
+                finding: failed(1),
+            };
             node.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
         }
         node.ask();
-        assert!(node.is_clear(), "{:?}", topic.about());
+        assert!(node.is_clear(), "{:?}", backoff_key.about());
     }
 }
 
@@ -300,7 +305,7 @@ fn a_missing_image_shows_that_the_registry_is_there() {
     node.ask();
     node.fail(FailureClass::NotFound);
     let told: Vec<(FailureClass, bool)> =
-        node.published.iter().map(|report| (report.topic.class(), report.finding == Finding::Succeeded)).collect();
+        node.published.iter().map(|report| (report.backoff_key.class(), report.finding == Finding::Succeeded)).collect();
     assert_eq!(told, [(FailureClass::NotFound, false), (FailureClass::RegistryUnavailable, true)]);
 }
 
@@ -308,12 +313,12 @@ fn a_missing_image_shows_that_the_registry_is_there() {
 fn a_million_keys_of_one_writer_cost_the_others_nothing() {
     let mut node = Node::of(1_000);
     node.hear("honest", image(), failed(1));
-    for number in 0..3 * MAX_TOPICS_OF_ONE {
+    for number in 0..3 * MAX_KEYS_OF_ONE {
         node.hear("liar", About::Repository(number.to_string()), failed(1));
     }
     let counts = node.core.counts().replica;
-    assert_eq!(counts.reports, 1 + MAX_TOPICS_OF_ONE as u64);
-    assert_eq!(counts.evicted_total, 2 * MAX_TOPICS_OF_ONE as u64);
+    assert_eq!(counts.reports, 1 + MAX_KEYS_OF_ONE as u64);
+    assert_eq!(counts.evicted_total, 2 * MAX_KEYS_OF_ONE as u64);
     node.ask();
     assert_eq!(node.held().learned_by.as_str(), "honest");
 }
@@ -324,8 +329,8 @@ fn an_old_report_is_no_news_and_a_nonsense_age_is_old() {
     node.now = Duration::from_secs(10_000);
     for age in [Duration::from_secs(700), Duration::MAX] {
         let attempt = AttemptId::random(&mut node.random);
-        let topic = Arc::new(Topic::new(view(), image()));
-        let report = Report { reporter: "n1".parse().unwrap(), topic, attempt, trace: None, finding: failed(1) };
+        let backoff_key = Arc::new(BackoffKey::new(view(), image()));
+        let report = Report { reporter: "n1".parse().unwrap(), backoff_key, attempt, trace: None, finding: failed(1) };
         node.give(Input::Heard { report: Arc::new(report), age });
     }
     assert_eq!(node.core.counts().replica.stale_total, 2);

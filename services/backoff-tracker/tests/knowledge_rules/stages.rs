@@ -49,7 +49,7 @@ fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
     let attempt = node.begin();
     let said = node.published.len();
     node.end(attempt, Outcome::Reached(Stage::Manifest));
-    let of_blobs = |node: &Node| node.published[said..].iter().any(|report| *report.topic.about() == blobs());
+    let of_blobs = |node: &Node| node.published[said..].iter().any(|report| *report.backoff_key.about() == blobs());
     assert!(node.core.wants(REQUEST) && !of_blobs(&node), "a manifest is not what it was sent for");
     node.end(attempt, Outcome::Reached(Stage::Blob));
     assert!(!node.core.wants(REQUEST) && of_blobs(&node));

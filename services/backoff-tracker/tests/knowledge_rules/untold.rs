@@ -35,7 +35,7 @@ fn comes_back(node: &mut Node) {
 fn told(node: &mut Node) -> usize {
     let until = node.now.as_secs_f64() + TOLD_BY;
     node.until(until);
-    node.published.iter().filter(|report| report.topic.about() == &endpoint()).count()
+    node.published.iter().filter(|report| report.backoff_key.about() == &endpoint()).count()
 }
 
 #[test]

@@ -294,10 +294,10 @@ fn who_succeeds_after_its_deadline_says_so_and_lifts_what_it_probed_but_nothing_
         }
         node.until(40.0);
         node.end(attempt, Outcome::Reached(Stage::Manifest));
-        let told: Vec<_> = node.published.iter().filter(|report| report.topic.about() == &image()).collect();
+        let told: Vec<_> = node.published.iter().filter(|report| report.backoff_key.about() == &image()).collect();
         assert!(matches!(told[..], [report] if report.finding == Finding::Succeeded), "{told:?}");
         assert!(node.ages.last() >= Some(&Duration::from_secs(25)), "as old as its attempt: {:?}", node.ages);
-        let bound = node.core.entries(node.now).iter().any(|entry| entry.topic.about() == &image());
+        let bound = node.core.entries(node.now).iter().any(|entry| entry.backoff_key.about() == &image());
         assert_eq!(bound, binds, "a failure after it began stands");
     }
 }

@@ -12,8 +12,8 @@ use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::memory::MemoryBus;
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffAnswer, BackoffCounts, BackoffKey, CheckBackoff, Clearance, CountBackoffs, Held, ReportAttempt,
-    RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
+    AttemptFailure, BackoffAnswer, BackoffCounts, CheckBackoff, Clearance, CountBackoffs, Held, LocalKey, ReportAttempt, RequestClearance,
+    ResolveAttempt, SeeFleet, WithdrawClearance,
 };
 use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::messages::registrar::{FleetSeen, Place};
@@ -222,8 +222,8 @@ pub(crate) fn ids(number: u64) -> (ClearanceId, AttemptId) {
     (ClearanceId::random(&mut random), AttemptId::random(&mut random))
 }
 
-pub(crate) fn key(image: &str) -> BackoffKey {
-    BackoffKey { pod: None, image: image.to_owned() }
+pub(crate) fn key(image: &str) -> LocalKey {
+    LocalKey { pod: None, image: image.to_owned() }
 }
 
 pub(crate) fn target(image: &str) -> Target {

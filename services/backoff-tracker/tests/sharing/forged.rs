@@ -21,11 +21,11 @@ pub(crate) async fn reports(fleet: &Nodes) -> Arc<dyn KeyValue> {
 
 /// A report that the image is not there, and its key.
 pub(crate) fn report(node: &str, image: &str) -> (String, StoredReport) {
-    use backoff_tracker::core::knowledge::{About, Topic};
+    use backoff_tracker::core::knowledge::{About, BackoffKey};
     let view: View = target(image).view;
     let about = About::Reference { reference: image.to_owned(), scope: "anonymous".to_owned(), mirrored: false };
-    let topic = Topic::new(view.clone(), about).id().0;
-    let key = ReportKey { node: node.parse().unwrap(), class: Some(FailureClass::NotFound), topic }.text();
+    let backoff_key = BackoffKey::new(view.clone(), about).id().0;
+    let key = ReportKey { node: node.parse().unwrap(), class: Some(FailureClass::NotFound), backoff_key }.text();
     let stored = StoredReport {
         view,
         about: StoredAbout {
@@ -195,15 +195,17 @@ async fn words_of_another_registry_hold_nothing_of_this_one() {
     let (_, stored) = report("n9", IMAGE);
     let elsewhere = View { registry: "other.example".to_owned(), ..stored.view.clone() };
     for about in [IMAGE, "other.example/a:1"] {
-        use backoff_tracker::core::knowledge::{About, Topic};
-        let topic =
-            Topic::new(elsewhere.clone(), About::Reference { reference: about.to_owned(), scope: "anonymous".to_owned(), mirrored: false });
-        let key = ReportKey { node: "n9".parse().unwrap(), class: Some(FailureClass::NotFound), topic: topic.id().0 }.text();
+        use backoff_tracker::core::knowledge::{About, BackoffKey};
+        let backoff_key = BackoffKey::new(
+            elsewhere.clone(),
+            About::Reference { reference: about.to_owned(), scope: "anonymous".to_owned(), mirrored: false },
+        );
+        let key = ReportKey { node: "n9".parse().unwrap(), class: Some(FailureClass::NotFound), backoff_key: backoff_key.id().0 }.text();
         let about = StoredAbout { reference: about.to_owned(), ..stored.about.clone() };
         put(&fleet, &key, encode(&StoredReport { view: elsewhere.clone(), about, ..stored.clone() }).unwrap()).await;
     }
     assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
-    // The key of one registry's topic over the word of another's.
+    // The key of one registry's back-off key over the word of another's.
     let (key, _) = report("n9", IMAGE);
     put(&fleet, &key, encode(&StoredReport { view: elsewhere, ..stored }).unwrap()).await;
     assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);

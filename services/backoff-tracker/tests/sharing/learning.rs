@@ -5,7 +5,7 @@ use std::time::Duration;
 use backoff_tracker::Share;
 use clock::Clock;
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffAnswer, BackoffKey, BeginAttempt, CLEARANCE_LAPSES_AFTER_MS, Clearance, RequestClearance, ResolveAttempt,
+    AttemptFailure, BackoffAnswer, BeginAttempt, CLEARANCE_LAPSES_AFTER_MS, Clearance, LocalKey, RequestClearance, ResolveAttempt,
     SeeFleet, WithdrawClearance,
 };
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
@@ -309,7 +309,7 @@ async fn the_local_rule_holds_a_flight_only_while_it_holds_all_its_callers() {
     node.fails(1, IMAGE, own).await;
     let (clearance, attempt) = ids(2);
     let clearance = |other_keys| node.put(RequestClearance { other_keys, ..ask(clearance, attempt, IMAGE, 500, true) });
-    let another = BackoffKey { pod: Some(PodRef { name: "another".to_owned(), ..PodRef::default() }), ..key(IMAGE) };
+    let another = LocalKey { pod: Some(PodRef { name: "another".to_owned(), ..PodRef::default() }), ..key(IMAGE) };
     for (other_keys, held) in [(vec![], true), (vec![key(IMAGE)], true), (vec![another.clone()], false)] {
         let answer = clearance(other_keys.clone()).await;
         assert_eq!(matches!(answer, Clearance::Waiting { held: Some(_) }), held, "{other_keys:?}: {answer:?}");

@@ -2,10 +2,10 @@
 
 use actors::bucket_spec;
 use backoff_tracker::Share;
-use backoff_tracker::core::knowledge::{About, Topic};
+use backoff_tracker::core::knowledge::{About, BackoffKey};
 use bus::Bus as _;
 use contract::EventReason::{self, BackoffCleared, SharingPaused, SharingResumed};
-use contract::know::{AboutKind, MAX_TOPICS_CLEARED, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
+use contract::know::{AboutKind, MAX_KEYS_CLEARED, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};
 use contract::policy::{FleetPolicy, POLICY_KEY, ShareAtMost, StoredPolicy};
 use contract::subject::Fleet;
@@ -206,8 +206,8 @@ fn silent_in(zone: &str) -> (String, StoredReport) {
     let (_, report) = forged::report("n9", IMAGE);
     let endpoint = target(IMAGE).endpoint;
     let about = StoredAbout { kind: AboutKind::Endpoint, endpoint: endpoint.clone(), zone: zone.to_owned(), ..StoredAbout::default() };
-    let topic = Topic::new(report.view.clone(), About::Endpoint { endpoint, zone: zone.to_owned() });
-    let key = ReportKey { node: "n9".parse().unwrap(), class: Some(topic.class()), topic: topic.id().0 }.text();
+    let backoff_key = BackoffKey::new(report.view.clone(), About::Endpoint { endpoint, zone: zone.to_owned() });
+    let key = ReportKey { node: "n9".parse().unwrap(), class: Some(backoff_key.class()), backoff_key: backoff_key.id().0 }.text();
     (key, StoredReport { about, ..report })
 }
 
@@ -216,16 +216,16 @@ fn silent_in(zone: &str) -> (String, StoredReport) {
 async fn a_clear_of_a_registry_in_many_zones_reaches_every_node_in_full() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
-    for zone in 0..MAX_TOPICS_CLEARED {
+    for zone in 0..MAX_KEYS_CLEARED {
         let (key, report) = silent_in(&format!("z{zone}"));
         forged::put(&fleet, &key, encode(&report).unwrap()).await;
     }
     let listed = ListBackoffs { what: Some(IMAGE.to_owned()), ..ListBackoffs::default() };
     for node in &fleet.nodes {
-        assert_eq!(node.put(listed.clone()).await.entries.len(), MAX_TOPICS_CLEARED);
+        assert_eq!(node.put(listed.clone()).await.entries.len(), MAX_KEYS_CLEARED);
     }
     let cleared = fleet.nodes[0].put(ClearBackoff { what: IMAGE.to_owned(), by: "ops@desk".to_owned() }).await;
-    assert_eq!(cleared.cleared.len(), MAX_TOPICS_CLEARED);
+    assert_eq!(cleared.cleared.len(), MAX_KEYS_CLEARED);
     pass(5).await;
     for node in &fleet.nodes {
         assert_eq!(node.put(listed.clone()).await.entries, []);

@@ -109,7 +109,7 @@ async fn a_clear_that_waited_ends_nothing_newer() {
     pass(500).await;
     for (image, number) in [(IMAGE, 1), ("r.example/b:1", 2)] {
         let clear = StoredClear { image: Some(image.to_owned()), said_ms: Some(cleared), ..StoredClear::default() };
-        let key = ReportKey { node: "n9".parse().unwrap(), class: None, topic: number }.text();
+        let key = ReportKey { node: "n9".parse().unwrap(), class: None, backoff_key: number }.text();
         put(&fleet, &key, encode(&clear).unwrap()).await;
     }
     assert_eq!(fleet.nodes[2].check(IMAGE).await, BackoffAnswer::Clear);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{
-    BackoffKey, CLEARANCE_WATCHED_EVERY_MS, Clearance, Held, OTHER_KEYS_MOST, RequestClearance, ResolveAttempt,
+    CLEARANCE_WATCHED_EVERY_MS, Clearance, Held, LocalKey, OTHER_KEYS_MOST, RequestClearance, ResolveAttempt,
 };
 use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Reason, Stage as RegistryStage};
 
@@ -76,7 +76,7 @@ impl Coordinator {
     }
 
     /// The back-off keys of a flight's callers, each once, in the order in which they joined.
-    fn keys_of(&self, flight: &Flight) -> Vec<BackoffKey> {
+    fn keys_of(&self, flight: &Flight) -> Vec<LocalKey> {
         let mut keys = Vec::new();
         for key in flight.callers.iter().filter_map(|caller| self.requests.get(caller)).map(Request::key) {
             if !keys.contains(&key) && keys.len() <= OTHER_KEYS_MOST {

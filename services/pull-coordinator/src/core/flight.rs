@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{BackoffKey, Held};
+use contract::messages::backoff_tracker::{Held, LocalKey};
 use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage, Target, TraceContext};
 use image::{Platform, Reference};
 
@@ -107,7 +107,7 @@ pub(super) struct FleetSide {
     pub(super) asking: bool,
     pub(super) asked_at: Duration,
     /// The back-off keys of the callers that it was asked for.
-    pub(super) asked_for: Vec<BackoffKey>,
+    pub(super) asked_for: Vec<LocalKey>,
     /// By when the tracker should have answered.
     pub(super) answer_due: Duration,
     /// The last answer came from the tracker, and not from its silence.

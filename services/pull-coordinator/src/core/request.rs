@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::LocalKey;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 use contract::{AttemptId, EventDetails, EventReason, FailureClass, NodeName, PullEvent, Reason, Target, TraceContext};
 use image::{Platform, Reference};
@@ -54,8 +54,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub(super) fn key(&self) -> BackoffKey {
-        BackoffKey { pod: self.ask.pod.clone(), image: self.ask.image.clone() }
+    pub(super) fn key(&self) -> LocalKey {
+        LocalKey { pod: self.ask.pod.clone(), image: self.ask.image.clone() }
     }
 
     /// How long it waits since its Pulling event.

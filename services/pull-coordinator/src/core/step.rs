@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{
-    BackoffAnswer, BackoffKey, BeginAttempt, Clearance, ReportAttempt, RequestClearance, ResolveAttempt,
+    BackoffAnswer, BeginAttempt, Clearance, LocalKey, ReportAttempt, RequestClearance, ResolveAttempt,
 };
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome};
 use contract::messages::throttler::{PermitAnswer, RegistryLimit};
@@ -258,7 +258,7 @@ pub enum Effect {
         /// For whom.
         request: RequestId,
         /// Which key.
-        key: BackoffKey,
+        key: LocalKey,
         /// What is wanted, for what the fleet knows of it.
         target: Option<Arc<Target>>,
         /// Within this span.

@@ -8,7 +8,7 @@ use crate::{AttemptId, ClearanceId, Command, FailureClass, NodeName, PodRef, Ser
 
 /// Whose back-off: kubelet's key, the pod and the image string as asked for (`busybox` and `busybox:latest` are two).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct BackoffKey {
+pub struct LocalKey {
     /// The pod; none for the nameless one.
     #[serde(default)]
     pub pod: Option<PodRef>,
@@ -20,7 +20,7 @@ pub struct BackoffKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckBackoff {
     /// Whose.
-    pub key: BackoffKey,
+    pub key: LocalKey,
     /// Only looking: the cause of the last failure is kept even if a try is allowed.
     #[serde(default)]
     pub peek: bool,
@@ -92,11 +92,11 @@ pub struct RequestClearance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_span: Option<TraceContext>,
     /// For the local rule.
-    pub key: BackoffKey,
+    pub key: LocalKey,
     /// Keys of the flight's other callers, at most [`OTHER_KEYS_MOST`]: the local rule holds the flight only while it holds all keys.
     /// Each question replaces the keys of the one before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub other_keys: Vec<BackoffKey>,
+    pub other_keys: Vec<LocalKey>,
     /// What is wanted.
     pub target: Target,
     /// Whether the clearance stands: then it is told only when it may go ahead, and [`Clearance::Waiting`] when `patience_ms` is over.
@@ -225,7 +225,7 @@ pub struct ClearanceWithdrawn {}
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportAttempt {
     /// Whose back-off it moves.
-    pub key: BackoffKey,
+    pub key: LocalKey,
     /// Which attempt.
     pub attempt: AttemptId,
     /// The span of that attempt if it has failed: what refusals by this back-off link to. None: the registry was not asked.
@@ -311,7 +311,7 @@ pub struct BackoffCounts {
 pub struct SharedCounts {
     /// Whether the bus is gone, so that the node goes by kubelet's rule.
     pub alone: bool,
-    /// Entries of all topics that fail now.
+    /// Entries of all back-off keys that fail now.
     pub entries: u64,
     /// Of them those that hold this node back: neither alone, nor observing, nor during a pause.
     #[serde(default)]

@@ -13,7 +13,7 @@ use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, BusRef};
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffKey, BeginAttempt, Clearance, CountBackoffs, ListBackoffs, ReportAttempt, RequestClearance, ResolveAttempt,
+    AttemptFailure, BeginAttempt, Clearance, CountBackoffs, ListBackoffs, LocalKey, ReportAttempt, RequestClearance, ResolveAttempt,
     SeeFleet,
 };
 use contract::messages::registrar::{FleetSeen, Place};
@@ -163,8 +163,8 @@ impl Node {
     }
 }
 
-fn key() -> BackoffKey {
-    BackoffKey { pod: None, image: IMAGE.to_owned() }
+fn key() -> LocalKey {
+    LocalKey { pod: None, image: IMAGE.to_owned() }
 }
 
 fn request(clearance: ClearanceId, attempt: AttemptId) -> RequestClearance {

@@ -17,7 +17,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// What was told in a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Summary {
-    /// The most nodes that told, of one topic, of a failure that they met before the bus was back.
+    /// The most nodes that told, of one back-off key, of a failure that they met before the bus was back.
     pub(super) of_before: usize,
     /// The same since then.
     pub(super) since: usize,
@@ -78,7 +78,7 @@ impl Told {
                     _ if was_at < told.back => Kind::FailedBefore,
                     _ => Kind::FailedSince,
                 };
-                told.told.push((key.topic, key.node.to_string(), kind));
+                told.told.push((key.backoff_key, key.node.to_string(), kind));
             }
         });
         Ok(Self(reports))
@@ -89,8 +89,8 @@ impl Told {
         let told = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).told);
         let most = |kind: Kind| {
             let mut nodes: BTreeMap<u128, BTreeSet<&str>> = BTreeMap::new();
-            for (topic, node, _) in told.iter().filter(|(_, _, of)| *of == kind) {
-                nodes.entry(*topic).or_default().insert(node);
+            for (backoff_key, node, _) in told.iter().filter(|(_, _, of)| *of == kind) {
+                nodes.entry(*backoff_key).or_default().insert(node);
             }
             nodes.values().map(BTreeSet::len).max().unwrap_or_default()
         };

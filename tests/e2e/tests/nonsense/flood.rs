@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::MAX_TOPICS_OF_ONE;
+use backoff_tracker::core::knowledge::MAX_KEYS_OF_ONE;
 use contract::messages::backoff_tracker::ListBackoffs;
 use e2e::{Agent, Watch, Workplace, until};
 use practice_registry::MadeImage;
@@ -22,7 +22,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// The most memory that an agent may have had: an idle one has some 25 MiB, and all of the bucket may be read at once.
 const PEAK_AT_MOST: u64 = 200 * 1024 * 1024;
 /// Of one writer a node remembers so many reports, and of the honest ones no more than these: a handful for each image.
-const OF_ONE_WRITER: u64 = MAX_TOPICS_OF_ONE as u64;
+const OF_ONE_WRITER: u64 = MAX_KEYS_OF_ONE as u64;
 const OF_THE_OTHERS: u64 = 200;
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, Topic};
+use backoff_tracker::core::knowledge::{About, BackoffKey};
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, KeyValue, KeyValueError, Message};
 use clock::Random;
@@ -100,8 +100,8 @@ impl Template {
     /// The key and the value of the report of an image.
     pub(crate) fn report(&mut self, number: usize) -> (String, Vec<u8>) {
         let about = About::Reference { reference: reference(number), scope: "anonymous".to_owned(), mirrored: false };
-        let topic = Topic::new(self.view.clone(), about).id().0;
-        let key = ReportKey { node: self.writer.parse().unwrap(), class: Some(FailureClass::NotFound), topic }.text();
+        let backoff_key = BackoffKey::new(self.view.clone(), about).id().0;
+        let key = ReportKey { node: self.writer.parse().unwrap(), class: Some(FailureClass::NotFound), backoff_key }.text();
         let digits = format!("{number:07}");
         self.value[self.number_at..self.number_at + NUMBER.len()].copy_from_slice(digits.as_bytes());
         (key, self.value.clone())

@@ -3,7 +3,7 @@
 use bus::{Headers, Message};
 use clock::Random;
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffKey, BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, ReportAttempt, ResolveAttempt,
+    AttemptFailure, BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, LocalKey, ReportAttempt, ResolveAttempt,
     WithdrawClearance,
 };
 use contract::messages::event_recorder::{CountEvents, ListEvents, RecordEvent};
@@ -44,7 +44,7 @@ fn sample<C: Command>(body: &C) -> Sample {
 
 /// Every command of the four services.
 fn samples(random: &mut Random) -> Vec<Sample> {
-    let key = || BackoffKey { pod: Some(pod("web-0")), image: "app:v1".to_owned() };
+    let key = || LocalKey { pod: Some(pod("web-0")), image: "app:v1".to_owned() };
     let failure = || {
         let retry_after_ms = Some(u64::MAX);
         let cause = "ErrImagePull: gone".to_owned();

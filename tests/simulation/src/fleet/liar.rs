@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, Finding, Report, Topic, Trouble};
+use backoff_tracker::core::knowledge::{About, BackoffKey, Finding, Report, Trouble};
 use contract::AttemptId;
 
 use super::node::target;
@@ -26,7 +26,7 @@ impl Simulation {
         let liar = self.nodes.len() - 1;
         let report = Report {
             reporter: self.nodes[liar].name.clone(),
-            topic: Arc::new(Topic::new(target.view, about)),
+            backoff_key: Arc::new(BackoffKey::new(target.view, about)),
             attempt: AttemptId::random(&mut self.random),
             trace: None,
             finding: Finding::Failed(trouble),

@@ -313,7 +313,7 @@ impl Simulation {
         let kind = match input {
             Input::Ask { .. } => 1,
             Input::Resolved { .. } => 2,
-            Input::Heard { report, .. } => report.topic.id().0 as u64,
+            Input::Heard { report, .. } => report.backoff_key.id().0 as u64,
             Input::Lease(_, LeaseAnswer::Won) => 3,
             Input::Lease(..) => 4,
             Input::Tick => 5,

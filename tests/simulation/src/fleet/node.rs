@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Failure, Input, Knowledge, Outcome, RequestId, Target, View};
 use clock::{Now, Random};
-use contract::messages::backoff_tracker::{AttemptFailure, BackoffKey};
+use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
 use contract::{AttemptId, FailureClass, NodeName, PermitId, Stage};
 use throttler::core::budget::Budgets;
 
@@ -131,8 +131,8 @@ pub(super) fn refused(text: String) -> Outcome {
     Outcome::Failed(Failure { class: FailureClass::NodeLocal, cause: format!("ErrImagePull: {text}"), ..Failure::default() })
 }
 
-pub(super) fn key(image: usize) -> BackoffKey {
-    BackoffKey { pod: None, image: format!("{REGISTRY}/app:{image}") }
+pub(super) fn key(image: usize) -> LocalKey {
+    LocalKey { pod: None, image: format!("{REGISTRY}/app:{image}") }
 }
 
 pub(super) fn target(image: usize) -> Target {

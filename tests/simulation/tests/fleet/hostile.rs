@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actors::bucket_spec;
-use backoff_tracker::core::knowledge::{About, Topic};
+use backoff_tracker::core::knowledge::{About, BackoffKey};
 use bus::memory::MemoryBus;
 use bus::{BucketStatus, Bus as _, Entry, KeyValue, Message};
 use bytes::Bytes;
@@ -165,8 +165,8 @@ impl Hostile {
         let leases = self.bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await.expect("the bus is open");
         let lead = |reference: &str| {
             let about = About::Reference { reference: reference.to_owned(), scope: "anonymous".to_owned(), mirrored: false };
-            let topic = Topic::new(view(), about).id().0;
-            (0..3).map(move |which| TryKey { kind: "lead".to_owned(), topic, which }.text())
+            let backoff_key = BackoffKey::new(view(), about).id().0;
+            (0..3).map(move |which| TryKey { kind: "lead".to_owned(), backoff_key, which }.text())
         };
         let own = Bytes::from(encode(&StoredLease::of_node(self.name.clone())).expect("it fits"));
         let name = self.name.clone();

@@ -24,7 +24,7 @@ const WANTED_WITHIN: Duration = Duration::from_secs(300);
 /// All nodes know the same by then.
 const CONVERGED: Duration = Duration::from_secs(60);
 
-/// Nodes that tell of what they found out without the bus, of each topic.
+/// Nodes that tell of what they found out without the bus, of each back-off key.
 const TELL_AT_MOST: usize = 3;
 /// How long after the bus, or the registry if it heals later, the last node is served: a round, its lease, and the turns of all, at a rate that
 /// begins anew and of which a share is kept for nodes that have not been heard yet.
@@ -84,11 +84,11 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood, heals: Heals) -> Plan {
 /// What came of it.
 #[derive(Debug)]
 pub struct Seen {
-    /// The most nodes that told, of one topic, of a failure that they had met without the bus.
+    /// The most nodes that told, of one back-off key, of a failure that they had met without the bus.
     failures: usize,
     /// The same of a success.
     successes: usize,
-    /// Reports of attempts that began when the bus was back: of the topic with the most, failures, and successes.
+    /// Reports of attempts that began when the bus was back: of the back-off key with the most, failures, and successes.
     since: (usize, usize),
     /// All reports since the bus was back.
     reports: usize,
@@ -127,7 +127,7 @@ pub fn seen(story: &Story, heals: Heals) -> Seen {
     let most = |which: &dyn Fn(&&&Told) -> bool| {
         let mut nodes: BTreeMap<u128, BTreeSet<&str>> = BTreeMap::new();
         for one in told.iter().filter(which) {
-            nodes.entry(one.topic).or_default().insert(&one.node);
+            nodes.entry(one.backoff_key).or_default().insert(&one.node);
         }
         nodes.values().map(BTreeSet::len).max().unwrap_or_default()
     };

@@ -19,7 +19,7 @@ pub struct Told {
     pub at: Duration,
     pub node: String,
     /// What it is about.
-    pub topic: u128,
+    pub backoff_key: u128,
     pub failed: bool,
     /// How long before that it was so.
     pub age: Duration,
@@ -41,7 +41,7 @@ impl AllTold {
                 let (Some(key), Ok(report)) = (key, decode::<StoredReport>(&message.payload)) else { continue };
                 let (at, age) = (clock.now().monotonic, Duration::from_millis(report.age_ms));
                 let failed = report.found != Found::Succeeded;
-                all.borrow_mut().push(Told { at, node: key.node.to_string(), topic: key.topic, failed, age });
+                all.borrow_mut().push(Told { at, node: key.node.to_string(), backoff_key: key.backoff_key, failed, age });
             }
         });
         Self(told)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use actix::System;
 use actors::bucket_spec;
 use backoff_tracker::Reader;
-use backoff_tracker::core::knowledge::{About, Topic};
+use backoff_tracker::core::knowledge::{About, BackoffKey};
 use bus::Bus as _;
 use bus::memory::MemoryBus;
 use clock::{Clock, Jumps, Random};
@@ -314,7 +314,7 @@ impl World {
                 (About::BudgetOwner(owner.clone()), StoredAbout { kind: AboutKind::BudgetOwner, owner, ..StoredAbout::default() })
             }
         };
-        let topic = Topic::new(view.clone(), about);
+        let backoff_key = BackoffKey::new(view.clone(), about);
         let report = StoredReport {
             view,
             about: stored,
@@ -329,7 +329,7 @@ impl World {
             age_ms: 0,
             said_ms: None,
         };
-        let key = ReportKey { node: name(liar), class: Some(topic.class()), topic: topic.id().0 }.text();
+        let key = ReportKey { node: name(liar), class: Some(backoff_key.class()), backoff_key: backoff_key.id().0 }.text();
         let fleet = Fleet::default();
         let reports = self.hub.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await.expect("the bus is open");
         reports.put(&key, encode(&report).expect("it fits").into(), Some(FORGED_TTL)).await.expect("it is stored");

@@ -34,11 +34,11 @@ impl Knowledge {
     pub(super) fn still_held(&self, now: Duration, aim: &Aim) -> Option<Held> {
         let (Alone { since, lost }, binding) = (self.alone?, self.binding(now, aim));
         let until = |entry: &Entry| {
-            let turn = self.fleet.turn_alone(&self.node, purpose(entry.topic.id(), entry.step));
+            let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));
             if entry.is_unconfirmed() {
                 return entry.next_try + turn;
             }
-            let due = if entry.topic.class() == FailureClass::RateLimited {
+            let due = if entry.backoff_key.class() == FailureClass::RateLimited {
                 entry.next_try
             } else {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::topic::{About, Topic};
+use super::backoff_key::{About, BackoffKey};
 use contract::FailureClass;
 
 /// The longest that anything binds without a new attempt, `Retry-After` aside.
@@ -21,36 +21,36 @@ const NOT_THERE_S: [u64; 4] = [10, 20, 40, 60];
 const DENIED_LOGIN_S: [u64; 2] = [60, 300];
 const RATE_LIMITED_S: [u64; 4] = [10, 20, 40, 60];
 
-/// How long a topic rests after the failure that took it to `step` (1 is the first). The jitter is the same on every node.
+/// How long a back-off key rests after the failure that took it to `step` (1 is the first). The jitter is the same on every node.
 #[must_use]
-pub fn delay(topic: &Topic, step: u32, retry_after: Option<Duration>) -> Duration {
-    let share = share(topic, step);
+pub fn delay(backoff_key: &BackoffKey, step: u32, retry_after: Option<Duration>) -> Duration {
+    let share = share(backoff_key, step);
     if let Some(asked) = retry_after {
         return asked.min(LONGEST_RETRY_AFTER) + RETRY_AFTER_SPREAD.mul_f64(share);
     }
-    let table = table(topic);
+    let table = table(backoff_key);
     let index = usize::try_from(step.max(1) - 1).unwrap_or(usize::MAX).min(table.len() - 1);
-    let jitter = if is_login(topic) { JITTER * share } else { -JITTER * share };
+    let jitter = if is_login(backoff_key) { JITTER * share } else { -JITTER * share };
     Duration::from_secs(table[index]).mul_f64(1.0 + jitter).min(LONGEST)
 }
 
-fn table(topic: &Topic) -> &'static [u64] {
-    match topic.class() {
+fn table(backoff_key: &BackoffKey) -> &'static [u64] {
+    match backoff_key.class() {
         FailureClass::RegistryUnavailable => &UNAVAILABLE_S,
-        _ if is_login(topic) => &DENIED_LOGIN_S,
+        _ if is_login(backoff_key) => &DENIED_LOGIN_S,
         FailureClass::RateLimited => &RATE_LIMITED_S,
         _ => &NOT_THERE_S,
     }
 }
 
 /// Whether it is about an account that can be locked.
-fn is_login(topic: &Topic) -> bool {
-    matches!(topic.about(), About::Login { anonymous: false, .. })
+fn is_login(backoff_key: &BackoffKey) -> bool {
+    matches!(backoff_key.about(), About::Login { anonymous: false, .. })
 }
 
-/// Uniform in `[0, 1)` over topics and steps.
-fn share(topic: &Topic, step: u32) -> f64 {
-    let id = topic.id().0;
+/// Uniform in `[0, 1)` over back-off keys and steps.
+fn share(backoff_key: &BackoffKey, step: u32) -> f64 {
+    let id = backoff_key.id().0;
     // splitmix64's finaliser over the folded id.
     let mut bits = (id as u64) ^ ((id >> 64) as u64) ^ u64::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -82,11 +82,11 @@ mod tests {
             (About::BudgetOwner("o".to_owned()), &[10, 20, 40, 60, 60]),
         ];
         for (about, expected) in table {
-            let topic = Topic::new(View::default(), about);
+            let backoff_key = BackoffKey::new(View::default(), about);
             for (step, seconds) in (1..).zip(expected) {
                 let base = Duration::from_secs(*seconds);
-                let delay = delay(&topic, step, None);
-                assert!(delay <= base && delay >= base.mul_f64(0.9), "{:?} step {step}: {delay:?}", topic.about());
+                let delay = delay(&backoff_key, step, None);
+                assert!(delay <= base && delay >= base.mul_f64(0.9), "{:?} step {step}: {delay:?}", backoff_key.about());
             }
         }
     }
@@ -95,10 +95,10 @@ mod tests {
     fn an_account_is_never_tried_sooner_than_is_said() {
         for number in 0..100 {
             let about = About::Login { repository: number.to_string(), fingerprint: "f".to_owned(), anonymous: false };
-            let topic = Topic::new(View::default(), about);
-            let first = delay(&topic, 1, None).as_secs_f64();
+            let backoff_key = BackoffKey::new(View::default(), about);
+            let first = delay(&backoff_key, 1, None).as_secs_f64();
             assert!((60.0..=66.0).contains(&first), "{first}");
-            assert_eq!((delay(&topic, 2, None), delay(&topic, 9, None)), (LONGEST, LONGEST));
+            assert_eq!((delay(&backoff_key, 2, None), delay(&backoff_key, 9, None)), (LONGEST, LONGEST));
         }
     }
 
@@ -107,24 +107,24 @@ mod tests {
     fn no_step_of_what_is_missing_is_longer_than_a_minute() {
         for number in 0..100 {
             let about = About::Reference { reference: format!("r/a:{number}"), scope: "s".to_owned(), mirrored: false };
-            let topic = Topic::new(View::default(), about);
-            assert!((1..20).all(|step| delay(&topic, step, None) <= Duration::from_secs(60)));
+            let backoff_key = BackoffKey::new(View::default(), about);
+            assert!((1..20).all(|step| delay(&backoff_key, step, None) <= Duration::from_secs(60)));
         }
     }
 
     #[test]
     fn retry_after_is_obeyed_within_reason() {
-        let topic = Topic::new(View::default(), About::BudgetOwner("o".to_owned()));
-        let after = |seconds| delay(&topic, 1, Some(Duration::from_secs(seconds)));
+        let backoff_key = BackoffKey::new(View::default(), About::BudgetOwner("o".to_owned()));
+        let after = |seconds| delay(&backoff_key, 1, Some(Duration::from_secs(seconds)));
         assert!(after(20) >= Duration::from_secs(20) && after(20) <= Duration::from_secs(22));
         assert!(after(u64::MAX) <= LONGEST_RETRY_AFTER + RETRY_AFTER_SPREAD, "ten years are an hour");
     }
 
     #[test]
     fn nonsense_steps_are_the_last_or_the_first() {
-        let topic = Topic::new(View::default(), About::Registry);
-        assert!(delay(&topic, u32::MAX, None) <= Duration::from_secs(8));
-        assert!(delay(&topic, 0, None) > Duration::from_millis(1_799));
-        assert!(delay(&topic, 0, None) <= Duration::from_secs(2));
+        let backoff_key = BackoffKey::new(View::default(), About::Registry);
+        assert!(delay(&backoff_key, u32::MAX, None) <= Duration::from_secs(8));
+        assert!(delay(&backoff_key, 0, None) > Duration::from_millis(1_799));
+        assert!(delay(&backoff_key, 0, None) <= Duration::from_secs(2));
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::LocalKey;
 use contract::{Stage, View};
 
 use super::alone::BACK_WITHIN;
+use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
 use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 use super::fault::Fault;
 use super::input::{Duty, Effect, Held, Verdict};
@@ -15,7 +16,6 @@ use super::node::Knowledge;
 use super::report::Finding;
 use super::request::{Going, Request, State};
 use super::target::Aim;
-use super::topic::{Topic, TopicId, may_be_overload};
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 use crate::core::floor::{Floor, OwnFailure};
 
@@ -34,8 +34,8 @@ enum Clearance {
     Given,
     /// Not before this.
     Until(Duration),
-    /// Another holds it: not before a result about this topic is reported, or before this.
-    HeldByAnother(TopicId, Duration),
+    /// Another holds it: not before a result about this back-off key is reported, or before this.
+    HeldByAnother(BackoffKeyId, Duration),
 }
 
 impl Knowledge {
@@ -74,7 +74,7 @@ impl Knowledge {
             return self.wait(now, id, request, Some(request.aim.endpoint), now + PROBE_DEADLINE);
         }
         let (duty, clearance) = match binding.first() {
-            Some(entry) => (Duty::Probe(entry.topic.id()), self.probe(now, id, entry, &binding, self.others_first(request), effects)),
+            Some(entry) => (Duty::Probe(entry.backoff_key.id()), self.probe(now, id, entry, &binding, self.others_first(request), effects)),
             None if self.resolved_lately(now, request) => (Duty::None, Clearance::Given),
             None => (Duty::Lead, self.abreast(now, id, request.aim.image, LeaseName::Lead, self.others_first(request), effects)),
         };
@@ -82,7 +82,7 @@ impl Knowledge {
             (Clearance::Given, _) => quiet.map(|_| request.aim.endpoint),
             (Clearance::Until(_), Duty::Lead) if quiet.is_some() => Some(request.aim.endpoint),
             (_, Duty::Lead) => Some(request.aim.image),
-            (_, Duty::Probe(topic)) => Some(topic),
+            (_, Duty::Probe(backoff_key)) => Some(backoff_key),
             (_, Duty::None) => None,
         };
         let clearance = match clearance {
@@ -90,11 +90,12 @@ impl Knowledge {
             Clearance::Given if duty == Duty::None => self.in_its_turn(now, request),
             clearance => clearance,
         };
-        let until = binding.iter().map(|entry| entry.topic.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
+        let until =
+            binding.iter().map(|entry| entry.backoff_key.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
         let wake = match clearance {
             Clearance::Given => return self.go(now, id, request, Going { until, ..Going::by_clearance(duty) }),
             Clearance::Until(wake) => wake,
-            Clearance::HeldByAnother(topic, wake) => match self.waits_until(now, request, topic, quiet) {
+            Clearance::HeldByAnother(backoff_key, wake) => match self.waits_until(now, request, backoff_key, quiet) {
                 ends if ends <= now => return self.go(now, id, request, Going { by_own_rule: true, ..Going::by_clearance(Duty::None) }),
                 ends => wake.min(ends),
             },
@@ -102,14 +103,14 @@ impl Knowledge {
         self.wait(now, id, request, awaits, wake)
     }
 
-    /// Waits until then, or for a lease about a topic, which it may have then. Who waits behind another is not looked at for that: the
+    /// Waits until then, or for a lease about a back-off key, which it may have then. Who waits behind another is not looked at for that: the
     /// other has the lease first, and when it does not wait any more, the next one is looked at.
-    fn wait(&self, now: Duration, id: RequestId, request: &mut Request, awaits: Option<TopicId>, wake: Duration) -> Verdict {
+    fn wait(&self, now: Duration, id: RequestId, request: &mut Request, awaits: Option<BackoffKeyId>, wake: Duration) -> Verdict {
         if !matches!(request.state, State::Released { .. }) {
             request.state = State::Held;
         }
         request.awaits = awaits;
-        let is_behind = awaits.is_some_and(|topic| self.requests.is_behind(id, topic));
+        let is_behind = awaits.is_some_and(|backoff_key| self.requests.is_behind(id, backoff_key));
         request.wake = Some(if is_behind { wake.max(now + PROBE_DEADLINE) } else { wake });
         Verdict::Wait
     }
@@ -131,7 +132,7 @@ impl Knowledge {
 
     /// What binds this node in trying an image.
     pub(super) fn binding(&self, now: Duration, aim: &Aim) -> Vec<Entry> {
-        let mut binding: Vec<Entry> = aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).filter(binds).collect();
+        let mut binding: Vec<Entry> = aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds).collect();
         if !self.has(Fault::BelievesAnybody) {
             hear_once(&mut binding);
         }
@@ -144,10 +145,10 @@ impl Knowledge {
     }
 
     /// How long the node's own rule still holds a key, unless what it failed by is what the fleet decides about.
-    pub(super) fn held_here(&self, now: Duration, key: &BackoffKey, binding: &[Entry]) -> Option<Duration> {
+    pub(super) fn held_here(&self, now: Duration, key: &LocalKey, binding: &[Entry]) -> Option<Duration> {
         let left = self.local.held(now, key)?;
-        let decided = |topic: &Arc<Topic>| binding.iter().any(|entry| entry.topic.id() == topic.id());
-        let by_fleet = self.local.cause(key).is_some_and(|cause| cause.topics.iter().any(decided));
+        let decided = |backoff_key: &Arc<BackoffKey>| binding.iter().any(|entry| entry.backoff_key.id() == backoff_key.id());
+        let by_fleet = self.local.cause(key).is_some_and(|cause| cause.backoff_keys.iter().any(decided));
         (!by_fleet).then_some(left)
     }
 
@@ -190,10 +191,10 @@ impl Knowledge {
             return Verdict::Held(held);
         }
         self.lease_waits.forget(&request.aim.ids);
-        let steps = request.aim.ids.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| {
+        let steps = request.aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| {
             // What binds nobody yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
-            (entry.topic.id(), step)
+            (entry.backoff_key.id(), step)
         });
         let (duty, until) = (going.duty, going.until);
         let going = Going { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..going };
@@ -212,16 +213,16 @@ impl Knowledge {
         Some(self.held_by_own(now, &floor.failure, now + left))
     }
 
-    /// True if another attempt succeeded for a topic that this pull failed by: after the failure, or at most `RELEASES_FOR` ago. In the second
+    /// True if another attempt succeeded for a back-off key that this pull failed by: after the failure, or at most `RELEASES_FOR` ago. In the second
     /// case the success must not be older than the failed attempt, unless the class may mean overload.
     fn is_released(&self, now: Duration, request: &Request) -> bool {
         let since = |floor: &Floor| if may_be_overload(floor.failure.class) { Duration::ZERO } else { floor.began };
-        let answers = |floor: &Floor, topic: &TopicId| {
-            let answered = self.replica.succeeded_at(*topic);
+        let answers = |floor: &Floor, backoff_key: &BackoffKeyId| {
+            let answered = self.replica.succeeded_at(*backoff_key);
             answered.is_some_and(|at| at > floor.failure.at || at >= since(floor) && now <= at + RELEASES_FOR)
         };
         let failed = |key| self.floors.under(now, key);
-        request.keys().filter_map(failed).any(|(_, floor)| floor.topics.iter().any(|topic| answers(floor, topic)))
+        request.keys().filter_map(failed).any(|(_, floor)| floor.backoff_keys.iter().any(|backoff_key| answers(floor, backoff_key)))
     }
 
     /// The one lease of an entry's epoch, once all that binds is due. Fresh eyes first: who has reported any of it sits back.
@@ -236,23 +237,23 @@ impl Knowledge {
     ) -> Clearance {
         let due = binding.iter().map(|entry| entry.next_try).max().unwrap_or_default();
         let sits_back = binding.iter().map(|entry| self.sits_back(entry)).max().unwrap_or_default();
-        let turn = self.fleet.turn(&self.node, purpose(entry.topic.id(), entry.step));
-        let name = LeaseName::Probe(entry.topic.id(), entry.epoch());
+        let turn = self.fleet.turn(&self.node, purpose(entry.backoff_key.id(), entry.step));
+        let name = LeaseName::Probe(entry.backoff_key.id(), entry.epoch());
         let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn, effects);
         match standing {
             Standing::Held => Clearance::Given,
             Standing::Ask(overdue) | Standing::Asked(overdue) => Clearance::Until(overdue),
-            Standing::Wait(until) => Clearance::HeldByAnother(entry.topic.id(), until),
+            Standing::Wait(until) => Clearance::HeldByAnother(entry.backoff_key.id(), until),
         }
     }
 
-    /// Until when this node waits while another holds a lease about `topic`. A registry that serves manifests says nothing of its blobs.
-    fn waits_until(&mut self, now: Duration, request: &Request, topic: TopicId, quiet: Option<Stage>) -> Duration {
-        let topic = if topic == request.aim.endpoint && quiet == Some(Stage::Blob) { request.aim.blobs } else { topic };
-        let entries = request.aim.ids.iter().filter_map(|topic| self.entry(now, *topic));
+    /// Until when this node waits while another holds a lease about `backoff_key`. A registry that serves manifests says nothing of its blobs.
+    fn waits_until(&mut self, now: Duration, request: &Request, backoff_key: BackoffKeyId, quiet: Option<Stage>) -> Duration {
+        let backoff_key = if backoff_key == request.aim.endpoint && quiet == Some(Stage::Blob) { request.aim.blobs } else { backoff_key };
+        let entries = request.aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key));
         let failures: Vec<_> =
             entries.flat_map(|entry| [Some((entry.failed_at, entry.newest.reporter.clone())), entry.before]).flatten().collect();
-        self.lease_waits.until(now, topic, self.replica.succeeded_at(topic), &failures)
+        self.lease_waits.until(now, backoff_key, self.replica.succeeded_at(backoff_key), &failures)
     }
 
     /// How long this node leaves the probe of an entry to others.
@@ -270,16 +271,16 @@ impl Knowledge {
         &mut self,
         now: Duration,
         id: RequestId,
-        topic: TopicId,
-        name: fn(TopicId, u8) -> LeaseName,
+        backoff_key: BackoffKeyId,
+        name: fn(BackoffKeyId, u8) -> LeaseName,
         mut not_before: Duration,
         effects: &mut Vec<Effect>,
     ) -> Clearance {
-        let turn = self.fleet.turn(&self.node, purpose(topic, 0));
+        let turn = self.fleet.turn(&self.node, purpose(backoff_key, 0));
         let mut wake = Duration::MAX;
         let mut others_first = Duration::ZERO;
         for number in 0..ABREAST {
-            let name = name(topic, number);
+            let name = name(backoff_key, number);
             let standing = self.want(now, id, name, not_before, turn, effects);
             match standing {
                 Standing::Held => return Clearance::Given,
@@ -296,7 +297,7 @@ impl Knowledge {
                 None => break,
             }
         }
-        Clearance::HeldByAnother(topic, wake)
+        Clearance::HeldByAnother(backoff_key, wake)
     }
 
     fn want(
@@ -333,7 +334,9 @@ impl Knowledge {
     /// A node whose last attempt failed lets others ask for all first, once the registry has answered one of them: the node may itself be
     /// the cause.
     fn others_first(&self, request: &Request) -> Duration {
-        let fails = |topic: &TopicId| self.replica.word(*topic, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)));
+        let fails = |backoff_key: &BackoffKeyId| {
+            self.replica.word(*backoff_key, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)))
+        };
         match self.replica.succeeded_at(request.aim.endpoint) {
             Some(answered) if request.aim.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,
             _ => Duration::ZERO,
@@ -347,7 +350,7 @@ impl Knowledge {
     /// The last stage that nobody is known to have had an answer of lately, of those that this pull needs and that are seen. An image of
     /// which a pull needed no blob shows that others may need none either.
     fn quiet(&self, now: Duration, request: &Request) -> Option<Stage> {
-        let lately = |topic, within| self.replica.succeeded_at(topic).is_some_and(|at| now < at + within);
+        let lately = |backoff_key, within| self.replica.succeeded_at(backoff_key).is_some_and(|at| now < at + within);
         let aim = &request.aim;
         if aim.target.shows_blobs && !lately(aim.blobs, QUIET_AFTER) && !lately(aim.content, RESOLVED_LATELY) {
             return Some(Stage::Blob);
@@ -379,18 +382,18 @@ pub(super) fn not_due(now: Duration, binding: &[Entry]) -> Option<&Entry> {
 
 pub(super) fn held(now: Duration, entry: &Entry) -> Held {
     Held {
-        class: entry.topic.class(),
+        class: entry.backoff_key.class(),
         cause: entry.newest.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
         learned_by: entry.newest.reporter.clone(),
         learned_ago: now.saturating_sub(entry.failed_at),
         trace: entry.newest.trace,
         next_try: entry.next_try,
         unconfirmed: entry.is_unconfirmed(),
-        entry: Some(entry.topic.id()),
+        entry: Some(entry.backoff_key.id()),
     }
 }
 
-/// A number for each topic and step, to draw turns from.
-pub(super) fn purpose(topic: TopicId, step: u32) -> u128 {
-    topic.0.wrapping_add(u128::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+/// A number for each back-off key and step, to draw turns from.
+pub(super) fn purpose(backoff_key: BackoffKeyId, step: u32) -> u128 {
+    backoff_key.0.wrapping_add(u128::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }

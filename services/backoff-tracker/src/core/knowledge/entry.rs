@@ -1,4 +1,4 @@
-//! What all reports of one topic come to.
+//! What all reports of one back-off key come to.
 //!
 //! An entry is never stored or sent: every node derives it from the same reports, so that no order of arrival and no
 //! repetition makes a difference, and nobody can write more than its own word.
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use contract::{AttemptId, NodeName};
 
+use super::backoff_key::{BackoffKey, Reach};
 use super::cadence;
 use super::report::{Finding, Report};
-use super::topic::{Reach, Topic};
 
 /// How long a lead, a probe or a slot may take to have the manifest resolved. A node that comes back later drops its result.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
@@ -41,7 +41,7 @@ pub(super) struct Heard {
     pub(super) date: Duration,
     /// Since when this reporter has had nothing else to say.
     pub(super) failing_since: Duration,
-    /// What it says of a failure; none: it says that the topic is in order. Kept beside the report, as thousands are gone through.
+    /// What it says of a failure; none: it says that the back-off key is in order. Kept beside the report, as thousands are gone through.
     pub(super) claim: Option<Claim>,
 }
 
@@ -95,7 +95,7 @@ pub enum Binding {
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Of what.
-    pub topic: Arc<Topic>,
+    pub backoff_key: Arc<BackoffKey>,
     /// Whom it binds.
     pub binding: Binding,
     /// The newest failure, whose message is the cause that is shown and whose attempt names the epoch.
@@ -149,19 +149,19 @@ impl Entry {
     }
 
     fn of(standing: &[&Heard], newest: &Heard, mine: bool, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
-        let topic = Arc::clone(&newest.report.topic);
+        let backoff_key = Arc::clone(&newest.report.backoff_key);
         let reporters = standing.len();
-        let degraded = is_degraded(&topic, standing, newest, success, eyes);
-        let shared = eyes.credulous || (!degraded && corroborated(&topic, standing, newest, success, mine, eyes));
+        let degraded = is_degraded(&backoff_key, standing, newest, success, eyes);
+        let shared = eyes.credulous || (!degraded && corroborated(&backoff_key, standing, newest, success, mine, eyes));
         let others = standing.iter().filter(|heard| heard.report.reporter != newest.report.reporter);
         let before = others.max_by_key(|heard| (heard.date, &heard.report.reporter));
         let step = step(standing);
         let next_try = if shared && reporters == 1 && !mine && !eyes.credulous {
             // The first step of the one who says so, counted from when it began to.
-            newest.failing_since + cadence::delay(&topic, 1, None).min(HEARD_ONCE)
+            newest.failing_since + cadence::delay(&backoff_key, 1, None).min(HEARD_ONCE)
         } else {
             let doubled = if eyes.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
-            newest.date + rest(&topic, step, standing, newest) * doubled
+            newest.date + rest(&backoff_key, step, standing, newest) * doubled
         };
         Some(Self {
             binding: if shared { Binding::Everybody } else { Binding::Reporters },
@@ -169,7 +169,7 @@ impl Entry {
             failed_at: newest.date,
             before: before.map(|heard| (heard.date, heard.report.reporter.clone())),
             failing_since: standing.iter().map(|heard| heard.failing_since).min()?,
-            topic,
+            backoff_key,
             reporters,
             step,
             next_try,
@@ -179,9 +179,9 @@ impl Entry {
 }
 
 /// Whether the registry does some of what it is asked: then its failures bind nobody but those that they happen to.
-fn is_degraded(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Option<Duration>, eyes: Eyes<'_>) -> bool {
+fn is_degraded(backoff_key: &BackoffKey, standing: &[&Heard], newest: &Heard, success: Option<Duration>, eyes: Eyes<'_>) -> bool {
     let served_lately = success.is_some_and(|success| newest.date <= success + super::SERVED_LATELY);
-    if !served_lately || !topic.about().may_be_overloaded() {
+    if !served_lately || !backoff_key.about().may_be_overloaded() {
         return false;
     }
     let (over, unanswered): (Vec<&Claim>, Vec<&Claim>) =
@@ -191,9 +191,16 @@ fn is_degraded(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opti
     !is_down && unanswered.len() <= UNANSWERED_AMONG_ANSWERS
 }
 
-fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Option<Duration>, mine: bool, eyes: Eyes<'_>) -> bool {
+fn corroborated(
+    backoff_key: &BackoffKey,
+    standing: &[&Heard],
+    newest: &Heard,
+    success: Option<Duration>,
+    mine: bool,
+    eyes: Eyes<'_>,
+) -> bool {
     let recent = || standing.iter().filter(|heard| heard.date + CORROBORATION_WINDOW >= newest.date);
-    match topic.about().reach() {
+    match backoff_key.about().reach() {
         Reach::AtOnce => true,
         Reach::Repositories(needed) => {
             let mut repositories: Vec<&str> = Vec::with_capacity(needed);
@@ -205,7 +212,7 @@ fn corroborated(topic: &Topic, standing: &[&Heard], newest: &Heard, success: Opt
             repositories.len() >= needed
         }
         Reach::Nodes(needed) => {
-            let there = if topic.about().zone().is_some() { eyes.alive_in_zone } else { eyes.alive };
+            let there = if backoff_key.about().zone().is_some() { eyes.alive_in_zone } else { eyes.alive };
             // Another node's report shows that there are at least two, whatever the digest says of the first seconds of a fleet.
             let needed = needed.min(if mine { there } else { there.max(2) });
             let failed = recent().filter(|heard| heard.claim.is_some_and(|claim| claim.is_over)).count();
@@ -226,12 +233,12 @@ fn step(standing: &[&Heard]) -> u32 {
     if standing.len() > 1 { highest.min(second.saturating_add(1)) } else { highest }
 }
 
-/// How long the topic rests: as the registry asked when two nodes say so, and as the newest alone says as far as that is no longer
+/// How long the back-off key rests: as the registry asked when two nodes say so, and as the newest alone says as far as that is no longer
 /// than without.
-fn rest(topic: &Topic, step: u32, standing: &[&Heard], newest: &Heard) -> Duration {
+fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Heard], newest: &Heard) -> Duration {
     let least = if newest.claim.is_some_and(|claim| claim.is_over) { Duration::ZERO } else { UNANSWERED_REST_LEAST };
-    let unasked = cadence::delay(topic, step, None).max(least);
-    let asked = |asked| cadence::delay(topic, step, Some(asked));
+    let unasked = cadence::delay(backoff_key, step, None).max(least);
+    let asked = |asked| cadence::delay(backoff_key, step, Some(asked));
     let vouched = retry_after(standing, newest).map(asked);
     let alone = newest.claim.and_then(|claim| claim.retry_after).map(|after| asked(after).min(unasked));
     vouched.max(alone).unwrap_or(unasked)

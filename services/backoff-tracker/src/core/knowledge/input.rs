@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass, NodeName, Stage, TraceContext};
 
+use super::backoff_key::BackoffKeyId;
 use super::lease::{LeaseName, RequestId};
 use super::openings::EntryNews;
 use super::report::Report;
 use super::target::Failure;
-use super::topic::TopicId;
 use contract::Target;
 
 /// What happened.
@@ -21,7 +21,7 @@ pub enum Input {
         /// Chosen by the caller, never twice.
         request: RequestId,
         /// For the local rule.
-        key: BackoffKey,
+        key: LocalKey,
         /// What is wanted.
         target: Target,
     },
@@ -30,9 +30,9 @@ pub enum Input {
         /// Which request.
         request: RequestId,
         /// One key.
-        key: BackoffKey,
+        key: LocalKey,
         /// The others.
-        other_keys: Vec<BackoffKey>,
+        other_keys: Vec<LocalKey>,
     },
     /// It is not wanted any more.
     Withdraw(RequestId),
@@ -70,8 +70,8 @@ pub enum Input {
         /// Age of what it tells.
         age: Duration,
     },
-    /// The bus has stored what this node says of a topic: in its place among the reports of [`Input::Heard`].
-    Stored(TopicId),
+    /// The bus has stored what this node says of a back-off key: in its place among the reports of [`Input::Heard`].
+    Stored(BackoffKeyId),
     /// The bus has answered something that this node asked then, however late: how slow it is.
     Answered {
         /// When it was asked.
@@ -103,8 +103,8 @@ pub enum Input {
     Cleared {
         /// The image, normalised.
         image: Option<String>,
-        /// Topics by their ids.
-        topics: Vec<TopicId>,
+        /// Back-off keys by their ids.
+        backoff_keys: Vec<BackoffKeyId>,
         /// How long ago.
         age: Duration,
     },
@@ -193,7 +193,7 @@ pub enum Duty {
     /// For all that want an image nobody has resolved lately.
     Lead,
     /// For all that an entry holds.
-    Probe(TopicId),
+    Probe(BackoffKeyId),
 }
 
 /// Why a request is refused.
@@ -214,5 +214,5 @@ pub struct Held {
     /// One other node alone reports the failure: it delays an attempt and refuses nobody.
     pub unconfirmed: bool,
     /// The shared entry; none: it is this node's own rule.
-    pub entry: Option<TopicId>,
+    pub entry: Option<BackoffKeyId>,
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clock::RoundTrips;
 use contract::AttemptId;
 
+use super::backoff_key::BackoffKeyId;
 use super::entry::PROBE_DEADLINE;
-use super::topic::TopicId;
 
 /// How long an answer of the bus is waited for before one goes ahead without it: twice as long as it usually takes, within these.
 pub const BUS_ANSWER: Duration = Duration::from_millis(250);
@@ -28,18 +28,18 @@ const SWEPT_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeaseName {
     /// Trying an entry whose time is up, on behalf of all. The attempt is the failure that opened the epoch.
-    Probe(TopicId, AttemptId),
+    Probe(BackoffKeyId, AttemptId),
     /// Resolving an image that nobody has resolved lately; the second and third when those before stay without answer.
-    Lead(TopicId, u8),
+    Lead(BackoffKeyId, u8),
     /// Asking a registry that has not answered anybody lately.
-    Slot(TopicId, u8),
+    Slot(BackoffKeyId, u8),
 }
 
 impl LeaseName {
     /// What it is about.
-    pub(super) fn topic(self) -> TopicId {
-        let (Self::Probe(topic, _) | Self::Lead(topic, _) | Self::Slot(topic, _)) = self;
-        topic
+    pub(super) fn backoff_key(self) -> BackoffKeyId {
+        let (Self::Probe(backoff_key, _) | Self::Lead(backoff_key, _) | Self::Slot(backoff_key, _)) = self;
+        backoff_key
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     fn lead(number: usize) -> LeaseName {
-        LeaseName::Lead(TopicId(number as u128), 0)
+        LeaseName::Lead(BackoffKeyId(number as u128), 0)
     }
 
     #[test]

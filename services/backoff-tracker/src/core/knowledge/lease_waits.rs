@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use contract::NodeName;
 
+use super::backoff_key::BackoffKeyId;
 use super::entry::PROBE_DEADLINE;
-use super::topic::TopicId;
 
 /// Two terms: that of a holder that died, and that of the next one.
 const WAITED_AT_MOST: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
@@ -26,7 +26,7 @@ pub(super) type Failed = (Duration, NodeName);
 
 /// The waits of this node, by what the lease is about.
 #[derive(Debug, Default)]
-pub(super) struct LeaseWaits(BTreeMap<TopicId, Wait>);
+pub(super) struct LeaseWaits(BTreeMap<BackoffKeyId, Wait>);
 
 #[derive(Clone, Debug)]
 struct Wait {
@@ -42,16 +42,16 @@ struct Wait {
 }
 
 impl LeaseWaits {
-    /// The node waits for a lease about `topic`; these are the newest success, and the newest failures of what it wants, at least two of
+    /// The node waits for a lease about `backoff_key`; these are the newest success, and the newest failures of what it wants, at least two of
     /// different nodes if there are. Returns until when it waits.
-    pub(super) fn until(&mut self, now: Duration, topic: TopicId, success: Option<Duration>, failures: &[Failed]) -> Duration {
-        if self.0.len() >= WAITS_MOST && !self.0.contains_key(&topic) {
+    pub(super) fn until(&mut self, now: Duration, backoff_key: BackoffKeyId, success: Option<Duration>, failures: &[Failed]) -> Duration {
+        if self.0.len() >= WAITS_MOST && !self.0.contains_key(&backoff_key) {
             self.0.retain(|_, wait| now < wait.last + WAITED_AT_MOST);
             if self.0.len() >= WAITS_MOST {
                 return now + WAITED_AT_MOST;
             }
         }
-        let wait = self.0.entry(topic).or_insert_with(|| Wait {
+        let wait = self.0.entry(backoff_key).or_insert_with(|| Wait {
             waited: Duration::ZERO,
             last: now,
             is_paused: false,
@@ -72,12 +72,12 @@ impl LeaseWaits {
     }
 
     /// The node knows an entry that is not due and concerns these: it does not wait for another node's lease.
-    pub(super) fn pause(&mut self, now: Duration, topics: &[TopicId]) {
+    pub(super) fn pause(&mut self, now: Duration, backoff_keys: &[BackoffKeyId]) {
         if self.0.is_empty() {
             return;
         }
-        for topic in topics {
-            if let Some(wait) = self.0.get_mut(topic) {
+        for backoff_key in backoff_keys {
+            if let Some(wait) = self.0.get_mut(backoff_key) {
                 wait.count(now);
                 wait.is_paused = true;
             }
@@ -85,9 +85,9 @@ impl LeaseWaits {
     }
 
     /// The node goes ahead with what these are about: it has waited for the last time.
-    pub(super) fn forget(&mut self, topics: &[TopicId]) {
+    pub(super) fn forget(&mut self, backoff_keys: &[BackoffKeyId]) {
         if !self.0.is_empty() {
-            topics.iter().for_each(|topic| drop(self.0.remove(topic)));
+            backoff_keys.iter().for_each(|backoff_key| drop(self.0.remove(backoff_key)));
         }
     }
 
@@ -143,24 +143,24 @@ mod tests {
             // Another caller, much later.
             (1_080, None, None, 1_110),
         ];
-        let (mut waits, topic) = (LeaseWaits::default(), TopicId(1));
+        let (mut waits, backoff_key) = (LeaseWaits::default(), BackoffKeyId(1));
         for (now, success, failed, until) in table {
             let failed: Vec<Failed> = failed.into_iter().map(failure).collect();
-            assert_eq!(waits.until(seconds(now), topic, success.map(seconds), &failed), seconds(until), "at {now}");
+            assert_eq!(waits.until(seconds(now), backoff_key, success.map(seconds), &failed), seconds(until), "at {now}");
         }
-        assert_eq!(waits.until(seconds(1_085), topic, None, &[]), seconds(1_110));
-        waits.forget(&[topic]);
-        assert_eq!(waits.until(seconds(1_087), topic, None, &[]), seconds(1_117));
+        assert_eq!(waits.until(seconds(1_085), backoff_key, None, &[]), seconds(1_110));
+        waits.forget(&[backoff_key]);
+        assert_eq!(waits.until(seconds(1_087), backoff_key, None, &[]), seconds(1_117));
         waits.start_again();
-        assert_eq!(waits.until(seconds(1_090), topic, None, &[]), seconds(1_120));
+        assert_eq!(waits.until(seconds(1_090), backoff_key, None, &[]), seconds(1_120));
     }
 
     #[test]
     fn of_several_failures_one_of_another_node_counts_though_it_is_not_the_newest() {
-        let (mut waits, topic) = (LeaseWaits::default(), TopicId(1));
+        let (mut waits, backoff_key) = (LeaseWaits::default(), BackoffKeyId(1));
         let mut until = |now, failures: &[(u64, &str)]| {
             let failures: Vec<Failed> = failures.iter().copied().map(failure).collect();
-            waits.until(seconds(now), topic, None, &failures)
+            waits.until(seconds(now), backoff_key, None, &failures)
         };
         assert_eq!(until(100, &[(90, "n3"), (89, "n2")]), seconds(130));
         assert_eq!(until(110, &[(105, "n3"), (89, "n2")]), seconds(130));
@@ -169,22 +169,22 @@ mod tests {
 
     #[test]
     fn the_time_in_which_an_entry_is_not_due_does_not_count() {
-        let (mut waits, topic, other) = (LeaseWaits::default(), TopicId(1), TopicId(2));
+        let (mut waits, backoff_key, other) = (LeaseWaits::default(), BackoffKeyId(1), BackoffKeyId(2));
         let failed = [failure((90, "n1"))];
-        assert_eq!(waits.until(seconds(100), topic, None, &failed), seconds(130));
-        waits.pause(seconds(110), &[topic, other]);
-        waits.pause(seconds(115), &[topic]);
-        assert_eq!(waits.until(seconds(160), topic, None, &failed), seconds(180));
-        assert_eq!(waits.until(seconds(170), topic, None, &failed), seconds(180));
+        assert_eq!(waits.until(seconds(100), backoff_key, None, &failed), seconds(130));
+        waits.pause(seconds(110), &[backoff_key, other]);
+        waits.pause(seconds(115), &[backoff_key]);
+        assert_eq!(waits.until(seconds(160), backoff_key, None, &failed), seconds(180));
+        assert_eq!(waits.until(seconds(170), backoff_key, None, &failed), seconds(180));
         waits.pause(seconds(170), &[other]);
-        assert_eq!(waits.until(seconds(175), topic, None, &failed), seconds(180));
+        assert_eq!(waits.until(seconds(175), backoff_key, None, &failed), seconds(180));
     }
 
     #[test]
     fn waits_are_bounded_and_one_more_lasts_as_long_as_the_leases() {
         let mut waits = LeaseWaits::default();
         for number in 0..3 * WAITS_MOST {
-            assert_eq!(waits.until(Duration::ZERO, TopicId(number as u128), None, &[]), WAITED_AT_MOST);
+            assert_eq!(waits.until(Duration::ZERO, BackoffKeyId(number as u128), None, &[]), WAITED_AT_MOST);
         }
         assert_eq!(waits.0.len(), WAITS_MOST);
     }

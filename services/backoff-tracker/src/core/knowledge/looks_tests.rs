@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use clock::Random;
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass, Target, View};
 
 use super::{Effect, Failure, Input, Knowledge, LeaseAnswer, Outcome, RequestId, Verdict};
@@ -40,7 +40,7 @@ impl Node {
                 match effect {
                     Effect::AcquireLease(name, _) => inputs.push_back(Input::Lease(name, LeaseAnswer::Won)),
                     Effect::ReleaseLease(name) => inputs.push_back(Input::LeaseFreed(name)),
-                    Effect::Publish(report, _) => inputs.push_back(Input::Stored(report.topic.id())),
+                    Effect::Publish(report, _) => inputs.push_back(Input::Stored(report.backoff_key.id())),
                     Effect::Tell(request, Verdict::Clear { .. }) => self.cleared.push_back(request),
                     _ => {}
                 }
@@ -53,7 +53,7 @@ impl Node {
         let image = format!("r/a{}:1", self.last);
         let view = View { registry: "r".to_owned(), ..View::default() };
         let target = Target { view, endpoint: "r:443".to_owned(), reference: image.clone(), shows_blobs: true, ..Target::default() };
-        self.give(Input::Ask { request: RequestId(self.last), key: BackoffKey { pod: None, image }, target });
+        self.give(Input::Ask { request: RequestId(self.last), key: LocalKey { pod: None, image }, target });
     }
 
     /// The next image that may be pulled is not there.

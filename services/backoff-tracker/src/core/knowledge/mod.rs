@@ -1,7 +1,7 @@
 //! What the fleet knows of failures, as one node holds it: the sans-IO core of learning together.
 //!
-//! A failure is about a [`Topic`]; a node says what it saw of a topic in a [`Report`], under its own name and no other; every
-//! node derives the same [`Entry`] from all reports of a topic. [`Knowledge`] holds a node's requests against the entries: who is
+//! A failure is about a [`BackoffKey`]; a node says what it saw of a back-off key in a [`Report`], under its own name and no other; every
+//! node derives the same [`Entry`] from all reports of a back-off key. [`Knowledge`] holds a node's requests against the entries: who is
 //! refused and until when, who goes ahead for all (by a lease that the bus gives to one), who waits for that one's word, and
 //! when each goes on after it. Without a bus each node goes by kubelet's own rule.
 //!
@@ -13,6 +13,7 @@
 //! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides, and for seconds what was known before: `alone` |
 
 mod alone;
+mod backoff_key;
 mod cadence;
 mod decide;
 mod derived;
@@ -37,13 +38,13 @@ mod requests;
 mod result;
 mod retry_pauses;
 mod target;
-mod topic;
 mod tried;
 mod untold;
 mod words;
 
 use std::time::Duration;
 
+pub use backoff_key::{About, BackoffKey, BackoffKeyId, Reach, hash128};
 pub use cadence::{LONGEST, LONGEST_RETRY_AFTER, delay};
 pub use contract::{Target, View};
 pub use entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
@@ -55,10 +56,9 @@ pub use lenience::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use node::{Knowledge, KnowledgeCounts, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
 pub use queries::Clearing;
-pub use replica::{CONTRADICTED_FOR, LONGEST_KEPT, MAX_REPORTS, MAX_TOPICS_OF_ONE, OLDEST, Replica, ReplicaCounts, keep_for};
+pub use replica::{CONTRADICTED_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, Replica, ReplicaCounts, keep_for};
 pub use report::{Finding, MAX_MESSAGE_BYTES, Report, Trouble};
 pub use target::Failure;
-pub use topic::{About, Reach, Topic, TopicId, hash128};
 
 /// A resolution without an answer for so long is told to the others.
 pub const UNANSWERED_AFTER: Duration = Duration::from_secs(2);

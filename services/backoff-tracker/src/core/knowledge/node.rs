@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{BackoffCounts, BackoffKey};
+use contract::messages::backoff_tracker::{BackoffCounts, LocalKey};
 use contract::{FailureClass, NodeName, Stage, Target};
 
 use super::UNANSWERED_AFTER;
 use super::alone::{Alone, BACK_WITHIN};
+use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::entry::{Binding, Entry, Eyes};
 use super::fault::Fault;
 use super::fleet::Fleet;
@@ -24,7 +25,6 @@ use super::request::{Going, Request, State};
 use super::requests::{Fate, Requests};
 use super::retry_pauses::RetryPauses;
 use super::target::Aim;
-use super::topic::{Topic, TopicId};
 use super::tried::Tried;
 use super::untold::Untold;
 use crate::core::Tracker;
@@ -147,10 +147,10 @@ impl Knowledge {
         self.requests.next_wake().into_iter().chain(self.untold.next_wake()).min()
     }
 
-    /// The entries of all topics that anybody says fail, for lists.
+    /// The entries of all back-off keys that anybody says fail, for lists.
     #[must_use]
     pub fn entries(&self, now: Duration) -> Vec<Entry> {
-        self.replica.topics().filter_map(|topic| self.entry(now, topic)).collect()
+        self.replica.backoff_keys().filter_map(|backoff_key| self.entry(now, backoff_key)).collect()
     }
 
     /// How many entries hold this node back.
@@ -159,14 +159,14 @@ impl Knowledge {
         if self.is_alone() {
             return 0;
         }
-        let holds = |entry: &Entry| entry.binding == Binding::Everybody && !self.lenience.holds(now, entry.topic.view());
+        let holds = |entry: &Entry| entry.binding == Binding::Everybody && !self.lenience.holds(now, entry.backoff_key.view());
         self.entries(now).iter().filter(|entry| holds(entry)).count()
     }
 
-    /// A topic that there are reports of.
+    /// A back-off key that there are reports of.
     #[must_use]
-    pub fn topic(&self, id: TopicId) -> Option<Arc<Topic>> {
-        self.replica.topic(id)
+    pub fn backoff_key(&self, id: BackoffKeyId) -> Option<Arc<BackoffKey>> {
+        self.replica.backoff_key(id)
     }
 
     /// How long an answer of the bus is waited for: longer where it is slow.
@@ -210,8 +210,8 @@ impl Knowledge {
         KnowledgeCounts { replica: self.replica.counts(), requests: self.requests.len() as u64, ..self.counts }
     }
 
-    pub(super) fn entry(&self, now: Duration, topic: TopicId) -> Option<Entry> {
-        self.replica.entry(topic, self.eyes(now))
+    pub(super) fn entry(&self, now: Duration, backoff_key: BackoffKeyId) -> Option<Entry> {
+        self.replica.entry(backoff_key, self.eyes(now))
     }
 
     pub(super) fn eyes(&self, now: Duration) -> Eyes<'_> {
@@ -269,8 +269,8 @@ impl Knowledge {
             }
             Input::Resolved { request, attempt, outcome } => self.resolved(now, request, attempt, outcome, effects),
             Input::Heard { report, age } => self.heard(now, report, age, effects),
-            Input::Stored(topic) => {
-                self.own_is_stored(now, topic, effects);
+            Input::Stored(backoff_key) => {
+                self.own_is_stored(now, backoff_key, effects);
                 vec![]
             }
             Input::Answered { asked } => {
@@ -296,7 +296,7 @@ impl Knowledge {
                 self.fleet.in_zone = Some(alive.max(1));
                 vec![]
             }
-            Input::Cleared { image, topics, age } => self.cleared(now, image.as_deref(), topics, age),
+            Input::Cleared { image, backoff_keys, age } => self.cleared(now, image.as_deref(), backoff_keys, age),
             Input::Pause { registry, left, by } => {
                 self.lenience.pause(now, registry, left, by);
                 self.requests.ids()
@@ -322,7 +322,7 @@ impl Knowledge {
         }
     }
 
-    fn ask(&mut self, now: Duration, id: RequestId, key: BackoffKey, aim: Aim, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn ask(&mut self, now: Duration, id: RequestId, key: LocalKey, aim: Aim, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         if self.requests.len() >= MAX_REQUESTS && !self.requests.contains(id) {
             self.counts.refused_total += 1;
             effects.push(Effect::Tell(id, Verdict::Held(self.no_room(now))));
@@ -348,30 +348,30 @@ impl Knowledge {
     }
 
     fn heard(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let (topic, succeeded) = (report.topic.id(), report.finding == Finding::Succeeded);
+        let (backoff_key, succeeded) = (report.backoff_key.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
         // Who fails while others succeed is found at fault by that success, but may have failed as all did: it tries once more.
-        let released = if succeeded { self.released_by(now, topic, answered_at) } else { BTreeSet::new() };
+        let released = if succeeded { self.released_by(now, backoff_key, answered_at) } else { BTreeSet::new() };
         if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.hear(now, Arc::clone(&report), age) {
             return vec![];
         }
         self.other_is_stored(now, &report);
         if succeeded {
             self.release(released);
-            self.abandon_hanging(now, topic, answered_at, effects);
+            self.abandon_hanging(now, backoff_key, answered_at, effects);
         }
-        self.requests.touching(topic)
+        self.requests.touching(backoff_key)
     }
 
     /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once, when it has hung for
     /// [`HANGS_AFTER`]; not where nothing is done by what others say. An answer from before it began says nothing: a node that joins reads
     /// old ones.
-    fn abandon_hanging(&mut self, now: Duration, topic: TopicId, answered_at: Duration, effects: &mut Vec<Effect>) {
+    fn abandon_hanging(&mut self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration, effects: &mut Vec<Effect>) {
         let waits_for = |request: &Request| match request.going_stage() {
-            Some(Stage::Blob) => request.aim.blobs == topic,
-            _ => request.aim.endpoint == topic,
+            Some(Stage::Blob) => request.aim.blobs == backoff_key,
+            _ => request.aim.endpoint == backoff_key,
         };
-        for id in self.requests.touching(topic) {
+        for id in self.requests.touching(backoff_key) {
             let hangs = |request: &Request| {
                 let lenient = self.lenience.holds(now, &request.aim.target.view);
                 let silent = |going: &Going| going.told_unanswered && answered_at >= going.begun;
@@ -404,21 +404,21 @@ impl Knowledge {
     }
 
     /// The local rule ends where another has shown that what this node failed by is in order.
-    pub(super) fn cause_is_gone(&mut self, now: Duration, topic: TopicId) {
-        let released = self.released_by(now, topic, now);
+    pub(super) fn cause_is_gone(&mut self, now: Duration, backoff_key: BackoffKeyId) {
+        let released = self.released_by(now, backoff_key, now);
         self.release(released);
     }
 
-    /// What the local rule knows to fail because of a topic that was answered later, unless this node is known to be the one at fault.
-    fn released_by(&self, now: Duration, topic: TopicId, answered_at: Duration) -> BTreeSet<BackoffKey> {
-        let released = self.local.failed_by(topic).into_iter().filter(|(_, cause)| {
-            let at_fault = self.replica.at_fault(now, &self.node, cause.topics.iter().find(|own| own.id() == topic));
+    /// What the local rule knows to fail because of a back-off key that was answered later, unless this node is known to be the one at fault.
+    fn released_by(&self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration) -> BTreeSet<LocalKey> {
+        let released = self.local.failed_by(backoff_key).into_iter().filter(|(_, cause)| {
+            let at_fault = self.replica.at_fault(now, &self.node, cause.backoff_keys.iter().find(|own| own.id() == backoff_key));
             !at_fault && cause.at < answered_at
         });
         released.map(|(key, _)| key).collect()
     }
 
-    fn release(&mut self, released: BTreeSet<BackoffKey>) {
+    fn release(&mut self, released: BTreeSet<LocalKey>) {
         if released.is_empty() {
             return;
         }
@@ -540,7 +540,7 @@ impl Knowledge {
         }
         going.told_unanswered = true;
         let stage = going.stage();
-        let endpoint = request.aim.stage_topic(stage);
+        let endpoint = request.aim.stage_backoff_key(stage);
         let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= going.begun);
         if let (Some(_), false) = (going.attempt, answered_since) {
             let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
@@ -556,7 +556,7 @@ impl Knowledge {
 
     /// Whom it concerns what becomes of a lease.
     fn requests_of_lease(&self, name: LeaseName) -> Vec<RequestId> {
-        self.requests.first_in_queue(name.topic()).into_iter().collect()
+        self.requests.first_in_queue(name.backoff_key()).into_iter().collect()
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use contract::{AttemptId, TraceContext};
 
+use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::cadence;
 use super::entry::{Binding, Entry};
 use super::input::Effect;
@@ -17,8 +18,7 @@ use super::node::Knowledge;
 use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
 use super::request::Going;
-use super::topic::{Topic, TopicId};
-use super::{Duty, MAX_TOPICS_OF_ONE};
+use super::{Duty, MAX_KEYS_OF_ONE};
 
 /// Open entries that are remembered: those of every registry and bad tag of a fleet. At one more none is known, and what opens then may be
 /// told once more.
@@ -30,7 +30,7 @@ pub struct EntryNews {
     /// What.
     pub kind: EntryNewsKind,
     /// Of which entry.
-    pub topic: Arc<Topic>,
+    pub backoff_key: Arc<BackoffKey>,
     /// By which attempt.
     pub attempt: AttemptId,
     /// Its span.
@@ -61,9 +61,9 @@ pub enum EntryNewsKind {
 /// The entries as the bus has them.
 #[derive(Debug, Default)]
 pub(super) struct Openings {
-    open: BTreeMap<TopicId, Open>,
+    open: BTreeMap<BackoffKeyId, Open>,
     /// Own reports that have not come back from the bus, and whether what this node said before said the same.
-    unstored: BTreeMap<TopicId, bool>,
+    unstored: BTreeMap<BackoffKeyId, bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,28 +74,28 @@ struct Open {
 }
 
 impl Openings {
-    fn is_open(&self, now: Duration, topic: TopicId) -> bool {
-        self.open.get(&topic).is_some_and(|open| now <= open.until)
+    fn is_open(&self, now: Duration, backoff_key: BackoffKeyId) -> bool {
+        self.open.get(&backoff_key).is_some_and(|open| now <= open.until)
     }
 
-    fn opened(&mut self, now: Duration, topic: TopicId, open: Open) {
+    fn opened(&mut self, now: Duration, backoff_key: BackoffKeyId, open: Open) {
         if self.open.len() >= OPEN_MOST {
             self.open.retain(|_, open| now <= open.until);
         }
         if self.open.len() >= OPEN_MOST {
             self.open.clear();
         }
-        self.open.insert(topic, open);
+        self.open.insert(backoff_key, open);
     }
 
     /// Whether the node's own report is to be left out of account.
-    fn is_without_own(&self, topic: TopicId) -> bool {
-        self.unstored.get(&topic).is_some_and(|said_before| !said_before)
+    fn is_without_own(&self, backoff_key: BackoffKeyId) -> bool {
+        self.unstored.get(&backoff_key).is_some_and(|said_before| !said_before)
     }
 
     /// Cleared by an operator: it is not released.
-    pub(super) fn forget(&mut self, topic: TopicId) {
-        self.open.remove(&topic);
+    pub(super) fn forget(&mut self, backoff_key: BackoffKeyId) {
+        self.open.remove(&backoff_key);
     }
 }
 
@@ -103,19 +103,19 @@ impl Knowledge {
     /// The node says something: what that changes is told when the bus has stored it.
     pub(super) fn say_unstored(&mut self, report: &Report) {
         let fails = |report: &Report| report.finding.trouble().is_some();
-        let said_before = self.replica.word(report.topic.id(), &self.node).is_some_and(|word| fails(word) && fails(report));
-        if self.openings.unstored.len() >= MAX_TOPICS_OF_ONE {
+        let said_before = self.replica.word(report.backoff_key.id(), &self.node).is_some_and(|word| fails(word) && fails(report));
+        if self.openings.unstored.len() >= MAX_KEYS_OF_ONE {
             self.openings.unstored.clear();
         }
-        self.openings.unstored.insert(report.topic.id(), said_before);
+        self.openings.unstored.insert(report.backoff_key.id(), said_before);
     }
 
-    /// The bus has stored what this node says of a topic.
-    pub(super) fn own_is_stored(&mut self, now: Duration, topic: TopicId, effects: &mut Vec<Effect>) {
-        if self.openings.unstored.remove(&topic).is_none() {
+    /// The bus has stored what this node says of a back-off key.
+    pub(super) fn own_is_stored(&mut self, now: Duration, backoff_key: BackoffKeyId, effects: &mut Vec<Effect>) {
+        if self.openings.unstored.remove(&backoff_key).is_none() {
             return;
         }
-        let Some(report) = self.replica.word(topic, &self.node).cloned() else { return };
+        let Some(report) = self.replica.word(backoff_key, &self.node).cloned() else { return };
         if let Some(news) = self.follow(now, &report) {
             effects.push(Effect::Announce(Box::new(news)));
         }
@@ -128,29 +128,29 @@ impl Knowledge {
 
     /// What this report makes of its entry, if anything.
     fn follow(&mut self, now: Duration, report: &Report) -> Option<EntryNews> {
-        let topic = report.topic.id();
-        let open = self.openings.is_open(now, topic);
+        let backoff_key = report.backoff_key.id();
+        let open = self.openings.is_open(now, backoff_key);
         match (open, report.finding.trouble()) {
             (true, Some(trouble)) => {
                 // It goes on: which is all that is to be known, and an entry may have thousands of reports.
-                let until = now + cadence::delay(&report.topic, trouble.step, trouble.retry_after) + KEPT_FOR;
-                self.openings.open.entry(topic).and_modify(|open| open.until = open.until.max(until));
+                let until = now + cadence::delay(&report.backoff_key, trouble.step, trouble.retry_after) + KEPT_FOR;
+                self.openings.open.entry(backoff_key).and_modify(|open| open.until = open.until.max(until));
                 None
             }
             (false, Some(_)) => {
-                let entry = self.entry_as_stored(now, topic).filter(|entry| entry.binding == Binding::Everybody)?;
+                let entry = self.entry_as_stored(now, backoff_key).filter(|entry| entry.binding == Binding::Everybody)?;
                 let open = Open { failing_since: entry.failing_since, until: entry.next_try + KEPT_FOR };
-                self.openings.opened(now, topic, open);
+                self.openings.opened(now, backoff_key, open);
                 Some(EntryNews::of(EntryNewsKind::Opened, &entry, report))
             }
             (true, None) => {
-                if self.entry_as_stored(now, topic).is_some_and(|entry| entry.binding == Binding::Everybody) {
+                if self.entry_as_stored(now, backoff_key).is_some_and(|entry| entry.binding == Binding::Everybody) {
                     return None;
                 }
-                let open = self.openings.open.remove(&topic)?;
+                let open = self.openings.open.remove(&backoff_key)?;
                 Some(EntryNews {
                     kind: EntryNewsKind::Released,
-                    topic: Arc::clone(&report.topic),
+                    backoff_key: Arc::clone(&report.backoff_key),
                     attempt: report.attempt,
                     trace: report.trace,
                     cause: String::new(),
@@ -165,20 +165,20 @@ impl Knowledge {
     }
 
     /// The prober has failed.
-    pub(super) fn note_probe(&self, now: Duration, going: &Going, topics: &[Arc<Topic>], effects: &mut Vec<Effect>) {
+    pub(super) fn note_probe(&self, now: Duration, going: &Going, backoff_keys: &[Arc<BackoffKey>], effects: &mut Vec<Effect>) {
         let Duty::Probe(probed) = going.duty else { return };
-        let Some(topic) = topics.iter().find(|topic| topic.id() == probed) else { return };
+        let Some(backoff_key) = backoff_keys.iter().find(|backoff_key| backoff_key.id() == probed) else { return };
         let own = self.replica.word(probed, &self.node).filter(|own| matches!(own.finding, Finding::Failed(_)));
-        if let (Some(entry), Some(own)) = (self.entry(now, topic.id()), own) {
+        if let (Some(entry), Some(own)) = (self.entry(now, backoff_key.id()), own) {
             effects.push(Effect::Announce(Box::new(EntryNews::of(EntryNewsKind::Probed, &entry, own))));
         }
     }
 
-    fn entry_as_stored(&self, now: Duration, topic: TopicId) -> Option<Entry> {
-        if self.openings.is_without_own(topic) {
-            self.replica.entry_without(topic, &self.node, self.eyes(now))
+    fn entry_as_stored(&self, now: Duration, backoff_key: BackoffKeyId) -> Option<Entry> {
+        if self.openings.is_without_own(backoff_key) {
+            self.replica.entry_without(backoff_key, &self.node, self.eyes(now))
         } else {
-            self.entry(now, topic)
+            self.entry(now, backoff_key)
         }
     }
 }
@@ -187,7 +187,7 @@ impl EntryNews {
     fn of(kind: EntryNewsKind, entry: &Entry, report: &Report) -> Self {
         Self {
             kind,
-            topic: Arc::clone(&entry.topic),
+            backoff_key: Arc::clone(&entry.backoff_key),
             attempt: report.attempt,
             trace: report.trace,
             cause: report.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),

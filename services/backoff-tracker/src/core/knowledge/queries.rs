@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::TraceContext;
-use contract::know::MAX_TOPICS_CLEARED;
-use contract::messages::backoff_tracker::{self as told, BackoffAnswer, BackoffEntry, BackoffKey, CheckBackoff};
+use contract::know::MAX_KEYS_CLEARED;
+use contract::messages::backoff_tracker::{self as told, BackoffAnswer, BackoffEntry, CheckBackoff, LocalKey};
 use image::Reference;
 
+use super::backoff_key::BackoffKeyId;
 use super::decide::{held, not_due};
 use super::entry::{Binding, Entry};
 use super::input::Held;
@@ -17,7 +18,6 @@ use super::lease::RequestId;
 use super::lenience::PauseInForce;
 use super::node::Knowledge;
 use super::request::State;
-use super::topic::TopicId;
 use crate::core::local_list;
 use crate::core::tracker::{Cause, milliseconds};
 use crate::sought::Sought;
@@ -30,8 +30,8 @@ const REPORTERS_NAMED: usize = 10;
 pub struct Clearing {
     /// The image, normalised, if one is cleared.
     pub image: Option<String>,
-    /// Topics.
-    pub topics: Vec<TopicId>,
+    /// Back-off keys.
+    pub backoff_keys: Vec<BackoffKeyId>,
 }
 
 impl Knowledge {
@@ -74,13 +74,13 @@ impl Knowledge {
             learned_ms_ago: u64::try_from(held.learned_ago.as_millis()).unwrap_or(u64::MAX),
             learned_trace: held.trace,
             unconfirmed: held.unconfirmed,
-            entry: held.entry.map(|topic| format!("{:032x}", topic.0)),
+            entry: held.entry.map(|backoff_key| format!("{:032x}", backoff_key.0)),
         }
     }
 
     /// The span of the attempt by which an entry was last seen in order.
     #[must_use]
-    pub fn last_success_of(&self, entry: TopicId) -> Option<TraceContext> {
+    pub fn last_success_of(&self, entry: BackoffKeyId) -> Option<TraceContext> {
         self.replica.succeeded_by(entry)
     }
 
@@ -93,8 +93,11 @@ impl Knowledge {
 
     /// How long the fleet holds what failed by a cause, where it decides that and not the node's own rule.
     fn decided(&self, now: Duration, cause: &Cause) -> Option<Duration> {
-        let entries =
-            cause.topics.iter().filter(|topic| !self.is_lenient(now, topic.view())).filter_map(|topic| self.entry(now, topic.id()));
+        let entries = cause
+            .backoff_keys
+            .iter()
+            .filter(|backoff_key| !self.is_lenient(now, backoff_key.view()))
+            .filter_map(|backoff_key| self.entry(now, backoff_key.id()));
         let binding = entries.filter(|entry| entry.binding == Binding::Everybody && !self.is_alone());
         binding.map(|entry| entry.next_try.saturating_sub(now)).max()
     }
@@ -112,16 +115,16 @@ impl Knowledge {
 
     fn listed(&self, now: Duration, entry: &Entry) -> BackoffEntry {
         let ago = |date: Duration| u64::try_from(now.saturating_sub(date).as_millis()).unwrap_or(u64::MAX);
-        let failing = self.replica.words(entry.topic.id()).filter(|report| report.finding.trouble().is_some());
+        let failing = self.replica.words(entry.backoff_key.id()).filter(|report| report.finding.trouble().is_some());
         let newest = std::iter::once(entry.newest.reporter.to_string());
         let mut others: Vec<String> = failing.map(|report| report.reporter.to_string()).collect();
         others.retain(|name| *name != entry.newest.reporter.as_str());
         others.sort_unstable();
         BackoffEntry {
-            key: format!("{:032x}", entry.topic.id().0),
-            about: entry.topic.in_words(),
-            view: Some(entry.topic.view().clone()),
-            class: entry.topic.class(),
+            key: format!("{:032x}", entry.backoff_key.id().0),
+            about: entry.backoff_key.in_words(),
+            view: Some(entry.backoff_key.view().clone()),
+            class: entry.backoff_key.class(),
             binds: if entry.binding == Binding::Everybody { "everybody" } else { "reporters" }.to_owned(),
             reporters: newest.chain(others).take(REPORTERS_NAMED).collect(),
             reporter_count: entry.reporters as u64,
@@ -138,9 +141,9 @@ impl Knowledge {
     /// What an operator means by a key as listed, or an image: of an image, all that is listed of it. None if it is neither.
     #[must_use]
     pub fn to_clear(&self, now: Duration, what: &str) -> Option<Clearing> {
-        let topic = u128::from_str_radix(what, 16).ok().filter(|_| what.len() == 32).map(TopicId);
-        if let Some(topic) = topic.filter(|topic| self.replica.topics().any(|known| known == *topic)) {
-            return Some(Clearing { image: None, topics: vec![topic] });
+        let backoff_key = u128::from_str_radix(what, 16).ok().filter(|_| what.len() == 32).map(BackoffKeyId);
+        if let Some(backoff_key) = backoff_key.filter(|backoff_key| self.replica.backoff_keys().any(|known| known == *backoff_key)) {
+            return Some(Clearing { image: None, backoff_keys: vec![backoff_key] });
         }
         // Others may hold back for an image that nothing is known of here.
         let name = what.rsplit(' ').next().unwrap_or(what);
@@ -149,48 +152,55 @@ impl Knowledge {
         let mut named = self.entries(now);
         named.retain(|entry| sought.names(&self.listed(now, entry)));
         named.sort_by_key(|entry| (entry.binding == Binding::Reporters, Reverse(entry.next_try)));
-        named.truncate(MAX_TOPICS_CLEARED);
-        let of_image =
-            self.replica.topics_of_image(&image).into_iter().filter(|topic| named.iter().all(|entry| entry.topic.id() != *topic));
-        let mut topics: Vec<TopicId> = named.iter().map(|entry| entry.topic.id()).chain(of_image).collect();
-        topics.truncate(MAX_TOPICS_CLEARED);
-        Some(Clearing { image: Some(image), topics })
+        named.truncate(MAX_KEYS_CLEARED);
+        let of_image = self
+            .replica
+            .backoff_keys_of_image(&image)
+            .into_iter()
+            .filter(|backoff_key| named.iter().all(|entry| entry.backoff_key.id() != *backoff_key));
+        let mut backoff_keys: Vec<BackoffKeyId> = named.iter().map(|entry| entry.backoff_key.id()).chain(of_image).collect();
+        backoff_keys.truncate(MAX_KEYS_CLEARED);
+        Some(Clearing { image: Some(image), backoff_keys })
     }
 
     /// What goes by a clear, in words.
     #[must_use]
     pub fn would_clear(&self, now: Duration, clearing: &Clearing) -> Vec<String> {
-        let shared = clearing.topics.iter().filter_map(|topic| self.entry(now, *topic)).map(|entry| entry.topic.in_words());
+        let shared =
+            clearing.backoff_keys.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| entry.backoff_key.in_words());
         let image = clearing.image.as_deref();
         let own = self.local.held_ones().filter(|(key, _)| image.is_some_and(|image| local_list::is_of_image(&key.image, image)));
         shared.chain(own.map(|(key, _)| local_list::in_words(key))).collect()
     }
 
     /// Takes a clear in: failures of attempts begun before it count no more; returns the requests that it touches.
-    pub(super) fn cleared(&mut self, now: Duration, image: Option<&str>, topics: Vec<TopicId>, age: Duration) -> Vec<RequestId> {
+    pub(super) fn cleared(&mut self, now: Duration, image: Option<&str>, backoff_keys: Vec<BackoffKeyId>, age: Duration) -> Vec<RequestId> {
         let date = now.saturating_sub(age);
-        let mut topics: BTreeSet<TopicId> = topics.into_iter().collect();
+        let mut backoff_keys: BTreeSet<BackoffKeyId> = backoff_keys.into_iter().collect();
         if let Some(image) = image {
-            topics.extend(self.replica.topics_of_image(image));
+            backoff_keys.extend(self.replica.backoff_keys_of_image(image));
             self.replica.clear_image(image, date);
             for key in local_list::keys_of_image(&self.local, image, date) {
                 self.local.clear(&key);
             }
         }
         self.floors.lift(date, |key, floor| {
-            image.is_some_and(|image| local_list::is_of_image(&key.image, image)) || floor.topics.iter().any(|topic| topics.contains(topic))
+            image.is_some_and(|image| local_list::is_of_image(&key.image, image))
+                || floor.backoff_keys.iter().any(|backoff_key| backoff_keys.contains(backoff_key))
         });
-        self.retry_pauses
-            .clear(|topic| topics.contains(topic), |key| image.is_some_and(|image| local_list::is_of_image(&key.image, image)));
+        self.retry_pauses.clear(
+            |backoff_key| backoff_keys.contains(backoff_key),
+            |key| image.is_some_and(|image| local_list::is_of_image(&key.image, image)),
+        );
         // What the node's own rule holds by such a failure would hold it on.
-        let by_topic = topics.iter().flat_map(|topic| self.local.failed_by(*topic));
-        let failed: BTreeSet<BackoffKey> = by_topic.filter(|(_, cause)| cause.at <= date).map(|(key, _)| key).collect();
+        let by_backoff_key = backoff_keys.iter().flat_map(|backoff_key| self.local.failed_by(*backoff_key));
+        let failed: BTreeSet<LocalKey> = by_backoff_key.filter(|(_, cause)| cause.at <= date).map(|(key, _)| key).collect();
         failed.iter().for_each(|key| self.local.clear(key));
-        let news: Vec<TopicId> = topics.iter().filter(|topic| self.replica.clear(**topic, date)).copied().collect();
-        news.iter().for_each(|topic| self.openings.forget(*topic));
+        let news: Vec<BackoffKeyId> = backoff_keys.iter().filter(|backoff_key| self.replica.clear(**backoff_key, date)).copied().collect();
+        news.iter().for_each(|backoff_key| self.openings.forget(*backoff_key));
         self.counts.cleared_total += u64::from(!news.is_empty() || image.is_some());
         let touched = |request: &super::request::Request| {
-            Some(request.aim.target.reference.as_str()) == image || topics.iter().any(|topic| request.aim.touches(*topic))
+            Some(request.aim.target.reference.as_str()) == image || backoff_keys.iter().any(|backoff_key| request.aim.touches(*backoff_key))
         };
         let ids: Vec<RequestId> = self.requests.iter().filter(|(_, request)| touched(request)).map(|(id, _)| id).collect();
         for id in &ids {

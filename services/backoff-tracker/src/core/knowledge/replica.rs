@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use contract::{FailureClass, NodeName, TraceContext};
 
+use super::backoff_key::{BackoffKey, BackoffKeyId, CORROBORATING_NODES};
 use super::cadence;
 use super::derived::Derived;
 use super::entry::{Binding, Entry, Eyes, Heard};
 use super::report::{Finding, MAX_MESSAGE_BYTES, Report};
 use super::reporters::{ReporterId, Reporters};
-use super::topic::{CORROBORATING_NODES, Topic, TopicId};
 use super::words::Words;
 
 /// How long a report is kept; corroboration, and who already had a try, look no further back.
@@ -25,18 +25,18 @@ pub const LONGEST_KEPT: Duration = Duration::from_secs(cadence::LONGEST_RETRY_AF
 pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
 /// How long a reporter whom others contradicted is heard by nobody else.
 pub const CONTRADICTED_FOR: Duration = Duration::from_secs(600);
-/// Of a topic's reporters it is found so often who is contradicted: that it was a second ago changes nothing.
+/// Of a back-off key's reporters it is found so often who is contradicted: that it was a second ago changes nothing.
 const CONTRADICTED_APART: Duration = Duration::from_secs(1);
 /// How often what is too old is looked for, among all: nothing is decided by a report that is seconds too old.
 const COLLECTED_EVERY: Duration = Duration::from_secs(10);
 /// How often a reporter that failed alone may make good within that time; after that its successes are not taken as such.
 const PARDONS: u32 = 2;
-/// Topics one node may speak of at once: a bad registry with a few hundred images. At one more its oldest word goes.
-pub const MAX_TOPICS_OF_ONE: usize = 512;
+/// Back-off keys one node may speak of at once: a bad registry with a few hundred images. At one more its oldest word goes.
+pub const MAX_KEYS_OF_ONE: usize = 512;
 /// Reports in all, 40 MiB at the most. At one more the oldest word of whoever says the most goes.
 pub const MAX_REPORTS: usize = 32_768;
 
-/// Topics remembered as cleared, and images, as long as reports are kept. At one more the oldest is forgotten.
+/// Back-off keys remembered as cleared, and images, as long as reports are kept. At one more the oldest is forgotten.
 const MAX_CLEARED: usize = 4_096;
 
 /// What the bounds did, for metrics.
@@ -77,17 +77,17 @@ impl Distrust {
     }
 }
 
-/// Every node's last word on every topic.
+/// Every node's last word on every back-off key.
 #[derive(Debug, Default)]
 pub struct Replica {
-    topics: BTreeMap<TopicId, Words>,
-    /// The topics that anybody says fail, by their kind.
-    failing: BTreeMap<Kind, BTreeSet<TopicId>>,
+    backoff_keys: BTreeMap<BackoffKeyId, Words>,
+    /// The back-off keys that anybody says fail, by their kind.
+    failing: BTreeMap<Kind, BTreeSet<BackoffKeyId>>,
     reporters: Reporters,
     /// Who keeps which kind of failure to itself.
     distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
-    /// When operators cleared topics.
-    cleared: BTreeMap<TopicId, Duration>,
+    /// When operators cleared back-off keys.
+    cleared: BTreeMap<BackoffKeyId, Duration>,
     /// When they cleared images, of which more may be heard later than is known by then.
     cleared_images: BTreeMap<String, Duration>,
     collected: Duration,
@@ -103,8 +103,8 @@ impl Replica {
     pub fn hear(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
         self.collect_garbage(now);
         let date = now.saturating_sub(self.clamped(&report, age));
-        let topic = report.topic.id();
-        let known = self.reporters.find(&report.reporter).and_then(|by| self.topics.get(&topic)?.of(by));
+        let backoff_key = report.backoff_key.id();
+        let known = self.reporters.find(&report.reporter).and_then(|by| self.backoff_keys.get(&backoff_key)?.of(by));
         if known.is_some_and(|known| !newer(&report, date, known)) || date + keep_for(&report) < now {
             self.counts.stale_total += 1;
             return false;
@@ -114,28 +114,28 @@ impl Replica {
         if report.finding == Finding::Succeeded {
             self.pardon(now, &report, date, failing.is_some());
         }
-        self.derived.forget(topic);
-        let by = self.reporters.spoke(&report.reporter, topic, date);
+        self.derived.forget(backoff_key);
+        let by = self.reporters.spoke(&report.reporter, backoff_key, date);
         let heard = Heard::new(report, date, failing_since);
         self.oldest_expires = self.oldest_expires.min(expires(&heard));
-        let kind = kind(&heard.report.topic);
-        let words = self.topics.entry(topic).or_default();
+        let kind = kind(&heard.report.backoff_key);
+        let words = self.backoff_keys.entry(backoff_key).or_default();
         words.insert(by, heard);
         let fails = words.fails();
-        self.note_failing(kind, topic, fails);
-        self.contradict(now, topic);
+        self.note_failing(kind, backoff_key, fails);
+        self.contradict(now, backoff_key);
         self.make_room(by);
         self.counts.heard_total += 1;
         true
     }
 
-    /// An operator cleared a topic then. Returns whether that is news.
-    pub(super) fn clear(&mut self, topic: TopicId, date: Duration) -> bool {
-        self.derived.forget(topic);
-        remember(&mut self.cleared, topic, date)
+    /// An operator cleared a back-off key then. Returns whether that is news.
+    pub(super) fn clear(&mut self, backoff_key: BackoffKeyId, date: Duration) -> bool {
+        self.derived.forget(backoff_key);
+        remember(&mut self.cleared, backoff_key, date)
     }
 
-    /// An operator cleared an image then: of what is known, each of its topics is to be cleared besides.
+    /// An operator cleared an image then: of what is known, each of its back-off keys is to be cleared besides.
     pub(super) fn clear_image(&mut self, image: &str, date: Duration) {
         // A longer one is no image's name, but somebody's who wants memory.
         if image.len() <= MAX_MESSAGE_BYTES {
@@ -143,21 +143,21 @@ impl Replica {
         }
     }
 
-    /// When what a topic is about was cleared last.
-    fn cleared_at(&self, topic: &Topic) -> Option<Duration> {
-        let image = topic.about().reference();
-        self.cleared.get(&topic.id()).max(image.and_then(|image| self.cleared_images.get(image))).copied()
+    /// When what a back-off key is about was cleared last.
+    fn cleared_at(&self, backoff_key: &BackoffKey) -> Option<Duration> {
+        let image = backoff_key.about().reference();
+        self.cleared.get(&backoff_key.id()).max(image.and_then(|image| self.cleared_images.get(image))).copied()
     }
 
-    /// Since when the failures of a topic count: its newest success, or when it was cleared.
+    /// Since when the failures of a back-off key count: its newest success, or when it was cleared.
     fn in_order_at(&self, words: &Words) -> Option<Duration> {
-        words.succeeded_at().max(words.any().and_then(|heard| self.cleared_at(&heard.report.topic)))
+        words.succeeded_at().max(words.any().and_then(|heard| self.cleared_at(&heard.report.backoff_key)))
     }
 
-    /// The topics that reports of an image are about.
-    pub(super) fn topics_of_image(&self, image: &str) -> Vec<TopicId> {
-        let of_image = |words: &Words| words.any().is_some_and(|heard| heard.report.topic.about().reference() == Some(image));
-        self.topics.iter().filter(|(_, words)| of_image(words)).map(|(topic, _)| *topic).collect()
+    /// The back-off keys that reports of an image are about.
+    pub(super) fn backoff_keys_of_image(&self, image: &str) -> Vec<BackoffKeyId> {
+        let of_image = |words: &Words| words.any().is_some_and(|heard| heard.report.backoff_key.about().reference() == Some(image));
+        self.backoff_keys.iter().filter(|(_, words)| of_image(words)).map(|(backoff_key, _)| *backoff_key).collect()
     }
 
     /// All that a node has said, with when it was so.
@@ -166,24 +166,24 @@ impl Replica {
         self.heard_of(by).map(|heard| (Arc::clone(&heard.report), heard.date)).collect()
     }
 
-    /// What the reports of a topic come to. Who is at fault is not heard, but by itself.
-    pub(super) fn entry(&self, topic: TopicId, eyes: Eyes<'_>) -> Option<Entry> {
-        let words = self.topics.get(&topic).filter(|words| words.fails())?;
-        let entry = self.derived.entry(topic, eyes, || (self.derive(words, eyes), self.trust_changes(eyes.now)));
+    /// What the reports of a back-off key come to. Who is at fault is not heard, but by itself.
+    pub(super) fn entry(&self, backoff_key: BackoffKeyId, eyes: Eyes<'_>) -> Option<Entry> {
+        let words = self.backoff_keys.get(&backoff_key).filter(|words| words.fails())?;
+        let entry = self.derived.entry(backoff_key, eyes, || (self.derive(words, eyes), self.trust_changes(eyes.now)));
         entry.filter(|entry| entry.matters(eyes.now))
     }
 
     /// The same without what this node says.
-    pub(super) fn entry_without(&self, topic: TopicId, node: &NodeName, eyes: Eyes<'_>) -> Option<Entry> {
-        let words = self.topics.get(&topic).filter(|words| words.fails())?;
+    pub(super) fn entry_without(&self, backoff_key: BackoffKeyId, node: &NodeName, eyes: Eyes<'_>) -> Option<Entry> {
+        let words = self.backoff_keys.get(&backoff_key).filter(|words| words.fails())?;
         self.derive_among(words, Some(node), None, eyes).filter(|entry| entry.matters(eyes.now))
     }
 
     /// True if other nodes need an unpublished failure of `eyes.node`: the first opens the entry, and the next confirm it until no rule asks for
-    /// more reporters. A failure whose entry would have expired counts too, because successes are published for topics with a known failure.
+    /// more reporters. A failure whose entry would have expired counts too, because successes are published for back-off keys with a known failure.
     pub(super) fn is_changed_by(&self, untold: &Arc<Report>, date: Duration, eyes: Eyes<'_>) -> bool {
         let silent = Words::default();
-        let words = self.topics.get(&untold.topic.id()).unwrap_or(&silent);
+        let words = self.backoff_keys.get(&untold.backoff_key.id()).unwrap_or(&silent);
         let untold = Heard::new(Arc::clone(untold), date, date);
         let derive = |untold| self.derive_among(words, Some(eyes.node), untold, eyes);
         match (derive(None), derive(Some(&untold))) {
@@ -197,7 +197,7 @@ impl Replica {
 
     /// Whether a success of then ends a failure that others know of: of another node before it, or the reporter's own last word.
     pub(super) fn is_answered_by(&self, success: &Report, date: Duration) -> bool {
-        let Some(words) = self.topics.get(&success.topic.id()) else { return false };
+        let Some(words) = self.backoff_keys.get(&success.backoff_key.id()) else { return false };
         let own = self.reporters.find(&success.reporter).and_then(|by| words.failing_of(by));
         own.is_some() || words.troubles_since(self.in_order_at(words)).any(|heard| heard.date < date)
     }
@@ -209,7 +209,7 @@ impl Replica {
     /// What the reports come to without those of one node, and with one more.
     fn derive_among(&self, words: &Words, without: Option<&NodeName>, with: Option<&Heard>, eyes: Eyes<'_>) -> Option<Entry> {
         let nobody = BTreeMap::new();
-        let about = &words.any().or(with)?.report.topic;
+        let about = &words.any().or(with)?.report.backoff_key;
         let of_kind = self.distrust.get(&kind(about)).unwrap_or(&nobody);
         let counts = |heard: &Heard| {
             let reporter = &heard.report.reporter;
@@ -238,89 +238,89 @@ impl Replica {
 
     /// Whether others have shown a reporter to be at fault for any kind of failure in the view: then it is not believed alone.
     fn doubtful(&self, now: Duration, report: &Report) -> bool {
-        let view = report.topic.view_id();
+        let view = report.backoff_key.view_id();
         let holds = |class| self.distrust.get(&(view, class)).and_then(|nodes| nodes.get(&report.reporter)).is_some_and(|of| of.holds(now));
         FailureClass::ALL.into_iter().any(holds)
     }
 
-    /// When a topic was last seen in order.
+    /// When a back-off key was last seen in order.
     #[must_use]
-    pub fn succeeded_at(&self, topic: TopicId) -> Option<Duration> {
-        self.topics.get(&topic)?.succeeded_at()
+    pub fn succeeded_at(&self, backoff_key: BackoffKeyId) -> Option<Duration> {
+        self.backoff_keys.get(&backoff_key)?.succeeded_at()
     }
 
     /// The span of the attempt that last succeeded, if its node says it.
     #[must_use]
-    pub fn succeeded_by(&self, topic: TopicId) -> Option<TraceContext> {
-        self.topics.get(&topic)?.newest_success()?.report.trace
+    pub fn succeeded_by(&self, backoff_key: BackoffKeyId) -> Option<TraceContext> {
+        self.backoff_keys.get(&backoff_key)?.newest_success()?.report.trace
     }
 
-    /// Whether anybody says that a topic fails, and nobody since that it does not.
+    /// Whether anybody says that a back-off key fails, and nobody since that it does not.
     #[must_use]
-    pub fn is_doubted(&self, topic: TopicId) -> bool {
-        let Some(words) = self.topics.get(&topic).filter(|words| words.fails()) else { return false };
+    pub fn is_doubted(&self, backoff_key: BackoffKeyId) -> bool {
+        let Some(words) = self.backoff_keys.get(&backoff_key).filter(|words| words.fails()) else { return false };
         words.troubles_since(self.in_order_at(words)).next().is_some()
     }
 
-    /// Whether what a node said of a topic last is a failure that nothing has answered since.
-    pub(super) fn is_standing(&self, topic: TopicId, node: &NodeName) -> bool {
-        let Some(words) = self.topics.get(&topic) else { return false };
+    /// Whether what a node said of a back-off key last is a failure that nothing has answered since.
+    pub(super) fn is_standing(&self, backoff_key: BackoffKeyId, node: &NodeName) -> bool {
+        let Some(words) = self.backoff_keys.get(&backoff_key) else { return false };
         let own = self.reporters.find(node).and_then(|by| words.failing_of(by));
         let since = self.in_order_at(words);
         own.is_some_and(|own| since.is_none_or(|since| own.date > since))
     }
 
-    /// A node's last word on a topic.
+    /// A node's last word on a back-off key.
     #[must_use]
-    pub fn word(&self, topic: TopicId, node: &NodeName) -> Option<&Report> {
-        self.topics.get(&topic)?.of(self.reporters.find(node)?).map(|heard| &*heard.report)
+    pub fn word(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Report> {
+        self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?).map(|heard| &*heard.report)
     }
 
     /// Whether others have shown a node to be at fault for this kind of failure.
-    pub(super) fn at_fault(&self, now: Duration, node: &NodeName, topic: Option<&Arc<Topic>>) -> bool {
-        topic.is_some_and(|topic| self.distrusted(now, node, topic))
+    pub(super) fn at_fault(&self, now: Duration, node: &NodeName, backoff_key: Option<&Arc<BackoffKey>>) -> bool {
+        backoff_key.is_some_and(|backoff_key| self.distrusted(now, node, backoff_key))
     }
 
-    /// Whether any topic of a view fails so.
+    /// Whether any back-off key of a view fails so.
     pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
-        self.failing.get(&(view_id, class)).is_some_and(|topics| topics.iter().any(|topic| self.is_doubted(*topic)))
+        self.failing.get(&(view_id, class)).is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_doubted(*backoff_key)))
     }
 
-    fn note_failing(&mut self, kind: Kind, topic: TopicId, fails: bool) {
+    fn note_failing(&mut self, kind: Kind, backoff_key: BackoffKeyId, fails: bool) {
         if fails {
-            self.failing.entry(kind).or_default().insert(topic);
-        } else if let Some(topics) = self.failing.get_mut(&kind) {
-            topics.remove(&topic);
-            if topics.is_empty() {
+            self.failing.entry(kind).or_default().insert(backoff_key);
+        } else if let Some(backoff_keys) = self.failing.get_mut(&kind) {
+            backoff_keys.remove(&backoff_key);
+            if backoff_keys.is_empty() {
                 self.failing.remove(&kind);
             }
         }
     }
 
     /// A node at fault that fails again so keeps that kind to itself for as long again: its trouble lasts.
-    pub(super) fn still_at_fault(&mut self, now: Duration, node: &NodeName, topic: &Topic) {
-        if let Some(distrust) = self.distrust.get_mut(&kind(topic)).and_then(|nodes| nodes.get_mut(node)) {
+    pub(super) fn still_at_fault(&mut self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) {
+        if let Some(distrust) = self.distrust.get_mut(&kind(backoff_key)).and_then(|nodes| nodes.get_mut(node)) {
             distrust.contradicted_at = distrust.contradicted_at.max(now);
         }
     }
 
-    fn distrusted(&self, now: Duration, node: &NodeName, topic: &Topic) -> bool {
-        self.distrust.get(&kind(topic)).and_then(|nodes| nodes.get(node)).is_some_and(|distrust| distrust.holds(now))
+    fn distrusted(&self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) -> bool {
+        self.distrust.get(&kind(backoff_key)).and_then(|nodes| nodes.get(node)).is_some_and(|distrust| distrust.holds(now))
     }
 
-    /// Who says what of a topic, in no particular order.
-    pub fn words(&self, topic: TopicId) -> impl Iterator<Item = &Report> {
-        self.topics.get(&topic).into_iter().flat_map(|words| words.all().map(|(_, heard)| &*heard.report))
+    /// Who says what of a back-off key, in no particular order.
+    pub fn words(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = &Report> {
+        self.backoff_keys.get(&backoff_key).into_iter().flat_map(|words| words.all().map(|(_, heard)| &*heard.report))
     }
 
-    /// A topic that there are reports of.
-    pub(super) fn topic(&self, id: TopicId) -> Option<Arc<Topic>> {
-        self.topics.get(&id)?.any().map(|heard| Arc::clone(&heard.report.topic))
+    /// A back-off key that there are reports of.
+    pub(super) fn backoff_key(&self, id: BackoffKeyId) -> Option<Arc<BackoffKey>> {
+        self.backoff_keys.get(&id)?.any().map(|heard| Arc::clone(&heard.report.backoff_key))
     }
 
-    /// The topics there are reports of.
-    pub fn topics(&self) -> impl Iterator<Item = TopicId> {
-        self.topics.keys().copied()
+    /// The back-off keys there are reports of.
+    pub fn backoff_keys(&self) -> impl Iterator<Item = BackoffKeyId> {
+        self.backoff_keys.keys().copied()
     }
 
     /// What the bounds did.
@@ -339,23 +339,23 @@ impl Replica {
     }
 
     /// Whose failure stands although another has succeeded since keeps its kind of failure to itself for a while.
-    fn contradict(&mut self, now: Duration, topic: TopicId) {
-        let (Some(success), Some(words)) = (self.succeeded_at(topic), self.topics.get_mut(&topic)) else { return };
+    fn contradict(&mut self, now: Duration, backoff_key: BackoffKeyId) {
+        let (Some(success), Some(words)) = (self.succeeded_at(backoff_key), self.backoff_keys.get_mut(&backoff_key)) else { return };
         if !words.contradicts(success, CONTRADICTED_APART) {
             return;
         }
         let together = words.troubles().filter(|heard| heard.failing_since < success).nth(1).is_some();
         // Who is known to be contradicted is no news; of its own successes since, pardon keeps count.
         let known = |report: &Report| {
-            let distrust = self.distrust.get(&kind(&report.topic)).and_then(|nodes| nodes.get(&report.reporter));
+            let distrust = self.distrust.get(&kind(&report.backoff_key)).and_then(|nodes| nodes.get(&report.reporter));
             distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
         };
         let at_fault = |heard: &&Heard| heard.failing_since < success && !known(&heard.report);
         let at_fault: Vec<Arc<Report>> = words.troubles().filter(at_fault).map(|heard| Arc::clone(&heard.report)).collect();
         for report in at_fault {
             let sound_at = self.sound_at(&report);
-            let held = self.distrusted(now, &report.reporter, &report.topic);
-            let nodes = self.distrust.entry(kind(&report.topic)).or_default();
+            let held = self.distrusted(now, &report.reporter, &report.backoff_key);
+            let nodes = self.distrust.entry(kind(&report.backoff_key)).or_default();
             let distrust = nodes.entry(report.reporter.clone()).or_default();
             distrust.sound_at = distrust.sound_at.max(sound_at);
             distrust.together = together || (held && distrust.together);
@@ -369,30 +369,30 @@ impl Replica {
 
     /// When a reporter itself last had success with this kind of thing.
     fn sound_at(&self, report: &Report) -> Option<Duration> {
-        let sound = |heard: &&Heard| heard.claim.is_none() && kind(&heard.report.topic) == kind(&report.topic);
+        let sound = |heard: &&Heard| heard.claim.is_none() && kind(&heard.report.backoff_key) == kind(&report.backoff_key);
         self.heard_of(self.reporters.find(&report.reporter)?).filter(sound).map(|heard| heard.date).max()
     }
 
     fn heard_of(&self, by: ReporterId) -> impl Iterator<Item = &Heard> {
-        self.reporters.topics_of(by).filter_map(move |topic| self.topics.get(&topic)?.of(by))
+        self.reporters.backoff_keys_of(by).filter_map(move |backoff_key| self.backoff_keys.get(&backoff_key)?.of(by))
     }
 
     /// Who succeeds itself is sound again, but who failed alone not time after time. A failure that was over then, others' later successes
     /// do not contradict, though they were heard first: without a bus, words wait.
     fn pardon(&mut self, now: Duration, report: &Report, date: Duration, over: bool) {
-        if let Some(distrust) = self.distrust.get_mut(&kind(&report.topic)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
+        if let Some(distrust) = self.distrust.get_mut(&kind(&report.backoff_key)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
             self.derived.forget_all();
             let held = distrust.holds(now);
             let sound_at = if over { date.max(distrust.contradicted_at) } else { date };
             distrust.sound_at = distrust.sound_at.max(Some(sound_at));
-            // One success is said of several topics: only the word that makes good counts.
+            // One success is said of several back-off keys: only the word that makes good counts.
             let makes_good = held && sound_at >= distrust.contradicted_at;
             distrust.pardons += u32::from(makes_good && !distrust.together);
         }
     }
 
     fn make_room(&mut self, speaker: ReporterId) {
-        if self.reporters.count_of(speaker) > MAX_TOPICS_OF_ONE {
+        if self.reporters.count_of(speaker) > MAX_KEYS_OF_ONE {
             self.forget_oldest_of(speaker);
         }
         if self.reporters.words() > MAX_REPORTS
@@ -403,26 +403,26 @@ impl Replica {
     }
 
     fn forget_oldest_of(&mut self, by: ReporterId) {
-        if let Some(topic) = self.reporters.oldest_of(by) {
-            self.forget(topic, by);
+        if let Some(backoff_key) = self.reporters.oldest_of(by) {
+            self.forget(backoff_key, by);
             self.counts.evicted_total += 1;
         }
     }
 
-    fn forget(&mut self, topic: TopicId, by: ReporterId) {
-        self.derived.forget(topic);
-        if let Some(words) = self.topics.get_mut(&topic) {
-            let kind = words.any().map(|heard| kind(&heard.report.topic));
+    fn forget(&mut self, backoff_key: BackoffKeyId, by: ReporterId) {
+        self.derived.forget(backoff_key);
+        if let Some(words) = self.backoff_keys.get_mut(&backoff_key) {
+            let kind = words.any().map(|heard| kind(&heard.report.backoff_key));
             words.remove(by);
             let fails = words.fails();
             if words.is_empty() {
-                self.topics.remove(&topic);
+                self.backoff_keys.remove(&backoff_key);
             }
             if let Some(kind) = kind {
-                self.note_failing(kind, topic, fails);
+                self.note_failing(kind, backoff_key, fails);
             }
         }
-        self.reporters.forget(by, topic);
+        self.reporters.forget(by, backoff_key);
     }
 
     fn collect_garbage(&mut self, now: Duration) {
@@ -439,13 +439,15 @@ impl Replica {
         if now <= self.oldest_expires {
             return;
         }
-        let all = || self.topics.iter().flat_map(|(topic, words)| words.all().map(move |(by, heard)| (*topic, by, expires(heard))));
-        let expired: Vec<(TopicId, ReporterId)> =
-            all().filter(|(_, _, expires)| *expires < now).map(|(topic, by, _)| (topic, by)).collect();
+        let all = || {
+            self.backoff_keys.iter().flat_map(|(backoff_key, words)| words.all().map(move |(by, heard)| (*backoff_key, by, expires(heard))))
+        };
+        let expired: Vec<(BackoffKeyId, ReporterId)> =
+            all().filter(|(_, _, expires)| *expires < now).map(|(backoff_key, by, _)| (backoff_key, by)).collect();
         let oldest = all().map(|(_, _, expires)| expires).filter(|expires| *expires >= now).min();
         self.oldest_expires = oldest.unwrap_or(Duration::MAX);
-        for (topic, by) in expired {
-            self.forget(topic, by);
+        for (backoff_key, by) in expired {
+            self.forget(backoff_key, by);
         }
     }
 }
@@ -464,8 +466,8 @@ fn remember<What: Ord + Clone>(cleared: &mut BTreeMap<What, Duration>, what: Wha
     true
 }
 
-fn kind(topic: &Topic) -> Kind {
-    (topic.view_id(), topic.class())
+fn kind(backoff_key: &BackoffKey) -> Kind {
+    (backoff_key.view_id(), backoff_key.class())
 }
 
 /// From when on a report is too old to be kept.

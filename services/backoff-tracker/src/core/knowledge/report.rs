@@ -1,24 +1,24 @@
-//! What one node says of one topic.
+//! What one node says of one back-off key.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use contract::{AttemptId, NodeName, TraceContext};
 
-use super::topic::Topic;
+use super::backoff_key::BackoffKey;
 
 /// The most bytes of a message that are shared; the reporter's own node keeps all of it.
 pub const MAX_MESSAGE_BYTES: usize = 1_024;
 /// The most steps a report may claim; cadences end long before.
 const MAX_STEP: u32 = 1_000_000;
 
-/// A node's last word on a topic. Written only under the writer's own name, so `reporter` is who the bus says it is.
+/// A node's last word on a back-off key. Written only under the writer's own name, so `reporter` is who the bus says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Who says so.
     pub reporter: NodeName,
     /// Of what.
-    pub topic: Arc<Topic>,
+    pub backoff_key: Arc<BackoffKey>,
     /// Which attempt showed it.
     pub attempt: AttemptId,
     /// The span of that attempt.
@@ -30,7 +30,7 @@ pub struct Report {
 /// What an attempt showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The topic is in order. Dated when the registry answered.
+    /// The back-off key is in order. Dated when the registry answered.
     Succeeded,
     /// It is not. Dated when the attempt began: that is when the registry was asked.
     Failed(Trouble),
@@ -38,7 +38,7 @@ pub enum Finding {
     Unanswered(Trouble),
 }
 
-/// The failure of a topic.
+/// The failure of a back-off key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// `<reason>: <message>`, at most [`MAX_MESSAGE_BYTES`].

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use contract::NodeName;
 
-use super::topic::TopicId;
+use super::backoff_key::BackoffKeyId;
 
 /// A reporter, for as long as any of its words is kept. The same node has another number in each replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +25,7 @@ pub(super) struct Reporters {
 #[derive(Debug, Default)]
 struct Known {
     name: Option<NodeName>,
-    words: BTreeMap<TopicId, Duration>,
+    words: BTreeMap<BackoffKeyId, Duration>,
 }
 
 impl Reporters {
@@ -34,19 +34,19 @@ impl Reporters {
         self.ids.get(name).copied()
     }
 
-    /// It has said something of a topic, dated so.
-    pub(super) fn spoke(&mut self, name: &NodeName, topic: TopicId, date: Duration) -> ReporterId {
+    /// It has said something of a back-off key, dated so.
+    pub(super) fn spoke(&mut self, name: &NodeName, backoff_key: BackoffKeyId, date: Duration) -> ReporterId {
         let id = self.find(name).unwrap_or_else(|| self.admit(name));
-        if self.known[id.place()].words.insert(topic, date).is_none() {
+        if self.known[id.place()].words.insert(backoff_key, date).is_none() {
             self.words += 1;
         }
         id
     }
 
-    /// Its word on a topic is kept no more.
-    pub(super) fn forget(&mut self, id: ReporterId, topic: TopicId) {
+    /// Its word on a back-off key is kept no more.
+    pub(super) fn forget(&mut self, id: ReporterId, backoff_key: BackoffKeyId) {
         let Some(known) = self.known.get_mut(id.place()) else { return };
-        self.words -= usize::from(known.words.remove(&topic).is_some());
+        self.words -= usize::from(known.words.remove(&backoff_key).is_some());
         if known.words.is_empty()
             && let Some(name) = known.name.take()
         {
@@ -55,23 +55,23 @@ impl Reporters {
         }
     }
 
-    /// The topics it speaks of.
-    pub(super) fn topics_of(&self, id: ReporterId) -> impl Iterator<Item = TopicId> {
+    /// The back-off keys it speaks of.
+    pub(super) fn backoff_keys_of(&self, id: ReporterId) -> impl Iterator<Item = BackoffKeyId> {
         self.known.get(id.place()).into_iter().flat_map(|known| known.words.keys().copied())
     }
 
-    /// Of how many topics it speaks.
+    /// Of how many back-off keys it speaks.
     pub(super) fn count_of(&self, id: ReporterId) -> usize {
         self.known.get(id.place()).map_or(0, |known| known.words.len())
     }
 
-    /// The topic of its oldest word.
-    pub(super) fn oldest_of(&self, id: ReporterId) -> Option<TopicId> {
+    /// The back-off key of its oldest word.
+    pub(super) fn oldest_of(&self, id: ReporterId) -> Option<BackoffKeyId> {
         let words = &self.known.get(id.place())?.words;
-        words.iter().min_by_key(|(_, date)| **date).map(|(topic, _)| *topic)
+        words.iter().min_by_key(|(_, date)| **date).map(|(backoff_key, _)| *backoff_key)
     }
 
-    /// Who speaks of the most topics.
+    /// Who speaks of the most back-off keys.
     pub(super) fn most_talkative(&self) -> Option<ReporterId> {
         self.ids.values().copied().max_by_key(|id| (self.count_of(*id), *id))
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn who_is_forgotten_leaves_its_number_to_the_next() {
         let name = |name: &str| name.parse::<NodeName>().expect("a name");
-        let (one, two, date) = (TopicId(1), TopicId(2), Duration::from_secs(1));
+        let (one, two, date) = (BackoffKeyId(1), BackoffKeyId(2), Duration::from_secs(1));
         let mut reporters = Reporters::default();
         let first = reporters.spoke(&name("a"), one, date);
         assert_eq!(reporters.spoke(&name("a"), two, Duration::ZERO), first);
@@ -119,6 +119,6 @@ mod tests {
         reporters.forget(first, two);
         assert_eq!((reporters.find(&name("a")), reporters.words(), reporters.count_of(first)), (None, 1, 0));
         assert_eq!(reporters.spoke(&name("c"), one, date), first);
-        assert_eq!(reporters.topics_of(first).collect::<Vec<_>>(), [one]);
+        assert_eq!(reporters.backoff_keys_of(first).collect::<Vec<_>>(), [one]);
     }
 }

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{BackoffKey, OTHER_KEYS_MOST};
+use contract::messages::backoff_tracker::{LocalKey, OTHER_KEYS_MOST};
 use contract::{AttemptId, Stage, TraceContext};
 
+use super::backoff_key::BackoffKeyId;
 use super::input::{Duty, Verdict};
 use super::target::Aim;
-use super::topic::TopicId;
 
 /// A request and how far it is.
 #[derive(Debug)]
 pub(super) struct Request {
     /// The key that it goes by: of all its keys the one that is held the shortest.
-    pub(super) key: BackoffKey,
-    pub(super) other_keys: Vec<BackoffKey>,
+    pub(super) key: LocalKey,
+    pub(super) other_keys: Vec<LocalKey>,
     pub(super) aim: Aim,
     pub(super) state: State,
     /// Whether the bus did not answer for it: then it goes ahead once without.
@@ -27,7 +27,7 @@ pub(super) struct Request {
     /// When to look at it again, if nothing happens before.
     pub(super) wake: Option<Duration>,
     /// What the lease is about that it waits for. Of all requests that wait for one, the first alone is looked at when something becomes of it.
-    pub(super) awaits: Option<TopicId>,
+    pub(super) awaits: Option<BackoffKeyId>,
 }
 
 /// How far a request is.
@@ -58,8 +58,8 @@ pub(super) struct Going {
     pub(super) until: Stage,
     /// The stages that have answered.
     pub(super) reached: Vec<Stage>,
-    /// What step a failure of each topic would be, as it was known when the attempt began.
-    pub(super) steps: BTreeMap<TopicId, u32>,
+    /// What step a failure of each back-off key would be, as it was known when the attempt began.
+    pub(super) steps: BTreeMap<BackoffKeyId, u32>,
     pub(super) told_unanswered: bool,
     /// Whether others had an answer while it had none for long.
     pub(super) others_answered: bool,
@@ -103,7 +103,7 @@ impl Going {
 }
 
 impl Request {
-    pub(super) fn new(key: BackoffKey, aim: Aim) -> Self {
+    pub(super) fn new(key: LocalKey, aim: Aim) -> Self {
         Self {
             key,
             other_keys: Vec::new(),
@@ -118,7 +118,7 @@ impl Request {
     }
 
     /// Takes the keys of those who want it now; whether they are others than before.
-    pub(super) fn set_keys(&mut self, key: BackoffKey, mut other_keys: Vec<BackoffKey>) -> bool {
+    pub(super) fn set_keys(&mut self, key: LocalKey, mut other_keys: Vec<LocalKey>) -> bool {
         other_keys.truncate(OTHER_KEYS_MOST);
         let now = || std::iter::once(&key).chain(&other_keys);
         let same =
@@ -129,16 +129,16 @@ impl Request {
         !same
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &BackoffKey> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &LocalKey> {
         std::iter::once(&self.key).chain(&self.other_keys)
     }
 
-    pub(super) fn has_key(&self, key: &BackoffKey) -> bool {
+    pub(super) fn has_key(&self, key: &LocalKey) -> bool {
         self.key == *key || self.other_keys.contains(key)
     }
 
     /// Goes by the key that is held the shortest, given for how long each is held.
-    pub(super) fn choose_key(&mut self, held: impl Fn(&BackoffKey) -> Option<Duration>) {
+    pub(super) fn choose_key(&mut self, held: impl Fn(&LocalKey) -> Option<Duration>) {
         let shortest = self.other_keys.iter_mut().map(|key| (held(key), key)).min_by_key(|(left, _)| *left);
         if let Some((_, key)) = shortest.filter(|(left, _)| *left < held(&self.key)) {
             std::mem::swap(&mut self.key, key);
@@ -164,14 +164,14 @@ mod tests {
 
     use super::*;
 
-    fn key(pod: &str) -> BackoffKey {
-        BackoffKey { pod: Some(PodRef { name: pod.to_owned(), ..PodRef::default() }), image: "a:1".to_owned() }
+    fn key(pod: &str) -> LocalKey {
+        LocalKey { pod: Some(PodRef { name: pod.to_owned(), ..PodRef::default() }), image: "a:1".to_owned() }
     }
 
     #[test]
     fn a_request_goes_by_the_key_that_is_held_the_shortest_of_those_that_want_it_now() {
-        let seconds: BTreeMap<BackoffKey, u64> = [(key("a"), 300), (key("b"), 10)].into();
-        let held = |key: &BackoffKey| seconds.get(key).copied().map(Duration::from_secs);
+        let seconds: BTreeMap<LocalKey, u64> = [(key("a"), 300), (key("b"), 10)].into();
+        let held = |key: &LocalKey| seconds.get(key).copied().map(Duration::from_secs);
         let mut request = Request::new(key("a"), Aim::new(Target::default()));
         // Each question follows the one before, and its keys come in any order.
         for (keys, changed, chosen) in [
@@ -182,7 +182,7 @@ mod tests {
             (vec!["a", "b"], true, "b"),
             (vec!["a"], true, "a"),
         ] {
-            let mut others: Vec<BackoffKey> = keys.iter().copied().map(key).collect();
+            let mut others: Vec<LocalKey> = keys.iter().copied().map(key).collect();
             assert_eq!(request.set_keys(others.remove(0), others), changed, "{keys:?}");
             request.choose_key(held);
             assert_eq!(request.key, key(chosen), "{keys:?}");

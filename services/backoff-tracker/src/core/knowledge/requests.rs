@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::backoff_key::BackoffKeyId;
 use super::lease::RequestId;
 use super::node::Knowledge;
 use super::request::Request;
-use super::topic::TopicId;
 
 /// Indexes of no more requests than this are compared with them after each step, where assertions are on.
 const COMPARED_MOST: usize = 64;
@@ -18,18 +18,18 @@ pub(super) enum Fate {
     Ends,
 }
 
-/// All requests of a node, found by id, by the time to look at them again, by topic, and by what the lease is about that they wait for.
+/// All requests of a node, found by id, by the time to look at them again, by back-off key, and by what the lease is about that they wait for.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     /// Boxed, as each is lent out to be looked at: a map has room for eleven where it has one. None: it is lent out.
     all: BTreeMap<RequestId, Option<Box<Request>>>,
     wakes: BTreeSet<(Duration, RequestId)>,
-    /// Those that are lent out included: a request's topics never change.
-    of_topic: BTreeMap<TopicId, BTreeSet<RequestId>>,
-    /// Who waits for a lease about a topic, the longest first: it will have it next. Those that are lent out keep their place.
-    queues: BTreeMap<TopicId, BTreeSet<RequestId>>,
+    /// Those that are lent out included: a request's back-off keys never change.
+    of_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<RequestId>>,
+    /// Who waits for a lease about a back-off key, the longest first: it will have it next. Those that are lent out keep their place.
+    queues: BTreeMap<BackoffKeyId, BTreeSet<RequestId>>,
     /// In which queue each is.
-    queued: BTreeMap<RequestId, TopicId>,
+    queued: BTreeMap<RequestId, BackoffKeyId>,
     /// Those that have become the first of a queue since they were last taken.
     now_first: BTreeSet<RequestId>,
     /// How many were lent out.
@@ -66,8 +66,8 @@ impl Requests {
         if self.all.contains_key(&id) {
             return;
         }
-        for topic in &request.aim.ids {
-            self.of_topic.entry(*topic).or_default().insert(id);
+        for backoff_key in &request.aim.ids {
+            self.of_backoff_key.entry(*backoff_key).or_default().insert(id);
         }
         self.wakes.extend(request.wake.map(|wake| (wake, id)));
         self.queue(id, request.awaits);
@@ -107,31 +107,31 @@ impl Requests {
         }
     }
 
-    /// Waits for a lease about this topic from now on, and for no other.
-    fn queue(&mut self, id: RequestId, awaits: Option<TopicId>) {
+    /// Waits for a lease about this back-off key from now on, and for no other.
+    fn queue(&mut self, id: RequestId, awaits: Option<BackoffKeyId>) {
         let before = self.queued.get(&id).copied();
         if before == awaits {
             return;
         }
-        if let Some(topic) = before {
-            self.leave_queue(id, topic);
+        if let Some(backoff_key) = before {
+            self.leave_queue(id, backoff_key);
         }
-        if let Some(topic) = awaits {
-            self.queued.insert(id, topic);
-            self.queues.entry(topic).or_default().insert(id);
+        if let Some(backoff_key) = awaits {
+            self.queued.insert(id, backoff_key);
+            self.queues.entry(backoff_key).or_default().insert(id);
         }
     }
 
-    fn leave_queue(&mut self, id: RequestId, topic: TopicId) {
+    fn leave_queue(&mut self, id: RequestId, backoff_key: BackoffKeyId) {
         self.queued.remove(&id);
         self.now_first.remove(&id);
-        let Some(queue) = self.queues.get_mut(&topic) else { return };
+        let Some(queue) = self.queues.get_mut(&backoff_key) else { return };
         let was_first = queue.first() == Some(&id);
         queue.remove(&id);
         match queue.first() {
             Some(next) if was_first => drop(self.now_first.insert(*next)),
             Some(_) => {}
-            None => drop(self.queues.remove(&topic)),
+            None => drop(self.queues.remove(&backoff_key)),
         }
     }
 
@@ -145,19 +145,19 @@ impl Requests {
     fn forget(&mut self, id: RequestId, request: &Request) {
         self.all.remove(&id);
         self.queue(id, None);
-        for topic in &request.aim.ids {
-            if let Some(requests) = self.of_topic.get_mut(topic) {
+        for backoff_key in &request.aim.ids {
+            if let Some(requests) = self.of_backoff_key.get_mut(backoff_key) {
                 requests.remove(&id);
                 if requests.is_empty() {
-                    self.of_topic.remove(topic);
+                    self.of_backoff_key.remove(backoff_key);
                 }
             }
         }
     }
 
-    /// Those that may be bound by a topic.
-    pub(super) fn touching(&self, topic: TopicId) -> Vec<RequestId> {
-        self.of_topic.get(&topic).into_iter().flatten().copied().filter(|id| self.contains(*id)).collect()
+    /// Those that may be bound by a back-off key.
+    pub(super) fn touching(&self, backoff_key: BackoffKeyId) -> Vec<RequestId> {
+        self.of_backoff_key.get(&backoff_key).into_iter().flatten().copied().filter(|id| self.contains(*id)).collect()
     }
 
     /// Those that are to be looked at by now.
@@ -170,14 +170,14 @@ impl Requests {
         self.wakes.first().map(|(wake, _)| *wake)
     }
 
-    /// Who is to have a lease about this topic next: what happens to the lease concerns no other.
-    pub(super) fn first_in_queue(&self, topic: TopicId) -> Option<RequestId> {
-        self.queues.get(&topic)?.first().copied()
+    /// Who is to have a lease about this back-off key next: what happens to the lease concerns no other.
+    pub(super) fn first_in_queue(&self, backoff_key: BackoffKeyId) -> Option<RequestId> {
+        self.queues.get(&backoff_key)?.first().copied()
     }
 
-    /// Whether another waits longer for a lease about this topic.
-    pub(super) fn is_behind(&self, id: RequestId, topic: TopicId) -> bool {
-        self.first_in_queue(topic).is_some_and(|first| first < id)
+    /// Whether another waits longer for a lease about this back-off key.
+    pub(super) fn is_behind(&self, id: RequestId, backoff_key: BackoffKeyId) -> bool {
+        self.first_in_queue(backoff_key).is_some_and(|first| first < id)
     }
 
     /// One that has become the first of its queue, each once.
@@ -192,16 +192,16 @@ impl Requests {
         }
         let wakes: BTreeSet<_> = self.iter().filter_map(|(id, request)| Some((request.wake?, id))).collect();
         debug_assert_eq!(self.wakes, wakes, "each is found when it is to be looked at");
-        let mut of_topic: BTreeMap<TopicId, BTreeSet<RequestId>> = BTreeMap::new();
+        let mut of_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<RequestId>> = BTreeMap::new();
         for (id, request) in self.iter() {
-            for topic in &request.aim.ids {
-                of_topic.entry(*topic).or_default().insert(id);
+            for backoff_key in &request.aim.ids {
+                of_backoff_key.entry(*backoff_key).or_default().insert(id);
             }
         }
-        debug_assert_eq!(self.of_topic, of_topic, "each is found by its topics");
+        debug_assert_eq!(self.of_backoff_key, of_backoff_key, "each is found by its back-off keys");
         let queued: BTreeMap<_, _> = self.iter().filter_map(|(id, request)| Some((id, request.awaits?))).collect();
         debug_assert_eq!(self.queued, queued, "who waits for a lease is in its queue");
-        let in_queues = self.queues.iter().flat_map(|(topic, queue)| queue.iter().map(|id| (*id, *topic)));
+        let in_queues = self.queues.iter().flat_map(|(backoff_key, queue)| queue.iter().map(|id| (*id, *backoff_key)));
         debug_assert_eq!(in_queues.collect::<BTreeMap<_, _>>(), queued, "and in no other");
         debug_assert_eq!(self.iter().count(), self.len(), "none is lent out between steps");
     }
@@ -223,7 +223,7 @@ impl Knowledge {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
-    use contract::messages::backoff_tracker::BackoffKey;
+    use contract::messages::backoff_tracker::LocalKey;
     use contract::{Target, View};
     use proptest::prelude::*;
 
@@ -255,7 +255,7 @@ mod tests {
         ]
     }
 
-    /// Two images of one registry share most of their topics.
+    /// Two images of one registry share most of their back-off keys.
     fn aim(image: usize) -> Aim {
         let view = View { registry: format!("r{}", image / 2), ..View::default() };
         Aim::new(Target { view, reference: format!("r/a:{image}"), repository: "a".to_owned(), ..Target::default() })
@@ -269,9 +269,9 @@ mod tests {
     type Known = (usize, Option<u64>, bool);
     type Model = BTreeMap<u64, Known>;
 
-    /// Who waits the longest for a lease about this topic.
-    fn first(model: &Model, topic: TopicId) -> Option<RequestId> {
-        model.iter().find(|(_, (image, _, waits))| *waits && aim(*image).endpoint == topic).map(|(id, _)| RequestId(*id))
+    /// Who waits the longest for a lease about this back-off key.
+    fn first(model: &Model, backoff_key: BackoffKeyId) -> Option<RequestId> {
+        model.iter().find(|(_, (image, _, waits))| *waits && aim(*image).endpoint == backoff_key).map(|(id, _)| RequestId(*id))
     }
 
     fn compare(requests: &Requests, model: &Model) {
@@ -284,9 +284,9 @@ mod tests {
             let due: BTreeSet<RequestId> = requests.due(Duration::from_secs(now)).collect();
             assert_eq!(due.into_iter().collect::<Vec<_>>(), ids(&|_, wake| wake.is_some_and(|wake| wake <= now)), "due at {now}");
         }
-        for topic in (0..IMAGES).flat_map(|image| aim(image).ids) {
-            assert_eq!(requests.touching(topic), ids(&|image, _| aim(image).touches(topic)), "{topic:?}");
-            assert_eq!(requests.first_in_queue(topic), first(model, topic), "{topic:?}");
+        for backoff_key in (0..IMAGES).flat_map(|image| aim(image).ids) {
+            assert_eq!(requests.touching(backoff_key), ids(&|image, _| aim(image).touches(backoff_key)), "{backoff_key:?}");
+            assert_eq!(requests.first_in_queue(backoff_key), first(model, backoff_key), "{backoff_key:?}");
         }
         requests.assert_invariants();
     }
@@ -294,7 +294,7 @@ mod tests {
     fn perform(knowledge: &mut Knowledge, model: &mut Model, act: &Act) {
         match act.clone() {
             Act::Add(id, image, wake) => {
-                let mut request = Request::new(BackoffKey { pod: None, image: "a:1".to_owned() }, aim(image));
+                let mut request = Request::new(LocalKey { pod: None, image: "a:1".to_owned() }, aim(image));
                 request.wake = seconds(wake);
                 knowledge.requests.add(RequestId(id), request);
                 model.entry(id).or_insert((image, wake, false));
@@ -308,7 +308,8 @@ mod tests {
                     request.wake = seconds(wake);
                     request.awaits = waits.then_some(request.aim.endpoint);
                     let requests = &mut knowledge.requests;
-                    let found = request.aim.ids.iter().flat_map(|topic| requests.touching(*topic)).chain(requests.due(Duration::MAX));
+                    let found =
+                        request.aim.ids.iter().flat_map(|backoff_key| requests.touching(*backoff_key)).chain(requests.due(Duration::MAX));
                     assert!(found.chain(requests.ids()).all(|found| found != RequestId(id)), "what is lent out is not found");
                     assert_eq!(requests.change(RequestId(id), |_| ()), None);
                     ((), if over { Fate::Ends } else { Fate::Stays })
@@ -333,11 +334,11 @@ mod tests {
             let mut knowledge = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
             let mut model = Model::new();
             for act in &acts {
-                let topics = || (0..IMAGES).map(|image| aim(image).endpoint);
-                let before: Vec<_> = topics().filter_map(|topic| first(&model, topic)).collect();
+                let backoff_keys = || (0..IMAGES).map(|image| aim(image).endpoint);
+                let before: Vec<_> = backoff_keys().filter_map(|backoff_key| first(&model, backoff_key)).collect();
                 perform(&mut knowledge, &mut model, act);
                 compare(&knowledge.requests, &model);
-                let after = topics().filter_map(|topic| first(&model, topic));
+                let after = backoff_keys().filter_map(|backoff_key| first(&model, backoff_key));
                 let came_first: BTreeSet<RequestId> = after.filter(|id| !before.contains(id)).collect();
                 let told: BTreeSet<RequestId> = std::iter::from_fn(|| knowledge.requests.take_now_first()).collect();
                 prop_assert!(told.is_subset(&came_first), "{told:?} of {came_first:?}");

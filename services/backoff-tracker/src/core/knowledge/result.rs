@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{AttemptReported, BackoffKey, ReportAttempt};
+use contract::messages::backoff_tracker::{AttemptReported, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass, Stage, TraceContext};
 
+use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::entry::{Binding, Entry};
 use super::input::{Duty, Effect, Outcome};
 use super::lease::{LeaseName, RequestId};
@@ -16,7 +17,6 @@ use super::report::{Finding, Report, Trouble};
 use super::request::{Going, Request, State};
 use super::requests::Fate;
 use super::target::{Aim, Failure};
-use super::topic::{Topic, TopicId};
 use super::{QUIET_AFTER, UNANSWERED_AFTER, cadence};
 use crate::core::delays::Failing;
 use crate::core::floor::{FailedAttempt, OwnFailure};
@@ -45,22 +45,22 @@ impl Knowledge {
             return (AttemptReported { next_try_ms: Some(0), entry: None }, effects);
         }
         let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
-        let topics = self.topics_of(&report, &failure);
+        let backoff_keys = self.backoff_keys_of(&report, &failure);
         if let Some(going) = self.tried.going_of(report.attempt) {
             let kept = own_failure(now.monotonic, &failure, report.attempt_span);
-            self.note_floor(&report.key, report.attempt, &going, &topics, &kept);
+            self.note_floor(&report.key, report.attempt, &going, &backoff_keys, &kept);
         }
         let own = self.tried.is_by_own_rule(report.attempt)
             || self.tried.view_of(report.attempt).is_none_or(|view| self.is_lenient(now.monotonic, view));
-        let bound = self.binding_of(now.monotonic, topics.iter().map(|topic| topic.id())).filter(|_| !own);
+        let bound = self.binding_of(now.monotonic, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| !own);
         let reported = match bound {
             Some(entry) => {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
-                self.local.report_shared(now, report, topics, failing);
+                self.local.report_shared(now, report, backoff_keys, failing);
                 let left = entry.next_try.saturating_sub(now.monotonic);
-                AttemptReported { next_try_ms: Some(milliseconds(left)), entry: Some(format!("{:032x}", entry.topic.id().0)) }
+                AttemptReported { next_try_ms: Some(milliseconds(left)), entry: Some(format!("{:032x}", entry.backoff_key.id().0)) }
             }
-            None => self.local.report_about(now, report, topics, None),
+            None => self.local.report_about(now, report, backoff_keys, None),
         };
         self.look_at_all(now.monotonic, touched, &mut effects);
         (reported, effects)
@@ -68,29 +68,30 @@ impl Knowledge {
 
     /// What a failure is about. An attempt that the pull coordinator made because this tracker was silent was not cleared here, but its image
     /// is wanted here: a success of the same releases it.
-    fn topics_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<Topic>> {
-        let wanted =
-            || self.requests.iter().find(|(_, request)| request.has_key(&report.key)).map(|(_, request)| request.aim.topics_of(failure));
-        self.tried.topics_of(report.attempt).or_else(wanted).unwrap_or_default()
+    fn backoff_keys_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<BackoffKey>> {
+        let wanted = || {
+            self.requests.iter().find(|(_, request)| request.has_key(&report.key)).map(|(_, request)| request.aim.backoff_keys_of(failure))
+        };
+        self.tried.backoff_keys_of(report.attempt).or_else(wanted).unwrap_or_default()
     }
 
     /// What failed after the manifest was there is said once: another host, a limit, content that is not what it should be.
     fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &Failure, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some((aim, going)) = self.tried.take_resolved(attempt) else { return vec![] };
-        let topics = aim.topics_of(failure);
+        let backoff_keys = aim.backoff_keys_of(failure);
         let going = Going { begun: now, ..going };
         let mut touched = Vec::new();
-        for topic in &topics {
-            if self.replica.at_fault(now, &self.node, Some(topic)) {
-                self.replica.still_at_fault(now, &self.node, topic);
+        for backoff_key in &backoff_keys {
+            if self.replica.at_fault(now, &self.node, Some(backoff_key)) {
+                self.replica.still_at_fault(now, &self.node, backoff_key);
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.trouble(&aim, &going, topic, failure));
-            self.publish(now, &going, Arc::clone(topic), finding, effects);
-            touched.extend(self.requests.touching(topic.id()));
+            let finding = Finding::Failed(self.trouble(&aim, &going, backoff_key, failure));
+            self.publish(now, &going, Arc::clone(backoff_key), finding, effects);
+            touched.extend(self.requests.touching(backoff_key.id()));
         }
-        self.tried.failed(attempt, &aim, topics, &going);
+        self.tried.failed(attempt, &aim, backoff_keys, &going);
         touched
     }
 
@@ -115,12 +116,12 @@ impl Knowledge {
             let State::Going(going) = std::mem::replace(&mut request.state, State::Fresh) else { return (BTreeSet::new(), Fate::Ends) };
             request.told = None;
             request.wake = None;
-            let topics = request.aim.topics_of(&failure);
-            let mut touched = knowledge.failed(now, request, &going, &failure, &topics, effects);
-            let ids = || topics.iter().map(|topic| topic.id());
-            // What it held for the failed topic it keeps: who has not heard of the failure would ask in vain. The rest others may take.
-            let kept: Vec<TopicId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
-            knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.topic()), effects);
+            let backoff_keys = request.aim.backoff_keys_of(&failure);
+            let mut touched = knowledge.failed(now, request, &going, &failure, &backoff_keys, effects);
+            let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
+            // What it held for the failed back-off key it keeps: who has not heard of the failure would ask in vain. The rest others may take.
+            let kept: Vec<BackoffKeyId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
+            knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.backoff_key()), effects);
             touched.insert(id);
             (touched, Fate::Stays)
         });
@@ -173,15 +174,15 @@ impl Knowledge {
     /// Tells what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
     fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, stage: Stage, effects: &mut Vec<Effect>) -> BTreeSet<RequestId> {
         let mut touched = BTreeSet::new();
-        let topics = aim.topics();
-        let view_id = topics.first().map(|topic| topic.view_id()).unwrap_or_default();
+        let backoff_keys = aim.backoff_keys();
+        let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
         let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
         // The narrowest first: who hears that the registry is back knows then that the image is resolved, and asks for no lead.
-        for topic in topics.iter().rev().filter(|topic| topic.about().stage() == stage) {
-            let watched = [aim.owner, aim.endpoint, aim.image, aim.blobs].contains(&topic.id())
-                || (topic.id() == aim.content && !going.reached.contains(&Stage::Blob))
-                || (any_repository_fails && topic.class() == FailureClass::RegistryUnavailable);
-            touched.extend(self.tell_success(now, topic, watched, going, effects));
+        for backoff_key in backoff_keys.iter().rev().filter(|backoff_key| backoff_key.about().stage() == stage) {
+            let watched = [aim.owner, aim.endpoint, aim.image, aim.blobs].contains(&backoff_key.id())
+                || (backoff_key.id() == aim.content && !going.reached.contains(&Stage::Blob))
+                || (any_repository_fails && backoff_key.class() == FailureClass::RegistryUnavailable);
+            touched.extend(self.tell_success(now, backoff_key, watched, going, effects));
         }
         touched
     }
@@ -189,23 +190,23 @@ impl Knowledge {
     fn tell_success(
         &mut self,
         now: Duration,
-        topic: &Arc<Topic>,
+        backoff_key: &Arc<BackoffKey>,
         watched: bool,
         going: &Going,
         effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
-        let own_doubt = self.replica.word(topic.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
+        let own_doubt = self.replica.word(backoff_key.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
         // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
-        let failed_untold = self.untold.failure(topic.id()).is_some();
-        let is_first = || (watched || failed_untold) && self.is_newer_success(topic, now);
-        let is_news = own_doubt || (failed_untold && self.untold.is_cut()) || self.replica.is_doubted(topic.id()) || is_first();
+        let failed_untold = self.untold.failure(backoff_key.id()).is_some();
+        let is_first = || (watched || failed_untold) && self.is_newer_success(backoff_key, now);
+        let is_news = own_doubt || (failed_untold && self.untold.is_cut()) || self.replica.is_doubted(backoff_key.id()) || is_first();
         if !is_news {
-            self.untold.forget(topic.id());
+            self.untold.forget(backoff_key.id());
             return vec![];
         }
-        self.publish(now, going, Arc::clone(topic), Finding::Succeeded, effects);
-        self.cause_is_gone(now, topic.id());
-        self.requests.touching(topic.id())
+        self.publish(now, going, Arc::clone(backoff_key), Finding::Succeeded, effects);
+        self.cause_is_gone(now, backoff_key.id());
+        self.requests.touching(backoff_key.id())
     }
 
     fn failed(
@@ -214,121 +215,144 @@ impl Knowledge {
         request: &Request,
         going: &Going,
         failure: &Failure,
-        topics: &[Arc<Topic>],
+        backoff_keys: &[Arc<BackoffKey>],
         effects: &mut Vec<Effect>,
     ) -> BTreeSet<RequestId> {
         let mut touched = BTreeSet::new();
         let late = going.deadline.is_some_and(|deadline| now > deadline);
         self.counts.late_results_total += u64::from(late);
-        for topic in topics.iter().filter(|_| !late) {
-            if self.replica.at_fault(now, &self.node, Some(topic)) {
-                self.replica.still_at_fault(now, &self.node, topic);
+        for backoff_key in backoff_keys.iter().filter(|_| !late) {
+            if self.replica.at_fault(now, &self.node, Some(backoff_key)) {
+                self.replica.still_at_fault(now, &self.node, backoff_key);
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.trouble(&request.aim, going, topic, failure));
-            self.publish(now, going, Arc::clone(topic), finding, effects);
-            touched.extend(self.requests.touching(topic.id()));
+            let finding = Finding::Failed(self.trouble(&request.aim, going, backoff_key, failure));
+            self.publish(now, going, Arc::clone(backoff_key), finding, effects);
+            touched.extend(self.requests.touching(backoff_key.id()));
         }
         if !late {
-            self.note_probe(now, going, topics, effects);
+            self.note_probe(now, going, backoff_keys, effects);
         }
         if failure.shows_reachable() && !late {
-            let endpoint = request.aim.stage_topic(failure.stage);
+            let endpoint = request.aim.stage_backoff_key(failure.stage);
             touched.extend(self.tell_success(now, &endpoint, true, going, effects));
         }
         if let Some((attempt, span)) = going.attempt {
             let own = own_failure(now, failure, span);
-            self.tried.failed(attempt, &request.aim, topics.to_vec(), going);
-            self.note_floor(&request.key, attempt, going, topics, &own);
-            self.note_retry_pause(now, request, failure, topics, &own);
-            self.move_own_delay(now, request, going, failure, topics.to_vec());
+            self.tried.failed(attempt, &request.aim, backoff_keys.to_vec(), going);
+            self.note_floor(&request.key, attempt, going, backoff_keys, &own);
+            self.note_retry_pause(now, request, failure, backoff_keys, &own);
+            self.move_own_delay(now, request, going, failure, backoff_keys.to_vec());
         }
         touched
     }
 
     /// Kubelet's rule as a floor: whatever the fleet comes to believe, the next attempt of this key is not sooner.
-    fn note_floor(&mut self, key: &BackoffKey, attempt: AttemptId, going: &Going, topics: &[Arc<Topic>], failure: &Arc<OwnFailure>) {
-        let topics = topics.iter().map(|topic| topic.id()).collect();
-        let failed = FailedAttempt { attempt, began: going.begun, exempt: going.exempt, topics, failure: Arc::clone(failure) };
+    fn note_floor(
+        &mut self,
+        key: &LocalKey,
+        attempt: AttemptId,
+        going: &Going,
+        backoff_keys: &[Arc<BackoffKey>],
+        failure: &Arc<OwnFailure>,
+    ) {
+        let backoff_keys = backoff_keys.iter().map(|backoff_key| backoff_key.id()).collect();
+        let failed = FailedAttempt { attempt, began: going.begun, exempt: going.exempt, backoff_keys, failure: Arc::clone(failure) };
         self.floors.failed(key, failed);
     }
 
     /// At a registry that serves others the node asks again after a pause; where it was told for how long, with no pull sooner.
-    fn note_retry_pause(&mut self, now: Duration, request: &Request, failure: &Failure, topics: &[Arc<Topic>], own: &Arc<OwnFailure>) {
+    fn note_retry_pause(
+        &mut self,
+        now: Duration,
+        request: &Request,
+        failure: &Failure,
+        backoff_keys: &[Arc<BackoffKey>],
+        own: &Arc<OwnFailure>,
+    ) {
         if self.is_alone() || self.is_lenient(now, &request.aim.target.view) {
             return;
         }
-        if let (Some(asked), Some(owner)) = (failure.retry_after, topics.iter().find(|topic| topic.id() == request.aim.owner)) {
+        if let (Some(asked), Some(owner)) =
+            (failure.retry_after, backoff_keys.iter().find(|backoff_key| backoff_key.id() == request.aim.owner))
+        {
             self.retry_pauses.stay_away(owner.id(), now + cadence::delay(owner, 1, Some(asked)), own);
         }
-        if self.pauses_after(now, &request.key, topics) {
-            self.retry_pauses.failed(&request.key, topics.iter().map(|topic| topic.id()).collect(), own);
+        if self.pauses_after(now, &request.key, backoff_keys) {
+            self.retry_pauses.failed(&request.key, backoff_keys.iter().map(|backoff_key| backoff_key.id()).collect(), own);
         }
     }
 
     /// True if the node pauses for seconds after a failure, because the registry has served another node within a minute and no entry of its own
     /// binds. Otherwise kubelet's rule applies, also if an image has failed many times in a row here, because this node may be the cause.
-    fn pauses_after(&self, now: Duration, key: &BackoffKey, topics: &[Arc<Topic>]) -> bool {
-        let may_be_overloaded = || topics.iter().filter(|topic| topic.about().may_be_overloaded());
+    fn pauses_after(&self, now: Duration, key: &LocalKey, backoff_keys: &[Arc<BackoffKey>]) -> bool {
+        let may_be_overloaded = || backoff_keys.iter().filter(|backoff_key| backoff_key.about().may_be_overloaded());
         let at_fault = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
-            && may_be_overloaded().any(|topic| self.replica.at_fault(now, &self.node, Some(topic)));
-        let served = may_be_overloaded().filter_map(|topic| self.replica.succeeded_at(topic.id())).max();
+            && may_be_overloaded().any(|backoff_key| self.replica.at_fault(now, &self.node, Some(backoff_key)));
+        let served = may_be_overloaded().filter_map(|backoff_key| self.replica.succeeded_at(backoff_key.id())).max();
         let serves = served.is_some_and(|at| now <= at + SERVED_WITHIN);
-        serves && !at_fault && self.binding_of(now, topics.iter().map(|topic| topic.id())).is_none()
+        serves && !at_fault && self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).is_none()
     }
 
-    fn trouble(&self, aim: &Aim, going: &Going, topic: &Topic, failure: &Failure) -> Trouble {
+    fn trouble(&self, aim: &Aim, going: &Going, backoff_key: &BackoffKey, failure: &Failure) -> Trouble {
         let (message, repository) = (failure.cause.clone(), aim.target.repository.clone());
-        let id = topic.id();
+        let id = backoff_key.id();
         let told = || self.replica.word(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
         let before = match self.untold.failure(id) {
             Some((trouble, date)) => self.replica.succeeded_at(id).is_none_or(|success| success < date).then_some(trouble),
             None => told().and_then(|word| word.finding.trouble()),
         };
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
-        Trouble { message, step: going.step_of(topic.id()), retry_after: failure.retry_after, repository, in_a_row }.bounded()
+        Trouble { message, step: going.step_of(backoff_key.id()), retry_after: failure.retry_after, repository, in_a_row }.bounded()
     }
 
     /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
     /// must not try more often than kubelet would.
-    fn move_own_delay(&mut self, now: Duration, request: &Request, going: &Going, failure: &Failure, topics: Vec<Arc<Topic>>) {
+    fn move_own_delay(&mut self, now: Duration, request: &Request, going: &Going, failure: &Failure, backoff_keys: Vec<Arc<BackoffKey>>) {
         let Some((attempt, attempt_span)) = going.attempt else { return };
         let lenient = self.is_lenient(now, &request.aim.target.view);
         let failing = |since: Duration| Failing { since, took: now.saturating_sub(going.begun) };
         let by_fleet = !going.by_own_rule && !lenient;
         let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.told()) };
-        let entry = self.binding_of(now, topics.iter().map(|topic| topic.id())).filter(|_| by_fleet);
+        let entry = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| by_fleet);
         if let Some(entry) = entry {
-            self.local.report_shared(at(now), report, topics, failing(entry.failing_since));
-        } else if by_fleet && !self.is_alone() && self.pauses_after(now, &request.key, &topics) {
-            self.local.report_paused(at(now), report, topics);
+            self.local.report_shared(at(now), report, backoff_keys, failing(entry.failing_since));
+        } else if by_fleet && !self.is_alone() && self.pauses_after(now, &request.key, &backoff_keys) {
+            self.local.report_paused(at(now), report, backoff_keys);
         } else {
             let was_held = !lenient && (going.by_own_rule || self.is_alone());
-            let since = self.failing_for_others(now, &topics).filter(|since| was_held && *since < going.begun);
-            self.local.report_about(at(now), report, topics, since.map(failing));
+            let since = self.failing_for_others(now, &backoff_keys).filter(|since| was_held && *since < going.begun);
+            self.local.report_about(at(now), report, backoff_keys, since.map(failing));
         }
     }
 
     /// Since when it has failed so for others: by kubelet's rule a node that was held by that would have tried since then.
-    fn failing_for_others(&self, now: Duration, topics: &[Arc<Topic>]) -> Option<Duration> {
-        let entries = topics.iter().filter_map(|topic| self.entry(now, topic.id()));
+    fn failing_for_others(&self, now: Duration, backoff_keys: &[Arc<BackoffKey>]) -> Option<Duration> {
+        let entries = backoff_keys.iter().filter_map(|backoff_key| self.entry(now, backoff_key.id()));
         entries.filter(|entry| entry.reporters > usize::from(entry.mine)).map(|entry| entry.failing_since).min()
     }
 
-    /// The entry of this node's own making by which all go, of those topics.
-    pub(super) fn binding_of(&self, now: Duration, mut topics: impl Iterator<Item = TopicId>) -> Option<Entry> {
-        let shared = |topic| self.entry(now, topic).filter(|entry| entry.mine && entry.binding == Binding::Everybody);
-        if self.is_alone() { None } else { topics.find_map(shared) }
+    /// The entry of this node's own making by which all go, of those back-off keys.
+    pub(super) fn binding_of(&self, now: Duration, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> Option<Entry> {
+        let shared = |backoff_key| self.entry(now, backoff_key).filter(|entry| entry.mine && entry.binding == Binding::Everybody);
+        if self.is_alone() { None } else { backoff_keys.find_map(shared) }
     }
 
     /// Says something under this node's name. A failure is as old as its attempt, and so is a success that came after its lease had run
     /// out: the node may have slept since, and others have asked in its place.
-    pub(super) fn publish(&mut self, now: Duration, going: &Going, topic: Arc<Topic>, finding: Finding, effects: &mut Vec<Effect>) {
+    pub(super) fn publish(
+        &mut self,
+        now: Duration,
+        going: &Going,
+        backoff_key: Arc<BackoffKey>,
+        finding: Finding,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some((attempt, trace)) = going.attempt else { return };
         let in_time = going.deadline.is_none_or(|deadline| now <= deadline);
         let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(going.begun) };
-        let report = Arc::new(Report { reporter: self.node.clone(), topic, attempt, trace, finding });
+        let report = Arc::new(Report { reporter: self.node.clone(), backoff_key, attempt, trace, finding });
         let without_bus = match report.finding {
             Finding::Failed(_) | Finding::Unanswered(_) if going.duty == Duty::None => self.untold.began_without_bus(going.begun),
             // Other nodes wait for the result.
@@ -341,15 +365,15 @@ impl Knowledge {
         }
     }
 
-    /// Whether nobody is known to have told of a success of a topic shortly before that time.
-    pub(super) fn is_newer_success(&self, topic: &Topic, date: Duration) -> bool {
-        let lately = if topic.about().may_be_overloaded() { SERVED_TOLD_LATELY } else { TOLD_LATELY };
-        self.replica.succeeded_at(topic.id()).is_none_or(|at| at + lately <= date)
+    /// Whether nobody is known to have told of a success of a back-off key shortly before that time.
+    pub(super) fn is_newer_success(&self, backoff_key: &BackoffKey, date: Duration) -> bool {
+        let lately = if backoff_key.about().may_be_overloaded() { SERVED_TOLD_LATELY } else { TOLD_LATELY };
+        self.replica.succeeded_at(backoff_key.id()).is_none_or(|at| at + lately <= date)
     }
 
     /// Gives a report to the bus.
     pub(super) fn tell(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
-        self.untold.forget(report.topic.id());
+        self.untold.forget(report.backoff_key.id());
         self.say_unstored(&report);
         self.replica.hear(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));
@@ -368,7 +392,7 @@ fn own_failure(now: Duration, failure: &Failure, trace: Option<TraceContext>) ->
 }
 
 impl Going {
-    pub(super) fn step_of(&self, topic: TopicId) -> u32 {
-        self.steps.get(&topic).copied().unwrap_or(1)
+    pub(super) fn step_of(&self, backoff_key: BackoffKeyId) -> u32 {
+        self.steps.get(&backoff_key).copied().unwrap_or(1)
     }
 }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::LocalKey;
 
-use super::topic::TopicId;
+use super::backoff_key::BackoffKeyId;
 use crate::core::floor::OwnFailure;
 use crate::core::tracker::MAX_KEYS;
 
@@ -25,9 +25,9 @@ const MAX_BUDGETS: usize = 256;
 /// The pauses of one node.
 #[derive(Debug, Default)]
 pub(super) struct RetryPauses {
-    /// Until when the registry has asked this node to stay away, by the topic of the budget.
-    budgets: BTreeMap<TopicId, StayAway>,
-    keys: BTreeMap<BackoffKey, Pause>,
+    /// Until when the registry has asked this node to stay away, by the back-off key of the budget.
+    budgets: BTreeMap<BackoffKeyId, StayAway>,
+    keys: BTreeMap<LocalKey, Pause>,
 }
 
 #[derive(Debug)]
@@ -43,12 +43,12 @@ struct Pause {
     length: Duration,
     /// In a row.
     failures: u32,
-    topics: Vec<TopicId>,
+    backoff_keys: Vec<BackoffKeyId>,
 }
 
 impl RetryPauses {
     /// The registry has asked this node to stay away until then, by a failure. The longest that it asks for counts.
-    pub(super) fn stay_away(&mut self, budget: TopicId, until: Duration, failure: &Arc<OwnFailure>) {
+    pub(super) fn stay_away(&mut self, budget: BackoffKeyId, until: Duration, failure: &Arc<OwnFailure>) {
         self.budgets.retain(|_, asked| failure.at < asked.until);
         if self.budgets.get(&budget).is_none_or(|asked| asked.until < until) {
             self.budgets.insert(budget, StayAway { until, failure: Arc::clone(failure) });
@@ -60,8 +60,8 @@ impl RetryPauses {
         }
     }
 
-    /// An image failed by these topics, while others were served.
-    pub(super) fn failed(&mut self, key: &BackoffKey, topics: Vec<TopicId>, failure: &Arc<OwnFailure>) {
+    /// An image failed by these back-off keys, while others were served.
+    pub(super) fn failed(&mut self, key: &LocalKey, backoff_keys: Vec<BackoffKeyId>, failure: &Arc<OwnFailure>) {
         let now = failure.at;
         let known = self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER);
         let length = known.map_or(FIRST, |pause| (pause.length * 2).min(LONGEST));
@@ -70,17 +70,17 @@ impl RetryPauses {
         }
         if self.keys.len() < MAX_KEYS {
             let (until, failure, failures) = (now + length, Arc::clone(failure), self.failures(now, key) + 1);
-            self.keys.insert(key.clone(), Pause { until, failure, length, failures, topics });
+            self.keys.insert(key.clone(), Pause { until, failure, length, failures, backoff_keys });
         }
     }
 
     /// How often in a row an image has failed so.
-    pub(super) fn failures(&self, now: Duration, key: &BackoffKey) -> u32 {
+    pub(super) fn failures(&self, now: Duration, key: &LocalKey) -> u32 {
         self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER).map_or(0, |pause| pause.failures)
     }
 
     /// Until when an image is not tried, which is counted on this budget, and because of what.
-    pub(super) fn until(&self, now: Duration, budget: TopicId, key: &BackoffKey) -> Option<(Duration, Arc<OwnFailure>)> {
+    pub(super) fn until(&self, now: Duration, budget: BackoffKeyId, key: &LocalKey) -> Option<(Duration, Arc<OwnFailure>)> {
         let of_budget = self.budgets.get(&budget).map(|asked| (asked.until, &asked.failure));
         let of_key = self.keys.get(key).map(|pause| (pause.until, &pause.failure));
         let longest = of_budget.into_iter().chain(of_key).max_by_key(|(until, _)| *until)?;
@@ -88,14 +88,14 @@ impl RetryPauses {
     }
 
     /// The image was pulled.
-    pub(super) fn succeeded(&mut self, key: &BackoffKey) {
+    pub(super) fn succeeded(&mut self, key: &LocalKey) {
         self.keys.remove(key);
     }
 
-    /// An operator has cleared these topics, or images.
-    pub(super) fn clear(&mut self, is_cleared: impl Fn(&TopicId) -> bool, of_image: impl Fn(&BackoffKey) -> bool) {
+    /// An operator has cleared these back-off keys, or images.
+    pub(super) fn clear(&mut self, is_cleared: impl Fn(&BackoffKeyId) -> bool, of_image: impl Fn(&LocalKey) -> bool) {
         self.budgets.retain(|budget, _| !is_cleared(budget));
-        self.keys.retain(|key, pause| !of_image(key) && !pause.topics.iter().any(&is_cleared));
+        self.keys.retain(|key, pause| !of_image(key) && !pause.backoff_keys.iter().any(&is_cleared));
     }
 }
 
@@ -105,18 +105,18 @@ mod tests {
 
     use super::*;
 
-    const BUDGET: TopicId = TopicId(7);
+    const BUDGET: BackoffKeyId = BackoffKeyId(7);
 
     fn at(at: Duration) -> Arc<OwnFailure> {
         Arc::new(OwnFailure { at, class: FailureClass::RateLimited, cause: String::new(), trace: None })
     }
 
-    fn until(pauses: &RetryPauses, now: Duration, budget: TopicId, image: &str) -> Option<Duration> {
+    fn until(pauses: &RetryPauses, now: Duration, budget: BackoffKeyId, image: &str) -> Option<Duration> {
         pauses.until(now, budget, &key(image)).map(|(until, _)| until)
     }
 
-    fn key(image: &str) -> BackoffKey {
-        BackoffKey { pod: None, image: image.to_owned() }
+    fn key(image: &str) -> LocalKey {
+        LocalKey { pod: None, image: image.to_owned() }
     }
 
     #[test]
@@ -144,12 +144,12 @@ mod tests {
         pauses.stay_away(BUDGET, now + Duration::from_secs(1), &at(now + Duration::from_millis(1)));
         assert_eq!(until(&pauses, now, BUDGET, "a"), Some(ends), "the longest that was asked for");
         assert_eq!(pauses.until(now, BUDGET, &key("a")).map(|(_, failure)| failure.at), Some(now), "by what asked for it");
-        assert_eq!(until(&pauses, now, TopicId(8), "a"), None);
+        assert_eq!(until(&pauses, now, BackoffKeyId(8), "a"), None);
         assert_eq!(until(&pauses, ends, BUDGET, "a"), None);
-        pauses.clear(|topic| *topic == BUDGET, |_| false);
+        pauses.clear(|backoff_key| *backoff_key == BUDGET, |_| false);
         assert_eq!(until(&pauses, now, BUDGET, "a"), None);
         for number in 0..1_000 {
-            pauses.stay_away(TopicId(number), ends, &at(now));
+            pauses.stay_away(BackoffKeyId(number), ends, &at(now));
         }
         assert_eq!(pauses.budgets.len(), MAX_BUDGETS);
     }

@@ -1,4 +1,4 @@
-//! What a node wants to pull, how trying it failed, and which topics that touches.
+//! What a node wants to pull, how trying it failed, and which back-off keys that touches.
 
 use std::iter;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::AttemptFailure;
 use contract::{FailureClass, Stage, Target};
 
-use super::topic::{About, Topic, TopicId, hash128};
+use super::backoff_key::{About, BackoffKey, BackoffKeyId, hash128};
 
 /// How an attempt failed, classified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,48 +28,48 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
 }
 
-/// A target with the names of the topics that can bind it, computed once. The topics themselves are made when something is said of them:
+/// A target with the names of the back-off keys that can bind it, computed once. The back-off keys themselves are made when something is said of them:
 /// a node has a thousand aims, and looks for names in all of them whenever it hears anything.
 #[derive(Clone, Debug)]
 pub(super) struct Aim {
     pub(super) target: Target,
     /// Of whether the registry limits whom it counts as one.
-    pub(super) owner: TopicId,
+    pub(super) owner: BackoffKeyId,
     /// Of whether the registry is reached at all.
-    pub(super) endpoint: TopicId,
+    pub(super) endpoint: BackoffKeyId,
     /// Of whether its blobs can be had.
-    pub(super) blobs: TopicId,
+    pub(super) blobs: BackoffKeyId,
     /// Of whether the image's content is what it should be.
-    pub(super) content: TopicId,
+    pub(super) content: BackoffKeyId,
     /// Of whether the image is there. A success here is what "resolved lately" means.
-    pub(super) image: TopicId,
+    pub(super) image: BackoffKeyId,
     /// Of all, broadest first, `endpoint` and `image` among them.
-    pub(super) ids: Vec<TopicId>,
+    pub(super) ids: Vec<BackoffKeyId>,
 }
 
 impl Aim {
     pub(super) fn new(target: Target) -> Self {
-        let ids: Vec<TopicId> = topics(&target).map(|topic| topic.id()).collect();
+        let ids: Vec<BackoffKeyId> = backoff_keys(&target).map(|backoff_key| backoff_key.id()).collect();
         let (owner, endpoint, blobs, image, content) = (ids[OWNER], ids[ENDPOINT], ids[BLOBS], ids[IMAGE], ids[CONTENT]);
         Self { target, owner, endpoint, blobs, content, image, ids }
     }
 
-    pub(super) fn touches(&self, topic: TopicId) -> bool {
-        self.ids.contains(&topic)
+    pub(super) fn touches(&self, backoff_key: BackoffKeyId) -> bool {
+        self.ids.contains(&backoff_key)
     }
 
     /// What can bind it, broadest first.
-    pub(super) fn topics(&self) -> Vec<Arc<Topic>> {
-        topics(&self.target).map(Arc::new).collect()
+    pub(super) fn backoff_keys(&self) -> Vec<Arc<BackoffKey>> {
+        backoff_keys(&self.target).map(Arc::new).collect()
     }
 
     /// What is said of a stage of the registry when it answers, and when it does not; of [`Stage::Whole`] there is nothing but the blobs.
-    pub(super) fn stage_topic(&self, stage: Stage) -> Arc<Topic> {
-        Arc::new(Topic::new(self.target.view.clone(), self.target.at_stage(stage)))
+    pub(super) fn stage_backoff_key(&self, stage: Stage) -> Arc<BackoffKey> {
+        Arc::new(BackoffKey::new(self.target.view.clone(), self.target.at_stage(stage)))
     }
 
     /// What others shall know of a failure; nothing for what concerns this node or this try alone.
-    pub(super) fn topics_of(&self, failure: &Failure) -> Vec<Arc<Topic>> {
+    pub(super) fn backoff_keys_of(&self, failure: &Failure) -> Vec<Arc<BackoffKey>> {
         let (target, authoritative) = (&self.target, failure.authoritative);
         let endpoint = failure.endpoint.as_ref().unwrap_or(&target.endpoint);
         let abouts = match failure.class {
@@ -90,7 +90,7 @@ impl Aim {
             // A proxy's page that says 404 or 401 is nobody's word; the rest is this node's own.
             _ => vec![],
         };
-        abouts.into_iter().map(|about| Arc::new(Topic::new(target.view.clone(), about))).collect()
+        abouts.into_iter().map(|about| Arc::new(BackoffKey::new(target.view.clone(), about))).collect()
     }
 }
 
@@ -129,7 +129,7 @@ impl Failure {
     }
 }
 
-/// The place of a target's budget among its topics.
+/// The place of a target's budget among its back-off keys.
 const OWNER: usize = 0;
 /// The place of its endpoint.
 const ENDPOINT: usize = 1;
@@ -141,7 +141,7 @@ const IMAGE: usize = 7;
 const CONTENT: usize = 9;
 
 /// What can bind a target, broadest first.
-fn topics(target: &Target) -> impl Iterator<Item = Topic> {
+fn backoff_keys(target: &Target) -> impl Iterator<Item = BackoffKey> {
     let mut abouts = vec![
         target.at_endpoint(&target.endpoint),
         target.at_stage(Stage::Token),
@@ -157,8 +157,8 @@ fn topics(target: &Target) -> impl Iterator<Item = Topic> {
         abouts.extend([target.at_endpoint(other), target.content(other)]);
     }
     abouts.extend(target.signature());
-    let owner = Topic::new(target.view.clone(), About::BudgetOwner(target.budget_owner.clone()));
-    let beside: Vec<Topic> = abouts.into_iter().map(|about| owner.beside(about)).collect();
+    let owner = BackoffKey::new(target.view.clone(), About::BudgetOwner(target.budget_owner.clone()));
+    let beside: Vec<BackoffKey> = abouts.into_iter().map(|about| owner.beside(about)).collect();
     iter::once(owner).chain(beside)
 }
 
@@ -246,7 +246,7 @@ mod tests {
     fn abouts(class: FailureClass, change: Change) -> Vec<About> {
         let mut failure = Failure { class, ..Failure::default() };
         change(&mut failure);
-        Aim::new(target()).topics_of(&failure).iter().map(|topic| topic.about().clone()).collect()
+        Aim::new(target()).backoff_keys_of(&failure).iter().map(|backoff_key| backoff_key.about().clone()).collect()
     }
 
     #[test]
@@ -289,24 +289,24 @@ mod tests {
     }
 
     #[test]
-    fn an_aim_names_its_topics() {
+    fn an_aim_names_its_backoff_keys() {
         let aim = Aim::new(target());
-        assert_eq!(aim.ids, aim.topics().iter().map(|topic| topic.id()).collect::<Vec<_>>());
-        let of = |about| Topic::new(target().view, about).id();
+        assert_eq!(aim.ids, aim.backoff_keys().iter().map(|backoff_key| backoff_key.id()).collect::<Vec<_>>());
+        let of = |about| BackoffKey::new(target().view, about).id();
         assert_eq!(aim.endpoint, of(target().at_endpoint("r:443")));
-        assert_eq!((aim.stage_topic(Stage::Manifest).id(), aim.image), (aim.endpoint, of(target().image())));
-        assert_eq!((aim.stage_topic(Stage::Blob).id(), aim.content), (aim.blobs, of(target().content("r:443"))));
+        assert_eq!((aim.stage_backoff_key(Stage::Manifest).id(), aim.image), (aim.endpoint, of(target().image())));
+        assert_eq!((aim.stage_backoff_key(Stage::Blob).id(), aim.content), (aim.blobs, of(target().content("r:443"))));
     }
 
     #[test]
     fn what_is_told_of_a_target_also_binds_it() {
         let aim = Aim::new(target());
         let token_server = Failure { class: RegistryUnavailable, endpoint: Some("token:443".to_owned()), ..Failure::default() };
-        assert!(aim.touches(aim.topics_of(&token_server)[0].id()));
+        assert!(aim.touches(aim.backoff_keys_of(&token_server)[0].id()));
         for class in FailureClass::ALL {
             for no_such_platform in [false, true] {
                 let failure = Failure { class, authoritative: true, no_such_platform, ..Failure::default() };
-                assert!(aim.topics_of(&failure).iter().all(|topic| aim.touches(topic.id())), "{class}");
+                assert!(aim.backoff_keys_of(&failure).iter().all(|backoff_key| aim.touches(backoff_key.id())), "{class}");
             }
         }
     }

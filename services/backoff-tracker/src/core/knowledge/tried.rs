@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use contract::{AttemptId, View};
 
+use super::backoff_key::BackoffKey;
 use super::request::Going;
 use super::target::Aim;
-use super::topic::Topic;
 
 /// Attempts remembered; their reports come within the time of a pull.
 const MAX_TRIED: usize = 1_024;
@@ -23,7 +23,7 @@ pub(super) struct Tried {
 struct Attempt {
     aim: Aim,
     /// What its failure was about.
-    topics: Vec<Arc<Topic>>,
+    backoff_keys: Vec<Arc<BackoffKey>>,
     /// How it went; none: nothing of it counts.
     going: Option<Going>,
     /// Ended without a word, as it hung while others were answered: what it comes to counts for nothing.
@@ -33,17 +33,17 @@ struct Attempt {
 }
 
 impl Tried {
-    pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, topics: Vec<Arc<Topic>>, going: &Going) {
-        self.remember(attempt, Attempt { aim: aim.clone(), topics, going: Some(going.clone()), abandoned: false, goes_on: false });
+    pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, backoff_keys: Vec<Arc<BackoffKey>>, going: &Going) {
+        self.remember(attempt, Attempt { aim: aim.clone(), backoff_keys, going: Some(going.clone()), abandoned: false, goes_on: false });
     }
 
     pub(super) fn resolved(&mut self, attempt: AttemptId, aim: &Aim, going: &Going) {
         let going = Some(going.clone());
-        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), going, abandoned: false, goes_on: true });
+        self.remember(attempt, Attempt { aim: aim.clone(), backoff_keys: Vec::new(), going, abandoned: false, goes_on: true });
     }
 
     pub(super) fn abandoned(&mut self, attempt: AttemptId, aim: &Aim) {
-        self.remember(attempt, Attempt { aim: aim.clone(), topics: Vec::new(), going: None, abandoned: true, goes_on: false });
+        self.remember(attempt, Attempt { aim: aim.clone(), backoff_keys: Vec::new(), going: None, abandoned: true, goes_on: false });
     }
 
     pub(super) fn is_abandoned(&self, attempt: AttemptId) -> bool {
@@ -71,8 +71,8 @@ impl Tried {
     }
 
     /// What the failure of an attempt was about, if the attempt is known.
-    pub(super) fn topics_of(&self, attempt: AttemptId) -> Option<Vec<Arc<Topic>>> {
-        self.attempts.get(&attempt).map(|tried| tried.topics.clone())
+    pub(super) fn backoff_keys_of(&self, attempt: AttemptId) -> Option<Vec<Arc<BackoffKey>>> {
+        self.attempts.get(&attempt).map(|tried| tried.backoff_keys.clone())
     }
 
     /// Whether the node's own rule allowed it, without clearance.

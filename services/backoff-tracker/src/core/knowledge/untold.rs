@@ -9,19 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::QUIET_AFTER;
+use super::backoff_key::BackoffKeyId;
 use super::decide::purpose;
 use super::input::Effect;
 use super::lease::RequestId;
 use super::node::Knowledge;
-use super::replica::MAX_TOPICS_OF_ONE;
+use super::replica::MAX_KEYS_OF_ONE;
 use super::report::{Finding, Report, Trouble};
-use super::topic::TopicId;
 
-/// The kept reports, the newest one of each topic.
+/// The kept reports, the newest one of each back-off key.
 #[derive(Debug, Default)]
 pub(super) struct Untold {
     bus: BusSeen,
-    reports: BTreeMap<TopicId, Kept>,
+    reports: BTreeMap<BackoffKeyId, Kept>,
 }
 
 /// Whether the bus can be reached, and whether the stored reports were read since.
@@ -74,25 +74,25 @@ impl Untold {
         }
     }
 
-    /// The kept failure of a topic, and its date.
-    pub(super) fn failure(&self, topic: TopicId) -> Option<(&Trouble, Duration)> {
-        let kept = self.reports.get(&topic)?;
+    /// The kept failure of a back-off key, and its date.
+    pub(super) fn failure(&self, backoff_key: BackoffKeyId) -> Option<(&Trouble, Duration)> {
+        let kept = self.reports.get(&backoff_key)?;
         Some((kept.report.finding.trouble()?, kept.date))
     }
 
-    /// Keeps a report instead of an earlier one of the same topic.
+    /// Keeps a report instead of an earlier one of the same back-off key.
     fn keep(&mut self, report: Arc<Report>, date: Duration, turn: Option<Duration>) {
-        let topic = report.topic.id();
-        if !self.reports.contains_key(&topic) && self.reports.len() >= MAX_TOPICS_OF_ONE {
-            let oldest = self.reports.iter().min_by_key(|(_, kept)| kept.date).map(|(topic, _)| *topic);
+        let backoff_key = report.backoff_key.id();
+        if !self.reports.contains_key(&backoff_key) && self.reports.len() >= MAX_KEYS_OF_ONE {
+            let oldest = self.reports.iter().min_by_key(|(_, kept)| kept.date).map(|(backoff_key, _)| *backoff_key);
             oldest.map(|oldest| self.reports.remove(&oldest));
         }
-        self.reports.insert(topic, Kept { report, date, turn });
+        self.reports.insert(backoff_key, Kept { report, date, turn });
     }
 
-    /// Drops the kept report of a topic.
-    pub(super) fn forget(&mut self, topic: TopicId) {
-        self.reports.remove(&topic);
+    /// Drops the kept report of a back-off key.
+    pub(super) fn forget(&mut self, backoff_key: BackoffKeyId) {
+        self.reports.remove(&backoff_key);
     }
 
     /// The time of the next turn.
@@ -125,14 +125,14 @@ impl Knowledge {
             self.untold.reports.values().filter(|kept| kept.turn.is_none()).map(|kept| Arc::clone(&kept.report)).collect();
         for report in waiting {
             let turn = self.turn_to_tell(now, &report);
-            self.untold.reports.entry(report.topic.id()).and_modify(|kept| kept.turn = Some(turn));
+            self.untold.reports.entry(report.backoff_key.id()).and_modify(|kept| kept.turn = Some(turn));
         }
     }
 
     /// Successes come first, because a failure that one of them answers is not published.
     fn turn_to_tell(&self, now: Duration, report: &Report) -> Duration {
         let successes = if report.finding == Finding::Succeeded { Duration::ZERO } else { self.fleet.telling_takes() };
-        now + successes + self.fleet.telling(&self.node, purpose(report.topic.id(), 0))
+        now + successes + self.fleet.telling(&self.node, purpose(report.backoff_key.id(), 0))
     }
 
     /// Publishes the reports whose turn has come and that others need; returns the requests that they touch.
@@ -140,7 +140,7 @@ impl Knowledge {
         let mut touched = Vec::new();
         for kept in self.untold.take_due(now) {
             if self.is_news(now, &kept) {
-                touched.extend(self.requests.touching(kept.report.topic.id()));
+                touched.extend(self.requests.touching(kept.report.backoff_key.id()));
                 self.tell(now, kept.report, now.saturating_sub(kept.date), effects);
             }
         }
@@ -149,12 +149,12 @@ impl Knowledge {
 
     fn is_news(&self, now: Duration, Kept { report, date, .. }: &Kept) -> bool {
         if report.finding != Finding::Succeeded {
-            let at_fault = self.replica.at_fault(now, &self.node, Some(&report.topic));
+            let at_fault = self.replica.at_fault(now, &self.node, Some(&report.backoff_key));
             return !at_fault && self.replica.is_changed_by(report, *date, self.eyes(now));
         }
         // A success older than this does not count as a sign that the registry answers.
         let is_lately = |at: Duration| now < at + QUIET_AFTER;
-        let is_first = is_lately(*date) && !self.replica.succeeded_at(report.topic.id()).is_some_and(is_lately);
+        let is_first = is_lately(*date) && !self.replica.succeeded_at(report.backoff_key.id()).is_some_and(is_lately);
         is_first || self.replica.is_answered_by(report, *date)
     }
 }

@@ -1,4 +1,4 @@
-//! What the nodes last said of one topic.
+//! What the nodes last said of one back-off key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::entry::Heard;
 use super::reporters::ReporterId;
 
-/// Every node's last word on a topic. Of most topics thousands say that it is in order, and few that it fails: whatever is asked of it
+/// Every node's last word on a back-off key. Of most back-off keys thousands say that it is in order, and few that it fails: whatever is asked of it
 /// often costs by these few.
 #[derive(Debug, Default)]
 pub(super) struct Words {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use backoff_tracker::core::knowledge::{Effect, Failure, Input, Knowledge, LeaseAnswer, LeaseName, Outcome, Report, RequestId, Verdict};
 use backoff_tracker::core::{BackoffPolicy, Delays};
 use clock::Random;
-use contract::messages::backoff_tracker::BackoffKey;
+use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass, NodeName, Target, View};
 
 /// How many nodes want the image.
@@ -144,7 +144,7 @@ impl Fleet {
 
     fn input(&mut self, node: usize, event: Event) -> Option<Input> {
         Some(match event {
-            Event::Ask => Input::Ask { request: REQUEST, key: BackoffKey { pod: None, image: image() }, target: target() },
+            Event::Ask => Input::Ask { request: REQUEST, key: LocalKey { pod: None, image: image() }, target: target() },
             Event::Tick => {
                 self.nodes.get_mut(node)?.tick.take_if(|planned| *planned == self.now)?;
                 Input::Tick

@@ -83,7 +83,7 @@ pub enum About {
     },
 }
 
-/// When the knowledge of a topic binds others than its reporter.
+/// When the knowledge of a back-off key binds others than its reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// At once, if briefly while only one node says so.
@@ -94,26 +94,26 @@ pub enum Reach {
     Repositories(usize),
 }
 
-/// The stable name of a topic, the same on every node and in every version.
+/// The stable name of a back-off key, the same on every node and in every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TopicId(pub u128);
+pub struct BackoffKeyId(pub u128);
 
 /// What a failure is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topic {
+pub struct BackoffKey {
     view: Arc<NamedView>,
     about: About,
-    id: TopicId,
+    id: BackoffKeyId,
 }
 
-/// A view and its name, which the topics of one image share.
+/// A view and its name, which the back-off keys of one image share.
 #[derive(Debug, PartialEq, Eq)]
 struct NamedView {
     view: View,
     id: u128,
 }
 
-impl Topic {
+impl BackoffKey {
     /// Computes the id.
     #[must_use]
     pub fn new(view: View, about: About) -> Self {
@@ -128,7 +128,7 @@ impl Topic {
     }
 
     fn within(view: Arc<NamedView>, about: About) -> Self {
-        let id = TopicId(hash128(&words(&view.view, &about)));
+        let id = BackoffKeyId(hash128(&words(&view.view, &about)));
         Self { view, about, id }
     }
 
@@ -138,7 +138,7 @@ impl Topic {
         &self.view.view
     }
 
-    /// The view's name, as stable as the topic's.
+    /// The view's name, as stable as the back-off key's.
     #[must_use]
     pub fn view_id(&self) -> u128 {
         self.view.id
@@ -152,7 +152,7 @@ impl Topic {
 
     /// Its name.
     #[must_use]
-    pub fn id(&self) -> TopicId {
+    pub fn id(&self) -> BackoffKeyId {
         self.id
     }
 
@@ -176,7 +176,7 @@ impl Topic {
         }
     }
 
-    /// The class of failure that this topic is for.
+    /// The class of failure that this back-off key is for.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         self.about.class()
@@ -301,12 +301,12 @@ mod tests {
     #[test]
     fn an_id_never_changes_between_versions() {
         let about = About::Reference { reference: "registry.example/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
-        assert_eq!(format!("{:032x}", Topic::new(view(), about).id().0), "316e2d029ab1c464307b9b74a4007f6a");
+        assert_eq!(format!("{:032x}", BackoffKey::new(view(), about).id().0), "316e2d029ab1c464307b9b74a4007f6a");
     }
 
     #[test]
     fn views_scopes_and_words_never_run_together() {
-        let of = |view: View, repository: &str| Topic::new(view, About::Repository(repository.to_owned())).id();
+        let of = |view: View, repository: &str| BackoffKey::new(view, About::Repository(repository.to_owned())).id();
         let base = of(view(), "a");
         assert_ne!(base, of(view(), "b"));
         assert_ne!(base, of(View { scope: "edge".to_owned(), ..view() }, "a"));
@@ -319,6 +319,6 @@ mod tests {
     #[test]
     fn one_beside_another_is_what_it_would_be_by_itself() {
         let about = About::Repository("a".to_owned());
-        assert_eq!(Topic::new(view(), About::Registry).beside(about.clone()), Topic::new(view(), about));
+        assert_eq!(BackoffKey::new(view(), About::Registry).beside(about.clone()), BackoffKey::new(view(), about));
     }
 }
