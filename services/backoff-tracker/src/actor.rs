@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix::{Actor, Context, Handler, MessageResult, SpawnHandle};
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY, Sender};
+use actors::{Ask, MAILBOX_CAPACITY, PanicGuard, Sender};
 use clock::{Clock, Random};
 use contract::NodeName;
 use contract::messages::backoff_tracker::{CheckBackoff, CountBackoffs, FleetNoted, ReportAttempt, SeeFleet};
@@ -27,7 +27,7 @@ pub struct BackoffTracker {
     pub(crate) alarm: Option<(SpawnHandle, Duration)>,
     pub(crate) recording: Option<Recording>,
     pub(crate) instruments: Instruments,
-    _gravestone: Gravestone,
+    _panic_guard: PanicGuard,
 }
 
 /// What the actor goes by.
@@ -73,7 +73,7 @@ pub struct TrackerParts {
     /// Chance, for spreading.
     pub random: Random,
     /// Tells of its death.
-    pub gravestone: Gravestone,
+    pub panic_guard: PanicGuard,
     /// How it takes part.
     pub share: Share,
     /// With whom.
@@ -85,7 +85,7 @@ pub struct TrackerParts {
 impl BackoffTracker {
     /// Ready to be started, on its own: kubelet's rule, and nobody to share with.
     #[must_use]
-    pub fn new(policy: BackoffPolicy, clock: Clock, gravestone: Gravestone) -> Self {
+    pub fn new(policy: BackoffPolicy, clock: Clock, panic_guard: PanicGuard) -> Self {
         let (core, share, clock) = (Core::Alone(Tracker::new(policy)), Share::Off, Dating::by(clock));
         Self {
             core,
@@ -96,7 +96,7 @@ impl BackoffTracker {
             alarm: None,
             recording: None,
             instruments: Instruments::default(),
-            _gravestone: gravestone,
+            _panic_guard: panic_guard,
         }
     }
 
@@ -110,9 +110,9 @@ impl BackoffTracker {
     /// Ready to be started, as one of a fleet. Sharing [`Share::Off`] it is on its own.
     #[must_use]
     pub fn sharing(parts: TrackerParts) -> Self {
-        let TrackerParts { node, policy, clock, random, gravestone, share, shared, fault } = parts;
+        let TrackerParts { node, policy, clock, random, panic_guard, share, shared, fault } = parts;
         if share == Share::Off {
-            return Self::new(policy, clock, gravestone);
+            return Self::new(policy, clock, panic_guard);
         }
         let sharing = Some(Sharing::new(node.clone(), shared, random, clock.clone()));
         let (mut knowledge, clock) = (Knowledge::new(node, policy), Dating::by(clock));
@@ -134,7 +134,7 @@ impl BackoffTracker {
             alarm: None,
             recording: None,
             instruments: Instruments::default(),
-            _gravestone: gravestone,
+            _panic_guard: panic_guard,
         }
     }
 

@@ -77,7 +77,7 @@ pub(crate) struct Read {
 
 impl Read {
     pub(crate) fn heard(self, stored: Stored) -> Input {
-        Input::Heard { age: stored.age_of(self.age_ms, self.said_ms), report: self.report }
+        Input::ReportReceived { age: stored.age_of(self.age_ms, self.said_ms), report: self.report }
     }
 }
 

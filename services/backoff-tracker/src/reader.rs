@@ -109,7 +109,7 @@ mod tests {
 
     fn read(reader: &Reader, key: &ReportKey, value: &Bytes, stored: Stored) -> Option<(Arc<Report>, Duration)> {
         match reader.heard(key.clone(), value, stored, |_| None) {
-            Some(Input::Heard { report, age }) => Some((report, age)),
+            Some(Input::ReportReceived { report, age }) => Some((report, age)),
             _ => None,
         }
     }

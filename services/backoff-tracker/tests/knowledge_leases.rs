@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome, PROBE_DEADLINE, Report,
-    RequestId, Target, Trouble, Verdict, View,
+    About, BackoffKey, Decision, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome,
+    PROBE_DEADLINE, Report, RequestId, Target, Trouble, View,
 };
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey, ReportAttempt};
@@ -44,7 +44,7 @@ impl Node {
 
     fn ask(&mut self, request: u64, image: &str) {
         let (key, target) = (LocalKey { pod: None, image: image.to_owned() }, target(image));
-        self.give(Input::Ask { request: RequestId(request), key, target });
+        self.give(Input::Request { request: RequestId(request), key, target });
     }
 
     /// The leases asked for since this was last called.
@@ -54,16 +54,16 @@ impl Node {
     }
 
     /// What a request was told last, of what happened since the effects were last taken.
-    fn told(&self, request: u64) -> Option<&Verdict> {
-        let of = |effect: &'_ Effect| matches!(effect, Effect::Tell(id, _) if *id == RequestId(request));
+    fn told(&self, request: u64) -> Option<&Decision> {
+        let of = |effect: &'_ Effect| matches!(effect, Effect::Answer(id, _) if *id == RequestId(request));
         self.effects.iter().rev().find(|effect| of(effect)).map(|effect| match effect {
-            Effect::Tell(_, verdict) => verdict,
+            Effect::Answer(_, decision) => decision,
             _ => unreachable!(),
         })
     }
 
     fn is_clear(&self, request: u64) -> bool {
-        matches!(self.told(request), Some(Verdict::Clear { .. }))
+        matches!(self.told(request), Some(Decision::Granted { .. }))
     }
 }
 
@@ -126,7 +126,7 @@ fn a_bus_that_takes_its_time_each_time_is_waited_for() {
     let answers = |node: &mut Node| {
         let (asked, names) = (node.now, node.asked());
         node.until(asked + 300 * MS);
-        node.give(Input::Answered { asked });
+        node.give(Input::BusAnswered { asked });
         names.into_iter().for_each(|name| node.give(Input::Lease(name, LeaseAnswer::Won)));
     };
     for number in 0..3 {
@@ -150,24 +150,24 @@ fn a_bus_that_takes_its_time_each_time_is_waited_for() {
 fn whom_the_bus_does_not_answer_tries_no_more_often_than_kubelet() {
     let mut node = Node::new();
     let mut random = Random::seeded(1);
-    let mut tries = Vec::new();
+    let mut attempts = Vec::new();
     node.ask(1, "r/a:1");
     while node.now < Duration::from_secs(120) {
         node.until(node.now + 250 * MS);
         if !node.is_clear(1) {
             continue;
         }
-        tries.push(node.now.as_secs());
+        attempts.push(node.now.as_secs());
         node.effects.clear();
         let attempt = AttemptId::random(&mut random);
-        node.give(Input::Begun { request: RequestId(1), attempt, trace: None });
+        node.give(Input::AttemptPlanned { request: RequestId(1), attempt, trace: None });
         let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
-        node.give(Input::Resolved { request: RequestId(1), attempt, outcome: Outcome::Failed(failure) });
+        node.give(Input::AttemptResolved { request: RequestId(1), attempt, outcome: Outcome::Failed(failure) });
         // The bus was there in between, for others.
         node.give(Input::BusBack);
     }
     let kubelet = [0, 10, 30, 70];
-    assert!(tries.len() <= kubelet.len() && tries.iter().zip(kubelet).all(|(tried, allowed)| *tried >= allowed), "{tries:?}");
+    assert!(attempts.len() <= kubelet.len() && attempts.iter().zip(kubelet).all(|(tried, allowed)| *tried >= allowed), "{attempts:?}");
 }
 
 #[test]
@@ -180,14 +180,14 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         node.until(Duration::from_secs(1));
         assert!(node.is_clear(1), "{:?}", node.effects);
         let hanging = AttemptId::random(&mut random);
-        node.give(Input::Begun { request: RequestId(1), attempt: hanging, trace: None });
+        node.give(Input::AttemptPlanned { request: RequestId(1), attempt: hanging, trace: None });
         node.until(Duration::from_secs(7));
         let silent = |effect: &Effect| matches!(effect, Effect::Publish(report, _) if matches!(report.finding, Finding::Unanswered(_)));
         assert!(node.effects.iter().any(silent), "{:?}", node.effects);
         let endpoint = About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
         let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, endpoint)), AttemptId::random(&mut random));
         let report = Report { reporter: "n2".parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Succeeded };
-        node.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
+        node.give(Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO });
         assert_eq!(node.effects.contains(&Effect::Abandon(RequestId(1))), !observes);
         let (now, key) = (Now { monotonic: node.now, wall: Duration::ZERO }, LocalKey { pod: None, image: "r/a:1".to_owned() });
         let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, ..AttemptFailure::default() });
@@ -201,7 +201,7 @@ fn fails(reporter: &str, about: About, random: &mut Random) -> Input {
     let trouble = Trouble { message: "no".to_owned(), step: 1, ..Trouble::default() };
     let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, about)), AttemptId::random(random));
     let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Failed(trouble) };
-    Input::Heard { report: Arc::new(report), age: Duration::ZERO }
+    Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO }
 }
 
 #[test]
@@ -227,25 +227,25 @@ fn who_has_reported_any_of_what_binds_leaves_the_probe_to_others() {
 /// What it met without a bus, and told nobody of, is not counted.
 #[test]
 fn who_failed_alone_goes_on_when_another_succeeds_but_only_once() {
-    for (without_bus, tries) in [(false, [true, false, false]), (true, [true, true, false])] {
-        goes_on(without_bus, tries);
+    for (without_bus, attempts) in [(false, [true, false, false]), (true, [true, true, false])] {
+        goes_on(without_bus, attempts);
     }
 }
 
-fn goes_on(without_bus: bool, tries: [bool; 3]) {
+fn goes_on(without_bus: bool, attempts: [bool; 3]) {
     let (mut node, mut random) = (Node::new(), Random::seeded(1));
     let endpoint = || About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
     let fail = |node: &mut Node, random: &mut Random| {
         let (request, attempt) = (RequestId(1), AttemptId::random(random));
-        node.give(Input::Begun { request, attempt, trace: None });
+        node.give(Input::AttemptPlanned { request, attempt, trace: None });
         let failure = Failure { class: FailureClass::RegistryUnavailable, cause: "refused".to_owned(), ..Failure::default() };
-        node.give(Input::Resolved { request, attempt, outcome: Outcome::Failed(failure) });
+        node.give(Input::AttemptResolved { request, attempt, outcome: Outcome::Failed(failure) });
         node.effects.clear();
     };
     let succeeds = |reporter: &str, random: &mut Random| {
         let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, endpoint())), AttemptId::random(random));
         let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Succeeded };
-        Input::Heard { report: Arc::new(report), age: Duration::ZERO }
+        Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO }
     };
     node.now = Duration::from_secs(1);
     node.give(Input::BusGone);
@@ -258,7 +258,7 @@ fn goes_on(without_bus: bool, tries: [bool; 3]) {
     fail(&mut node, &mut random);
     node.give(Input::BusBack);
     node.give(Input::CaughtUp);
-    for ((at, reporter), goes) in [(3, "n2"), (8, "n3"), (13, "n2")].into_iter().zip(tries) {
+    for ((at, reporter), goes) in [(3, "n2"), (8, "n3"), (13, "n2")].into_iter().zip(attempts) {
         node.until(Duration::from_secs(at));
         node.effects.clear();
         node.give(succeeds(reporter, &mut random));
@@ -278,7 +278,7 @@ fn nobody_waits_for_a_result_under_a_lease_for_longer_than_two_terms() {
         let mut random = Random::seeded(1);
         node.ask(0, "r/a:1");
         let [LeaseName::Lead(backoff_key, 0)] = node.asked()[..] else { panic!("the lead is asked for") };
-        let (mut request, mut tries) = (0, Vec::new());
+        let (mut request, mut attempts) = (0, Vec::new());
         for second in 0..1_000_u64 {
             node.now = Duration::from_secs(second);
             for name in [0, 1, 2].map(|number| LeaseName::Lead(backoff_key, number)) {
@@ -286,12 +286,12 @@ fn nobody_waits_for_a_result_under_a_lease_for_longer_than_two_terms() {
             }
             node.until(Duration::from_millis(1_000 * second + 999));
             if node.is_clear(request) {
-                tries.push(second);
+                attempts.push(second);
                 node.effects.clear();
                 let attempt = AttemptId::random(&mut random);
-                node.give(Input::Begun { request: RequestId(request), attempt, trace: None });
+                node.give(Input::AttemptPlanned { request: RequestId(request), attempt, trace: None });
                 let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
-                node.give(Input::Resolved { request: RequestId(request), attempt, outcome: Outcome::Failed(failure) });
+                node.give(Input::AttemptResolved { request: RequestId(request), attempt, outcome: Outcome::Failed(failure) });
                 break;
             }
             if !stands && second % 300 == 9 {
@@ -303,6 +303,6 @@ fn nobody_waits_for_a_result_under_a_lease_for_longer_than_two_terms() {
             }
         }
         let at_most = if stands { 2 * term.as_secs() + 1 } else { 301 };
-        assert!(tries.first().is_some_and(|first| *first >= 2 * term.as_secs() - 1 && *first <= at_most), "{stands}: {tries:?}");
+        assert!(attempts.first().is_some_and(|first| *first >= 2 * term.as_secs() - 1 && *first <= at_most), "{stands}: {attempts:?}");
     }
 }

@@ -86,7 +86,7 @@ fn replica(words: &[(Arc<Report>, Duration)]) -> Knowledge {
     let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
     core.step(NOW, Input::Fleet { alive: 50, rank: None });
     for (report, age) in words {
-        core.step(NOW, Input::Heard { report: Arc::clone(report), age: *age });
+        core.step(NOW, Input::ReportReceived { report: Arc::clone(report), age: *age });
     }
     core
 }
@@ -115,7 +115,7 @@ type Shown = (u128, bool, AttemptId, Duration, usize, u32, Duration);
 fn shown(core: &Knowledge) -> Vec<Shown> {
     let show = |entry: &Entry| {
         let everybody = entry.binding == Binding::Everybody;
-        (entry.backoff_key.id().0, everybody, entry.epoch(), entry.failed_at, entry.reporters, entry.step, entry.next_try)
+        (entry.backoff_key.id().0, everybody, entry.epoch(), entry.failed_at, entry.reporters, entry.step, entry.next_attempt)
     };
     core.entries(NOW).iter().map(show).collect()
 }
@@ -144,14 +144,14 @@ proptest! {
         let words = last_words(said);
         for entry in replica(&words).entries(NOW) {
             let bound = longest(&entry.backoff_key).max(asked_for(&words, &entry.backoff_key));
-            prop_assert!(entry.next_try <= entry.failed_at + bound, "{bound:?} {entry:?}");
+            prop_assert!(entry.next_attempt <= entry.failed_at + bound, "{bound:?} {entry:?}");
         }
     }
 
     #[test]
     fn one_voice_binds_others_for_seconds(said in said(1)) {
         for entry in replica(&last_words(said)).entries(NOW) {
-            prop_assert!(entry.binding == Binding::Reporters || entry.next_try <= entry.failing_since + HEARD_ONCE, "{entry:?}");
+            prop_assert!(entry.binding == Binding::Reporters || entry.next_attempt <= entry.failing_since + HEARD_ONCE, "{entry:?}");
         }
     }
 
@@ -161,7 +161,7 @@ proptest! {
         let keys: BTreeSet<(u8, u8)> = said.iter().flatten().map(|said| (said.reporter, said.about)).collect();
         for words in said {
             for (report, age) in last_words(words) {
-                core.step(NOW, Input::Heard { report, age });
+                core.step(NOW, Input::ReportReceived { report, age });
             }
         }
         // Of each node and back-off key the last report is kept and no other, however often it reports.

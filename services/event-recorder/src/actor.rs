@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, Message, MessageResult, ResponseFuture, WrapFuture as _};
-use actors::{Answer, Ask, Gravestone, Later, MAILBOX_CAPACITY, later};
+use actors::{Answer, Ask, DeferredReply, MAILBOX_CAPACITY, PanicGuard, deferred_reply};
 use bus::BusRef;
 use contract::messages::event_recorder::{CountEvents, EventCounts, EventRecorded, ListEvents, RecordEvent};
 use contract::subject::Fleet;
@@ -27,7 +27,7 @@ pub struct EventRecorder {
     outbox: mpsc::Sender<Outgoing>,
     published: Arc<Published>,
     hurry: Arc<Notify>,
-    _gravestone: Gravestone,
+    _panic_guard: PanicGuard,
 }
 
 /// Answered when everything recorded before it is published, or given up.
@@ -38,13 +38,13 @@ pub struct Flush;
 impl EventRecorder {
     /// Ready to be started, inside an actix system: the publisher runs beside it.
     #[must_use]
-    pub fn new(keep: usize, bus: BusRef, fleet: Fleet, gravestone: Gravestone) -> Self {
+    pub fn new(keep: usize, bus: BusRef, fleet: Fleet, panic_guard: PanicGuard) -> Self {
         let (outbox, waiting) = mpsc::channel(OUTBOX_CAPACITY);
         let (published, hurry) = (Arc::new(Published::default()), Arc::new(Notify::new()));
         let publisher = Publisher { bus: bus.clone(), fleet: fleet.clone(), counts: Arc::clone(&published), hurry: Arc::clone(&hurry) };
         // Not among the actors' own tasks, which run before a caller on the same thread sees its answer.
         tasks::spawn("event-publisher", publisher.publish_all(waiting));
-        Self { journal: Journal::keeping(keep), keep, bus, fleet, durable: None, outbox, published, hurry, _gravestone: gravestone }
+        Self { journal: Journal::keeping(keep), keep, bus, fleet, durable: None, outbox, published, hurry, _panic_guard: panic_guard }
     }
 
     /// Stores events until the fleet's stream has them. To be said before it is started.
@@ -84,10 +84,10 @@ impl Actor for EventRecorder {
 }
 
 impl Handler<Ask<RecordEvent>> for EventRecorder {
-    type Result = Later<Ask<RecordEvent>>;
+    type Result = DeferredReply<Ask<RecordEvent>>;
 
     fn handle(&mut self, Ask(record): Ask<RecordEvent>, context: &mut Self::Context) -> Self::Result {
-        let (answer, answered) = later();
+        let (answer, answered) = deferred_reply();
         let event = record.body.event;
         let bytes = text_bytes(&event);
         if bytes > EVENT_MAX_BYTES {
@@ -115,10 +115,10 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
 }
 
 impl Handler<Ask<ListEvents>> for EventRecorder {
-    type Result = Later<Ask<ListEvents>>;
+    type Result = DeferredReply<Ask<ListEvents>>;
 
     fn handle(&mut self, Ask(list): Ask<ListEvents>, context: &mut Self::Context) -> Self::Result {
-        let (answer, answered) = later();
+        let (answer, answered) = deferred_reply();
         let wanted = list.body;
         match (&self.durable, wanted.stored_after) {
             (Some(durable), Some(after)) => {
@@ -165,10 +165,10 @@ impl Handler<Ask<CountEvents>> for EventRecorder {
 }
 
 impl Handler<Flush> for EventRecorder {
-    type Result = Later<Flush>;
+    type Result = DeferredReply<Flush>;
 
     fn handle(&mut self, _: Flush, context: &mut Self::Context) -> Self::Result {
-        let (answer, answered) = later();
+        let (answer, answered) = deferred_reply();
         let (outbox, hurry) = (self.outbox.clone(), Arc::clone(&self.hurry));
         let published = async move {
             let (done, flushed) = oneshot::channel();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext as _, Context, Handler, SpawnHandle};
-use actors::{Ask, Gravestone, Later, MAILBOX_CAPACITY, Pending, PendingHandle, later};
+use actors::{Ask, DeferredReply, MAILBOX_CAPACITY, PanicGuard, Pending, PendingHandle, deferred_reply};
 use clock::{Clock, Now, Random};
 use contract::messages::backoff_tracker::ResolveAttempt;
 use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, PullOutcome};
@@ -19,17 +19,17 @@ use metrics::Instruments;
 use runtimes::{Progress, PullRequest, RuntimeRef};
 use tokio::sync::oneshot;
 
-use crate::beside::Questions;
 use crate::callers::Caller;
 use crate::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, KeptStandingPull, Policy, RequestId, bounds};
 use crate::counting::Times;
 use crate::facts::{facts, inspect_failure};
+use crate::locality::Locality;
+use crate::manifest_check::Questions;
 use crate::outbound::{Neighbours, Outbound};
 use crate::pulling::Start;
 use crate::reporting::EntryOfFailure;
 use crate::sharing::{Extras, Sharing};
 use crate::standing_pull_file::StandingPullStoreRef;
-use crate::surroundings::Surroundings;
 use crate::traces::Traces;
 
 /// Alarms are set at least so far ahead, as timers are.
@@ -54,7 +54,7 @@ pub struct PullCoordinator {
     pub(crate) flights: BTreeMap<FlightId, Flying>,
     /// Those of which the runtime shows a progress: as many as the node pulls at once.
     pub(crate) at_runtime: BTreeSet<FlightId>,
-    pub(crate) surroundings: Option<Rc<Surroundings>>,
+    pub(crate) locality: Option<Rc<Locality>>,
     standing_pulls: Option<StandingPullStoreRef>,
     /// Who waits for which writing of standing pulls to be over.
     pub(crate) until_written: Vec<(u64, oneshot::Sender<()>)>,
@@ -72,7 +72,7 @@ pub struct PullCoordinator {
     telling: BTreeMap<ClearanceId, Told>,
     /// None without an exporter.
     pub(crate) traces: Option<Box<Traces>>,
-    _gravestone: Gravestone,
+    _panic_guard: PanicGuard,
 }
 
 /// Done when the tracker has heard.
@@ -97,7 +97,7 @@ impl PullCoordinator {
         neighbours: Neighbours,
         clock: Clock,
         pull_timeout: Option<Duration>,
-        gravestone: Gravestone,
+        panic_guard: PanicGuard,
     ) -> Self {
         Self {
             core: Coordinator::new(node, Policy::default(), Random::from_system()),
@@ -112,7 +112,7 @@ impl PullCoordinator {
             looks_after_callers: false,
             flights: BTreeMap::new(),
             at_runtime: BTreeSet::new(),
-            surroundings: None,
+            locality: None,
             standing_pulls: None,
             until_written: Vec::new(),
             alarm: None,
@@ -122,7 +122,7 @@ impl PullCoordinator {
             instruments: Instruments::default(),
             telling: BTreeMap::new(),
             traces: Traces::if_enabled(),
-            _gravestone: gravestone,
+            _panic_guard: panic_guard,
         }
     }
 
@@ -133,9 +133,9 @@ impl PullCoordinator {
         let clearance_within = sharing.as_ref().map(|sharing| sharing.max_wait);
         self.core.set_policy(Policy { clearance_within, keep_free, writes_standing_pulls: standing_pulls.is_some() });
         self.standing_pulls = standing_pulls;
-        if let Some(Sharing { neighbours, surroundings, .. }) = sharing {
+        if let Some(Sharing { neighbours, locality, .. }) = sharing {
             self.outbound.share_with(neighbours, early);
-            self.surroundings = Some(Rc::new(surroundings));
+            self.locality = Some(Rc::new(locality));
         }
         self
     }
@@ -330,10 +330,10 @@ impl PullCoordinator {
         platform: Option<Platform>,
         room: bool,
     ) -> impl Future<Output = (Option<Arc<Target>>, Option<u64>)> + use<> {
-        let (runtime, surroundings) = (self.runtime.clone(), self.surroundings.clone());
+        let (runtime, locality) = (self.runtime.clone(), self.locality.clone());
         async move {
-            let target = match surroundings {
-                Some(surroundings) => Some(Arc::new(surroundings.target(&*runtime, &reference, platform.as_ref()).await)),
+            let target = match locality {
+                Some(locality) => Some(Arc::new(locality.target(&*runtime, &reference, platform.as_ref()).await)),
                 None => None,
             };
             let free = if room { runtime.free_bytes().await } else { None };
@@ -368,10 +368,10 @@ impl Actor for PullCoordinator {
 }
 
 impl Handler<Ask<EnsureImage>> for PullCoordinator {
-    type Result = Later<Ask<EnsureImage>>;
+    type Result = DeferredReply<Ask<EnsureImage>>;
 
     fn handle(&mut self, Ask(envelope): Ask<EnsureImage>, context: &mut Self::Context) -> Self::Result {
-        let (answer, answered) = later();
+        let (answer, answered) = deferred_reply();
         if let Err(too_long) = bounds::check_names(envelope.body.pod.as_ref(), envelope.body.platform.as_deref()) {
             answer.give(Err(CallError::Refused { reason: too_long.to_string() }));
             return answered;

@@ -65,7 +65,7 @@ impl Handler<Ask<ExplainImage>> for PullCoordinator {
         let asked = Asked {
             runtime: self.runtime.clone(),
             outbound: self.outbound.clone(),
-            surroundings: self.surroundings.clone(),
+            locality: self.locality.clone(),
             waits_for_fleet: self.core.waits_for_fleet().unwrap_or_default(),
         };
         let (span, trace) = self.enter_question("pull-coordinator.ExplainImage", &envelope.meta);

@@ -81,7 +81,7 @@ impl PullCoordinator {
             (EventReason::BackOff, _) => {
                 let learned = if event.learned_by.is_some() { Learned::Other } else { Learned::Itself };
                 self.instruments.refused(event.class.unwrap_or_default(), learned);
-                if let (Learned::Itself, Some(wait_ms)) = (learned, event.next_try_ms) {
+                if let (Learned::Itself, Some(wait_ms)) = (learned, event.next_attempt_ms) {
                     self.instruments.waited(Cause::LocalBackoff, Duration::from_millis(wait_ms), event.trace);
                 }
             }

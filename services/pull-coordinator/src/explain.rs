@@ -3,30 +3,30 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffList, Held, LocalKey, Pause};
+use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffList, LocalKey, Pause, Refusal};
 use contract::messages::pull_coordinator::{BudgetHold, EndpointLogins, ExplainImage, Explanation, PullPolicy};
 use contract::{CallError, TraceContext};
 use image::{Platform, Reference};
 use runtimes::{PullRequest, RuntimeRef};
 
 use crate::core::bounds;
+use crate::locality::Locality;
 use crate::outbound::Outbound;
-use crate::surroundings::Surroundings;
-use crate::weighing;
+use crate::size_estimate;
 
 /// Who is asked for an explanation.
 pub(crate) struct Asked {
     pub(crate) runtime: RuntimeRef,
     pub(crate) outbound: Outbound,
     /// None when this node shares nothing.
-    pub(crate) surroundings: Option<Rc<Surroundings>>,
+    pub(crate) locality: Option<Rc<Locality>>,
     /// For how long a pull without a standing pull waits for the fleet.
     pub(crate) waits_for_fleet: Duration,
 }
 
 /// Looks at the runtime and at the back-off, in the order in which a pull would.
 pub(crate) async fn explain(
-    Asked { runtime, outbound, surroundings, waits_for_fleet }: Asked,
+    Asked { runtime, outbound, locality, waits_for_fleet }: Asked,
     wanted: ExplainImage,
     in_flight: bool,
     trace: TraceContext,
@@ -37,7 +37,7 @@ pub(crate) async fn explain(
     too_long.map_err(|too_long| refused(too_long.to_string()))?;
     let reference = Reference::parse(&wanted.image).map_err(|error| refused(error.kubelet_message(&wanted.image)))?;
     let platform = platform.map(Platform::parse).transpose().map_err(|error| refused(error.to_string()))?;
-    let blobs = weighing::read(&wanted.blobs).map_err(refused)?;
+    let blobs = size_estimate::read(&wanted.blobs).map_err(refused)?;
     let policy = wanted.policy.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent });
     let mut explanation = Explanation { policy: policy.to_string(), in_flight, ..Explanation::default() };
     explanation.platform = Some(platform.clone().unwrap_or_else(Platform::host).to_string());
@@ -58,8 +58,8 @@ pub(crate) async fn explain(
     if !blobs.is_empty() {
         explanation.missing_bytes = runtime.missing_bytes(&blobs).await;
     }
-    let target = match &surroundings {
-        Some(surroundings) => Some(surroundings.target(&*runtime, &reference, platform.as_ref()).await),
+    let target = match &locality {
+        Some(locality) => Some(locality.target(&*runtime, &reference, platform.as_ref()).await),
         None => None,
     };
     explanation.view = target.as_ref().map(|target| target.view.clone());
@@ -68,21 +68,21 @@ pub(crate) async fn explain(
     let held = outbound.check(trace, key, target, true).await;
     let list = outbound.list_backoffs(trace, wanted.image).await.unwrap_or_default();
     match held {
-        BackoffAnswer::Held(held) => {
-            explanation.waits = held.unconfirmed && Duration::from_millis(held.next_try_ms) <= waits_for_fleet;
+        BackoffAnswer::Refused(held) => {
+            explanation.waits = held.unconfirmed && Duration::from_millis(held.next_attempt_ms) <= waits_for_fleet;
             explain_hold(&mut explanation, held, &list.entries);
         }
-        BackoffAnswer::Clear | BackoffAnswer::Unknown { .. } => explain_lenience(&mut explanation, &list),
+        BackoffAnswer::Allowed | BackoffAnswer::Unknown { .. } => explain_lenience(&mut explanation, &list),
     }
     if wanted.weigh {
-        weighing::weigh(&mut explanation, &*runtime, &PullRequest { reference, platform, trace, carried: None }).await;
+        size_estimate::weigh(&mut explanation, &*runtime, &PullRequest { reference, platform, trace, carried: None }).await;
     }
     explanation.verdict = verdict(&explanation);
     Ok(explanation)
 }
 
 /// What holds it, and the listed failure that it comes from: the one whose last attempt it names.
-fn explain_hold(explanation: &mut Explanation, held: Held, entries: &[BackoffEntry]) {
+fn explain_hold(explanation: &mut Explanation, held: Refusal, entries: &[BackoffEntry]) {
     let same_trace = |entry: &&BackoffEntry| held.learned_trace.is_some() && entry.trace == held.learned_trace;
     let same_cause = |entry: &&BackoffEntry| entry.view == explanation.view && entry.class == held.class && entry.cause == held.cause;
     if let Some(entry) = entries.iter().find(same_trace).or_else(|| entries.iter().find(same_cause)) {
@@ -91,7 +91,7 @@ fn explain_hold(explanation: &mut Explanation, held: Held, entries: &[BackoffEnt
         explanation.probed_by = entry.probed_by.clone();
     }
     let known = held.learned_by.is_some() || held.learned_trace.is_some();
-    explanation.next_try_ms = Some(held.next_try_ms);
+    explanation.next_attempt_ms = Some(held.next_attempt_ms);
     explanation.class = Some(held.class);
     explanation.cause = (!held.cause.is_empty()).then_some(held.cause);
     explanation.learned_ms_ago = known.then_some(held.learned_ms_ago);
@@ -103,14 +103,14 @@ fn explain_hold(explanation: &mut Explanation, held: Held, entries: &[BackoffEnt
 fn explain_lenience(explanation: &mut Explanation, list: &BackoffList) {
     let Some(view) = &explanation.view else { return };
     let paused = |pause: &Pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry);
-    let binds = |entry: &&BackoffEntry| entry.view.as_ref() == Some(view) && entry.binds == "everybody" && entry.next_try_ms > 0;
-    let Some(entry) = list.entries.iter().filter(binds).max_by_key(|entry| entry.next_try_ms) else { return };
+    let binds = |entry: &&BackoffEntry| entry.view.as_ref() == Some(view) && entry.binds == "everybody" && entry.next_attempt_ms > 0;
+    let Some(entry) = list.entries.iter().filter(binds).max_by_key(|entry| entry.next_attempt_ms) else { return };
     if list.share == "observe" || list.pauses.iter().any(paused) {
         let learned_by = entry.reporters.first().and_then(|name| name.parse().ok());
         let (cause, class, learned_trace) = (entry.cause.clone(), entry.class, entry.trace);
-        let held = Held { cause, class, learned_by, learned_ms_ago: entry.last_ms_ago, learned_trace, ..Held::default() };
+        let held = Refusal { cause, class, learned_by, learned_ms_ago: entry.last_ms_ago, learned_trace, ..Refusal::default() };
         explain_hold(explanation, held, &list.entries);
-        explanation.next_try_ms = None;
+        explanation.next_attempt_ms = None;
     }
 }
 
@@ -125,7 +125,7 @@ pub fn verdict(explanation: &Explanation) -> String {
         }
         Explanation { present: Some(true), .. } if looks => "it is on the node: nothing would be pulled".to_owned(),
         _ if never => "it would fail with ErrImageNeverPull: it is not on the node".to_owned(),
-        Explanation { next_try_ms: Some(left), in_flight, .. } => {
+        Explanation { next_attempt_ms: Some(left), in_flight, .. } => {
             let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
             let seconds = *left as f64 / 1_000.0;
             if explanation.waits {
@@ -156,7 +156,7 @@ mod tests {
     fn a_verdict_leaves_out_nothing_that_stops_a_pull() {
         let free = Explanation { policy: PullPolicy::IfNotPresent.to_string(), present: Some(false), ..Explanation::default() };
         let budget_hold = Some(BudgetHold { wait_ms: Some(52_000), cause: "0 of 100 left, anew in 52.0 s".to_owned() });
-        let held = Explanation { next_try_ms: Some(12_400), class: Some(FailureClass::NotFound), ..free.clone() };
+        let held = Explanation { next_attempt_ms: Some(12_400), class: Some(FailureClass::NotFound), ..free.clone() };
         let table = [
             (free.clone(), "it would be pulled"),
             (

@@ -11,8 +11,6 @@ mod actor;
 #[cfg(feature = "shell")]
 mod answering;
 #[cfg(feature = "shell")]
-mod beside;
-#[cfg(feature = "shell")]
 mod callers;
 #[cfg(feature = "shell")]
 mod contained;
@@ -27,6 +25,10 @@ mod facts;
 #[cfg(feature = "shell")]
 mod inbound;
 #[cfg(feature = "shell")]
+mod locality;
+#[cfg(feature = "shell")]
+mod manifest_check;
+#[cfg(feature = "shell")]
 mod outbound;
 #[cfg(feature = "shell")]
 mod pulling;
@@ -35,13 +37,11 @@ mod reporting;
 #[cfg(feature = "shell")]
 mod sharing;
 #[cfg(feature = "shell")]
+mod size_estimate;
+#[cfg(feature = "shell")]
 mod standing_pull_file;
 #[cfg(feature = "shell")]
-mod surroundings;
-#[cfg(feature = "shell")]
 mod traces;
-#[cfg(feature = "shell")]
-mod weighing;
 
 #[cfg(feature = "shell")]
 pub use actor::PullCoordinator;
@@ -50,10 +50,10 @@ pub use explain::verdict;
 #[cfg(feature = "shell")]
 pub use inbound::serve;
 #[cfg(feature = "shell")]
+pub use locality::{Locality, budget_in_words, registry_of_budget};
+#[cfg(feature = "shell")]
 pub use outbound::{FleetNeighbours, Neighbours};
 #[cfg(feature = "shell")]
 pub use sharing::{EarlyWord, Extras, Sharing};
 #[cfg(feature = "shell")]
 pub use standing_pull_file::{StandingPullFile, StandingPullStore, StandingPullStoreError, StandingPullStoreRef};
-#[cfg(feature = "shell")]
-pub use surroundings::{Surroundings, budget_in_words, registry_of_budget};

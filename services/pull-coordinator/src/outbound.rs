@@ -92,7 +92,7 @@ impl Outbound {
         peek: bool,
     ) -> impl Future<Output = BackoffAnswer> + use<> {
         let call = self.call(&self.neighbours.check, trace, CheckBackoff { key, peek, target }, ANSWER_WITHIN);
-        within(ANSWER_WITHIN, call).map(|answer| answer.unwrap_or(BackoffAnswer::Clear))
+        within(ANSWER_WITHIN, call).map(|answer| answer.unwrap_or(BackoffAnswer::Allowed))
     }
 
     /// None: the tracker is silent, or this node shares nothing.

@@ -10,9 +10,9 @@ use runtimes::{Progress, PullRequest};
 use tracing::Instrument as _;
 
 use crate::actor::{Flying, PullCoordinator};
-use crate::beside::Beside;
 use crate::core::{Failure, FlightId, Input, PulledFacts};
 use crate::facts::{pull_failure, pulled_facts, too_long};
+use crate::manifest_check::ManifestCheck;
 
 /// How often a pull renews its permit: three times within the throttler's lease of 30 s.
 const RENEW_PERMIT_EVERY: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ impl PullCoordinator {
         }
         self.at_runtime.insert(flight);
         let mut lookouts = Vec::new();
-        if self.surroundings.is_some() {
+        if self.locality.is_some() {
             lookouts.extend(self.look_out(&start, progress.clone(), context));
         }
         if start.measured {
@@ -67,7 +67,7 @@ impl PullCoordinator {
         let blob = async move { blob.when_blob_answered().await };
         let token = self.then(token, context, move |()| Input::Reached { flight, stage: Stage::Token });
         let blob = self.then(blob, context, move |()| Input::Reached { flight, stage: Stage::Blob });
-        let beside = Beside {
+        let beside = ManifestCheck {
             runtime: self.runtime.clone(),
             outbound: self.outbound.clone(),
             clock: self.clock.clone(),

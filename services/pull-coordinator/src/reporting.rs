@@ -28,7 +28,7 @@ impl PullCoordinator {
             if let Some(traces) = &mut coordinator.traces {
                 traces.opened(request, reported.entry);
             }
-            coordinator.feed(Input::Reported { request, next_try_ms: reported.next_try_ms }, context);
+            coordinator.feed(Input::Reported { request, next_attempt_ms: reported.next_attempt_ms }, context);
         });
     }
 

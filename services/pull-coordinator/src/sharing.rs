@@ -6,9 +6,9 @@ use actors::Sender;
 use contract::messages::backoff_tracker::BeginAttempt;
 use contract::messages::throttler::ReportLimits;
 
+use crate::locality::Locality;
 use crate::outbound::FleetNeighbours;
 use crate::standing_pull_file::StandingPullStoreRef;
-use crate::surroundings::Surroundings;
 
 /// The node shares: what it learns of failures, and what it asks of registries.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Sharing {
     /// The tracker's side of it.
     pub neighbours: FleetNeighbours,
     /// Where the node stands.
-    pub surroundings: Surroundings,
+    pub locality: Locality,
     /// How long a pull without a standing pull waits for the fleet (`throttle.max_wait`).
     pub max_wait: Duration,
 }

@@ -3,15 +3,15 @@
 //! The core mints the ids that messages need: of each request and of each attempt. All else that is a span is a step in between. With
 //! no exporter there is no [`Traces`], and nothing is looked at.
 
+mod attributes;
 mod flights;
 mod requests;
 mod standing;
-mod words;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Held};
+use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Refusal};
 use contract::messages::pull_coordinator::EnsureImage;
 use contract::{Carried, StandingPullId, TraceContext};
 use spans::{Entry, Kind, Span};
@@ -81,7 +81,7 @@ impl Traces {
     pub(crate) fn enter(&mut self, request: RequestId, ask: &EnsureImage, asker: Asker<'_>) -> TraceContext {
         let (span, ids) = Self::enter_question(REQUEST, asker);
         span.set("rpc.method", "pull-coordinator/ensure");
-        words::describe_ask(&span, ask);
+        attributes::describe_ask(&span, ask);
         self.requests.insert(request, Box::new(Request::new(span, ids)));
         ids
     }
@@ -111,12 +111,12 @@ impl Traces {
         match input {
             Input::Inspected { request, found } => {
                 let step = self.take_step(*request);
-                words::describe_found(&step, found);
+                attributes::describe_found(&step, found);
             }
             Input::BackoffChecked { request, answer } => {
                 let step = self.take_step(*request);
-                if let BackoffAnswer::Held(held) = answer {
-                    words::describe_held(&step, held);
+                if let BackoffAnswer::Refused(held) = answer {
+                    attributes::describe_held(&step, held);
                     self.held(*request, held);
                 }
             }
@@ -128,13 +128,13 @@ impl Traces {
             }
             Input::Rechecked { flight, found } | Input::Verified { flight, found } => {
                 if let Some(flight) = self.flights.get_mut(flight) {
-                    words::describe_found(&std::mem::replace(&mut flight.look, Span::none()), found);
+                    attributes::describe_found(&std::mem::replace(&mut flight.look, Span::none()), found);
                 }
             }
             Input::Pulled { flight, result } => {
                 if let Some(flight) = self.flights.get_mut(flight) {
                     let attempt = flight.end_attempt();
-                    words::describe_result(&attempt, result);
+                    attributes::describe_result(&attempt, result);
                     attempt.end();
                     if result.is_err() {
                         self.failed = attempt;
@@ -179,14 +179,14 @@ impl Traces {
             Effect::Verify { flight, .. } => self.flight(*flight, core).begin_look("image.verify"),
             Effect::StartPull { flight, reference, in_haste, trace, .. } => {
                 let attempt = self.flight(*flight, core).begin_attempt(*trace);
-                words::describe_attempt(&attempt, reference, *in_haste);
+                attributes::describe_attempt(&attempt, reference, *in_haste);
                 for caller in core.callers_of(*flight) {
                     self.join(*caller, *flight);
                 }
             }
             Effect::Cancel { flight } => {
                 if let Some(flight) = self.flights.get_mut(flight) {
-                    words::describe_cancelled(&flight.end_attempt(), all);
+                    attributes::describe_cancelled(&flight.end_attempt(), all);
                 }
             }
             Effect::Record { request, event } => {
@@ -201,7 +201,7 @@ impl Traces {
             }
             Effect::Answer { request, outcome } => {
                 if let Some(request) = self.requests.remove(request) {
-                    words::describe_outcome(&request.own, outcome);
+                    attributes::describe_outcome(&request.own, outcome);
                 }
             }
             _ => {}
@@ -209,7 +209,7 @@ impl Traces {
     }
 
     /// What holds a request back, for its own span.
-    fn held(&mut self, request: RequestId, held: &Held) {
+    fn held(&mut self, request: RequestId, held: &Refusal) {
         if let Some(request) = self.requests.get_mut(&request) {
             request.held(held);
         }
@@ -220,7 +220,7 @@ impl Traces {
         flight.clearance_answered(answer);
         for caller in core.callers_of(id) {
             match answer {
-                Some(Clearance::Held(held) | Clearance::Waiting { held: Some(held) }) => self.held(*caller, held),
+                Some(Clearance::Refused(held) | Clearance::Waiting { held: Some(held) }) => self.held(*caller, held),
                 Some(Clearance::Granted { for_all, released_by, .. }) => {
                     if let Some(standing) = self.requests.get(caller).and_then(|request| request.standing.as_ref()) {
                         standing.cleared(*for_all, released_by.is_some());

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Held};
+use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Refusal};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, Reason, Stage};
@@ -85,7 +85,7 @@ fn the_back_off_is_checked_with_the_target() {
     let effects = world.give(Input::LookedAround { request, target: Some(Arc::new(target())), free_bytes: None });
     let Effect::CheckBackoff { target: asked, .. } = &effects[0] else { panic!("{effects:?}") };
     assert_eq!(asked.as_deref(), Some(&target()));
-    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Held(held()) });
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Refused(held()) });
     assert_eq!(names(&effects), ["Record"]);
     world.settle(effects);
     check_refusal(&world, request, &[BackOff]);
@@ -96,19 +96,19 @@ fn check_refusal(world: &World, request: RequestId, events: &[EventReason]) {
     let answer = world.answer_to(request);
     assert_eq!((answer.outcome, answer.reason), (OutcomeKind::Backoff, Some(Reason::ImagePullBackOff)));
     assert_eq!(answer.message, "Back-off pulling image \"a:1\": ErrImagePull: gone");
-    assert_eq!((answer.class, answer.next_try_ms), (Some(FailureClass::NotFound), Some(8_000)));
+    assert_eq!((answer.class, answer.next_attempt_ms), (Some(FailureClass::NotFound), Some(8_000)));
     assert_eq!((answer.learned_by.as_deref(), answer.learned_ms_ago), (Some("n9"), Some(2_000)));
     assert_eq!(answer.learned_trace_id.as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
     assert_eq!(world.reasons_of(request), events);
     let event = world.events_of(request).pop().unwrap();
     assert_eq!(event.message, "Back-off pulling image \"a:1\"");
     assert_eq!((event.learned_by, event.learned_trace), (held().learned_by, held().learned_trace));
-    assert_eq!((event.learned_ms_ago, event.next_try_ms), (Some(2_000), Some(8_000)));
+    assert_eq!((event.learned_ms_ago, event.next_attempt_ms), (Some(2_000), Some(8_000)));
 }
 
 #[test]
 fn who_waits_for_clearance_is_refused_when_it_is_known_what_holds_it() {
-    for answer in [Clearance::Held(held()), Clearance::Waiting { held: Some(held()) }] {
+    for answer in [Clearance::Refused(held()), Clearance::Waiting { held: Some(held()) }] {
         let (mut world, request) = waiting();
         let effects = world.clearance(FLIGHT, Some(answer));
         assert_eq!(names(&effects), ["Cancel", "Withdraw", "Record"], "no permit was asked for");
@@ -122,7 +122,7 @@ fn who_waits_for_clearance_is_refused_when_it_is_known_what_holds_it() {
 #[test]
 fn what_one_other_node_alone_reports_refuses_nobody() {
     let (mut world, request) = waiting();
-    let unconfirmed = Held { unconfirmed: true, ..held() };
+    let unconfirmed = Refusal { unconfirmed: true, ..held() };
     assert_eq!(world.clearance(FLIGHT, Some(Clearance::Waiting { held: Some(unconfirmed.clone()) })), []);
     world.let_pass(1_500);
     assert_eq!(names(&world.clearance(FLIGHT, granted_for_all())), ["Record", "AcquirePermit", "RequestClearance"]);
@@ -173,7 +173,7 @@ fn a_tracker_has_time_to_answer_whatever_the_policy_says() {
     let (request, _) = world.board_sharing(wanted("a:1", IfNotPresent));
     assert_eq!(world.clearances_requested(FLIGHT)[0].1.patience_ms, 500);
     assert_eq!(world.let_pass(999), []);
-    let effects = world.clearance(FLIGHT, Some(Clearance::Held(held())));
+    let effects = world.clearance(FLIGHT, Some(Clearance::Refused(held())));
     world.settle(effects);
     check_refusal(&world, request, &[BackOff]);
 }
@@ -203,7 +203,7 @@ fn a_tracker_that_stays_silent_refuses_nobody() {
     let (mut world, request) = waiting();
     assert_eq!(names(&world.let_pass(10_000)), ["Record", "AcquirePermit", "RequestClearance"]);
     assert_eq!(world.answers_to(request), []);
-    assert_eq!(world.give(Input::ClearanceAnswered { flight: FLIGHT, turn: 1, answer: Some(Clearance::Held(held())) }), [], "late");
+    assert_eq!(world.give(Input::ClearanceAnswered { flight: FLIGHT, turn: 1, answer: Some(Clearance::Refused(held())) }), [], "late");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn an_answer_to_another_question_changes_nothing() {
         assert_eq!(world.give(Input::ClearanceAnswered { flight: FLIGHT, turn, answer: granted() }), []);
     }
     world.clearance(FLIGHT, granted());
-    for answer in [granted(), None, Some(Clearance::Held(held())), Some(Clearance::Abandoned)] {
+    for answer in [granted(), None, Some(Clearance::Refused(held())), Some(Clearance::Abandoned)] {
         assert_eq!(world.give(Input::ClearanceAnswered { flight: FLIGHT, turn: 1, answer }), [], "twice");
     }
     world.grant(FLIGHT);
@@ -389,7 +389,7 @@ fn permit_of(effect: &Effect) -> Option<contract::PermitId> {
 
 #[test]
 fn clearance_that_is_lost_in_the_queue_is_asked_for_again_and_the_place_in_it_given_up() {
-    for answer in [Clearance::Abandoned, Clearance::Held(held()), Clearance::Waiting { held: None }] {
+    for answer in [Clearance::Abandoned, Clearance::Refused(held()), Clearance::Waiting { held: None }] {
         let (mut world, _) = allowed(granted());
         assert_eq!(names(&world.clearance(FLIGHT, Some(answer))), ["Cancel", "Release", "RequestClearance"]);
         let asked = world.clearances_requested(FLIGHT);
@@ -403,7 +403,7 @@ fn clearance_that_is_lost_in_the_queue_is_asked_for_again_and_the_place_in_it_gi
 
 #[test]
 fn clearance_that_is_lost_with_the_permit_in_hand_is_asked_for_again_there() {
-    for answer in [Clearance::Abandoned, Clearance::Held(held()), Clearance::Waiting { held: None }] {
+    for answer in [Clearance::Abandoned, Clearance::Refused(held()), Clearance::Waiting { held: None }] {
         let (mut world, _) = allowed(granted());
         world.pass(5_000);
         assert_eq!(names(&world.grant(FLIGHT)), ["Recheck"]);
@@ -439,7 +439,10 @@ fn the_nodes_own_queue_is_waited_for_without_limit_and_the_fleets_budget_is_not(
     assert_eq!(names(&effects), ["Cancel", "Release", "Withdraw", "Record"]);
     world.settle(effects);
     let answer = world.answer_to(request);
-    assert_eq!((answer.outcome, answer.class, answer.next_try_ms), (OutcomeKind::Backoff, Some(FailureClass::RateLimited), Some(6_000)));
+    assert_eq!(
+        (answer.outcome, answer.class, answer.next_attempt_ms),
+        (OutcomeKind::Backoff, Some(FailureClass::RateLimited), Some(6_000))
+    );
     assert_eq!(
         answer.message,
         "Back-off pulling image \"a:1\": ErrImagePull: the fleet's budget for registry.example is used up: its turn comes in 6s"
@@ -453,7 +456,7 @@ fn a_longer_stated_wait_for_the_budget_is_answered_at_once() {
     let effects = world.give(queued(Some(10_001)));
     assert_eq!(names(&effects), ["Cancel", "Release", "Withdraw", "Record"]);
     world.settle(effects);
-    assert_eq!(world.answer_to(request).next_try_ms, Some(10_001));
+    assert_eq!(world.answer_to(request).next_attempt_ms, Some(10_001));
 }
 
 #[test]
@@ -500,7 +503,7 @@ fn a_login_that_changed_flies_by_itself() {
     let (request, _) = world.ask(wanted("a:1", Always));
     let other = contract::Target { fingerprint: "new".to_owned(), ..target() };
     world.give(Input::LookedAround { request, target: Some(Arc::new(other)), free_bytes: None });
-    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear });
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed });
     assert_eq!(names(&effects), ["RequestClearance"]);
 }
 
@@ -533,7 +536,7 @@ fn a_pull_that_no_pod_asked_for_must_leave_room() {
 
 /// What a node's own rule says of its last failure.
 fn own_hold() -> Clearance {
-    Clearance::Waiting { held: Some(Held { learned_by: None, next_try_ms: 300_000, ..held() }) }
+    Clearance::Waiting { held: Some(Refusal { learned_by: None, next_attempt_ms: 300_000, ..held() }) }
 }
 
 #[test]
@@ -601,7 +604,7 @@ fn caller_at(stage: At) -> (World, RequestId) {
     let looked = Input::LookedAround { request, target: Some(Arc::new(target())), free_bytes: None };
     let steps: [Step<'_>; 6] = [
         (At::CheckingBackoff, &|world| drop(world.give(looked.clone()))),
-        (At::AwaitingClearance, &|world| drop(world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear }))),
+        (At::AwaitingClearance, &|world| drop(world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed }))),
         (At::Queued, &|world| {
             world.clearance(FLIGHT, granted());
             world.give(Input::Recorded { request });

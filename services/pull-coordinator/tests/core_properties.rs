@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::messages::backoff_tracker::{BackoffAnswer, Held};
+use contract::messages::backoff_tracker::{BackoffAnswer, Refusal};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, PermitId};
@@ -265,7 +265,7 @@ fn answer(question: &Effect, how: usize) -> Input {
     match question {
         Effect::Inspect { request, .. } => Input::Inspected { request: *request, found: found() },
         Effect::CheckBackoff { request, .. } => {
-            let answer = if bad { BackoffAnswer::Held(Held::default()) } else { BackoffAnswer::Clear };
+            let answer = if bad { BackoffAnswer::Refused(Refusal::default()) } else { BackoffAnswer::Allowed };
             Input::BackoffChecked { request: *request, answer }
         }
         Effect::AcquirePermit { flight, .. } => {
@@ -283,7 +283,7 @@ fn answer(question: &Effect, how: usize) -> Input {
         }
         Effect::Verify { flight, .. } => Input::Verified { flight: *flight, found: found() },
         Effect::Report { request, report, .. } => {
-            Input::Reported { request: *request, next_try_ms: report.failure.as_ref().map(|_| 10_000) }
+            Input::Reported { request: *request, next_attempt_ms: report.failure.as_ref().map(|_| 10_000) }
         }
         Effect::Record { request, .. } => Input::Recorded { request: *request },
         _ => panic!("{question:?} is no question"),

@@ -6,7 +6,7 @@
 //! comes after the events.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use contract::messages::backoff_tracker::{BackoffAnswer, Held};
+use contract::messages::backoff_tracker::{BackoffAnswer, Refusal};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, Reason};
@@ -67,7 +67,7 @@ fn a_failure_is_reported_for_each_caller_as_one_attempt() {
         assert_eq!(world.reasons_of(caller), [Pulling, Failed]);
         let answer = world.answer_to(caller);
         assert_eq!((answer.reason, answer.message.as_str()), (Some(Reason::ErrImagePull), "gone"));
-        assert_eq!((answer.class, answer.next_try_ms), (Some(FailureClass::NotFound), Some(10_000)));
+        assert_eq!((answer.class, answer.next_attempt_ms), (Some(FailureClass::NotFound), Some(10_000)));
     }
 }
 
@@ -154,7 +154,7 @@ fn whoever_looked_before_anothers_pull_ended_looks_again() {
     world.pulled(FlightId(1));
     let landed = world.verified(FlightId(1));
     world.settle(landed);
-    world.give(Input::BackoffChecked { request: second, answer: BackoffAnswer::Clear });
+    world.give(Input::BackoffChecked { request: second, answer: BackoffAnswer::Allowed });
     world.give(Input::Recorded { request: second });
     assert_eq!(names(&world.grant(FlightId(2))), ["Recheck"]);
     let effects = world.give(Input::Rechecked { flight: FlightId(2), found: Ok(Some(there())) });
@@ -214,7 +214,7 @@ fn the_flight_ends_with_the_last_who_wants_it_and_before_the_answer() {
 fn a_time_out_waits_for_the_event_that_is_being_recorded() {
     let mut world = World::new();
     let (request, _) = world.ask(wanted("a:1", Always));
-    world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear });
+    world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed });
     let effects = world.give(Input::TimeOver { request });
     assert_eq!(names(&effects), ["Cancel", "Release"]);
     assert_eq!(names(&world.give(Input::Recorded { request })), ["Answer"]);
@@ -224,18 +224,18 @@ fn a_time_out_waits_for_the_event_that_is_being_recorded() {
 fn the_answer_comes_after_the_events_and_the_report() {
     let mut world = World::new();
     let (request, _) = world.ask(wanted("a:1", Always));
-    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear });
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed });
     assert_eq!(names(&effects), ["Record", "AcquirePermit"]);
     let flight = FlightId(1);
     world.grant(flight);
     let effects = world.give(Input::Pulled { flight, result: Err(failure("gone")) });
     assert_eq!(names(&effects), ["Release", "Report"], "Failed waits until Pulling is recorded");
-    assert_eq!(world.give(Input::Reported { request, next_try_ms: Some(10_000) }), []);
+    assert_eq!(world.give(Input::Reported { request, next_attempt_ms: Some(10_000) }), []);
     assert_eq!(names(&world.give(Input::Recorded { request })), ["Record"]);
     assert_eq!(world.reasons_of(request), [Pulling, Failed]);
-    assert_eq!(world.give(Input::Reported { request, next_try_ms: Some(99) }), [], "what is reported twice changes nothing");
+    assert_eq!(world.give(Input::Reported { request, next_attempt_ms: Some(99) }), [], "what is reported twice changes nothing");
     assert_eq!(names(&world.give(Input::Recorded { request })), ["Answer"]);
-    assert_eq!(world.answer_to(request).next_try_ms, Some(10_000));
+    assert_eq!(world.answer_to(request).next_attempt_ms, Some(10_000));
 }
 
 #[test]
@@ -313,13 +313,14 @@ fn durations_are_counted_as_kubelet_counts_them() {
 fn a_held_image_is_refused_with_its_cause_in_the_answer_alone() {
     let mut world = World::new();
     let (request, _) = world.ask(wanted("a:1", Always));
-    let held = Held { cause: "ErrImagePull: gone".to_owned(), class: FailureClass::NotFound, next_try_ms: 7_000, ..Held::default() };
-    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Held(held) });
+    let held =
+        Refusal { cause: "ErrImagePull: gone".to_owned(), class: FailureClass::NotFound, next_attempt_ms: 7_000, ..Refusal::default() };
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Refused(held) });
     world.settle(effects);
     let answer = world.answer_to(request);
     assert_eq!(answer.outcome, OutcomeKind::Backoff);
     assert_eq!(answer.message, "Back-off pulling image \"a:1\": ErrImagePull: gone");
-    assert_eq!((answer.class, answer.next_try_ms), (Some(FailureClass::NotFound), Some(7_000)));
+    assert_eq!((answer.class, answer.next_attempt_ms), (Some(FailureClass::NotFound), Some(7_000)));
     assert_eq!(world.events_of(request)[0].message, "Back-off pulling image \"a:1\"");
 }
 
@@ -329,13 +330,13 @@ fn inputs_for_nobody_change_nothing() {
     let (request, flight) = (RequestId(77), FlightId(77));
     for input in [
         Input::Inspected { request, found: Ok(None) },
-        Input::BackoffChecked { request, answer: BackoffAnswer::Clear },
+        Input::BackoffChecked { request, answer: BackoffAnswer::Allowed },
         Input::Permitted { flight, answer: PermitAnswer::Granted { lease_ms: 1 } },
         Input::Rechecked { flight, found: Ok(None) },
         Input::Resolved { flight, seen: false },
         Input::Pulled { flight, result: Err(failure("gone")) },
         Input::Verified { flight, found: Ok(None) },
-        Input::Reported { request, next_try_ms: None },
+        Input::Reported { request, next_attempt_ms: None },
         Input::Recorded { request },
         Input::TimeOver { request },
     ] {

@@ -271,11 +271,11 @@ fn answer(question: &Effect, how: usize) -> Input {
             Input::LookedAround { request: *request, target: Some(Arc::new(target())), free_bytes }
         }
         Effect::CheckBackoff { request, .. } => {
-            let answer = if bad { BackoffAnswer::Held(held()) } else { BackoffAnswer::Clear };
+            let answer = if bad { BackoffAnswer::Refused(held()) } else { BackoffAnswer::Allowed };
             Input::BackoffChecked { request: *request, answer }
         }
         Effect::RequestClearance { flight, turn, .. } => {
-            let answers = [granted(), granted_for_all(), None, Some(Clearance::Held(held())), Some(Clearance::Abandoned)];
+            let answers = [granted(), granted_for_all(), None, Some(Clearance::Refused(held())), Some(Clearance::Abandoned)];
             let waiting = [Some(Clearance::Waiting { held: None }), Some(Clearance::Waiting { held: Some(held()) })];
             let answer = answers.iter().chain(&waiting).nth(how % 7).unwrap().clone();
             Input::ClearanceAnswered { flight: *flight, turn: *turn, answer }
@@ -298,7 +298,7 @@ fn answer(question: &Effect, how: usize) -> Input {
         }
         Effect::Verify { flight, .. } => Input::Verified { flight: *flight, found: found() },
         Effect::Report { request, report, .. } => {
-            Input::Reported { request: *request, next_try_ms: report.failure.as_ref().map(|_| 10_000) }
+            Input::Reported { request: *request, next_attempt_ms: report.failure.as_ref().map(|_| 10_000) }
         }
         Effect::Record { request, .. } => Input::Recorded { request: *request },
         Effect::KeepStandingPulls { .. } => Input::StandingPullsKept { error: bad.then(|| "disk full".to_owned()) },

@@ -5,7 +5,7 @@
 //! detaches is answered when it is written down; there is a bound; it lives through a restart with the time that is left.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Held};
+use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Refusal};
 use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKind, PullOutcome, PullPolicy, StandingPullState};
 use contract::{EventReason, FailureClass, StandingPullId, TraceContext};
 use pull_coordinator::core::{Effect, FlightId, Input, KeptStandingPull, Policy, RequestId};
@@ -65,7 +65,7 @@ fn a_standing_pull_of_a_node_alone_goes_on_by_its_own_back_off() {
     fail(&mut world, flight);
     assert_eq!(world.answers_to(caller), [], "a failure does not end it");
     let status = world.core.standing_pulls(world.now).remove(0);
-    assert_eq!((status.state, status.next_try_ms, status.callers), (StandingPullState::Held, Some(10_000), 1));
+    assert_eq!((status.state, status.next_attempt_ms, status.callers), (StandingPullState::Held, Some(10_000), 1));
     assert_eq!((status.cause.as_str(), status.class), ("ErrImagePull: gone", Some(FailureClass::NotFound)));
     assert_eq!(world.let_pass(9_999), []);
     let flight = next_flight(&mut world, 1);
@@ -82,7 +82,7 @@ fn a_refusal_does_not_end_a_standing_pull_either() {
     let (caller, effects) = world.ask(named("a:1", 1));
     let Effect::Inspect { request, .. } = effects[0] else { panic!("{effects:?}") };
     world.give(Input::Inspected { request, found: Ok(None) });
-    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Held(held()) });
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Refused(held()) });
     world.settle(effects);
     assert_eq!(world.answers_to(caller), []);
     assert_eq!(world.core.standing_pulls(world.now)[0].learned_by.as_deref(), Some("n9"));
@@ -100,7 +100,7 @@ fn on_a_node_that_shares_the_fleet_says_when_a_standing_pull_goes_on() {
     let told = world.clearance(flight, Some(Clearance::Waiting { held: Some(held()) }));
     world.settle(told);
     let status = world.core.standing_pulls(world.now).remove(0);
-    assert_eq!((status.state, status.next_try_ms, status.learned_by.as_deref()), (StandingPullState::Held, Some(8_000), Some("n9")));
+    assert_eq!((status.state, status.next_attempt_ms, status.learned_by.as_deref()), (StandingPullState::Held, Some(8_000), Some("n9")));
     // It has said what holds it, however often it hears so.
     for _ in 0..5 {
         let effects = world.let_pass(1_000);
@@ -146,13 +146,13 @@ fn a_standing_pull_that_waits_says_what_is_new_and_each_minute_that_it_waits() {
     let mut world = World::pulling(sharing());
     let (_, effects) = world.board_sharing(EnsureImage { wait_ms: Some(600_000), ..named("a:1", 1) });
     let flight = flight_of(&effects);
-    let mut hears = |held: Option<Held>| {
+    let mut hears = |held: Option<Refusal>| {
         let told = world.clearance(flight, Some(Clearance::Waiting { held }));
         world.settle(told);
         world.let_pass(20_000);
         reasons(&world).len()
     };
-    let another = |number: u8| Held {
+    let another = |number: u8| Refusal {
         learned_trace: TraceContext::parse(&format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b{number}-01")),
         learned_by: Some("n8".parse().unwrap()),
         ..held()
@@ -162,7 +162,7 @@ fn a_standing_pull_that_waits_says_what_is_new_and_each_minute_that_it_waits() {
     assert_eq!(hears(Some(another(1))), 1);
     assert_eq!(hears(None), 1);
     assert_eq!(hears(Some(another(2))), 2, "a minute later");
-    let other = |class, cause: &str| Held { class, cause: cause.to_owned(), ..another(3) };
+    let other = |class, cause: &str| Refusal { class, cause: cause.to_owned(), ..another(3) };
     assert_eq!(hears(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: gone"))), 3);
     assert_eq!(hears(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: refused"))), 4);
     assert_eq!(hears(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: refused"))), 4);
@@ -176,7 +176,7 @@ fn what_held_a_standing_pull_is_told_until_it_has_clearance_again() {
     let flight = flight_of(&effects);
     let told = |world: &World| {
         let status = world.core.standing_pulls(world.now).remove(0);
-        (status.state, status.cause, status.class, status.next_try_ms)
+        (status.state, status.cause, status.class, status.next_attempt_ms)
     };
     assert_eq!(told(&world), (StandingPullState::Waiting, String::new(), None, None), "the tracker has not said anything");
     world.clearance(flight, Some(Clearance::Waiting { held: None }));
@@ -185,7 +185,7 @@ fn what_held_a_standing_pull_is_told_until_it_has_clearance_again() {
     world.let_pass(1_000);
     let effects = world.clearance(flight, Some(Clearance::Waiting { held: Some(held()) }));
     world.settle(effects);
-    // Its next try is due, and somebody else's.
+    // Its next attempt is due, and somebody else's.
     world.let_pass(9_000);
     world.clearance(flight, Some(Clearance::Waiting { held: None }));
     assert_eq!(told(&world), (StandingPullState::Waiting, held().cause, Some(FailureClass::NotFound), Some(0)));
@@ -201,7 +201,7 @@ fn who_has_no_standing_pull_is_refused_beside_one_who_has() {
     let (plain, effects) = world.board_sharing(wanted("a:1", PullPolicy::IfNotPresent));
     let flight = flight_of(&effects);
     world.board_sharing(named("a:1", 1));
-    let effects = world.clearance(flight, Some(Clearance::Held(held())));
+    let effects = world.clearance(flight, Some(Clearance::Refused(held())));
     world.settle(effects);
     assert_eq!(world.answer_to(plain).outcome, OutcomeKind::Backoff);
     world.let_pass(1_000);
@@ -234,7 +234,7 @@ fn a_standing_pull_whose_time_is_over_says_what_held_it() {
     assert!(answer.timed_out);
     assert_eq!(answer.message, "not there within 1m0s: the time given with --wait is over; the last answer was: ErrImagePull: gone");
     assert_eq!((answer.class, answer.learned_by.as_deref()), (Some(FailureClass::NotFound), Some("n9")));
-    assert_eq!((answer.learned_ms_ago, answer.next_try_ms), (Some(62_000), Some(0)), "aged with the time");
+    assert_eq!((answer.learned_ms_ago, answer.next_attempt_ms), (Some(62_000), Some(0)), "aged with the time");
     assert_eq!((world.core.standing_pulls(world.now), world.core.next_alarm()), (vec![], None));
 }
 
@@ -289,7 +289,7 @@ fn who_hangs_up_leaves_the_standing_pull_standing() {
     let answer = world.answer_to(hasty);
     assert_eq!((answer.timed_out, answer.standing_pull), (true, Some(id(1))));
     let status = world.core.standing_pulls(world.now).remove(0);
-    assert_eq!((status.callers, status.tries), (0, 1));
+    assert_eq!((status.callers, status.attempts), (0, 1));
     assert_eq!(world.give(Input::TimeOver { request: hasty }), []);
 }
 

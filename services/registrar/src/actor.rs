@@ -6,7 +6,7 @@ use actix::{
     Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, Message, MessageResult, ResponseFuture, SpawnHandle, StreamHandler,
     WrapFuture as _,
 };
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY, Sender, Served, Wiring};
+use actors::{Ask, MAILBOX_CAPACITY, PanicGuard, Sender, Served, Wiring};
 use bus::{BusError, Subscription};
 use clock::{Clock, Random};
 use contract::messages::registrar::{FleetDigest, FleetSeen, ListNodes, ReportAlive};
@@ -46,7 +46,7 @@ pub struct Registrar {
     digests: Option<Subscription>,
     random: Random,
     instruments: Instruments,
-    _gravestone: Gravestone,
+    _panic_guard: PanicGuard,
 }
 
 /// What a registrar is made of.
@@ -64,7 +64,7 @@ pub struct RegistrarParts {
     /// Who of the node's services is told how the fleet stands.
     pub neighbours: Option<Neighbours>,
     /// Tells of its death.
-    pub gravestone: Gravestone,
+    pub panic_guard: PanicGuard,
 }
 
 /// What the node knows of its fleet, and what it counts.
@@ -101,7 +101,7 @@ impl Registrar {
     /// # Errors
     /// The bus is closed.
     pub async fn new(parts: RegistrarParts) -> Result<Self, BusError> {
-        let RegistrarParts { wiring, instance, zone, clock, mut random, neighbours, gravestone } = parts;
+        let RegistrarParts { wiring, instance, zone, clock, mut random, neighbours, panic_guard } = parts;
         let digests = wiring.bus.subscribe(&wiring.fleet.digests(), None).await?;
         let (bus, holder) = (wiring.bus.clone(), wiring.node.clone());
         let lease = LeaseKeeper::new(bus, &wiring.fleet, holder, instance.clone(), clock.clone());
@@ -119,7 +119,7 @@ impl Registrar {
             digests: Some(digests),
             random,
             instruments: Instruments::default(),
-            _gravestone: gravestone,
+            _panic_guard: panic_guard,
         })
     }
 

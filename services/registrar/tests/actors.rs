@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Handler, MessageResult, System};
-use actors::{Ask, Delivery, Gravestone, Sender, Wiring};
+use actors::{Ask, Delivery, PanicGuard, Sender, Wiring};
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, BusRef};
@@ -40,10 +40,17 @@ fn wiring(bus: &BusRef, node: &str) -> Wiring {
 }
 
 async fn start(bus: BusRef, clock: &Clock, node: &str, seed: u64) -> Agent {
-    start_beside(Delivery::Local, None, bus, clock, node, seed).await
+    start_manifest_check(Delivery::Local, None, bus, clock, node, seed).await
 }
 
-async fn start_beside(delivery: Delivery, neighbours: Option<Neighbours>, bus: BusRef, clock: &Clock, node: &str, seed: u64) -> Agent {
+async fn start_manifest_check(
+    delivery: Delivery,
+    neighbours: Option<Neighbours>,
+    bus: BusRef,
+    clock: &Clock,
+    node: &str,
+    seed: u64,
+) -> Agent {
     let parts = RegistrarParts {
         wiring: Wiring { delivery, ..wiring(&bus, node) },
         instance: format!("{seed:x}"),
@@ -51,7 +58,7 @@ async fn start_beside(delivery: Delivery, neighbours: Option<Neighbours>, bus: B
         clock: clock.clone(),
         random: Random::seeded(seed),
         neighbours,
-        gravestone: Gravestone::of("registrar"),
+        panic_guard: PanicGuard::of("registrar"),
     };
     let registrar = Registrar::new(parts).await.unwrap();
     let seen = registrar.fleet_seen();
@@ -188,7 +195,7 @@ fn the_nodes_services_are_told_how_the_fleet_stands_in_its_process_and_over_the_
                 tracker: Sender::local(wiring.clone(), noting.clone().recipient()),
                 throttler: Sender::local(wiring.clone(), noting.recipient()),
             };
-            let agent = start_beside(delivery, Some(neighbours), bus, &clock, "n0", 1).await;
+            let agent = start_manifest_check(delivery, Some(neighbours), bus, &clock, "n0", 1).await;
             tokio::time::sleep(Duration::from_secs(20)).await;
             for service in [Service::BackoffTracker, Service::Throttler] {
                 let last = noted.borrow().iter().rev().find(|(of, _)| *of == service).map(|(_, seen)| seen.clone());

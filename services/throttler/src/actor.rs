@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle, StreamHandler};
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use actors::{Ask, MAILBOX_CAPACITY, PanicGuard};
 use bus::BusHealth;
 use clock::Clock;
 use contract::messages::registrar::{FleetSeen, Place};
@@ -41,7 +41,7 @@ pub struct Throttler {
     pub(crate) recording: Option<Recording>,
     /// When it is to be woken.
     alarm: Option<(SpawnHandle, Duration)>,
-    _gravestone: Gravestone,
+    _panic_guard: PanicGuard,
 }
 
 /// A pull that is counted on a budget.
@@ -60,7 +60,7 @@ struct Waiting {
 impl Throttler {
     /// Ready to be started, on its own: the node's bucket and slots decide alone.
     #[must_use]
-    pub fn new(policy: ThrottlePolicy, clock: Clock, gravestone: Gravestone) -> Self {
+    pub fn new(policy: ThrottlePolicy, clock: Clock, panic_guard: PanicGuard) -> Self {
         Self {
             core: Queue::new(policy),
             clock,
@@ -72,15 +72,15 @@ impl Throttler {
             counting: Counting::default(),
             recording: None,
             alarm: None,
-            _gravestone: gravestone,
+            _panic_guard: panic_guard,
         }
     }
 
     /// Ready to be started, as one of a fleet: what is asked for on somebody's budget needs the fleet's permit first.
     #[must_use]
-    pub fn sharing(policy: ThrottlePolicy, clock: Clock, gravestone: Gravestone, fleet: FleetParts) -> Self {
+    pub fn sharing(policy: ThrottlePolicy, clock: Clock, panic_guard: PanicGuard, fleet: FleetParts) -> Self {
         let sharing = Some(Sharing::new(fleet, policy.slots, clock.clone()));
-        Self { sharing, ..Self::new(policy, clock, gravestone) }
+        Self { sharing, ..Self::new(policy, clock, panic_guard) }
     }
 
     /// What becomes of the budgets that it leads becomes an event of this node. To be said before it is started.

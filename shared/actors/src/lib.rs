@@ -2,17 +2,17 @@
 //!
 //! - [`Ask`] is the actix message of every command; [`Sender`] sends it to an actor in this process, or over the bus.
 //! - [`serve`] takes commands from the bus to an actor.
-//! - [`later`] lets an actor answer in a later turn.
+//! - [`deferred`] lets an actor answer in a later turn.
 //! - [`Pending`] lets an actor wait for thousands of futures, each of which costs only when it is woken.
 //! - [`PolicyFollower`] tells an actor which fleet policy to go by, as the bus has it.
-//! - [`Gravestone`] reports the panic of an actor: actix neither restarts an actor that panicked nor tells anybody.
+//! - [`PanicGuard`] reports the panic of an actor: actix neither restarts an actor that panicked nor tells anybody.
 
 mod abandoned;
 mod ask;
 mod bucket;
+mod deferred_reply;
 mod gather;
-mod gravestone;
-mod later;
+mod panic_guard;
 mod pending;
 mod policy;
 mod sender;
@@ -21,9 +21,9 @@ mod wire;
 
 pub use ask::{Ask, MAILBOX_CAPACITY};
 pub use bucket::bucket_spec;
+pub use deferred_reply::{Answer, DeferredReply, deferred_reply};
 pub use gather::{PERSON, Patience, gather};
-pub use gravestone::Gravestone;
-pub use later::{Answer, Later, later};
+pub use panic_guard::PanicGuard;
 pub use pending::{Pending, PendingHandle};
 pub use policy::{Followed, PolicyFollower};
 pub use sender::{Delivery, Sender, Wiring};

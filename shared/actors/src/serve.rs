@@ -336,7 +336,7 @@ mod tests {
             let told = caller.await.unwrap().unwrap_err();
             assert!(told.to_string().contains("the service agent has ended"), "{told}");
         }
-        let later = Sender::<CountAll>::to_leader(wiring).call(envelope(), hour).await.unwrap_err();
-        assert!(matches!(later, CallError::NoResponders { .. }), "{later}");
+        let deferred = Sender::<CountAll>::to_leader(wiring).call(envelope(), hour).await.unwrap_err();
+        assert!(matches!(deferred, CallError::NoResponders { .. }), "{deferred}");
     }
 }

@@ -11,6 +11,7 @@ mod key_value;
 mod link;
 mod log;
 mod login;
+mod no_connection;
 mod options;
 mod refusals;
 mod replicas;
@@ -20,7 +21,6 @@ mod snapshot;
 mod stored;
 mod streams;
 mod target;
-mod words;
 
 use std::future::ready;
 use std::sync::Arc;

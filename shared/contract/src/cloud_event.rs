@@ -42,7 +42,7 @@ struct Data<'a> {
     size_bytes: Option<u64>,
     class: Option<FailureClass>,
     attempt: Option<String>,
-    next_try_ms: Option<u64>,
+    next_attempt_ms: Option<u64>,
     // Only of an event that stands for several.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
@@ -112,7 +112,7 @@ pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
             size_bytes: event.size_bytes,
             class: event.class,
             attempt: event.attempt.map(|attempt| attempt.to_string()),
-            next_try_ms: event.next_try_ms,
+            next_attempt_ms: event.next_attempt_ms,
             count: event.repeats.map(|repeats| repeats.count),
             first_at: event.repeats.map(|repeats| rfc3339(repeats.first_ms)),
             learned_by: event.learned_by.as_ref().map(NodeName::as_str),
@@ -156,7 +156,7 @@ mod tests {
             image: "busybox".to_owned(),
             registry: Some("docker.io".to_owned()),
             class: Some(FailureClass::NotFound),
-            next_try_ms: Some(9_000),
+            next_attempt_ms: Some(9_000),
             learned_by: Some("n2".parse().expect("a name")),
             learned_ms_ago: Some(1_000),
             learned_trace: Some(TraceContext::root(&mut random)),

@@ -214,9 +214,9 @@ pub struct PullEvent {
     /// Which attempt this is about.
     #[serde(default)]
     pub attempt: Option<AttemptId>,
-    /// Milliseconds until the next try is allowed; only on failures and back-offs.
+    /// Milliseconds until the next attempt is allowed; only on failures and back-offs.
     #[serde(default)]
-    pub next_try_ms: Option<u64>,
+    pub next_attempt_ms: Option<u64>,
     /// Which node found out what this one goes by; none: this one. Only on back-offs.
     #[serde(default)]
     pub learned_by: Option<NodeName>,
@@ -296,7 +296,7 @@ impl PullEvent {
             size_bytes: None,
             class: None,
             attempt: None,
-            next_try_ms: None,
+            next_attempt_ms: None,
             learned_by: None,
             learned_ms_ago: None,
             learned_trace: None,

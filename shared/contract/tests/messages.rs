@@ -205,8 +205,8 @@ fn every_command_has_an_example_of_its_request_and_of_every_form_of_its_reply() 
         }
     }
     for (message, variants) in [
-        ("backoff-tracker.check", &["clear", "held"][..]),
-        ("backoff-tracker.clearance", &["granted", "held", "waiting", "abandoned"]),
+        ("backoff-tracker.check", &["allowed", "refused"][..]),
+        ("backoff-tracker.clearance", &["granted", "refused", "waiting", "abandoned"]),
         ("throttler.acquire", &["granted", "queued", "refused"]),
         ("throttler.grant-budget", &["granted", "queued", "refused", "not_leading"]),
     ] {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::oci_support::{keyring, options, registry, request};
 use contract::FailureClass::{self, ContentInvalid, Denied, NodeLocal, NotFound, RegistryUnavailable};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::oci_layout::OciLayout;
 use runtimes::{ImageRuntime, Progress, PullFailure};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use contract::{FailureClass, TraceContext};
 use image::Reference;
-use practice_registry::{Auth, BodyFault, Deed, Fault, MadeImage, Options, PracticeRegistry, Tls, TokenAuth};
+use memory_registry::{Auth, BodyFault, Fault, FaultAction, MadeImage, MemoryRegistry, Options, Tls, TokenAuth};
 use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::keyring::{Environment, Keyring, KeyringOptions};
 use runtimes::{ImageRuntime, Progress, PullFailure, PullRequest, PulledImage};
@@ -61,7 +61,7 @@ fn part() -> Option<()> {
 #[tokio::test]
 async fn a_real_image_is_pulled_from_a_real_registry() {
     let Some(()) = part() else { return };
-    let source = PracticeRegistry::start(Options::default()).await.unwrap();
+    let source = MemoryRegistry::start(Options::default()).await.unwrap();
     let added = source.add_image("team/app", "1", &MadeImage::of_layers([50_000, 20_000]));
     let (open, closed) = (DockerRegistry::start(), DockerRegistry::start_with_login());
     for registry in [&open, &closed] {
@@ -109,7 +109,7 @@ async fn a_real_image_is_pulled_from_a_real_registry() {
 #[tokio::test]
 async fn a_real_containerd_says_where_its_mirrors_are_and_checks_go_through_them() {
     let Some(()) = part() else { return };
-    let registry = PracticeRegistry::start(Options::default()).await.unwrap();
+    let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     registry.add_image("team/app", "1", &MadeImage::of_layers([2_000]));
     // No other folder is read than containerd's own, which nobody has set here.
     let node = Node::start(
@@ -129,7 +129,7 @@ async fn a_real_containerd_says_where_its_mirrors_are_and_checks_go_through_them
 #[tokio::test]
 async fn progress_is_seen_layer_by_layer() {
     let Some(()) = part() else { return };
-    let registry = PracticeRegistry::start(Options::default()).await.unwrap();
+    let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     let added = registry.add_image("team/app", "1", &MadeImage::of_layers([3_000_000, 1_000_000]));
     registry.add_image("other/app", "1", &MadeImage::of_layers([2_000_000]).seeded(2));
     // Slow enough that several looks fall into the download.
@@ -177,7 +177,7 @@ fn faults() -> Vec<(&'static str, Fault, FailureClass)> {
         ("m500", said("/m500/manifests", 500, "UNKNOWN"), RegistryUnavailable),
         ("m502", Fault::answer("/m502/manifests", 502, &[("content-type", "text/html")], "<html>"), RegistryUnavailable),
         ("m503", said("/m503/manifests", 503, "UNAVAILABLE"), RegistryUnavailable),
-        ("mclosed", Fault::new("/mclosed/manifests", Deed::Close), RegistryUnavailable),
+        ("mclosed", Fault::new("/mclosed/manifests", FaultAction::Close), RegistryUnavailable),
         ("mother", Fault::body("/mother/manifests", BodyFault::CorruptAt(10)), ContentInvalid),
         ("mloop", Fault::answer("/mloop/manifests", 307, &[("location", "http://{host}/v2/mloop/manifests/1?a=b")], ""), Unknown),
         ("b403", said("/b403/blobs", 403, "DENIED"), Denied),
@@ -192,7 +192,7 @@ fn faults() -> Vec<(&'static str, Fault, FailureClass)> {
 #[tokio::test]
 async fn what_registries_answer_has_its_class() {
     let Some(()) = part() else { return };
-    let registry = PracticeRegistry::start(Options::default()).await.unwrap();
+    let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     registry.add_image("foreign", "1", &MadeImage::of_layers([2_000]).for_platforms(["linux/s390x"]));
     registry.put_manifest("nonsense", Some("1"), "application/vnd.oci.image.manifest.v1+json", "not JSON");
     let mut expected =
@@ -223,9 +223,9 @@ async fn token_servers_have_their_class_too() {
         (false, None, FailureClass::Denied),
         (true, Some(Fault::answer("/token", 429, &[], "")), FailureClass::RateLimited),
         (true, Some(Fault::answer("/token", 503, &[], "")), FailureClass::RegistryUnavailable),
-        (true, Some(Fault::new("/token", Deed::Close)), FailureClass::RegistryUnavailable),
+        (true, Some(Fault::new("/token", FaultAction::Close)), FailureClass::RegistryUnavailable),
     ] {
-        let registry = PracticeRegistry::start(Options { auth: auth(anonymous), ..Options::default() }).await.unwrap();
+        let registry = MemoryRegistry::start(Options { auth: auth(anonymous), ..Options::default() }).await.unwrap();
         registry.add_image("app", "1", &MadeImage::of_layers([2_000]));
         if let Some(fault) = fault {
             registry.faults().add(fault);
@@ -233,7 +233,7 @@ async fn token_servers_have_their_class_too() {
         let failure = node.pull(&format!("{}/app:1", registry.host()), "{}").await.unwrap_err();
         assert_eq!(failure.class, class, "{}", failure.text);
     }
-    let registry = PracticeRegistry::start(Options { auth: auth(false), ..Options::default() }).await.unwrap();
+    let registry = MemoryRegistry::start(Options { auth: auth(false), ..Options::default() }).await.unwrap();
     registry.add_image("app", "1", &MadeImage::of_layers([2_000]));
     let image = format!("{}/app:1", registry.host());
     let refresh = format!(r#"{{"auths": {{"{}": {{"auth": "MDAwOg==", "identitytoken": "refresh"}}}}}}"#, registry.host());
@@ -254,8 +254,8 @@ async fn trouble_on_the_way_has_its_class() {
     let authority = Authority::new("practice authority");
     let (certificate, key) = authority.issue("127.0.0.1");
     let tls = Tls { certificate_pem: read(&certificate), key_pem: read(&key), client_ca_pem: None };
-    let plain = PracticeRegistry::start(Options::default()).await.unwrap();
-    let secure = PracticeRegistry::start(Options { tls: Some(tls), ..Options::default() }).await.unwrap();
+    let plain = MemoryRegistry::start(Options::default()).await.unwrap();
+    let secure = MemoryRegistry::start(Options { tls: Some(tls), ..Options::default() }).await.unwrap();
     let mirror = |url: &str| format!("[host.\"{url}\"]\ncapabilities = [\"pull\", \"resolve\"]\n");
     let config = ContainerdConfig::default()
         .with_hosts("unknown-authority.example", &mirror(&format!("https://{}", secure.host())))
@@ -282,7 +282,7 @@ async fn trouble_on_the_way_has_its_class() {
 #[tokio::test]
 async fn a_full_disk_is_the_nodes_own_affair() {
     let Some(()) = part() else { return };
-    let registry = PracticeRegistry::start(Options::default()).await.unwrap();
+    let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     registry.add_image("app", "1", &MadeImage::of_layers([12_000_000]));
     let image = format!("{}/app:1", registry.host());
     // Room for less than the layer; for the layer, but not for its files.
@@ -297,9 +297,9 @@ async fn a_full_disk_is_the_nodes_own_affair() {
 #[tokio::test]
 async fn a_killed_containerd_is_said_and_not_waited_for() {
     let Some(()) = part() else { return };
-    let registry = PracticeRegistry::start(Options::default()).await.unwrap();
+    let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     registry.add_image("app", "1", &MadeImage::of_layers([2_000]));
-    registry.faults().add(Fault::new("/blobs/", Deed::Hang));
+    registry.faults().add(Fault::new("/blobs/", FaultAction::Hang));
     let mut node = Node::start(ContainerdConfig::default()).await;
     let (runtime, image) = (node.runtime("{}"), format!("{}/app:1", registry.host()));
     let pulling = tokio::spawn(async move {

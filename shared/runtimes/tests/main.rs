@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod class_examples;
-mod cri_beside;
 mod cri_containerd;
 mod cri_lookups;
+mod cri_manifest_check;
 mod cri_scripted;
 mod failure_texts;
 mod keyring_files;
@@ -14,6 +14,7 @@ mod oci_damage;
 mod oci_docker_hub;
 mod oci_docker_registry;
 mod oci_external;
+mod oci_failure_details;
 mod oci_faults;
 mod oci_proxies;
 mod oci_pull;
@@ -24,5 +25,4 @@ mod oci_shared_place;
 mod oci_store;
 mod oci_store_steps;
 mod oci_support;
-mod oci_told;
-mod route_told;
+mod route_views;

@@ -9,12 +9,12 @@ use std::time::Duration;
 use super::oci_support::{Node, keyring, registry};
 use clock::Clock;
 use contract::FailureClass;
-use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
+use memory_registry::{Auth, Fault, FaultAction, MadeImage, MemoryRegistry, Options, TokenAuth};
 
 const SECRET: &str = "correct-horse";
 
-async fn guarded(auth: Auth) -> PracticeRegistry {
-    let registry = PracticeRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
+async fn guarded(auth: Auth) -> MemoryRegistry {
+    let registry = MemoryRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
     registry.add_image("demo/app", "1", &MadeImage::of_layers([50_000, 60_000]));
     registry
 }
@@ -51,13 +51,13 @@ fn auths(entries: &[String]) -> String {
     format!(r#"{{"auths":{{{}}}}}"#, entries.join(","))
 }
 
-fn image(registry: &PracticeRegistry) -> String {
+fn image(registry: &MemoryRegistry) -> String {
     format!("{}/demo/app:1", registry.host())
 }
 
 /// `status path scheme` of each request.
-fn story(registry: &PracticeRegistry) -> Vec<String> {
-    let line = |request: practice_registry::LoggedRequest| {
+fn story(registry: &MemoryRegistry) -> Vec<String> {
+    let line = |request: memory_registry::LoggedRequest| {
         let last = request.path.rsplit('/').find(|part| !part.starts_with("sha256:")).unwrap_or_default().to_owned();
         format!("{} {last} {}", request.status.unwrap_or_default(), request.authorization.unwrap_or_default()).trim_end().to_owned()
     };
@@ -108,7 +108,7 @@ async fn a_token_is_used_whatever_its_server_says_of_its_lifetime() {
         ("0", false),
         ("5", false),
     ] {
-        let registry = PracticeRegistry::start(Options { auth: tokens_for(false, expires_in), ..Options::default() }).await.unwrap();
+        let registry = MemoryRegistry::start(Options { auth: tokens_for(false, expires_in), ..Options::default() }).await.unwrap();
         registry.add_image("demo/app", "1", &MadeImage::of_layers([5_000]));
         let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
         node.pull(&image(&registry)).await.unwrap_or_else(|failure| panic!("{expires_in}: {failure}"));
@@ -301,7 +301,7 @@ async fn a_token_server_that_fails_is_the_endpoint_that_failed() {
     assert!(failure.text.starts_with("RegistryUnavailable: ") && failure.text.contains("token"), "{failure}");
     assert!(!failure.text.contains('<'));
     registry.faults().clear();
-    registry.faults().add(Fault::new("/token", Deed::Close));
+    registry.faults().add(Fault::new("/token", FaultAction::Close));
     let failure = node.pull(&image(&registry)).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::RegistryUnavailable);
 }

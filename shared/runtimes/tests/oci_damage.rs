@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::oci_support::{Node, assert_complete, options, registry};
 use contract::FailureClass;
-use practice_registry::{AddedImage, BodyFault, Fault, Flavour, MadeImage, PracticeRegistry};
+use memory_registry::{AddedImage, BodyFault, Fault, Flavour, MadeImage, MemoryRegistry};
 use runtimes::oci_layout::OciLayout;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ const CHANGES_ITS_SIZE: [(&str, Damage); 3] = [("half", half), ("longer", longer
 
 /// A node that has pulled an image of Docker's form, which has all kinds of blobs.
 struct Pulled {
-    registry: PracticeRegistry,
+    registry: MemoryRegistry,
     node: Node,
     image: String,
     added: AddedImage,

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use contract::FailureClass;
-use practice_registry::{Auth, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
+use memory_registry::{Auth, Fault, MadeImage, MemoryRegistry, Options, TokenAuth};
 use runtimes::keyring::{Audience, FLEET_KEY_BYTES, FleetKey};
 use runtimes::oci_layout::OciLayout;
 use runtimes::{ImageRuntime as _, Route};
@@ -17,19 +17,19 @@ use super::oci_support::{LIMIT, Node, keyring, options};
 
 const LOGINS: &str = r#"{"auths":{"https://index.docker.io/v1/":{"username":"hubuser","password":"hub-password"}}}"#;
 
-async fn basic() -> PracticeRegistry {
+async fn basic() -> MemoryRegistry {
     let auth = Auth::Basic { user: "hubuser".to_owned(), password: "hub-password".to_owned() };
-    let registry = PracticeRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
+    let registry = MemoryRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
     registry.add_image("library/busybox", "latest", &MadeImage::of_layers([5_000]));
     registry.add_image("team/app", "1", &MadeImage::of_layers([5_000]));
     registry
 }
 
 /// Only root may have this port, and only one at a time: another run of this test gives it back soon.
-async fn on_port_80(options: Options) -> Result<PracticeRegistry, String> {
+async fn on_port_80(options: Options) -> Result<MemoryRegistry, String> {
     let starting = async {
         loop {
-            match PracticeRegistry::start(options.clone()).await {
+            match MemoryRegistry::start(options.clone()).await {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => tokio::time::sleep(Duration::from_millis(50)).await,
                 started => return started,
             }
@@ -39,7 +39,7 @@ async fn on_port_80(options: Options) -> Result<PracticeRegistry, String> {
     started.map_err(|error| format!("port 80 of 127.0.0.1 cannot be had: {error}"))
 }
 
-fn assert_no_login_came(registry: &PracticeRegistry) {
+fn assert_no_login_came(registry: &MemoryRegistry) {
     let requests = registry.requests();
     assert!(!requests.is_empty());
     assert!(requests.iter().all(|request| request.authorization.is_none()), "{requests:?}");
@@ -83,7 +83,7 @@ async fn docker_hubs_token_server_gets_the_login_and_no_other() {
         });
         let (user, password, identity_token) = ("hubuser".to_owned(), "hub-password".to_owned(), String::new());
         let auth = Auth::Token(TokenAuth { user, password, identity_token, anonymous: false, expires_in: "300".to_owned() });
-        let hub = PracticeRegistry::start(Options { auth, tls: Some(certificates.tls), ..Options::default() }).await.unwrap();
+        let hub = MemoryRegistry::start(Options { auth, tls: Some(certificates.tls), ..Options::default() }).await.unwrap();
         hub.add_image("library/busybox", "latest", &MadeImage::of_layers([5_000]));
         let challenge = format!("Bearer realm=\"{realm}\",service=\"registry.docker.io\",scope=\"repository:library/busybox:pull\"");
         hub.faults().add(Fault::answer("/manifests/", 401, &[("www-authenticate", &challenge)], "").times(1));

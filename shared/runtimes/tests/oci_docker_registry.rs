@@ -1,13 +1,13 @@
 //! The embedded runtime against a real docker-registry, and its store read by skopeo.
 //!
-//! Pinned here: that what the practice registry taught holds for the registry most people run.
+//! Pinned here: that what the memory registry taught holds for the registry most people run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::Command;
 
 use super::oci_support::{Node, assert_complete, keyring, registry};
 use contract::FailureClass;
-use practice_registry::{AddedImage, Flavour, MadeImage};
+use memory_registry::{AddedImage, Flavour, MadeImage};
 use support::docker_registry::{self, DockerRegistry, PASSWORD, USER};
 use support::requirement::met;
 

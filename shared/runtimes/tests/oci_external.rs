@@ -4,7 +4,7 @@
 //! connection broke, and count only with the right digest.
 
 use contract::FailureClass;
-use practice_registry::{Auth, BlobInfo, BodyFault, Deed, Fault, Options, PracticeRegistry};
+use memory_registry::{Auth, BlobInfo, BodyFault, Fault, FaultAction, MemoryRegistry, Options};
 use runtimes::PullFailure;
 
 use crate::oci_support::{Node, keyring, registry};
@@ -14,8 +14,8 @@ const LAYER_BYTES: usize = 1_000_000;
 
 /// A registry with an image whose layer lies elsewhere.
 struct Published {
-    registry: PracticeRegistry,
-    elsewhere: PracticeRegistry,
+    registry: MemoryRegistry,
+    elsewhere: MemoryRegistry,
     layer: BlobInfo,
 }
 
@@ -25,7 +25,7 @@ fn content() -> Vec<u8> {
 
 impl Published {
     async fn new(auth: Auth) -> Self {
-        let registry = PracticeRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
+        let registry = MemoryRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
         let elsewhere = crate::oci_support::registry().await;
         let layer = elsewhere.put_blob("files", content());
         let published = Self { registry, elsewhere, layer };
@@ -129,7 +129,7 @@ async fn what_fails_outside_the_registry_is_said_and_is_none_of_the_registrys_li
         (Fault::answer("/files/", 403, &[], secret), FailureClass::Unknown),
         (Fault::answer("/files/", 429, &quota, ""), FailureClass::RegistryUnavailable),
         (Fault::answer("/files/", 503, &[], ""), FailureClass::RegistryUnavailable),
-        (Fault::new("/files/", Deed::Close), FailureClass::RegistryUnavailable),
+        (Fault::new("/files/", FaultAction::Close), FailureClass::RegistryUnavailable),
         (Fault::body("/files/", BodyFault::CorruptAt(10)), FailureClass::ContentInvalid),
     ] {
         published.elsewhere.faults().clear();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::oci_support::{Node, assert_complete, registry};
 use contract::FailureClass::{self, ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
-use practice_registry::{BodyFault, Deed, Fault, MadeImage, PracticeRegistry};
+use memory_registry::{BodyFault, Fault, FaultAction, MadeImage, MemoryRegistry};
 use runtimes::PullFailure;
 use serde_json::json;
 use support::held_port::HeldPort;
@@ -25,7 +25,7 @@ fn impatient() -> Node {
 }
 
 /// A registry with a good image `good/app:1`, and `bad/app:1` of other content.
-async fn filled() -> PracticeRegistry {
+async fn filled() -> MemoryRegistry {
     let registry = registry().await;
     registry.add_image("good/app", "1", &MadeImage::of_layers([30_000]));
     registry.add_image("bad/app", "1", &MadeImage::of_layers([400_000, 30_000]).seeded(2));
@@ -33,7 +33,7 @@ async fn filled() -> PracticeRegistry {
 }
 
 /// Pulls the bad image and checks what holds after every failure.
-async fn failure_of(registry: &PracticeRegistry, node: &Node) -> PullFailure {
+async fn failure_of(registry: &MemoryRegistry, node: &Node) -> PullFailure {
     let image = format!("{}/bad/app:1", registry.host());
     let failure = node.pull(&image).await.expect_err("the pull fails");
     assert!(failure.text.len() < TEXT_MAX_BYTES, "{}", failure.text.len());
@@ -104,9 +104,9 @@ fn answers() -> Vec<Case> {
 }
 
 fn connections() -> Vec<Case> {
-    let header = |name: &str, value: &str| Fault::new(MANIFEST, Deed::Header { name: name.to_owned(), value: value.to_owned() });
+    let header = |name: &str, value: &str| Fault::new(MANIFEST, FaultAction::Header { name: name.to_owned(), value: value.to_owned() });
     vec![
-        case("no answer", Fault::new(MANIFEST, Deed::Hang), RegistryUnavailable, "no answer within 400ms", 1),
+        case("no answer", Fault::new(MANIFEST, FaultAction::Hang), RegistryUnavailable, "no answer within 400ms", 1),
         case(
             "headers of megabytes",
             header("ratelimit-limit", &"9".repeat(2 << 20)),
@@ -114,17 +114,18 @@ fn connections() -> Vec<Case> {
             "more headers than are read: 100, or 400 KiB",
             0,
         ),
-        case("closed", Fault::new(MANIFEST, Deed::Close), RegistryUnavailable, "connection broke before an answer", 1),
+        case("closed", Fault::new(MANIFEST, FaultAction::Close), RegistryUnavailable, "connection broke before an answer", 1),
         case("manifest cut", Fault::body(MANIFEST, BodyFault::CutAfter(20)), RegistryUnavailable, "broke after", 0),
         case("manifest stalls", Fault::body(MANIFEST, BodyFault::StallAfter(20)), RegistryUnavailable, "nothing more came for 400ms", 0),
-        case("blob without answer", Fault::new(BLOB, Deed::Hang), RegistryUnavailable, "no answer within 400ms", 3),
-        case("blob closed", Fault::new(BLOB, Deed::Close), RegistryUnavailable, "broke before an answer", 3),
+        case("blob without answer", Fault::new(BLOB, FaultAction::Hang), RegistryUnavailable, "no answer within 400ms", 3),
+        case("blob closed", Fault::new(BLOB, FaultAction::Close), RegistryUnavailable, "broke before an answer", 3),
         case("blob never moves", Fault::body(BLOB, BodyFault::StallAfter(0)), RegistryUnavailable, "nothing more came", 0),
     ]
 }
 
 fn lies() -> Vec<Case> {
-    let header = |value: &str| Fault::new(MANIFEST, Deed::Header { name: "docker-content-digest".to_owned(), value: value.to_owned() });
+    let header =
+        |value: &str| Fault::new(MANIFEST, FaultAction::Header { name: "docker-content-digest".to_owned(), value: value.to_owned() });
     vec![
         case("short manifest", Fault::body(MANIFEST, BodyFault::ShortBy(9)), ContentInvalid, "another digest|not the sha256", 0),
         case("corrupt manifest", Fault::body(MANIFEST, BodyFault::CorruptAt(40)), ContentInvalid, "not the sha256", 0),

@@ -22,7 +22,7 @@ async fn ssl_cert_file_is_trusted() {
 
 #[tokio::test]
 async fn a_proxy_is_used_but_for_what_no_proxy_names() {
-    // The practice registry takes whole addresses in the request line, so it can stand in for a proxy.
+    // The memory registry takes whole addresses in the request line, so it can stand in for a proxy.
     let proxy = filled().await;
     let variables = [("HTTP_PROXY", proxy.url()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")];
     assert!(child_pulls("registry.test:8080/demo/app:1", &variables).await);

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::oci_support::{Node, assert_complete, registry, request};
-use practice_registry::{Flavour, MadeImage};
+use memory_registry::{Flavour, MadeImage};
 use runtimes::{ImageRuntime, Progress};
 use serde_json::Value;
 

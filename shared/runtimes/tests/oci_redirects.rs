@@ -7,7 +7,7 @@
 use super::oci_support::tls::certificates;
 use super::oci_support::{Node, keyring};
 use contract::FailureClass;
-use practice_registry::{Auth, Fault, LoggedRequest, MadeImage, Options, PracticeRegistry, Tls, TokenAuth};
+use memory_registry::{Auth, Fault, LoggedRequest, MadeImage, MemoryRegistry, Options, Tls, TokenAuth};
 
 const PASSWORD: &str = "correct-horse";
 const REFRESH_TOKEN: &str = "refresh-me";
@@ -66,15 +66,15 @@ fn has_secret(request: &LoggedRequest) -> bool {
     request.authorization.is_some() || has_form
 }
 
-async fn filled(auth: Auth, tls: Option<Tls>) -> PracticeRegistry {
-    let registry = PracticeRegistry::start(Options { auth, tls, ..Options::default() }).await.unwrap();
+async fn filled(auth: Auth, tls: Option<Tls>) -> MemoryRegistry {
+    let registry = MemoryRegistry::start(Options { auth, tls, ..Options::default() }).await.unwrap();
     registry.add_image("demo/app", "1", &MadeImage::of_layers([5_000, 6_000]));
     registry
 }
 
 /// A registry that redirects the first request that carries the secret, and a node with that login. Certificates are not checked, so
 /// that a request to any target would arrive.
-async fn redirecting(secret: Secret, status: u16, location: impl Fn(&PracticeRegistry) -> String) -> (PracticeRegistry, Node) {
+async fn redirecting(secret: Secret, status: u16, location: impl Fn(&MemoryRegistry) -> String) -> (MemoryRegistry, Node) {
     let registry = filled(secret.auth(), None).await;
     // The first request to the registry itself brings nothing: it is answered with the challenge.
     let before = u64::from(!secret.goes_to_token_server());
@@ -87,7 +87,7 @@ async fn redirecting(secret: Secret, status: u16, location: impl Fn(&PracticeReg
     (registry, node)
 }
 
-fn image(registry: &PracticeRegistry) -> String {
+fn image(registry: &MemoryRegistry) -> String {
     format!("{}/demo/app:1", registry.host())
 }
 

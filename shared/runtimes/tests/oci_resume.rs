@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use super::oci_support::{Node, assert_complete, options, registry, request, until};
-use practice_registry::{AddedImage, BodyFault, Deed, Fault, MadeImage, PracticeRegistry};
+use memory_registry::{AddedImage, BodyFault, Fault, FaultAction, MadeImage, MemoryRegistry};
 use runtimes::oci_layout::OciLayout;
 use runtimes::{ImageRuntime, Progress};
 
@@ -16,7 +16,7 @@ const LAYER_BYTES: u64 = 3_000_000;
 /// Where a layer breaks off in these tests.
 const BREAK: u64 = 1_500_000;
 
-async fn with_layer() -> (PracticeRegistry, AddedImage, String) {
+async fn with_layer() -> (MemoryRegistry, AddedImage, String) {
     let registry = registry().await;
     let added = registry.add_image("app", "1", &MadeImage::of_layers([LAYER_BYTES]));
     let image = format!("{}/app:1", registry.host());
@@ -32,7 +32,7 @@ fn partial(store: &Path, digest: &str) -> std::path::PathBuf {
 }
 
 /// The ranges that were asked for.
-fn ranges(registry: &PracticeRegistry, digest: &str) -> Vec<String> {
+fn ranges(registry: &MemoryRegistry, digest: &str) -> Vec<String> {
     let requests = registry.requests();
     requests
         .iter()
@@ -58,7 +58,7 @@ async fn a_body_that_breaks_off_is_gone_on_with() {
 async fn a_registry_without_ranges_is_asked_for_the_whole() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(BREAK)).times(1));
-    registry.faults().add(Fault::new(layer(&added), Deed::IgnoreRange).times(1));
+    registry.faults().add(Fault::new(layer(&added), FaultAction::IgnoreRange).times(1));
     let node = Node::new();
     node.pull(&image).await.unwrap();
     assert_complete(&node, &added.manifests[0]);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::oci_support::tls::certificates;
 use super::oci_support::{Node, keyring, registry};
 use contract::FailureClass;
-use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, Tls, TokenAuth};
+use memory_registry::{Auth, Fault, FaultAction, MadeImage, MemoryRegistry, Options, Tls, TokenAuth};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use support::held_port::HeldPort;
 
-pub(super) fn image(registry: &PracticeRegistry) -> String {
+pub(super) fn image(registry: &MemoryRegistry) -> String {
     format!("{}/demo/app:1", registry.host())
 }
 
@@ -21,27 +21,27 @@ fn made() -> MadeImage {
     MadeImage::of_layers([50_000, 60_000])
 }
 
-pub(super) async fn filled() -> PracticeRegistry {
+pub(super) async fn filled() -> MemoryRegistry {
     let registry = registry().await;
     registry.add_image("demo/app", "1", &made());
     registry
 }
 
 /// A node whose `hosts.toml` for `registry` holds this.
-fn node_with(registry: &PracticeRegistry, hosts: &str) -> Node {
+fn node_with(registry: &MemoryRegistry, hosts: &str) -> Node {
     Node::with(|options| {
         options.timeouts.first_byte = Duration::from_millis(500);
         put_hosts(&options.config_path, registry, hosts);
     })
 }
 
-pub(super) fn put_hosts(config_path: &Path, registry: &PracticeRegistry, hosts: &str) {
+pub(super) fn put_hosts(config_path: &Path, registry: &MemoryRegistry, hosts: &str) {
     let folder = config_path.join(registry.host());
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("hosts.toml"), hosts).unwrap();
 }
 
-fn host(registry: &PracticeRegistry) -> String {
+fn host(registry: &MemoryRegistry) -> String {
     format!("[host.\"{}\"]\n", registry.url())
 }
 
@@ -68,7 +68,7 @@ async fn a_mirror_that_fails_is_passed_over_once() {
     let port = HeldPort::any();
     let dead = port.address();
     let (hanging, failing, origin) = (filled().await, filled().await, filled().await);
-    hanging.faults().add(Fault::new("/", Deed::Hang));
+    hanging.faults().add(Fault::new("/", FaultAction::Hang));
     failing.faults().add(Fault::answer("/", 502, &[], "<html>"));
     let node = node_with(&origin, &format!("[host.\"http://{dead}\"]\n{}{}", host(&hanging), host(&failing)));
     node.pull(&image(&origin)).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_failed_attempt_costs_each_endpoint_one_request() {
 #[tokio::test]
 async fn a_mirror_that_lies_is_passed_over_for_that_blob() {
     let (mirror, origin) = (filled().await, filled().await);
-    mirror.faults().add(Fault::body("/blobs/", practice_registry::BodyFault::CorruptAt(10)));
+    mirror.faults().add(Fault::body("/blobs/", memory_registry::BodyFault::CorruptAt(10)));
     let node = node_with(&origin, &host(&mirror));
     node.pull(&image(&origin)).await.unwrap();
     assert_eq!(origin.counts().requests, 3);
@@ -116,7 +116,7 @@ async fn each_endpoint_is_shown_its_own_login() {
     let guarded =
         |password: &str| Options { auth: Auth::Basic { user: "u".to_owned(), password: password.to_owned() }, ..Options::default() };
     let (mirror, origin) =
-        (PracticeRegistry::start(guarded("of-mirror")).await.unwrap(), PracticeRegistry::start(guarded("of-origin")).await.unwrap());
+        (MemoryRegistry::start(guarded("of-mirror")).await.unwrap(), MemoryRegistry::start(guarded("of-origin")).await.unwrap());
     origin.add_image("demo/app", "1", &made());
     let logins = format!(
         r#"{{"auths":{{"{}":{{"username":"u","password":"of-mirror"}},"{}":{{"username":"u","password":"of-origin"}}}}}}"#,
@@ -150,8 +150,8 @@ async fn a_file_that_cannot_be_read_is_named() {
     assert_eq!(origin.counts().requests, 0);
 }
 
-pub(super) async fn with_tls(tls: Tls) -> PracticeRegistry {
-    let registry = PracticeRegistry::start(Options { tls: Some(tls), ..Options::default() }).await.unwrap();
+pub(super) async fn with_tls(tls: Tls) -> MemoryRegistry {
+    let registry = MemoryRegistry::start(Options { tls: Some(tls), ..Options::default() }).await.unwrap();
     registry.add_image("demo/app", "1", &made());
     registry
 }
@@ -183,7 +183,7 @@ async fn skip_verify_holds_for_its_host_alone() {
         let (user, password, identity_token) = ("u".to_owned(), "secret-word".to_owned(), String::new());
         Auth::Token(TokenAuth { user, password, identity_token, anonymous, expires_in: String::new() })
     };
-    let elsewhere = PracticeRegistry::start(Options { tls: Some(certificates(|_| {}).tls), auth: auth(true), ..Options::default() });
+    let elsewhere = MemoryRegistry::start(Options { tls: Some(certificates(|_| {}).tls), auth: auth(true), ..Options::default() });
     let (registry, elsewhere) = (with_tls(certificates(|_| {}).tls).await, elsewhere.await.unwrap());
     let realm = format!("Bearer realm=\"{}/token\"", elsewhere.url());
     let location = format!("{}/v2/demo/app/manifests/1", elsewhere.url());
@@ -219,7 +219,7 @@ async fn skip_verify_holds_for_its_host_alone() {
 async fn skip_verify_holds_for_a_token_server_on_the_same_host_and_port() {
     let (user, password, identity_token) = ("u".to_owned(), "secret-word".to_owned(), String::new());
     let auth = Auth::Token(TokenAuth { user, password, identity_token, anonymous: true, expires_in: String::new() });
-    let registry = PracticeRegistry::start(Options { tls: Some(certificates(|_| {}).tls), auth, ..Options::default() }).await.unwrap();
+    let registry = MemoryRegistry::start(Options { tls: Some(certificates(|_| {}).tls), auth, ..Options::default() }).await.unwrap();
     registry.add_image("demo/app", "1", &made());
     node_with(&registry, &format!("server = \"{}\"\nskip_verify = true\n", registry.url())).pull(&image(&registry)).await.unwrap();
 }

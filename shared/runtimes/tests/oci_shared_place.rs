@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use contract::FailureClass;
 use image::Reference;
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use runtimes::oci_layout::{OciLayout, StoreView, check_that_it_can_be_written};
 use runtimes::{ImageRuntime, Progress};
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use super::oci_support::{Node, options, registry};
 use contract::FailureClass;
 use image::Reference;
-use practice_registry::{BodyFault, Fault, MadeImage};
+use memory_registry::{BodyFault, Fault, MadeImage};
 use runtimes::ImageRuntime;
 use runtimes::oci_layout::OciLayout;
 use tempfile::TempDir;
@@ -169,7 +169,7 @@ async fn looking_for_an_image_reads_nothing_on_the_thread_that_asks() {
     let registry = registry().await;
     let config = registry.put_blob("app", format!("{{\"os\":\"linux\",\"padding\":\"{}\"}}", "x".repeat(2_000_000)));
     let layer = registry.put_blob("app", vec![7; 1_000]);
-    let descriptor = |blob: &practice_registry::BlobInfo| format!("{{\"digest\":\"{}\",\"size\":{}}}", blob.digest, blob.size);
+    let descriptor = |blob: &memory_registry::BlobInfo| format!("{{\"digest\":\"{}\",\"size\":{}}}", blob.digest, blob.size);
     let media_type = "application/vnd.oci.image.manifest.v1+json";
     let manifest = format!(
         "{{\"schemaVersion\":2,\"mediaType\":\"{media_type}\",\"config\":{},\"layers\":[{}]}}",

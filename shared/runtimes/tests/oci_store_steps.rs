@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use practice_registry::{Flavour, MadeImage};
+use memory_registry::{Flavour, MadeImage};
 use runtimes::oci_layout::OciLayout;
 use runtimes::{ImageRuntime as _, Progress};
 use support::requirement::met;

@@ -181,7 +181,7 @@ static KEYS: [Key; 57] = [
     key(
         "throttle.max_wait",
         Kind::Duration { min: Duration::ZERO, max: HOUR },
-        "The longest a pull that is not to wait (no --wait) waits for the fleet: for another node's answer or for the registry's budget. Then it is refused with its next try; a longer wait that is known is told at once. Less than 1s counts as 1s.",
+        "The longest a pull that is not to wait (no --wait) waits for the fleet: for another node's answer or for the registry's budget. Then it is refused with its next attempt; a longer wait that is known is told at once. Less than 1s counts as 1s.",
     )
     .kubelet("none; it does not ask the fleet", "most answers are there within a second or two, and asking again costs a pod 10 s"),
     key(

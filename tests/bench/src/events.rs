@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor as _, Addr};
-use actors::{Ask, Gravestone};
+use actors::{Ask, PanicGuard};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, BusRef};
@@ -52,7 +52,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
         stream: Some(limits),
     };
     let fleet = Fleet::default();
-    let recorder = EventRecorder::new(1_000, bus.clone() as BusRef, fleet.clone(), Gravestone::of("event-recorder"));
+    let recorder = EventRecorder::new(1_000, bus.clone() as BusRef, fleet.clone(), PanicGuard::of("event-recorder"));
     let recorder = recorder.storing(durability).start();
     let events: Vec<PullEvent> = events();
     let messages: Vec<Vec<u8>> =

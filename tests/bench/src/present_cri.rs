@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use bus::memory::MemoryBus;
 use clock::Clock;
 use hyper_util::rt::TokioIo;
-use practice_registry::{MadeImage, Options, PracticeRegistry};
+use memory_registry::{MadeImage, MemoryRegistry, Options};
 use runtimes::cri::proto::runtime::image_service_client::ImageServiceClient;
 use runtimes::cri::proto::runtime::{ImageSpec, ImageStatusRequest, PullImageRequest};
 use runtimes::cri::{CriOptions, CriRuntime};
@@ -50,7 +50,7 @@ async fn in_front_of_containerd() -> Result<Vec<Figure>> {
 
 /// A containerd that has an image, and what that is called.
 pub(crate) async fn containerd_with_an_image() -> Result<(Containerd, String)> {
-    let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
+    let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
     registry.add_image("team/app", "v1", &MadeImage::of_layers([10_000, 10_000]));
     let image = format!("{}/team/app:v1", registry.host());
     let containerd = Containerd::start(ContainerdConfig::default()).await;

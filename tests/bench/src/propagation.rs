@@ -179,14 +179,14 @@ impl Replica {
         let bus = NatsBus::connect(NatsOptions { urls: Some(url.to_owned()), ..NatsOptions::default() }).await?;
         bus.wait_connected(LIMIT).await?;
         let bus: BusRef = Arc::new(bus);
-        let gravestone = actors::Gravestone::of;
+        let panic_guard = actors::PanicGuard::of;
         let node: NodeName = format!("n{number}").parse()?;
         let tracker = BackoffTracker::sharing(TrackerParts {
             node,
             policy: BackoffPolicy::default(),
             clock: clock.clone(),
             random: Random::seeded(number as u64),
-            gravestone: gravestone("backoff-tracker"),
+            panic_guard: panic_guard("backoff-tracker"),
             share: Share::Enforce,
             shared: SharedBus { bus: bus.clone(), fleet: Fleet::default() },
             fault: None,
@@ -325,7 +325,7 @@ async fn refusal(replica: &Replica, image: &str, clock: &Clock, all: &Gathering)
     };
     let ((at, answer), ()) = futures::join!(watched, taken);
     match answer {
-        Ok(Clearance::Held(_)) => Said::Refused(at),
+        Ok(Clearance::Refused(_)) => Said::Refused(at),
         other => Said::Odd(format!("{other:?}")),
     }
 }

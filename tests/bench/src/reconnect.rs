@@ -9,7 +9,7 @@
 
 mod load;
 mod node;
-mod told;
+mod reports;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, watch};
 
 use self::load::Load;
 use self::node::node;
-use self::told::Told;
+use self::reports::Told;
 use crate::figure::{Bar, Figure, Unit};
 use crate::report::remark;
 

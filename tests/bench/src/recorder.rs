@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor as _, Addr, Context, Handler};
-use actors::{Answer, Ask, Delivery, Gravestone, Later, Sender, Wiring, later};
+use actors::{Answer, Ask, DeferredReply, Delivery, PanicGuard, Sender, Wiring, deferred_reply};
 use anyhow::{Result, ensure};
 use backoff_tracker::BackoffTracker;
 use bus::BusRef;
@@ -46,10 +46,10 @@ impl actix::Actor for Nobody {
 }
 
 impl Handler<Ask<RecordEvent>> for Nobody {
-    type Result = Later<Ask<RecordEvent>>;
+    type Result = DeferredReply<Ask<RecordEvent>>;
 
     fn handle(&mut self, _: Ask<RecordEvent>, _: &mut Self::Context) -> Self::Result {
-        let (answer, answered): (Answer<Ask<RecordEvent>>, _) = later();
+        let (answer, answered): (Answer<Ask<RecordEvent>>, _) = deferred_reply();
         answer.give(Ok(EventRecorded {}));
         answered
     }
@@ -110,16 +110,16 @@ fn storing(bus: BusRef, clock: &Clock, dir: &std::path::Path) -> Result<Addr<Eve
     let stream = Some(StreamLimits { max_age: Duration::from_secs(3_600), max_bytes: 1 << 30 });
     let sync_every = Duration::from_millis(100);
     let durability = Durability { opened, node: "n1".parse()?, clock: clock.clone(), max_bytes: 1 << 26, sync_every, stream };
-    let recorder = EventRecorder::new(1_000, bus, Fleet::default(), Gravestone::of("event-recorder"));
+    let recorder = EventRecorder::new(1_000, bus, Fleet::default(), PanicGuard::of("event-recorder"));
     Ok(recorder.storing(durability).start())
 }
 
 /// The other services of a node.
 fn services(wiring: &Wiring, clock: &Clock, record: Sender<RecordEvent>) -> Sender<EnsureImage> {
     let policies = Policies::of(&Settings::default());
-    let backoff = BackoffTracker::new(policies.backoff, clock.clone(), Gravestone::of("backoff-tracker"));
+    let backoff = BackoffTracker::new(policies.backoff, clock.clone(), PanicGuard::of("backoff-tracker"));
     let backoff = backoff.recording(wiring.node.clone(), record.clone()).start();
-    let throttler = Throttler::new(policies.throttle, clock.clone(), Gravestone::of("throttler")).start();
+    let throttler = Throttler::new(policies.throttle, clock.clone(), PanicGuard::of("throttler")).start();
     let neighbours = Neighbours {
         check: Sender::local(wiring.clone(), backoff.clone().recipient()),
         report: Sender::local(wiring.clone(), backoff.recipient()),
@@ -127,7 +127,7 @@ fn services(wiring: &Wiring, clock: &Clock, record: Sender<RecordEvent>) -> Send
         release: Sender::local(wiring.clone(), throttler.recipient()),
         record,
     };
-    let (runtime, gravestone) = (runtime_in_memory(), Gravestone::of("pull-coordinator"));
-    let coordinator = PullCoordinator::new(wiring.node.clone(), runtime, neighbours, clock.clone(), None, gravestone);
+    let (runtime, panic_guard) = (runtime_in_memory(), PanicGuard::of("pull-coordinator"));
+    let coordinator = PullCoordinator::new(wiring.node.clone(), runtime, neighbours, clock.clone(), None, panic_guard);
     Sender::local(wiring.clone(), coordinator.start().recipient())
 }

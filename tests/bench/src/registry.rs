@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clock::{Clock, Random};
 use contract::TraceContext;
 use image::Reference;
-use practice_registry::{AddedManifest, MadeImage, Options, PracticeRegistry};
+use memory_registry::{AddedManifest, MadeImage, MemoryRegistry, Options};
 use runtimes::oci_layout::{OciLayout, OciLayoutOptions};
 use runtimes::{ImageRuntime as _, Progress, PullRequest};
 use tempfile::TempDir;
@@ -58,7 +58,7 @@ impl DockerRegistry {
 
     /// Puts an image of these layers into the registry. Gives what to call it.
     pub(crate) async fn put(&self, name: &str, layers: impl IntoIterator<Item = u64>, seed: u64) -> Result<String> {
-        let source = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had")?;
+        let source = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had")?;
         let added = source.add_image(name, TAG, &MadeImage::of_layers(layers).seeded(seed));
         let manifest = added.manifests.first().context("an image has a manifest")?;
         let layout = TempDir::with_prefix_in("layout-", self.folder.path())?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use contract::messages::pull_coordinator::OutcomeKind;
 use futures::future::try_join_all;
-use practice_registry::{MadeImage, Options, PracticeRegistry};
+use memory_registry::{MadeImage, MemoryRegistry, Options};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use tokio::sync::Notify;
 
@@ -74,7 +74,7 @@ pub(crate) async fn measure(waiting: &[usize]) -> Result<Vec<Figure>> {
 
 /// What standing pulls of images that are not there cost an agent, their attempts included.
 async fn standing() -> Result<Figure> {
-    let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
+    let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
     let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
     let agent = RunningAgent::start(&["--nats", &server.url()], &[("FLEETPULL_THROTTLE_QPS", PER_SECOND)]).await?;
     let asker = agent.asker().await?;
@@ -99,7 +99,7 @@ async fn standing() -> Result<Figure> {
 /// The milliseconds of a core that a pull takes on an agent on which so many wait all the time: each caller that is answered asks for
 /// another image.
 async fn of_a_pull(what: What, waiting: usize) -> Result<f64> {
-    let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
+    let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
     if what == What::New {
         let images = 0..(waiting + BEFORE + MEASURED) as u64;
         images.for_each(|number| drop(registry.add_image(&name(number), TAG, &MadeImage::of_layers([LAYER_BYTES]).seeded(number + 1))));

@@ -2,7 +2,7 @@
 //!
 //! - [`binary`]: the program, built from what stands here.
 //! - [`Workplace`]: a folder of its own from which the program is run, with nothing of this host's user in its environment.
-//! - [`Registry`]: a practice registry that serves beside a test that blocks; [`skopeo`]: the reader of registries and layouts.
+//! - [`Registry`]: a memory registry that serves beside a test that blocks; [`skopeo`]: the reader of registries and layouts.
 //! - [`Agent`]: a running agent, started as systemd starts it.
 //! - [`http_get`]: what an agent answers over HTTP.
 //! - [`spans`]: where the spans of a test go, a receiver or a real Jaeger.

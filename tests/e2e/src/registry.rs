@@ -1,13 +1,13 @@
-//! A practice registry beside a test that blocks.
+//! A memory registry beside a test that blocks.
 
 use std::ops::Deref;
 
-use practice_registry::{Options, PracticeRegistry};
+use memory_registry::{MemoryRegistry, Options};
 use tokio::runtime::Runtime;
 
-/// A practice registry on a thread of its own.
+/// A memory registry on a thread of its own.
 pub struct Registry {
-    registry: PracticeRegistry,
+    registry: MemoryRegistry,
     // Dropped last: the registry serves on it.
     _runtime: Runtime,
 }
@@ -26,7 +26,7 @@ impl Registry {
     #[must_use]
     pub fn with(options: Options) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread can be had");
-        let registry = runtime.block_on(PracticeRegistry::start(options)).expect("a port can be had");
+        let registry = runtime.block_on(MemoryRegistry::start(options)).expect("a port can be had");
         Self { registry, _runtime: runtime }
     }
 
@@ -44,9 +44,9 @@ impl Default for Registry {
 }
 
 impl Deref for Registry {
-    type Target = PracticeRegistry;
+    type Target = MemoryRegistry;
 
-    fn deref(&self) -> &PracticeRegistry {
+    fn deref(&self) -> &MemoryRegistry {
         &self.registry
     }
 }

@@ -76,7 +76,7 @@ fn a_back_off_is_explained_with_its_cause_and_not_touched() {
                 policy: "Always".to_owned(),
                 present: Some(false),
                 platform: Some(Platform::host().to_string()),
-                next_try_ms: Some(10_000),
+                next_attempt_ms: Some(10_000),
                 cause: Some("ErrImagePull: gone".to_owned()),
                 class: Some(FailureClass::NotFound),
                 learned_ms_ago: Some(0),

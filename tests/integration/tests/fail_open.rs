@@ -38,9 +38,9 @@ fn lonely(runtime: &ScriptedRuntime, bus: &MemoryBus) -> Addr<PullCoordinator> {
 }
 
 fn beside(neighbours: Neighbours, runtime: &ScriptedRuntime) -> Addr<PullCoordinator> {
-    let gravestone = actors::Gravestone::of;
+    let panic_guard = actors::PanicGuard::of;
     let (runtime, clock) = (Arc::new(runtime.clone()), Clock::simulated(Duration::ZERO));
-    PullCoordinator::new("n1".parse().unwrap(), runtime, neighbours, clock, None, gravestone("pull-coordinator")).start()
+    PullCoordinator::new("n1".parse().unwrap(), runtime, neighbours, clock, None, panic_guard("pull-coordinator")).start()
 }
 
 /// A service of the same process that takes every message and answers none.
@@ -74,7 +74,7 @@ fn neighbours_that_are_not_there_hold_nobody_back() {
         assert_eq!(ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await.outcome, OutcomeKind::Present);
         for _ in 0..2 {
             let failed = ensure(&coordinator, ask("gone:v1", PullPolicy::Always)).await;
-            assert_eq!((failed.reason, failed.next_try_ms), (Some(Reason::ErrImagePull), None), "nobody keeps a back-off");
+            assert_eq!((failed.reason, failed.next_attempt_ms), (Some(Reason::ErrImagePull), None), "nobody keeps a back-off");
         }
         assert_eq!(clock.now().monotonic, Duration::ZERO, "nobody there is known at once");
     });

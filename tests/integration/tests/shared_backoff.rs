@@ -14,8 +14,8 @@ use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::nats::{NatsBus, NatsOptions};
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffAnswer, BackoffCounts, CheckBackoff, ClearBackoff, Clearance, CountBackoffs, Held, ListBackoffs, LocalKey,
-    PauseSharing, ReportAttempt, RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
+    AttemptFailure, BackoffAnswer, BackoffCounts, CheckBackoff, ClearBackoff, Clearance, CountBackoffs, ListBackoffs, LocalKey,
+    PauseSharing, Refusal, ReportAttempt, RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
 };
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::subject::Fleet;
@@ -47,13 +47,13 @@ async fn start(count: usize) -> Option<(NatsServer, Vec<Node>)> {
 async fn join(server: &NatsServer, name: &str) -> Node {
     let bus = NatsBus::connect(NatsOptions { urls: Some(server.url()), ..NatsOptions::default() }).await.unwrap();
     bus.wait_connected(PATIENCE).await.unwrap();
-    let gravestone = actors::Gravestone::of;
+    let panic_guard = actors::PanicGuard::of;
     let parts = TrackerParts {
         node: name.parse().unwrap(),
         policy: BackoffPolicy::default(),
         clock: Clock::host(),
         random: Random::from_system(),
-        gravestone: gravestone("backoff-tracker"),
+        panic_guard: panic_guard("backoff-tracker"),
         share: Share::Enforce,
         shared: SharedBus { bus: Arc::new(bus), fleet: Fleet::default() },
         fault: None,
@@ -77,10 +77,10 @@ impl Node {
     }
 
     /// Waits until an image is held.
-    async fn held(&self, image: &str) -> Held {
+    async fn held(&self, image: &str) -> Refusal {
         let waiting = async {
             loop {
-                if let BackoffAnswer::Held(held) = self.check(image).await {
+                if let BackoffAnswer::Refused(held) = self.check(image).await {
                     return held;
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -92,7 +92,7 @@ impl Node {
     /// Waits until an image is free.
     async fn free(&self, image: &str) {
         let waiting = async {
-            while self.check(image).await != BackoffAnswer::Clear {
+            while self.check(image).await != BackoffAnswer::Allowed {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
@@ -228,14 +228,14 @@ async fn a_pause_outlives_the_server_and_holds_who_joins_after_it() {
     server.restart();
     let late = join(&server, "late").await;
     late.until(|counts| counts.shared.pauses == 1 && counts.shared.entries == 1).await;
-    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Clear, "who joins is lenient too");
+    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Allowed, "who joins is lenient too");
     for node in &nodes {
         node.until(|counts| !counts.shared.alone && counts.shared.snapshots_total >= 2).await;
         let list = node.put(ListBackoffs::default()).await;
         let pauses: Vec<_> = list.pauses.iter().map(|pause| (pause.by.as_str(), pause.left_ms > 500_000)).collect();
         assert_eq!(pauses, [("ops@desk", true)], "it ends when it would have ended");
     }
-    assert_eq!(nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(nodes[1].check(IMAGE).await, BackoffAnswer::Allowed);
     nodes[1].put(PauseSharing { registry: None, for_ms: 0, by: "ops@desk".to_owned() }).await;
     for node in nodes[1..].iter().chain([&late]) {
         node.until(|counts| counts.shared.pauses == 0).await;

@@ -87,7 +87,7 @@ fn a_failure_steps_the_back_off_of_each_key_once() {
             let node = TestNode::start(Plan { delivery, ..Plan::with(runtime.clone()) }).await;
             let outcomes = twenty_callers(&node, &runtime).await;
             for outcome in &outcomes {
-                assert_eq!((outcome.reason, outcome.next_try_ms), (Some(Reason::ErrImagePull), Some(10_000)));
+                assert_eq!((outcome.reason, outcome.next_attempt_ms), (Some(Reason::ErrImagePull), Some(10_000)));
             }
             let backoffs = node.backoffs().await;
             assert_eq!((backoffs.failures_total, backoffs.known, backoffs.held), (6, 6, 6), "five pods and the nameless one");

@@ -124,7 +124,7 @@ impl<K: Ord + Clone> Delays<K> {
         self.entries.get(key).is_some_and(|delay| !delay.hold.is_zero() || self.policy.initial.is_zero())
     }
 
-    /// When the next try is due of what fails, if it was tried whenever it was due.
+    /// When the next attempt is due of what fails, if it was tried whenever it was due.
     #[must_use]
     pub fn due_after(&self, failing: Failing, now: Duration) -> Duration {
         self.policy.of(failing, now).1
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn what_others_found_failing_is_held_no_longer_than_if_it_had_been_tried_then() {
         // Since when it fails, how long a try takes, when one ends here, and for how long it is held then.
-        for (since, took, tries) in [
+        for (since, took, attempts) in [
             (0, 0, &[(37, 10), (47, 20), (67, 5), (72, 78), (150, 160)][..]),
             (0, 0, &[(28, 5), (33, 20), (53, 17), (70, 80)]),
             (30, 0, &[(31, 9), (40, 20), (60, 40), (100, 80)]),
@@ -291,7 +291,7 @@ mod tests {
             (0, 10, &[(25, 10), (45, 5), (60, 40), (110, 80)]),
         ] {
             let mut delays = delays(10, 300);
-            for (now, held) in tries {
+            for (now, held) in attempts {
                 delays.next_since("k", seconds(*now), failing(since, took));
                 assert_eq!(delays.held("k", seconds(*now)), Some(seconds(*held)), "failing since {since}, tried at {now}");
             }

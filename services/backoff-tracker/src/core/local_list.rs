@@ -21,7 +21,7 @@ pub(crate) fn own(tracker: &Tracker, now: Duration, decided: impl Fn(&Cause) -> 
             step: 1,
             since_ms: ago,
             last_ms_ago: ago,
-            next_try_ms: left.map(milliseconds).unwrap_or_default(),
+            next_attempt_ms: left.map(milliseconds).unwrap_or_default(),
             cause: cause.map(|cause| cause.failure.cause.clone()).unwrap_or_default(),
             trace: cause.and_then(|cause| cause.trace),
             ..BackoffEntry::default()

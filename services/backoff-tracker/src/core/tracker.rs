@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{
-    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffEntry, CheckBackoff, Held, LocalKey, ReportAttempt,
+    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffEntry, CheckBackoff, LocalKey, Refusal, ReportAttempt,
 };
 use contract::{AttemptId, TraceContext};
 
@@ -58,20 +58,20 @@ impl Tracker {
             if !check.peek {
                 self.causes.remove(&check.key);
             }
-            return BackoffAnswer::Clear;
+            return BackoffAnswer::Allowed;
         };
         if !check.peek {
             self.counts.refused_total += 1;
         }
-        let learned = |cause: &Cause| Held {
+        let learned = |cause: &Cause| Refusal {
             cause: cause.failure.cause.clone(),
             class: cause.failure.class,
             learned_ms_ago: u64::try_from(now.monotonic.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX),
             learned_trace: cause.trace,
-            ..Held::default()
+            ..Refusal::default()
         };
         let held = self.causes.get(&check.key).map(learned).unwrap_or_default();
-        BackoffAnswer::Held(Held { next_try_ms: milliseconds(left), ..held })
+        BackoffAnswer::Refused(Refusal { next_attempt_ms: milliseconds(left), ..held })
     }
 
     /// An attempt ended. The same report again changes nothing.
@@ -224,7 +224,7 @@ impl Tracker {
     }
 
     fn answer(&self, now: Now, key: &LocalKey) -> AttemptReported {
-        AttemptReported { next_try_ms: self.delays.held(key, now.monotonic).map(milliseconds), entry: None }
+        AttemptReported { next_attempt_ms: self.delays.held(key, now.monotonic).map(milliseconds), entry: None }
     }
 
     /// Whether this report is new.
@@ -298,22 +298,22 @@ mod tests {
     #[test]
     fn a_failure_holds_its_key_and_no_other_and_keeps_its_cause() {
         let mut node = Node::new();
-        assert_eq!(node.fail(0, &key("busybox")).next_try_ms, Some(10_000));
+        assert_eq!(node.fail(0, &key("busybox")).next_attempt_ms, Some(10_000));
         let (cause, class) = ("ErrImagePull: 404".to_owned(), FailureClass::NotFound);
-        let held = Held { cause, class, next_try_ms: 7_000, learned_ms_ago: 3_000, ..Held::default() };
-        assert_eq!(node.check(3, &key("busybox")), BackoffAnswer::Held(held));
-        assert_eq!(node.check(3, &key("busybox:latest")), BackoffAnswer::Clear);
+        let held = Refusal { cause, class, next_attempt_ms: 7_000, learned_ms_ago: 3_000, ..Refusal::default() };
+        assert_eq!(node.check(3, &key("busybox")), BackoffAnswer::Refused(held));
+        assert_eq!(node.check(3, &key("busybox:latest")), BackoffAnswer::Allowed);
         let pod = PodRef { namespace: "a".to_owned(), name: "b".to_owned(), uid: String::new() };
-        assert_eq!(node.check(3, &LocalKey { pod: Some(pod), image: "busybox".to_owned() }), BackoffAnswer::Clear);
-        assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Clear, "at the very end it may be tried");
+        assert_eq!(node.check(3, &LocalKey { pod: Some(pod), image: "busybox".to_owned() }), BackoffAnswer::Allowed);
+        assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Allowed, "at the very end it may be tried");
     }
 
     #[test]
     fn an_attempt_forgets_the_cause_but_not_the_delay() {
         let mut node = Node::new();
         node.fail(0, &key("busybox"));
-        assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Clear);
-        assert_eq!(node.fail(10, &key("busybox")).next_try_ms, Some(20_000));
+        assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Allowed);
+        assert_eq!(node.fail(10, &key("busybox")).next_attempt_ms, Some(20_000));
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
         let mut node = Node::new();
         node.fail(0, &key("busybox"));
         let peek = CheckBackoff { key: key("busybox"), peek: true, target: None };
-        assert_eq!(node.tracker.check(at_seconds(11), &peek), BackoffAnswer::Clear);
+        assert_eq!(node.tracker.check(at_seconds(11), &peek), BackoffAnswer::Allowed);
         assert!(node.tracker.causes.get(&key("busybox")).is_some());
         assert_eq!(node.tracker.counts(at_seconds(11)).refused_total, 0);
     }
@@ -332,12 +332,12 @@ mod tests {
         let spans = [1, 2].map(|_| TraceContext::root(&mut node.random));
         for (at, span) in [(0, spans[0]), (10, spans[1])] {
             node.fail_in(at, &key("busybox"), Some(span));
-            let BackoffAnswer::Held(held) = node.check(at + 3, &key("busybox")) else { panic!("not held") };
+            let BackoffAnswer::Refused(held) = node.check(at + 3, &key("busybox")) else { panic!("not held") };
             assert_eq!((held.learned_trace, held.learned_ms_ago), (Some(span), 3_000));
             assert_eq!(node.tracker.list(at_seconds(at + 3))[0].trace, Some(span), "listed with it");
         }
         node.fail(30, &key("busybox"));
-        let BackoffAnswer::Held(held) = node.check(31, &key("busybox")) else { panic!("not held") };
+        let BackoffAnswer::Refused(held) = node.check(31, &key("busybox")) else { panic!("not held") };
         assert_eq!(held.learned_trace, None, "the last one did not ask the registry");
     }
 
@@ -349,7 +349,7 @@ mod tests {
         let attempt = AttemptId::random(&mut node.random);
         let success = ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure: None };
         assert_eq!(node.tracker.report(at_seconds(30), success), AttemptReported::default());
-        assert_eq!(node.fail(31, &key("busybox")).next_try_ms, Some(10_000));
+        assert_eq!(node.fail(31, &key("busybox")).next_attempt_ms, Some(10_000));
     }
 
     #[test]
@@ -357,8 +357,8 @@ mod tests {
         let mut node = Node::new();
         let attempt = AttemptId::random(&mut node.random);
         let report = ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure: Some(failure("x")) };
-        assert_eq!(node.tracker.report(at_seconds(0), report.clone()).next_try_ms, Some(10_000));
-        assert_eq!(node.tracker.report(at_seconds(4), report).next_try_ms, Some(6_000));
+        assert_eq!(node.tracker.report(at_seconds(0), report.clone()).next_attempt_ms, Some(10_000));
+        assert_eq!(node.tracker.report(at_seconds(4), report).next_attempt_ms, Some(6_000));
         assert_eq!(node.tracker.counts(at_seconds(4)).failures_total, 1);
     }
 
@@ -372,7 +372,7 @@ mod tests {
         }
         let counts = node.tracker.counts(Now::default().after(Duration::from_millis(MAX_KEYS as u64)));
         assert_eq!((counts.known, counts.evicted_total, node.tracker.causes.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
-        assert_eq!(node.check(1, &key("0")), BackoffAnswer::Clear);
+        assert_eq!(node.check(1, &key("0")), BackoffAnswer::Allowed);
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
         let attempt = AttemptId::random(&mut node.random);
         let failure = Some(failure(&"é".repeat(MAX_CAUSE_BYTES)));
         node.tracker.report(at_seconds(0), ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure });
-        let BackoffAnswer::Held(held) = node.check(1, &key("busybox")) else { panic!("not held") };
+        let BackoffAnswer::Refused(held) = node.check(1, &key("busybox")) else { panic!("not held") };
         assert_eq!(held.cause.len(), MAX_CAUSE_BYTES);
     }
 }

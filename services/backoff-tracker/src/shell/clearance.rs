@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, MessageResult, WrapFuture as _};
-use actors::{Ask, Later, later};
+use actors::{Ask, DeferredReply, deferred_reply};
 use bus::{BusError, KeyValueError};
 use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, BeginAttempt, Clearance, ClearanceWithdrawn, RequestClearance, ResolveAttempt, WithdrawClearance,
@@ -26,15 +26,15 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const OF: &str = "";
 
 impl Handler<Ask<RequestClearance>> for BackoffTracker {
-    type Result = Later<Ask<RequestClearance>>;
+    type Result = DeferredReply<Ask<RequestClearance>>;
 
     fn handle(&mut self, Ask(asked): Ask<RequestClearance>, context: &mut Self::Context) -> Self::Result {
-        let (answer, later) = later();
+        let (answer, deferred) = deferred_reply();
         let own_rule = requests::Grant::default().told(Duration::ZERO);
         let Core::Sharing(knowledge) = &self.core else {
             // Kubelet's rule alone, which was asked before.
             answer.give(Ok(own_rule));
-            return later;
+            return deferred;
         };
         let now = self.clock.now().monotonic;
         let RequestClearance { clearance: request, attempt, attempt_span, key, other_keys, target, standing, patience_ms } = asked.body;
@@ -43,7 +43,7 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
             // A standing pull tries as often as it has clearance, and so has to wait for room.
             let held = knowledge.told(now, knowledge.no_room(now));
             answer.give(Ok(if standing { Clearance::Waiting { held: Some(held) } } else { own_rule }));
-            return later;
+            return deferred;
         }
         if let Some(overtaken) = self.requests.overtaken(request, attempt) {
             self.step(Input::Withdraw(overtaken), context);
@@ -56,14 +56,14 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
         if self.requests.get(request).is_some_and(requests::Request::is_abandoned) {
             self.requests.answer(request, Clearance::Abandoned);
         } else if anew || !(resolved || self.wants(number)) {
-            let ask = Input::Ask { request: number, key: key.clone(), target };
-            self.step_all(now, [ask, Input::Keys { request: number, key, other_keys }], context);
+            let ask = Input::Request { request: number, key: key.clone(), target };
+            self.step_all(now, [ask, Input::LocalKeys { request: number, key, other_keys }], context);
         } else {
-            self.step(Input::Keys { request: number, key, other_keys }, context);
+            self.step(Input::LocalKeys { request: number, key, other_keys }, context);
         }
         self.settle(request, context);
         self.set_alarm(context);
-        later
+        deferred
     }
 }
 
@@ -77,12 +77,15 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
         if let Some(resolved) = self.requests.resolved(request, attempt, reached) {
             let number = resolved.number;
             if resolved.not_begun.is_some() {
-                self.step(Input::Begun { request: number, attempt, trace: resolved.not_begun.filter(TraceContext::has_span) }, context);
+                self.step(
+                    Input::AttemptPlanned { request: number, attempt, trace: resolved.not_begun.filter(TraceContext::has_span) },
+                    context,
+                );
             }
             if resolved.over {
                 self.requests.answer(request, requests::Grant::default().told(Duration::ZERO));
             }
-            self.step(Input::Resolved { request: number, attempt, outcome }, context);
+            self.step(Input::AttemptResolved { request: number, attempt, outcome }, context);
             if failure.is_some() && !resolved.standing {
                 // It has its answer; the core would find it another turn.
                 self.step(Input::Withdraw(number), context);
@@ -98,7 +101,7 @@ impl Handler<Ask<BeginAttempt>> for BackoffTracker {
     fn handle(&mut self, Ask(begin): Ask<BeginAttempt>, context: &mut Self::Context) -> Self::Result {
         let BeginAttempt { clearance: request, attempt } = begin.body;
         if let Some((number, trace)) = self.requests.started(request, attempt) {
-            self.step(Input::Started { request: number, attempt, trace: Some(trace).filter(TraceContext::has_span) }, context);
+            self.step(Input::AttemptStarted { request: number, attempt, trace: Some(trace).filter(TraceContext::has_span) }, context);
         }
         MessageResult(Ok(AttemptBegun {}))
     }
@@ -133,8 +136,8 @@ impl BackoffTracker {
         let mut effects = VecDeque::from(effects);
         while let Some(effect) = effects.pop_front() {
             match effect {
-                Effect::Tell(number, verdict) => {
-                    if let Some(request) = self.requests.told(number, verdict) {
+                Effect::Answer(number, decision) => {
+                    if let Some(request) = self.requests.told(number, decision) {
                         effects.extend(self.settled(now, request));
                     }
                 }
@@ -181,11 +184,11 @@ impl BackoffTracker {
         let refused = self
             .requests
             .get(id)
-            .is_some_and(|request| !request.standing && matches!(&request.stage, Stage::Held(held) if !held.unconfirmed));
+            .is_some_and(|request| !request.standing && matches!(&request.stage, Stage::Refused(held) if !held.unconfirmed));
         // It has its answer. Were it kept, it would take a probe that nobody makes.
         let Some(mut request) = refused.then(|| self.requests.take(id)).flatten() else { return vec![] };
-        if let Stage::Held(held) = std::mem::replace(&mut request.stage, Stage::Resolved) {
-            request.answer(Clearance::Held(knowledge.told(now, held)));
+        if let Stage::Refused(held) = std::mem::replace(&mut request.stage, Stage::Resolved) {
+            request.answer(Clearance::Refused(knowledge.told(now, held)));
         }
         knowledge.step(now, Input::Withdraw(request.number))
     }
@@ -249,7 +252,7 @@ impl BackoffTracker {
         let asking = async move { leases.create(&key, OF, 0).await };
         let asked = self.clock.now().monotonic;
         context.spawn(asking.into_actor(self).map(move |answer, tracker, context| {
-            tracker.step(Input::Answered { asked }, context);
+            tracker.step(Input::BusAnswered { asked }, context);
             tracker.lease_answered(name, answer, context);
         }));
     }

@@ -163,7 +163,7 @@ impl BackoffTracker {
                     continue;
                 }
                 if let Some(own) = read.as_ref().filter(|key| key.node == sharing.node) {
-                    inputs.push(Input::Stored(BackoffKeyId(own.backoff_key)));
+                    inputs.push(Input::ReportStored(BackoffKeyId(own.backoff_key)));
                     continue;
                 }
                 let stored = Stored { age, at: Some(stamp) };
@@ -247,7 +247,7 @@ impl BackoffTracker {
         let Some(asking) = self.ask_the_bus() else { return };
         context.spawn(asking.into_actor(self).map(move |answered, tracker, context| {
             if answered {
-                tracker.step(Input::Answered { asked }, context);
+                tracker.step(Input::BusAnswered { asked }, context);
                 tracker.time_the_bus(left, context);
             }
         }));
@@ -267,7 +267,7 @@ impl BackoffTracker {
         if !answered {
             return;
         }
-        self.step(Input::Answered { asked }, context);
+        self.step(Input::BusAnswered { asked }, context);
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &self.sharing) else { return };
         let reads = sharing.disconnected && sharing.catching_up;
         if knowledge.is_alone() && !reads && self.clock.now().monotonic <= asked + knowledge.bus_answers_within() {
@@ -335,7 +335,7 @@ impl BackoffTracker {
             // Later a node knows better than the server what it has said: its last word may not be there.
             let read = ReportKey::read(&stored.entry.key);
             if let Some(own) = read.as_ref().filter(|key| !anew && key.node == sharing.node) {
-                inputs.push(Input::Stored(BackoffKeyId(own.backoff_key)));
+                inputs.push(Input::ReportStored(BackoffKeyId(own.backoff_key)));
                 continue;
             }
             let when = Stored { age: stored.age, at: inbound::stored_at(status, stored.age) };
@@ -344,7 +344,7 @@ impl BackoffTracker {
                 None => sharing.refuse(now.monotonic, &stored.entry.key, &stored.entry.value),
             }
         }
-        let again = wiped || sharing.owes_words();
+        let again = wiped || sharing.owes_reports();
         if anew && knowledge.has(Fault::StartsAnew) {
             inputs.clear();
         }
@@ -372,7 +372,7 @@ impl BackoffTracker {
         else {
             return;
         };
-        let (owes_pauses, owes_reports) = (!sharing.unstored_pauses.is_empty(), sharing.owes_words());
+        let (owes_pauses, owes_reports) = (!sharing.unstored_pauses.is_empty(), sharing.owes_reports());
         if owes_pauses || owes_reports {
             sharing.said_again_at = now;
         }

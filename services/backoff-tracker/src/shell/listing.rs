@@ -7,7 +7,7 @@ use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, LISTED_MOST
 
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::LeaseName;
-use crate::sought::{Sought, is_of_registry};
+use crate::entry_query::{EntryQuery, is_of_registry};
 
 impl Handler<Ask<ListBackoffs>> for BackoffTracker {
     type Result = MessageResult<Ask<ListBackoffs>>;
@@ -33,9 +33,9 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
 /// Those of the entries that are looked for, how many others there are, and how many were looked for and left out.
 fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEntry>, u64, u64) {
     let all = entries.len();
-    let sought = list.what.as_deref().map(Sought::of);
+    let entry_query = list.what.as_deref().map(EntryQuery::of);
     entries.retain(|entry| {
-        sought.as_ref().is_none_or(|sought| sought.names(entry))
+        entry_query.as_ref().is_none_or(|entry_query| entry_query.names(entry))
             && list.registry.as_ref().is_none_or(|registry| is_of_registry(entry, registry))
     });
     let limit = list.limit.and_then(|limit| usize::try_from(limit).ok()).map_or(LISTED_MOST, |limit| limit.min(LISTED_MOST));

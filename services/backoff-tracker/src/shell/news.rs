@@ -59,7 +59,7 @@ fn event_of(now: Duration, reason: EventReason, news: &EntryNews, event: PullEve
         registry: Some(news.backoff_key.view().registry.clone()),
         class: Some(news.backoff_key.class()),
         attempt: Some(news.attempt),
-        next_try_ms: news.next_try.map(|next| milliseconds(next.saturating_sub(now))),
+        next_attempt_ms: news.next_attempt.map(|next| milliseconds(next.saturating_sub(now))),
         entry: Some(format!("{:032x}", news.backoff_key.id().0)),
         details: Some(details),
         ..event
@@ -69,7 +69,7 @@ fn event_of(now: Duration, reason: EventReason, news: &EntryNews, event: PullEve
 fn message(now: Duration, reason: EventReason, news: &EntryNews, lasted: Duration) -> String {
     let (what, cause) = (news.backoff_key.in_words(), &news.cause);
     let since = duration(whole_seconds(lasted));
-    let next = news.next_try.map_or(Duration::ZERO, |next| next.saturating_sub(now));
+    let next = news.next_attempt.map_or(Duration::ZERO, |next| next.saturating_sub(now));
     let next = format!("next attempt in {}", duration(whole_seconds(next)));
     let nodes = if news.reporters == 1 { "1 node reports it".to_owned() } else { format!("{} nodes report it", news.reporters) };
     match reason {
@@ -107,12 +107,12 @@ mod tests {
             trace: None,
             cause: "ErrImagePull: connection refused".to_owned(),
             failing_since: at(90),
-            next_try: Some(at(102)),
+            next_attempt: Some(at(102)),
             reporters: 3,
             step: 1,
         };
         let released =
-            EntryNews { kind: EntryNewsKind::Released, cause: String::new(), next_try: None, reporters: 0, step: 0, ..opened.clone() };
+            EntryNews { kind: EntryNewsKind::Released, cause: String::new(), next_attempt: None, reporters: 0, step: 0, ..opened.clone() };
         let probed = EntryNews { kind: EntryNewsKind::Probed, ..opened.clone() };
         let table = [
             (
@@ -147,7 +147,7 @@ mod tests {
             assert_eq!((event.registry.as_deref(), event.image.as_str()), (Some("r.example"), ""));
             let details = event.details.unwrap_or_default();
             let is_over = news.kind == EntryNewsKind::Released;
-            assert_eq!((event.next_try_ms, details.reporters), if is_over { (None, None) } else { (Some(2_000), Some(3)) });
+            assert_eq!((event.next_attempt_ms, details.reporters), if is_over { (None, None) } else { (Some(2_000), Some(3)) });
             assert_eq!(details.lasted_ms, Some(10_000));
         }
     }

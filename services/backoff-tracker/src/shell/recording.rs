@@ -36,7 +36,7 @@ impl Recording {
 
 /// What an operator did.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Deed {
+pub(crate) struct FaultAction {
     reason: EventReason,
     message: String,
     image: String,
@@ -44,7 +44,7 @@ pub(crate) struct Deed {
 }
 
 /// Somebody cleared something.
-pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> Deed {
+pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> FaultAction {
     let BackoffCleared { cleared, still_binding } = done;
     let still = still_binding.iter().map(|still| format!("; not cleared: {still}")).collect::<String>();
     let reference = Reference::parse(what).ok();
@@ -56,7 +56,7 @@ pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> Deed {
         (named, 0) => format!(": {}", named.join(", ")),
         (named, more) => format!(": {} and {more} more", named.join(", ")),
     };
-    Deed {
+    FaultAction {
         reason: EventReason::BackoffCleared,
         message: format!("{} cleared {}{found}{still}", bounded(by), bounded(what)),
         // A key of a back-off key is spelled as an image may be.
@@ -66,7 +66,7 @@ pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> Deed {
 }
 
 /// Somebody paused sharing, or ended a pause when nothing is left of it; the other nodes may not have been told.
-pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str, all_told: bool) -> Deed {
+pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str, all_told: bool) -> FaultAction {
     let (by, of) = (bounded(by), registry.map_or("every registry".to_owned(), |registry| format!("registry {}", bounded(registry))));
     let on = if all_told { "" } else { ", on this node alone" };
     let (reason, message) = if left.is_zero() {
@@ -74,7 +74,7 @@ pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str, all_told:
     } else {
         (EventReason::SharingPaused, format!("{by} paused what is shared of {of} for {}{on}", duration(left)))
     };
-    Deed { reason, message, image: String::new(), registry: registry.map(|registry| bounded(registry).to_owned()) }
+    FaultAction { reason, message, image: String::new(), registry: registry.map(|registry| bounded(registry).to_owned()) }
 }
 
 fn is_key(what: &str) -> bool {
@@ -87,8 +87,8 @@ fn bounded(name: &str) -> &str {
 
 impl BackoffTracker {
     /// Records it once, on the node that was told.
-    pub(crate) fn record(&mut self, deed: Deed, trace: TraceContext, context: &mut Context<Self>) {
-        let Deed { reason, message, image, registry } = deed;
+    pub(crate) fn record(&mut self, action: FaultAction, trace: TraceContext, context: &mut Context<Self>) {
+        let FaultAction { reason, message, image, registry } = action;
         let within = Some(trace);
         self.record_event(within, context, |event| PullEvent { reason, message, image, registry, ..event });
     }
@@ -126,31 +126,31 @@ mod tests {
     fn it_is_said_who_did_what_to_which_image_or_registry() {
         let done = |cleared: &[String]| BackoffCleared { cleared: cleared.to_vec(), ..BackoffCleared::default() };
         let cleared = |what: &str, by: &str, gone: &[String]| super::cleared(what, by, &done(gone));
-        let deed = cleared("busybox:1", "ops@desk", &["image docker.io/library/busybox:1".to_owned()]);
-        assert_eq!(deed.message, "ops@desk cleared busybox:1: image docker.io/library/busybox:1");
-        assert_eq!((deed.image.as_str(), deed.registry.as_deref()), ("busybox:1", Some("docker.io")));
+        let action = cleared("busybox:1", "ops@desk", &["image docker.io/library/busybox:1".to_owned()]);
+        assert_eq!(action.message, "ops@desk cleared busybox:1: image docker.io/library/busybox:1");
+        assert_eq!((action.image.as_str(), action.registry.as_deref()), ("busybox:1", Some("docker.io")));
         assert_eq!(cleared("busybox:1", "ops@desk", &["busybox:1".to_owned()]).message, "ops@desk cleared busybox:1");
-        let deed = cleared(&"a".repeat(32), "ops@desk", &[]);
-        assert!(deed.message.ends_with(": nothing is known of it on this node"), "{}", deed.message);
-        assert_eq!((deed.image.as_str(), deed.registry), ("", None));
+        let action = cleared(&"a".repeat(32), "ops@desk", &[]);
+        assert!(action.message.ends_with(": nothing is known of it on this node"), "{}", action.message);
+        assert_eq!((action.image.as_str(), action.registry), ("", None));
         let many: Vec<String> = (0..12).map(|number| format!("image r.example/a:{number}")).collect();
         assert!(cleared("r.example/a", "o", &many).message.ends_with("image r.example/a:9 and 2 more"));
         let alone = BackoffCleared { cleared: vec!["busybox:1".to_owned()], still_binding: vec!["the other nodes".to_owned()] };
         assert_eq!(super::cleared("busybox:1", "o", &alone).message, "o cleared busybox:1; not cleared: the other nodes");
-        let deed = paused(Some("r.example"), Duration::from_secs(300), "ops@desk", true);
-        assert_eq!((deed.reason, deed.registry.as_deref()), (EventReason::SharingPaused, Some("r.example")));
-        assert_eq!(deed.message, "ops@desk paused what is shared of registry r.example for 5m0s");
+        let action = paused(Some("r.example"), Duration::from_secs(300), "ops@desk", true);
+        assert_eq!((action.reason, action.registry.as_deref()), (EventReason::SharingPaused, Some("r.example")));
+        assert_eq!(action.message, "ops@desk paused what is shared of registry r.example for 5m0s");
         let alone = paused(Some("r.example"), Duration::from_secs(300), "ops@desk", false).message;
         assert_eq!(alone, "ops@desk paused what is shared of registry r.example for 5m0s, on this node alone");
-        let deed = paused(None, Duration::ZERO, "ops@desk", true);
-        assert_eq!((deed.reason, deed.registry), (EventReason::SharingResumed, None));
-        assert_eq!(deed.message, "ops@desk ended the pause of what is shared of every registry");
+        let action = paused(None, Duration::ZERO, "ops@desk", true);
+        assert_eq!((action.reason, action.registry), (EventReason::SharingResumed, None));
+        assert_eq!(action.message, "ops@desk ended the pause of what is shared of every registry");
     }
 
     #[test]
     fn long_names_are_cut() {
-        let deed = paused(Some(&"\u{e4}".repeat(100_000)), Duration::from_secs(1), &"x".repeat(1_000_000), true);
-        assert!(deed.message.len() < 2_000, "{}", deed.message.len());
-        assert_eq!(deed.registry.map(|registry| registry.chars().count()), Some(NAME_CHARACTERS));
+        let action = paused(Some(&"\u{e4}".repeat(100_000)), Duration::from_secs(1), &"x".repeat(1_000_000), true);
+        assert!(action.message.len() < 2_000, "{}", action.message.len());
+        assert_eq!(action.registry.map(|registry| registry.chars().count()), Some(NAME_CHARACTERS));
     }
 }

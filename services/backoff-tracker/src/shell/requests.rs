@@ -7,7 +7,7 @@ use actors::Answer;
 use contract::messages::backoff_tracker::{CLEARANCE_LAPSES_AFTER_MS, Clearance, RequestClearance};
 use contract::{AttemptId, ClearanceId, TraceContext};
 
-use crate::core::knowledge::{self, BackoffKeyId, Duty, Knowledge, MAX_REQUESTS, Verdict};
+use crate::core::knowledge::{self, BackoffKeyId, Decision, Duty, Knowledge, MAX_REQUESTS};
 
 /// The longest that an answer is held back, whatever the caller's patience: well before its request would lapse.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(CLEARANCE_LAPSES_AFTER_MS / 2);
@@ -56,7 +56,7 @@ pub(super) enum Stage {
     /// Nothing is decided.
     Waiting,
     /// A standing pull is held.
-    Held(knowledge::Held),
+    Refused(knowledge::Refusal),
     /// It may go ahead, and nobody has been told yet.
     Cleared(Grant),
     /// It goes ahead.
@@ -160,16 +160,16 @@ impl Requests {
     }
 
     /// What the core says of a request.
-    pub(super) fn told(&mut self, number: knowledge::RequestId, verdict: Verdict) -> Option<ClearanceId> {
+    pub(super) fn told(&mut self, number: knowledge::RequestId, decision: Decision) -> Option<ClearanceId> {
         let id = self.id_of(number)?;
         let request = self.by_id.get_mut(&id)?;
-        request.stage = match verdict {
-            Verdict::Clear { duty, answer_by, until } => Stage::Cleared(Grant { for_all: duty != Duty::None, answer_by, until }),
-            Verdict::Held(held) => {
+        request.stage = match decision {
+            Decision::Granted { duty, answer_by, until } => Stage::Cleared(Grant { for_all: duty != Duty::None, answer_by, until }),
+            Decision::Refused(held) => {
                 request.held_by = held.entry.or(request.held_by);
-                Stage::Held(held)
+                Stage::Refused(held)
             }
-            Verdict::Wait => Stage::Waiting,
+            Decision::Wait => Stage::Waiting,
         };
         Some(id)
     }
@@ -309,7 +309,7 @@ impl Request {
     /// The answer to a caller whose patience is over, by what the node knows.
     pub(super) fn as_it_stands(&self, now: Duration, knowledge: &Knowledge) -> Clearance {
         match &self.stage {
-            Stage::Held(held) => Clearance::Waiting { held: Some(knowledge.told(now, held.clone())) },
+            Stage::Refused(held) => Clearance::Waiting { held: Some(knowledge.told(now, held.clone())) },
             Stage::Waiting | Stage::Cleared(_) => Clearance::Waiting { held: None },
             Stage::Granted(grant) => {
                 let released_by = self.held_by.and_then(|entry| knowledge.last_success_of(entry));

@@ -209,7 +209,7 @@ impl Sharing {
     }
 
     /// Whether words of this node did not reach the bus since this was last asked.
-    pub(crate) fn owes_words(&mut self) -> bool {
+    pub(crate) fn owes_reports(&mut self) -> bool {
         let unsent = read(&self.written.unsent);
         std::mem::replace(&mut self.unsent_seen, unsent) != unsent
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{BackoffKey, Binding, Input, Outcome, Report, Verdict};
+use backoff_tracker::core::knowledge::{BackoffKey, Binding, Decision, Input, Outcome, Report};
 use contract::{AttemptId, FailureClass};
 
 use super::node::{Node, failed, failure, image, view};
@@ -24,7 +24,7 @@ fn hear(node: &mut Node, reporter: &str, age: Duration) {
     let attempt = AttemptId::random(&mut node.random);
     let backoff_key = Arc::new(BackoffKey::new(view(), image()));
     let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: failed(1) };
-    node.give(Input::Heard { report: Arc::new(report), age });
+    node.give(Input::ReportReceived { report: Arc::new(report), age });
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn an_attempt_that_a_clear_found_under_way_binds_nobody_and_the_next_one_does() 
     // It is told as old as its attempt, so that nobody who knows of the clear goes by it.
     let told = node.published.iter().position(|report| report.backoff_key.about() == &image()).expect("it is told");
     assert_eq!(node.ages[told], 2 * SECOND);
-    let held = node.held().next_try;
+    let held = node.held().next_attempt;
     assert!(held <= node.now + 10 * SECOND, "what holds this node is kubelet's rule: {held:?}");
     node.until(held.as_secs_f64());
     assert!(node.is_clear(), "{:?}", node.told);
@@ -51,10 +51,10 @@ fn an_attempt_that_a_clear_found_under_way_binds_nobody_and_the_next_one_does() 
 
 #[test]
 fn what_others_tell_of_attempts_before_a_clear_binds_nobody_and_of_later_ones_does() {
-    for (clear_first, tries) in [(true, [3, 1]), (false, [3, 1])] {
+    for (clear_first, attempts) in [(true, [3, 1]), (false, [3, 1])] {
         let mut node = Node::of(1_000);
         node.now = 100 * SECOND;
-        let [before, after] = tries.map(|seconds| seconds * SECOND);
+        let [before, after] = attempts.map(|seconds| seconds * SECOND);
         if clear_first {
             node.give(clear(2 * SECOND));
             hear(&mut node, "n1", before);
@@ -65,7 +65,7 @@ fn what_others_tell_of_attempts_before_a_clear_binds_nobody_and_of_later_ones_do
         }
         assert!(!binds(&node), "begun before the clear, heard {}", if clear_first { "after it" } else { "before it" });
         node.ask();
-        assert!(!matches!(node.told, Some(Verdict::Held(_))), "{:?}", node.told);
+        assert!(!matches!(node.told, Some(Decision::Refused(_))), "{:?}", node.told);
         hear(&mut node, "n2", after);
         assert!(binds(&node), "begun after the clear");
     }

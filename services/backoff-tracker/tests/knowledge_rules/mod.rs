@@ -7,5 +7,5 @@ mod node;
 mod rules;
 mod stages;
 mod turns;
-mod untold;
+mod unpublished;
 mod without_a_bus;

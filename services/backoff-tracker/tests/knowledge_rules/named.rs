@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Failure, Finding, Held, Input, Outcome, RequestId, Target, Verdict};
+use backoff_tracker::core::knowledge::{Decision, Failure, Finding, Input, Outcome, Refusal, RequestId, Target};
 use contract::messages::backoff_tracker::{self as told, AttemptFailure, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass, PodRef, TraceContext};
 
@@ -13,10 +13,10 @@ const IMAGE: &str = "r/a:1";
 /// A flight of its own is cleared, fails so and is over, as the pull coordinator tells it; the span of its attempt.
 fn fails(node: &mut Node, number: u64, failure: &Failure) -> TraceContext {
     let (request, attempt, span) = (RequestId(number), AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
-    node.give(Input::Ask { request, key: key(IMAGE), target: target() });
+    node.give(Input::Request { request, key: key(IMAGE), target: target() });
     assert!(node.is_clear(), "{number}: {:?}", node.told);
-    node.give(Input::Begun { request, attempt, trace: Some(span) });
-    node.give(Input::Resolved { request, attempt, outcome: Outcome::Failed(failure.clone()) });
+    node.give(Input::AttemptPlanned { request, attempt, trace: Some(span) });
+    node.give(Input::AttemptResolved { request, attempt, outcome: Outcome::Failed(failure.clone()) });
     report(node, attempt, key(IMAGE), span, failure);
     node.give(Input::Withdraw(request));
     span
@@ -30,9 +30,9 @@ fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext
 }
 
 /// What another flight is told that wants an image now.
-fn refused(node: &mut Node, number: u64, key: LocalKey, target: Target) -> Held {
+fn refused(node: &mut Node, number: u64, key: LocalKey, target: Target) -> Refusal {
     node.told = None;
-    node.give(Input::Ask { request: RequestId(number), key, target });
+    node.give(Input::Request { request: RequestId(number), key, target });
     let held = node.held().clone();
     node.give(Input::Withdraw(RequestId(number)));
     held
@@ -43,9 +43,9 @@ fn checked(node: &mut Node, key: LocalKey) -> BackoffAnswer {
     node.core.check(at(node.now), &CheckBackoff { key, peek: false, target: Some(target()) })
 }
 
-fn held(answer: BackoffAnswer) -> told::Held {
+fn held(answer: BackoffAnswer) -> told::Refusal {
     match answer {
-        BackoffAnswer::Held(held) => held,
+        BackoffAnswer::Refused(held) => held,
         other => panic!("not held but {other:?}"),
     }
 }
@@ -76,9 +76,9 @@ fn what_is_held_by_the_floor_alone_names_the_attempt() {
     node.until(9.5);
     let span = fails(&mut node, 1, &Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) });
     node.until(12.0);
-    assert_eq!(checked(&mut node, key(IMAGE)), BackoffAnswer::Clear, "by what is shared, and no delay of its own");
+    assert_eq!(checked(&mut node, key(IMAGE)), BackoffAnswer::Allowed, "by what is shared, and no delay of its own");
     let refusal = refused(&mut node, 2, key(IMAGE), target());
-    let said = (refusal.trace, refusal.learned_ago, refusal.next_try);
+    let said = (refusal.trace, refusal.learned_ago, refusal.next_attempt);
     assert_eq!(said, (Some(span), Duration::from_millis(2_500), Duration::from_millis(19_500)), "{refusal:?}");
 }
 
@@ -90,7 +90,7 @@ fn a_pause_at_a_registry_that_serves_others_names_the_attempt_and_what_it_got() 
     node.hear("n1", endpoint(), Finding::Succeeded);
     node.until(0.5);
     let span = fails(&mut node, 1, &unavailable);
-    assert_eq!(checked(&mut node, key(IMAGE)), BackoffAnswer::Clear);
+    assert_eq!(checked(&mut node, key(IMAGE)), BackoffAnswer::Allowed);
     let refusal = refused(&mut node, 2, key(IMAGE), target());
     assert_eq!((refusal.trace, refusal.class, refusal.unconfirmed), (Some(span), unavailable.class, true), "{refusal:?}");
     assert_eq!(refusal.cause, unavailable.cause);
@@ -108,5 +108,5 @@ fn a_registry_that_asked_this_node_to_stay_away_holds_other_images_by_the_attemp
     let refusal = refused(&mut node, 2, key("r/b:1"), other);
     assert_eq!((refusal.trace, refusal.class, refusal.unconfirmed), (Some(span), FailureClass::RateLimited, false), "{refusal:?}");
     assert_eq!((refusal.learned_ago, refusal.cause), (Duration::from_millis(2_500), limited.cause));
-    assert!(matches!(node.told, Some(Verdict::Held(_))));
+    assert!(matches!(node.told, Some(Decision::Refused(_))));
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Effect, Failure, Finding, Held, Input, Knowledge, LeaseAnswer, Outcome, Report, RequestId, Target, Trouble, Verdict,
-    View,
+    About, BackoffKey, Decision, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, Outcome, Refusal, Report, RequestId, Target,
+    Trouble, View,
 };
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::LocalKey;
@@ -20,7 +20,7 @@ pub(crate) struct Node {
     pub(crate) random: Random,
     pub(crate) now: Duration,
     /// What the request was last told.
-    pub(crate) told: Option<Verdict>,
+    pub(crate) told: Option<Decision>,
     pub(crate) published: Vec<Arc<Report>>,
     /// How long ago each was so.
     pub(crate) ages: Vec<Duration>,
@@ -42,7 +42,7 @@ impl Node {
         let mut asked = Vec::new();
         for effect in self.core.step(self.now, input) {
             match effect {
-                Effect::Tell(_, verdict) => self.told = Some(verdict),
+                Effect::Answer(_, decision) => self.told = Some(decision),
                 Effect::Publish(report, age) => {
                     self.published.push(report);
                     self.ages.push(age);
@@ -71,7 +71,7 @@ impl Node {
     }
 
     pub(crate) fn ask(&mut self) {
-        self.give(Input::Ask { request: REQUEST, key: key("r/a:1"), target: target() });
+        self.give(Input::Request { request: REQUEST, key: key("r/a:1"), target: target() });
     }
 
     pub(crate) fn hear(&mut self, reporter: &str, about: About, finding: Finding) {
@@ -87,17 +87,17 @@ impl Node {
             trace: None,
             finding,
         };
-        self.give(Input::Heard { report: Arc::new(report), age });
+        self.give(Input::ReportReceived { report: Arc::new(report), age });
     }
 
     pub(crate) fn begin(&mut self) -> AttemptId {
         let attempt = AttemptId::random(&mut self.random);
-        self.give(Input::Begun { request: REQUEST, attempt, trace: None });
+        self.give(Input::AttemptPlanned { request: REQUEST, attempt, trace: None });
         attempt
     }
 
     pub(crate) fn end(&mut self, attempt: AttemptId, outcome: Outcome) {
-        self.give(Input::Resolved { request: REQUEST, attempt, outcome });
+        self.give(Input::AttemptResolved { request: REQUEST, attempt, outcome });
     }
 
     pub(crate) fn fail(&mut self, class: FailureClass) {
@@ -105,15 +105,15 @@ impl Node {
         self.end(attempt, Outcome::Failed(failure(class)));
     }
 
-    pub(crate) fn held(&self) -> &Held {
+    pub(crate) fn held(&self) -> &Refusal {
         match self.told.as_ref() {
-            Some(Verdict::Held(held)) => held,
+            Some(Decision::Refused(held)) => held,
             other => panic!("not held but {other:?}"),
         }
     }
 
     pub(crate) fn is_clear(&self) -> bool {
-        matches!(self.told, Some(Verdict::Clear { .. }))
+        matches!(self.told, Some(Decision::Granted { .. }))
     }
 }
 

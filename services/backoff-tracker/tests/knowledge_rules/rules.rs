@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, CONTRADICTED_FOR, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_KEYS_OF_ONE,
-    MAX_REQUESTS, Report, RequestId, Target, Trouble, Verdict, View,
+    About, BackoffKey, Binding, CONTRADICTED_FOR, Decision, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName,
+    MAX_KEYS_OF_ONE, MAX_REQUESTS, Report, RequestId, Target, Trouble, View,
 };
 use contract::{AttemptId, FailureClass, Stage};
 
@@ -27,7 +27,7 @@ fn a_registry_is_down_when_three_say_so_or_all_there_are() {
         node.ask();
         let held = node.held();
         assert_eq!((held.class, held.learned_by.as_str()), (FailureClass::RegistryUnavailable, format!("n{needed}").as_str()));
-        assert!(held.next_try <= Duration::from_secs(2) && held.next_try >= Duration::from_millis(1_800));
+        assert!(held.next_attempt <= Duration::from_secs(2) && held.next_attempt >= Duration::from_millis(1_800));
     }
 }
 
@@ -57,13 +57,13 @@ fn a_missing_image_binds_at_once_and_briefly_while_one_says_so() {
     let mut node = Node::of(1_000);
     node.hear("n1", image(), failed(1));
     node.ask();
-    assert_eq!(node.held().next_try, HEARD_ONCE);
+    assert_eq!(node.held().next_attempt, HEARD_ONCE);
     node.until(1.0);
     node.hear("n1", image(), failed(2));
-    assert!(node.held().next_try <= HEARD_ONCE, "the same voice again binds no longer");
+    assert!(node.held().next_attempt <= HEARD_ONCE, "the same voice again binds no longer");
     node.hear("n2", image(), failed(2));
-    let next_try = node.held().next_try;
-    assert!(next_try >= Duration::from_secs(19) && next_try <= Duration::from_secs(21), "{next_try:?}");
+    let next_attempt = node.held().next_attempt;
+    assert!(next_attempt >= Duration::from_secs(19) && next_attempt <= Duration::from_secs(21), "{next_attempt:?}");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn when_an_entry_is_due_its_lease_decides_who_probes() {
     node.hear("n1", image(), failed(1));
     node.ask();
     node.until(6.0);
-    assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Probe(_), answer_by: Some(_), .. })), "{:?}", node.told);
+    assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Probe(_), answer_by: Some(_), .. })), "{:?}", node.told);
 
     let mut node = Node::of(1_000);
     node.bus_answers = false;
@@ -93,12 +93,12 @@ fn a_success_lifts_and_who_waited_goes_on_in_its_turn() {
         node.hear(reporter, endpoint(), failed(1));
     }
     node.ask();
-    assert!(matches!(node.told, Some(Verdict::Held(_))));
+    assert!(matches!(node.told, Some(Decision::Refused(_))));
     node.until(1.0);
     node.hear("n4", image(), Finding::Succeeded);
     node.hear("n4", endpoint(), Finding::Succeeded);
     node.until(1.0 + 1_000.0 / 190.0 + 0.01);
-    assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::None, .. })), "{:?}", node.told);
+    assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::None, .. })), "{:?}", node.told);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn an_image_resolved_lately_waits_for_nobody() {
     node.hear("n4", endpoint(), Finding::Succeeded);
     node.hear("n4", image(), Finding::Succeeded);
     node.ask();
-    assert_eq!(node.told, Some(Verdict::Clear { duty: Duty::None, answer_by: None, until: Stage::Manifest }));
+    assert_eq!(node.told, Some(Decision::Granted { duty: Duty::None, answer_by: None, until: Stage::Manifest }));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn one_node_alone_holds_a_request_for_seconds_whatever_it_says_how_often() {
     node.until(3.0);
     node.hear("liar", login(), failed(1));
     node.hear("liar", About::BudgetOwner("o".to_owned()), limited(600));
-    assert_eq!(node.held().next_try, HEARD_ONCE, "one lie after another is one lie");
+    assert_eq!(node.held().next_attempt, HEARD_ONCE, "one lie after another is one lie");
     node.hear("n2", image(), Finding::Succeeded);
     node.hear("n2", endpoint(), Finding::Succeeded);
     node.until(10.0);
@@ -198,7 +198,7 @@ fn who_is_contradicted_itself_tells_nobody_and_goes_by_the_local_rule() {
     assert!(node.is_clear());
     node.fail(FailureClass::NotFound);
     assert_eq!(node.published.iter().filter(|report| report.finding != Finding::Succeeded).count(), 1);
-    assert_eq!(node.held().next_try, node.now + Duration::from_secs(10));
+    assert_eq!(node.held().next_attempt, node.now + Duration::from_secs(10));
     assert_eq!(node.core.counts().kept_to_itself_total, 1);
 }
 
@@ -245,7 +245,7 @@ fn what_is_about_others_binds_nobody_here() {
                 trace: None,
                 finding: failed(1),
             };
-            node.give(Input::Heard { report: Arc::new(report), age: Duration::ZERO });
+            node.give(Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO });
         }
         node.ask();
         assert!(node.is_clear(), "{:?}", backoff_key.about());
@@ -258,11 +258,11 @@ fn retry_after_is_obeyed_when_two_heard_it_and_never_beyond_an_hour() {
         let mut node = Node::of(1_000);
         node.hear("n1", About::BudgetOwner("o".to_owned()), limited(seconds));
         node.ask();
-        assert!(node.held().next_try <= HEARD_ONCE, "one voice");
+        assert!(node.held().next_attempt <= HEARD_ONCE, "one voice");
         node.hear("n2", About::BudgetOwner("o".to_owned()), limited(seconds));
-        let next_try = node.held().next_try;
-        assert!(next_try >= Duration::from_secs(least) && next_try <= Duration::from_secs(most), "{next_try:?}");
-        assert!(next_try <= LONGEST_RETRY_AFTER + Duration::from_secs(2));
+        let next_attempt = node.held().next_attempt;
+        assert!(next_attempt >= Duration::from_secs(least) && next_attempt <= Duration::from_secs(most), "{next_attempt:?}");
+        assert!(next_attempt <= LONGEST_RETRY_AFTER + Duration::from_secs(2));
     }
 }
 
@@ -279,8 +279,8 @@ fn a_newer_retry_after_counts_although_others_heard_theirs_long_ago() {
     node.until(24.0);
     node.hear("n2", About::BudgetOwner("o".to_owned()), asked(5));
     node.ask();
-    let next_try = node.held().next_try;
-    assert!(next_try >= Duration::from_secs(44) && next_try <= Duration::from_secs(46), "{next_try:?}");
+    let next_attempt = node.held().next_attempt;
+    assert!(next_attempt >= Duration::from_secs(44) && next_attempt <= Duration::from_secs(46), "{next_attempt:?}");
 }
 
 #[test]
@@ -290,11 +290,11 @@ fn what_concerns_this_node_alone_is_told_nobody_and_goes_by_kubelet_s_rule() {
         node.ask();
         node.fail(class);
         assert!(node.published.iter().all(|report| report.finding == Finding::Succeeded), "{class}");
-        assert_eq!((node.held().next_try, node.held().class), (Duration::from_secs(10), class));
+        assert_eq!((node.held().next_attempt, node.held().class), (Duration::from_secs(10), class));
         node.until(10.0);
         assert!(node.is_clear());
         node.fail(class);
-        assert_eq!(node.held().next_try, Duration::from_secs(30));
+        assert_eq!(node.held().next_attempt, Duration::from_secs(30));
     }
 }
 
@@ -331,7 +331,7 @@ fn an_old_report_is_no_news_and_a_nonsense_age_is_old() {
         let attempt = AttemptId::random(&mut node.random);
         let backoff_key = Arc::new(BackoffKey::new(view(), image()));
         let report = Report { reporter: "n1".parse().unwrap(), backoff_key, attempt, trace: None, finding: failed(1) };
-        node.give(Input::Heard { report: Arc::new(report), age });
+        node.give(Input::ReportReceived { report: Arc::new(report), age });
     }
     assert_eq!(node.core.counts().replica.stale_total, 2);
     assert_eq!(node.core.counts().replica.clamped_total, 1);
@@ -344,11 +344,11 @@ fn requests_are_bounded() {
     let mut node = Node::of(1);
     for number in 0..MAX_REQUESTS as u64 {
         let image = format!("r/a:{number}");
-        node.give(Input::Ask { request: RequestId(100 + number), key: key(&image), target: Target { reference: image, ..target() } });
+        node.give(Input::Request { request: RequestId(100 + number), key: key(&image), target: Target { reference: image, ..target() } });
     }
     node.ask();
     assert!(node.held().cause.contains("wait for some of them"));
     node.give(Input::Withdraw(RequestId(100)));
     node.ask();
-    assert!(!matches!(node.told, Some(Verdict::Held(_))));
+    assert!(!matches!(node.told, Some(Decision::Refused(_))));
 }

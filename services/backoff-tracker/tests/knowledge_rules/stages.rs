@@ -1,6 +1,6 @@
 //! Token server, manifests and blobs: what one stage answers says nothing of another.
 
-use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Outcome, Target, Verdict};
+use backoff_tracker::core::knowledge::{About, Decision, Duty, Failure, Finding, Input, Outcome, Target};
 use contract::{FailureClass, Stage};
 
 use super::node::{Node, REQUEST, endpoint, failed, image, key, target};
@@ -32,7 +32,7 @@ fn a_manifest_lifts_neither_what_is_said_of_blobs_nor_of_tokens() {
         assert_eq!(node.held().class, FailureClass::RegistryUnavailable, "{about:?}");
         node.hear("n5", image(), Finding::Succeeded);
         node.hear("n5", endpoint(), Finding::Succeeded);
-        assert!(matches!(node.told, Some(Verdict::Held(_))), "{about:?}");
+        assert!(matches!(node.told, Some(Decision::Refused(_))), "{about:?}");
         node.hear("n5", about.clone(), Finding::Succeeded);
         node.until(1.0);
         assert!(node.is_clear(), "{about:?}: {:?}", node.told);
@@ -44,7 +44,7 @@ fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
     let mut node = failing(&blobs());
     node.ask();
     node.until(6.0);
-    let Some(Verdict::Clear { duty: Duty::Probe(_), until, .. }) = node.told else { panic!("{:?}", node.told) };
+    let Some(Decision::Granted { duty: Duty::Probe(_), until, .. }) = node.told else { panic!("{:?}", node.told) };
     assert_eq!(until, Stage::Blob);
     let attempt = node.begin();
     let said = node.published.len();
@@ -61,8 +61,8 @@ fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
 fn where_no_blob_came_lately_a_lead_lasts_until_one_comes() {
     for (shows_blobs, expected) in [(true, Stage::Blob), (false, Stage::Manifest)] {
         let mut node = Node::of(1_000);
-        node.give(Input::Ask { request: REQUEST, key: key("r/a:1"), target: Target { shows_blobs, ..target() } });
-        let Some(Verdict::Clear { duty: Duty::Lead, until, .. }) = node.told else { panic!("{:?}", node.told) };
+        node.give(Input::Request { request: REQUEST, key: key("r/a:1"), target: Target { shows_blobs, ..target() } });
+        let Some(Decision::Granted { duty: Duty::Lead, until, .. }) = node.told else { panic!("{:?}", node.told) };
         assert_eq!(until, expected);
     }
 }

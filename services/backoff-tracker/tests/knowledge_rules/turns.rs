@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Duty, Failure, Finding, Input, Outcome, RequestId, Target, Verdict};
+use backoff_tracker::core::knowledge::{Decision, Duty, Failure, Finding, Input, Outcome, RequestId, Target};
 use contract::{FailureClass, Stage};
 
 use super::node::{Node, REQUEST, endpoint, failed, failure, image, key, target};
@@ -12,7 +12,7 @@ const SECOND_REQUEST: RequestId = RequestId(8);
 fn wants_another_image(node: &mut Node) {
     let other = Target { repository: "b".to_owned(), reference: "r/b:1".to_owned(), ..target() };
     node.told = None;
-    node.give(Input::Ask { request: SECOND_REQUEST, key: key("r/b:1"), target: other });
+    node.give(Input::Request { request: SECOND_REQUEST, key: key("r/b:1"), target: other });
 }
 
 /// Three attempts of one node that hang say no more than one does.
@@ -77,7 +77,7 @@ fn a_node_whose_last_attempt_failed_lets_others_ask_for_all_first() {
         node.until(60.0 + after - 0.01);
         assert_eq!(node.is_clear(), !fails, "{:?}", node.told);
         node.until(60.2 + after);
-        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Lead, until: Stage::Manifest, .. })), "{:?}", node.told);
+        assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Lead, until: Stage::Manifest, .. })), "{:?}", node.told);
     }
 }
 
@@ -93,7 +93,7 @@ fn a_lead_that_was_not_used_yet_lapses_when_others_fail_also_after_its_lease() {
         let mut node = Node::of(20);
         node.ask();
         node.until(second);
-        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Lead, .. })), "{:?}", node.told);
+        assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Lead, .. })), "{:?}", node.told);
         three_others_fail(&mut node);
         assert_eq!(node.abandoned, 1, "after {second} s");
         node.ask();
@@ -108,7 +108,7 @@ fn a_probe_that_was_not_used_yet_does_not_lapse_before_its_lease() {
         three_others_fail(&mut node);
         node.ask();
         node.until(10.0);
-        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Probe(_), .. })), "{:?}", node.told);
+        assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", node.told);
         node.until(second);
         three_others_fail(&mut node);
         assert_eq!(node.abandoned, lapses, "after {second} s");

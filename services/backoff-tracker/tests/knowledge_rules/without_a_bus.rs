@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, Duty, Failure, Finding, Input, Outcome, Verdict};
+use backoff_tracker::core::knowledge::{About, Decision, Duty, Failure, Finding, Input, Outcome};
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, CheckBackoff, ReportAttempt};
 use contract::{AttemptId, FailureClass, Stage};
 
 use super::node::{Node, REQUEST, at, endpoint, failed, failure, image, key, limited, target};
 
 #[test]
-fn without_a_bus_what_was_known_holds_until_the_next_try_and_for_the_seconds_that_a_server_takes_to_restart() {
+fn without_a_bus_what_was_known_holds_until_the_next_attempt_and_for_the_seconds_that_a_server_takes_to_restart() {
     for (gone, least, most) in [(0.5, 15.5, 21.0), (1.5, 16.5, 22.0)] {
         let mut node = Node::of(1_000);
         for reporter in ["n1", "n2", "n3"] {
@@ -18,22 +18,22 @@ fn without_a_bus_what_was_known_holds_until_the_next_try_and_for_the_seconds_tha
         node.ask();
         node.until(gone);
         node.give(Input::BusGone);
-        let next_try = node.held().next_try.as_secs_f64();
-        assert!((least..most).contains(&next_try), "{next_try}");
+        let next_attempt = node.held().next_attempt.as_secs_f64();
+        assert!((least..most).contains(&next_attempt), "{next_attempt}");
         assert_eq!(node.held().learned_by.as_str(), "n3");
         node.give(Input::BusGone);
-        assert_eq!(node.held().next_try.as_secs_f64(), next_try, "that it is still gone is no news");
-        node.until(next_try - 0.01);
+        assert_eq!(node.held().next_attempt.as_secs_f64(), next_attempt, "that it is still gone is no news");
+        node.until(next_attempt - 0.01);
         assert!(!node.is_clear());
-        node.until(next_try + 0.001);
+        node.until(next_attempt + 0.001);
         assert!(node.is_clear(), "{:?}", node.told);
         node.fail(FailureClass::NotFound);
-        assert_eq!(node.held().next_try, node.now + Duration::from_secs(10), "kubelet's rule");
+        assert_eq!(node.held().next_attempt, node.now + Duration::from_secs(10), "kubelet's rule");
     }
 }
 
 /// By kubelet's rule a node tries what fails since 0 at 10, 30, 70, 150, 310 and 610 s. One that was held by what others knew, and then
-/// lost the bus, is not behind that with any of its next tries, but that it waits for the bus for 15 s and then for its turn.
+/// lost the bus, is not behind that with any of its next attempts, but that it waits for the bus for 15 s and then for its turn.
 #[test]
 fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rule() {
     for gone in [12.0, 20.0, 27.0, 45.0, 100.0] {
@@ -46,20 +46,20 @@ fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rul
             }
         }
         node.give(Input::BusGone);
-        let mut tries = Vec::new();
+        let mut attempts = Vec::new();
         while node.now < Duration::from_secs(400) {
             if node.is_clear() {
-                tries.push(node.now.as_secs_f64());
+                attempts.push(node.now.as_secs_f64());
                 node.fail(FailureClass::NotFound);
             }
             node.until(node.now.as_secs_f64() + 0.5);
         }
-        assert!(tries.len() >= 3, "gone at {gone}: tried at {tries:?}");
+        assert!(attempts.len() >= 3, "gone at {gone}: tried at {attempts:?}");
         // The time after the last try counts too.
-        tries.push(node.now.as_secs_f64());
-        for pair in tries.windows(2) {
+        attempts.push(node.now.as_secs_f64());
+        for pair in attempts.windows(2) {
             let due: f64 = [10.0, 30.0, 70.0, 150.0, 310.0, 610.0].into_iter().find(|due| *due > pair[0]).unwrap();
-            assert!(pair[1] <= due.max(pair[0] + 5.0).max(gone + 15.0) + 6.0, "gone at {gone}: tried at {tries:?}");
+            assert!(pair[1] <= due.max(pair[0] + 5.0).max(gone + 15.0) + 6.0, "gone at {gone}: tried at {attempts:?}");
         }
     }
 }
@@ -72,7 +72,7 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
     for slow in (12..60).step_by(3) {
         for others_fail_every in [5.0, 8.0, 11.0, 20.0] {
             let mut node = Node::of(5);
-            let (mut tries, mut others_fail_at) = (Vec::new(), 0.0);
+            let (mut attempts, mut others_fail_at) = (Vec::new(), 0.0);
             node.ask();
             while node.now.as_secs_f64() < HEALED + 30.0 {
                 let now = node.now.as_secs_f64();
@@ -82,14 +82,17 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
                     others_fail_at = now + others_fail_every;
                 }
                 if node.is_clear() {
-                    tries.push(now);
+                    attempts.push(now);
                     let attempt = node.begin();
                     node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
                 }
                 node.until(now + 0.5);
             }
-            let next = tries.iter().find(|tried| **tried >= HEALED).copied();
-            assert!(next.is_some_and(|next| next <= 76.0), "slow at {slow}, others fail every {others_fail_every} s: tried at {tries:?}");
+            let next = attempts.iter().find(|tried| **tried >= HEALED).copied();
+            assert!(
+                next.is_some_and(|next| next <= 76.0),
+                "slow at {slow}, others fail every {others_fail_every} s: tried at {attempts:?}"
+            );
         }
     }
 }
@@ -98,12 +101,12 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
 /// beyond the time at which that would have tried had it failed since the beginning, each try as long as the last one took.
 #[test]
 fn who_has_tried_for_all_and_is_alone_tries_no_more_often_than_by_kubelets_rule() {
-    for (tries, took, ends, held) in [(1, 10.0, 18.0, 5.0), (2, 10.0, 28.0, 20.0), (2, 0.1, 16.0, 14.0), (8, 10.0, 88.0, 12.0)] {
+    for (attempts, took, ends, held) in [(1, 10.0, 18.0, 5.0), (2, 10.0, 28.0, 20.0), (2, 0.1, 16.0, 14.0), (8, 10.0, 88.0, 12.0)] {
         let mut node = Node::of(5);
         let others_fail = |node: &mut Node| ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(3)));
         others_fail(&mut node);
         node.ask();
-        for tried in 1..=tries {
+        for tried in 1..=attempts {
             while !node.is_clear() {
                 node.until(node.now.as_secs_f64() + 0.1);
             }
@@ -111,14 +114,14 @@ fn who_has_tried_for_all_and_is_alone_tries_no_more_often_than_by_kubelets_rule(
             others_fail(&mut node);
             let listed = node.core.list(at(node.now));
             assert!(listed.iter().all(|entry| entry.binds != "this node"), "nothing is held here by what all go by: {listed:?}");
-            if tried == tries {
+            if tried == attempts {
                 node.give(Input::BusGone);
             }
             node.until(node.now.as_secs_f64() + took);
             node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
         }
-        let now = (node.now.as_secs_f64().round(), (node.held().next_try - node.now).as_secs_f64().round());
-        assert_eq!(now, (ends, held), "the last of {tries} tries, {took} s each, ended at {:?}", node.now);
+        let now = (node.now.as_secs_f64().round(), (node.held().next_attempt - node.now).as_secs_f64().round());
+        assert_eq!(now, (ends, held), "the last of {attempts} tries, {took} s each, ended at {:?}", node.now);
     }
 }
 
@@ -130,11 +133,11 @@ fn a_long_rest_that_was_known_is_kept_without_a_bus_and_who_asks_anew_is_told_so
     node.until(1.0);
     node.give(Input::BusGone);
     node.ask();
-    let next_try = node.held().next_try;
-    assert!(next_try >= Duration::from_secs(60) && next_try <= Duration::from_secs(67), "{next_try:?}");
+    let next_attempt = node.held().next_attempt;
+    assert!(next_attempt >= Duration::from_secs(60) && next_attempt <= Duration::from_secs(67), "{next_attempt:?}");
     let check = CheckBackoff { key: key("r/a:1"), peek: false, target: Some(target()) };
-    let BackoffAnswer::Held(held) = node.core.check(at(node.now), &check) else { panic!("not held") };
-    assert_eq!((held.class, u128::from(held.next_try_ms)), (FailureClass::RateLimited, (next_try - node.now).as_millis() + 1));
+    let BackoffAnswer::Refused(held) = node.core.check(at(node.now), &check) else { panic!("not held") };
+    assert_eq!((held.class, u128::from(held.next_attempt_ms)), (FailureClass::RateLimited, (next_attempt - node.now).as_millis() + 1));
 }
 
 #[test]
@@ -147,10 +150,10 @@ fn who_finds_the_bus_again_in_time_goes_on_as_if_it_had_never_been_gone() {
     node.until(0.5);
     node.give(Input::BusGone);
     node.until(6.0);
-    assert!(matches!(node.told, Some(Verdict::Held(_))), "{:?}", node.told);
+    assert!(matches!(node.told, Some(Decision::Refused(_))), "{:?}", node.told);
     node.bus_answers = false;
     node.give(Input::BusBack);
-    assert_eq!(node.told, Some(Verdict::Wait), "it asks who probes");
+    assert_eq!(node.told, Some(Decision::Wait), "it asks who probes");
     node.hear("n4", image(), Finding::Succeeded);
     node.hear("n4", endpoint(), Finding::Succeeded);
     node.until(12.0);
@@ -171,7 +174,7 @@ fn clearance_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothi
         assert!(node.is_clear(), "{:?}", node.told);
         let attempt = AttemptId::random(&mut node.random);
         if begun {
-            node.give(Input::Started { request: REQUEST, attempt, trace: None });
+            node.give(Input::AttemptStarted { request: REQUEST, attempt, trace: None });
         }
         for reporter in ["n1", "n2", "n3"] {
             node.hear(reporter, endpoint(), failed(1));
@@ -233,7 +236,7 @@ fn clearance_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_whe
         node.hear(reporter, endpoint(), failed(3));
     }
     node.until(16.2);
-    let due = node.core.entries(node.now).iter().all(|entry| entry.next_try < node.now);
+    let due = node.core.entries(node.now).iter().all(|entry| entry.next_attempt < node.now);
     assert!(due && !node.core.entries(node.now).is_empty(), "{:?}", node.core.entries(node.now));
     assert_eq!(node.abandoned, 0);
     node.until(20.0);
@@ -257,9 +260,9 @@ fn an_answer_that_the_bus_owes_is_waited_for_a_quarter_of_a_second() {
     let mut node = Node::of(1_000);
     node.bus_answers = false;
     node.ask();
-    assert_eq!(node.told, Some(Verdict::Wait));
+    assert_eq!(node.told, Some(Decision::Wait));
     node.until(0.249);
-    assert_eq!(node.told, Some(Verdict::Wait));
+    assert_eq!(node.told, Some(Decision::Wait));
     node.until(0.25);
     assert!(node.is_clear());
     assert_eq!(node.core.counts().bus_misses_total, 1);
@@ -269,7 +272,7 @@ fn an_answer_that_the_bus_owes_is_waited_for_a_quarter_of_a_second() {
 fn who_fails_after_its_deadline_drops_what_it_has() {
     let mut node = Node::of(1_000);
     node.ask();
-    assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Lead, .. })));
+    assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Lead, .. })));
     let attempt = node.begin();
     node.now = Duration::from_secs(16);
     node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
@@ -286,7 +289,7 @@ fn who_succeeds_after_its_deadline_says_so_and_lifts_what_it_probed_but_nothing_
         }
         node.ask();
         node.until(15.0);
-        assert!(matches!(node.told, Some(Verdict::Clear { duty: Duty::Probe(_), .. })), "{:?}", node.told);
+        assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", node.told);
         let attempt = node.begin();
         node.until(31.0);
         if newer {
@@ -332,7 +335,7 @@ fn what_failed_while_the_tracker_was_silent_is_released_by_a_success_of_another_
         node.core.report(at(node.now), report(AttemptId::random(&mut node.random)));
     }
     let (reported, _) = node.core.report(at(node.now), report(attempt));
-    assert_eq!(reported.next_try_ms, Some(160_000), "kubelet's rule");
+    assert_eq!(reported.next_attempt_ms, Some(160_000), "kubelet's rule");
     node.until(1.0);
     for about in [endpoint(), About::Registry, About::Repository("a".to_owned())] {
         node.hear("n4", about, Finding::Succeeded);

@@ -29,7 +29,7 @@ async fn as_many_standing_pulls_as_are_remembered_refuse_no_other_pull() {
     let clearance = node.clearance(clearance, attempt, "r.example/b:1", PATIENCE_MS).await;
     assert!(matches!(clearance, Clearance::Granted { for_all: false, .. }), "{clearance:?}");
     let reported = node.put(ReportAttempt { key: key("r.example/b:1"), attempt, attempt_span: None, failure: Some(not_found()) }).await;
-    assert_eq!(reported.next_try_ms, Some(10_000), "its own rule moves");
+    assert_eq!(reported.next_attempt_ms, Some(10_000), "its own rule moves");
 }
 
 #[actix::test]
@@ -56,7 +56,7 @@ async fn a_report_that_a_full_bus_did_not_store_reaches_the_others_when_there_is
     fleet.nodes[0].ends(1, IMAGE, Some(not_found())).await;
     pass(5).await;
     fleet.bus.set_full(false);
-    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear, "nobody else has heard");
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed, "nobody else has heard");
     fleet.see(2).await;
     pass(5).await;
     fleet.nodes[1].held(IMAGE).await;

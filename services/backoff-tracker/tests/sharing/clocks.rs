@@ -32,7 +32,7 @@ async fn comes_to_an_end(node: &Node, number: u64) {
     for _ in 0..600 {
         match node.clearance(clearance, attempt, IMAGE, PATIENCE_MS).await {
             Clearance::Granted { .. } => return node.ends(number, IMAGE, None).await,
-            Clearance::Held(held) => assert!(held.next_try_ms <= LONGEST_MS, "{held:?}"),
+            Clearance::Refused(held) => assert!(held.next_attempt_ms <= LONGEST_MS, "{held:?}"),
             _ => {}
         }
         pass(1_000).await;
@@ -49,12 +49,12 @@ async fn a_wall_clock_that_is_set_changes_no_delay() {
         jumper.fails(1, IMAGE, not_found()).await;
         pass(5).await;
         let (own, theirs) = (jumper.held(IMAGE).await, fleet.nodes[0].held(IMAGE).await);
-        assert!(own.next_try_ms > 5_000 && own.next_try_ms <= 20_000, "{own:?}");
-        assert!(theirs.learned_ms_ago < 1_000 && theirs.next_try_ms > 3_000, "{theirs:?}");
-        assert!(theirs.next_try_ms <= 4_000, "a lone voice holds others no longer: {theirs:?}");
+        assert!(own.next_attempt_ms > 5_000 && own.next_attempt_ms <= 20_000, "{own:?}");
+        assert!(theirs.learned_ms_ago < 1_000 && theirs.next_attempt_ms > 3_000, "{theirs:?}");
+        assert!(theirs.next_attempt_ms <= 4_000, "a lone voice holds others no longer: {theirs:?}");
         jumps.set_wall(-2 * by);
         let after = jumper.held(IMAGE).await;
-        assert!(after.next_try_ms <= own.next_try_ms && own.next_try_ms - after.next_try_ms < 1_000, "{own:?} {after:?}");
+        assert!(after.next_attempt_ms <= own.next_attempt_ms && own.next_attempt_ms - after.next_attempt_ms < 1_000, "{own:?} {after:?}");
         comes_to_an_end(&jumper, 2).await;
         comes_to_an_end(&fleet.nodes[1], 3).await;
     }
@@ -71,11 +71,14 @@ async fn a_node_that_slept_harms_nobody_else() {
     jumps.skip(Duration::from_secs(300));
     pass(5).await;
     let after = fleet.nodes[1].held(IMAGE).await;
-    assert!(after.next_try_ms <= before.next_try_ms && before.next_try_ms - after.next_try_ms < 1_000, "{before:?} {after:?}");
+    assert!(
+        after.next_attempt_ms <= before.next_attempt_ms && before.next_attempt_ms - after.next_attempt_ms < 1_000,
+        "{before:?} {after:?}"
+    );
     comes_to_an_end(&jumper, 2).await;
     pass(5).await;
     for node in &fleet.nodes {
-        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear, "what it found is heard");
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed, "what it found is heard");
     }
 }
 
@@ -105,8 +108,8 @@ async fn a_server_s_clock_that_is_set_ends_some_delays_early_and_is_forgotten_in
         jumps.set_wall(by);
         fleet.nodes[0].fails(2, IMAGE, not_found()).await;
         pass(5).await;
-        if let BackoffAnswer::Held(held) = fleet.nodes[2].check(IMAGE).await {
-            assert!(held.next_try_ms <= 4_000, "{held:?}");
+        if let BackoffAnswer::Refused(held) = fleet.nodes[2].check(IMAGE).await {
+            assert!(held.next_attempt_ms <= 4_000, "{held:?}");
         }
         comes_to_an_end(&fleet.nodes[2], 3).await;
         for number in 10..16 {
@@ -116,7 +119,7 @@ async fn a_server_s_clock_that_is_set_ends_some_delays_early_and_is_forgotten_in
         fleet.nodes[1].fails(4, "r.example/c:1", not_found()).await;
         pass(5).await;
         let held = fleet.nodes[2].held("r.example/c:1").await;
-        assert!(held.next_try_ms > 3_000 && held.learned_ms_ago < 1_000, "set by {by} s: {held:?}");
+        assert!(held.next_attempt_ms > 3_000 && held.learned_ms_ago < 1_000, "set by {by} s: {held:?}");
     }
 }
 
@@ -135,5 +138,5 @@ async fn the_first_change_that_a_node_sees_may_be_late_and_what_it_says_afterwar
     fleet.nodes[0].fails(2, IMAGE, not_found()).await;
     pass(5).await;
     let held = fleet.nodes[2].held(IMAGE).await;
-    assert!(held.learned_ms_ago < 1_000 && held.next_try_ms > 3_000, "{held:?}");
+    assert!(held.learned_ms_ago < 1_000 && held.next_attempt_ms > 3_000, "{held:?}");
 }

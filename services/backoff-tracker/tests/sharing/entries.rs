@@ -55,7 +55,7 @@ async fn an_outage_that_all_nodes_meet_at_once_is_opened_and_released_once() {
         assert_eq!(seen[0].0, seen[1].0, "the same node says both");
         let opened = &seen[0].1;
         assert_eq!(opened.registry.as_deref(), Some("r.example"));
-        assert!(opened.entry.as_ref().is_some_and(|entry| entry.len() == 32) && opened.next_try_ms.is_some(), "{opened:?}");
+        assert!(opened.entry.as_ref().is_some_and(|entry| entry.len() == 32) && opened.next_attempt_ms.is_some(), "{opened:?}");
         assert!(opened.details.as_ref().is_some_and(|details| details.reporters >= Some(3)), "{opened:?}");
         pass(30_000).await;
         all_end(&fleet, 2, None).await;

@@ -12,8 +12,8 @@ use backoff_tracker::{BackoffTracker, Share, SharedBus, TrackerParts};
 use bus::memory::MemoryBus;
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffAnswer, BackoffCounts, CheckBackoff, Clearance, CountBackoffs, Held, LocalKey, ReportAttempt, RequestClearance,
-    ResolveAttempt, SeeFleet, WithdrawClearance,
+    AttemptFailure, BackoffAnswer, BackoffCounts, CheckBackoff, Clearance, CountBackoffs, LocalKey, Refusal, ReportAttempt,
+    RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
 };
 use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::messages::registrar::{FleetSeen, Place};
@@ -86,13 +86,13 @@ impl Nodes {
 
     pub(crate) fn join_with(&self, name: &str, share: Share, clock: &Clock) -> Node {
         let connection = self.bus.connect();
-        let gravestone = actors::Gravestone::of;
+        let panic_guard = actors::PanicGuard::of;
         let parts = TrackerParts {
             node: name.parse().unwrap(),
             policy: BackoffPolicy::default(),
             clock: clock.clone(),
             random: Random::seeded(7),
-            gravestone: gravestone("backoff-tracker"),
+            panic_guard: panic_guard("backoff-tracker"),
             share,
             shared: SharedBus { bus: Arc::new(connection.clone()), fleet: Fleet::default() },
             fault: None,
@@ -132,9 +132,9 @@ impl Node {
         self.put(CheckBackoff { key: key(image), peek: false, target: Some(target(image)) }).await
     }
 
-    pub(crate) async fn held(&self, image: &str) -> Held {
+    pub(crate) async fn held(&self, image: &str) -> Refusal {
         match self.check(image).await {
-            BackoffAnswer::Held(held) => held,
+            BackoffAnswer::Refused(held) => held,
             other => panic!("{image} is not held: {other:?}"),
         }
     }

@@ -92,7 +92,7 @@ async fn what_cannot_be_is_counted_and_binds_nobody() {
     let subject = format!("{}.{key}", Fleet::default().knowledge(REPORTS));
     fleet.bus.publish(Message::new(subject, good)).await.unwrap();
     pass(5).await;
-    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     assert_eq!(fleet.nodes[0].counts().await.shared.reports_refused_total, count + 1);
 }
 
@@ -106,7 +106,7 @@ async fn the_key_of_what_is_known_is_no_clearance_to_speak_of_something_else() {
     let ((key, stored), (_, of_other)) = (report("n8", IMAGE), report("n8", OTHER));
     put(&fleet, &key, encode(&of_other).unwrap()).await;
     assert_eq!(fleet.nodes[0].counts().await.shared.reports_refused_total, 1);
-    assert_eq!(fleet.nodes[0].check(OTHER).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(OTHER).await, BackoffAnswer::Allowed);
     put(&fleet, &key, encode(&stored).unwrap()).await;
     let counts = fleet.nodes[0].counts().await.shared;
     assert_eq!((counts.reports, counts.reports_refused_total), (2, 1));
@@ -120,17 +120,17 @@ async fn times_that_cannot_be_are_clamped() {
     let ten_years = 10 * 365 * 24 * 3_600 * 1_000;
     put(&fleet, &key, encode(&StoredReport { retry_after_ms: Some(ten_years), step: u32::MAX, ..stored.clone() }).unwrap()).await;
     let held = fleet.nodes[0].held(IMAGE).await;
-    assert!(held.next_try_ms <= 4_000, "one node's word is believed briefly: {}", held.next_try_ms);
+    assert!(held.next_attempt_ms <= 4_000, "one node's word is believed briefly: {}", held.next_attempt_ms);
     pass(4_100).await;
-    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     let (key, stored) = report("n8", "r.example/b:1");
     put(&fleet, &key, encode(&StoredReport { age_ms: u64::MAX, ..stored }).unwrap()).await;
-    assert_eq!(fleet.nodes[0].check("r.example/b:1").await, BackoffAnswer::Clear, "too old to matter");
+    assert_eq!(fleet.nodes[0].check("r.example/b:1").await, BackoffAnswer::Allowed, "too old to matter");
     for (number, said_ms) in [(1, 0), (2, u64::MAX)] {
         let image = format!("r.example/c:{number}");
         let (key, stored) = report("n7", &image);
         put(&fleet, &key, encode(&StoredReport { said_ms: Some(said_ms), ..stored }).unwrap()).await;
-        let held = matches!(fleet.nodes[0].check(&image).await, BackoffAnswer::Held(held) if held.next_try_ms <= 4_000);
+        let held = matches!(fleet.nodes[0].check(&image).await, BackoffAnswer::Refused(held) if held.next_attempt_ms <= 4_000);
         assert_eq!(held, said_ms > 0, "said in 1970 it is old, said in times to come it is of now");
     }
     assert!(fleet.nodes[0].counts().await.shared.reports_clamped_total >= 2);
@@ -142,7 +142,7 @@ async fn a_word_under_this_nodes_own_name_is_not_believed() {
     let fleet = Nodes::start(2).await;
     let (key, stored) = report("n1", IMAGE);
     put(&fleet, &key, encode(&stored).unwrap()).await;
-    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
 }
 
 #[actix::test]
@@ -184,7 +184,7 @@ async fn negative_delays_are_refused_and_counted() {
     for field in ["age_ms", "retry_after_ms", "step"] {
         put(&fleet, &key, with_negative(&good, field)).await;
     }
-    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     assert_eq!(fleet.nodes[0].counts().await.shared.reports_refused_total, 3);
 }
 
@@ -204,11 +204,11 @@ async fn words_of_another_registry_hold_nothing_of_this_one() {
         let about = StoredAbout { reference: about.to_owned(), ..stored.about.clone() };
         put(&fleet, &key, encode(&StoredReport { view: elsewhere.clone(), about, ..stored.clone() }).unwrap()).await;
     }
-    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     // The key of one registry's back-off key over the word of another's.
     let (key, _) = report("n9", IMAGE);
     put(&fleet, &key, encode(&StoredReport { view: elsewhere, ..stored }).unwrap()).await;
-    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     assert!(fleet.nodes[0].counts().await.shared.reports_refused_total >= 1);
 }
 
@@ -225,15 +225,15 @@ async fn an_entry_of_another_that_is_replayed_later_holds_a_healthy_fleet_for_se
     pass(20_000).await;
     fleet.nodes[0].ends_well(2, IMAGE).await;
     pass(5).await;
-    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed);
     for round in 0..20 {
         bucket.put(&key, kept.clone(), None).await.unwrap();
         pass(5).await;
-        if let BackoffAnswer::Held(held) = fleet.nodes[1].check(IMAGE).await {
-            assert!(held.next_try_ms <= 4_000, "round {round}: {held:?}");
+        if let BackoffAnswer::Refused(held) = fleet.nodes[1].check(IMAGE).await {
+            assert!(held.next_attempt_ms <= 4_000, "round {round}: {held:?}");
         }
         pass(4_100).await;
-        assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear, "round {round}");
+        assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed, "round {round}");
         // Whoever tries meanwhile shows that it is not so.
         fleet.nodes[1 + round % 3].ends_well(100 + round as u64, IMAGE).await;
         pass(5).await;
@@ -265,7 +265,7 @@ async fn a_hundred_thousand_keys_take_no_more_room_than_the_bound_and_are_counte
     assert!(counts.reports_heard_total + counts.reports_refused_total > 32_768, "{counts:?}");
     fleet.nodes[0].fails(1, "r.example/mine:1", not_found()).await;
     fleet.nodes[0].held("r.example/mine:1").await;
-    assert_eq!(fleet.nodes[0].check("r.example/nobodys:1").await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check("r.example/nobodys:1").await, BackoffAnswer::Allowed);
 }
 
 #[actix::test]
@@ -276,7 +276,7 @@ async fn what_another_version_wrote_is_counted_and_binds_nobody_and_all_can_read
     put(&fleet, &key, encode_as(2, &stored).unwrap()).await;
     let counts = fleet.nodes[0].counts().await.shared;
     assert_eq!((counts.other_version_total, counts.reports_refused_total, counts.reports), (1, 1, 0));
-    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     for (number, version) in [None, Some(1), Some(7)].into_iter().enumerate() {
         let place = Place { alive: 2, alive_in_zone: 2, rank: Some(0) };
         let digest = FleetDigest { version, ..FleetDigest::default() };
@@ -285,7 +285,7 @@ async fn what_another_version_wrote_is_counted_and_binds_nobody_and_all_can_read
         fleet.nodes[0].fails(number as u64 + 1, &image, not_found()).await;
         // Its lease is given back a moment after its report.
         pass(50).await;
-        assert!(matches!(fleet.nodes[1].check(&image).await, BackoffAnswer::Held(_)), "{version:?}");
+        assert!(matches!(fleet.nodes[1].check(&image).await, BackoffAnswer::Refused(_)), "{version:?}");
     }
 }
 

@@ -25,13 +25,13 @@ async fn what_one_does_not_find_delays_the_others_and_what_two_do_not_find_refus
         let held = other.held(IMAGE).await;
         assert_eq!(held.learned_by.as_ref().map(|node| node.as_str()), Some("n1"));
         assert_eq!(held.cause, "ErrImagePull: manifest unknown");
-        assert!(held.learned_ms_ago < 100 && held.learned_trace.is_some() && held.next_try_ms > 3_000 && held.unconfirmed, "{held:?}");
-        assert_eq!(other.may_try(IMAGE).await, BackoffAnswer::Clear);
+        assert!(held.learned_ms_ago < 100 && held.learned_trace.is_some() && held.next_attempt_ms > 3_000 && held.unconfirmed, "{held:?}");
+        assert_eq!(other.may_try(IMAGE).await, BackoffAnswer::Allowed);
         let (clearance, attempt) = ids(number);
         let answer = other.clearance(clearance, attempt, IMAGE, 10).await;
         assert!(matches!(&answer, Clearance::Waiting { held: Some(held) } if held.unconfirmed), "it is told what it waits for: {answer:?}");
         other.put(WithdrawClearance { clearance }).await;
-        assert_eq!(other.check("r.example/b:1").await, BackoffAnswer::Clear, "another image is not held");
+        assert_eq!(other.check("r.example/b:1").await, BackoffAnswer::Allowed, "another image is not held");
     }
     let (clearance, attempt) = ids(20);
     let granted = fleet.nodes[1].clearance(clearance, attempt, IMAGE, 10_000).await;
@@ -44,9 +44,9 @@ async fn what_one_does_not_find_delays_the_others_and_what_two_do_not_find_refus
         fleet.nodes[2].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await,
         fleet.nodes[2].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await,
     ] {
-        assert!(matches!(&answer, Clearance::Held(held) if !held.unconfirmed), "two say so: {answer:?}");
+        assert!(matches!(&answer, Clearance::Refused(held) if !held.unconfirmed), "two say so: {answer:?}");
     }
-    assert!(matches!(fleet.nodes[2].may_try(IMAGE).await, BackoffAnswer::Held(_)));
+    assert!(matches!(fleet.nodes[2].may_try(IMAGE).await, BackoffAnswer::Refused(_)));
     let own = fleet.nodes[1].held(IMAGE).await;
     assert_eq!(own.learned_by, None, "its own");
     assert_eq!(fleet.nodes[1].counts().await.held, 0, "kubelet's rule did not move: all go by the entry");
@@ -115,7 +115,7 @@ async fn one_probes_when_the_time_is_up_and_a_success_lets_all_go_on() {
     let success = fleet.nodes[prober + 1].ends(10 + prober as u64, IMAGE, None);
     let (answers, ()) = futures::future::join(futures::future::join_all(asked), success).await;
     assert!(answers.iter().all(|clearance| matches!(clearance, Clearance::Granted { .. })), "{answers:?}");
-    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
 }
 
 #[actix::test]
@@ -124,9 +124,9 @@ async fn a_registry_that_one_node_cannot_reach_holds_that_node_alone() {
     let fleet = Nodes::start(10).await;
     fleet.nodes[0].fails(1, IMAGE, refused()).await;
     pass(5).await;
-    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed);
     let own = fleet.nodes[0].held(IMAGE).await;
-    assert!(own.next_try_ms > 9_000, "kubelet's rule: {own:?}");
+    assert!(own.next_attempt_ms > 9_000, "kubelet's rule: {own:?}");
 }
 
 #[actix::test]
@@ -139,15 +139,15 @@ async fn who_observes_refuses_nothing_and_counts() {
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
     pass(5).await;
     let observer = &fleet.nodes[2];
-    assert_eq!(observer.may_try(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(observer.may_try(IMAGE).await, BackoffAnswer::Allowed);
     assert_eq!(observer.counts().await.shared.observed_total, 0, "one node alone would have refused nobody");
     fleet.nodes[1].fails_when_let(3, IMAGE, not_found()).await;
     pass(5).await;
-    assert_eq!(observer.may_try(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(observer.may_try(IMAGE).await, BackoffAnswer::Allowed);
     observer.fails(2, IMAGE, not_found()).await;
     let counts = observer.counts().await;
     assert_eq!((counts.shared.observed_total, counts.shared.reports_sent_total, counts.held), (1, 1, 1));
-    assert!(observer.held(IMAGE).await.next_try_ms > 9_000, "kubelet's rule");
+    assert!(observer.held(IMAGE).await.next_attempt_ms > 9_000, "kubelet's rule");
 }
 
 #[actix::test]
@@ -163,7 +163,7 @@ async fn without_a_bus_a_node_goes_by_kubelets_rule() {
     }
     assert!(granted >= 1);
     fleet.nodes[0].ends(1, IMAGE, Some(not_found())).await;
-    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear, "nobody heard of it");
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed, "nobody heard of it");
 }
 
 #[actix::test]
@@ -296,7 +296,7 @@ async fn who_begins_later_knows_what_was_learned_before_and_when() {
     let known = fleet.nodes[0].held(IMAGE).await;
     let late = fleet.join_with("late", Share::Enforce, &Clock::simulated(Duration::from_secs(1_700_000_000)));
     let read = late.held(IMAGE).await;
-    assert_eq!((read.next_try_ms, read.learned_ms_ago), (known.next_try_ms, known.learned_ms_ago));
+    assert_eq!((read.next_attempt_ms, read.learned_ms_ago), (known.next_attempt_ms, known.learned_ms_ago));
 }
 
 #[actix::test]

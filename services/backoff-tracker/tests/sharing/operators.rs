@@ -27,11 +27,11 @@ fn done_by_operators(node: &Node) -> Vec<PullEvent> {
 }
 
 /// What the first node has recorded.
-async fn check_events(fleet: &Nodes, deeds: &[(EventReason, &str)]) {
+async fn check_events(fleet: &Nodes, actions: &[(EventReason, &str)]) {
     pass(1).await;
     let events = done_by_operators(&fleet.nodes[0]);
     let seen: Vec<_> = events.iter().map(|event| (event.reason, event.message.as_str())).collect();
-    assert_eq!(seen, deeds);
+    assert_eq!(seen, actions);
 }
 
 #[actix::test]
@@ -47,14 +47,14 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     check_events(&fleet, &[(SharingPaused, "ops@desk paused what is shared of registry r.example for 2.5s")]).await;
     assert_eq!((paused.pauses.len(), paused.pauses[0].by.as_str()), (1, "ops@desk"));
     pass(5).await;
-    assert_eq!(fleet.nodes[1].may_try(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[1].may_try(IMAGE).await, BackoffAnswer::Allowed);
     assert_eq!(fleet.nodes[1].counts().await.shared.observed_total, 1);
     // A node that knew of it and one that did not: each starts with nothing but what the bus keeps.
     drop(fleet.nodes.remove(1));
     for name in ["n2", "late"] {
         let node = fleet.join(name, Share::Enforce);
         pass(5).await;
-        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear, "{name} starts anew and hears of it");
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed, "{name} starts anew and hears of it");
         assert_eq!(node.counts().await.shared.entries, 1, "{name} knows what is paused");
         fleet.nodes.push(node);
     }
@@ -78,7 +78,7 @@ async fn a_pause_that_the_bus_has_forgotten_goes_on_and_is_said_again() {
     fleet.nodes[1].fails(2, "r.example/b:1", not_found()).await;
     pass(3_000).await;
     for node in &fleet.nodes {
-        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear, "still paused");
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed, "still paused");
     }
     let late = fleet.join("late", Share::Enforce);
     pass(5).await;
@@ -102,7 +102,7 @@ async fn a_pause_is_of_its_registry_and_can_be_ended() {
     fleet.nodes[1].held(IMAGE).await;
     fleet.nodes[0].put(pause(None, 60_000)).await;
     pass(5).await;
-    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed);
     fleet.nodes[1].put(pause(None, 0)).await;
     pass(5).await;
     assert_eq!(done_by_operators(&fleet.nodes[1])[0].reason, SharingResumed);
@@ -126,16 +126,16 @@ async fn a_clear_reaches_every_node_and_its_own_back_off() {
     assert_eq!(done_by_operators(&fleet.nodes[1])[0].message, format!("ops@desk cleared {IMAGE}: image {IMAGE}"));
     assert_eq!(done_by_operators(&fleet.nodes[0]), [], "once, by the node that was told");
     for node in &fleet.nodes {
-        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear);
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed);
     }
     fleet.nodes[2].put(ClearBackoff { what: "r.example/b:1".to_owned(), by: "ops@desk".to_owned() }).await;
-    assert_eq!(fleet.nodes[2].check("r.example/b:1").await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[2].check("r.example/b:1").await, BackoffAnswer::Allowed);
     let late = fleet.join("late", Share::Enforce);
-    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Clear, "who reads the old report reads of the clear as well");
+    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Allowed, "who reads the old report reads of the clear as well");
     let nothing = fleet.nodes[0].put(ClearBackoff { what: "r.example/never:1".to_owned(), by: "ops@desk".to_owned() }).await;
     assert_eq!(nothing.cleared, Vec::<String>::new());
-    let deeds = [(BackoffCleared, "ops@desk cleared r.example/never:1: nothing is known of it on this node")];
-    check_events(&fleet, &deeds).await;
+    let actions = [(BackoffCleared, "ops@desk cleared r.example/never:1: nothing is known of it on this node")];
+    check_events(&fleet, &actions).await;
     fleet.nodes[1].fails(3, IMAGE, not_found()).await;
     pass(5).await;
     fleet.nodes[0].held(IMAGE).await;
@@ -174,7 +174,7 @@ async fn whatever_holds_an_image_back_is_gone_after_its_clear() {
         for by_key in [false, true] {
             let fleet = Nodes::start(3).await;
             for (number, node) in fleet.nodes.iter().enumerate() {
-                if matches!(node.check(IMAGE).await, BackoffAnswer::Clear) {
+                if matches!(node.check(IMAGE).await, BackoffAnswer::Allowed) {
                     node.fails(number as u64 + 1, IMAGE, failure.clone()).await;
                 }
                 pass(5).await;
@@ -193,7 +193,7 @@ async fn whatever_holds_an_image_back_is_gone_after_its_clear() {
             }
             pass(5).await;
             for (number, node) in fleet.nodes.iter().enumerate() {
-                assert_eq!(node.check(IMAGE).await, BackoffAnswer::Clear, "{name}, by key: {by_key}, n{}", number + 1);
+                assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed, "{name}, by key: {by_key}, n{}", number + 1);
                 let left = node.put(listed.clone()).await.entries;
                 assert!(left.iter().all(|entry| entry.binds != "everybody"), "{name}, by key: {by_key}: {left:?}");
             }
@@ -244,7 +244,7 @@ async fn a_clear_of_one_image_clears_the_registry_and_not_what_else_holds_anothe
     fleet.nodes[1].put(ClearBackoff { what: IMAGE.to_owned(), by: "ops@desk".to_owned() }).await;
     pass(5).await;
     for node in &fleet.nodes {
-        assert_eq!(node.check("r.example/c:1").await, BackoffAnswer::Clear, "the registry may be asked again");
+        assert_eq!(node.check("r.example/c:1").await, BackoffAnswer::Allowed, "the registry may be asked again");
         assert_eq!(node.held("r.example/b:1").await.class, FailureClass::NotFound);
     }
     let events = done_by_operators(&fleet.nodes[1]);
@@ -333,11 +333,11 @@ async fn while_the_fleet_policy_says_observe_nothing_that_is_shared_refuses() {
     fleet.nodes[1].held(IMAGE).await;
     set_policy(&fleet, Some(ShareAtMost::Observe)).await;
     pass(5).await;
-    assert_eq!(fleet.nodes[1].may_try(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[1].may_try(IMAGE).await, BackoffAnswer::Allowed);
     assert_eq!(fleet.nodes[1].counts().await.shared.observed_total, 1, "what it would have refused is counted");
     let late = fleet.join("late", Share::Enforce);
     pass(5).await;
-    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Allowed);
     fleet.nodes.push(late);
     assert_eq!(shares_of(&fleet).await, ["observe"; 4]);
     for share in [Some(ShareAtMost::Enforce), None] {

@@ -51,7 +51,7 @@ async fn what_waited_is_as_old_as_it_is_whoever_reads_it_and_when() {
     let said_ms = waited(milliseconds(&fleet), 3_000);
     put(&fleet, &key, encode(&StoredReport { said_ms, ..word }).unwrap()).await;
     let held = fleet.nodes[0].held("r.example/b:1").await;
-    assert!((3_000..3_100).contains(&held.learned_ms_ago) && held.next_try_ms <= 1_000, "{held:?}");
+    assert!((3_000..3_100).contains(&held.learned_ms_ago) && held.next_attempt_ms <= 1_000, "{held:?}");
     let late = fleet.join("late", Share::Enforce);
     assert!((3_000..3_100).contains(&late.held("r.example/b:1").await.learned_ms_ago), "read by one that has just begun");
 }
@@ -74,7 +74,7 @@ async fn a_word_of_another_that_says_when_and_is_replayed_later_holds_nobody() {
     for _ in 0..5 {
         bucket.put(&key, kept.clone(), None).await.unwrap();
         pass(5).await;
-        assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Clear);
+        assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed);
         pass(1_000).await;
     }
 }
@@ -91,7 +91,7 @@ async fn a_node_does_not_take_its_own_words_from_a_snapshot_but_at_its_start() {
     fleet.nodes[0].put(SeeFleet(FleetSeen { place, digest: Some(digest) })).await;
     pass(3_000).await;
     assert_eq!(fleet.nodes[0].counts().await.shared.snapshots_total, 2);
-    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     let anew = fleet.join("n1", Share::Enforce);
     assert_eq!(anew.held(IMAGE).await.learned_by, None, "its own, of before its restart");
 }
@@ -112,6 +112,6 @@ async fn a_clear_that_waited_ends_nothing_newer() {
         let key = ReportKey { node: "n9".parse().unwrap(), class: None, backoff_key: number }.text();
         put(&fleet, &key, encode(&clear).unwrap()).await;
     }
-    assert_eq!(fleet.nodes[2].check(IMAGE).await, BackoffAnswer::Clear);
+    assert_eq!(fleet.nodes[2].check(IMAGE).await, BackoffAnswer::Allowed);
     fleet.nodes[2].held("r.example/b:1").await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler, ResponseActFuture, StreamHandler, WrapFuture as _};
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use actors::{Ask, MAILBOX_CAPACITY, PanicGuard};
 use backoff_tracker::CountEntries;
 use bus::{BusHealth, BusRef};
 use clock::{Clock, Now};
@@ -49,7 +49,7 @@ pub(super) struct Agent {
     pub(super) kept: Kept,
     seen: RuntimeDescription,
     seen_at: Now,
-    _gravestone: Gravestone,
+    _panic_guard: PanicGuard,
 }
 
 /// What an agent is made of.
@@ -66,7 +66,7 @@ pub(super) struct AgentParts {
     /// What the services count for the metrics.
     pub(super) instruments: Instruments,
     pub(super) telling: Telling,
-    pub(super) gravestone: Gravestone,
+    pub(super) panic_guard: PanicGuard,
 }
 
 /// What the metrics are made of, at one time.
@@ -78,7 +78,7 @@ pub(super) struct Gathered {
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Self {
-        let AgentParts { identity, services, registrar, bus, runtime, seen, clock, instruments, telling, gravestone } = parts;
+        let AgentParts { identity, services, registrar, bus, runtime, seen, clock, instruments, telling, panic_guard } = parts;
         let mut condition = Condition::new(identity.started);
         condition.see_bus(identity.started, &bus.health());
         condition.see_runtime(identity.started, problem_of(&seen));
@@ -100,7 +100,7 @@ impl Agent {
             kept,
             seen,
             seen_at,
-            _gravestone: gravestone,
+            _panic_guard: panic_guard,
         }
     }
 

@@ -15,8 +15,8 @@ use settings::Settings;
 use tracing::{info, warn};
 
 use super::condition::rfc_3339;
-use super::door::{ANSWER_WITHIN, Door};
 use super::identity::Identity;
+use super::name_watch::{ANSWER_WITHIN, Door};
 use crate::node::open_bus;
 
 /// How often an agent without the bus asks whether the name is free.

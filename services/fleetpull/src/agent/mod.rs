@@ -5,11 +5,8 @@
 
 mod actor;
 mod announcement;
-#[cfg(debug_assertions)]
-mod breaking;
 mod condition;
 mod counters;
-mod door;
 mod duplicates;
 mod exposition;
 mod fleet_size;
@@ -17,6 +14,9 @@ mod health;
 mod http_endpoint;
 mod identity;
 mod introduction;
+mod name_watch;
+#[cfg(debug_assertions)]
+mod planted_panic;
 mod readings;
 mod serving;
 mod state_dir;
@@ -50,7 +50,7 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
     actix::System::new().block_on(async {
         let mut signals = Signals::listen()?;
         #[cfg(debug_assertions)]
-        breaking::plant();
+        planted_panic::plant();
         let mut work = work::start(configuration).await?;
         let mut supervisor = Supervisor::of_process();
         supervisor.say_ready();

@@ -12,8 +12,8 @@ use futures::future::join_all;
 
 use super::actor::Agent;
 use super::announcement::announce_services;
-use super::door::Doorkeeper;
 use super::identity::Identity;
+use super::name_watch::Doorkeeper;
 use crate::node::Node;
 
 /// The agent's own commands on the fleet's bus, and all commands behind the socket. Dropping it ends that.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Actor as _;
-use actors::{Gravestone, Wiring};
+use actors::{PanicGuard, Wiring};
 use anyhow::{Context as _, Result};
 use bus::memory::MemoryBus;
 use bus::socket::{SocketServer, serve_socket};
@@ -24,12 +24,12 @@ use tasks::{Panic, Panics};
 use tokio::task::JoinHandle;
 
 use super::actor::{Agent, AgentParts};
-use super::door::{Door, Doorkeeper};
 use super::duplicates::Duplicates;
 use super::fleet_size;
 use super::http_endpoint::{self, HttpEndpoint};
 use super::identity::Identity;
 use super::introduction::{Reached, describe, introduce};
+use super::name_watch::{Door, Doorkeeper};
 use super::serving::Serving;
 use super::state_dir::StateDir;
 use super::telling::Telling;
@@ -124,12 +124,12 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         seen: seen.clone(),
         clock: clock.clone(),
         instruments,
-        gravestone: Gravestone::of("agent"),
+        panic_guard: PanicGuard::of("agent"),
     });
     let agent = agent.start();
     #[cfg(debug_assertions)]
-    super::breaking::break_by_signal(agent.clone());
-    let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), Gravestone::of("doorkeeper")).start();
+    super::planted_panic::break_by_signal(agent.clone());
+    let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), PanicGuard::of("doorkeeper")).start();
     let serving = Serving::begin(&node, &local, &agent, &doorkeeper, &identity, &clock).await;
     let serving = serving.context("the agent cannot be reached through the bus")?;
     let reached = Reached { socket: &socket_path, http: http.as_ref().map(HttpEndpoint::address) };

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::cli::{BudgetArgs, BudgetCommand, BudgetListArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{Answer, ask_fleet};
-use crate::output::known::named;
+use crate::output::known_failures::named;
 use crate::output::silent::{self, Silent};
 use crate::output::{self, table, units};
 use differences::{Difference, GoesBy, differences, names};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use backoff_tracker::sought::is_key;
+use backoff_tracker::entry_query::is_key;
 use contract::messages::pull_coordinator::{CancelStandingPull, ListPulls, ListStandingPulls, PullStatus, StandingPullStatus};
 use contract::{NodeName, StandingPullId};
 
@@ -11,7 +11,7 @@ use super::acting::by;
 use crate::cli::{CancelArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
-use crate::output::known::same_image;
+use crate::output::known_failures::same_image;
 use crate::output::{self, standing_pull, table};
 
 /// How many standing pulls are shown to somebody who meant another, and how many nodes that go on pulling.

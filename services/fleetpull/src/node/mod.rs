@@ -21,7 +21,7 @@ pub use sharing::Sharing;
 use std::time::Duration;
 
 use actix::{Actor as _, Addr};
-use actors::{Delivery, Gravestone, Sender, Served, Wiring};
+use actors::{Delivery, PanicGuard, Sender, Served, Wiring};
 use backoff_tracker::BackoffTracker;
 use backoff_tracker::core::BackoffPolicy;
 use bus::{BusError, BusHealth, BusRef};
@@ -163,8 +163,8 @@ impl Node {
         let NodeParts { name, fleet, bus, runtime, clock, policies } = parts;
         let NodeOptions { sharing, membership, standing_pulls, keep_free, events, instruments } = options;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
-        let gravestone = Gravestone::of;
-        let recorder = EventRecorder::new(policies.keep_events, bus, fleet, gravestone("event-recorder"));
+        let panic_guard = PanicGuard::of;
+        let recorder = EventRecorder::new(policies.keep_events, bus, fleet, panic_guard("event-recorder"));
         let recorder = match events {
             Some(durability) => recorder.storing(durability),
             None => recorder,
@@ -172,13 +172,13 @@ impl Node {
         let recorder = recorder.start();
         let record = Sender::local(wiring.clone(), recorder.clone().recipient());
         let backoff = match &sharing {
-            Some(sharing) => sharing.tracker(&wiring, policies.backoff, clock.clone(), gravestone("backoff-tracker")),
-            None => BackoffTracker::new(policies.backoff, clock.clone(), gravestone("backoff-tracker")),
+            Some(sharing) => sharing.tracker(&wiring, policies.backoff, clock.clone(), panic_guard("backoff-tracker")),
+            None => BackoffTracker::new(policies.backoff, clock.clone(), panic_guard("backoff-tracker")),
         };
         let backoff = backoff.recording(name.clone(), record.clone()).counting(instruments.clone()).start();
         let throttler = match &sharing {
-            Some(sharing) => sharing.throttler(&wiring, policies.throttle, clock.clone(), gravestone("throttler")),
-            None => Throttler::new(policies.throttle, clock.clone(), gravestone("throttler")),
+            Some(sharing) => sharing.throttler(&wiring, policies.throttle, clock.clone(), panic_guard("throttler")),
+            None => Throttler::new(policies.throttle, clock.clone(), panic_guard("throttler")),
         };
         let recording = throttler::Recording {
             node: name.clone(),
@@ -201,12 +201,12 @@ impl Node {
         let sharing_of = |sharing: &Sharing| sharing.of_coordinator(&wiring, &backoff);
         let extras = Extras { sharing: sharing.as_ref().map(sharing_of), early, standing_pulls, keep_free };
         let coordinator =
-            PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, gravestone("pull-coordinator"));
+            PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, panic_guard("pull-coordinator"));
         let coordinator = coordinator.with(extras).counting(instruments.clone()).start();
         let actors = Actors { coordinator, backoff, throttler, recorder };
         let registrar = async {
             match sharing {
-                Some(sharing) => Registrar::new(sharing.registrar(&wiring, &actors, clock, gravestone("registrar"))).await.map(Some),
+                Some(sharing) => Registrar::new(sharing.registrar(&wiring, &actors, clock, panic_guard("registrar"))).await.map(Some),
                 None => Ok(None),
             }
         };

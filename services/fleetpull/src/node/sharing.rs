@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use actix::Addr;
-use actors::{Gravestone, Sender, Wiring};
+use actors::{PanicGuard, Sender, Wiring};
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::{BackoffTracker, SharedBus, TrackerParts};
 use clock::{Clock, Random};
 use contract::policy::Caps;
-use pull_coordinator::{FleetNeighbours, Surroundings};
+use pull_coordinator::{FleetNeighbours, Locality};
 use registrar::{Neighbours, RegistrarParts};
 use settings::{Budget, Loaded, Origin, Settings, Share};
 use throttler::core::ThrottlePolicy;
@@ -68,13 +68,13 @@ impl Sharing {
     }
 
     /// The tracker of a node that shares.
-    pub(super) fn tracker(&self, wiring: &Wiring, policy: BackoffPolicy, clock: Clock, gravestone: Gravestone) -> BackoffTracker {
+    pub(super) fn tracker(&self, wiring: &Wiring, policy: BackoffPolicy, clock: Clock, panic_guard: PanicGuard) -> BackoffTracker {
         BackoffTracker::sharing(TrackerParts {
             node: wiring.node.clone(),
             policy,
             clock,
             random: Random::from_system(),
-            gravestone,
+            panic_guard,
             share: match self.share {
                 Share::Enforce => backoff_tracker::Share::Enforce,
                 Share::Observe => backoff_tracker::Share::Observe,
@@ -86,9 +86,9 @@ impl Sharing {
     }
 
     /// The throttler of a node that shares. One that only observes is held back by nobody's budget but its own.
-    pub(super) fn throttler(&self, wiring: &Wiring, policy: ThrottlePolicy, clock: Clock, gravestone: Gravestone) -> Throttler {
+    pub(super) fn throttler(&self, wiring: &Wiring, policy: ThrottlePolicy, clock: Clock, panic_guard: PanicGuard) -> Throttler {
         if self.share != Share::Enforce {
-            return Throttler::new(policy, clock, gravestone);
+            return Throttler::new(policy, clock, panic_guard);
         }
         let budget = BudgetPolicy {
             per_second: self.budget.pulls_per_second,
@@ -103,7 +103,7 @@ impl Sharing {
         let instance = self.instance.clone();
         let registry_of = pull_coordinator::registry_of_budget;
         let parts = FleetParts { bus, fleet, node, instance, budget, registry_of, random: Random::from_system(), fault: None };
-        Throttler::sharing(policy, clock, gravestone, parts)
+        Throttler::sharing(policy, clock, panic_guard, parts)
     }
 
     /// What the coordinator of a node that shares asks besides, and where the node stands.
@@ -115,13 +115,13 @@ impl Sharing {
                 withdraw: Sender::local(wiring.clone(), backoff.clone().recipient()),
                 list: Sender::local(wiring.clone(), backoff.clone().recipient()),
             },
-            surroundings: Surroundings { scope: self.scope.clone(), zone: self.zone.clone(), egress: self.egress.clone(), boot: boot_id() },
+            locality: Locality { scope: self.scope.clone(), zone: self.zone.clone(), egress: self.egress.clone(), boot: boot_id() },
             max_wait: self.max_wait,
         }
     }
 
     /// By what the fleet knows of the node, and who on the node hears how the fleet stands.
-    pub(super) fn registrar(&self, wiring: &Wiring, actors: &Actors, clock: Clock, gravestone: Gravestone) -> RegistrarParts {
+    pub(super) fn registrar(&self, wiring: &Wiring, actors: &Actors, clock: Clock, panic_guard: PanicGuard) -> RegistrarParts {
         let neighbours = Neighbours {
             tracker: Sender::local(wiring.clone(), actors.backoff.clone().recipient()),
             throttler: Sender::local(wiring.clone(), actors.throttler.clone().recipient()),
@@ -133,7 +133,7 @@ impl Sharing {
             clock,
             random: Random::from_system(),
             neighbours: Some(neighbours),
-            gravestone,
+            panic_guard,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Facts to stdout, everything else to stderr.
 
 pub mod event;
-pub mod known;
+pub mod known_failures;
 pub mod layout;
 pub mod live;
 pub mod outcome;

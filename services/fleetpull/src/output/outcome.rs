@@ -46,7 +46,7 @@ struct JsonRow<'a> {
     size_bytes: u64,
     duration_ms: u64,
     waiting_ms: u64,
-    next_try_ms: Option<u64>,
+    next_attempt_ms: Option<u64>,
     auth: Option<&'a str>,
     trace_id: Option<&'a str>,
     timed_out: bool,
@@ -102,7 +102,7 @@ impl Row {
             size_bytes: outcome.size_bytes,
             duration_ms: outcome.duration_ms,
             waiting_ms: outcome.waiting_ms,
-            next_try_ms: self.next_try_ms(),
+            next_attempt_ms: self.next_attempt_ms(),
             auth: given(&outcome.auth),
             trace_id: given(&outcome.trace_id),
             timed_out: outcome.timed_out,
@@ -132,8 +132,8 @@ impl Row {
     }
 
     /// When the next attempt is made; none where the time was over: nobody makes one for this caller.
-    fn next_try_ms(&self) -> Option<u64> {
-        self.outcome.next_try_ms.filter(|_| !self.outcome.timed_out)
+    fn next_attempt_ms(&self) -> Option<u64> {
+        self.outcome.next_attempt_ms.filter(|_| !self.outcome.timed_out)
     }
 
     /// On a refusal, who found out what it goes by.
@@ -171,11 +171,11 @@ impl Row {
         self.under_way.as_ref().and_then(|entry| entry.probed_by.as_deref()).unwrap_or_default()
     }
 
-    /// Whether somebody may be trying it just now: then no time of a next try is told, and who is refused has waited for that.
+    /// Whether somebody may be trying it just now: then no time of a next attempt is told, and who is refused has waited for that.
     #[must_use]
     pub fn may_be_under_way(&self) -> bool {
         let outcome = &self.outcome;
-        let time_told = outcome.learned_by.is_some() && outcome.next_try_ms.is_some_and(|left| left > 0);
+        let time_told = outcome.learned_by.is_some() && outcome.next_attempt_ms.is_some_and(|left| left > 0);
         outcome.outcome == OutcomeKind::Backoff && !outcome.stands && !self.not_begun && !outcome.timed_out && !time_told
     }
 
@@ -191,7 +191,7 @@ impl Row {
                 trace_id: &self.learned_trace_id(),
                 class: entry.class,
                 cause: &entry.cause,
-                next_try_ms: None,
+                next_attempt_ms: None,
                 next_by: self.next_by(),
             };
             return Some(refusal.sentence());
@@ -203,7 +203,7 @@ impl Row {
             trace_id: outcome.learned_trace_id.as_deref().unwrap_or_default(),
             class: outcome.class.unwrap_or(FailureClass::Unknown),
             cause: &outcome.message,
-            next_try_ms: self.next_try_ms(),
+            next_attempt_ms: self.next_attempt_ms(),
             next_by: "",
         };
         Some(refusal.sentence())
@@ -245,8 +245,8 @@ impl Row {
         if let Some(class) = class.filter(|class| *class != FailureClass::Unknown) {
             told.push_str(&format!(" [{class}]"));
         }
-        if let Some(left) = self.next_try_ms() {
-            told.push_str(&format!(" (next try in {})", units::milliseconds(left)));
+        if let Some(left) = self.next_attempt_ms() {
+            told.push_str(&format!(" (next attempt in {})", units::milliseconds(left)));
         }
         told
     }
@@ -284,7 +284,7 @@ mod tests {
             "size_bytes",
             "duration_ms",
             "waiting_ms",
-            "next_try_ms",
+            "next_attempt_ms",
             "auth",
             "trace_id",
             "learned_by",
@@ -311,12 +311,12 @@ mod tests {
             learned_ms_ago: Some(500),
             learned_trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736".to_owned()),
             message: "Back-off pulling image \"busybox\": ErrImagePull: 503 Service Unavailable".to_owned(),
-            next_try_ms: Some(3_100),
+            next_attempt_ms: Some(3_100),
             ..own.clone()
         };
         assert_eq!(
             row(learned.clone()).to_text(),
-            "backoff  n3  busybox  n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s"
+            "backoff  n3  busybox  n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s"
         );
         assert_eq!((row(own.clone()).to_json().learned_by, row(learned.clone()).to_json().learned_by), (Some("n3"), Some("n1")));
         assert_eq!(row(learned).to_json().learned_at.as_deref(), Some("1970-01-01T12:00:03Z"));
@@ -333,7 +333,7 @@ mod tests {
         let refused = row(PullOutcome {
             outcome: OutcomeKind::Backoff,
             message: message.to_owned(),
-            next_try_ms: Some(10_000),
+            next_attempt_ms: Some(10_000),
             ..PullOutcome::default()
         });
         let under_way = BackoffEntry {
@@ -344,7 +344,7 @@ mod tests {
             probed_by: Some("n2".to_owned()),
             ..BackoffEntry::default()
         };
-        assert!(refused.may_be_under_way(), "who waited for the fleet in vain is not told a time of the next try");
+        assert!(refused.may_be_under_way(), "who waited for the fleet in vain is not told a time of the next attempt");
         let told = Row { under_way: Some(Box::new(under_way)), ..refused };
         assert_eq!(told.refusal().as_deref(), Some("n3 waits: n1 got 404 at 12:00:03Z, n2 tries now"));
         assert_eq!((told.to_json().learned_by, told.to_json().next_by), (Some("n1"), Some("n2")));
@@ -352,10 +352,10 @@ mod tests {
         let learned = PullOutcome {
             outcome: OutcomeKind::Backoff,
             learned_by: Some("n1".to_owned()),
-            next_try_ms: Some(3_100),
+            next_attempt_ms: Some(3_100),
             ..PullOutcome::default()
         };
-        assert!(!row(learned).may_be_under_way(), "the time of the next try is told, and nobody is chosen for it yet");
+        assert!(!row(learned).may_be_under_way(), "the time of the next attempt is told, and nobody is chosen for it yet");
     }
 
     #[test]
@@ -363,14 +363,14 @@ mod tests {
         let refused = PullOutcome {
             outcome: OutcomeKind::Backoff,
             class: Some(FailureClass::NotFound),
-            next_try_ms: Some(9_500),
+            next_attempt_ms: Some(9_500),
             learned_by: Some("n1".to_owned()),
             ..PullOutcome::default()
         };
         for (learned_by, timed_out) in [(Some("n1".to_owned()), false), (None, false), (Some("n1".to_owned()), true), (None, true)] {
             let told = row(PullOutcome { learned_by, timed_out, ..refused.clone() });
-            assert_eq!(told.to_text().contains("next try in"), !timed_out, "{}", told.to_text());
-            assert_eq!(told.to_json().next_try_ms.is_some(), !timed_out);
+            assert_eq!(told.to_text().contains("next attempt in"), !timed_out, "{}", told.to_text());
+            assert_eq!(told.to_json().next_attempt_ms.is_some(), !timed_out);
         }
         let spared = Row { not_begun: true, ..row(PullOutcome { message: "not begun: n1 got 404".to_owned(), ..refused }) };
         assert_eq!((spared.word(), spared.is_there()), ("not_begun", false));
@@ -384,12 +384,12 @@ mod tests {
             reason: Some(Reason::ImagePullBackOff),
             message: "Back-off pulling image \"busybox\": ErrImagePull: a\nb\u{1b}[2J".to_owned(),
             class: Some(FailureClass::NotFound),
-            next_try_ms: Some(9_500),
+            next_attempt_ms: Some(9_500),
             ..PullOutcome::default()
         };
         assert_eq!(
             row(outcome).to_text(),
-            "backoff  n3  busybox  ImagePullBackOff: Back-off pulling image \"busybox\": ErrImagePull: a b [2J [not_found] (next try in 9.5s)"
+            "backoff  n3  busybox  ImagePullBackOff: Back-off pulling image \"busybox\": ErrImagePull: a b [2J [not_found] (next attempt in 9.5s)"
         );
     }
 }

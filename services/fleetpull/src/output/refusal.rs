@@ -1,5 +1,5 @@
 //! Why something waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s`, and while that
-//! is made, `n2 tries now`.
+//! is made, `n2 attempts now`.
 
 use contract::FailureClass;
 
@@ -34,8 +34,8 @@ pub struct Refusal<'a> {
     pub class: FailureClass,
     /// `<reason>: <message>` of the attempt.
     pub cause: &'a str,
-    /// Milliseconds until the next try, if it is known.
-    pub next_try_ms: Option<u64>,
+    /// Milliseconds until the next attempt, if it is known.
+    pub next_attempt_ms: Option<u64>,
     /// Who makes it; empty before it begins: nobody is chosen, whoever wants it then and is first makes it for all.
     pub next_by: &'a str,
 }
@@ -52,7 +52,7 @@ impl Refusal<'_> {
         if !self.trace_id.is_empty() {
             told.push_str(&format!(" (trace {})", short_trace(self.trace_id)));
         }
-        if let Some(next) = next_try(self.next_try_ms, self.next_by) {
+        if let Some(next) = next_attempt(self.next_attempt_ms, self.next_by) {
             told.push_str(&format!(", {next}"));
         }
         told
@@ -67,11 +67,11 @@ pub fn short_trace(trace_id: &str) -> String {
 
 /// Who tries next, and when.
 #[must_use]
-pub fn next_try(in_ms: Option<u64>, by: &str) -> Option<String> {
+pub fn next_attempt(in_ms: Option<u64>, by: &str) -> Option<String> {
     match (in_ms, by) {
         (None, "") => None,
-        (Some(0), "") => Some("the next try is due".to_owned()),
-        (Some(left), "") => Some(format!("next try in {}", units::seconds(left))),
+        (Some(0), "") => Some("the next attempt is due".to_owned()),
+        (Some(left), "") => Some(format!("next attempt in {}", units::seconds(left))),
         (_, by) => Some(format!("{by} tries now")),
     }
 }
@@ -101,16 +101,19 @@ mod tests {
             trace_id: "4bf92f3577b34da6a3ce929d0e0e4736",
             class: FailureClass::RegistryUnavailable,
             cause: "ErrImagePull: 10.0.0.1:5503: 503 Service Unavailable for manifest v1",
-            next_try_ms: Some(3_140),
+            next_attempt_ms: Some(3_140),
             next_by: "",
         };
-        assert_eq!(refusal.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s");
-        let tried = Refusal { next_try_ms: None, next_by: "n2", ..refusal };
+        assert_eq!(refusal.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s");
+        let tried = Refusal { next_attempt_ms: None, next_by: "n2", ..refusal };
         assert_eq!(tried.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), n2 tries now");
         let itself = Refusal { learned_by: "", cause: "dial tcp: connection refused", ..refusal };
-        assert_eq!(itself.sentence(), "n3 waits: n3 got no answer from the registry at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s");
+        assert_eq!(
+            itself.sentence(),
+            "n3 waits: n3 got no answer from the registry at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s"
+        );
         let bare = Refusal { node: "n3", learned_by: "n1", class: FailureClass::NotFound, ..Refusal::default() };
         assert_eq!(bare.sentence(), "n3 waits: n1 got not_found");
-        assert_eq!(next_try(Some(0), "n2").as_deref(), Some("n2 tries now"));
+        assert_eq!(next_attempt(Some(0), "n2").as_deref(), Some("n2 tries now"));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::NodeName;
 use serde::Serialize;
 
-use super::known::named;
+use super::known_failures::named;
 
 /// A node that belongs to the fleet and does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use contract::NodeName;
 use contract::messages::pull_coordinator::{OutcomeKind, PullState, PullStatus, StandingPullState, StandingPullStatus};
 
-use super::known::named_few;
+use super::known_failures::named_few;
 use super::outcome::Row;
 use super::{layout, one_line, standing_pull, units};
 
@@ -264,7 +264,7 @@ mod tests {
     fn held() -> StandingPullStatus {
         serde_json::from_str(
             r#"{"standing_pull": "1", "image": "a:1", "state": "held", "cause": "ErrImagePull: 503 Service Unavailable", "learned_by": "n0001",
-                "class": "registry_unavailable", "learned_ms_ago": 1000, "next_try_ms": 2000}"#,
+                "class": "registry_unavailable", "learned_ms_ago": 1000, "next_attempt_ms": 2000}"#,
         )
         .expect("a status")
     }
@@ -280,7 +280,7 @@ mod tests {
             [
                 "1 of 3 there, 1 pulling, 1 held back, 2.0 MiB of 8.0 MiB, 1.0 MiB/s",
                 "  n0002  a:1  [##########----------]  2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s",
-                "  1 waits: n0001 got 503 at 00:00:09Z, next try in 2.0 s",
+                "  1 waits: n0001 got 503 at 00:00:09Z, next attempt in 2.0 s",
             ]
         );
         tally.see_row(&row(2, OutcomeKind::Failed, Some(FailureClass::NodeLocal)));
@@ -326,6 +326,6 @@ mod tests {
         assert!(narrow.len() < 24 && narrow.iter().all(|line| line.chars().count() <= 59), "{narrow:#?}");
         assert!(lines[0].starts_with("400 of 1000 there, 30 failed, 50 pulling, 35 held back, 485 nodes not begun, "), "{lines:#?}");
         assert!(lines[1].starts_with("  n0479  "), "the slowest first: {lines:#?}");
-        assert!(lines.iter().any(|line| line == "  35 wait: n0001 got 503 at 00:00:09Z, next try in 2.0 s"), "{lines:#?}");
+        assert!(lines.iter().any(|line| line == "  35 wait: n0001 got 503 at 00:00:09Z, next attempt in 2.0 s"), "{lines:#?}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::backoff_tracker::{
-    CLEARANCE_WATCHED_EVERY_MS, Clearance, Held, LocalKey, OTHER_KEYS_MOST, RequestClearance, ResolveAttempt,
+    CLEARANCE_WATCHED_EVERY_MS, Clearance, LocalKey, OTHER_KEYS_MOST, Refusal, RequestClearance, ResolveAttempt,
 };
 use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Reason, Stage as RegistryStage};
 
@@ -12,11 +12,11 @@ use super::alarms::Alarm;
 use super::coordinator::Coordinator;
 use super::flight::{Flight, FlightStage};
 use super::flights::acquire;
+use super::messages_text;
 use super::outcomes;
 use super::registry_word::RegistryWord;
 use super::request::{Request, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, RequestId};
-use super::words;
 
 /// How long the tracker may hold an answer back before it is asked again: well within the time after which it forgets a clearance, and
 /// short enough that its silence is found out before a caller has waited long enough for the fleet.
@@ -116,10 +116,10 @@ impl Coordinator {
             (FlightStage::Pulling, _) if fleet.told => {}
             // Others have failed meanwhile. Who kept its place in the queue would ask for clearance when it has its permit: those who wait
             // for the same then would have theirs at once, and be more than the budget allows.
-            (FlightStage::Queued, Some(Clearance::Abandoned | Clearance::Held(_) | Clearance::Waiting { .. })) => {
+            (FlightStage::Queued, Some(Clearance::Abandoned | Clearance::Refused(_) | Clearance::Waiting { .. })) => {
                 self.begin_anew(now, id, effects)
             }
-            (FlightStage::Rechecking, Some(Clearance::Abandoned | Clearance::Held(_) | Clearance::Waiting { .. })) => {
+            (FlightStage::Rechecking, Some(Clearance::Abandoned | Clearance::Refused(_) | Clearance::Waiting { .. })) => {
                 fleet.lapsed = true;
                 flight.attempt = AttemptId::random(&mut self.random);
             }
@@ -146,7 +146,7 @@ impl Coordinator {
                 }
                 self.granted(now, id, answer_within_ms.map(Duration::from_millis), effects);
             }
-            Some(Clearance::Held(held)) => self.held_back(now, id, Some(held), effects),
+            Some(Clearance::Refused(held)) => self.held_back(now, id, Some(held), effects),
             Some(Clearance::Waiting { held }) => self.held_back(now, id, held, effects),
             Some(Clearance::Abandoned) => {
                 if let Some(flight) = self.flights.get_mut(&id) {
@@ -182,7 +182,7 @@ impl Coordinator {
 
     /// Not yet. A flight that waits for the fleet holds no slot. A caller without a standing pull is refused if a confirmed failure holds
     /// it; what is unconfirmed it waits for, within its patience.
-    fn held_back(&mut self, now: Now, id: FlightId, held: Option<Held>, effects: &mut Vec<Effect>) {
+    fn held_back(&mut self, now: Now, id: FlightId, held: Option<Refusal>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
         if std::mem::take(&mut fleet.has_permit) {
@@ -203,7 +203,7 @@ impl Coordinator {
     }
 
     /// A standing pull says so now and then; anybody else is refused.
-    fn hold(&mut self, now: Now, caller: RequestId, held: &Held, news: bool, effects: &mut Vec<Effect>) {
+    fn hold(&mut self, now: Now, caller: RequestId, held: &Refusal, news: bool, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&caller) else { return };
         if !request.standing && !held.unconfirmed {
             self.refuse(now, caller, held.clone(), effects);
@@ -213,7 +213,7 @@ impl Coordinator {
         }
     }
 
-    fn refuse(&mut self, now: Now, caller: RequestId, held: Held, effects: &mut Vec<Effect>) {
+    fn refuse(&mut self, now: Now, caller: RequestId, held: Refusal, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&caller) else { return };
         let Stage::Flying(flight) = request.stage else { return };
         let (mut outcome, fact) = outcomes::held(request, held);
@@ -266,17 +266,17 @@ impl Coordinator {
     }
 
     /// What a flight that waits for the fleet waits for, as far as it is known.
-    fn why_it_waits(&self, now: Now, id: FlightId) -> Held {
+    fn why_it_waits(&self, now: Now, id: FlightId) -> Refusal {
         let limit = self.policy.clearance_within.unwrap_or_default();
-        let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return Held::default() };
+        let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return Refusal::default() };
         if let Some(wait) = fleet.budget_wait {
-            let cause = format!("{}: {}", Reason::ErrImagePull, words::no_budget(&fleet.target.view.registry, wait));
-            return Held { class: FailureClass::RateLimited, cause, next_try_ms: milliseconds(wait), ..Held::default() };
+            let cause = format!("{}: {}", Reason::ErrImagePull, messages_text::no_budget(&fleet.target.view.registry, wait));
+            return Refusal { class: FailureClass::RateLimited, cause, next_attempt_ms: milliseconds(wait), ..Refusal::default() };
         }
-        fleet.held_now(now.monotonic).unwrap_or_else(|| Held {
-            cause: format!("{}: {}", Reason::ErrImagePull, words::no_clearance(limit)),
-            next_try_ms: milliseconds(limit),
-            ..Held::default()
+        fleet.held_now(now.monotonic).unwrap_or_else(|| Refusal {
+            cause: format!("{}: {}", Reason::ErrImagePull, messages_text::no_clearance(limit)),
+            next_attempt_ms: milliseconds(limit),
+            ..Refusal::default()
         })
     }
 
@@ -345,9 +345,9 @@ impl Coordinator {
             FlightStage::Pulling => {
                 let (registry, within) = (flight.reference.registry(), by - given);
                 let (stage, text) = if flight.resolved {
-                    (RegistryStage::Blob, words::no_blob(registry, within))
+                    (RegistryStage::Blob, messages_text::no_blob(registry, within))
                 } else {
-                    (RegistryStage::Manifest, words::no_answer(registry, within))
+                    (RegistryStage::Manifest, messages_text::no_answer(registry, within))
                 };
                 let failure = Failure { text, class: FailureClass::RegistryUnavailable, stage, ..Failure::default() };
                 effects.push(Effect::Cancel { flight: id });

@@ -13,11 +13,11 @@ use image::{Platform, Reference};
 use super::alarms::{Alarm, Alarms};
 use super::bounds;
 use super::flight::{Flight, FlightKey, FlightStage};
+use super::messages_text;
 use super::outcomes::{self, present_fact};
 use super::request::{Fact, Request, Stage, default_policy, milliseconds};
 use super::standing_pulls::{self, StandingPulls};
 use super::step::{Effect, Failure, FlightId, ImageFacts, Input, RequestId};
-use super::words;
 
 /// Most steps have one or two effects; a new `Vec` would make room for four, each of some hundred bytes.
 const EFFECTS_USUAL: usize = 2;
@@ -140,7 +140,7 @@ impl Coordinator {
             Input::Sized { flight, missing_bytes, free_bytes } => self.sized(now, flight, missing_bytes, free_bytes, &mut effects),
             Input::Pulled { flight, result } => self.pulled(now, flight, result, &mut effects),
             Input::Verified { flight, found } => self.verified(now, flight, found, &mut effects),
-            Input::Reported { request, next_try_ms } => self.reported(now, request, next_try_ms, &mut effects),
+            Input::Reported { request, next_attempt_ms } => self.reported(now, request, next_attempt_ms, &mut effects),
             Input::Recorded { request } => self.recorded(now, request, &mut effects),
             Input::CallerGone { request } => self.caller_gone(now, request, &mut effects),
             Input::TimeOver { request } => self.time_over(now, request, &mut effects),
@@ -230,13 +230,13 @@ impl Coordinator {
     pub(super) fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {
         if let Err(too_long) = bounds::check_image(&ask.image) {
             let ask = EnsureImage { image: bounds::beginning(&ask.image), ..ask };
-            let text = words::invalid_name(&ask.image, &too_long.to_string());
+            let text = messages_text::invalid_name(&ask.image, &too_long.to_string());
             return self.refuse_unparsed(now, id, ask, trace, text, effects);
         }
         let reference = match Reference::parse(&ask.image) {
             Ok(reference) => reference,
             Err(error) => {
-                let text = words::invalid_name(&ask.image, &error.kubelet_message(&ask.image));
+                let text = messages_text::invalid_name(&ask.image, &error.kubelet_message(&ask.image));
                 return self.refuse_unparsed(now, id, ask, trace, text, effects);
             }
         };
@@ -330,7 +330,7 @@ impl Coordinator {
         let Some(request) = self.requests.get(&id).filter(|request| request.stage == Stage::Inspecting) else { return };
         match found {
             Err(failure) => {
-                let text = words::inspect_failed(&failure.text);
+                let text = messages_text::inspect_failed(&failure.text);
                 let outcome = request.refused(Reason::ImageInspectError, text.clone(), failure.class);
                 let mut fact = Fact::plain(EventReason::InspectFailed, text);
                 fact.fields.class = Some(failure.class);
@@ -342,7 +342,7 @@ impl Coordinator {
                 self.end(now, id, outcome, Some(fact), effects);
             }
             Ok(None) if request.policy == PullPolicy::Never => {
-                let text = words::never_pull(&request.ask.image);
+                let text = messages_text::never_pull(&request.ask.image);
                 let outcome = request.refused(Reason::ErrImageNeverPull, text.clone(), FailureClass::NodeLocal);
                 self.end(now, id, outcome, Some(Fact::plain(EventReason::ErrImageNeverPull, text)), effects);
             }
@@ -353,11 +353,11 @@ impl Coordinator {
     fn backoff_checked(&mut self, now: Now, id: RequestId, answer: BackoffAnswer, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&id).filter(|request| request.stage == Stage::CheckingBackoff) else { return };
         match answer {
-            BackoffAnswer::Held(held) => {
+            BackoffAnswer::Refused(held) => {
                 let (outcome, fact) = outcomes::held(request, held);
                 self.end(now, id, outcome, Some(fact), effects);
             }
-            BackoffAnswer::Clear | BackoffAnswer::Unknown { .. } => self.board(now, id, effects),
+            BackoffAnswer::Allowed | BackoffAnswer::Unknown { .. } => self.board(now, id, effects),
         }
     }
 
@@ -365,15 +365,15 @@ impl Coordinator {
     pub(super) fn note_pulling(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.pulling_since.is_none()) else { return };
         request.pulling_since = Some(now);
-        let fact = Fact::plain(EventReason::Pulling, words::pulling(&request.ask.image));
+        let fact = Fact::plain(EventReason::Pulling, messages_text::pulling(&request.ask.image));
         self.record(now, id, fact, effects);
     }
 
-    fn reported(&mut self, now: Now, id: RequestId, next_try_ms: Option<u64>, effects: &mut Vec<Effect>) {
+    fn reported(&mut self, now: Now, id: RequestId, next_attempt_ms: Option<u64>, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let Stage::Ending { outcome, reporting: reporting @ true } = &mut request.stage else { return };
         *reporting = false;
-        outcome.next_try_ms = next_try_ms;
+        outcome.next_attempt_ms = next_attempt_ms;
         self.answer_if_done(now, id, effects);
     }
 
@@ -427,7 +427,7 @@ impl Coordinator {
             size_bytes: fact.fields.size_bytes,
             class: fact.fields.class,
             attempt: fact.fields.attempt,
-            next_try_ms: fact.fields.next_try_ms,
+            next_attempt_ms: fact.fields.next_attempt_ms,
             learned_by: fact.fields.learned_by,
             learned_ms_ago: fact.fields.learned_ms_ago,
             learned_trace: fact.fields.learned_trace,

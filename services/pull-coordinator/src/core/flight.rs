@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{Held, LocalKey};
+use contract::messages::backoff_tracker::{LocalKey, Refusal};
 use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage, Target, TraceContext};
 use image::{Platform, Reference};
 
@@ -125,9 +125,9 @@ pub(super) struct FleetSide {
     /// What the attempt came to is said, as far as clearance was given for it.
     pub(super) told: bool,
     /// What holds a standing pull, and when that was heard.
-    pub(super) held: Option<(Held, Duration)>,
+    pub(super) held: Option<(Refusal, Duration)>,
     /// What held it last, while nobody says what does now.
-    held_before: Option<(Held, Duration)>,
+    held_before: Option<(Refusal, Duration)>,
     /// What a standing pull has said last that it waits for, and when.
     said: Option<(FailureClass, String, Duration)>,
     /// The fleet's budget is waited for: for how long, as far as known.
@@ -191,14 +191,14 @@ impl FleetSide {
     }
 
     /// Hears what holds it now, as far as anybody says.
-    pub(super) fn hear_of_hold(&mut self, now: Duration, held: Option<Held>) {
+    pub(super) fn hear_of_hold(&mut self, now: Duration, held: Option<Refusal>) {
         let before = std::mem::replace(&mut self.held, held.map(|held| (held, now)));
         self.held_before = if self.held.is_some() { None } else { before.or(self.held_before.take()) };
     }
 
     /// Whether a standing pull is to say that this holds it. That another attempt has shown the same is no news: in an outage all nodes
     /// of a fleet hear of each attempt.
-    pub(super) fn is_to_be_said(&mut self, now: Duration, held: &Held) -> bool {
+    pub(super) fn is_to_be_said(&mut self, now: Duration, held: &Refusal) -> bool {
         let known = |(class, cause, at): &(FailureClass, String, Duration)| {
             (*class, cause.as_str()) == (held.class, held.cause.as_str()) && now < *at + SAID_AGAIN_AFTER
         };
@@ -215,17 +215,17 @@ impl FleetSide {
     }
 
     /// What holds it, aged until now.
-    pub(super) fn held_now(&self, now: Duration) -> Option<Held> {
+    pub(super) fn held_now(&self, now: Duration) -> Option<Refusal> {
         self.held.as_ref().map(|held| aged(now, held))
     }
 
     /// What held it last, aged until now.
-    pub(super) fn held_lately(&self, now: Duration) -> Option<Held> {
+    pub(super) fn held_lately(&self, now: Duration) -> Option<Refusal> {
         self.held_before.as_ref().map(|held| aged(now, held))
     }
 }
 
-fn aged(now: Duration, (held, heard): &(Held, Duration)) -> Held {
+fn aged(now: Duration, (held, heard): &(Refusal, Duration)) -> Refusal {
     let age = super::request::milliseconds(now.saturating_sub(*heard));
-    Held { next_try_ms: held.next_try_ms.saturating_sub(age), learned_ms_ago: held.learned_ms_ago + age, ..held.clone() }
+    Refusal { next_attempt_ms: held.next_attempt_ms.saturating_sub(age), learned_ms_ago: held.learned_ms_ago + age, ..held.clone() }
 }

@@ -11,11 +11,11 @@ use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage as Registry
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
 use super::flight::{FleetSide, Flight, FlightKey, FlightStage};
+use super::messages_text;
 use super::outcomes::{Timing, failed, present_fact, succeeded, throttled};
 use super::registry_word::RegistryWord;
 use super::request::{EventFields, Fact, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, PulledFacts, RequestId};
-use super::words;
 
 /// A pull that waited longer than this for its turn looks again whether the image is there: somebody else (another process on the
 /// same store, a person at the runtime) may have pulled it. Shorter waits are the ordinary way of a permit.
@@ -188,7 +188,7 @@ impl Coordinator {
         // The registry is well.
         self.resolved(id, true, effects);
         effects.push(Effect::Cancel { flight: id });
-        let text = words::too_large(missing, free, keep);
+        let text = messages_text::too_large(missing, free, keep);
         self.land(now, id, &Err(Failure { text, class: FailureClass::NodeLocal, ..Failure::default() }), effects);
     }
 

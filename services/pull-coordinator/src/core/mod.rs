@@ -13,12 +13,12 @@ mod coordinator;
 mod flight;
 mod flights;
 mod invariants;
+pub mod messages_text;
 mod outcomes;
 mod registry_word;
 mod request;
 mod standing_pulls;
 mod step;
-pub mod words;
 
 pub use coordinator::{Coordinator, FlightView, Policy};
 pub use registry_word::RegistryWord;

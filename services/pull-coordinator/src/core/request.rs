@@ -99,7 +99,7 @@ pub(super) struct EventFields {
     pub(super) size_bytes: Option<u64>,
     pub(super) class: Option<FailureClass>,
     pub(super) attempt: Option<AttemptId>,
-    pub(super) next_try_ms: Option<u64>,
+    pub(super) next_attempt_ms: Option<u64>,
     pub(super) learned_by: Option<NodeName>,
     pub(super) learned_ms_ago: Option<u64>,
     pub(super) learned_trace: Option<TraceContext>,

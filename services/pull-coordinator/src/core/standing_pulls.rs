@@ -14,10 +14,10 @@ use image::{Platform, Reference};
 use super::alarms::Alarm;
 use super::bounds;
 use super::coordinator::Coordinator;
+use super::messages_text;
 use super::outcomes;
 use super::request::{Stage, default_policy, milliseconds};
 use super::step::{Effect, KeptStandingPull, RequestId};
-use super::words;
 
 /// The most standing pulls of a node: more images than a node has room for.
 const STANDING_PULLS_MAX: usize = 1_000;
@@ -57,7 +57,7 @@ struct StandingPull {
     /// The run under way.
     run: Option<RequestId>,
     began: Duration,
-    tries: u64,
+    attempts: u64,
     /// How the last run ended, and when.
     last: Option<(PullOutcome, Duration)>,
     /// It is in what is being written, and in what was.
@@ -146,15 +146,15 @@ impl Coordinator {
                     .get(&id)
                     .map(|standing_pull| standing_pull.until.saturating_sub(now.monotonic))
                     .unwrap_or_default();
-                message = words::already_standing(since, left);
+                message = messages_text::already_standing(since, left);
             }
             Some(standing_pull) if !is_same(&standing_pull.ask, &ask) => {
-                let outcome = refusal(words::other_standing_pull(&standing_pull.ask.image), trace);
+                let outcome = refusal(messages_text::other_standing_pull(&standing_pull.ask.image), trace);
                 return effects.push(Effect::Answer { request: caller, outcome });
             }
             Some(_) => {}
             None if self.standing_pulls.standing.len() >= STANDING_PULLS_MAX => {
-                let outcome = refusal(words::too_many_standing_pulls(STANDING_PULLS_MAX), trace);
+                let outcome = refusal(messages_text::too_many_standing_pulls(STANDING_PULLS_MAX), trace);
                 return effects.push(Effect::Answer { request: caller, outcome });
             }
             None => {
@@ -237,7 +237,7 @@ impl Coordinator {
             trace,
             run: None,
             began: Duration::ZERO,
-            tries: 0,
+            attempts: 0,
             last: None,
             in_writing: false,
             written: false,
@@ -265,7 +265,7 @@ impl Coordinator {
         let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) else { return };
         standing_pull.run = Some(run);
         standing_pull.began = now.monotonic;
-        standing_pull.tries += 1;
+        standing_pull.attempts += 1;
         let trace = standing_pull.trace.child(&mut self.random);
         let (ask, until) = (EnsureImage { wait_ms: None, standing_pull: None, ..standing_pull.ask.clone() }, standing_pull.until);
         self.alarms.set(Alarm::StandingPull(id), until);
@@ -280,7 +280,7 @@ impl Coordinator {
         }
         let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) else { return };
         standing_pull.run = None;
-        let next = match outcome.next_try_ms {
+        let next = match outcome.next_attempt_ms {
             // The tracker has answered the report, and says when if it is asked for clearance.
             Some(_) if fleet_decides => standing_pull.began + RUN_EVERY_AT_LEAST,
             Some(left) => now.monotonic + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),
@@ -300,9 +300,9 @@ impl Coordinator {
         let limit = Duration::from_millis(standing_pull.until_ms.saturating_sub(standing_pull.since_ms));
         let outcome = PullOutcome {
             timed_out: true,
-            message: words::standing_pull_over(limit, &status.cause),
+            message: messages_text::standing_pull_over(limit, &status.cause),
             class: Some(status.class.unwrap_or(FailureClass::Unknown)),
-            next_try_ms: status.next_try_ms,
+            next_attempt_ms: status.next_attempt_ms,
             learned_by: status.learned_by,
             learned_ms_ago: status.learned_ms_ago,
             learned_trace_id: status.learned_trace_id,
@@ -314,7 +314,7 @@ impl Coordinator {
 
     pub(super) fn standing_pull_cancelled(&mut self, now: Now, id: StandingPullId, by: &str, effects: &mut Vec<Effect>) {
         let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
-        let outcome = refusal(words::standing_pull_cancelled(&standing_pull.ask.image, by), standing_pull.trace);
+        let outcome = refusal(messages_text::standing_pull_cancelled(&standing_pull.ask.image, by), standing_pull.trace);
         self.end_run(now, id, effects);
         self.finish(id, outcome, effects);
     }

@@ -209,8 +209,8 @@ pub enum Input {
     Reported {
         /// Whose.
         request: RequestId,
-        /// Milliseconds until the next try is allowed, after a failure.
-        next_try_ms: Option<u64>,
+        /// Milliseconds until the next attempt is allowed, after a failure.
+        next_attempt_ms: Option<u64>,
     },
     /// The answer to [`Effect::Record`], however it went.
     Recorded {

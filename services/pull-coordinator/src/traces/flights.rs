@@ -5,7 +5,7 @@ use contract::messages::backoff_tracker::Clearance;
 use contract::messages::throttler::PermitAnswer;
 use spans::{Kind, Span, links};
 
-use super::words;
+use super::attributes;
 use crate::core::RequestId;
 
 /// A flight. Its spans belong to the request that started it.
@@ -41,7 +41,7 @@ impl Flight {
     pub(super) fn clearance_answered(&mut self, answer: Option<&Clearance>) {
         match answer {
             Some(Clearance::Waiting { held: Some(held) }) => {
-                words::describe_held(&self.clearance, held);
+                attributes::describe_held(&self.clearance, held);
                 self.link(held.learned_trace, links::FAILED_ATTEMPT);
             }
             Some(Clearance::Waiting { held: None }) => {}
@@ -50,8 +50,8 @@ impl Flight {
                 self.link(*released_by, links::RELEASED_BY);
                 self.clearance = Span::none();
             }
-            Some(Clearance::Held(held)) => {
-                words::describe_held(&self.clearance, held);
+            Some(Clearance::Refused(held)) => {
+                attributes::describe_held(&self.clearance, held);
                 self.link(held.learned_trace, links::FAILED_ATTEMPT);
                 self.clearance = Span::none();
             }
@@ -75,7 +75,7 @@ impl Flight {
 
     pub(super) fn permitted(&mut self, answer: &PermitAnswer) {
         match answer {
-            PermitAnswer::Queued { budget_wait_ms, .. } => words::describe_queued(&self.permit, *budget_wait_ms),
+            PermitAnswer::Queued { budget_wait_ms, .. } => attributes::describe_queued(&self.permit, *budget_wait_ms),
             PermitAnswer::Refused { text } => {
                 self.permit.fail("refused", text);
                 self.permit = Span::none();

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use contract::TraceContext;
-use contract::messages::backoff_tracker::Held;
+use contract::messages::backoff_tracker::Refusal;
 use spans::{Kind, Span, links};
 
+use super::attributes;
 use super::standing::Standing;
-use super::words;
 
 /// A request, or a run of a standing pull.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl Request {
     }
 
     /// What holds it back.
-    pub(super) fn held(&mut self, held: &Held) {
-        words::describe_entry(&self.own, held);
+    pub(super) fn held(&mut self, held: &Refusal) {
+        attributes::describe_entry(&self.own, held);
         self.link(held.learned_trace, links::FAILED_ATTEMPT);
         if let Some(standing) = &self.standing {
             standing.refused(held);
@@ -53,7 +53,7 @@ impl Request {
         let failed = std::mem::replace(&mut self.failed, Span::none());
         let Some(entry) = entry else { return };
         for span in [&self.own, &failed] {
-            span.set(words::ENTRY, entry.to_owned());
+            span.set(attributes::ENTRY, entry.to_owned());
         }
         if let Some(standing) = &self.standing {
             standing.opened(entry);

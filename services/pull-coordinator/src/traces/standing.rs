@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 
 use contract::TraceContext;
-use contract::messages::backoff_tracker::Held;
+use contract::messages::backoff_tracker::Refusal;
 use spans::Span;
 
-use super::words;
+use super::attributes;
 
 #[derive(Debug)]
 pub(super) struct Standing {
@@ -29,17 +29,17 @@ impl Standing {
     }
 
     /// It asks again and again: said once for each failure.
-    pub(super) fn refused(&self, held: &Held) {
+    pub(super) fn refused(&self, held: &Refusal) {
         let holds = Some(Holds { entry: held.entry.clone(), failed: held.learned_trace });
         if *self.holds.borrow() != holds {
-            self.span.event("refused", words::of_held(held));
+            self.span.event("refused", attributes::of_held(held));
             self.holds.replace(holds);
         }
     }
 
     /// Its own failure belongs to this entry.
     pub(super) fn opened(&self, entry: &str) {
-        self.span.event("opened", vec![words::of_entry(entry)]);
+        self.span.event("opened", vec![attributes::of_entry(entry)]);
         self.holds.replace(Some(Holds { entry: Some(entry.to_owned()), failed: None }));
     }
 
@@ -48,7 +48,7 @@ impl Standing {
         let Some(holds) = self.holds.take() else { return };
         if for_all || is_released {
             let what = if is_released { "released" } else { "probed" };
-            self.span.event(what, holds.entry.as_deref().map(words::of_entry).into_iter().collect());
+            self.span.event(what, holds.entry.as_deref().map(attributes::of_entry).into_iter().collect());
         }
     }
 }

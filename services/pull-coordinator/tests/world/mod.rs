@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffAnswer, Clearance, Held, ReportAttempt, RequestClearance, ResolveAttempt,
+    AttemptFailure, BackoffAnswer, Clearance, Refusal, ReportAttempt, RequestClearance, ResolveAttempt,
 };
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
@@ -65,7 +65,7 @@ impl World {
         if inspects {
             self.give(Input::Inspected { request, found: Ok(None) });
         }
-        let effects = self.give(Input::BackoffChecked { request, answer: BackoffAnswer::Clear });
+        let effects = self.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed });
         self.give(Input::Recorded { request });
         (request, effects)
     }
@@ -85,7 +85,7 @@ impl World {
                 Effect::LookAround { request, .. } => {
                     Input::LookedAround { request, target: Some(Arc::new(target())), free_bytes: Some(u64::MAX) }
                 }
-                Effect::CheckBackoff { request, .. } => Input::BackoffChecked { request, answer: BackoffAnswer::Clear },
+                Effect::CheckBackoff { request, .. } => Input::BackoffChecked { request, answer: BackoffAnswer::Allowed },
                 _ => continue,
             };
             last = self.give(input);
@@ -151,8 +151,8 @@ impl World {
                 match effect {
                     Effect::Record { request, .. } => next.extend(self.give(Input::Recorded { request: *request })),
                     Effect::Report { request, report, .. } => {
-                        let next_try_ms = report.failure.as_ref().map(|_| 10_000);
-                        next.extend(self.give(Input::Reported { request: *request, next_try_ms }));
+                        let next_attempt_ms = report.failure.as_ref().map(|_| 10_000);
+                        next.extend(self.give(Input::Reported { request: *request, next_attempt_ms }));
                     }
                     _ => {}
                 }
@@ -229,11 +229,11 @@ pub(crate) fn granted_until_blob() -> Option<Clearance> {
 }
 
 /// What another node found out two seconds ago.
-pub(crate) fn held() -> Held {
-    Held {
+pub(crate) fn held() -> Refusal {
+    Refusal {
         cause: "ErrImagePull: gone".to_owned(),
         class: FailureClass::NotFound,
-        next_try_ms: 8_000,
+        next_attempt_ms: 8_000,
         learned_by: Some("n9".parse().expect("a name")),
         learned_ms_ago: 2_000,
         learned_trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),

@@ -50,8 +50,8 @@ impl TokenBucket {
 mod tests {
     use super::*;
 
-    fn taken(bucket: &mut TokenBucket, at_ms: u64, tries: u32) -> u32 {
-        (0..tries).map(|_| u32::from(bucket.take(Duration::from_millis(at_ms)))).sum()
+    fn taken(bucket: &mut TokenBucket, at_ms: u64, attempts: u32) -> u32 {
+        (0..attempts).map(|_| u32::from(bucket.take(Duration::from_millis(at_ms)))).sum()
     }
 
     #[test]

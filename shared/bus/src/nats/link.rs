@@ -11,10 +11,10 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
+use super::no_connection;
 use super::refusals::{Act, Refusals};
 use super::replies::Waiting;
 use super::target::shown_server;
-use super::words;
 use crate::port::{BusError, BusHealth, HealthChanges};
 
 /// Each failed attempt waits this much longer than the one before.
@@ -327,7 +327,7 @@ impl Link {
             let mut attempts = self.attempts();
             let tried = |server: &str| attempts.get(server).copied().unwrap_or(0);
             if !attempts.is_empty() {
-                self.set_down(words::no_connection(&pool, |server| tried(server) > 0));
+                self.set_down(no_connection::no_connection(&pool, |server| tried(server) > 0));
             }
             let count = |server: &Server| tried(&shown_server(&server.addr));
             let fewest = pool.iter().map(count).min()?;

@@ -40,9 +40,9 @@ impl Command for CheckBackoff {
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum BackoffAnswer {
     /// Go ahead.
-    Clear,
+    Allowed,
     /// Too soon.
-    Held(Held),
+    Refused(Refusal),
     /// What a newer version answered. Never written.
     #[serde(skip)]
     Unknown {
@@ -51,17 +51,17 @@ pub enum BackoffAnswer {
     },
 }
 
-open_answer!(BackoffAnswer: "clear", "held");
+open_answer!(BackoffAnswer: "allowed", "refused");
 
 /// Why it is too soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct Refusal {
     /// `<reason>: <message>` of the failure; empty if it is not known any more.
     pub cause: String,
     /// What the failure was about.
     pub class: FailureClass,
     /// Milliseconds until a try is allowed, by whomever.
-    pub next_try_ms: u64,
+    pub next_attempt_ms: u64,
     /// Which node found out; none: this one.
     #[serde(default)]
     pub learned_by: Option<NodeName>,
@@ -137,13 +137,13 @@ pub enum Clearance {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         released_by: Option<TraceContext>,
     },
-    /// Not before its next try. Not said to a standing pull, and not of what is unconfirmed.
-    Held(Held),
+    /// Not before its next attempt. Not said to a standing pull, and not of what is unconfirmed.
+    Refused(Refusal),
     /// Nothing is decided yet: ask again. Somebody else is finding out, a standing pull is held, or one other node alone reports a failure.
     Waiting {
         /// What holds a standing pull, or delays any, if something does.
         #[serde(default)]
-        held: Option<Held>,
+        held: Option<Refusal>,
     },
     /// End the attempt without a word: it hangs, while others are answered, or it waits for a permit, and others have failed. Then ask
     /// with a new attempt.
@@ -156,7 +156,7 @@ pub enum Clearance {
     },
 }
 
-open_answer!(Clearance: "granted", "held", "waiting", "abandoned");
+open_answer!(Clearance: "granted", "refused", "waiting", "abandoned");
 
 /// An attempt that had clearance has its permit and begins now. Until this is said its silence is the queue's and not the registry's:
 /// nobody is told that it is unanswered. And clearance that is not for all lapses if others fail meanwhile.
@@ -269,9 +269,9 @@ impl Command for ReportAttempt {
 /// The answer to [`ReportAttempt`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptReported {
-    /// Milliseconds until the next try is allowed; none after a success.
+    /// Milliseconds until the next attempt is allowed; none after a success.
     #[serde(default)]
-    pub next_try_ms: Option<u64>,
+    pub next_attempt_ms: Option<u64>,
     /// The shared entry that the failure opened or kept open, by its key as listed; none: it is this node's own affair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
@@ -290,7 +290,7 @@ impl Command for CountBackoffs {
 /// The answer to [`CountBackoffs`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffCounts {
-    /// Keys whose next try is not allowed yet.
+    /// Keys whose next attempt is not allowed yet.
     pub held: u64,
     /// Keys that are remembered.
     pub known: u64,
@@ -457,8 +457,8 @@ pub struct BackoffEntry {
     pub since_ms: u64,
     /// How long ago the last was, in milliseconds.
     pub last_ms_ago: u64,
-    /// Milliseconds until the next try; 0 when it is due.
-    pub next_try_ms: u64,
+    /// Milliseconds until the next attempt; 0 when it is due.
+    pub next_attempt_ms: u64,
     /// Who holds the lead or the probe now, if somebody does.
     pub probed_by: Option<String>,
     /// `<reason>: <message>` of the last failure.

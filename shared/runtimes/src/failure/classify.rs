@@ -7,8 +7,8 @@ use contract::FailureClass;
 use contract::FailureClass::{ContentInvalid, Denied, NodeLocal, NotFound, RateLimited, RegistryUnavailable, SignatureInvalid, Unknown};
 
 use super::GrpcCode;
+use super::segments;
 use super::status;
-use super::words;
 
 /// What a text must start with for kubelet to report its reason, and its class.
 const PREFIXES: [(&str, FailureClass); 2] = [("SignatureValidationFailed", SignatureInvalid), ("RegistryUnavailable", RegistryUnavailable)];
@@ -158,7 +158,7 @@ pub fn classify_text(text: &str, code: Option<GrpcCode>) -> FailureClass {
 #[must_use]
 pub fn read_text(text: &str, code: Option<GrpcCode>) -> Reading {
     let prefix = PREFIXES.iter().find(|(prefix, _)| text.starts_with(prefix)).map(|(_, class)| *class);
-    let chain = words::links(text);
+    let chain = segments::links(text);
     let links: Vec<&str> = chain.iter().map(|link| link.strip_prefix("code = ").map_or(link.as_str(), after_code)).collect();
     let said = (0..links.len()).find_map(|at| class_of_link(&links, at).map(|class| (at, class)));
     let class = match (prefix, said.map(|(_, class)| class)) {

@@ -2,9 +2,9 @@
 
 mod classify;
 mod scrub;
+mod segments;
 mod stage;
 mod status;
-mod words;
 
 pub use classify::{Reading, classify_text, read_text};
 pub use scrub::{endpoint_in, scrub};

@@ -16,9 +16,9 @@ mod probe;
 mod pull;
 mod registry;
 mod route;
+mod size_estimate;
 mod sources;
 mod view;
-mod weigh;
 
 use std::io;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clock::{Clock, Random};
 use contract::TraceContext;
 use image::{Platform, Reference};
-use practice_registry::{AddedManifest, Options, PracticeRegistry};
+use memory_registry::{AddedManifest, MemoryRegistry, Options};
 use runtimes::keyring::{Environment, Keyring, KeyringOptions};
 use runtimes::oci_layout::{OciLayout, OciLayoutOptions, Timeouts};
 use runtimes::{ImageRuntime, ImageStatus, Progress, PullFailure, PullRequest, PulledImage};
@@ -100,8 +100,8 @@ pub fn request(image: &str, platform: Option<&str>) -> PullRequest {
     }
 }
 
-pub async fn registry() -> PracticeRegistry {
-    PracticeRegistry::start(Options::default()).await.unwrap()
+pub async fn registry() -> MemoryRegistry {
+    MemoryRegistry::start(Options::default()).await.unwrap()
 }
 
 /// Waits until `condition` holds.

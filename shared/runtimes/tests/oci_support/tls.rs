@@ -1,6 +1,6 @@
 //! Certificates of registries.
 
-use practice_registry::Tls;
+use memory_registry::Tls;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 /// A CA, and a certificate of it for 127.0.0.1.

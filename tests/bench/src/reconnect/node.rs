@@ -101,14 +101,14 @@ impl Node {
         bus.wait_connected(LIMIT).await?;
         bus.set_fleet_size(nodes as u64);
         let bus: BusRef = Arc::new(bus);
-        let gravestone = actors::Gravestone::of;
+        let panic_guard = actors::PanicGuard::of;
         let node: NodeName = format!("n{number}").parse()?;
         let tracker = BackoffTracker::sharing(TrackerParts {
             node,
             policy: BackoffPolicy::default(),
             clock: clock.clone(),
             random: Random::seeded(number as u64),
-            gravestone: gravestone("backoff-tracker"),
+            panic_guard: panic_guard("backoff-tracker"),
             share: Share::Enforce,
             shared: SharedBus { bus, fleet: Fleet::default() },
             fault: None,

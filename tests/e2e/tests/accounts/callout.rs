@@ -4,7 +4,7 @@ use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, BusHealth};
 use e2e::{Agent, Registry, Signal, Started, until};
 use futures::StreamExt as _;
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::{Value, json};
 use support::nats::current_program;
 use support::requirement::met;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use e2e::{Agent, Registry, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use support::nats::current_program;
 use support::requirement::met;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::{Agent, Registry, Signal, Started, Workplace, until, until_within};
-use practice_registry::{BodyFault, Fault, MadeImage};
+use memory_registry::{BodyFault, Fault, MadeImage};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 

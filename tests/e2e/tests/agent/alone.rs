@@ -1,7 +1,7 @@
 //! An agent without a bus: how it starts, answers this machine, and stops.
 
 use e2e::{Registry, Signal, Workplace, until};
-use practice_registry::{BodyFault, Fault, MadeImage};
+use memory_registry::{BodyFault, Fault, MadeImage};
 
 use e2e::Agent;
 

@@ -1,7 +1,7 @@
 //! The bus is the incident: an agent goes on alone, says so, and comes back by itself.
 
 use e2e::{Registry, Signal, Workplace, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use e2e::{Agent, Registry, Workplace, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;

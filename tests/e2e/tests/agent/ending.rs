@@ -1,7 +1,7 @@
 //! How an agent ends, and what those hear who wait for it.
 
 use e2e::{Agent, Registry, Signal, Workplace, until};
-use practice_registry::{Deed, Fault, MadeImage};
+use memory_registry::{Fault, FaultAction, MadeImage};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -12,7 +12,7 @@ fn who_waits_for_an_answer_over_the_bus_is_told_when_the_agent_stops() {
     }
     let (server, registry, place) = (NatsServer::start(NatsConfig::default()), Registry::new(), Workplace::new());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
-    registry.faults().add(Fault::new("/manifests/", Deed::Hang));
+    registry.faults().add(Fault::new("/manifests/", FaultAction::Hang));
     let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
     let (image, url) = (registry.image("shop/web:v1"), server.url());
     let arguments = ["pull", "--node", "n1", "--nats", &url, &image];
@@ -57,7 +57,7 @@ fn a_download_that_panics_fails_its_pull_and_not_the_agent() {
     }
     let (place, registry) = (Workplace::new().with("PLANTED_PANIC", "download"), Registry::new());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
-    registry.faults().add(Fault::new("/blobs/", Deed::Hang));
+    registry.faults().add(Fault::new("/blobs/", FaultAction::Hang));
     let agent = Agent::start(&place, "n1", &[]).ready();
     let image = registry.image("shop/web:v1");
     let arguments = ["pull", "--node", "n1", &image];

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
 use e2e::{Agent, Registry, Workplace, until};
-use practice_registry::{Deed, Fault, MadeImage};
+use memory_registry::{Fault, FaultAction, MadeImage};
 use serde_json::{Value, json};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
@@ -182,7 +182,7 @@ fn headers_of_megabytes_are_a_failure_of_the_pull_and_of_nothing_else() {
     for name in ["docker-content-digest", "www-authenticate", "retry-after", "ratelimit-limit", "location"] {
         registry.faults().clear();
         let path = format!("/v2/shop/{name}/manifests/");
-        registry.faults().add(Fault::new(&path, Deed::Header { name: name.to_owned(), value: long.clone() }));
+        registry.faults().add(Fault::new(&path, FaultAction::Header { name: name.to_owned(), value: long.clone() }));
         let image = registry.image(&format!("shop/{name}:v1"));
         registry.add_image(&format!("shop/{name}"), "v1", &MadeImage::of_layers([1_000]));
         let row = agent.asked(&["pull", "--node", "n1", &image, "-o", "json"]).expect(1);

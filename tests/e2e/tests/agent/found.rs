@@ -1,7 +1,7 @@
 //! A command on the agent's own host finds the agent by its socket, where nothing names a fleet.
 
 use e2e::{Agent, Registry, Signal, Workplace};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 
 const NO_FLEET: &str = "no fleet to ask: give --nats URL";
 

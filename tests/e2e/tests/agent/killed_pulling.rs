@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use e2e::{Agent, Registry, Workplace, until};
-use practice_registry::{BodyFault, Fault, MadeImage};
+use memory_registry::{BodyFault, Fault, MadeImage};
 use sha2::{Digest as _, Sha256};
 
 /// Where the body of the slow layer stops, and how much of it is in the store at least when the agent is killed. Bytes.

@@ -8,7 +8,7 @@ use bus::nats::{NatsBus, NatsOptions};
 use bus::{Bus as _, Message};
 use e2e::{Agent, Registry, Workplace};
 use futures::StreamExt as _;
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use e2e::{Agent, Registry, Signal, Workplace, http_get, until};
+use memory_registry::{Fault, FaultAction, MadeImage, Quota};
 use metrics::table::{self, ALL};
 use metrics::{SERIES_MAX, Scope, samples};
-use practice_registry::{Deed, Fault, MadeImage, Quota};
 use regex::Regex;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
@@ -63,7 +63,7 @@ fn assert_panels_find(text: &str) {
     assert!(selected.len() > 80, "{selected:?}");
     for (name, fixed) in selected {
         // Which classes are open depends on what fails.
-        let fixed: Vec<_> = fixed.into_iter().filter(|(label, _)| name != table::ENTRIES_OPEN.name || label != "class").collect();
+        let fixed: Vec<_> = fixed.into_iter().filter(|(label, _)| name != table::ENATTEMPTS_OPEN.name || label != "class").collect();
         let has = |sample: &metrics::Sample<'_>| fixed.iter().all(|(label, value)| sample.label(label) == Some(value));
         assert!(samples(text).any(|sample| sample.name == name && has(&sample)), "{name} {fixed:?} is selected and never exported");
     }
@@ -85,7 +85,7 @@ fn a_working_agent_exports_every_instrument_of_the_table() {
     }
     let (server, registry, place) = (NatsServer::start(NatsConfig::default()), Registry::new(), scraped());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000, 2_000]));
-    registry.faults().add(Fault::new("/manifests/", Deed::Quota(Quota::new(100, 21_600))));
+    registry.faults().add(Fault::new("/manifests/", FaultAction::Quota(Quota::new(100, 21_600))));
     let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
     until("it leads its fleet", || (agent.counter("presence_registrar") == 1 && agent.counter("shared_alone") == 0).then_some(()));
     work(&agent, &registry);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use e2e::{Agent, Registry, Watch, Workplace, http_get, http_send, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 
 /// Clients, and how often each scrapes.
 const CLIENTS: usize = 50;

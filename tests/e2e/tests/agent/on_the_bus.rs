@@ -1,7 +1,7 @@
 //! An agent on a real nats-server, asked from elsewhere.
 
 use e2e::{Registry, Workplace};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 

@@ -1,7 +1,7 @@
 //! No two agents of one name on the bus: by the lock on one machine, by asking on the bus between machines.
 
 use e2e::{Registry, Signal, Workplace, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;

@@ -6,7 +6,7 @@ use clock::Random;
 use contract::TraceContext;
 use contract::messages::pull_coordinator::{EnsureImage, ListStandingPulls, OutcomeKind, PullOutcome, PullPolicy};
 use e2e::{Agent, Registry, Workplace, until};
-use practice_registry::{Deed, Fault, MadeImage};
+use memory_registry::{Fault, FaultAction, MadeImage};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -27,21 +27,21 @@ fn plain(image: String) -> EnsureImage {
 
 #[test]
 fn a_node_that_cannot_reach_the_registry_refuses_nobody() {
-    a_sick_node_refuses_nobody(Deed::Close);
+    a_sick_node_refuses_nobody(FaultAction::Close);
 }
 
 /// What one node alone hears from the registry itself is no more than what one node hears.
 #[test]
 fn a_node_that_the_registry_answers_503_refuses_nobody() {
     let body = r#"{"errors":[{"code":"UNAVAILABLE","message":"not now"}]}"#.to_owned();
-    a_sick_node_refuses_nobody(Deed::Answer {
+    a_sick_node_refuses_nobody(FaultAction::Answer {
         status: 503,
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
         body,
     });
 }
 
-fn a_sick_node_refuses_nobody(deed: Deed) {
+fn a_sick_node_refuses_nobody(action: FaultAction) {
     if met(current_program()).is_none() {
         return;
     }
@@ -50,7 +50,7 @@ fn a_sick_node_refuses_nobody(deed: Deed) {
         registry.add_image(&format!("shop/app{number}"), "v1", &MadeImage::of_layers([4_000]));
     });
     let trace = TraceContext::root(&mut Random::from_system());
-    registry.faults().add(Fault::new("/v2/", deed).of_trace(trace.trace_id_hex()));
+    registry.faults().add(Fault::new("/v2/", action).of_trace(trace.trace_id_hex()));
     let start = |node: &str| Agent::start(&place, node, &["--nats", &server.url()]);
     let (sick, healthy) = (start("sick"), HEALTHY.map(start));
     let (sick, healthy) = (sick.ready(), healthy.map(Agent::ready));

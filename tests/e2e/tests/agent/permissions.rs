@@ -7,7 +7,7 @@ use contract::messages::backoff_tracker::CountBackoffs;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
 use contract::messages::throttler::CountPermits;
 use e2e::{Agent, Finished, Registry, Signal, Watch, Workplace, until, until_within};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use support::nats::{Accounts, NatsServer, current_program};
 use support::requirement::met;
 

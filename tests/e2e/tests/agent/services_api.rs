@@ -8,7 +8,7 @@ use bus::{Bus, Message};
 use contract::subject::SERVICES_API;
 use e2e::{Registry, Workplace};
 use futures::StreamExt;
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;

@@ -6,7 +6,7 @@ use contract::messages::backoff_tracker::CountBackoffs;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
 use contract::messages::throttler::CountPermits;
 use e2e::{Agent, Registry, Watch, Workplace, until_within};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use support::nats::{NatsConfig, NatsServer, current_program, old_program};
 use support::requirement::met;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use e2e::{Registry, Signal, Started, Workplace, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use support::requirement::met;
 
 /// Whether this program does this here.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use practice_registry::Fault;
+use memory_registry::Fault;
 use support::scripted_cri::{Failure, PullAnswer};
 
 /// How long the registry fails.

@@ -3,7 +3,7 @@
 //! Held to the bar are pulls, not requests: containerd repeats by itself what is answered with 429, five times at once.
 
 use e2e::{Registry, Workplace};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use support::containerd::{Containerd, ContainerdConfig, available};
 use support::nats::current_program;
 use support::requirement::met;

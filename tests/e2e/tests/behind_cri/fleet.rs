@@ -12,7 +12,7 @@ use super::case::{Case, OUTAGE};
 const STANDING_PULL: &str = "10m";
 /// Longer than a look at what has failed takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From when a back-off is over until everybody has the image: who has failed by it leaves the next try to others for up to 2 s; then
+/// From when a back-off is over until everybody has the image: who has failed by it leaves the next attempt to others for up to 2 s; then
 /// it asks for leave, tries, the others hear of it, pull, and say so.
 const SERVED_AFTER_REST: Duration = Duration::from_secs(7);
 

@@ -1,7 +1,7 @@
 //! Limits that a registry tells with a manifest, which CRI does not show.
 
 use e2e::{Registry, Workplace, until};
-use practice_registry::{Deed, Fault, MadeImage, Quota};
+use memory_registry::{Fault, FaultAction, MadeImage, Quota};
 use serde_json::Value;
 use std::time::Duration;
 use support::nats::current_program;
@@ -24,7 +24,7 @@ fn a_fleet_behind_cri_learns_of_limits_by_heads_alone() {
     }
     let (place, registry) = (Workplace::new(), Registry::new());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
-    registry.faults().add(Fault::new("/manifests/", Deed::Quota(Quota::new(PULLS, WINDOW_S))));
+    registry.faults().add(Fault::new("/manifests/", FaultAction::Quota(Quota::new(PULLS, WINDOW_S))));
     let services = Services::start(NODES, &pulled());
     let fleet = Fleet::on(&place, &services.endpoints());
     // A pull lasts, as one of a large image does.

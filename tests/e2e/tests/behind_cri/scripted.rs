@@ -1,7 +1,7 @@
 //! Three nodes, each with a CRI service of its own that says what containerd says.
 
 use e2e::{Registry, Workplace};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use support::nats::current_program;
 use support::requirement::met;
 use support::scripted_cri::{PresentImage, PullAnswer, Script, ScriptedCri, VersionAnswer};

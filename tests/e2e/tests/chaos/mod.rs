@@ -24,7 +24,7 @@ use clock::{Clock, Random};
 use contract::subject::Fleet;
 use e2e::spans::{Jaeger, Spans, named_program};
 use e2e::{Agent, Registry, Workplace, until_within};
-use practice_registry::{Fault, MadeImage};
+use memory_registry::{Fault, MadeImage};
 use support::far_away::FarAway;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;

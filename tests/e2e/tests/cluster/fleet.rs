@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contract::messages::backoff_tracker::ListBackoffs;
 use e2e::{Agent, Registry, Started, Watch, Workplace, until_within};
-use practice_registry::{Fault, MadeImage};
+use memory_registry::{Fault, MadeImage};
 use support::nats::{NatsCluster, NatsConfig};
 
 pub(crate) const NODES: usize = 6;

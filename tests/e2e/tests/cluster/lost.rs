@@ -21,7 +21,7 @@ const ELECTED_WITHIN: Duration = Duration::from_secs(30);
 /// once within an election. Seven requests were seen in these 20 s where the server led JetStream as a whole too, two where it did not.
 const ALONE_WHILE_ELECTING: u64 = NODES as u64;
 /// Kubelet's rule from 20 s on: a node tries at 20, 30 and 50 s.
-const ALONE_TRIES: u64 = 3 * NODES as u64;
+const ALONE_ATTEMPTS: u64 = 3 * NODES as u64;
 /// After three failures that rule keeps a node for 40 s at the longest, and then comes an attempt.
 const ALONE_WITHIN: Duration = Duration::from_secs(45);
 /// A snapshot for each agent when it comes to another server, for a change that was lost with the leader and one for the server that came
@@ -67,7 +67,7 @@ fn without_a_quorum_each_node_does_at_least_as_well_as_kubelet_and_comes_back() 
     let leader = fleet.cluster.leader_of(LEASES).expect("somebody leads the leases");
     let lost = [leader, (leader + 1) % fleet.cluster.size()];
     lost.into_iter().for_each(|server| fleet.cluster.kill(server));
-    let healed = fleet.heals_after(FAILING_AT_MOST + ALONE_TRIES);
+    let healed = fleet.heals_after(FAILING_AT_MOST + ALONE_ATTEMPTS);
     lost.into_iter().for_each(|server| fleet.cluster.restart(server));
     fleet.all_on_the_bus_within(ELECTED_WITHIN);
     fleet.all_stored_within(ALONE_WITHIN, healed);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -21,7 +21,7 @@ pub(crate) const FIELDS: [&str; 20] = [
     "size_bytes",
     "duration_ms",
     "waiting_ms",
-    "next_try_ms",
+    "next_attempt_ms",
     "auth",
     "trace_id",
     "learned_by",

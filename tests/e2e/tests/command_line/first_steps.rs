@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use e2e::{Agent, Finished, Registry, Started, Watch, Workplace, skopeo, until};
-use practice_registry::{BodyFault, Deed, Fault};
+use memory_registry::{BodyFault, Fault, FaultAction};
 use serde_json::{Value, json};
 use support::docker_registry;
 use support::nats::{NatsConfig, NatsServer, current_program};
@@ -143,7 +143,7 @@ fn the_demo_shows_the_main_job_and_keeps_its_stores_if_asked() {
         assert!(done.stdout.lines().any(|told| told == line), "the README shows another scene: {line}; {done}");
     }
     check_that_every_line_says_what_it_is(&done);
-    assert!(done.stdout.contains("ImagePullBackOff") && done.stdout.contains("next try in"), "{done}");
+    assert!(done.stdout.contains("ImagePullBackOff") && done.stdout.contains("next attempt in"), "{done}");
     assert_eq!(done.stderr, "", "{done}");
     let stores = done.stdout.split_once("stores below ").and_then(|(_, rest)| rest.split(".\n").next()).unwrap();
     assert!(done.stdout.contains(&format!("\nThe stores are kept in {stores}. To read one:\n")), "{done}");
@@ -213,7 +213,7 @@ fn the_demo_in_json_is_one_object_for_each_fact_and_leaves_nothing_behind() {
     assert_eq!((&askers["asked"], &askers["answered"], &askers["served_at_most"]), (&json!(10), &json!(10), &json!(1)), "{askers}");
     let last = of(4, "answer")[1];
     assert_eq!((&last["number"], &last["reason"], &last["class"]), (&json!(20), &json!("ImagePullBackOff"), &json!("not_found")), "{last}");
-    assert!(last["next_try_ms"].as_u64() > Some(0) && one(4, "registry")["failing"] == 1, "{last}");
+    assert!(last["next_attempt_ms"].as_u64() > Some(0) && one(4, "registry")["failing"] == 1, "{last}");
     assert!(one(5, "blobs")["bytes"].as_u64() > Some(40_000_000), "{done}");
     let counts: Vec<&Value> = of(6, "failing");
     assert!(counts.len() >= 5 && counts.iter().all(|count| count["after_ms"].is_u64() && count["shared"].is_u64()), "{counts:?}");
@@ -381,7 +381,7 @@ fn bars_are_drawn_on_a_terminal_and_lines_elsewhere() {
     let largest = layers.iter().max_by_key(|layer| layer.size).unwrap();
     let name = &largest.digest.split_once(':').unwrap().1[..12];
     // Some two seconds, in which bars are drawn ten times a second.
-    registry.faults().add(Fault::new("/blobs/", Deed::Body(BodyFault::BytesPerSecond(largest.size / 2))));
+    registry.faults().add(Fault::new("/blobs/", FaultAction::Body(BodyFault::BytesPerSecond(largest.size / 2))));
     let image = registry.image("shop/web:v1");
     let done = on_a_terminal(&place, &format!("pull --store store {image}")).expect(0);
     assert!(done.stdout.contains("pulled   ") && !done.stdout.contains("Normal   Pulling"), "{done}");

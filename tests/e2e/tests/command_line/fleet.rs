@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use e2e::{Finished, Registry, Signal, Workplace, until};
-use practice_registry::{BodyFault, Fault, MadeImage};
+use memory_registry::{BodyFault, Fault, MadeImage};
 use serde_json::{Value, json};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
@@ -48,15 +48,15 @@ fn a_failure_is_held_back_and_explained_on_each_node() {
     for row in &again {
         let message = row["message"].as_str().unwrap();
         assert!(message.starts_with(&format!("Back-off pulling image \"{image}\": ErrImagePull: ")), "{row}");
-        assert!((1..=10_000).contains(&row["next_try_ms"].as_u64().unwrap()), "{row}");
+        assert!((1..=10_000).contains(&row["next_attempt_ms"].as_u64().unwrap()), "{row}");
     }
     assert_eq!(registry.counts().failing, 3, "one request a node");
     let text = fleet.run(&["pull", &image, "--node", "n1"]).expect(4);
-    assert!(text.stdout.contains("(next try in "), "an agent remembers: {text}");
+    assert!(text.stdout.contains("(next attempt in "), "an agent remembers: {text}");
 
     let explained = fleet.rows(&["explain", &image, "--node", "n2"], 0).remove(0);
     assert_eq!((&explained["node"], &explained["pull"]["class"]), (&json!("n2"), &json!("not_found")), "{explained}");
-    assert!(explained["pull"]["cause"].as_str().unwrap().contains("404") && explained["pull"]["next_try_ms"].is_u64(), "{explained}");
+    assert!(explained["pull"]["cause"].as_str().unwrap().contains("404") && explained["pull"]["next_attempt_ms"].is_u64(), "{explained}");
     assert_eq!(fleet.rows(&["explain", &image], 0).len(), 3, "without a name every node says");
     let text = fleet.run(&["explain", &image, "--node", "n2"]).expect(0);
     assert!(text.stdout.contains("ImagePullBackOff") && text.stdout.contains("it got: "), "{text}");

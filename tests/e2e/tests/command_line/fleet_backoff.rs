@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use e2e::{Finished, Registry, until};
-use practice_registry::Fault;
+use memory_registry::Fault;
 use serde_json::{Value, json};
 
 use super::common::{check_row, small};
@@ -40,7 +40,8 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
     for what in [image.as_str(), key, &key[..8]] {
         for command in [&["backoff", "explain", what][..], &["explain", &image]] {
             let told = fleet.run(command).expect(0);
-            for part in ["since:", "found by:", "it got:", "binds:", "next try:", "view:", "n1", "404", first["trace_id"].as_str().unwrap()]
+            for part in
+                ["since:", "found by:", "it got:", "binds:", "next attempt:", "view:", "n1", "404", first["trace_id"].as_str().unwrap()]
             {
                 assert!(told.stdout.contains(part), "{part} in {told}");
             }
@@ -71,7 +72,7 @@ fn what_two_nodes_find_out_refuses_the_third() {
     let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
     assert_eq!(check_row(&refused), "backoff ImagePullBackOff not_found");
     assert_eq!((&refused["learned_by"], &refused["learned_trace_id"]), (&json!("n2"), &second["trace_id"]), "{refused}");
-    assert!(refused["learned_at"].is_string() && refused["next_try_ms"].is_u64(), "{refused}");
+    assert!(refused["learned_at"].is_string() && refused["next_attempt_ms"].is_u64(), "{refused}");
     let text = fleet.run(&["pull", &image, "--node", "n3"]).expect(4);
     assert!(text.stdout.contains("  n3 waits: n2 got 404 at "), "{text}");
     assert_eq!(registry.counts().failing, 2, "nobody has asked again");
@@ -88,10 +89,10 @@ fn who_tries_for_all_is_named_while_it_does() {
     let before = fleet.run(&["explain", &image]).expect(0);
     assert!(before.stdout.contains(", by one node for all: the first then that wants it"), "nobody is chosen yet: {before}");
     let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
-    assert_eq!((&refused["next_by"], refused["next_try_ms"].is_u64()), (&json!(null), true), "{refused}");
+    assert_eq!((&refused["next_by"], refused["next_attempt_ms"].is_u64()), (&json!(null), true), "{refused}");
 
-    // The next try hangs, and n2 alone wants it: it has ten seconds until its time for an answer is over.
-    registry.faults().add(Fault::new("/manifests/", practice_registry::Deed::Hang));
+    // The next attempt hangs, and n2 alone wants it: it has ten seconds until its time for an answer is over.
+    registry.faults().add(Fault::new("/manifests/", memory_registry::FaultAction::Hang));
     let standing_pull = fleet.place.start(&["pull", &image, "--node", "n2", "--wait", "1m", "-q"]);
     until("n2 tries for all, as n1 and n3 know", || {
         let told = ["n1", "n3"].map(|node| fleet.rows(&["backoff", "list", "--node", node], 0));
@@ -104,7 +105,7 @@ fn who_tries_for_all_is_named_while_it_does() {
     let text = Finished::of(&["pull"], text).expect(4);
     assert!(text.stdout.contains("n3 waits: n1 got 404 at ") && text.stdout.trim_end().ends_with("), n2 tries now"), "{text}");
     let explained = fleet.run(&["explain", &image]).expect(0);
-    assert!(explained.stdout.contains("next try:   n2 tries now, for all"), "{explained}");
+    assert!(explained.stdout.contains("next attempt:   n2 tries now, for all"), "{explained}");
     registry.faults().clear();
     drop(standing_pull);
 }
@@ -145,9 +146,9 @@ fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
         });
         let explained = fleet.rows(&["explain", &image], 0);
         for row in &explained {
-            let (left, entries) = (row["pull"]["next_try_ms"].as_u64(), row["backoff"].as_array().unwrap());
+            let (left, entries) = (row["pull"]["next_attempt_ms"].as_u64(), row["backoff"].as_array().unwrap());
             let is_told =
-                |left: u64| entries.iter().filter_map(|entry| entry["next_try_ms"].as_u64()).any(|told| told.abs_diff(left) < 2_000);
+                |left: u64| entries.iter().filter_map(|entry| entry["next_attempt_ms"].as_u64()).any(|told| told.abs_diff(left) < 2_000);
             assert!(left.is_none_or(is_told), "one source: {row}");
         }
         registry.faults().clear();
@@ -236,8 +237,8 @@ fn budgets_are_listed_once_with_their_leader() {
     registry.add_image("shop/web", "v1", &small());
     let quota = [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "70;w=21600")];
     for (name, value) in quota {
-        let deed = practice_registry::Deed::Header { name: name.to_owned(), value: value.to_owned() };
-        registry.faults().add(Fault::new("/manifests/", deed));
+        let action = memory_registry::FaultAction::Header { name: name.to_owned(), value: value.to_owned() };
+        registry.faults().add(Fault::new("/manifests/", action));
     }
     let image = registry.image("shop/web:v1");
     let _ = fleet.run(&["pull", &image, "--all-nodes", "-q"]).expect(0);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Random;
 use e2e::{Registry, Signal, Started, Workplace, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;

@@ -1,7 +1,7 @@
 //! `policy`: what operators say for the whole fleet, and what becomes of it on nodes.
 
 use e2e::{Registry, Signal, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::{Value, json};
 
 use super::three_agents::Fleet;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use e2e::{Finished, Registry, Signal, Watch};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::{Value, json};
 
 use super::common::small;

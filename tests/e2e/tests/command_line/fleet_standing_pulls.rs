@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use e2e::{Finished, Registry, Signal, until};
-use practice_registry::{BodyFault, Fault, MadeImage};
+use memory_registry::{BodyFault, Fault, MadeImage};
 use serde_json::{Value, json};
 
 use super::common::small;

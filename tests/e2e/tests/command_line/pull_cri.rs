@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use e2e::{Agent, Finished, Registry, Workplace, until};
-use practice_registry::{Auth, BodyFault, Fault, MadeImage, Options};
+use memory_registry::{Auth, BodyFault, Fault, MadeImage, Options};
 use serde_json::{Value, json};
 use support::containerd::{self, Containerd, ContainerdConfig};
 use support::requirement::met;

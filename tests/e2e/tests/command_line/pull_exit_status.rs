@@ -2,7 +2,7 @@
 //! none and all in back-off; else 1. (4 needs an agent that remembers: see `fleet`.)
 
 use e2e::{Registry, Workplace};
-use practice_registry::{Deed, Fault};
+use memory_registry::{Fault, FaultAction};
 
 use super::common::small;
 
@@ -11,7 +11,7 @@ fn the_status_sums_all_images_up() {
     let (registry, place) = (Registry::new(), Workplace::new());
     registry.add_image("shop/web", "v1", &small());
     registry.add_image("shop/db", "v1", &small().seeded(2));
-    registry.faults().add(Fault::new("/shop/slow/manifests/", Deed::Hang));
+    registry.faults().add(Fault::new("/shop/slow/manifests/", FaultAction::Hang));
     let image = |name: &str| registry.image(name);
     let (web, db, missing, slow) = (image("shop/web:v1"), image("shop/db:v1"), image("shop/web:v9"), image("shop/slow:v1"));
     let table: [(&[&str], i32); 8] = [

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use e2e::{Registry, Workplace};
-use practice_registry::{BodyFault, Deed, Fault, MadeImage};
+use memory_registry::{BodyFault, Fault, FaultAction, MadeImage};
 use support::requirement::met;
 
 use super::common::{TEXT_MAX, check_row, entries, small, sound_blobs};
@@ -19,7 +19,7 @@ fn a_registry_that_lies_is_caught_and_harms_nothing_else() {
     let page = format!("<html><head><title>Sign in</title></head>{}</html>", "<p>welcome</p>".repeat(5_000));
     let header = Fault::new(
         "/shop/web/manifests/",
-        Deed::Header { name: "docker-content-digest".to_owned(), value: format!("sha256:{}", "0".repeat(64)) },
+        FaultAction::Header { name: "docker-content-digest".to_owned(), value: format!("sha256:{}", "0".repeat(64)) },
     );
     let table = [
         ("another digest in the header", header, "content_invalid"),

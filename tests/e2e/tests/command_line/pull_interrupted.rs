@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use e2e::{Finished, Registry, Signal, Workplace, until};
-use practice_registry::{BodyFault, Fault, MadeImage};
+use memory_registry::{BodyFault, Fault, MadeImage};
 
 use super::common::{entries, small, sound_blobs};
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use e2e::{Registry, Workplace, skopeo};
-use practice_registry::{Fault, Flavour, MadeImage};
+use memory_registry::{Fault, Flavour, MadeImage};
 use serde_json::Value;
 use support::docker_registry::{self, DockerRegistry};
 use support::requirement::met;

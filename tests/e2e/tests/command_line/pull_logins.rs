@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use e2e::{Registry, Workplace, skopeo};
-use practice_registry::{Auth, Options, TokenAuth};
+use memory_registry::{Auth, Options, TokenAuth};
 use serde_json::{Value, json};
 use support::docker_registry::{self, DockerRegistry, PASSWORD, USER};
 use support::requirement::met;

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use e2e::{Registry, Workplace};
-use practice_registry::{Fault, Options, Tls};
+use memory_registry::{Fault, Options, Tls};
 use support::nats::Authority;
 
 use super::common::{NOBODY, check_row, small};
@@ -91,7 +91,7 @@ fn certificates_are_checked_against_the_systems_roots_unless_told_otherwise() {
     let _ = trusting.run(&["pull", "-q", "--store", "store", &image]).expect(0);
 }
 
-/// The practice registry stands in for a proxy: the name of the registry means nothing to this host.
+/// The memory registry stands in for a proxy: the name of the registry means nothing to this host.
 #[test]
 fn plain_http_and_a_proxy_reach_a_registry_of_any_name() {
     let (registry, place) = (Registry::new(), Workplace::new());

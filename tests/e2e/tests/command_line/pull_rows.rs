@@ -1,7 +1,7 @@
 //! `pull --output json`: exactly one object a line for each image and node, whatever happens, and nothing else on stdout.
 
 use e2e::{Registry, Signal, Workplace, until};
-use practice_registry::{Auth, Deed, Fault, MadeImage, Options};
+use memory_registry::{Auth, Fault, FaultAction, MadeImage, Options};
 use serde_json::{Value, json};
 
 use super::common::{NOBODY, check_row, small};
@@ -36,7 +36,7 @@ fn a_pull_tells_everything_about_the_image() {
     let expected = json!({
         "image": image, "node": "n1", "outcome": "pulled", "reason": null, "message": null, "class": null,
         "image_ref": format!("{repository}@{}", added.digest), "digest": added.digest, "size_bytes": added.manifests[0].size(),
-        "platform": added.manifests[0].platform, "next_try_ms": null, "auth": "anonymous",
+        "platform": added.manifests[0].platform, "next_attempt_ms": null, "auth": "anonymous",
     });
     for (field, value) in expected.as_object().unwrap() {
         assert_eq!(&row[field], value, "{field} of {row}");
@@ -68,7 +68,7 @@ fn each_failure_has_its_reason_and_class_and_costs_one_request() {
         (answer(403, &[], denied), "ErrImagePull denied", "DENIED"),
         (answer(503, &[], "<html><body>down</body></html>"), "RegistryUnavailable registry_unavailable", "503"),
         (answer(200, &[], "<html><body>Welcome to the hotel</body></html>"), "ErrImagePull unknown", "web page"),
-        (Some(Fault::new("/manifests/", Deed::Close)), "RegistryUnavailable registry_unavailable", ""),
+        (Some(Fault::new("/manifests/", FaultAction::Close)), "RegistryUnavailable registry_unavailable", ""),
     ];
     for (fault, expected, text) in table {
         let (registry, place) = (Registry::new(), Workplace::new());
@@ -79,7 +79,7 @@ fn each_failure_has_its_reason_and_class_and_costs_one_request() {
         assert_eq!(check_row(&row), format!("failed {expected}"), "{fault:?}: {row}");
         let message = row["message"].as_str().unwrap();
         assert!(message.contains(text) && message.contains(registry.host()), "{fault:?}: {row}");
-        assert!(row["next_try_ms"].is_u64(), "{row}");
+        assert!(row["next_attempt_ms"].is_u64(), "{row}");
         assert_eq!(registry.counts().requests, 1, "{fault:?}");
     }
 }
@@ -107,7 +107,7 @@ fn failures_that_never_reach_a_registry_have_a_row_too() {
 fn a_time_out_has_a_row_and_an_end() {
     let (registry, place) = (Registry::new(), Workplace::new());
     registry.add_image("shop/web", "v1", &small());
-    registry.faults().add(Fault::new("/manifests/", Deed::Hang));
+    registry.faults().add(Fault::new("/manifests/", FaultAction::Hang));
     let image = registry.image("shop/web:v1");
     let row = row(&place, &[&image, "--timeout", "300ms"], 5);
     assert_eq!((&row["outcome"], &row["timed_out"]), (&json!("failed"), &json!(true)), "{row}");
@@ -216,7 +216,7 @@ fn the_source_of_the_login_is_told() {
 fn a_row_is_printed_when_it_is_known_not_at_the_end() {
     let (registry, place) = (Registry::new(), Workplace::new());
     registry.add_image("shop/web", "v1", &small());
-    registry.faults().add(Fault::new("/shop/slow/", Deed::Hang));
+    registry.faults().add(Fault::new("/shop/slow/", FaultAction::Hang));
     let (fast, slow) = (registry.image("shop/web:v1"), registry.image("shop/slow:v1"));
     let started = place.start(&["pull", "-o", "json", "--store", "store", &slow, &fast]);
     let line = until("the row of the fast one", || started.stdout().lines().next().map(str::to_owned));

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use practice_registry::{Auth, Deed, Fault, Options, PracticeRegistry, TokenAuth};
+use memory_registry::{Auth, Fault, FaultAction, MemoryRegistry, Options, TokenAuth};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
@@ -149,8 +149,8 @@ impl Failing {
                 let to = format!("http://{USER}:{core}@127.0.0.1:1/{core}/blob?token={core}&X-Amz-Signature={core}#{core}");
                 manifests(307, &[("location", &to)], "")
             }
-            Self::Hanging => Some(Fault::new("/manifests/", Deed::Hang)),
-            Self::Closing => Some(Fault::new("/manifests/", Deed::Close)),
+            Self::Hanging => Some(Fault::new("/manifests/", FaultAction::Hang)),
+            Self::Closing => Some(Fault::new("/manifests/", FaultAction::Close)),
             Self::Manifest => {
                 let manifest = json!({"schemaVersion": echo, "mediaType": echo, "config": echo}).to_string();
                 manifests(200, &[("content-type", "application/json")], &manifest)
@@ -173,7 +173,7 @@ impl Failing {
 
 /// All of them.
 pub(crate) struct Hostile {
-    registries: Vec<(Kind, PracticeRegistry)>,
+    registries: Vec<(Kind, MemoryRegistry)>,
     // Dropped last: they serve on it.
     _runtime: Runtime,
 }
@@ -188,7 +188,7 @@ impl Hostile {
                 if fault.is_none() && failing != Failing::Not {
                     continue;
                 }
-                let registry = runtime.block_on(PracticeRegistry::start(Options { auth: kind.auth(), ..Options::default() })).unwrap();
+                let registry = runtime.block_on(MemoryRegistry::start(Options { auth: kind.auth(), ..Options::default() })).unwrap();
                 fault.into_iter().for_each(|fault| registry.faults().add(fault));
                 registries.push((kind, registry));
             }
@@ -217,7 +217,7 @@ impl Hostile {
 
     /// How many of them were shown the login of their kind, or a token that it was exchanged for.
     pub(crate) fn shown(&self) -> usize {
-        let with_login = |registry: &PracticeRegistry| {
+        let with_login = |registry: &MemoryRegistry| {
             registry.requests().iter().any(|request| request.authorization.is_some() || request.headers.contains_key("x-secret"))
         };
         self.registries.iter().filter(|(_, registry)| with_login(registry)).count()
@@ -252,7 +252,7 @@ impl Hostile {
     /// Each `hosts.toml`, with the folder it belongs into.
     pub(crate) fn hosts_files(&self) -> Vec<(String, String)> {
         let of_hosts = self.registries.iter().filter(|(kind, _)| *kind == Kind::HostsFile);
-        let file = |(kind, registry): &(Kind, PracticeRegistry)| {
+        let file = |(kind, registry): &(Kind, MemoryRegistry)| {
             let (url, secret) = (registry.url(), kind.secret());
             let text = format!("server = \"{url}\"\n[header]\nauthorization = \"Bearer {secret}\"\nx-secret = [\"{secret}\"]\n");
             (registry.host().to_owned(), text)

@@ -3,7 +3,7 @@
 use contract::messages::agent::CountAll;
 use contract::messages::backoff_tracker::{BackoffEntry, ListBackoffs};
 use e2e::{Agent, Registry, Workplace, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use backoff_tracker::core::knowledge::MAX_KEYS_OF_ONE;
 use contract::messages::backoff_tracker::ListBackoffs;
 use e2e::{Agent, Watch, Workplace, until};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::json;
 use support::nats::current_program;
 use support::requirement::met;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use practice_registry::{Deed, Fault};
+use memory_registry::{Fault, FaultAction};
 
 /// How long the registry fails.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(60);
@@ -39,8 +39,8 @@ impl Case {
                 let seconds = RETRY_AFTER.as_secs().to_string();
                 Fault::answer("/v2/", 429, &[("content-type", "application/json"), ("retry-after", &seconds)], body)
             }
-            Self::Reset => Fault::new("/v2/", Deed::Close),
-            Self::Hang => Fault::new("/v2/", Deed::Hang),
+            Self::Reset => Fault::new("/v2/", FaultAction::Close),
+            Self::Hang => Fault::new("/v2/", FaultAction::Hang),
         }
     }
 

@@ -7,7 +7,7 @@ use e2e::{Agent, Signal, Started, Workplace};
 use super::case::Case;
 use super::fleet::{Outage, all_at_once};
 use super::knowledge::{Elsewhere, Resting};
-use super::kubelet::Beside;
+use super::kubelet::ManifestCheck;
 
 /// When something else goes.
 const MIDDLE: Duration = Duration::from_secs(20);
@@ -84,7 +84,7 @@ fn bus_stands_still(case: Case) {
 
 fn without_the_bus(case: Case, lose: fn(&mut Outage<'_>), find: fn(&mut Outage<'_>)) {
     let place = Workplace::new();
-    let (beside, elsewhere) = (Beside::of(case), Elsewhere::new());
+    let (beside, elsewhere) = (ManifestCheck::of(case), Elsewhere::new());
     let mut outage = Outage::begin(&place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(MIDDLE);

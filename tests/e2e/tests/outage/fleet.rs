@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use contract::messages::agent::CountAll;
 use contract::messages::backoff_tracker::CountBackoffs;
 use e2e::{Agent, Registry, Started, Watch, Workplace, until_within};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 use serde_json::Value;
 use support::far_away::FarAway;
 use support::nats::{NatsConfig, NatsServer, current_program};

@@ -50,13 +50,13 @@ impl Elsewhere {
     }
 }
 
-/// A failure that all hold, whose next try is still to come.
+/// A failure that all hold, whose next attempt is still to come.
 #[derive(Debug)]
 pub(crate) struct Resting {
     entry: BackoffEntry,
     /// By the clock of the outage's registry: when it was listed, and until when nobody is to ask that registry.
     listed: Duration,
-    next_try: Duration,
+    next_attempt: Duration,
 }
 
 impl Resting {
@@ -66,8 +66,8 @@ impl Resting {
             let listed = outage.registry.age();
             let entries = shared_entries(&outage.agents[0]);
             let entry = entries.into_iter().find(|entry| is_of(entry, outage.registry.host()))?;
-            let left = Duration::from_millis(entry.next_try_ms);
-            (left >= RESTS).then_some(Self { entry, listed, next_try: listed + left })
+            let left = Duration::from_millis(entry.next_attempt_ms);
+            (left >= RESTS).then_some(Self { entry, listed, next_attempt: listed + left })
         })
     }
 
@@ -84,12 +84,12 @@ impl Resting {
         }
     }
 
-    /// Nobody asked before its next try.
+    /// Nobody asked before its next attempt.
     pub(crate) fn was_kept_by(&self, outage: &Outage<'_>) {
-        let early = |at: &Duration| *at > self.listed && *at + READ_WITHIN < self.next_try;
+        let early = |at: &Duration| *at > self.listed && *at + READ_WITHIN < self.next_attempt;
         let asked: Vec<_> = outage.registry.requests().into_iter().map(|request| request.at).filter(early).collect();
-        assert!(asked.is_empty(), "{}: asked at {asked:?} between {:?} and {:?}", play(), self.listed, self.next_try);
-        eprintln!("{}: nobody asked for {:.1?}, from {:.1?} on", play(), self.next_try - self.listed, self.listed);
+        assert!(asked.is_empty(), "{}: asked at {asked:?} between {:?} and {:?}", play(), self.listed, self.next_attempt);
+        eprintln!("{}: nobody asked for {:.1?}, from {:.1?} on", play(), self.next_attempt - self.listed, self.listed);
     }
 }
 

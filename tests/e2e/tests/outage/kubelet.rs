@@ -30,9 +30,9 @@ pub(crate) struct Figures {
 static FIGURES: [OnceLock<Figures>; Case::ALL.len()] = [const { OnceLock::new() }; Case::ALL.len()];
 
 /// What kubelet's rule comes to in a case; beside the play that this is called from.
-pub(crate) struct Beside(JoinHandle<Figures>);
+pub(crate) struct ManifestCheck(JoinHandle<Figures>);
 
-impl Beside {
+impl ManifestCheck {
     pub(crate) fn of(case: Case) -> Self {
         let play = std::thread::Builder::new().name(format!("kubelet's rule, {case:?}"));
         Self(play.spawn(move || *FIGURES[case as usize].get_or_init(|| play_of(case))).expect("a thread can be had"))
@@ -80,7 +80,7 @@ fn nodes_that_share_nothing_go_by_kubelets_rule() {
 
 /// Answered at once, each node tries at 0, 10 and 30 s, and then at 70 s.
 fn as_kubelet(case: Case) {
-    let figures = Beside::of(case).figures();
+    let figures = ManifestCheck::of(case).figures();
     if case != Case::Hang {
         assert_eq!(figures.each, 3, "{figures:?}");
         assert!(figures.served >= Duration::from_secs(8) && figures.served <= Duration::from_secs(15), "{figures:?}");

@@ -28,7 +28,7 @@ fn who_observes_is_told_why_it_would_have_waited_and_asks_all_the_same() {
     assert_eq!((entry.class, entry.binds.as_str()), (FailureClass::NotFound, "everybody"));
     for command in [["backoff", "explain", &image], ["explain", &image, "--policy=always"]] {
         let told = observer.asked(&command).expect(0);
-        for part in ["found by:", "n01", "404", "next try:", "by one node for all", "view:", found["trace_id"].as_str().unwrap()] {
+        for part in ["found by:", "n01", "404", "next attempt:", "by one node for all", "view:", found["trace_id"].as_str().unwrap()] {
             assert!(told.stdout.contains(part), "{part:?} is not in {told}");
         }
     }

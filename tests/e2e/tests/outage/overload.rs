@@ -8,7 +8,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::CountBackoffs;
 use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
 use e2e::{Agent, Registry, Watch, Workplace, until_within};
-use practice_registry::{Capacity, Deed, Fault, MadeImage};
+use memory_registry::{Capacity, Fault, FaultAction, MadeImage};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -39,7 +39,7 @@ fn play(name: &str, capacity: Capacity, status: u16, headers: &[(&str, &str)], b
         registry.add_image(&format!("shop/app{number}"), "v1", &MadeImage::of_layers([4_000 + number as u64]));
     }
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    registry.faults().add(Fault::new("/manifests/", Deed::Beyond { capacity, status, headers, body: body.to_owned() }));
+    registry.faults().add(Fault::new("/manifests/", FaultAction::Beyond { capacity, status, headers, body: body.to_owned() }));
     let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
     let start = |node: usize| Agent::start(&place, &format!("n{node:02}"), &["--nats", &server.url()]);
     let agents: Vec<_> = (1..=NODES).map(start).collect();

@@ -16,7 +16,7 @@ use support::far_away::FarAway;
 use super::case::Case;
 use super::fleet::{Healed, Outage, Play, all_at_once, play};
 use super::knowledge::{facts, shared_entries};
-use super::kubelet::Beside;
+use super::kubelet::ManifestCheck;
 
 const NODES: usize = 6;
 const HALF: usize = NODES / 2;
@@ -27,8 +27,8 @@ const ENDS_EARLY: Duration = Duration::from_secs(40);
 /// How long after the registry it ends, if that is later.
 const ENDS_LATE: Duration = Duration::from_secs(15);
 /// The tries of a node that is cut off for so long.
-const TRIES_EARLY: u64 = 1;
-const TRIES_LATE: u64 = 2;
+const ATTEMPTS_EARLY: u64 = 1;
+const ATTEMPTS_LATE: u64 = 2;
 /// The partition moves the fleet's tries: one may have begun just before the registry healed, and hangs for this long.
 const HANGS: Duration = Duration::from_secs(10);
 /// What one node alone has said holds the others for so long; where a machine takes longer to ask them, it is played again.
@@ -72,7 +72,7 @@ fn half_of_a_fleet_without_the_bus_does_as_well_as_kubelet_and_learns_the_rest_a
 }
 
 fn ends_early(case: Case, loss: Loss) {
-    let (place, beside) = (Workplace::new(), Beside::of(case));
+    let (place, beside) = (Workplace::new(), ManifestCheck::of(case));
     let outage = Outage::begin_by(2, &place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(BEGINS);
@@ -80,19 +80,19 @@ fn ends_early(case: Case, loss: Loss) {
     outage.began.until(ENDS_EARLY);
     outage.ways[1].heal();
     same_entry_on_both_sides(&outage);
-    let healed = outage.heals_after(case.failing_at_most() + TRIES_EARLY * HALF as u64);
+    let healed = outage.heals_after(case.failing_at_most() + ATTEMPTS_EARLY * HALF as u64);
     let within = who_kept_it_is_served(&outage, healed);
     who_lost_it_is_served(&outage, healed, within, beside);
     drop(command);
 }
 
 fn ends_late(case: Case, loss: Loss) {
-    let (place, beside) = (Workplace::new(), Beside::of(case));
+    let (place, beside) = (Workplace::new(), ManifestCheck::of(case));
     let outage = Outage::begin_by(2, &place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(BEGINS);
     loss.befall(&outage.ways[1]);
-    let healed = outage.heals_after(case.failing_at_most() + TRIES_LATE * HALF as u64);
+    let healed = outage.heals_after(case.failing_at_most() + ATTEMPTS_LATE * HALF as u64);
     let within = who_kept_it_is_served(&outage, healed);
     healed.until(ENDS_LATE);
     outage.ways[1].heal();
@@ -109,7 +109,7 @@ fn who_kept_it_is_served(outage: &Outage<'_>, healed: Healed) -> Duration {
 }
 
 /// The others are served by then too, or as soon as by kubelet's rule.
-fn who_lost_it_is_served(outage: &Outage<'_>, healed: Healed, within: Duration, beside: Beside) {
+fn who_lost_it_is_served(outage: &Outage<'_>, healed: Healed, within: Duration, beside: ManifestCheck) {
     let within = within.max(beside.figures().served_within(Duration::ZERO));
     are_served("who lost the bus", HALF + 1..=NODES, outage, healed, within);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::{Agent, Registry, Signal, Workplace, until, until_within};
-use practice_registry::{Deed, Fault, MadeImage, Quota};
+use memory_registry::{Fault, FaultAction, MadeImage, Quota};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -25,7 +25,7 @@ fn a_quota_is_used_up_and_never_exceeded_although_its_leader_dies_in_mid_release
     let (place, server, registry) = (paced(), NatsServer::start(NatsConfig::default()), Registry::new());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
     let quota = Quota::new(PULLS, WINDOW.as_secs());
-    registry.faults().add(Fault::new("/manifests/", Deed::Quota(quota.clone())));
+    registry.faults().add(Fault::new("/manifests/", FaultAction::Quota(quota.clone())));
     let start = |node: usize| Agent::start(&place, &name(node), &["--nats", &server.url()]);
     let agents: Vec<_> = (0..NODES).map(start).collect();
     let mut agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();

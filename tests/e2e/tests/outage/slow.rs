@@ -7,7 +7,7 @@ use e2e::Workplace;
 use super::case::Case;
 use super::fleet::{Outage, all_at_once};
 use super::knowledge::Elsewhere;
-use super::kubelet::Beside;
+use super::kubelet::ManifestCheck;
 
 const NODES: usize = 5;
 /// When the bus becomes slow.
@@ -51,7 +51,7 @@ fn in_time(case: Case) {
 
 fn slow(case: Case, each_byte: Duration) {
     let place = Workplace::new();
-    let (beside, elsewhere) = (Beside::of(case), Elsewhere::new());
+    let (beside, elsewhere) = (ManifestCheck::of(case), Elsewhere::new());
     let outage = Outage::begin_by(1, &place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(MIDDLE);

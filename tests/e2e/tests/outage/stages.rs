@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::CountBackoffs;
 use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
 use e2e::{Agent, Registry, Watch, Workplace, until_within};
-use practice_registry::{Auth, BodyFault, Deed, Fault, MadeImage, Options, TokenAuth};
+use memory_registry::{Auth, BodyFault, Fault, FaultAction, MadeImage, Options, TokenAuth};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -38,8 +38,8 @@ impl Way {
     fn on(self, path: &str) -> Fault {
         match self {
             Self::Unavailable => Fault::answer(path, 503, &[("content-type", "text/plain")], "upstream connect error"),
-            Self::Reset => Fault::new(path, Deed::Close),
-            Self::Hang => Fault::new(path, Deed::Hang),
+            Self::Reset => Fault::new(path, FaultAction::Close),
+            Self::Hang => Fault::new(path, FaultAction::Hang),
         }
     }
 
@@ -129,7 +129,7 @@ fn outage(case: Behind, nodes: usize) {
     };
     failing.faults().add(broken);
     if matches!(case, Behind::BlobHost(_)) {
-        registry.faults().add(Fault::new("/blobs/", Deed::Redirect { to: blobs.url().to_owned() }));
+        registry.faults().add(Fault::new("/blobs/", FaultAction::Redirect { to: blobs.url().to_owned() }));
     }
     let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
     let start = |node: usize| Agent::start(&place, &format!("n{node:02}"), &["--nats", &server.url()]);

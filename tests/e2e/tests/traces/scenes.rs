@@ -6,7 +6,7 @@ use contract::EventReason;
 use contract::messages::event_recorder::ListEvents;
 use e2e::spans::{Spans, assert_one_root};
 use e2e::{Agent, Registry, Workplace, until};
-use practice_registry::{BodyFault, Deed, Fault, MadeImage};
+use memory_registry::{BodyFault, Fault, FaultAction, MadeImage};
 use serde_json::Value;
 use support::containerd::{Containerd, ContainerdConfig, available};
 use support::nats::{NatsConfig, NatsServer};
@@ -197,7 +197,7 @@ pub(crate) fn all_callers_of_a_flight_that_fails_are_found_by_the_entry(backend:
     const CALLERS: u32 = 3;
     let (server, place, registry) = (NatsServer::start(NatsConfig::default()), backend.place(), Registry::new());
     let place = place.with("FLEETPULL_REGISTRY_FIRST_BYTE_TIMEOUT", "3s");
-    registry.faults().add(Fault::new("/manifests/", Deed::Hang));
+    registry.faults().add(Fault::new("/manifests/", FaultAction::Hang));
     let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
     let image = registry.image("shop/web:v1");
     let arguments = ["pull", &image, "-o", "json"];

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use e2e::spans::{Spans, assert_one_root};
 use e2e::{Agent, Registry, Signal, Workplace};
-use practice_registry::MadeImage;
+use memory_registry::MadeImage;
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7";
 

@@ -133,7 +133,7 @@ impl Node {
     async fn start(number: usize, count: usize, budget: BudgetPolicy, clock: &Clock, bus: BusRef) -> Self {
         let node: NodeName = format!("n{number}").parse().expect("a name");
         let fleet = subject::Fleet::default();
-        let gravestone = actors::Gravestone::of;
+        let panic_guard = actors::PanicGuard::of;
         let (instance, random) = (format!("start-of-{node}"), Random::seeded(number as u64));
         let parts = FleetParts {
             bus: Arc::clone(&bus),
@@ -145,7 +145,7 @@ impl Node {
             random,
             fault: None,
         };
-        let throttler = Throttler::sharing(UNLIMITED, clock.clone(), gravestone("throttler"), parts).start();
+        let throttler = Throttler::sharing(UNLIMITED, clock.clone(), panic_guard("throttler"), parts).start();
         let wiring = Wiring { bus: Arc::clone(&bus), fleet, node, delivery: Delivery::Local };
         let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");
         let seen = FleetSeen { place: Place { alive: count as u64, ..Place::default() }, ..FleetSeen::default() };

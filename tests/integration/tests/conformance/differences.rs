@@ -112,7 +112,7 @@ fn a_pull_without_a_token_fails_as_in_kubelet_when_told_so() {
         assert_eq!(node.ensure(ask("a:1", PullPolicy::Always)).await.outcome, OutcomeKind::Pulled);
         let refused = node.ensure(ask("a:2", PullPolicy::Always)).await;
         assert_eq!((refused.reason, refused.message.as_str()), (Some(Reason::ErrImagePull), "pull QPS exceeded"));
-        assert_eq!(refused.next_try_ms, Some(10_000));
+        assert_eq!(refused.next_attempt_ms, Some(10_000));
         assert_eq!(node.ensure(ask("a:2", PullPolicy::Always)).await.reason, Some(Reason::ImagePullBackOff));
     });
 }
@@ -124,11 +124,11 @@ fn unlike_kubelet_a_success_ends_the_back_off() {
         let success = runtimes::PulledImage { image_ref: "ref".to_owned(), ..runtimes::PulledImage::default() };
         runtime.answer_pulls("a:1", [fails("gone"), fails("gone"), Ok(success), fails("gone again")]);
         let node = TestNode::start(Plan::with(runtime)).await;
-        let mut next_tries = Vec::new();
+        let mut next_attempts = Vec::new();
         for seconds in [0, 10, 20, 1] {
             tokio::time::advance(Duration::from_secs(seconds)).await;
-            next_tries.push(node.ensure(ask("a:1", PullPolicy::Always)).await.next_try_ms);
+            next_attempts.push(node.ensure(ask("a:1", PullPolicy::Always)).await.next_attempt_ms);
         }
-        assert_eq!(next_tries, [Some(10_000), Some(20_000), None, Some(10_000)]);
+        assert_eq!(next_attempts, [Some(10_000), Some(20_000), None, Some(10_000)]);
     });
 }

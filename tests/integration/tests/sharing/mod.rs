@@ -6,8 +6,8 @@
 //! pod asked for; an explanation says who learned it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod beside;
 mod early;
+mod manifest_check;
 mod resolved;
 mod script;
 
@@ -112,7 +112,7 @@ fn a_tracker_that_says_nothing_holds_a_pull_back_for_a_bounded_time() {
 fn who_is_held_hears_who_learned_it() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
-        script.then([Clearance::Held(held())]);
+        script.then([Clearance::Refused(held())]);
         let node = Node::sharing(&runtime, &script, None);
         let outcome = node.put(wanted()).await;
         assert_eq!(outcome.message, format!("Back-off pulling image \"{IMAGE}\": ErrImagePull: gone"));
@@ -120,7 +120,7 @@ fn who_is_held_hears_who_learned_it() {
         *script.held.borrow_mut() = Some(held());
         let wanted = ExplainImage { image: IMAGE.to_owned(), ..ExplainImage::default() };
         let said: Explanation = node.put(wanted).await;
-        assert_eq!((said.next_try_ms, said.since_ms, said.binds.as_deref()), (Some(8_000), Some(9_000), Some("everybody")));
+        assert_eq!((said.next_attempt_ms, said.since_ms, said.binds.as_deref()), (Some(8_000), Some(9_000), Some("everybody")));
         assert_eq!(said.learned_trace_id.as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
         assert_eq!(said.view.map(|view| view.boot).as_deref(), Some("boot"));
     });
@@ -141,7 +141,7 @@ fn a_standing_pull_goes_on_when_the_fleet_says_so() {
         assert_eq!(node.pulls(), 1);
         runtime.answer_pulls(IMAGE, []);
         let status = node.standing_pulls().await.remove(0);
-        assert_eq!((status.state, status.callers, status.tries), (StandingPullState::Waiting, 1, 2));
+        assert_eq!((status.state, status.callers, status.attempts), (StandingPullState::Waiting, 1, 2));
         assert_eq!(status.cause, "ErrImagePull: gone");
         script.answer(&clearance());
         let outcome = caller.await.unwrap();

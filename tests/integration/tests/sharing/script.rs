@@ -14,14 +14,14 @@ use bus::memory::MemoryBus;
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, BackoffAnswer, BackoffEntry, BackoffList, BeginAttempt, CheckBackoff, Clearance, ClearanceWithdrawn,
-    Held, ListBackoffs, RequestClearance, ResolveAttempt, WithdrawClearance,
+    ListBackoffs, Refusal, RequestClearance, ResolveAttempt, WithdrawClearance,
 };
 use contract::messages::pull_coordinator::{EnsureImage, ListStandingPulls, PullOutcome, PullPolicy, StandingPullStatus};
 use contract::messages::throttler::{LimitsReported, ReportLimits};
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, FailureClass, Meta, Stage, TraceContext};
 use integration::ask;
-use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Neighbours, PullCoordinator, Sharing, StandingPullFile, Surroundings};
+use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Locality, Neighbours, PullCoordinator, Sharing, StandingPullFile};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
 use runtimes::{PullFailure, RuntimeRef};
 use tokio::sync::oneshot;
@@ -47,7 +47,7 @@ pub(crate) struct Script {
     pub(crate) said: Rc<RefCell<Vec<Said>>>,
     pub(crate) leaves: Rc<RefCell<VecDeque<Clearance>>>,
     pub(crate) waiting: Rc<RefCell<Vec<oneshot::Sender<Clearance>>>>,
-    pub(crate) held: Rc<RefCell<Option<Held>>>,
+    pub(crate) held: Rc<RefCell<Option<Refusal>>>,
 }
 
 pub(crate) struct ScriptedTracker(Script);
@@ -61,7 +61,7 @@ impl Handler<Ask<CheckBackoff>> for ScriptedTracker {
 
     fn handle(&mut self, Ask(check): Ask<CheckBackoff>, _: &mut Self::Context) -> Self::Result {
         self.0.said.borrow_mut().push(Said::Check(Box::new(check.body)));
-        Ok(self.0.held.borrow().clone().map_or(BackoffAnswer::Clear, BackoffAnswer::Held))
+        Ok(self.0.held.borrow().clone().map_or(BackoffAnswer::Allowed, BackoffAnswer::Refused))
     }
 }
 
@@ -157,13 +157,13 @@ impl Script {
     }
 }
 
-pub(crate) fn held() -> Held {
-    Held {
+pub(crate) fn held() -> Refusal {
+    Refusal {
         unconfirmed: false,
         entry: None,
         cause: "ErrImagePull: gone".to_owned(),
         class: FailureClass::NotFound,
-        next_try_ms: 8_000,
+        next_attempt_ms: 8_000,
         learned_by: Some("n9".parse().unwrap()),
         learned_ms_ago: 2_000,
         learned_trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
@@ -214,12 +214,7 @@ impl Node {
                     withdraw: Sender::local(wiring.clone(), tracker.clone().recipient()),
                     list: Sender::local(wiring.clone(), tracker.clone().recipient()),
                 },
-                surroundings: Surroundings {
-                    scope: "eu".to_owned(),
-                    zone: "a".to_owned(),
-                    egress: "nat-1".to_owned(),
-                    boot: "boot".to_owned(),
-                },
+                locality: Locality { scope: "eu".to_owned(), zone: "a".to_owned(), egress: "nat-1".to_owned(), boot: "boot".to_owned() },
                 max_wait: Duration::from_secs(10),
             }),
             standing_pulls: standing_pulls.map(|path| Arc::new(StandingPullFile::new(path.to_owned())) as _),
@@ -256,9 +251,9 @@ impl Node {
             release: Sender::remote(wiring.clone()),
             record: Sender::remote(wiring.clone()),
         };
-        let gravestone = actors::Gravestone::of;
+        let panic_guard = actors::PanicGuard::of;
         let node = wiring.node.clone();
-        let coordinator = PullCoordinator::new(node, shared, neighbours, clock, None, gravestone("pull-coordinator"));
+        let coordinator = PullCoordinator::new(node, shared, neighbours, clock, None, panic_guard("pull-coordinator"));
         let coordinator = coordinator.with(extras(&tracker, &wiring)).start();
         Self { coordinator, runtime: runtime.clone() }
     }

@@ -96,7 +96,7 @@ fn check_message(message: &Message, json: &Value, event: &PullEvent) {
             "size_bytes": event.size_bytes,
             "class": event.class,
             "attempt": event.attempt.map(|attempt| attempt.to_string()),
-            "next_try_ms": event.next_try_ms,
+            "next_attempt_ms": event.next_attempt_ms,
         },
     });
     if let (Some(ago), Some(attempt)) = (event.learned_ms_ago, event.learned_trace) {

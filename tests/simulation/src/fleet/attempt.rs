@@ -129,10 +129,10 @@ impl Simulation {
             return self.ask_again(node, permit);
         }
         tried.attempt = Some(attempt);
-        self.step(node, Input::Started { request, attempt, trace: None });
+        self.step(node, Input::AttemptStarted { request, attempt, trace: None });
         if let Some(text) = refusal {
             self.give_up(node);
-            self.step(node, Input::Resolved { request, attempt, outcome: refused(text) });
+            self.step(node, Input::AttemptResolved { request, attempt, outcome: refused(text) });
         } else if let Some(first) = self.scenario.stages().first() {
             self.ask_stage(node, attempt, *first);
         }
@@ -185,7 +185,7 @@ impl Simulation {
     }
 
     fn resolve(&mut self, node: usize, attempt: AttemptId, outcome: Outcome) {
-        self.step(node, Input::Resolved { request: self.nodes[node].request, attempt, outcome });
+        self.step(node, Input::AttemptResolved { request: self.nodes[node].request, attempt, outcome });
     }
 
     /// The pull is over, and is reported for who wanted it; if it has failed, it still stands.
@@ -200,7 +200,7 @@ impl Simulation {
         let (reported, effects) = self.nodes[node].core.report(now, report);
         self.follow(node, effects);
         if has_failed {
-            let next = match reported.next_try_ms {
+            let next = match reported.next_attempt_ms {
                 // The tracker says when if it is asked for clearance.
                 Some(_) if !told => self.nodes[node].asked_at + RUN_EVERY_AT_LEAST,
                 Some(left) => self.now + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),

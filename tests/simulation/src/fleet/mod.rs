@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Effect, Fault, Input, LeaseAnswer, LeaseName, Verdict};
+use backoff_tracker::core::knowledge::{Decision, Effect, Fault, Input, LeaseAnswer, LeaseName};
 use clock::Random;
 use contract::{AttemptId, NodeName, PermitId, Stage, Target};
 use throttler::core::budget as fleet_budget;
@@ -214,8 +214,8 @@ impl Simulation {
 
     fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
-            Effect::Tell(_, Verdict::Clear { answer_by, until, .. }) => self.cleared(node, answer_by, until),
-            Effect::Tell(..) | Effect::Announce(_) => {}
+            Effect::Answer(_, Decision::Granted { answer_by, until, .. }) => self.cleared(node, answer_by, until),
+            Effect::Answer(..) | Effect::Announce(_) => {}
             Effect::Abandon(_) => {
                 self.give_up(node);
                 self.ask(node);
@@ -235,7 +235,7 @@ impl Simulation {
         let image = self.image_of(node);
         let shows_blobs = self.scenario.stages().contains(&Stage::Blob);
         let target = Target { shows_blobs, ..target(image) };
-        self.step(node, Input::Ask { request: self.nodes[node].request, key: key(image), target });
+        self.step(node, Input::Request { request: self.nodes[node].request, key: key(image), target });
     }
 
     fn send(&mut self, node: usize, upward: Upward) {
@@ -281,7 +281,7 @@ impl Simulation {
 
     fn hear(&mut self, node: usize, spread: &Spread) {
         let input = match spread {
-            Spread::Report { report, date } => Input::Heard { report: Arc::clone(report), age: self.now.saturating_sub(*date) },
+            Spread::Report { report, date } => Input::ReportReceived { report: Arc::clone(report), age: self.now.saturating_sub(*date) },
             Spread::Taken { name, holder, until } => {
                 Input::LeaseTaken { name: *name, holder: self.nodes[*holder].name.clone(), left: until.saturating_sub(self.now) }
             }
@@ -311,9 +311,9 @@ impl Simulation {
     /// FNV-1a over what each node is told and when.
     fn note(&mut self, node: usize, input: &Input) {
         let kind = match input {
-            Input::Ask { .. } => 1,
-            Input::Resolved { .. } => 2,
-            Input::Heard { report, .. } => report.backoff_key.id().0 as u64,
+            Input::Request { .. } => 1,
+            Input::AttemptResolved { .. } => 2,
+            Input::ReportReceived { report, .. } => report.backoff_key.id().0 as u64,
             Input::Lease(_, LeaseAnswer::Won) => 3,
             Input::Lease(..) => 4,
             Input::Tick => 5,

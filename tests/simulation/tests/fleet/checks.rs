@@ -19,7 +19,7 @@ pub enum Invariant {
     Budget,
     /// One lease for an entry and epoch, and nobody asks without: what fails does not grow with the fleet.
     OneLease,
-    /// Nobody refuses longer than until the next try and one probe deadline, without a newer failure.
+    /// Nobody refuses longer than until the next attempt and one probe deadline, without a newer failure.
     NextTry,
     /// After healing every wanted image arrives, held by the budget alone once one has it.
     Healing,
@@ -81,7 +81,7 @@ const NO_SERVER: f64 = 12.0 + 3.0;
 pub fn look(story: &Story) -> Vec<Finding> {
     let mut findings = budget::look(story);
     findings.extend(one_lease(story));
-    findings.push(next_try(story));
+    findings.push(next_attempt(story));
     findings.extend(healing(story));
     findings.push(others_unharmed(story));
     findings.push(kept_at_restart(story));
@@ -152,15 +152,16 @@ fn held_by_full_budget(story: &Story, one: &Asked) -> bool {
 }
 
 /// Between two tries of the fleet, the time in which there was no server aside: nobody could be asked then who goes first.
-fn next_try(story: &Story) -> Finding {
+fn next_attempt(story: &Story) -> Finding {
     let whole = matches!(story.plan.outage, Mood::Limited | Mood::Refused | Mood::Hang);
     let of_outage = |one: &&Asked| (whole || one.image == story.plan.app) && one.got != Mood::Denied;
     let down = no_server(story);
     let heals = HEALS_AT + Duration::from_secs_f64(longest_round(story.plan.outage) + PROBE_DEADLINE);
-    let tries: Vec<&Asked> = story.asked.iter().filter(of_outage).filter(|one| one.at >= story.plan.fails_at && one.at <= heals).collect();
+    let attempts: Vec<&Asked> =
+        story.asked.iter().filter(of_outage).filter(|one| one.at >= story.plan.fails_at && one.at <= heals).collect();
     // The time after the last try counts too: a fleet that gives up tries no more.
-    let ends = tries.iter().skip(1).map(|next| (next.at, next.node)).chain(tries.last().map(|last| (heals, last.node)));
-    let waits = tries.iter().zip(ends).map(|(one, (until, node))| {
+    let ends = attempts.iter().skip(1).map(|next| (next.at, next.node)).chain(attempts.last().map(|last| (heals, last.node)));
+    let waits = attempts.iter().zip(ends).map(|(one, (until, node))| {
         let without = if down.is_some_and(|(from, to)| one.at < to && from < until) { NO_SERVER } else { 0.0 };
         ((until - one.at).as_secs_f64() - without, node, one.at)
     });

@@ -23,9 +23,9 @@ mod quota;
 mod reconnect;
 mod refusals;
 mod registry;
+mod republished;
 mod seeds;
 mod stages;
-mod told;
 mod world;
 
 use std::time::Duration;

@@ -12,7 +12,7 @@ use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy}
 use contract::subject::Fleet;
 use contract::{Envelope, Meta, NodeName};
 use event_recorder::EventRecorder;
-use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Neighbours, PullCoordinator, Surroundings};
+use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Locality, Neighbours, PullCoordinator};
 use registrar::{Registrar, RegistrarParts};
 use runtimes::RuntimeRef;
 use std::cell::Cell;
@@ -108,13 +108,13 @@ impl Node {
         let Parts { name, instance, bus, reader, runtime, clock, budget, planted, watch, refusals } = parts;
         let fleet = Fleet::default();
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: Delivery::Local };
-        let gravestone = actors::Gravestone::of;
+        let panic_guard = actors::PanicGuard::of;
         let tracker = BackoffTracker::sharing(TrackerParts {
             node: name.clone(),
             policy: BackoffPolicy::default(),
             clock: clock.clone(),
             random: Random::from_system(),
-            gravestone: gravestone("backoff-tracker"),
+            panic_guard: panic_guard("backoff-tracker"),
             share: backoff_tracker::Share::Enforce,
             shared: SharedBus { bus: bus.clone(), fleet: fleet.clone() },
             fault: planted.knowledge,
@@ -130,8 +130,8 @@ impl Node {
             random: Random::from_system(),
             fault: planted.budget,
         };
-        let throttler = Throttler::sharing(NO_THROTTLE, clock.clone(), gravestone("throttler"), parts).watched(watch).start();
-        let recorder = EventRecorder::new(EVENTS_KEPT, bus.clone(), fleet, gravestone("event-recorder")).start();
+        let throttler = Throttler::sharing(NO_THROTTLE, clock.clone(), panic_guard("throttler"), parts).watched(watch).start();
+        let recorder = EventRecorder::new(EVENTS_KEPT, bus.clone(), fleet, panic_guard("event-recorder")).start();
         let recorder = refusals.before(recorder).start();
         let neighbours = Neighbours {
             check: Sender::local(wiring.clone(), tracker.clone().recipient()),
@@ -147,7 +147,7 @@ impl Node {
                 withdraw: Sender::local(wiring.clone(), tracker.clone().recipient()),
                 list: Sender::local(wiring.clone(), tracker.clone().recipient()),
             },
-            surroundings: Surroundings {
+            locality: Locality {
                 scope: "default".to_owned(),
                 zone: "default".to_owned(),
                 egress: "default".to_owned(),
@@ -160,7 +160,7 @@ impl Node {
             limits: Sender::local(wiring.clone(), throttler.clone().recipient()),
         };
         let extras = Extras { sharing: Some(sharing), early: Some(early), ..Extras::default() };
-        let coordinator = PullCoordinator::new(name, runtime, neighbours, clock.clone(), None, gravestone("pull-coordinator"));
+        let coordinator = PullCoordinator::new(name, runtime, neighbours, clock.clone(), None, panic_guard("pull-coordinator"));
         let coordinator = coordinator.with(extras).start();
         let registrar = Registrar::new(RegistrarParts {
             wiring: wiring.clone(),
@@ -172,7 +172,7 @@ impl Node {
                 tracker: Sender::local(wiring.clone(), tracker.clone().recipient()),
                 throttler: Sender::local(wiring.clone(), throttler.clone().recipient()),
             }),
-            gravestone: gravestone("registrar"),
+            panic_guard: panic_guard("registrar"),
         });
         let registrar = registrar.await.expect("the bus is open").start();
         let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");

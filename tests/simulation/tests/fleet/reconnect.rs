@@ -8,7 +8,7 @@ use throttler::core::budget::BudgetPolicy;
 use crate::faulty_bus::Line;
 use crate::plan::{Act, ENDS, Plan};
 use crate::registry::Mood;
-use crate::told::Told;
+use crate::republished::Told;
 use crate::world::Story;
 
 /// The image that all nodes want.

@@ -29,7 +29,7 @@ use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan, TOOL};
 use crate::quota::{self, HUB};
 use crate::refusals::{AllRefusals, Refusal};
 use crate::registry::{Asked, Mood, Registry};
-use crate::told::{AllTold, Told};
+use crate::republished::{AllTold, Told};
 
 /// Where the wall clock of the server stands at first.
 const WALL: Duration = Duration::from_secs(1_700_000_000);

@@ -27,7 +27,7 @@ const OPEN_TYPES: [&str; 6] = ["String", "str", "u8", "Bytes", "Value", "OsStrin
 const SHOWING: [&str; 2] = ["Debug", "Serialize"];
 
 /// A pretend registry, whose logins are made up and are nobody's.
-const MADE_UP: &str = "shared/practice-registry";
+const MADE_UP: &str = "shared/memory-registry";
 
 /// No type with a secret in it derives `Debug` or `Serialize`.
 pub(super) fn hidden(workspace: &Workspace) -> Vec<Violation> {

@@ -6,16 +6,16 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::LocalKey;
 use contract::{Stage, View};
 
-use super::alone::BACK_WITHIN;
 use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
 use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
 use super::fault::Fault;
-use super::input::{Duty, Effect, Held, Verdict};
+use super::input::{Decision, Duty, Effect, Refusal};
 use super::lease::{LeaseName, RequestId, Standing};
 use super::node::Knowledge;
 use super::report::Finding;
 use super::request::{Going, Request, State};
 use super::target::Aim;
+use super::without_bus::BACK_WITHIN;
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 use crate::core::floor::{Floor, OwnFailure};
 
@@ -40,15 +40,15 @@ enum Clearance {
 
 impl Knowledge {
     /// Decides, asks for leases, and moves the request on.
-    pub(super) fn decide(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) -> Verdict {
+    pub(super) fn decide(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) -> Decision {
         request.awaits = None;
-        let lenient = self.is_lenient(now, &request.aim.target.view);
-        if let Some(held) = self.still_held(now, &request.aim).filter(|_| !lenient) {
+        let exempt = self.is_exempt(now, &request.aim.target.view);
+        if let Some(held) = self.still_held(now, &request.aim).filter(|_| !exempt) {
             request.state = State::Held;
-            request.wake = Some(held.next_try);
-            return Verdict::Held(held);
+            request.wake = Some(held.next_attempt);
+            return Decision::Refused(held);
         }
-        if std::mem::take(&mut request.unanswered) || lenient || self.is_alone() {
+        if std::mem::take(&mut request.unanswered) || exempt || self.is_alone() {
             let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
             return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.go(now, id, request, going));
         }
@@ -56,17 +56,17 @@ impl Knowledge {
             request.state = State::Held;
             request.wake = Some(until);
             // A short pause is waited for.
-            return Verdict::Held(Held { unconfirmed: until <= now + HEARD_ONCE, ..self.held_by_own(now, &failure, until) });
+            return Decision::Refused(Refusal { unconfirmed: until <= now + HEARD_ONCE, ..self.held_by_own(now, &failure, until) });
         }
         let binding = self.binding(now, &request.aim);
         if let Some(entry) = not_due(now, &binding) {
             self.lease_waits.pause(now, &request.aim.ids);
             request.state = State::Held;
-            request.wake = Some(entry.next_try);
-            return Verdict::Held(held(now, entry));
+            request.wake = Some(entry.next_attempt);
+            return Decision::Refused(held(now, entry));
         }
-        if let Some(verdict) = self.by_local_rule(now, request, &binding) {
-            return verdict;
+        if let Some(decision) = self.by_local_rule(now, request, &binding) {
+            return decision;
         }
         let quiet = self.quiet(now, request);
         if binding.is_empty() && quiet.is_some() && self.requests.is_behind(id, request.aim.endpoint) {
@@ -105,14 +105,14 @@ impl Knowledge {
 
     /// Waits until then, or for a lease about a back-off key, which it may have then. Who waits behind another is not looked at for that: the
     /// other has the lease first, and when it does not wait any more, the next one is looked at.
-    fn wait(&self, now: Duration, id: RequestId, request: &mut Request, awaits: Option<BackoffKeyId>, wake: Duration) -> Verdict {
+    fn wait(&self, now: Duration, id: RequestId, request: &mut Request, awaits: Option<BackoffKeyId>, wake: Duration) -> Decision {
         if !matches!(request.state, State::Released { .. }) {
             request.state = State::Held;
         }
         request.awaits = awaits;
         let is_behind = awaits.is_some_and(|backoff_key| self.requests.is_behind(id, backoff_key));
         request.wake = Some(if is_behind { wake.max(now + PROBE_DEADLINE) } else { wake });
-        Verdict::Wait
+        Decision::Wait
     }
 
     /// True if a pull that was granted clearance still waits for its permit, and an entry that binds it was opened since. It then asks again, so
@@ -124,7 +124,7 @@ impl Knowledge {
             return false;
         };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
-        let bound = !unanswered && !self.is_alone() && !self.is_lenient(now, &request.aim.target.view);
+        let bound = !unanswered && !self.is_alone() && !self.is_exempt(now, &request.aim.target.view);
         let (binding, keeps) = (self.binding(now, &request.aim), *by_own_rule && now < *begun + BACK_WITHIN);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
         bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
@@ -140,8 +140,8 @@ impl Knowledge {
     }
 
     /// Whether nothing of a view is refused by what is shared.
-    pub(super) fn is_lenient(&self, now: Duration, view: &View) -> bool {
-        self.lenience.holds(now, view)
+    pub(super) fn is_exempt(&self, now: Duration, view: &View) -> bool {
+        self.exemptions.holds(now, view)
     }
 
     /// How long the node's own rule still holds a key, unless what it failed by is what the fleet decides about.
@@ -153,7 +153,7 @@ impl Knowledge {
     }
 
     /// Kubelet's rule for what is known to this node alone; none if that allows a try.
-    fn by_local_rule(&self, now: Duration, request: &mut Request, binding: &[Entry]) -> Option<Verdict> {
+    fn by_local_rule(&self, now: Duration, request: &mut Request, binding: &[Entry]) -> Option<Decision> {
         if self.has(Fault::OwnRuleIgnored) {
             return None;
         }
@@ -161,34 +161,34 @@ impl Knowledge {
         let left = self.held_here(now, &request.key, binding)?;
         request.state = State::Fresh;
         request.wake = Some(now + left);
-        Some(Verdict::Held(self.held_by_own(now, &self.local.failure_of(now, &request.key), now + left)))
+        Some(Decision::Refused(self.held_by_own(now, &self.local.failure_of(now, &request.key), now + left)))
     }
 
     /// A refusal by this node's own back-off.
-    fn held_by_own(&self, now: Duration, failure: &OwnFailure, next_try: Duration) -> Held {
-        Held {
+    fn held_by_own(&self, now: Duration, failure: &OwnFailure, next_attempt: Duration) -> Refusal {
+        Refusal {
             class: failure.class,
             cause: failure.cause.clone(),
             learned_by: self.node.clone(),
             learned_ago: now.saturating_sub(failure.at),
             trace: failure.trace.filter(|_| !self.has(Fault::AttemptsUnnamed)),
-            next_try,
+            next_attempt,
             unconfirmed: false,
             entry: None,
         }
     }
 
     /// The one place where clearance is granted.
-    fn go(&mut self, now: Duration, id: RequestId, request: &mut Request, going: Going) -> Verdict {
+    fn go(&mut self, now: Duration, id: RequestId, request: &mut Request, going: Going) -> Decision {
         let deadline = self.leases.runs_out(now, id);
         let elected = going.duty != Duty::None || deadline.is_some();
         let released = self.is_released(now, request);
         // Without the fleet the node's own rule is kubelet's, counted from when the image began to fail for anybody.
-        let without_fleet = self.is_alone() || self.is_lenient(now, &request.aim.target.view);
+        let without_fleet = self.is_alone() || self.is_exempt(now, &request.aim.target.view);
         if let Some(held) = self.under_the_floor(now, request).filter(|_| !elected && !released && !without_fleet) {
             request.state = State::Held;
-            request.wake = Some(held.next_try);
-            return Verdict::Held(held);
+            request.wake = Some(held.next_attempt);
+            return Decision::Refused(held);
         }
         self.lease_waits.forget(&request.aim.ids);
         let steps = request.aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| {
@@ -200,11 +200,11 @@ impl Knowledge {
         let going = Going { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..going };
         request.wake = Some(now + UNANSWERED_AFTER);
         request.state = State::Going(going);
-        Verdict::Clear { duty, answer_by: deadline, until }
+        Decision::Granted { duty, answer_by: deadline, until }
     }
 
     /// How long kubelet's rule holds a request whatever the fleet believes: as long as each of its keys.
-    fn under_the_floor(&self, now: Duration, request: &Request) -> Option<Held> {
+    fn under_the_floor(&self, now: Duration, request: &Request) -> Option<Refusal> {
         if self.has(Fault::OwnRuleIgnored) {
             return None;
         }
@@ -235,7 +235,7 @@ impl Knowledge {
         not_before: Duration,
         effects: &mut Vec<Effect>,
     ) -> Clearance {
-        let due = binding.iter().map(|entry| entry.next_try).max().unwrap_or_default();
+        let due = binding.iter().map(|entry| entry.next_attempt).max().unwrap_or_default();
         let sits_back = binding.iter().map(|entry| self.sits_back(entry)).max().unwrap_or_default();
         let turn = self.fleet.turn(&self.node, purpose(entry.backoff_key.id(), entry.step));
         let name = LeaseName::Probe(entry.backoff_key.id(), entry.epoch());
@@ -370,24 +370,24 @@ fn hear_once(binding: &mut [Entry]) {
     for entry in binding.iter_mut() {
         let of_same = first.iter().filter(|(reporter, _)| lone(entry).is_some_and(|(own, _)| own == *reporter));
         if let Some(since) = of_same.map(|(_, since)| *since).min() {
-            entry.next_try = entry.next_try.min(since + HEARD_ONCE);
+            entry.next_attempt = entry.next_attempt.min(since + HEARD_ONCE);
         }
     }
 }
 
 /// Of what binds, what does so the longest.
 pub(super) fn not_due(now: Duration, binding: &[Entry]) -> Option<&Entry> {
-    binding.iter().filter(|entry| now < entry.next_try).max_by_key(|entry| entry.next_try)
+    binding.iter().filter(|entry| now < entry.next_attempt).max_by_key(|entry| entry.next_attempt)
 }
 
-pub(super) fn held(now: Duration, entry: &Entry) -> Held {
-    Held {
+pub(super) fn held(now: Duration, entry: &Entry) -> Refusal {
+    Refusal {
         class: entry.backoff_key.class(),
         cause: entry.newest.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
         learned_by: entry.newest.reporter.clone(),
         learned_ago: now.saturating_sub(entry.failed_at),
         trace: entry.newest.trace,
-        next_try: entry.next_try,
+        next_attempt: entry.next_attempt,
         unconfirmed: entry.is_unconfirmed(),
         entry: Some(entry.backoff_key.id()),
     }

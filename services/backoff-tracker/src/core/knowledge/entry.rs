@@ -17,7 +17,7 @@ pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
 /// The longest that one node's word alone binds others: together with the release of 1,000 nodes inside a budget of 200 a
 /// second it stays under ten seconds.
 pub const HEARD_ONCE: Duration = Duration::from_secs(4);
-/// An entry outlives its next try by this, so that a prober that died does not release everybody.
+/// An entry outlives its next attempt by this, so that a prober that died does not release everybody.
 const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
 /// Failures further apart are not the same failure, where several nodes must say so.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
@@ -35,7 +35,7 @@ const UNANSWERED_REST_LEAST: Duration = Duration::from_secs(super::UNANSWERED_AF
 
 /// A report as this node holds it.
 #[derive(Clone, Debug)]
-pub(super) struct Heard {
+pub(super) struct Received {
     pub(super) report: Arc<Report>,
     /// When it was so, on this node's clock.
     pub(super) date: Duration,
@@ -55,7 +55,7 @@ pub(super) struct Claim {
     pub(super) retry_after: Option<Duration>,
 }
 
-impl Heard {
+impl Received {
     pub(super) fn new(report: Arc<Report>, date: Duration, failing_since: Duration) -> Self {
         let claim = report.finding.trouble().map(|trouble| Claim {
             is_over: matches!(report.finding, Finding::Failed(_)),
@@ -87,7 +87,7 @@ pub(super) struct Eyes<'a> {
 pub enum Binding {
     /// Its reporters, by their own local rule: others have not said so.
     Reporters,
-    /// Everybody, until the next try.
+    /// Everybody, until the next attempt.
     Everybody,
 }
 
@@ -111,7 +111,7 @@ pub struct Entry {
     /// How often in a row it failed: no single node moves it by more than one.
     pub step: u32,
     /// When it is due for this node.
-    pub next_try: Duration,
+    pub next_attempt: Duration,
     /// Whether this node is one of the reporters.
     pub mine: bool,
 }
@@ -131,24 +131,24 @@ impl Entry {
 
     /// Whether it was not so long ago that nobody cares.
     pub(super) fn matters(&self, now: Duration) -> bool {
-        now <= self.next_try + OUTLIVES
+        now <= self.next_attempt + OUTLIVES
     }
 
     /// Derives it from the failures that stand, whether one of them is this node's, and the newest success of anybody; none if nothing
     /// fails.
     pub(super) fn derive<'a>(
-        standing: impl Iterator<Item = &'a Heard>,
+        standing: impl Iterator<Item = &'a Received>,
         mine: bool,
         success: Option<Duration>,
         eyes: Eyes<'_>,
     ) -> Option<Self> {
-        let standing: Vec<&Heard> = standing.collect();
-        let by_reporter = |one: &Heard, other: &Heard| one.report.reporter.cmp(&other.report.reporter);
+        let standing: Vec<&Received> = standing.collect();
+        let by_reporter = |one: &Received, other: &Received| one.report.reporter.cmp(&other.report.reporter);
         let newest = *standing.iter().max_by(|one, other| one.date.cmp(&other.date).then_with(|| by_reporter(one, other)))?;
         Self::of(&standing, newest, mine, success, eyes)
     }
 
-    fn of(standing: &[&Heard], newest: &Heard, mine: bool, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
+    fn of(standing: &[&Received], newest: &Received, mine: bool, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
         let backoff_key = Arc::clone(&newest.report.backoff_key);
         let reporters = standing.len();
         let degraded = is_degraded(&backoff_key, standing, newest, success, eyes);
@@ -156,7 +156,7 @@ impl Entry {
         let others = standing.iter().filter(|heard| heard.report.reporter != newest.report.reporter);
         let before = others.max_by_key(|heard| (heard.date, &heard.report.reporter));
         let step = step(standing);
-        let next_try = if shared && reporters == 1 && !mine && !eyes.credulous {
+        let next_attempt = if shared && reporters == 1 && !mine && !eyes.credulous {
             // The first step of the one who says so, counted from when it began to.
             newest.failing_since + cadence::delay(&backoff_key, 1, None).min(HEARD_ONCE)
         } else {
@@ -172,14 +172,14 @@ impl Entry {
             backoff_key,
             reporters,
             step,
-            next_try,
+            next_attempt,
             mine,
         })
     }
 }
 
 /// Whether the registry does some of what it is asked: then its failures bind nobody but those that they happen to.
-fn is_degraded(backoff_key: &BackoffKey, standing: &[&Heard], newest: &Heard, success: Option<Duration>, eyes: Eyes<'_>) -> bool {
+fn is_degraded(backoff_key: &BackoffKey, standing: &[&Received], newest: &Received, success: Option<Duration>, eyes: Eyes<'_>) -> bool {
     let served_lately = success.is_some_and(|success| newest.date <= success + super::SERVED_LATELY);
     if !served_lately || !backoff_key.about().may_be_overloaded() {
         return false;
@@ -193,8 +193,8 @@ fn is_degraded(backoff_key: &BackoffKey, standing: &[&Heard], newest: &Heard, su
 
 fn corroborated(
     backoff_key: &BackoffKey,
-    standing: &[&Heard],
-    newest: &Heard,
+    standing: &[&Received],
+    newest: &Received,
     success: Option<Duration>,
     mine: bool,
     eyes: Eyes<'_>,
@@ -224,7 +224,7 @@ fn corroborated(
 }
 
 /// The highest step that two nodes vouch for, or one more: a single node's claim moves it by one at most.
-fn step(standing: &[&Heard]) -> u32 {
+fn step(standing: &[&Received]) -> u32 {
     let (mut highest, mut second) = (0, 0);
     for claim in standing.iter().filter_map(|heard| heard.claim).map(|claim| claim.step) {
         second = second.max(claim.min(highest));
@@ -235,7 +235,7 @@ fn step(standing: &[&Heard]) -> u32 {
 
 /// How long the back-off key rests: as the registry asked when two nodes say so, and as the newest alone says as far as that is no longer
 /// than without.
-fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Heard], newest: &Heard) -> Duration {
+fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Received) -> Duration {
     let least = if newest.claim.is_some_and(|claim| claim.is_over) { Duration::ZERO } else { UNANSWERED_REST_LEAST };
     let unasked = cadence::delay(backoff_key, step, None).max(least);
     let asked = |asked| cadence::delay(backoff_key, step, Some(asked));
@@ -245,14 +245,14 @@ fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Heard], newest: &Heard
 }
 
 /// What the registry asked for, if it said so to two nodes or if only one has asked it: counted from the newest failure.
-fn retry_after(standing: &[&Heard], newest: &Heard) -> Option<Duration> {
-    let until = |heard: &&Heard| heard.claim.and_then(|claim| claim.retry_after).map(|asked| clamp(heard, asked));
+fn retry_after(standing: &[&Received], newest: &Received) -> Option<Duration> {
+    let until = |heard: &&Received| heard.claim.and_then(|claim| claim.retry_after).map(|asked| clamp(heard, asked));
     let mut until: Vec<Duration> = standing.iter().filter_map(until).collect();
     until.sort_unstable();
     let vouched = if standing.len() > 1 { until.iter().rev().nth(1) } else { until.last() };
     vouched.map(|until| until.saturating_sub(newest.date)).filter(|left| !left.is_zero())
 }
 
-fn clamp(heard: &Heard, asked: Duration) -> Duration {
+fn clamp(heard: &Received, asked: Duration) -> Duration {
     heard.date + asked.min(cadence::LONGEST_RETRY_AFTER)
 }

@@ -16,8 +16,8 @@ use contract::Target;
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// An image is wanted, until [`Input::Resolved`] with success or [`Input::Withdraw`].
-    Ask {
+    /// An image is wanted, until [`Input::AttemptResolved`] with success or [`Input::Withdraw`].
+    Request {
         /// Chosen by the caller, never twice.
         request: RequestId,
         /// For the local rule.
@@ -26,7 +26,7 @@ pub enum Input {
         target: Target,
     },
     /// Those who want it now: the local rule holds the request only while it holds all their keys.
-    Keys {
+    LocalKeys {
         /// Which request.
         request: RequestId,
         /// One key.
@@ -36,8 +36,8 @@ pub enum Input {
     },
     /// It is not wanted any more.
     Withdraw(RequestId),
-    /// The attempt that [`Verdict::Clear`] allowed has begun.
-    Begun {
+    /// The attempt that [`Decision::Granted`] allowed has begun.
+    AttemptPlanned {
         /// Of which request.
         request: RequestId,
         /// Its id.
@@ -46,7 +46,7 @@ pub enum Input {
         trace: Option<TraceContext>,
     },
     /// The attempt asks the registry from now on: what it did before was wait in a queue.
-    Started {
+    AttemptStarted {
         /// Of which request.
         request: RequestId,
         /// Its id.
@@ -55,7 +55,7 @@ pub enum Input {
         trace: Option<TraceContext>,
     },
     /// A stage has answered the attempt, or it has failed. What is said twice is ignored.
-    Resolved {
+    AttemptResolved {
         /// Of which request.
         request: RequestId,
         /// Which attempt.
@@ -64,16 +64,16 @@ pub enum Input {
         outcome: Outcome,
     },
     /// A report came, this old by the server's time.
-    Heard {
+    ReportReceived {
         /// The report. Its reporter is who the bus says wrote it.
         report: Arc<Report>,
         /// Age of what it tells.
         age: Duration,
     },
-    /// The bus has stored what this node says of a back-off key: in its place among the reports of [`Input::Heard`].
-    Stored(BackoffKeyId),
+    /// The bus has stored what this node says of a back-off key: in its place among the reports of [`Input::ReportReceived`].
+    ReportStored(BackoffKeyId),
     /// The bus has answered something that this node asked then, however late: how slow it is.
-    Answered {
+    BusAnswered {
         /// When it was asked.
         asked: Duration,
     },
@@ -153,7 +153,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// A request stands differently.
-    Tell(RequestId, Verdict),
+    Answer(RequestId, Decision),
     /// End the attempt of this request without a word: it hangs, and others are answered; or it waits for a permit, and others have failed
     /// meanwhile. What it comes to is ignored.
     Abandon(RequestId),
@@ -169,9 +169,9 @@ pub enum Effect {
 
 /// How a request stands.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum Decision {
     /// Go ahead.
-    Clear {
+    Granted {
         /// On whose behalf.
         duty: Duty,
         /// Without an answer of `until` by then the attempt is to be ended and reported as failed; none: no haste.
@@ -179,8 +179,8 @@ pub enum Verdict {
         /// What the attempt holds for all it holds until this stage has answered.
         until: Stage,
     },
-    /// Not before the next try.
-    Held(Held),
+    /// Not before the next attempt.
+    Refused(Refusal),
     /// Somebody else is finding out, or the bus is being asked.
     Wait,
 }
@@ -198,7 +198,7 @@ pub enum Duty {
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct Refusal {
     /// Of the failure.
     pub class: FailureClass,
     /// `<reason>: <message>` as its reporter saw it.
@@ -210,7 +210,7 @@ pub struct Held {
     /// The span of the attempt that failed.
     pub trace: Option<TraceContext>,
     /// When somebody tries next, on this node's clock.
-    pub next_try: Duration,
+    pub next_attempt: Duration,
     /// One other node alone reports the failure: it delays an attempt and refuses nobody.
     pub unconfirmed: bool,
     /// The shared entry; none: it is this node's own rule.

@@ -8,7 +8,7 @@ use clock::Random;
 use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass, Target, View};
 
-use super::{Effect, Failure, Input, Knowledge, LeaseAnswer, Outcome, RequestId, Verdict};
+use super::{Decision, Effect, Failure, Input, Knowledge, LeaseAnswer, Outcome, RequestId};
 use crate::core::BackoffPolicy;
 
 /// Pulls that end while it is counted.
@@ -40,8 +40,8 @@ impl Node {
                 match effect {
                     Effect::AcquireLease(name, _) => inputs.push_back(Input::Lease(name, LeaseAnswer::Won)),
                     Effect::ReleaseLease(name) => inputs.push_back(Input::LeaseFreed(name)),
-                    Effect::Publish(report, _) => inputs.push_back(Input::Stored(report.backoff_key.id())),
-                    Effect::Tell(request, Verdict::Clear { .. }) => self.cleared.push_back(request),
+                    Effect::Publish(report, _) => inputs.push_back(Input::ReportStored(report.backoff_key.id())),
+                    Effect::Answer(request, Decision::Granted { .. }) => self.cleared.push_back(request),
                     _ => {}
                 }
             }
@@ -53,7 +53,7 @@ impl Node {
         let image = format!("r/a{}:1", self.last);
         let view = View { registry: "r".to_owned(), ..View::default() };
         let target = Target { view, endpoint: "r:443".to_owned(), reference: image.clone(), shows_blobs: true, ..Target::default() };
-        self.give(Input::Ask { request: RequestId(self.last), key: LocalKey { pod: None, image }, target });
+        self.give(Input::Request { request: RequestId(self.last), key: LocalKey { pod: None, image }, target });
     }
 
     /// The next image that may be pulled is not there.
@@ -65,9 +65,9 @@ impl Node {
         }
         let (request, attempt) = (self.cleared.pop_front().expect("somebody may pull"), AttemptId::random(&mut self.random));
         self.now += Duration::from_millis(10);
-        self.give(Input::Started { request, attempt, trace: None });
+        self.give(Input::AttemptStarted { request, attempt, trace: None });
         let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
-        self.give(Input::Resolved { request, attempt, outcome: Outcome::Failed(failure) });
+        self.give(Input::AttemptResolved { request, attempt, outcome: Outcome::Failed(failure) });
         self.give(Input::Withdraw(request));
     }
 }

@@ -7,29 +7,30 @@
 //!
 //! | kept | by |
 //! |---|---|
-//! | one failing request for all | `entry`: nobody tries before the next try; `decide`: then who holds the lease |
+//! | one failing request for all | `entry`: nobody tries before the next attempt; `decide`: then who holds the lease |
 //! | awake at once | `node`: a success heard looks at every request it touches; `fleet`: each in its turn |
 //! | a sick node harms only itself | `entry`: whom it binds; `replica`: who is contradicted |
 //! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides, and for seconds what was known before: `alone` |
 
-mod alone;
 mod backoff_key;
 mod cadence;
 mod decide;
 mod derived;
 mod entry;
+mod exemptions;
 mod fault;
 mod fleet;
 mod input;
 mod invariants;
+mod key_reports;
 mod lease;
 mod lease_waits;
-mod lenience;
 #[cfg(test)]
 mod looks_tests;
 mod node;
 mod openings;
 mod queries;
+mod recent_attempts;
 mod replica;
 mod report;
 mod reporters;
@@ -38,9 +39,8 @@ mod requests;
 mod result;
 mod retry_pauses;
 mod target;
-mod tried;
-mod untold;
-mod words;
+mod unpublished;
+mod without_bus;
 
 use std::time::Duration;
 
@@ -48,11 +48,11 @@ pub use backoff_key::{About, BackoffKey, BackoffKeyId, Reach, hash128};
 pub use cadence::{LONGEST, LONGEST_RETRY_AFTER, delay};
 pub use contract::{Target, View};
 pub use entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
+pub use exemptions::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use fault::Fault;
 pub use fleet::BUDGET_PER_SECOND;
-pub use input::{Duty, Effect, Held, Input, LeaseAnswer, Outcome, Verdict};
+pub use input::{Decision, Duty, Effect, Input, LeaseAnswer, Outcome, Refusal};
 pub use lease::{BUS_ANSWER, BUS_ANSWER_MOST, LeaseName, MISSES_TO_GONE, RequestId};
-pub use lenience::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use node::{Knowledge, KnowledgeCounts, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
 pub use queries::Clearing;

@@ -9,24 +9,24 @@ use contract::messages::backoff_tracker::{BackoffCounts, LocalKey};
 use contract::{FailureClass, NodeName, Stage, Target};
 
 use super::UNANSWERED_AFTER;
-use super::alone::{Alone, BACK_WITHIN};
 use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::entry::{Binding, Entry, Eyes};
+use super::exemptions::Exemptions;
 use super::fault::Fault;
 use super::fleet::Fleet;
-use super::input::{Duty, Effect, Held, Input, LeaseAnswer, Verdict};
+use super::input::{Decision, Duty, Effect, Input, LeaseAnswer, Refusal};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, RequestId};
 use super::lease_waits::LeaseWaits;
-use super::lenience::Lenience;
 use super::openings::Openings;
+use super::recent_attempts::RecentAttempts;
 use super::replica::{Replica, ReplicaCounts};
 use super::report::{Finding, Report, Trouble};
 use super::request::{Going, Request, State};
 use super::requests::{Fate, Requests};
 use super::retry_pauses::RetryPauses;
 use super::target::Aim;
-use super::tried::Tried;
-use super::untold::Untold;
+use super::unpublished::Unpublished;
+use super::without_bus::{BACK_WITHIN, WithoutBus};
 use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
 use crate::core::floor::Floors;
@@ -70,11 +70,11 @@ pub struct Knowledge {
     pub(super) retry_pauses: RetryPauses,
     pub(super) fleet: Fleet,
     /// No bus: every node for itself.
-    pub(super) alone: Option<Alone>,
-    pub(super) lenience: Lenience,
+    pub(super) alone: Option<WithoutBus>,
+    pub(super) exemptions: Exemptions,
     pub(super) requests: Requests,
-    pub(super) tried: Tried,
-    pub(super) untold: Untold,
+    pub(super) recent_attempts: RecentAttempts,
+    pub(super) unpublished: Unpublished,
     pub(super) openings: Openings,
     /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
     pub(super) misses: u32,
@@ -98,10 +98,10 @@ impl Knowledge {
             retry_pauses: RetryPauses::default(),
             fleet: Fleet::default(),
             alone: None,
-            lenience: Lenience::default(),
+            exemptions: Exemptions::default(),
             requests: Requests::default(),
-            tried: Tried::default(),
-            untold: Untold::default(),
+            recent_attempts: RecentAttempts::default(),
+            unpublished: Unpublished::default(),
             openings: Openings::default(),
             misses: 0,
             missed_since: Duration::ZERO,
@@ -121,7 +121,7 @@ impl Knowledge {
     /// Refusing nothing by what is shared, only saying and counting what would have been refused.
     #[must_use]
     pub fn observing(mut self) -> Self {
-        self.lenience.observe = true;
+        self.exemptions.observe = true;
         self
     }
 
@@ -144,7 +144,7 @@ impl Knowledge {
     /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
-        self.requests.next_wake().into_iter().chain(self.untold.next_wake()).min()
+        self.requests.next_wake().into_iter().chain(self.unpublished.next_wake()).min()
     }
 
     /// The entries of all back-off keys that anybody says fail, for lists.
@@ -159,7 +159,7 @@ impl Knowledge {
         if self.is_alone() {
             return 0;
         }
-        let holds = |entry: &Entry| entry.binding == Binding::Everybody && !self.lenience.holds(now, entry.backoff_key.view());
+        let holds = |entry: &Entry| entry.binding == Binding::Everybody && !self.exemptions.holds(now, entry.backoff_key.view());
         self.entries(now).iter().filter(|entry| holds(entry)).count()
     }
 
@@ -201,7 +201,7 @@ impl Knowledge {
     /// All that this node has said and what others may still want to know, with how long ago it was so.
     #[must_use]
     pub fn own_reports(&self, now: Duration) -> Vec<(Arc<Report>, Duration)> {
-        self.replica.words_of(&self.node).into_iter().map(|(report, date)| (report, now.saturating_sub(date))).collect()
+        self.replica.reports_of(&self.node).into_iter().map(|(report, date)| (report, now.saturating_sub(date))).collect()
     }
 
     /// What happened so far.
@@ -237,8 +237,8 @@ impl Knowledge {
     /// Takes the input in; returns the requests that it touches.
     fn take(&mut self, now: Duration, input: Input, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         match input {
-            Input::Ask { request, key, target } => self.ask(now, request, key, self.aim(target), effects),
-            Input::Keys { request, key, other_keys } => {
+            Input::Request { request, key, target } => self.ask(now, request, key, self.aim(target), effects),
+            Input::LocalKeys { request, key, other_keys } => {
                 let changed = self.requests.change(request, |request| request.set_keys(key, other_keys));
                 if changed == Some(true) { vec![request] } else { vec![] }
             }
@@ -247,7 +247,7 @@ impl Knowledge {
                 self.requests.remove(request);
                 vec![]
             }
-            Input::Begun { request, attempt, trace } => {
+            Input::AttemptPlanned { request, attempt, trace } => {
                 self.requests.change(request, |request| {
                     if let State::Going(going) = &mut request.state {
                         going.attempt = Some((attempt, trace));
@@ -255,7 +255,7 @@ impl Knowledge {
                 });
                 vec![]
             }
-            Input::Started { request, attempt, trace } => {
+            Input::AttemptStarted { request, attempt, trace } => {
                 self.requests.change(request, |Request { state, wake, .. }| {
                     if let State::Going(going) = state
                         && !going.told_unanswered
@@ -267,13 +267,13 @@ impl Knowledge {
                 });
                 vec![]
             }
-            Input::Resolved { request, attempt, outcome } => self.resolved(now, request, attempt, outcome, effects),
-            Input::Heard { report, age } => self.heard(now, report, age, effects),
-            Input::Stored(backoff_key) => {
+            Input::AttemptResolved { request, attempt, outcome } => self.resolved(now, request, attempt, outcome, effects),
+            Input::ReportReceived { report, age } => self.heard(now, report, age, effects),
+            Input::ReportStored(backoff_key) => {
                 self.own_is_stored(now, backoff_key, effects);
                 vec![]
             }
-            Input::Answered { asked } => {
+            Input::BusAnswered { asked } => {
                 self.leases.answered(now, asked);
                 vec![]
             }
@@ -298,20 +298,20 @@ impl Knowledge {
             }
             Input::Cleared { image, backoff_keys, age } => self.cleared(now, image.as_deref(), backoff_keys, age),
             Input::Pause { registry, left, by } => {
-                self.lenience.pause(now, registry, left, by);
+                self.exemptions.pause(now, registry, left, by);
                 self.requests.ids()
             }
             Input::Observe(fleet_observes) => {
-                self.lenience.fleet_observes = fleet_observes;
+                self.exemptions.fleet_observes = fleet_observes;
                 self.requests.ids()
             }
             Input::BusGone => {
-                self.untold.bus_is_gone();
-                self.set_alone(Some(Alone { since: now, lost: now }))
+                self.unpublished.bus_is_gone();
+                self.set_alone(Some(WithoutBus { since: now, lost: now }))
             }
-            Input::NoLeases => self.set_alone(Some(Alone { since: now, lost: now })),
+            Input::NoLeases => self.set_alone(Some(WithoutBus { since: now, lost: now })),
             Input::BusBack => {
-                self.untold.bus_is_back();
+                self.unpublished.bus_is_back();
                 self.set_alone(None)
             }
             Input::CaughtUp => {
@@ -325,7 +325,7 @@ impl Knowledge {
     fn ask(&mut self, now: Duration, id: RequestId, key: LocalKey, aim: Aim, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         if self.requests.len() >= MAX_REQUESTS && !self.requests.contains(id) {
             self.counts.refused_total += 1;
-            effects.push(Effect::Tell(id, Verdict::Held(self.no_room(now))));
+            effects.push(Effect::Answer(id, Decision::Refused(self.no_room(now))));
             return vec![];
         }
         self.requests.add(id, Request::new(key, aim));
@@ -334,14 +334,14 @@ impl Knowledge {
 
     /// The refusal of one request too many.
     #[must_use]
-    pub fn no_room(&self, now: Duration) -> Held {
-        Held {
+    pub fn no_room(&self, now: Duration) -> Refusal {
+        Refusal {
             class: FailureClass::NodeLocal,
             cause: format!("{MAX_REQUESTS} images are wanted on this node already: wait for some of them, or cancel them"),
             learned_by: self.node.clone(),
             learned_ago: Duration::ZERO,
             trace: None,
-            next_try: now + BackoffPolicy::default().initial,
+            next_attempt: now + BackoffPolicy::default().initial,
             unconfirmed: false,
             entry: None,
         }
@@ -352,7 +352,7 @@ impl Knowledge {
         let answered_at = now.saturating_sub(age);
         // Who fails while others succeed is found at fault by that success, but may have failed as all did: it tries once more.
         let released = if succeeded { self.released_by(now, backoff_key, answered_at) } else { BTreeSet::new() };
-        if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.hear(now, Arc::clone(&report), age) {
+        if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.receive(now, Arc::clone(&report), age) {
             return vec![];
         }
         self.other_is_stored(now, &report);
@@ -373,9 +373,9 @@ impl Knowledge {
         };
         for id in self.requests.touching(backoff_key) {
             let hangs = |request: &Request| {
-                let lenient = self.lenience.holds(now, &request.aim.target.view);
+                let exempt = self.exemptions.holds(now, &request.aim.target.view);
                 let silent = |going: &Going| going.told_unanswered && answered_at >= going.begun;
-                !request.abandoned && waits_for(request) && !lenient && matches!(&request.state, State::Going(going) if silent(going))
+                !request.abandoned && waits_for(request) && !exempt && matches!(&request.state, State::Going(going) if silent(going))
             };
             if self.requests.get(id).is_some_and(hangs) {
                 self.with_request(id, |knowledge, request| {
@@ -395,7 +395,7 @@ impl Knowledge {
         if now < *begun + HANGS_AFTER {
             return;
         }
-        attempt.iter().for_each(|(attempt, _)| self.tried.abandoned(*attempt, &request.aim));
+        attempt.iter().for_each(|(attempt, _)| self.recent_attempts.abandoned(*attempt, &request.aim));
         request.state = State::Fresh;
         request.told = None;
         request.abandoned = true;
@@ -456,7 +456,7 @@ impl Knowledge {
         }
     }
 
-    fn set_alone(&mut self, alone: Option<Alone>) -> Vec<RequestId> {
+    fn set_alone(&mut self, alone: Option<WithoutBus>) -> Vec<RequestId> {
         self.alone = alone.map(|alone| self.alone.unwrap_or(alone));
         self.lease_waits.start_again();
         self.misses = 0;
@@ -465,7 +465,7 @@ impl Knowledge {
 
     fn tick(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let missed = self.leases.give_up(now);
-        let mut due: BTreeSet<RequestId> = self.tell_untold(now, effects).into_iter().collect();
+        let mut due: BTreeSet<RequestId> = self.publish_unpublished(now, effects).into_iter().collect();
         due.extend(self.requests.due(now));
         if !missed.is_empty() {
             self.counts.bus_misses_total += missed.len() as u64;
@@ -475,7 +475,7 @@ impl Knowledge {
             self.misses += 1;
             self.missed_last = now;
             if self.misses >= MISSES_TO_GONE {
-                due.extend(self.set_alone(Some(Alone { since: now, lost: self.missed_since })));
+                due.extend(self.set_alone(Some(WithoutBus { since: now, lost: self.missed_since })));
             }
         }
         for id in missed {
@@ -507,11 +507,11 @@ impl Knowledge {
                 knowledge.abandon_if_hanging(now, id, request, effects);
                 knowledge.watch(now, request, effects);
             } else {
-                let verdict = knowledge.decide(now, id, request, effects);
-                if let Verdict::Held(_) = verdict {
+                let decision = knowledge.decide(now, id, request, effects);
+                if let Decision::Refused(_) = decision {
                     knowledge.give_back(now, id, |_| true, effects);
                 }
-                tell(id, request, verdict, effects);
+                tell(id, request, decision, effects);
             }
             ((), Fate::Stays)
         });
@@ -560,17 +560,17 @@ impl Knowledge {
     }
 }
 
-/// Tells a verdict if it is another than the last, apart from how long ago it was learned.
-fn tell(id: RequestId, request: &mut Request, verdict: Verdict, effects: &mut Vec<Effect>) {
-    let known = match (&request.told, &verdict) {
-        (Some(Verdict::Held(told)), Verdict::Held(held)) => {
-            told.next_try == held.next_try && told.learned_by == held.learned_by && told.cause == held.cause
+/// Tells a decision if it is another than the last, apart from how long ago it was learned.
+fn tell(id: RequestId, request: &mut Request, decision: Decision, effects: &mut Vec<Effect>) {
+    let known = match (&request.told, &decision) {
+        (Some(Decision::Refused(told)), Decision::Refused(held)) => {
+            told.next_attempt == held.next_attempt && told.learned_by == held.learned_by && told.cause == held.cause
         }
-        (Some(told), verdict) => told == verdict,
+        (Some(told), decision) => told == decision,
         (None, _) => false,
     };
     if !known {
-        request.told = Some(verdict.clone());
-        effects.push(Effect::Tell(id, verdict));
+        request.told = Some(decision.clone());
+        effects.push(Effect::Answer(id, decision));
     }
 }

@@ -40,7 +40,7 @@ pub struct EntryNews {
     /// Since when it fails.
     pub failing_since: Duration,
     /// When somebody tries next; none: nothing holds anybody any more.
-    pub next_try: Option<Duration>,
+    pub next_attempt: Option<Duration>,
     /// How many nodes say that it fails.
     pub reporters: usize,
     /// How often in a row it has failed.
@@ -139,7 +139,7 @@ impl Knowledge {
             }
             (false, Some(_)) => {
                 let entry = self.entry_as_stored(now, backoff_key).filter(|entry| entry.binding == Binding::Everybody)?;
-                let open = Open { failing_since: entry.failing_since, until: entry.next_try + KEPT_FOR };
+                let open = Open { failing_since: entry.failing_since, until: entry.next_attempt + KEPT_FOR };
                 self.openings.opened(now, backoff_key, open);
                 Some(EntryNews::of(EntryNewsKind::Opened, &entry, report))
             }
@@ -155,7 +155,7 @@ impl Knowledge {
                     trace: report.trace,
                     cause: String::new(),
                     failing_since: open.failing_since,
-                    next_try: None,
+                    next_attempt: None,
                     reporters: 0,
                     step: 0,
                 })
@@ -192,7 +192,7 @@ impl EntryNews {
             trace: report.trace,
             cause: report.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
             failing_since: entry.failing_since,
-            next_try: Some(entry.next_try),
+            next_attempt: Some(entry.next_attempt),
             reporters: entry.reporters,
             step: entry.step,
         }

@@ -13,14 +13,14 @@ use image::Reference;
 use super::backoff_key::BackoffKeyId;
 use super::decide::{held, not_due};
 use super::entry::{Binding, Entry};
-use super::input::Held;
+use super::exemptions::PauseInForce;
+use super::input::Refusal;
 use super::lease::RequestId;
-use super::lenience::PauseInForce;
 use super::node::Knowledge;
 use super::request::State;
 use crate::core::local_list;
 use crate::core::tracker::{Cause, milliseconds};
-use crate::sought::Sought;
+use crate::entry_query::EntryQuery;
 
 /// Reporters named of one entry; more say nothing more.
 const REPORTERS_NAMED: usize = 10;
@@ -42,34 +42,34 @@ impl Knowledge {
         };
         let aim = self.aim(target.clone());
         let binding = if self.is_alone() { vec![] } else { self.binding(now.monotonic, &aim) };
-        let lenient = self.is_lenient(now.monotonic, &target.view);
+        let exempt = self.is_exempt(now.monotonic, &target.view);
         let not_due = || not_due(now.monotonic, &binding).map(|entry| held(now.monotonic, entry));
         // What one other node alone reports is waited for, where the fleet's clearance is asked for: it refuses nobody.
         let refusing = self.still_held(now.monotonic, &aim).or_else(not_due).filter(|held| check.peek || !held.unconfirmed);
         if let Some(held) = refusing {
             let count = u64::from(!check.peek);
-            if !lenient {
+            if !exempt {
                 self.counts.refused_by_shared_total += count;
                 if !check.peek {
                     self.local.refused();
                 }
-                return BackoffAnswer::Held(self.told(now.monotonic, held));
+                return BackoffAnswer::Refused(self.told(now.monotonic, held));
             }
             self.counts.observed_total += count;
         }
-        let decided_by_fleet = !lenient
+        let decided_by_fleet = !exempt
             && self.local.held(now.monotonic, &check.key).is_some()
             && self.held_here(now.monotonic, &check.key, &binding).is_none();
-        if decided_by_fleet { BackoffAnswer::Clear } else { self.local.check(now, check) }
+        if decided_by_fleet { BackoffAnswer::Allowed } else { self.local.check(now, check) }
     }
 
     /// A refusal as it travels.
     #[must_use]
-    pub fn told(&self, now: Duration, held: Held) -> told::Held {
-        told::Held {
+    pub fn told(&self, now: Duration, held: Refusal) -> told::Refusal {
+        told::Refusal {
             cause: held.cause,
             class: held.class,
-            next_try_ms: milliseconds(held.next_try.saturating_sub(now)),
+            next_attempt_ms: milliseconds(held.next_attempt.saturating_sub(now)),
             learned_by: Some(held.learned_by).filter(|node| *node != self.node),
             learned_ms_ago: u64::try_from(held.learned_ago.as_millis()).unwrap_or(u64::MAX),
             learned_trace: held.trace,
@@ -96,26 +96,26 @@ impl Knowledge {
         let entries = cause
             .backoff_keys
             .iter()
-            .filter(|backoff_key| !self.is_lenient(now, backoff_key.view()))
+            .filter(|backoff_key| !self.is_exempt(now, backoff_key.view()))
             .filter_map(|backoff_key| self.entry(now, backoff_key.id()));
         let binding = entries.filter(|entry| entry.binding == Binding::Everybody && !self.is_alone());
-        binding.map(|entry| entry.next_try.saturating_sub(now)).max()
+        binding.map(|entry| entry.next_attempt.saturating_sub(now)).max()
     }
 
     /// Whether the fleet policy says that nodes only observe.
     #[must_use]
     pub fn fleet_observes(&self) -> bool {
-        self.lenience.fleet_observes
+        self.exemptions.fleet_observes
     }
 
     /// The pauses in force.
     pub fn pauses(&self, now: Duration) -> impl Iterator<Item = &PauseInForce> {
-        self.lenience.in_force(now)
+        self.exemptions.in_force(now)
     }
 
     fn listed(&self, now: Duration, entry: &Entry) -> BackoffEntry {
         let ago = |date: Duration| u64::try_from(now.saturating_sub(date).as_millis()).unwrap_or(u64::MAX);
-        let failing = self.replica.words(entry.backoff_key.id()).filter(|report| report.finding.trouble().is_some());
+        let failing = self.replica.reports(entry.backoff_key.id()).filter(|report| report.finding.trouble().is_some());
         let newest = std::iter::once(entry.newest.reporter.to_string());
         let mut others: Vec<String> = failing.map(|report| report.reporter.to_string()).collect();
         others.retain(|name| *name != entry.newest.reporter.as_str());
@@ -131,7 +131,7 @@ impl Knowledge {
             step: entry.step,
             since_ms: ago(entry.failing_since),
             last_ms_ago: ago(entry.failed_at),
-            next_try_ms: milliseconds(entry.next_try.saturating_sub(now)),
+            next_attempt_ms: milliseconds(entry.next_attempt.saturating_sub(now)),
             probed_by: None,
             cause: entry.newest.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
             trace: entry.newest.trace,
@@ -148,10 +148,10 @@ impl Knowledge {
         // Others may hold back for an image that nothing is known of here.
         let name = what.rsplit(' ').next().unwrap_or(what);
         let image = Reference::parse(name).ok()?.normalised().to_owned();
-        let sought = Sought::of(name);
+        let entry_query = EntryQuery::of(name);
         let mut named = self.entries(now);
-        named.retain(|entry| sought.names(&self.listed(now, entry)));
-        named.sort_by_key(|entry| (entry.binding == Binding::Reporters, Reverse(entry.next_try)));
+        named.retain(|entry| entry_query.names(&self.listed(now, entry)));
+        named.sort_by_key(|entry| (entry.binding == Binding::Reporters, Reverse(entry.next_attempt)));
         named.truncate(MAX_KEYS_CLEARED);
         let of_image = self
             .replica

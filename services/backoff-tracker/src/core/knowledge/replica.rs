@@ -9,10 +9,10 @@ use contract::{FailureClass, NodeName, TraceContext};
 use super::backoff_key::{BackoffKey, BackoffKeyId, CORROBORATING_NODES};
 use super::cadence;
 use super::derived::Derived;
-use super::entry::{Binding, Entry, Eyes, Heard};
+use super::entry::{Binding, Entry, Eyes, Received};
+use super::key_reports::KeyReports;
 use super::report::{Finding, MAX_MESSAGE_BYTES, Report};
 use super::reporters::{ReporterId, Reporters};
-use super::words::Words;
 
 /// How long a report is kept; corroboration, and who already had a try, look no further back.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(600);
@@ -80,7 +80,7 @@ impl Distrust {
 /// Every node's last word on every back-off key.
 #[derive(Debug, Default)]
 pub struct Replica {
-    backoff_keys: BTreeMap<BackoffKeyId, Words>,
+    backoff_keys: BTreeMap<BackoffKeyId, KeyReports>,
     /// The back-off keys that anybody says fail, by their kind.
     failing: BTreeMap<Kind, BTreeSet<BackoffKeyId>>,
     reporters: Reporters,
@@ -100,7 +100,7 @@ pub struct Replica {
 
 impl Replica {
     /// Takes a report that was `age` old when it came. Returns whether it says anything new.
-    pub fn hear(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
+    pub fn receive(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
         self.collect_garbage(now);
         let date = now.saturating_sub(self.clamped(&report, age));
         let backoff_key = report.backoff_key.id();
@@ -116,12 +116,12 @@ impl Replica {
         }
         self.derived.forget(backoff_key);
         let by = self.reporters.spoke(&report.reporter, backoff_key, date);
-        let heard = Heard::new(report, date, failing_since);
-        self.oldest_expires = self.oldest_expires.min(expires(&heard));
-        let kind = kind(&heard.report.backoff_key);
-        let words = self.backoff_keys.entry(backoff_key).or_default();
-        words.insert(by, heard);
-        let fails = words.fails();
+        let received = Received::new(report, date, failing_since);
+        self.oldest_expires = self.oldest_expires.min(expires(&received));
+        let kind = kind(&received.report.backoff_key);
+        let reports = self.backoff_keys.entry(backoff_key).or_default();
+        reports.insert(by, received);
+        let fails = reports.fails();
         self.note_failing(kind, backoff_key, fails);
         self.contradict(now, backoff_key);
         self.make_room(by);
@@ -150,43 +150,44 @@ impl Replica {
     }
 
     /// Since when the failures of a back-off key count: its newest success, or when it was cleared.
-    fn in_order_at(&self, words: &Words) -> Option<Duration> {
-        words.succeeded_at().max(words.any().and_then(|heard| self.cleared_at(&heard.report.backoff_key)))
+    fn in_order_at(&self, reports: &KeyReports) -> Option<Duration> {
+        reports.succeeded_at().max(reports.any().and_then(|received| self.cleared_at(&received.report.backoff_key)))
     }
 
     /// The back-off keys that reports of an image are about.
     pub(super) fn backoff_keys_of_image(&self, image: &str) -> Vec<BackoffKeyId> {
-        let of_image = |words: &Words| words.any().is_some_and(|heard| heard.report.backoff_key.about().reference() == Some(image));
-        self.backoff_keys.iter().filter(|(_, words)| of_image(words)).map(|(backoff_key, _)| *backoff_key).collect()
+        let of_image =
+            |reports: &KeyReports| reports.any().is_some_and(|received| received.report.backoff_key.about().reference() == Some(image));
+        self.backoff_keys.iter().filter(|(_, reports)| of_image(reports)).map(|(backoff_key, _)| *backoff_key).collect()
     }
 
     /// All that a node has said, with when it was so.
-    pub(super) fn words_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
+    pub(super) fn reports_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
         let Some(by) = self.reporters.find(node) else { return vec![] };
-        self.heard_of(by).map(|heard| (Arc::clone(&heard.report), heard.date)).collect()
+        self.heard_of(by).map(|received| (Arc::clone(&received.report), received.date)).collect()
     }
 
     /// What the reports of a back-off key come to. Who is at fault is not heard, but by itself.
     pub(super) fn entry(&self, backoff_key: BackoffKeyId, eyes: Eyes<'_>) -> Option<Entry> {
-        let words = self.backoff_keys.get(&backoff_key).filter(|words| words.fails())?;
-        let entry = self.derived.entry(backoff_key, eyes, || (self.derive(words, eyes), self.trust_changes(eyes.now)));
+        let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
+        let entry = self.derived.entry(backoff_key, eyes, || (self.derive(reports, eyes), self.trust_changes(eyes.now)));
         entry.filter(|entry| entry.matters(eyes.now))
     }
 
     /// The same without what this node says.
     pub(super) fn entry_without(&self, backoff_key: BackoffKeyId, node: &NodeName, eyes: Eyes<'_>) -> Option<Entry> {
-        let words = self.backoff_keys.get(&backoff_key).filter(|words| words.fails())?;
-        self.derive_among(words, Some(node), None, eyes).filter(|entry| entry.matters(eyes.now))
+        let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
+        self.derive_among(reports, Some(node), None, eyes).filter(|entry| entry.matters(eyes.now))
     }
 
     /// True if other nodes need an unpublished failure of `eyes.node`: the first opens the entry, and the next confirm it until no rule asks for
     /// more reporters. A failure whose entry would have expired counts too, because successes are published for back-off keys with a known failure.
-    pub(super) fn is_changed_by(&self, untold: &Arc<Report>, date: Duration, eyes: Eyes<'_>) -> bool {
-        let silent = Words::default();
-        let words = self.backoff_keys.get(&untold.backoff_key.id()).unwrap_or(&silent);
-        let untold = Heard::new(Arc::clone(untold), date, date);
-        let derive = |untold| self.derive_among(words, Some(eyes.node), untold, eyes);
-        match (derive(None), derive(Some(&untold))) {
+    pub(super) fn is_changed_by(&self, unpublished: &Arc<Report>, date: Duration, eyes: Eyes<'_>) -> bool {
+        let silent = KeyReports::default();
+        let reports = self.backoff_keys.get(&unpublished.backoff_key.id()).unwrap_or(&silent);
+        let unpublished = Received::new(Arc::clone(unpublished), date, date);
+        let derive = |unpublished| self.derive_among(reports, Some(eyes.node), unpublished, eyes);
+        match (derive(None), derive(Some(&unpublished))) {
             (_, None) => false,
             (None, Some(_)) => true,
             (Some(known), Some(with)) => {
@@ -197,32 +198,32 @@ impl Replica {
 
     /// Whether a success of then ends a failure that others know of: of another node before it, or the reporter's own last word.
     pub(super) fn is_answered_by(&self, success: &Report, date: Duration) -> bool {
-        let Some(words) = self.backoff_keys.get(&success.backoff_key.id()) else { return false };
-        let own = self.reporters.find(&success.reporter).and_then(|by| words.failing_of(by));
-        own.is_some() || words.troubles_since(self.in_order_at(words)).any(|heard| heard.date < date)
+        let Some(reports) = self.backoff_keys.get(&success.backoff_key.id()) else { return false };
+        let own = self.reporters.find(&success.reporter).and_then(|by| reports.failing_of(by));
+        own.is_some() || reports.troubles_since(self.in_order_at(reports)).any(|received| received.date < date)
     }
 
-    fn derive(&self, words: &Words, eyes: Eyes<'_>) -> Option<Entry> {
-        self.derive_among(words, None, None, eyes)
+    fn derive(&self, reports: &KeyReports, eyes: Eyes<'_>) -> Option<Entry> {
+        self.derive_among(reports, None, None, eyes)
     }
 
     /// What the reports come to without those of one node, and with one more.
-    fn derive_among(&self, words: &Words, without: Option<&NodeName>, with: Option<&Heard>, eyes: Eyes<'_>) -> Option<Entry> {
+    fn derive_among(&self, reports: &KeyReports, without: Option<&NodeName>, with: Option<&Received>, eyes: Eyes<'_>) -> Option<Entry> {
         let nobody = BTreeMap::new();
-        let about = &words.any().or(with)?.report.backoff_key;
+        let about = &reports.any().or(with)?.report.backoff_key;
         let of_kind = self.distrust.get(&kind(about)).unwrap_or(&nobody);
-        let counts = |heard: &Heard| {
-            let reporter = &heard.report.reporter;
+        let counts = |received: &Received| {
+            let reporter = &received.report.reporter;
             let believed = of_kind.is_empty() || eyes.credulous || reporter == eyes.node;
-            let heard = believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now));
-            heard && without.is_none_or(|node| reporter != node)
+            let received = believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now));
+            received && without.is_none_or(|node| reporter != node)
         };
-        let success = words.succeeded_for(counts);
+        let success = reports.succeeded_for(counts);
         let since = success.max(self.cleared_at(about));
-        let own = self.reporters.find(eyes.node).and_then(|by| words.failing_of(by));
+        let own = self.reporters.find(eyes.node).and_then(|by| reports.failing_of(by));
         let mine = without.is_none() && own.is_some_and(|own| since.is_none_or(|since| own.date > since));
-        let with = with.filter(|heard| since.is_none_or(|since| heard.date > since));
-        let standing = words.troubles_since(since).filter(|heard| counts(heard)).chain(with);
+        let with = with.filter(|received| since.is_none_or(|since| received.date > since));
+        let standing = reports.troubles_since(since).filter(|received| counts(received)).chain(with);
         let mut entry = Entry::derive(standing, mine, success, eyes)?;
         if entry.is_unconfirmed() && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
             entry.binding = Binding::Reporters;
@@ -258,22 +259,22 @@ impl Replica {
     /// Whether anybody says that a back-off key fails, and nobody since that it does not.
     #[must_use]
     pub fn is_doubted(&self, backoff_key: BackoffKeyId) -> bool {
-        let Some(words) = self.backoff_keys.get(&backoff_key).filter(|words| words.fails()) else { return false };
-        words.troubles_since(self.in_order_at(words)).next().is_some()
+        let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
+        reports.troubles_since(self.in_order_at(reports)).next().is_some()
     }
 
     /// Whether what a node said of a back-off key last is a failure that nothing has answered since.
     pub(super) fn is_standing(&self, backoff_key: BackoffKeyId, node: &NodeName) -> bool {
-        let Some(words) = self.backoff_keys.get(&backoff_key) else { return false };
-        let own = self.reporters.find(node).and_then(|by| words.failing_of(by));
-        let since = self.in_order_at(words);
+        let Some(reports) = self.backoff_keys.get(&backoff_key) else { return false };
+        let own = self.reporters.find(node).and_then(|by| reports.failing_of(by));
+        let since = self.in_order_at(reports);
         own.is_some_and(|own| since.is_none_or(|since| own.date > since))
     }
 
     /// A node's last word on a back-off key.
     #[must_use]
     pub fn word(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Report> {
-        self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?).map(|heard| &*heard.report)
+        self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?).map(|received| &*received.report)
     }
 
     /// Whether others have shown a node to be at fault for this kind of failure.
@@ -309,13 +310,13 @@ impl Replica {
     }
 
     /// Who says what of a back-off key, in no particular order.
-    pub fn words(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = &Report> {
-        self.backoff_keys.get(&backoff_key).into_iter().flat_map(|words| words.all().map(|(_, heard)| &*heard.report))
+    pub fn reports(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = &Report> {
+        self.backoff_keys.get(&backoff_key).into_iter().flat_map(|reports| reports.all().map(|(_, received)| &*received.report))
     }
 
     /// A back-off key that there are reports of.
     pub(super) fn backoff_key(&self, id: BackoffKeyId) -> Option<Arc<BackoffKey>> {
-        self.backoff_keys.get(&id)?.any().map(|heard| Arc::clone(&heard.report.backoff_key))
+        self.backoff_keys.get(&id)?.any().map(|received| Arc::clone(&received.report.backoff_key))
     }
 
     /// The back-off keys there are reports of.
@@ -326,7 +327,7 @@ impl Replica {
     /// What the bounds did.
     #[must_use]
     pub fn counts(&self) -> ReplicaCounts {
-        ReplicaCounts { reports: self.reporters.words() as u64, ..self.counts }
+        ReplicaCounts { reports: self.reporters.reports() as u64, ..self.counts }
     }
 
     fn clamped(&mut self, report: &Report, age: Duration) -> Duration {
@@ -340,18 +341,18 @@ impl Replica {
 
     /// Whose failure stands although another has succeeded since keeps its kind of failure to itself for a while.
     fn contradict(&mut self, now: Duration, backoff_key: BackoffKeyId) {
-        let (Some(success), Some(words)) = (self.succeeded_at(backoff_key), self.backoff_keys.get_mut(&backoff_key)) else { return };
-        if !words.contradicts(success, CONTRADICTED_APART) {
+        let (Some(success), Some(reports)) = (self.succeeded_at(backoff_key), self.backoff_keys.get_mut(&backoff_key)) else { return };
+        if !reports.contradicts(success, CONTRADICTED_APART) {
             return;
         }
-        let together = words.troubles().filter(|heard| heard.failing_since < success).nth(1).is_some();
+        let together = reports.troubles().filter(|received| received.failing_since < success).nth(1).is_some();
         // Who is known to be contradicted is no news; of its own successes since, pardon keeps count.
         let known = |report: &Report| {
             let distrust = self.distrust.get(&kind(&report.backoff_key)).and_then(|nodes| nodes.get(&report.reporter));
             distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
         };
-        let at_fault = |heard: &&Heard| heard.failing_since < success && !known(&heard.report);
-        let at_fault: Vec<Arc<Report>> = words.troubles().filter(at_fault).map(|heard| Arc::clone(&heard.report)).collect();
+        let at_fault = |received: &&Received| received.failing_since < success && !known(&received.report);
+        let at_fault: Vec<Arc<Report>> = reports.troubles().filter(at_fault).map(|received| Arc::clone(&received.report)).collect();
         for report in at_fault {
             let sound_at = self.sound_at(&report);
             let held = self.distrusted(now, &report.reporter, &report.backoff_key);
@@ -369,11 +370,11 @@ impl Replica {
 
     /// When a reporter itself last had success with this kind of thing.
     fn sound_at(&self, report: &Report) -> Option<Duration> {
-        let sound = |heard: &&Heard| heard.claim.is_none() && kind(&heard.report.backoff_key) == kind(&report.backoff_key);
-        self.heard_of(self.reporters.find(&report.reporter)?).filter(sound).map(|heard| heard.date).max()
+        let sound = |received: &&Received| received.claim.is_none() && kind(&received.report.backoff_key) == kind(&report.backoff_key);
+        self.heard_of(self.reporters.find(&report.reporter)?).filter(sound).map(|received| received.date).max()
     }
 
-    fn heard_of(&self, by: ReporterId) -> impl Iterator<Item = &Heard> {
+    fn heard_of(&self, by: ReporterId) -> impl Iterator<Item = &Received> {
         self.reporters.backoff_keys_of(by).filter_map(move |backoff_key| self.backoff_keys.get(&backoff_key)?.of(by))
     }
 
@@ -395,7 +396,7 @@ impl Replica {
         if self.reporters.count_of(speaker) > MAX_KEYS_OF_ONE {
             self.forget_oldest_of(speaker);
         }
-        if self.reporters.words() > MAX_REPORTS
+        if self.reporters.reports() > MAX_REPORTS
             && let Some(most) = self.reporters.most_talkative()
         {
             self.forget_oldest_of(most);
@@ -411,11 +412,11 @@ impl Replica {
 
     fn forget(&mut self, backoff_key: BackoffKeyId, by: ReporterId) {
         self.derived.forget(backoff_key);
-        if let Some(words) = self.backoff_keys.get_mut(&backoff_key) {
-            let kind = words.any().map(|heard| kind(&heard.report.backoff_key));
-            words.remove(by);
-            let fails = words.fails();
-            if words.is_empty() {
+        if let Some(reports) = self.backoff_keys.get_mut(&backoff_key) {
+            let kind = reports.any().map(|received| kind(&received.report.backoff_key));
+            reports.remove(by);
+            let fails = reports.fails();
+            if reports.is_empty() {
                 self.backoff_keys.remove(&backoff_key);
             }
             if let Some(kind) = kind {
@@ -440,7 +441,9 @@ impl Replica {
             return;
         }
         let all = || {
-            self.backoff_keys.iter().flat_map(|(backoff_key, words)| words.all().map(move |(by, heard)| (*backoff_key, by, expires(heard))))
+            self.backoff_keys
+                .iter()
+                .flat_map(|(backoff_key, reports)| reports.all().map(move |(by, received)| (*backoff_key, by, expires(received))))
         };
         let expired: Vec<(BackoffKeyId, ReporterId)> =
             all().filter(|(_, _, expires)| *expires < now).map(|(backoff_key, by, _)| (backoff_key, by)).collect();
@@ -471,12 +474,12 @@ fn kind(backoff_key: &BackoffKey) -> Kind {
 }
 
 /// From when on a report is too old to be kept.
-fn expires(heard: &Heard) -> Duration {
-    heard.date + kept_for(heard.claim.and_then(|claim| claim.retry_after))
+fn expires(received: &Received) -> Duration {
+    received.date + kept_for(received.claim.and_then(|claim| claim.retry_after))
 }
 
 /// Whether a report is a later word than the one known, on the same clock.
-fn newer(report: &Report, date: Duration, known: &Heard) -> bool {
+fn newer(report: &Report, date: Duration, known: &Received) -> bool {
     if report.attempt == known.report.attempt {
         return report.finding.weight() > known.report.finding.weight();
     }

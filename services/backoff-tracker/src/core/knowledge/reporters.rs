@@ -19,13 +19,13 @@ pub(super) struct Reporters {
     known: Vec<Known>,
     /// Whose words are all forgotten: the next new reporter is given its number.
     free: Vec<ReporterId>,
-    words: usize,
+    reports: usize,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     name: Option<NodeName>,
-    words: BTreeMap<BackoffKeyId, Duration>,
+    reports: BTreeMap<BackoffKeyId, Duration>,
 }
 
 impl Reporters {
@@ -37,8 +37,8 @@ impl Reporters {
     /// It has said something of a back-off key, dated so.
     pub(super) fn spoke(&mut self, name: &NodeName, backoff_key: BackoffKeyId, date: Duration) -> ReporterId {
         let id = self.find(name).unwrap_or_else(|| self.admit(name));
-        if self.known[id.place()].words.insert(backoff_key, date).is_none() {
-            self.words += 1;
+        if self.known[id.place()].reports.insert(backoff_key, date).is_none() {
+            self.reports += 1;
         }
         id
     }
@@ -46,8 +46,8 @@ impl Reporters {
     /// Its word on a back-off key is kept no more.
     pub(super) fn forget(&mut self, id: ReporterId, backoff_key: BackoffKeyId) {
         let Some(known) = self.known.get_mut(id.place()) else { return };
-        self.words -= usize::from(known.words.remove(&backoff_key).is_some());
-        if known.words.is_empty()
+        self.reports -= usize::from(known.reports.remove(&backoff_key).is_some());
+        if known.reports.is_empty()
             && let Some(name) = known.name.take()
         {
             self.ids.remove(&name);
@@ -57,18 +57,18 @@ impl Reporters {
 
     /// The back-off keys it speaks of.
     pub(super) fn backoff_keys_of(&self, id: ReporterId) -> impl Iterator<Item = BackoffKeyId> {
-        self.known.get(id.place()).into_iter().flat_map(|known| known.words.keys().copied())
+        self.known.get(id.place()).into_iter().flat_map(|known| known.reports.keys().copied())
     }
 
     /// Of how many back-off keys it speaks.
     pub(super) fn count_of(&self, id: ReporterId) -> usize {
-        self.known.get(id.place()).map_or(0, |known| known.words.len())
+        self.known.get(id.place()).map_or(0, |known| known.reports.len())
     }
 
     /// The back-off key of its oldest word.
     pub(super) fn oldest_of(&self, id: ReporterId) -> Option<BackoffKeyId> {
-        let words = &self.known.get(id.place())?.words;
-        words.iter().min_by_key(|(_, date)| **date).map(|(backoff_key, _)| *backoff_key)
+        let reports = &self.known.get(id.place())?.reports;
+        reports.iter().min_by_key(|(_, date)| **date).map(|(backoff_key, _)| *backoff_key)
     }
 
     /// Who speaks of the most back-off keys.
@@ -77,8 +77,8 @@ impl Reporters {
     }
 
     /// The words of all together.
-    pub(super) fn words(&self) -> usize {
-        self.words
+    pub(super) fn reports(&self) -> usize {
+        self.reports
     }
 
     fn admit(&mut self, name: &NodeName) -> ReporterId {
@@ -111,13 +111,13 @@ mod tests {
         assert_eq!(reporters.spoke(&name("a"), two, Duration::ZERO), first);
         let second = reporters.spoke(&name("b"), one, date);
         assert_ne!(first, second);
-        assert_eq!((reporters.words(), reporters.count_of(first), reporters.oldest_of(first)), (3, 2, Some(two)));
+        assert_eq!((reporters.reports(), reporters.count_of(first), reporters.oldest_of(first)), (3, 2, Some(two)));
         assert_eq!(reporters.most_talkative(), Some(first));
         reporters.forget(first, one);
         assert_eq!(reporters.find(&name("a")), Some(first), "another word of its is kept");
         reporters.forget(first, two);
         reporters.forget(first, two);
-        assert_eq!((reporters.find(&name("a")), reporters.words(), reporters.count_of(first)), (None, 1, 0));
+        assert_eq!((reporters.find(&name("a")), reporters.reports(), reporters.count_of(first)), (None, 1, 0));
         assert_eq!(reporters.spoke(&name("c"), one, date), first);
         assert_eq!(reporters.backoff_keys_of(first).collect::<Vec<_>>(), [one]);
     }

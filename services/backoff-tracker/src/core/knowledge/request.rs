@@ -7,7 +7,7 @@ use contract::messages::backoff_tracker::{LocalKey, OTHER_KEYS_MOST};
 use contract::{AttemptId, Stage, TraceContext};
 
 use super::backoff_key::BackoffKeyId;
-use super::input::{Duty, Verdict};
+use super::input::{Decision, Duty};
 use super::target::Aim;
 
 /// A request and how far it is.
@@ -23,7 +23,7 @@ pub(super) struct Request {
     /// Whether an attempt of it was abandoned because it hung while others were answered.
     pub(super) abandoned: bool,
     /// What was last told.
-    pub(super) told: Option<Verdict>,
+    pub(super) told: Option<Decision>,
     /// When to look at it again, if nothing happens before.
     pub(super) wake: Option<Duration>,
     /// What the lease is about that it waits for. Of all requests that wait for one, the first alone is looked at when something becomes of it.

@@ -40,25 +40,25 @@ impl Knowledge {
             self.retry_pauses.succeeded(&report.key);
             return (self.local.report(now, report), effects);
         };
-        if self.tried.is_abandoned(report.attempt) {
+        if self.recent_attempts.is_abandoned(report.attempt) {
             self.local.report_abandoned(report.attempt, &report.key);
-            return (AttemptReported { next_try_ms: Some(0), entry: None }, effects);
+            return (AttemptReported { next_attempt_ms: Some(0), entry: None }, effects);
         }
         let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
         let backoff_keys = self.backoff_keys_of(&report, &failure);
-        if let Some(going) = self.tried.going_of(report.attempt) {
+        if let Some(going) = self.recent_attempts.going_of(report.attempt) {
             let kept = own_failure(now.monotonic, &failure, report.attempt_span);
             self.note_floor(&report.key, report.attempt, &going, &backoff_keys, &kept);
         }
-        let own = self.tried.is_by_own_rule(report.attempt)
-            || self.tried.view_of(report.attempt).is_none_or(|view| self.is_lenient(now.monotonic, view));
+        let own = self.recent_attempts.is_by_own_rule(report.attempt)
+            || self.recent_attempts.view_of(report.attempt).is_none_or(|view| self.is_exempt(now.monotonic, view));
         let bound = self.binding_of(now.monotonic, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| !own);
         let reported = match bound {
             Some(entry) => {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
                 self.local.report_shared(now, report, backoff_keys, failing);
-                let left = entry.next_try.saturating_sub(now.monotonic);
-                AttemptReported { next_try_ms: Some(milliseconds(left)), entry: Some(format!("{:032x}", entry.backoff_key.id().0)) }
+                let left = entry.next_attempt.saturating_sub(now.monotonic);
+                AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(format!("{:032x}", entry.backoff_key.id().0)) }
             }
             None => self.local.report_about(now, report, backoff_keys, None),
         };
@@ -72,12 +72,12 @@ impl Knowledge {
         let wanted = || {
             self.requests.iter().find(|(_, request)| request.has_key(&report.key)).map(|(_, request)| request.aim.backoff_keys_of(failure))
         };
-        self.tried.backoff_keys_of(report.attempt).or_else(wanted).unwrap_or_default()
+        self.recent_attempts.backoff_keys_of(report.attempt).or_else(wanted).unwrap_or_default()
     }
 
     /// What failed after the manifest was there is said once: another host, a limit, content that is not what it should be.
     fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &Failure, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let Some((aim, going)) = self.tried.take_resolved(attempt) else { return vec![] };
+        let Some((aim, going)) = self.recent_attempts.take_resolved(attempt) else { return vec![] };
         let backoff_keys = aim.backoff_keys_of(failure);
         let going = Going { begun: now, ..going };
         let mut touched = Vec::new();
@@ -91,7 +91,7 @@ impl Knowledge {
             self.publish(now, &going, Arc::clone(backoff_key), finding, effects);
             touched.extend(self.requests.touching(backoff_key.id()));
         }
-        self.tried.failed(attempt, &aim, backoff_keys, &going);
+        self.recent_attempts.failed(attempt, &aim, backoff_keys, &going);
         touched
     }
 
@@ -136,7 +136,7 @@ impl Knowledge {
             let Some((attempt, _)) = going.attempt else { return (touched, Fate::Ends) };
             if going.reached.contains(&Stage::Manifest) {
                 // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
-                knowledge.tried.resolved(attempt, &request.aim, going);
+                knowledge.recent_attempts.resolved(attempt, &request.aim, going);
             }
             if stage >= going.until {
                 knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
@@ -157,9 +157,9 @@ impl Knowledge {
 
     /// The same of an attempt whose clearance is over.
     fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let Some((aim, mut going)) = self.tried.resolved_one(attempt) else { return vec![] };
+        let Some((aim, mut going)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
         let touched = self.tell_stages(now, &aim, &mut going, stage, effects);
-        self.tried.resolved(attempt, &aim, &going);
+        self.recent_attempts.resolved(attempt, &aim, &going);
         touched
     }
 
@@ -197,11 +197,12 @@ impl Knowledge {
     ) -> Vec<RequestId> {
         let own_doubt = self.replica.word(backoff_key.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
         // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
-        let failed_untold = self.untold.failure(backoff_key.id()).is_some();
-        let is_first = || (watched || failed_untold) && self.is_newer_success(backoff_key, now);
-        let is_news = own_doubt || (failed_untold && self.untold.is_cut()) || self.replica.is_doubted(backoff_key.id()) || is_first();
+        let failed_unpublished = self.unpublished.failure(backoff_key.id()).is_some();
+        let is_first = || (watched || failed_unpublished) && self.is_newer_success(backoff_key, now);
+        let is_news =
+            own_doubt || (failed_unpublished && self.unpublished.is_cut()) || self.replica.is_doubted(backoff_key.id()) || is_first();
         if !is_news {
-            self.untold.forget(backoff_key.id());
+            self.unpublished.forget(backoff_key.id());
             return vec![];
         }
         self.publish(now, going, Arc::clone(backoff_key), Finding::Succeeded, effects);
@@ -240,7 +241,7 @@ impl Knowledge {
         }
         if let Some((attempt, span)) = going.attempt {
             let own = own_failure(now, failure, span);
-            self.tried.failed(attempt, &request.aim, backoff_keys.to_vec(), going);
+            self.recent_attempts.failed(attempt, &request.aim, backoff_keys.to_vec(), going);
             self.note_floor(&request.key, attempt, going, backoff_keys, &own);
             self.note_retry_pause(now, request, failure, backoff_keys, &own);
             self.move_own_delay(now, request, going, failure, backoff_keys.to_vec());
@@ -271,7 +272,7 @@ impl Knowledge {
         backoff_keys: &[Arc<BackoffKey>],
         own: &Arc<OwnFailure>,
     ) {
-        if self.is_alone() || self.is_lenient(now, &request.aim.target.view) {
+        if self.is_alone() || self.is_exempt(now, &request.aim.target.view) {
             return;
         }
         if let (Some(asked), Some(owner)) =
@@ -299,7 +300,7 @@ impl Knowledge {
         let (message, repository) = (failure.cause.clone(), aim.target.repository.clone());
         let id = backoff_key.id();
         let told = || self.replica.word(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
-        let before = match self.untold.failure(id) {
+        let before = match self.unpublished.failure(id) {
             Some((trouble, date)) => self.replica.succeeded_at(id).is_none_or(|success| success < date).then_some(trouble),
             None => told().and_then(|word| word.finding.trouble()),
         };
@@ -311,9 +312,9 @@ impl Knowledge {
     /// must not try more often than kubelet would.
     fn move_own_delay(&mut self, now: Duration, request: &Request, going: &Going, failure: &Failure, backoff_keys: Vec<Arc<BackoffKey>>) {
         let Some((attempt, attempt_span)) = going.attempt else { return };
-        let lenient = self.is_lenient(now, &request.aim.target.view);
+        let exempt = self.is_exempt(now, &request.aim.target.view);
         let failing = |since: Duration| Failing { since, took: now.saturating_sub(going.begun) };
-        let by_fleet = !going.by_own_rule && !lenient;
+        let by_fleet = !going.by_own_rule && !exempt;
         let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.told()) };
         let entry = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| by_fleet);
         if let Some(entry) = entry {
@@ -321,7 +322,7 @@ impl Knowledge {
         } else if by_fleet && !self.is_alone() && self.pauses_after(now, &request.key, &backoff_keys) {
             self.local.report_paused(at(now), report, backoff_keys);
         } else {
-            let was_held = !lenient && (going.by_own_rule || self.is_alone());
+            let was_held = !exempt && (going.by_own_rule || self.is_alone());
             let since = self.failing_for_others(now, &backoff_keys).filter(|since| was_held && *since < going.begun);
             self.local.report_about(at(now), report, backoff_keys, since.map(failing));
         }
@@ -354,9 +355,9 @@ impl Knowledge {
         let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(going.begun) };
         let report = Arc::new(Report { reporter: self.node.clone(), backoff_key, attempt, trace, finding });
         let without_bus = match report.finding {
-            Finding::Failed(_) | Finding::Unanswered(_) if going.duty == Duty::None => self.untold.began_without_bus(going.begun),
+            Finding::Failed(_) | Finding::Unanswered(_) if going.duty == Duty::None => self.unpublished.began_without_bus(going.begun),
             // Other nodes wait for the result.
-            _ => self.untold.is_cut(),
+            _ => self.unpublished.is_cut(),
         };
         if without_bus {
             self.tell_in_turn(now, report, now.saturating_sub(age));
@@ -373,9 +374,9 @@ impl Knowledge {
 
     /// Gives a report to the bus.
     pub(super) fn tell(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
-        self.untold.forget(report.backoff_key.id());
+        self.unpublished.forget(report.backoff_key.id());
         self.say_unstored(&report);
-        self.replica.hear(now, Arc::clone(&report), age);
+        self.replica.receive(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));
     }
 }

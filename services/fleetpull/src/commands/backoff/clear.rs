@@ -17,7 +17,7 @@ use crate::commands::holds::{self, Budgets};
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
-use crate::output::known::Known;
+use crate::output::known_failures::Known;
 
 /// A clear reaches the fleet as fast as knowledge does, in milliseconds; who has not heard of it by then is told by name.
 const SPREADS_WITHIN: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ async fn by_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> Vec<
 }
 
 fn block(node: NodeName, said: &Explanation) -> Option<Block> {
-    let wait = match (&said.next_try_ms, &said.budget_hold) {
+    let wait = match (&said.next_attempt_ms, &said.budget_hold) {
         (Some(left), _) => Some(*left),
         (None, Some(hold)) => hold.wait_ms,
         (None, None) => return None,
@@ -228,9 +228,9 @@ mod tests {
 
     #[test]
     fn what_keeps_the_next_attempt_for_longer_than_seconds_blocks() {
-        let said = |next_try_ms, wait_ms: Option<Option<u64>>| {
+        let said = |next_attempt_ms, wait_ms: Option<Option<u64>>| {
             let budget_hold = wait_ms.map(|wait_ms| BudgetHold { wait_ms, cause: "0 left".to_owned() });
-            Explanation { next_try_ms, budget_hold, ..Explanation::default() }
+            Explanation { next_attempt_ms, budget_hold, ..Explanation::default() }
         };
         let table = [
             (said(None, None), None),

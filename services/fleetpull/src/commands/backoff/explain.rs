@@ -9,7 +9,7 @@ use crate::cli::{BackoffExplainArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
-use crate::output::known::{self, Known};
+use crate::output::known_failures::{self, Known};
 
 /// How many entries fit on a screen.
 const SHOWN: usize = 5;
@@ -67,7 +67,7 @@ pub(super) async fn say_what_is_there(client: &FleetClient, what: &str, told: &T
     };
     output::remark(&format!("nothing of that name is held back: {what}. {others}:"));
     if !quiet {
-        known::columns(shown).iter().for_each(|line| output::remark(&format!("  {line}")));
+        known_failures::columns(shown).iter().for_each(|line| output::remark(&format!("  {line}")));
         if known.len() > shown.len() {
             output::remark("  ... `fleetpull backoff list` shows all");
         }

@@ -11,7 +11,7 @@ use crate::commands::holds::{self, Budgets};
 use crate::exit::Exit;
 use crate::fleet::ask_fleet;
 use crate::output::silent::{self, Silent};
-use crate::output::{self, known, units};
+use crate::output::{self, known_failures, units};
 
 /// The word of a node that takes part in sharing as usual.
 const SHARES: &str = "enforce";
@@ -52,7 +52,7 @@ fn print_json(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent], no
 
 fn print_text(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent], quiet: bool) {
     if !told.known.is_empty() {
-        known::columns(&told.known).iter().for_each(|line| output::fact(line));
+        known_failures::columns(&told.known).iter().for_each(|line| output::fact(line));
     }
     budgets.iter().for_each(|(owner, hold)| output::fact(&holds::line(owner, hold)));
     for pause in &told.pauses {
@@ -66,7 +66,7 @@ fn print_text(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent], qu
     }
     let of = |part: &dyn Fn(&Member) -> bool| {
         let nodes: Vec<_> = told.members.iter().filter(|member| part(member)).map(|member| member.node.clone()).collect();
-        (!nodes.is_empty()).then(|| known::named(&nodes))
+        (!nodes.is_empty()).then(|| known_failures::named(&nodes))
     };
     for (nodes, what) in [
         (of(&|member| member.alone), "go by kubelet's rule alone: their bus is gone, or too slow"),

@@ -2,9 +2,9 @@
 
 mod clear;
 mod explain;
+mod gather;
 mod list;
 mod pause;
-mod told;
 
 use anyhow::Result;
 use contract::messages::backoff_tracker::ListBackoffs;
@@ -13,7 +13,7 @@ use crate::cli::{BackoffArgs, BackoffCommand};
 use crate::exit::Exit;
 
 pub(super) use explain::{of_image, show};
-use told::{Member, Told};
+use gather::{Member, Told};
 
 /// Does what is asked.
 pub(super) fn carry_out(args: &BackoffArgs) -> Result<Exit> {

@@ -6,7 +6,7 @@ use contract::NodeName;
 use contract::messages::throttler::BudgetState;
 use serde::Serialize;
 
-use crate::output::known::named;
+use crate::output::known_failures::named;
 
 /// By which caps a node goes, as it says itself.
 #[derive(Clone, Debug, PartialEq)]

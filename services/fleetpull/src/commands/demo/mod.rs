@@ -4,9 +4,9 @@
 //! HTTP on loopback. Every line of a scene says whether it is measured, simulated or shortened.
 
 mod outage;
+mod report;
 mod scene;
 mod storm;
-mod told;
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, PullPolicy}
 use futures::future::join_all;
 use serde_json::json;
 
+use self::report::{Teller, Told};
 use self::scene::{APP, MISSING, NODES, Scene};
-use self::told::{Teller, Told};
 use super::pull::quoted;
 use crate::cli::DemoArgs;
 use crate::exit::Exit;
@@ -26,7 +26,7 @@ use crate::output::units;
 /// How many ask at once for one image.
 const ASKERS: usize = 10;
 /// How often the missing tag is asked for.
-const TRIES: usize = 20;
+const ATTEMPTS: usize = 20;
 /// The whole demo takes a few seconds; after this long something is stuck.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -99,7 +99,7 @@ async fn first_pull(scene: &Scene) -> Result<Told> {
     let outcome = scene.pull("n1", APP, PullPolicy::IfNotPresent).await?;
     let counts = step.show().await;
     ensure!(outcome.outcome == OutcomeKind::Pulled, "the pull failed: {}", outcome.message);
-    Ok(Told::new(&scene.tell, "n1", "pull", told::ending(&outcome), counts))
+    Ok(Told::new(&scene.tell, "n1", "pull", report::ending(&outcome), counts))
 }
 
 async fn again(scene: &Scene) -> Result<Told> {
@@ -108,7 +108,7 @@ async fn again(scene: &Scene) -> Result<Told> {
     let outcome = scene.pull("n1", APP, PullPolicy::IfNotPresent).await?;
     let counts = step.show().await;
     ensure!(counts.requests == 0, "a present image was asked for: {} requests", counts.requests);
-    Ok(Told::new(&scene.tell, "n1", "pull again", told::ending(&outcome), counts))
+    Ok(Told::new(&scene.tell, "n1", "pull again", report::ending(&outcome), counts))
 }
 
 async fn at_once(scene: &Scene) -> Result<Told> {
@@ -130,22 +130,22 @@ async fn at_once(scene: &Scene) -> Result<Told> {
     );
     ensure!(often.iter().all(|times| *times == 1), "a blob was served more than once: {often:?}");
     ensure!(outcomes.iter().all(|outcome| outcome.outcome == OutcomeKind::Pulled), "not everybody was answered");
-    Ok(Told::new(&scene.tell, "n2", &format!("{ASKERS} at once"), told::ending(&outcomes[0]), counts))
+    Ok(Told::new(&scene.tell, "n2", &format!("{ASKERS} at once"), report::ending(&outcomes[0]), counts))
 }
 
 async fn missing(scene: &Scene) -> Result<Told> {
-    scene.tell.scene(4, &format!("n3 is asked {TRIES} times for a tag that is not there (measured)"));
+    scene.tell.scene(4, &format!("n3 is asked {ATTEMPTS} times for a tag that is not there (measured)"));
     let step = scene.step("n3");
     let mut last = scene.pull("n3", MISSING, PullPolicy::IfNotPresent).await?;
-    scene.tell.measured("answer", told::answer(1, &last), &format!("answer  1: {}", told::outcome(&last)));
-    for _ in 1..TRIES {
+    scene.tell.measured("answer", report::answer(1, &last), &format!("answer  1: {}", report::outcome(&last)));
+    for _ in 1..ATTEMPTS {
         last = scene.pull("n3", MISSING, PullPolicy::IfNotPresent).await?;
     }
-    scene.tell.measured("answer", told::answer(TRIES, &last), &format!("answer {TRIES}: {}", told::outcome(&last)));
+    scene.tell.measured("answer", report::answer(ATTEMPTS, &last), &format!("answer {ATTEMPTS}: {}", report::outcome(&last)));
     let counts = step.show_last().await;
     ensure!(counts.failing == 1, "a missing tag cost {} failing requests", counts.failing);
-    ensure!(last.outcome == OutcomeKind::Backoff && last.next_try_ms.is_some(), "the last answer was no back-off");
-    Ok(Told::new(&scene.tell, "n3", &format!("missing, {TRIES} times"), told::ending(&last), counts))
+    ensure!(last.outcome == OutcomeKind::Backoff && last.next_attempt_ms.is_some(), "the last answer was no back-off");
+    Ok(Told::new(&scene.tell, "n3", &format!("missing, {ATTEMPTS} times"), report::ending(&last), counts))
 }
 
 async fn check_blobs(scene: &Scene) -> Result<Told> {

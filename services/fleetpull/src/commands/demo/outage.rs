@@ -12,12 +12,12 @@ use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use practice_registry::{Fault, MadeImage, Options, PracticeRegistry};
+use memory_registry::{Fault, MadeImage, MemoryRegistry, Options};
 use serde_json::json;
 
 use super::milliseconds;
+use super::report::{StepCounts, Teller, Told};
 use super::scene::{Crew, NODES, Scene};
-use super::told::{StepCounts, Teller, Told};
 use crate::node::Node;
 use crate::output::outcome::Row;
 use crate::output::units;
@@ -44,7 +44,7 @@ const ASKED_WITHIN: Duration = Duration::from_millis(500);
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// One side: a registry and whoever asks it.
 struct Side<'a> {
-    registry: PracticeRegistry,
+    registry: MemoryRegistry,
     /// The pulls that go on.
     asking: FuturesUnordered<LocalBoxFuture<'a, ()>>,
     board: Board,
@@ -62,7 +62,7 @@ struct Standing {
 
 impl Side<'_> {
     async fn new() -> Result<Self> {
-        let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for a registry")?;
+        let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for a registry")?;
         for (seed, service) in SERVICES.iter().enumerate() {
             registry.add_image(&format!("shop/{service}"), "v1", &MadeImage::of_layers(LAYERS).seeded(seed as u64));
         }
@@ -238,7 +238,7 @@ async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<b
         let outcome = scene.node(name)?.pull(EnsureImage { image: image.clone(), pod, ..EnsureImage::default() }).await?;
         let row = Row { image, node: name.parse()?, outcome, at_ms: clock.now().wall_ms(), under_way: None, not_begun: false };
         if let Some(sentence) = row.refusal() {
-            let PullOutcome { class, learned_by, learned_ms_ago, learned_trace_id, next_try_ms, .. } = &row.outcome;
+            let PullOutcome { class, learned_by, learned_ms_ago, learned_trace_id, next_attempt_ms, .. } = &row.outcome;
             let learned_at = learned_ms_ago.map(|ago| units::rfc_3339(row.at_ms.saturating_sub(ago)));
             let figures = json!({
                 "node": name,
@@ -246,7 +246,7 @@ async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<b
                 "learned_by": learned_by,
                 "learned_at": learned_at,
                 "learned_trace_id": learned_trace_id,
-                "next_try_ms": next_try_ms,
+                "next_attempt_ms": next_attempt_ms,
             });
             scene.tell.measured("refusal", figures, &format!("        {sentence}"));
             return Ok(true);
@@ -264,7 +264,7 @@ fn show_end(tell: &Teller, ours: &Side<'_>, theirs: &Side<'_>, took: Duration, c
     );
     let now = clock.now().monotonic;
     let left = |standing: &Standing| {
-        let next = Duration::from_millis(standing.outcome.next_try_ms?);
+        let next = Duration::from_millis(standing.outcome.next_attempt_ms?);
         Some((standing.at + next).saturating_sub(now))
     };
     let waits: Vec<Duration> = theirs.board.borrow().values().filter_map(left).collect();

@@ -11,7 +11,7 @@ use contract::PullEvent;
 use contract::messages::event_recorder::ListEvents;
 use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy};
 use contract::subject::Fleet;
-use practice_registry::{AddedManifest, MadeImage, Options, PracticeRegistry};
+use memory_registry::{AddedManifest, MadeImage, MemoryRegistry, Options};
 use runtimes::keyring::{Environment, Keyring, KeyringOptions};
 use runtimes::oci_layout::{OciLayout, OciLayoutOptions};
 use serde_json::json;
@@ -19,7 +19,7 @@ use settings::Settings;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::told::{StepCounts, Teller};
+use super::report::{StepCounts, Teller};
 use crate::node::{Node, NodeOptions, NodeParts, Policies, Sharing, root_envelope};
 
 /// The image that is there.
@@ -36,7 +36,7 @@ pub(super) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 /// A registry and three nodes.
 pub(super) struct Scene {
     pub(super) tell: Teller,
-    pub(super) registry: PracticeRegistry,
+    pub(super) registry: MemoryRegistry,
     pub(super) image: AddedManifest,
     crew: Crew,
     stores: TempDir,
@@ -55,7 +55,7 @@ pub(super) struct Step<'a> {
 impl Scene {
     /// Starts everything.
     pub(super) async fn set(tell: Teller) -> Result<Self> {
-        let registry = PracticeRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
+        let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
         let added = registry.add_image("shop/web", APP_TAG, &MadeImage::of_layers(LAYERS));
         let image = added.manifests.into_iter().next().context("the registry made no image")?;
         let stores = tempfile::Builder::new().prefix("fleetpull-demo-").tempdir().context("no temporary folder can be made")?;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Effect, Failure, Input, Knowledge, LeaseAnswer, LeaseName, Outcome, Report, RequestId, Verdict};
+use backoff_tracker::core::knowledge::{Decision, Effect, Failure, Input, Knowledge, LeaseAnswer, LeaseName, Outcome, Report, RequestId};
 use backoff_tracker::core::{BackoffPolicy, Delays};
 use clock::Random;
 use contract::messages::backoff_tracker::LocalKey;
@@ -144,7 +144,7 @@ impl Fleet {
 
     fn input(&mut self, node: usize, event: Event) -> Option<Input> {
         Some(match event {
-            Event::Ask => Input::Ask { request: REQUEST, key: LocalKey { pod: None, image: image() }, target: target() },
+            Event::Ask => Input::Request { request: REQUEST, key: LocalKey { pod: None, image: image() }, target: target() },
             Event::Tick => {
                 self.nodes.get_mut(node)?.tick.take_if(|planned| *planned == self.now)?;
                 Input::Tick
@@ -153,9 +153,9 @@ impl Fleet {
                 self.failing += 1;
                 let cause = "ErrImagePull: manifest unknown".to_owned();
                 let failure = Failure { class: FailureClass::NotFound, authoritative: true, cause, ..Failure::default() };
-                Input::Resolved { request: REQUEST, attempt, outcome: Outcome::Failed(failure) }
+                Input::AttemptResolved { request: REQUEST, attempt, outcome: Outcome::Failed(failure) }
             }
-            Event::Heard { report, date } => Input::Heard { report, age: self.now.saturating_sub(date) },
+            Event::Heard { report, date } => Input::ReportReceived { report, age: self.now.saturating_sub(date) },
             Event::Lease(name, answer) => Input::Lease(name, answer),
             Event::Taken { name, holder, until } => {
                 Input::LeaseTaken { name, holder: self.nodes.get(holder)?.name.clone(), left: until.saturating_sub(self.now) }
@@ -179,12 +179,12 @@ impl Fleet {
 
     fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
-            Effect::Tell(_, Verdict::Clear { .. }) => {
+            Effect::Answer(_, Decision::Granted { .. }) => {
                 let attempt = AttemptId::random(&mut self.random);
-                self.step(node, Input::Begun { request: REQUEST, attempt, trace: None });
+                self.step(node, Input::AttemptPlanned { request: REQUEST, attempt, trace: None });
                 self.queue.plan(self.now + ANSWER_TAKES, (node, Event::Answered(attempt)));
             }
-            Effect::Tell(..) | Effect::Abandon(_) | Effect::Announce(_) => {}
+            Effect::Answer(..) | Effect::Abandon(_) | Effect::Announce(_) => {}
             Effect::Publish(report, age) => {
                 let date = self.now.saturating_sub(age);
                 self.tell_all(|| Event::Heard { report: Arc::clone(&report), date });

@@ -6,7 +6,7 @@ use image::Reference;
 use serde::Serialize;
 
 use super::{Findings, Verdict};
-use crate::output::known::{JsonView, Known};
+use crate::output::known_failures::{JsonView, Known};
 use crate::output::{self, given, trace_link, units};
 
 /// How a reference is read, and what one node, or this process, says of a pull.
@@ -34,7 +34,7 @@ struct JsonPull<'a> {
     inspect_error: Option<&'a str>,
     in_flight: bool,
     verdict: &'a str,
-    next_try_ms: Option<u64>,
+    next_attempt_ms: Option<u64>,
     /// Why it would wait for its registry's budget.
     budget_cause: Option<&'a str>,
     budget_wait_ms: Option<u64>,
@@ -65,7 +65,7 @@ impl<'a> JsonPull<'a> {
             inspect_error: said.inspect_error.as_deref(),
             in_flight: said.in_flight,
             verdict: &said.verdict,
-            next_try_ms: said.next_try_ms,
+            next_attempt_ms: said.next_attempt_ms,
             budget_cause: said.budget_hold.as_ref().map(|hold| hold.cause.as_str()),
             budget_wait_ms: said.budget_hold.as_ref().and_then(|hold| hold.wait_ms),
             cause: said.cause.as_deref().and_then(given),

@@ -17,7 +17,7 @@ use crate::cli::{ExplainArgs, OutputFormat};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{connect, connect_here};
-use crate::output::known::Known;
+use crate::output::known_failures::Known;
 use crate::output::{self, given};
 
 /// How many nodes' verdicts fit on a screen.
@@ -124,7 +124,8 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
         answers.iter_mut().filter_map(|(_, said)| said.as_mut().ok()).for_each(|said| budgets.complete(said));
     }
     let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, said)| Verdict { node: Some(node), said }).collect();
-    let held = verdicts.iter().filter(|verdict| verdict.said.as_ref().is_ok_and(|said| said.class.is_some() || said.next_try_ms.is_some()));
+    let held =
+        verdicts.iter().filter(|verdict| verdict.said.as_ref().is_ok_and(|said| said.class.is_some() || said.next_attempt_ms.is_some()));
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
     let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(&client, &held, &args.image).await };
     Ok(Findings { verdicts, known })
@@ -139,7 +140,7 @@ fn print_text(reference: &Reference, findings: &Findings) {
     // Where there are many, those that wait are asked about.
     let mut verdicts: Vec<&Verdict> = findings.verdicts.iter().collect();
     if verdicts.len() > VERDICTS_SHOWN {
-        verdicts.sort_by_key(|verdict| verdict.said.as_ref().is_ok_and(|said| said.next_try_ms.is_none()));
+        verdicts.sort_by_key(|verdict| verdict.said.as_ref().is_ok_and(|said| said.next_attempt_ms.is_none()));
     }
     for verdict in verdicts.iter().take(VERDICTS_SHOWN) {
         print_verdict(verdict, findings.known.is_empty());

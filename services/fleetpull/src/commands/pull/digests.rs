@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use contract::NodeName;
 
-use crate::output::known::named;
+use crate::output::known_failures::named;
 use crate::output::outcome::Row;
 
 /// A warning for each image that has several digests on nodes of one platform.

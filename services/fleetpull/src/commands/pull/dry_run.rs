@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::late::Late;
 use super::remote;
-use super::weighing::{self, ToFetch};
+use super::size_estimate::{self, ToFetch};
 use crate::cli::{OutputFormat, PullArgs};
 use crate::commands::holds::Budgets;
 use crate::exit::Exit;
@@ -27,7 +27,7 @@ struct JsonRow<'a> {
     in_flight: bool,
     /// What would happen, in one sentence.
     would: Option<&'a str>,
-    next_try_ms: Option<u64>,
+    next_attempt_ms: Option<u64>,
     /// How long it would wait for its registry's budget.
     budget_wait_ms: Option<u64>,
     /// What is missing there of the image; null where nobody knows.
@@ -99,7 +99,7 @@ async fn ask<'a>(args: &PullArgs, client: &FleetClient, nodes: &[NodeName], imag
         told.iter_mut().filter_map(|(_, said)| said.as_mut().ok()).for_each(|said| budgets.complete(said));
     }
     let said: Vec<(&NodeName, &Explanation)> = told.iter().filter_map(|(node, said)| Some((node, said.as_ref().ok()?))).collect();
-    let mut to_fetch = weighing::weigh(client, &command, &said).await;
+    let mut to_fetch = size_estimate::weigh(client, &command, &said).await;
     let answer = |(node, said): (NodeName, Result<Explanation, String>)| match said {
         Ok(said) => {
             let to_fetch = to_fetch.remove(&node).unwrap_or_else(|| ToFetch::Unknown(String::new()));
@@ -131,7 +131,7 @@ impl<'a> Answer<'a> {
             present: self.present(),
             in_flight: said.is_some_and(|said| said.in_flight),
             would: said.map(|said| said.verdict.as_str()),
-            next_try_ms: said.and_then(|said| said.next_try_ms),
+            next_attempt_ms: said.and_then(|said| said.next_attempt_ms),
             budget_wait_ms: said.and_then(|said| said.budget_hold.as_ref()?.wait_ms),
             bytes_to_fetch: self.to_fetch.bytes(),
             bytes_at_most: matches!(self.to_fetch, ToFetch::UpTo(_)),

@@ -90,7 +90,7 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription, trace:
                 Some(mut row) => {
                     if args.output.format == OutputFormat::Text {
                         // Nobody remembers the failure once this process has ended: the same command tries at once.
-                        row.outcome.next_try_ms = None;
+                        row.outcome.next_attempt_ms = None;
                     }
                     row.print(args.output.format);
                     rows.push(row);

@@ -9,7 +9,7 @@ mod node_pull;
 mod place;
 mod plan;
 mod remote;
-mod weighing;
+mod size_estimate;
 mod withdraw;
 
 pub(super) use place::quoted;

@@ -17,7 +17,7 @@ use super::plan::Begin;
 use crate::cli::PullArgs;
 use crate::fleet::{ANSWER_WITHIN, FleetClient};
 use crate::node::STANDING;
-use crate::output::known::same_image;
+use crate::output::known_failures::same_image;
 use crate::output::outcome::Row;
 use crate::tracing_of_command::CommandTrace;
 

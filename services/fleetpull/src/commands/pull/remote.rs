@@ -106,7 +106,7 @@ async fn whom(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, L
 pub(super) fn say_who_is_silent(args: &PullArgs, late: &Late) {
     let unsure = late.unsure();
     if !unsure.is_empty() && !args.output.quiet {
-        output::remark(&format!("{}: known, but silent: whether the labels fit is not known", output::known::named(&unsure)));
+        output::remark(&format!("{}: known, but silent: whether the labels fit is not known", output::known_failures::named(&unsure)));
     }
 }
 

@@ -9,7 +9,7 @@ use super::node_pull::Job;
 use super::plan::Plan;
 use crate::commands::acting::by;
 use crate::output;
-use crate::output::known::{named, same_image};
+use crate::output::known_failures::{named, same_image};
 use crate::output::outcome::Row;
 
 /// As a shell counts a process that SIGINT has ended.

@@ -19,7 +19,7 @@ fn seen(at_s: u64, reason: EventReason, node: &str, image: &str) -> Seen {
         attempt: None,
         duration_ms: is_attempt.then_some(100),
         waiting_ms: None,
-        next_try_ms: None,
+        next_attempt_ms: None,
         size_bytes: None,
         reporters: None,
     }
@@ -45,9 +45,15 @@ fn of_attempt(attempt: &str, pod: &str, seen: Seen) -> Seen {
     Seen { attempt: Some(attempt.to_owned()), pod: Some(pod.to_owned()), ..seen }
 }
 
-fn about_entry(reason: EventReason, at_s: u64, next_try_s: u64, image: Option<&str>) -> Seen {
+fn about_entry(reason: EventReason, at_s: u64, next_attempt_s: u64, image: Option<&str>) -> Seen {
     let image = image.map(str::to_owned);
-    Seen { image, entry: Some("e1".to_owned()), next_try_ms: Some(1_000 * next_try_s), reporters: Some(2), ..seen(at_s, reason, "n1", "") }
+    Seen {
+        image,
+        entry: Some("e1".to_owned()),
+        next_attempt_ms: Some(1_000 * next_attempt_s),
+        reporters: Some(2),
+        ..seen(at_s, reason, "n1", "")
+    }
 }
 
 fn figures(events: &[Seen]) -> Figures {

@@ -35,7 +35,7 @@ impl Span {
             node: seen.node.clone(),
             class: seen.class.clone(),
             confirmed_ms: seen.reporters.is_some_and(|reporters| reporters > 1).then_some(seen.first_ms),
-            until_ms: seen.at_ms.saturating_add(seen.next_try_ms.unwrap_or_default()),
+            until_ms: seen.at_ms.saturating_add(seen.next_attempt_ms.unwrap_or_default()),
         }
     }
 

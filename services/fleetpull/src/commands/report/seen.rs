@@ -25,7 +25,7 @@ pub(super) struct Seen {
     pub(super) attempt: Option<String>,
     pub(super) duration_ms: Option<u64>,
     pub(super) waiting_ms: Option<u64>,
-    pub(super) next_try_ms: Option<u64>,
+    pub(super) next_attempt_ms: Option<u64>,
     pub(super) size_bytes: Option<u64>,
     pub(super) reporters: Option<u64>,
 }
@@ -52,7 +52,7 @@ impl Seen {
             attempt: text("attempt"),
             duration_ms: data["duration_ms"].as_u64(),
             waiting_ms: data["waiting_ms"].as_u64(),
-            next_try_ms: data["next_try_ms"].as_u64(),
+            next_attempt_ms: data["next_attempt_ms"].as_u64(),
             size_bytes: data["size_bytes"].as_u64(),
             reporters: data["reporters"].as_u64(),
         })

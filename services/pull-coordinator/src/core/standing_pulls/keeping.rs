@@ -8,8 +8,8 @@ use contract::TraceContext;
 use super::{STANDING_PULLS_MAX, stands, wait_of};
 use crate::core::alarms::Alarm;
 use crate::core::coordinator::Coordinator;
+use crate::core::messages_text;
 use crate::core::step::{Effect, KeptStandingPull};
-use crate::core::words;
 
 impl Coordinator {
     /// The agent began again: what stood, stands for the rest of its time.
@@ -57,7 +57,7 @@ impl Coordinator {
             standing_pull.in_writing = false;
             standing_pull.written |= error.is_none();
             for (request, message) in standing_pull.detached.drain(..) {
-                let message = error.map_or(message, words::standing_pull_not_kept);
+                let message = error.map_or(message, messages_text::standing_pull_not_kept);
                 effects.push(Effect::Answer { request, outcome: stands(*id, standing_pull.trace, message) });
             }
         }

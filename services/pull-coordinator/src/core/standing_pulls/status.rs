@@ -2,14 +2,14 @@
 
 use clock::Now;
 use contract::StandingPullId;
-use contract::messages::backoff_tracker::Held;
+use contract::messages::backoff_tracker::Refusal;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, StandingPullState, StandingPullStatus};
 
 use super::StandingPull;
 use crate::core::coordinator::Coordinator;
 use crate::core::flight::{FleetSide, FlightStage};
+use crate::core::messages_text;
 use crate::core::request::{Stage, milliseconds};
-use crate::core::words;
 
 impl Coordinator {
     pub(super) fn standing_pull_status(&self, now: Now, id: StandingPullId, standing_pull: &StandingPull) -> StandingPullStatus {
@@ -32,10 +32,10 @@ impl Coordinator {
             since_ms: now.wall_ms().saturating_sub(standing_pull.since_ms),
             left_ms: milliseconds(standing_pull.until.saturating_sub(now.monotonic)),
             callers: u32::try_from(self.standing_pulls.callers.values().filter(|other| **other == id).count()).unwrap_or(u32::MAX),
-            tries: standing_pull.tries,
+            attempts: standing_pull.attempts,
             cause: String::new(),
             class: None,
-            next_try_ms: None,
+            next_attempt_ms: None,
             learned_by: None,
             learned_ms_ago: None,
             learned_trace_id: None,
@@ -56,18 +56,18 @@ fn waiting_for(now: Now, status: StandingPullStatus, stage: &FlightStage, fleet:
     let awaits_clearance = *stage == FlightStage::AwaitingClearance;
     match (fleet.held_lately(now.monotonic), fleet.budget_wait) {
         (Some(held), _) if awaits_clearance => held_by(status, held),
-        (_, Some(wait)) => StandingPullStatus { cause: words::no_budget(&fleet.target.view.registry, wait), ..status },
-        _ if awaits_clearance && fleet.answered => StandingPullStatus { cause: words::NO_WORD.to_owned(), ..status },
+        (_, Some(wait)) => StandingPullStatus { cause: messages_text::no_budget(&fleet.target.view.registry, wait), ..status },
+        _ if awaits_clearance && fleet.answered => StandingPullStatus { cause: messages_text::NO_WORD.to_owned(), ..status },
         _ => status,
     }
 }
 
 /// A standing pull that the fleet knows something of.
-fn held_by(status: StandingPullStatus, held: Held) -> StandingPullStatus {
+fn held_by(status: StandingPullStatus, held: Refusal) -> StandingPullStatus {
     StandingPullStatus {
         cause: held.cause,
         class: Some(held.class),
-        next_try_ms: Some(held.next_try_ms),
+        next_attempt_ms: Some(held.next_attempt_ms),
         learned_by: held.learned_by.map(String::from),
         learned_ms_ago: Some(held.learned_ms_ago),
         learned_trace_id: held.learned_trace.map(|trace| trace.trace_id_hex()),
@@ -85,7 +85,7 @@ fn failed_with(status: StandingPullStatus, last: &PullOutcome, age_ms: u64) -> S
     StandingPullStatus {
         cause,
         class: last.class,
-        next_try_ms: last.next_try_ms.filter(|_| resting).map(|left| left.saturating_sub(age_ms)),
+        next_attempt_ms: last.next_attempt_ms.filter(|_| resting).map(|left| left.saturating_sub(age_ms)),
         learned_by: last.learned_by.clone(),
         learned_ms_ago: last.learned_ms_ago.map(|ago| ago + age_ms),
         learned_trace_id: last.learned_trace_id.clone(),

@@ -488,7 +488,7 @@ mod tests {
             let mut queue: VecDeque<usize> = (0..self.pulls).collect();
             let mut due = BinaryHeap::new();
             let mut answers: VecDeque<(Duration, Duration, usize, bool)> = VecDeque::new();
-            let mut tries = vec![0_u32; self.pulls];
+            let mut attempts = vec![0_u32; self.pulls];
             let (mut failing, mut left, mut second) = (0, self.pulls, (0, 0));
             let mut now = Duration::ZERO;
             while left > 0 && now < Duration::from_secs(1_000) {
@@ -503,8 +503,8 @@ mod tests {
                         left -= 1;
                     } else {
                         failing += 1;
-                        tries[pull] += 1;
-                        due.push(Reverse((now + Duration::from_secs((1 << (tries[pull] - 1).min(2)).min(4)), pull)));
+                        attempts[pull] += 1;
+                        due.push(Reverse((now + Duration::from_secs((1 << (attempts[pull] - 1).min(2)).min(4)), pull)));
                     }
                 }
                 rate.pass(now);

@@ -149,9 +149,9 @@ pub struct PullOutcome {
     /// How long it waited before that.
     #[serde(default)]
     pub waiting_ms: u64,
-    /// Milliseconds until the next try is allowed, after a failure.
+    /// Milliseconds until the next attempt is allowed, after a failure.
     #[serde(default)]
-    pub next_try_ms: Option<u64>,
+    pub next_attempt_ms: Option<u64>,
     /// Which login was used, by its entry and file, never its user; empty when none was needed.
     #[serde(default)]
     pub auth: String,

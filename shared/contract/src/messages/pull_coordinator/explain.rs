@@ -90,7 +90,7 @@ pub struct Explanation {
     pub inspect_error: Option<String>,
     /// Milliseconds until a try is allowed, if it is too soon now.
     #[serde(default)]
-    pub next_try_ms: Option<u64>,
+    pub next_attempt_ms: Option<u64>,
     /// A pull without `--wait` waits for that attempt instead of being refused: the failure is unconfirmed, and the attempt comes within
     /// the time that such a pull waits for the fleet.
     #[serde(default)]

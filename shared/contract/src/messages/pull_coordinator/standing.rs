@@ -48,7 +48,7 @@ pub struct StandingPullStatus {
     pub callers: u32,
     /// How often it was tried or refused so far.
     #[serde(default)]
-    pub tries: u64,
+    pub attempts: u64,
     /// What holds it, held it last, or why its last try failed: `<reason>: <message>`. Without a class, what it waits for in words;
     /// empty while it waits for nothing but its node.
     #[serde(default)]
@@ -56,9 +56,9 @@ pub struct StandingPullStatus {
     /// The class of that cause.
     #[serde(default)]
     pub class: Option<FailureClass>,
-    /// Milliseconds until the next try, by whomever.
+    /// Milliseconds until the next attempt, by whomever.
     #[serde(default)]
-    pub next_try_ms: Option<u64>,
+    pub next_attempt_ms: Option<u64>,
     /// Which node found out; none: this one.
     #[serde(default)]
     pub learned_by: Option<String>,

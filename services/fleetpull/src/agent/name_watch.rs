@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, ResponseFuture};
-use actors::{Ask, Gravestone, MAILBOX_CAPACITY};
+use actors::{Ask, MAILBOX_CAPACITY, PanicGuard};
 use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::{CallError, MessageId};
 use tokio::sync::Notify;
@@ -40,12 +40,12 @@ impl Door {
 pub(super) struct Doorkeeper {
     door: Arc<Door>,
     agent: Recipient<Ask<DescribeNode>>,
-    _gravestone: Gravestone,
+    _panic_guard: PanicGuard,
 }
 
 impl Doorkeeper {
-    pub(super) fn new(door: Arc<Door>, agent: Recipient<Ask<DescribeNode>>, gravestone: Gravestone) -> Self {
-        Self { door, agent, _gravestone: gravestone }
+    pub(super) fn new(door: Arc<Door>, agent: Recipient<Ask<DescribeNode>>, panic_guard: PanicGuard) -> Self {
+        Self { door, agent, _panic_guard: panic_guard }
     }
 }
 

@@ -13,7 +13,7 @@ const HASH_SHOWN: usize = 8;
 
 /// What a node says of itself to the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct Locality {
     /// The group of nodes that see the same (`fleet.scope`).
     pub scope: String,
     /// `node.zone`.
@@ -24,7 +24,7 @@ pub struct Surroundings {
     pub boot: String,
 }
 
-impl Surroundings {
+impl Locality {
     /// What is wanted, as the fleet sees it from this node.
     pub(crate) async fn target(&self, runtime: &dyn ImageRuntime, reference: &Reference, platform: Option<&Platform>) -> Target {
         self.target_by(runtime.route(reference, platform).await, reference)
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn target(image: &str, route: Route) -> Target {
-        let node = Surroundings { scope: "s".to_owned(), zone: "z".to_owned(), egress: "e".to_owned(), boot: "b".to_owned() };
+        let node = Locality { scope: "s".to_owned(), zone: "z".to_owned(), egress: "e".to_owned(), boot: "b".to_owned() };
         node.target_by(route, &Reference::parse(image).expect("an image"))
     }
 

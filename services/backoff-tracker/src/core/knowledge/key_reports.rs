@@ -3,39 +3,39 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::entry::Heard;
+use super::entry::Received;
 use super::reporters::ReporterId;
 
 /// Every node's last word on a back-off key. Of most back-off keys thousands say that it is in order, and few that it fails: whatever is asked of it
 /// often costs by these few.
 #[derive(Debug, Default)]
-pub(super) struct Words {
+pub(super) struct KeyReports {
     /// Of who says that it is in order.
-    sound: BTreeMap<ReporterId, Heard>,
+    sound: BTreeMap<ReporterId, Received>,
     /// Of who says that it fails, by reporter. Of most failures one node speaks: a map would take room for eleven.
-    failing: Vec<(ReporterId, Heard)>,
+    failing: Vec<(ReporterId, Received)>,
     /// The newest success, and whose.
     success: Option<(Duration, ReporterId)>,
     /// The newest success at which all who say that it fails were found to be contradicted, if nobody said so since.
     contradicted: Option<Duration>,
 }
 
-impl Words {
-    pub(super) fn insert(&mut self, by: ReporterId, heard: Heard) {
-        let date = heard.date;
-        let succeeded = heard.claim.is_none();
+impl KeyReports {
+    pub(super) fn insert(&mut self, by: ReporterId, received: Received) {
+        let date = received.date;
+        let succeeded = received.claim.is_none();
         if succeeded {
             self.fails_no_more(by);
-            self.sound.insert(by, heard);
+            self.sound.insert(by, received);
         } else {
             self.sound.remove(&by);
             match self.place(by) {
-                Ok(at) => self.failing[at].1 = heard,
+                Ok(at) => self.failing[at].1 = received,
                 Err(at) => {
                     if self.failing.is_empty() {
                         self.failing.reserve_exact(1);
                     }
-                    self.failing.insert(at, (by, heard));
+                    self.failing.insert(at, (by, received));
                 }
             }
             self.contradicted = None;
@@ -55,22 +55,22 @@ impl Words {
         }
     }
 
-    pub(super) fn of(&self, by: ReporterId) -> Option<&Heard> {
+    pub(super) fn of(&self, by: ReporterId) -> Option<&Received> {
         self.failing_of(by).or_else(|| self.sound.get(&by))
     }
 
     /// The word of one who says that it fails.
-    pub(super) fn failing_of(&self, by: ReporterId) -> Option<&Heard> {
+    pub(super) fn failing_of(&self, by: ReporterId) -> Option<&Received> {
         self.place(by).ok().map(|at| &self.failing[at].1)
     }
 
     /// Those who say that it fails, then the others.
-    pub(super) fn all(&self) -> impl Iterator<Item = (ReporterId, &Heard)> {
-        let failing = self.failing.iter().map(|(by, heard)| (*by, heard));
-        failing.chain(self.sound.iter().map(|(by, heard)| (*by, heard)))
+    pub(super) fn all(&self) -> impl Iterator<Item = (ReporterId, &Received)> {
+        let failing = self.failing.iter().map(|(by, received)| (*by, received));
+        failing.chain(self.sound.iter().map(|(by, received)| (*by, received)))
     }
 
-    pub(super) fn any(&self) -> Option<&Heard> {
+    pub(super) fn any(&self) -> Option<&Received> {
         self.troubles().chain(self.sound.values()).next()
     }
 
@@ -82,13 +82,13 @@ impl Words {
         !self.failing.is_empty()
     }
 
-    pub(super) fn troubles(&self) -> impl Iterator<Item = &Heard> + Clone {
-        self.failing.iter().map(|(_, heard)| heard)
+    pub(super) fn troubles(&self) -> impl Iterator<Item = &Received> + Clone {
+        self.failing.iter().map(|(_, received)| received)
     }
 
     /// Failures later than that.
-    pub(super) fn troubles_since(&self, since: Option<Duration>) -> impl Iterator<Item = &Heard> + Clone {
-        self.troubles().filter(move |heard| since.is_none_or(|since| heard.date > since))
+    pub(super) fn troubles_since(&self, since: Option<Duration>) -> impl Iterator<Item = &Received> + Clone {
+        self.troubles().filter(move |received| since.is_none_or(|since| received.date > since))
     }
 
     /// The newest success.
@@ -97,17 +97,17 @@ impl Words {
     }
 
     /// The report of the newest success.
-    pub(super) fn newest_success(&self) -> Option<&Heard> {
+    pub(super) fn newest_success(&self) -> Option<&Received> {
         self.sound.get(&self.success?.1)
     }
 
     /// The newest success of those that count.
-    pub(super) fn succeeded_for(&self, counts: impl Fn(&Heard) -> bool) -> Option<Duration> {
+    pub(super) fn succeeded_for(&self, counts: impl Fn(&Received) -> bool) -> Option<Duration> {
         let (date, by) = self.success?;
         if self.sound.get(&by).is_some_and(&counts) {
             return Some(date);
         }
-        self.sound.values().filter(|heard| counts(heard)).map(|heard| heard.date).max()
+        self.sound.values().filter(|received| counts(received)).map(|received| received.date).max()
     }
 
     /// Whether it is to be found who is contradicted by a success: where all were, it is done anew once in `apart`.
@@ -115,7 +115,7 @@ impl Words {
         if self.failing.is_empty() || self.contradicted.is_some_and(|before| success < before + apart) {
             return false;
         }
-        let all = self.troubles().all(|heard| heard.failing_since < success);
+        let all = self.troubles().all(|received| received.failing_since < success);
         self.contradicted = all.then_some(success);
         true
     }
@@ -132,6 +132,6 @@ impl Words {
     }
 
     fn find_success(&mut self) {
-        self.success = self.sound.iter().map(|(by, heard)| (heard.date, *by)).max();
+        self.success = self.sound.iter().map(|(by, received)| (received.date, *by)).max();
     }
 }

@@ -171,12 +171,12 @@ pub(super) fn ending(last: &PullOutcome) -> &str {
 /// An answer in kubelet's words, with what only Fleetpull says.
 pub(super) fn outcome(outcome: &PullOutcome) -> String {
     let reason = outcome.reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
-    let next = outcome.next_try_ms.map(|left| format!("; next try in {}", units::milliseconds(left))).unwrap_or_default();
+    let next = outcome.next_attempt_ms.map(|left| format!("; next attempt in {}", units::milliseconds(left))).unwrap_or_default();
     format!("{reason}{}{next}", outcome.message)
 }
 
 /// The figures of such an answer, the `number`th.
 pub(super) fn answer(number: usize, outcome: &PullOutcome) -> Value {
     let (reason, class) = (outcome.reason.as_ref().map_or("", Reason::as_str), outcome.class.map_or("", |class| class.as_str()));
-    json!({ "number": number, "reason": reason, "class": class, "message": outcome.message, "next_try_ms": outcome.next_try_ms })
+    json!({ "number": number, "reason": reason, "class": class, "message": outcome.message, "next_attempt_ms": outcome.next_attempt_ms })
 }

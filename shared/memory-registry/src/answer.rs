@@ -18,7 +18,7 @@ use crate::auth::{Auth, TokenRequest, Tokens, basic_login};
 use crate::body::{self, Body};
 use crate::catalogue::Catalogue;
 use crate::counters::{Counters, LoggedRequest};
-use crate::faults::{BodyFault, Deed, Faults};
+use crate::faults::{BodyFault, FaultAction, Faults};
 
 /// A posted form to the token server is small.
 const FORM_MAX_BYTES: usize = 16 * 1024;
@@ -48,31 +48,31 @@ pub(crate) async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> io
     let path = request.uri().path().to_owned();
     let number = held(&shared.counters).asked(logged(&request, shared.age()));
     let traceparent = request.headers().get("traceparent").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let deed = shared.faults.met_by(&path, traceparent);
-    let answer = match &deed {
-        Some(Deed::Hang) => {
+    let action = shared.faults.met_by(&path, traceparent);
+    let answer = match &action {
+        Some(FaultAction::Hang) => {
             held(&shared.counters).answered(number, None);
             std::future::pending().await
         }
-        Some(Deed::Close) => {
+        Some(FaultAction::Close) => {
             held(&shared.counters).answered(number, None);
             return Err(io::Error::other("closed by a fault"));
         }
-        Some(Deed::Answer { status, headers, body }) => shared.given(*status, headers, body),
-        Some(Deed::Redirect { to }) => shared.given(307, &[("location".to_owned(), format!("{to}{path}"))], ""),
-        Some(Deed::Quota(quota)) if is_pull(&request) && !quota.takes() => {
+        Some(FaultAction::Answer { status, headers, body }) => shared.given(*status, headers, body),
+        Some(FaultAction::Redirect { to }) => shared.given(307, &[("location".to_owned(), format!("{to}{path}"))], ""),
+        Some(FaultAction::Quota(quota)) if is_pull(&request) && !quota.takes() => {
             error(StatusCode::TOO_MANY_REQUESTS, "TOOMANYREQUESTS", "You have reached your pull rate limit.")
         }
-        Some(Deed::Beyond { capacity, status, headers, body }) if is_pull(&request) && !capacity.takes(shared.age()) => {
+        Some(FaultAction::Beyond { capacity, status, headers, body }) if is_pull(&request) && !capacity.takes(shared.age()) => {
             shared.given(*status, headers, body)
         }
-        _ => shared.answer(request, deed.as_ref()).await,
+        _ => shared.answer(request, action.as_ref()).await,
     };
     held(&shared.counters).answered(number, Some(answer.status().as_u16()));
-    Ok(match deed {
-        Some(Deed::Header { name, value }) => with_header(answer, &name, &value),
-        Some(Deed::Quota(quota)) => quota.headers().iter().fold(answer, |answer, (name, value)| with_header(answer, name, value)),
-        Some(Deed::Headers(headers)) => headers.iter().fold(answer, |answer, (name, value)| with_header(answer, name, value)),
+    Ok(match action {
+        Some(FaultAction::Header { name, value }) => with_header(answer, &name, &value),
+        Some(FaultAction::Quota(quota)) => quota.headers().iter().fold(answer, |answer, (name, value)| with_header(answer, name, value)),
+        Some(FaultAction::Headers(headers)) => headers.iter().fold(answer, |answer, (name, value)| with_header(answer, name, value)),
         _ => answer,
     })
 }
@@ -165,7 +165,7 @@ impl Shared {
         headers.iter().fold(answer, |answer, (name, value)| with_header(answer, name, &value.replace("{host}", &self.host)))
     }
 
-    async fn answer(&self, request: Request<Incoming>, deed: Option<&Deed>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, action: Option<&FaultAction>) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let route = Route::of(&path);
         if matches!(route, Route::Token) {
@@ -179,12 +179,12 @@ impl Shared {
             let answer = error(StatusCode::UNAUTHORIZED, refusal.code, "authentication required");
             return with_header(answer, WWW_AUTHENTICATE.as_str(), &refusal.challenge);
         }
-        let spoilt = if let Some(Deed::Body(fault)) = deed { Some(*fault) } else { None };
+        let spoilt = if let Some(FaultAction::Body(fault)) = action { Some(*fault) } else { None };
         match route {
             Route::Base => plain(StatusCode::OK, "application/json", Bytes::from_static(b"{}")),
             Route::Manifest { repository, reference } => self.manifest(repository, reference, spoilt),
             Route::Blob { repository, digest } => {
-                let range = if deed == Some(&Deed::IgnoreRange) { None } else { request.headers().get(RANGE) };
+                let range = if action == Some(&FaultAction::IgnoreRange) { None } else { request.headers().get(RANGE) };
                 self.blob(repository, digest, range, spoilt)
             }
             Route::Token | Route::Nowhere => error(StatusCode::NOT_FOUND, "UNSUPPORTED", "no such endpoint"),

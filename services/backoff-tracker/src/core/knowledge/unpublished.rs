@@ -19,7 +19,7 @@ use super::report::{Finding, Report, Trouble};
 
 /// The kept reports, the newest one of each back-off key.
 #[derive(Debug, Default)]
-pub(super) struct Untold {
+pub(super) struct Unpublished {
     bus: BusSeen,
     reports: BTreeMap<BackoffKeyId, Kept>,
 }
@@ -49,7 +49,7 @@ struct Kept {
     turn: Option<Duration>,
 }
 
-impl Untold {
+impl Unpublished {
     /// True if a report that is published now would reach no other node.
     pub(super) fn is_cut(&self) -> bool {
         matches!(self.bus, BusSeen::Gone)
@@ -108,24 +108,24 @@ impl Untold {
 impl Knowledge {
     /// Keeps a report until this node's turn to publish it.
     pub(super) fn tell_in_turn(&mut self, now: Duration, report: Arc<Report>, date: Duration) {
-        let caught_up = matches!(self.untold.bus, BusSeen::CaughtUp(_));
+        let caught_up = matches!(self.unpublished.bus, BusSeen::CaughtUp(_));
         let turn = caught_up.then(|| self.turn_to_tell(now, &report));
-        self.untold.keep(report, date, turn);
+        self.unpublished.keep(report, date, turn);
     }
 
     /// The stored reports were read: every kept report gets its turn.
     pub(super) fn caught_up(&mut self, now: Duration) {
-        match self.untold.bus {
+        match self.unpublished.bus {
             BusSeen::Gone => return,
-            BusSeen::Back => self.untold.bus = BusSeen::CaughtUp(now),
+            BusSeen::Back => self.unpublished.bus = BusSeen::CaughtUp(now),
             // Reports that were missed meanwhile were read; the bus was not gone.
             BusSeen::CaughtUp(_) => {}
         }
         let waiting: Vec<Arc<Report>> =
-            self.untold.reports.values().filter(|kept| kept.turn.is_none()).map(|kept| Arc::clone(&kept.report)).collect();
+            self.unpublished.reports.values().filter(|kept| kept.turn.is_none()).map(|kept| Arc::clone(&kept.report)).collect();
         for report in waiting {
             let turn = self.turn_to_tell(now, &report);
-            self.untold.reports.entry(report.backoff_key.id()).and_modify(|kept| kept.turn = Some(turn));
+            self.unpublished.reports.entry(report.backoff_key.id()).and_modify(|kept| kept.turn = Some(turn));
         }
     }
 
@@ -136,9 +136,9 @@ impl Knowledge {
     }
 
     /// Publishes the reports whose turn has come and that others need; returns the requests that they touch.
-    pub(super) fn tell_untold(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    pub(super) fn publish_unpublished(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let mut touched = Vec::new();
-        for kept in self.untold.take_due(now) {
+        for kept in self.unpublished.take_due(now) {
             if self.is_news(now, &kept) {
                 touched.extend(self.requests.touching(kept.report.backoff_key.id()));
                 self.tell(now, kept.report, now.saturating_sub(kept.date), effects);

@@ -8,14 +8,14 @@ pub const KEY_LEAST: usize = 8;
 
 /// What is looked for, read once.
 #[derive(Clone, Debug)]
-pub struct Sought {
+pub struct EntryQuery {
     text: String,
     /// A key of what is shared, or its beginning.
     key: Option<String>,
     image: Option<Reference>,
 }
 
-impl Sought {
+impl EntryQuery {
     /// As somebody wrote it.
     #[must_use]
     pub fn of(what: &str) -> Self {
@@ -106,8 +106,8 @@ mod tests {
             ("shop/web-0 busybox:latest", [false, false, true]),
             ("A b", [false; 3]),
         ] {
-            let sought = Sought::of(what);
-            assert_eq!(known.each_ref().map(|entry| sought.names(entry)), expected, "{what}");
+            let entry_query = EntryQuery::of(what);
+            assert_eq!(known.each_ref().map(|entry| entry_query.names(entry)), expected, "{what}");
         }
     }
 
@@ -120,7 +120,7 @@ mod tests {
             ("repository registry.example/a of registry registry.example", "registry.example/b:2", false),
             ("content of registry.example/a:1 from m.example:443", "registry.example/a:1", true),
         ] {
-            assert_eq!(Sought::of(image).names(&shared(about)), expected, "{about}: {image}");
+            assert_eq!(EntryQuery::of(image).names(&shared(about)), expected, "{about}: {image}");
         }
     }
 

@@ -61,7 +61,7 @@ type Head = Shared<LocalBoxFuture<'static, bool>>;
 
 /// A pull, and what it takes to ask a registry beside it.
 #[derive(Clone)]
-pub(crate) struct Beside {
+pub(crate) struct ManifestCheck {
     pub(crate) runtime: RuntimeRef,
     pub(crate) outbound: Outbound,
     pub(crate) clock: Clock,
@@ -77,7 +77,7 @@ pub(crate) struct Beside {
     pub(crate) in_haste: bool,
 }
 
-impl Beside {
+impl ManifestCheck {
     /// Asks once for the manifest's head when it is first awaited, and tells what the registry said of its limits.
     pub(crate) fn head(&self) -> Head {
         let Self { runtime, outbound, request, permit, .. } = self.clone();

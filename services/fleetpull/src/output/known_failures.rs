@@ -18,7 +18,7 @@ const SAME_WITHIN_MS: u64 = 1_000;
 const ROUTE_SHOWN: usize = 8;
 /// The most rows that one command puts together: nobody reads more, and a fleet's own back-offs could be millions.
 const ROWS_MOST: usize = 10_000;
-/// Who makes the next try. Nobody is chosen before it is due: who wants it then takes the one lease in its turn, and who has
+/// Who makes the next attempt. Nobody is chosen before it is due: who wants it then takes the one lease in its turn, and who has
 /// reported the failure sits back a second or two.
 const NEXT_PROBER: &str = "one node for all: the first then that wants it, rather one that did not find out";
 /// How many nodes are named where more are counted.
@@ -56,7 +56,7 @@ struct JsonEntry<'a> {
     since_ms: u64,
     /// When it failed last.
     failed_at: String,
-    next_try_ms: u64,
+    next_attempt_ms: u64,
     probed_by: Option<&'a str>,
     cause: Option<&'a str>,
     /// The span of the attempt that failed last, as a traceparent.
@@ -173,14 +173,14 @@ fn newness(entry: &BackoffEntry) -> (u32, std::cmp::Reverse<u64>) {
 
 impl Known {
     fn told_by(node: &NodeName, entry: BackoffEntry) -> Self {
-        let next = BTreeMap::from([(node.clone(), entry.next_try_ms)]);
+        let next = BTreeMap::from([(node.clone(), entry.next_attempt_ms)]);
         Self { entry, nodes: vec![node.clone()], next }
     }
 
     /// Who may make the next attempt the soonest, and who the latest, each with the milliseconds until then.
     fn span(&self) -> (Due<'_>, Due<'_>) {
         let by_time = || self.next.iter().map(|(node, left)| (*left, Some(node)));
-        let own = (self.entry.next_try_ms, None);
+        let own = (self.entry.next_attempt_ms, None);
         (by_time().min().unwrap_or(own), by_time().max().unwrap_or(own))
     }
 
@@ -193,7 +193,7 @@ impl Known {
     /// Another node holds it too.
     fn hear(&mut self, node: &NodeName, entry: BackoffEntry) {
         self.nodes.push(node.clone());
-        self.next.insert(node.clone(), entry.next_try_ms);
+        self.next.insert(node.clone(), entry.next_attempt_ms);
         let probed_by = self.entry.probed_by.take().or_else(|| entry.probed_by.clone());
         if newness(&entry) > newness(&self.entry) {
             self.entry = entry;
@@ -216,10 +216,10 @@ impl Known {
     /// The same as one node knows it.
     #[must_use]
     pub fn json_of(&self, node: &NodeName, now_ms: u64) -> impl Serialize + '_ {
-        self.json_with(now_ms, self.next.get(node).copied().unwrap_or(self.entry.next_try_ms))
+        self.json_with(now_ms, self.next.get(node).copied().unwrap_or(self.entry.next_attempt_ms))
     }
 
-    fn json_with(&self, now_ms: u64, next_try_ms: u64) -> JsonEntry<'_> {
+    fn json_with(&self, now_ms: u64, next_attempt_ms: u64) -> JsonEntry<'_> {
         let entry = &self.entry;
         JsonEntry {
             kind: "entry",
@@ -234,7 +234,7 @@ impl Known {
             step: entry.step,
             since_ms: entry.since_ms,
             failed_at: units::rfc_3339(now_ms.saturating_sub(entry.last_ms_ago)),
-            next_try_ms,
+            next_attempt_ms,
             probed_by: entry.probed_by.as_deref(),
             cause: given(&entry.cause),
             trace: entry.trace,
@@ -307,7 +307,7 @@ impl Known {
         };
         let later = latest_node.filter(|_| entry.probed_by.is_none() && differ(soonest, latest));
         let later = later.map(|node| format!("; {node} not before {}", due_in(latest))).unwrap_or_default();
-        line("next try:", format!("{next}{later}"));
+        line("next attempt:", format!("{next}{later}"));
         match &entry.view {
             Some(view) => line("view:", full_view(view)),
             None => line("view:", format!("none: it is the own back-off of {}", named(&self.nodes))),
@@ -328,7 +328,7 @@ fn differ(soonest: u64, latest: u64) -> bool {
 /// All of `known` in columns.
 #[must_use]
 pub fn columns(known: &[Known]) -> Vec<String> {
-    let header = ["KEY", "CLASS", "ABOUT", "BINDS", "SINCE", "FAILURES", "NEXT TRY", "FOUND BY", "NODES", "VIEW"];
+    let header = ["KEY", "CLASS", "ABOUT", "BINDS", "SINCE", "FAILURES", "NEXT ATTEMPT", "FOUND BY", "NODES", "VIEW"];
     let rows: Vec<Vec<String>> = known.iter().map(Known::row).collect();
     table::columns(&header, &rows)
 }
@@ -424,7 +424,7 @@ mod tests {
             step,
             since_ms: 63_000,
             last_ms_ago: 3_000,
-            next_try_ms: 7_040,
+            next_attempt_ms: 7_040,
             cause: "ErrImagePull: 404 Not Found\n(MANIFEST_UNKNOWN)".to_owned(),
             trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             ..BackoffEntry::default()
@@ -447,15 +447,16 @@ mod tests {
     #[test]
     fn who_waits_longer_than_others_is_named_with_its_time() {
         let mut merger = Merger::default();
-        merger.add(&node("n1"), vec![BackoffEntry { next_try_ms: 0, ..shared("image a:1", 1) }]);
-        merger.add(&node("n3"), vec![BackoffEntry { next_try_ms: 12_400, ..shared("image a:1", 2) }]);
+        merger.add(&node("n1"), vec![BackoffEntry { next_attempt_ms: 0, ..shared("image a:1", 1) }]);
+        merger.add(&node("n3"), vec![BackoffEntry { next_attempt_ms: 12_400, ..shared("image a:1", 2) }]);
         let known = merger.into_known().remove(0);
         assert_eq!(known.row()[6], "due; n3 12.4 s");
         let told = known.told(0).join("\n");
-        assert!(told.contains("next try:   due, by ") && told.contains("; n3 not before 12.4 s"), "{told}");
-        let left = |node_name: &str| serde_json::to_value(known.json_of(&node(node_name), 0)).expect("serialises")["next_try_ms"].clone();
+        assert!(told.contains("next attempt:   due, by ") && told.contains("; n3 not before 12.4 s"), "{told}");
+        let left =
+            |node_name: &str| serde_json::to_value(known.json_of(&node(node_name), 0)).expect("serialises")["next_attempt_ms"].clone();
         assert_eq!((left("n1"), left("n3")), (0.into(), 12_400.into()), "as each refuses");
-        assert_eq!(serde_json::to_value(known.json(0)).expect("serialises")["next_try_ms"], 0);
+        assert_eq!(serde_json::to_value(known.json(0)).expect("serialises")["next_attempt_ms"], 0);
     }
 
     #[test]
@@ -507,7 +508,7 @@ mod tests {
                 "  found by:   n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
                 "  it got:     ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
                 "  binds:      everybody; 2 nodes hold it",
-                "  next try:   in 7.0 s, at 12:00:10Z, by one node for all: the first then that wants it, rather one that did not find out",
+                "  next attempt:   in 7.0 s, at 12:00:10Z, by one node for all: the first then that wants it, rather one that did not find out",
                 "  view:       scope default, registry registry.example, route 0123456789ab; nodes with another view know nothing of it",
             ]
         );

@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::TraceContext;
 use contract::messages::throttler::RegistryLimit;
 use image::Reference;
-use practice_registry::{Auth, Deed, Fault, MadeImage, Options, PracticeRegistry, Quota, TokenAuth};
+use memory_registry::{Auth, Fault, FaultAction, MadeImage, MemoryRegistry, Options, Quota, TokenAuth};
 use runtimes::ImageRuntime as _;
 use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::keyring::{Environment, Keyring, KeyringOptions};
@@ -18,15 +18,15 @@ const IMAGE: &str = "registry.example/team/app:1";
 
 /// A runtime that takes itself for containerd, its mirrors and logins, and the mirror.
 struct Node {
-    mirror: PracticeRegistry,
+    mirror: MemoryRegistry,
     service: ScriptedCri,
     folder: TempDir,
 }
 
 impl Node {
-    /// Everything of `registry.example` comes from a practice registry.
+    /// Everything of `registry.example` comes from a memory registry.
     async fn behind(mirror: Options) -> Self {
-        let mirror = PracticeRegistry::start(mirror).await.unwrap();
+        let mirror = MemoryRegistry::start(mirror).await.unwrap();
         mirror.add_image("team/app", "1", &MadeImage::of_layers([4_000]));
         let version = VersionAnswer::Named { name: "containerd".to_owned(), version: "1.6.20".to_owned() };
         let service = ScriptedCri::start(Script { version: vec![version], ..Script::default() });
@@ -59,7 +59,7 @@ fn trace() -> TraceContext {
 #[tokio::test]
 async fn a_registry_tells_its_limits_to_a_head_and_counts_none() {
     let node = Node::behind(Options::default()).await;
-    node.mirror.faults().add(Fault::new("/manifests/", Deed::Quota(Quota::new(100, 21_600))));
+    node.mirror.faults().add(Fault::new("/manifests/", FaultAction::Quota(Quota::new(100, 21_600))));
     let runtime = node.runtime("{}");
     let reference = Reference::parse(IMAGE).unwrap();
     let route = runtime.route(&reference, None).await;
@@ -98,7 +98,7 @@ async fn what_a_refused_head_says_is_told() {
     assert_eq!((probe.resolved, probe.retry_after), (false, Some(Duration::from_secs(20))));
     assert_eq!(probe.endpoint.as_deref(), Some(node.mirror.host()));
     node.mirror.faults().clear();
-    node.mirror.faults().add(Fault::new("/v2/", Deed::Close));
+    node.mirror.faults().add(Fault::new("/v2/", FaultAction::Close));
     let probe = runtime.probe(&reference, &trace()).await.unwrap();
     assert_eq!((probe.resolved, probe.retry_after, probe.endpoint.as_deref()), (false, None, Some(node.mirror.host())));
 }
@@ -119,7 +119,7 @@ async fn a_check_goes_over_the_mirrors_that_the_runtime_says_it_has_and_is_as_pa
     let reference = Reference::parse(IMAGE).unwrap();
     let probe = runtime.probe(&reference, &trace()).await.unwrap();
     assert_eq!((probe.resolved, probe.endpoint.as_deref()), (true, Some(node.mirror.host())));
-    node.mirror.faults().add(Fault::new("/manifests/", Deed::Hang));
+    node.mirror.faults().add(Fault::new("/manifests/", FaultAction::Hang));
     let probe = tokio::time::timeout(Duration::from_secs(5), runtime.probe(&reference, &trace())).await.expect("not the default of 10 s");
     assert!(!probe.unwrap().resolved);
 }

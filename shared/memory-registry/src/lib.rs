@@ -6,8 +6,8 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! use practice_registry::{MadeImage, Options, PracticeRegistry};
-//! let registry = PracticeRegistry::start(Options::default()).await?;
+//! use practice_registry::{MadeImage, Options, MemoryRegistry};
+//! let registry = MemoryRegistry::start(Options::default()).await?;
 //! let added = registry.add_image("demo/app", "1.0", &MadeImage::of_layers([10_000, 20_000]));
 //! assert!(added.digest.starts_with("sha256:"));
 //! assert_eq!(registry.counts().requests, 0);
@@ -33,10 +33,10 @@ pub use auth::{Auth, TokenAuth};
 pub use capacity::Capacity;
 pub use catalogue::{AddedImage, AddedManifest, BlobInfo};
 pub use counters::{Counts, LoggedRequest};
-pub use faults::{BodyFault, Deed, Fault, Faults};
+pub use faults::{BodyFault, Fault, FaultAction, Faults};
 pub use made_image::{Flavour, MadeImage};
 pub use quota::Quota;
-pub use server::{Options, PracticeRegistry};
+pub use server::{MemoryRegistry, Options};
 pub use tls::Tls;
 
 /// `sha256:` and the hash in lower-case hex.

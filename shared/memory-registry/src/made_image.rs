@@ -103,8 +103,7 @@ impl Flavour {
 pub(crate) fn config(platform: &str, layers: &[Layer]) -> Value {
     let mut config = platform_fields(platform);
     let diff_ids: Vec<&str> = layers.iter().map(|layer| layer.diff_id.as_str()).collect();
-    let history: Vec<Value> =
-        layers.iter().map(|_| json!({"created": "2026-01-01T00:00:00Z", "created_by": "practice-registry"})).collect();
+    let history: Vec<Value> = layers.iter().map(|_| json!({"created": "2026-01-01T00:00:00Z", "created_by": "memory-registry"})).collect();
     config["created"] = json!("2026-01-01T00:00:00Z");
     config["config"] = json!({"Cmd": ["/data"]});
     config["rootfs"] = json!({"type": "layers", "diff_ids": diff_ids});

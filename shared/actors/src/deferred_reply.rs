@@ -11,7 +11,7 @@ use actix::dev::{MessageResponse, OneshotSender};
 use actix::{Actor, Message};
 
 /// What a handler returns that answers later.
-pub struct Later<M: Message>(Rc<Cell<Meeting<M::Result>>>);
+pub struct DeferredReply<M: Message>(Rc<Cell<Meeting<M::Result>>>);
 
 /// The right to answer, once. If it is dropped, who asked is told that the service has ended.
 pub struct Answer<M: Message>(Rc<Cell<Meeting<M::Result>>>);
@@ -25,9 +25,9 @@ enum Meeting<R> {
 
 /// For a handler: what it keeps until it answers, and what it returns.
 #[must_use]
-pub fn later<M: Message>() -> (Answer<M>, Later<M>) {
+pub fn deferred_reply<M: Message>() -> (Answer<M>, DeferredReply<M>) {
     let meeting = Rc::new(Cell::new(Meeting::Nobody));
-    (Answer(Rc::clone(&meeting)), Later(meeting))
+    (Answer(Rc::clone(&meeting)), DeferredReply(meeting))
 }
 
 impl<M: Message> Answer<M> {
@@ -54,7 +54,7 @@ impl<M: Message> Answer<M> {
     }
 }
 
-impl<A: Actor, M: Message> MessageResponse<A, M> for Later<M> {
+impl<A: Actor, M: Message> MessageResponse<A, M> for DeferredReply<M> {
     fn handle(self, _: &mut A::Context, asked: Option<OneshotSender<M::Result>>) {
         let Some(asked) = asked else { return };
         match self.0.replace(Meeting::Nobody) {
@@ -72,7 +72,7 @@ impl<M: Message> fmt::Debug for Answer<M> {
     }
 }
 
-impl<M: Message> fmt::Debug for Later<M> {
+impl<M: Message> fmt::Debug for DeferredReply<M> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Later")
     }
@@ -106,16 +106,16 @@ mod tests {
     }
 
     impl Handler<Ask> for Desk {
-        type Result = Later<Ask>;
+        type Result = DeferredReply<Ask>;
 
-        fn handle(&mut self, ask: Ask, _: &mut Context<Self>) -> Later<Ask> {
-            let (answer, later) = later();
+        fn handle(&mut self, ask: Ask, _: &mut Context<Self>) -> DeferredReply<Ask> {
+            let (answer, deferred) = deferred_reply();
             match ask {
                 Ask::AtOnce(number) => answer.give(number),
                 Ask::WhenReleased => self.0.push(answer),
                 Ask::Never => drop(answer),
             }
-            later
+            deferred
         }
     }
 

@@ -71,7 +71,7 @@ fn without_asking(said: &Explanation) -> Option<ToFetch> {
 
 /// What the image consists of, for the platform of these nodes; or why that is not known.
 async fn of_registry(client: &FleetClient, command: &ExplainImage, nodes: &[(&NodeName, &Explanation)]) -> Result<ImageWeight, String> {
-    let may_ask = |said: &Explanation| said.next_try_ms.is_none() && said.budget_hold.is_none();
+    let may_ask = |said: &Explanation| said.next_attempt_ms.is_none() && said.budget_hold.is_none();
     let mut free = nodes.iter().filter(|(_, said)| may_ask(said)).map(|(node, _)| *node).peekable();
     if free.peek().is_none() {
         let budget = |said: &'_ Explanation| said.budget_hold.as_ref().map(|hold| format!("its budget: {}", hold.cause));
@@ -179,7 +179,7 @@ mod tests {
                 let platform = if number < 100 { "linux/arm64" } else { "linux/amd64" };
                 let said = match number {
                     // Its back-off holds it.
-                    0 => Explanation { next_try_ms: Some(5_000), ..lacking(platform) },
+                    0 => Explanation { next_attempt_ms: Some(5_000), ..lacking(platform) },
                     998 => Explanation { present: Some(true), digest: Some("sha256:top".to_owned()), ..lacking(platform) },
                     999 => Explanation { platform: None, ..lacking(platform) },
                     _ => lacking(platform),
@@ -209,7 +209,7 @@ mod tests {
             let clock = Clock::host();
             let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
             let cause = Some("ErrImagePull: gone".to_owned());
-            let said = Explanation { next_try_ms: Some(1), cause, ..lacking("linux/amd64") };
+            let said = Explanation { next_attempt_ms: Some(1), cause, ..lacking("linux/amd64") };
             let node: NodeName = "n1".parse().expect("a name");
             let known = weigh(&client, &ExplainImage::default(), &[(&node, &said)]).await;
             let told = "no node may ask its registry now, because of ErrImagePull: gone".to_owned();

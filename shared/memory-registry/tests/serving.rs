@@ -1,7 +1,7 @@
-//! The practice registry as a client sees it: over a bare socket, so that no client's kindness hides what is sent.
+//! The memory registry as a client sees it: over a bare socket, so that no client's kindness hides what is sent.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use practice_registry::{Auth, BodyFault, Deed, Fault, Flavour, MadeImage, Options, PracticeRegistry, TokenAuth};
+use memory_registry::{Auth, BodyFault, Fault, FaultAction, Flavour, MadeImage, MemoryRegistry, Options, TokenAuth};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,7 +28,7 @@ impl Answer {
 }
 
 /// Sends one request and reads until the connection is closed.
-async fn get(registry: &PracticeRegistry, path: &str, headers: &str) -> Answer {
+async fn get(registry: &MemoryRegistry, path: &str, headers: &str) -> Answer {
     let mut stream = TcpStream::connect(registry.host()).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n").as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -42,8 +42,8 @@ fn digest(content: &[u8]) -> String {
     Sha256::digest(content).iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-async fn registry() -> PracticeRegistry {
-    PracticeRegistry::start(Options::default()).await.unwrap()
+async fn registry() -> MemoryRegistry {
+    MemoryRegistry::start(Options::default()).await.unwrap()
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn faults_are_met_as_ordered() {
     assert_eq!(spoilt(BodyFault::BytesPerSecond(2_000_000)).await.body, whole);
     registry.faults().clear();
     registry.reset_counts();
-    registry.faults().add(Fault::new("/v2/", Deed::Close));
+    registry.faults().add(Fault::new("/v2/", FaultAction::Close));
     assert_eq!(get(&registry, "/v2/", "").await.head, "");
     assert_eq!(registry.counts().failing, 1);
 }
@@ -128,7 +128,7 @@ async fn tokens_are_asked_for_and_given() {
         anonymous: false,
         expires_in: "9".to_owned(),
     };
-    let registry = PracticeRegistry::start(Options { auth: Auth::Token(auth), ..Options::default() }).await.unwrap();
+    let registry = MemoryRegistry::start(Options { auth: Auth::Token(auth), ..Options::default() }).await.unwrap();
     registry.add_image("a", "1", &MadeImage::of_layers([1_000]));
     let refused = get(&registry, "/v2/a/manifests/1", "").await;
     assert!(refused.status() == 401 && refused.has("www-authenticate: bearer realm=") && refused.has("scope=\"repository:a:pull\""));

@@ -1,6 +1,6 @@
 //! What spans say: attributes, named as OpenTelemetry's semantic conventions have them where those know the thing.
 
-use contract::messages::backoff_tracker::Held;
+use contract::messages::backoff_tracker::Refusal;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
 use image::Reference;
 use spans::{KeyValue, Span};
@@ -83,30 +83,30 @@ pub(super) fn describe_cancelled(span: &Span, effects: &[Effect]) {
 }
 
 /// Why something waits or is refused.
-pub(super) fn describe_held(span: &Span, held: &Held) {
+pub(super) fn describe_held(span: &Span, held: &Refusal) {
     if !span.is_some() {
         return;
     }
     describe_entry(span, held);
     span.set("fleetpull.held.class", held.class.as_str());
     span.set("fleetpull.held.cause", held.cause.chars().take(IMAGE_MAX_BYTES).collect::<String>());
-    span.set("fleetpull.held.next_try_ms", whole(held.next_try_ms));
+    span.set("fleetpull.held.next_attempt_ms", whole(held.next_attempt_ms));
     span.set_some("fleetpull.held.learned_by", held.learned_by.as_ref().map(ToString::to_string));
     span.set("fleetpull.held.unconfirmed", held.unconfirmed);
 }
 
 /// What one searches for to see all that has to do with it.
-pub(super) fn describe_entry(span: &Span, held: &Held) {
+pub(super) fn describe_entry(span: &Span, held: &Refusal) {
     span.set_some(ENTRY, held.entry.clone());
 }
 
 /// What holds a standing pull, for an event of its span.
-pub(super) fn of_held(held: &Held) -> Vec<KeyValue> {
+pub(super) fn of_held(held: &Refusal) -> Vec<KeyValue> {
     let entry = held.entry.as_deref().map(of_entry);
     let learned_by = held.learned_by.as_ref().map(|node| KeyValue::new("fleetpull.held.learned_by", node.to_string()));
     let class = KeyValue::new("fleetpull.held.class", held.class.as_str());
-    let next_try = KeyValue::new("fleetpull.held.next_try_ms", whole(held.next_try_ms));
-    entry.into_iter().chain(learned_by).chain([class, next_try]).collect()
+    let next_attempt = KeyValue::new("fleetpull.held.next_attempt_ms", whole(held.next_attempt_ms));
+    entry.into_iter().chain(learned_by).chain([class, next_attempt]).collect()
 }
 
 pub(super) fn of_entry(entry: &str) -> KeyValue {

@@ -35,13 +35,13 @@ pub struct Options {
 }
 
 /// A running registry. Dropping it closes all connections.
-pub struct PracticeRegistry {
+pub struct MemoryRegistry {
     shared: Arc<Shared>,
     address: SocketAddr,
     serving: JoinHandle<()>,
 }
 
-impl PracticeRegistry {
+impl MemoryRegistry {
     /// Starts a registry on the loopback address. It serves on the runtime that this is called on.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl PracticeRegistry {
     }
 }
 
-impl Drop for PracticeRegistry {
+impl Drop for MemoryRegistry {
     fn drop(&mut self) {
         self.serving.abort();
     }

@@ -9,7 +9,7 @@ use contract::FailureClass;
 
 use super::decide::{held, purpose};
 use super::entry::Entry;
-use super::input::Held;
+use super::input::Refusal;
 use super::node::Knowledge;
 use super::target::Aim;
 use crate::core::delays::Failing;
@@ -20,7 +20,7 @@ pub(super) const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 /// A node without a bus.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Alone {
+pub(super) struct WithoutBus {
     /// When it knew.
     pub(super) since: Duration,
     /// When the bus was lost, as far as this node can tell: it asks so seldom that it may find out long after.
@@ -28,26 +28,26 @@ pub(super) struct Alone {
 }
 
 impl Knowledge {
-    /// Why a node without a bus does not try yet: others failed before the bus was lost. It waits for the next try, or for when it would
+    /// Why a node without a bus does not try yet: others failed before the bus was lost. It waits for the next attempt, or for when it would
     /// have tried by kubelet's rule, and for the bus, and then for a turn of its own, as nobody says who goes first. What fails after that
     /// is the node's own business. What a registry has asked for is waited for in any case.
-    pub(super) fn still_held(&self, now: Duration, aim: &Aim) -> Option<Held> {
-        let (Alone { since, lost }, binding) = (self.alone?, self.binding(now, aim));
+    pub(super) fn still_held(&self, now: Duration, aim: &Aim) -> Option<Refusal> {
+        let (WithoutBus { since, lost }, binding) = (self.alone?, self.binding(now, aim));
         let until = |entry: &Entry| {
             let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));
             if entry.is_unconfirmed() {
-                return entry.next_try + turn;
+                return entry.next_attempt + turn;
             }
             let due = if entry.backoff_key.class() == FailureClass::RateLimited {
-                entry.next_try
+                entry.next_attempt
             } else {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
-                entry.next_try.min(self.local.due_after(failing, since))
+                entry.next_attempt.min(self.local.due_after(failing, since))
             };
             due.max(lost + BACK_WITHIN) + turn
         };
         let before = binding.iter().filter(|entry| entry.failed_at < since).map(|entry| (until(entry), entry));
-        let (next_try, entry) = before.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;
-        Some(Held { next_try, ..held(now, entry) })
+        let (next_attempt, entry) = before.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;
+        Some(Refusal { next_attempt, ..held(now, entry) })
     }
 }

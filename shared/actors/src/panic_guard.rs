@@ -1,6 +1,6 @@
 //! No actor dies unseen.
 
-pub use tasks::PanicGuard as Gravestone;
+pub use tasks::PanicGuard;
 
 #[cfg(test)]
 mod tests {
@@ -8,7 +8,7 @@ mod tests {
 
     use super::*;
 
-    struct Fragile(#[allow(dead_code, reason = "held for its drop")] Gravestone);
+    struct Fragile(#[allow(dead_code, reason = "held for its drop")] PanicGuard);
 
     impl Actor for Fragile {
         type Context = Context<Self>;
@@ -29,7 +29,7 @@ mod tests {
     #[actix::test]
     async fn a_panic_in_a_handler_is_told() {
         let mut panics = tasks::panics();
-        let actor = Fragile(Gravestone::of("fragile")).start();
+        let actor = Fragile(PanicGuard::of("fragile")).start();
         assert!(actor.send(Break).await.is_err());
         assert_eq!(panics.next().await, tasks::Panic::Service("fragile"));
     }

@@ -7,7 +7,7 @@ use crate::quota::Quota;
 
 /// What goes wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum FaultAction {
     /// This answer instead of the true one.
     Answer {
         /// Status.
@@ -82,27 +82,27 @@ pub struct Fault {
     skip: u64,
     /// How many are hit after that.
     times: u64,
-    deed: Deed,
+    action: FaultAction,
 }
 
 impl Fault {
-    /// Every request whose path holds `on` meets `deed`.
+    /// Every request whose path holds `on` meets `action`.
     #[must_use]
-    pub fn new(on: &str, deed: Deed) -> Self {
-        Self { on: on.to_owned(), trace_id: None, skip: 0, times: u64::MAX, deed }
+    pub fn new(on: &str, action: FaultAction) -> Self {
+        Self { on: on.to_owned(), trace_id: None, skip: 0, times: u64::MAX, action }
     }
 
     /// Every request whose path holds `on` gets this answer.
     #[must_use]
     pub fn answer(on: &str, status: u16, headers: &[(&str, &str)], body: &str) -> Self {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Self::new(on, Deed::Answer { status, headers, body: body.to_owned() })
+        Self::new(on, FaultAction::Answer { status, headers, body: body.to_owned() })
     }
 
     /// Every body whose path holds `on` is spoilt.
     #[must_use]
     pub fn body(on: &str, fault: BodyFault) -> Self {
-        Self::new(on, Deed::Body(fault))
+        Self::new(on, FaultAction::Body(fault))
     }
 
     /// The same, for so many requests only.
@@ -152,9 +152,9 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    pub(crate) fn met_by(&self, path: &str, traceparent: &str) -> Option<Deed> {
+    pub(crate) fn met_by(&self, path: &str, traceparent: &str) -> Option<FaultAction> {
         let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        faults.iter_mut().find_map(|fault| fault.hits(path, traceparent).then(|| fault.deed.clone()))
+        faults.iter_mut().find_map(|fault| fault.hits(path, traceparent).then(|| fault.action.clone()))
     }
 }
 
@@ -165,18 +165,18 @@ mod tests {
     #[test]
     fn a_fault_hits_as_often_as_it_says() {
         let faults = Faults::default();
-        faults.add(Fault::new("/blobs/", Deed::Close).after(1).times(2));
-        faults.add(Fault::new("/", Deed::Hang).after(5).times(1));
+        faults.add(Fault::new("/blobs/", FaultAction::Close).after(1).times(2));
+        faults.add(Fault::new("/", FaultAction::Hang).after(5).times(1));
         let met: Vec<_> = (0..6).map(|_| faults.met_by("/v2/a/blobs/x", "")).collect();
-        assert_eq!(met, [None, Some(Deed::Close), Some(Deed::Close), None, None, None]);
+        assert_eq!(met, [None, Some(FaultAction::Close), Some(FaultAction::Close), None, None, None]);
         assert_eq!(faults.met_by("/v2/", ""), None);
-        assert_eq!(faults.met_by("/v2/", ""), Some(Deed::Hang));
+        assert_eq!(faults.met_by("/v2/", ""), Some(FaultAction::Hang));
     }
 
     #[test]
     fn a_fault_of_one_trace_hits_nobody_else() {
         let faults = Faults::default();
-        faults.add(Fault::new("/", Deed::Close).of_trace("abc"));
+        faults.add(Fault::new("/", FaultAction::Close).of_trace("abc"));
         let met = ["00-abc-01-01", "00-abd-01-01", ""].map(|traceparent| faults.met_by("/v2/", traceparent).is_some());
         assert_eq!(met, [true, false, false]);
     }

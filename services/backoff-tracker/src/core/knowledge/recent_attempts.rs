@@ -14,7 +14,7 @@ const MAX_TRIED: usize = 1_024;
 
 /// Attempts that are over as far as the fleet is concerned.
 #[derive(Debug, Default)]
-pub(super) struct Tried {
+pub(super) struct RecentAttempts {
     attempts: BTreeMap<AttemptId, Attempt>,
     order: VecDeque<AttemptId>,
 }
@@ -32,7 +32,7 @@ struct Attempt {
     goes_on: bool,
 }
 
-impl Tried {
+impl RecentAttempts {
     pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, backoff_keys: Vec<Arc<BackoffKey>>, going: &Going) {
         self.remember(attempt, Attempt { aim: aim.clone(), backoff_keys, going: Some(going.clone()), abandoned: false, goes_on: false });
     }
@@ -47,22 +47,22 @@ impl Tried {
     }
 
     pub(super) fn is_abandoned(&self, attempt: AttemptId) -> bool {
-        self.attempts.get(&attempt).is_some_and(|tried| tried.abandoned)
+        self.attempts.get(&attempt).is_some_and(|recent_attempts| recent_attempts.abandoned)
     }
 
     /// What is known of an attempt whose manifest was there, once.
     pub(super) fn take_resolved(&mut self, attempt: AttemptId) -> Option<(Aim, Going)> {
         let resolved = self.resolved_one(attempt)?;
-        if let Some(tried) = self.attempts.get_mut(&attempt) {
-            tried.goes_on = false;
+        if let Some(recent_attempts) = self.attempts.get_mut(&attempt) {
+            recent_attempts.goes_on = false;
         }
         Some(resolved)
     }
 
     /// The same, and it goes on.
     pub(super) fn resolved_one(&self, attempt: AttemptId) -> Option<(Aim, Going)> {
-        let tried = self.attempts.get(&attempt).filter(|tried| tried.goes_on)?;
-        Some((tried.aim.clone(), tried.going.clone()?))
+        let recent_attempts = self.attempts.get(&attempt).filter(|recent_attempts| recent_attempts.goes_on)?;
+        Some((recent_attempts.aim.clone(), recent_attempts.going.clone()?))
     }
 
     /// How an attempt went.
@@ -72,20 +72,20 @@ impl Tried {
 
     /// What the failure of an attempt was about, if the attempt is known.
     pub(super) fn backoff_keys_of(&self, attempt: AttemptId) -> Option<Vec<Arc<BackoffKey>>> {
-        self.attempts.get(&attempt).map(|tried| tried.backoff_keys.clone())
+        self.attempts.get(&attempt).map(|recent_attempts| recent_attempts.backoff_keys.clone())
     }
 
     /// Whether the node's own rule allowed it, without clearance.
     pub(super) fn is_by_own_rule(&self, attempt: AttemptId) -> bool {
-        self.attempts.get(&attempt).is_some_and(|tried| tried.going.as_ref().is_some_and(|going| going.by_own_rule))
+        self.attempts.get(&attempt).is_some_and(|recent_attempts| recent_attempts.going.as_ref().is_some_and(|going| going.by_own_rule))
     }
 
     pub(super) fn view_of(&self, attempt: AttemptId) -> Option<&View> {
-        self.attempts.get(&attempt).map(|tried| &tried.aim.target.view)
+        self.attempts.get(&attempt).map(|recent_attempts| &recent_attempts.aim.target.view)
     }
 
-    fn remember(&mut self, attempt: AttemptId, tried: Attempt) {
-        if self.attempts.insert(attempt, tried).is_some() {
+    fn remember(&mut self, attempt: AttemptId, recent_attempts: Attempt) {
+        if self.attempts.insert(attempt, recent_attempts).is_some() {
             return;
         }
         self.order.push_back(attempt);

@@ -31,7 +31,7 @@ pub(crate) fn read(blobs: &[BlobSize]) -> Result<Vec<(Digest, u64)>, String> {
 /// Asks the registry, if a pull would ask it now, and adds what it says to the explanation, or why it said nothing.
 pub(crate) async fn weigh(explanation: &mut Explanation, runtime: &dyn ImageRuntime, request: &PullRequest) {
     let unwilling = match explanation {
-        Explanation { next_try_ms: Some(left), cause, .. } => {
+        Explanation { next_attempt_ms: Some(left), cause, .. } => {
             let cause = cause.as_deref().unwrap_or("an earlier failure");
             Some(format!("its registry is not asked for another {:.1} s, because of {cause}", *left as f64 / 1_000.0))
         }

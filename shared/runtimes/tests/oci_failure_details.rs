@@ -7,20 +7,20 @@ use super::oci_support::{LIMIT, Node, keyring, registry, request};
 use contract::FailureClass::{self, ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
 use contract::messages::throttler::RegistryLimit;
 use image::Reference;
-use practice_registry::{Auth, BodyFault, Deed, Fault, MadeImage, Options, PracticeRegistry, TokenAuth};
+use memory_registry::{Auth, BodyFault, Fault, FaultAction, MadeImage, MemoryRegistry, Options, TokenAuth};
 use runtimes::{ImageRuntime, Probe, Progress};
 
 const REGISTRY: (&str, &str) = ("docker-distribution-api-version", "registry/2.0");
 const PAGE: &str = "<html><body>The service is down</body></html>";
 const MANIFEST: &str = "/manifests/";
 
-async fn filled() -> PracticeRegistry {
+async fn filled() -> MemoryRegistry {
     let registry = registry().await;
     registry.add_image("demo/app", "1", &MadeImage::of_layers([50_000]));
     registry
 }
 
-fn image(registry: &PracticeRegistry) -> String {
+fn image(registry: &MemoryRegistry) -> String {
     format!("{}/demo/app:1", registry.host())
 }
 
@@ -65,7 +65,7 @@ async fn a_registrys_own_word_is_told_from_what_stands_before_it() {
 #[tokio::test]
 async fn what_a_node_only_saw_is_no_registrys_word() {
     for (fault, class) in [
-        (Fault::new(MANIFEST, Deed::Close), RegistryUnavailable),
+        (Fault::new(MANIFEST, FaultAction::Close), RegistryUnavailable),
         (Fault::body(MANIFEST, BodyFault::CorruptAt(40)), ContentInvalid),
         (Fault::body("/blobs/", BodyFault::CorruptAt(7)), ContentInvalid),
     ] {
@@ -80,7 +80,7 @@ async fn what_a_node_only_saw_is_no_registrys_word() {
 async fn a_login_that_the_token_server_refuses_is_refused_by_the_registry() {
     let (user, password) = ("u".to_owned(), "right".to_owned());
     let auth = Auth::Token(TokenAuth { user, password, identity_token: String::new(), anonymous: false, expires_in: "60".to_owned() });
-    let registry = PracticeRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
+    let registry = MemoryRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
     let logins = format!(r#"{{"auths":{{"{}":{{"username":"u","password":"wrong"}}}}}}"#, registry.host());
     let node = Node::with(|options| options.keyring = keyring(options.store.parent().unwrap(), Some(&logins)));
     let failure = node.pull(&image(&registry)).await.unwrap_err();
@@ -103,7 +103,7 @@ async fn an_image_for_others_is_told_from_a_broken_one() {
 #[tokio::test]
 async fn limits_are_told_with_success_and_with_failure() {
     let registry = filled().await;
-    registry.faults().add(Fault::new(MANIFEST, Deed::Headers(hub_headers("76;w=21600"))).times(1));
+    registry.faults().add(Fault::new(MANIFEST, FaultAction::Headers(hub_headers("76;w=21600"))).times(1));
     let headers = hub_headers("0;w=21600");
     let borrowed: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     registry.faults().add(Fault::answer(MANIFEST, 429, &borrowed, ""));
@@ -138,7 +138,7 @@ async fn a_blob_host_that_is_overloaded_is_named_itself() {
 #[tokio::test]
 async fn who_waits_for_the_manifest_is_woken_before_the_layers_are_there() {
     let registry = filled().await;
-    registry.faults().add(Fault::new("/blobs/", Deed::Hang));
+    registry.faults().add(Fault::new("/blobs/", FaultAction::Hang));
     let (node, progress) = (Node::new(), Progress::new());
     let image = image(&registry);
     let pull = node.runtime.pull(request(&image, None), progress.clone());
@@ -156,8 +156,8 @@ async fn limits_and_sizes_are_told_before_the_layers_are_there() {
     registry.add_image("demo/base", "1", &MadeImage::of_layers([50_000]));
     let node = Node::new();
     node.pull(&format!("{}/demo/base:1", registry.host())).await.unwrap();
-    registry.faults().add(Fault::new(MANIFEST, Deed::Headers(hub_headers("76;w=21600"))));
-    registry.faults().add(Fault::new("/blobs/", Deed::Hang));
+    registry.faults().add(Fault::new(MANIFEST, FaultAction::Headers(hub_headers("76;w=21600"))));
+    registry.faults().add(Fault::new("/blobs/", FaultAction::Hang));
     let (image, progress) = (image(&registry), Progress::new());
     let pull = node.runtime.pull(request(&image, None), progress.clone());
     tokio::select! {
@@ -182,7 +182,7 @@ async fn the_room_of_the_store_is_told() {
 async fn a_probe_asks_for_the_head_alone_and_tells_the_limits() {
     let registry = registry().await;
     let added = registry.add_image("demo/app", "1", &MadeImage::of_layers([50_000]));
-    registry.faults().add(Fault::new(MANIFEST, Deed::Headers(hub_headers("76;w=21600"))).times(1));
+    registry.faults().add(Fault::new(MANIFEST, FaultAction::Headers(hub_headers("76;w=21600"))).times(1));
     registry.faults().add(Fault::answer(MANIFEST, 429, &[("retry-after", "20")], ""));
     let (node, reference) = (Node::new(), Reference::parse(&image(&registry)).unwrap());
     let endpoint = Some(registry.host().to_owned());

@@ -1,14 +1,14 @@
 //! What nodes know of failures, asked for and put together so that a large fleet's answers stay small: a few nodes tell all of what
 //! is shared, the others what they hold of it.
 
-use backoff_tracker::sought::Sought;
+use backoff_tracker::entry_query::EntryQuery;
 use contract::NodeName;
 use contract::messages::backoff_tracker::{BackoffList, ListBackoffs, Pause};
 
 use crate::exit::Exit;
 use crate::fleet::FleetClient;
 use crate::output;
-use crate::output::known::{Known, Merger};
+use crate::output::known_failures::{Known, Merger};
 
 /// How many nodes tell all that they know: what is shared is the same on all with one view, and a fleet has few views.
 const IN_FULL: usize = 20;
@@ -65,7 +65,7 @@ impl Told {
 
 /// What has come so far.
 struct Gathering {
-    sought: Option<Sought>,
+    entry_query: Option<EntryQuery>,
     merger: Merger,
     members: Vec<Member>,
     pauses: Vec<Pause>,
@@ -74,8 +74,8 @@ struct Gathering {
 
 impl Gathering {
     fn new(list: &ListBackoffs) -> Self {
-        let sought = list.what.as_deref().map(Sought::of);
-        Self { sought, merger: Merger::default(), members: Vec::new(), pauses: Vec::new(), exit: Exit::Success }
+        let entry_query = list.what.as_deref().map(EntryQuery::of);
+        Self { entry_query, merger: Merger::default(), members: Vec::new(), pauses: Vec::new(), exit: Exit::Success }
     }
 
     fn hear(&mut self, node: NodeName, answer: Result<BackoffList, String>) {
@@ -89,7 +89,7 @@ impl Gathering {
         };
         let BackoffList { mut entries, shared_keys, left_out, others, share, alone, pauses } = list;
         // An agent of an older version tells all that it has.
-        entries.retain(|entry| self.sought.as_ref().is_none_or(|sought| sought.names(entry)));
+        entries.retain(|entry| self.entry_query.as_ref().is_none_or(|entry_query| entry_query.names(entry)));
         self.merger.add(&node, entries);
         self.merger.add_keys(&node, shared_keys);
         add_pauses(&mut self.pauses, pauses);

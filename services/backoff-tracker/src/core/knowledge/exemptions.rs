@@ -23,7 +23,7 @@ pub struct PauseInForce {
 
 /// Why nothing may be refused.
 #[derive(Debug, Default)]
-pub(super) struct Lenience {
+pub(super) struct Exemptions {
     /// By the node's own settings.
     pub(super) observe: bool,
     /// By the fleet policy.
@@ -31,7 +31,7 @@ pub(super) struct Lenience {
     pauses: BTreeMap<Option<String>, PauseInForce>,
 }
 
-impl Lenience {
+impl Exemptions {
     pub(super) fn pause(&mut self, now: Duration, registry: Option<String>, left: Duration, by: String) {
         self.pauses.retain(|_, pause| now < pause.until);
         if left.is_zero() {
